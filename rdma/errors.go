@@ -1,0 +1,33 @@
+package rdma
+
+import "errors"
+
+// Errors of connections. Providers wrap them with what was being done; callers
+// decide with errors.Is.
+var (
+	// ErrLost: the connection broke, was never made, or the peer violated the protocol.
+	ErrLost = errors.New("connection lost")
+	// ErrRemoteAccess: the peer refused a key, a bound or an access right.
+	ErrRemoteAccess = errors.New("remote access error")
+	// ErrRemoteOp: the peer could not carry out an operation, a Send that met no
+	// receive or a receive that is too short among them.
+	ErrRemoteOp = errors.New("remote operation error")
+	// ErrLocalAccess: a request named local memory wrongly. It is our bug.
+	ErrLocalAccess = errors.New("local access error")
+	// ErrLocalFlush: the request was dropped because the queue pair had failed.
+	ErrLocalFlush = errors.New("work request flushed")
+	// ErrTimeout: a deadline passed while connecting.
+	ErrTimeout = errors.New("timed out")
+	// ErrClosed: the object was closed by its owner.
+	ErrClosed = errors.New("closed")
+	// ErrNotSupported: the provider or the device lacks what was asked for.
+	ErrNotSupported = errors.New("not supported")
+)
+
+// A RejectError is the answer of a peer that refused to connect.
+type RejectError struct {
+	// PrivateData is the peer's reason, in its own words. It is hostile.
+	PrivateData []byte
+}
+
+func (e *RejectError) Error() string { return "connection refused by the peer" }
