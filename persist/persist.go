@@ -8,7 +8,11 @@
 // other half of a session). It imports rdma and persist/wire.
 package persist
 
-import "fmt"
+import (
+	"fmt"
+
+	"pmnbd/persist/wire"
+)
 
 // A Class says what a region's memory is.
 type Class uint8
@@ -61,4 +65,4 @@ func (m Method) String() string {
 }
 
 // A Range is a run of bytes of a region's data extent.
-type Range struct{ Off, Len uint64 }
+type Range = wire.Range

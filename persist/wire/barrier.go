@@ -1,0 +1,215 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Heartbeat tells that the initiator lives. It goes out on its own clock, also
+// while a barrier is slow.
+//
+//	 16    24         32
+//	+-----+----------+
+//	| seq | reserved |
+//	+-----+----------+
+type Heartbeat struct{ Seq uint64 }
+
+// HeartbeatAck answers a Heartbeat.
+//
+//	 16    24        32                40           44      48
+//	+-----+---------+-----------------+------------+-------+
+//	| seq | barrier | bytes of doubt  | flags      |  0    |
+//	+-----+---------+-----------------+------------+-------+
+type HeartbeatAck struct {
+	Seq uint64
+	// Barrier is the barrier in progress, 0 if none.
+	Barrier uint64
+	// DoubtLeft is how many bytes the whole-extent flush still has to do.
+	DoubtLeft uint64
+	Doubt     bool
+}
+
+// Barrier asks the target to make ranges durable: all writes that were posted
+// ahead of it on its lane and lie in them. A barrier of more ranges than fit one
+// message comes in parts, each with its own credit; only the last one's ack
+// says that all are durable (design §4.6).
+//
+//	 16    24      26      28         32       48          16*count+32
+//	+-----+-------+-------+----------+--------+-----------+
+//	| seq | flags | count | reserved | off[0] | len[0]    | ...
+//	+-----+-------+-------+----------+--------+-----------+
+type Barrier struct {
+	Seq  uint64
+	Last bool
+	// Ranges are of the data extent, in bytes.
+	Ranges []Range
+}
+
+// A Range is a run of bytes of a region's data extent.
+type Range struct{ Off, Len uint64 }
+
+// BarrierAck answers a part of a Barrier. Where Last is set, everything that the
+// barrier covers is durable; else the part's credit is back and no more.
+//
+//	 16    24      26         32
+//	+-----+-------+----------+
+//	| seq | flags | reserved |
+//	+-----+-------+----------+
+type BarrierAck struct {
+	Seq  uint64
+	Last bool
+}
+
+// BarrierFail answers a Barrier that could not be made durable.
+//
+//	 16    24     26         32     288
+//	+-----+------+----------+------+
+//	| seq | code | reserved | text |
+//	+-----+------+----------+------+
+type BarrierFail struct {
+	Seq  uint64
+	Code Code
+	Text string
+}
+
+const (
+	heartbeatSize    = 32
+	heartbeatAckSize = 48
+	barrierHeader    = 32
+	rangeSize        = 16
+	barrierFailSize  = 288
+	// BarrierAckSize is the size in bytes of a BarrierAck.
+	BarrierAckSize = 32
+
+	flagLast = 1
+)
+
+// MaxRanges is how many ranges fit a message of size bytes.
+func MaxRanges(size uint32) int {
+	return int(max(min(size, MaxMessage), barrierHeader)-barrierHeader) / rangeSize
+}
+
+// Append appends the message to b.
+func (m *Heartbeat) Append(b []byte) []byte {
+	b = appendHeader(b, TypeHeartbeat, heartbeatSize)
+	b = binary.BigEndian.AppendUint64(b, m.Seq)
+	return binary.BigEndian.AppendUint64(b, 0)
+}
+
+// Decode reads the message from b.
+func (m *Heartbeat) Decode(b []byte) error {
+	if err := expect(b, TypeHeartbeat, heartbeatSize); err != nil {
+		return err
+	}
+	m.Seq = binary.BigEndian.Uint64(b[16:])
+	return nil
+}
+
+// Append appends the message to b.
+func (m *HeartbeatAck) Append(b []byte) []byte {
+	b = appendHeader(b, TypeHeartbeatAck, heartbeatAckSize)
+	b = binary.BigEndian.AppendUint64(b, m.Seq)
+	b = binary.BigEndian.AppendUint64(b, m.Barrier)
+	b = binary.BigEndian.AppendUint64(b, m.DoubtLeft)
+	var flags uint32
+	if m.Doubt {
+		flags = 1
+	}
+	b = binary.BigEndian.AppendUint32(b, flags)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// Decode reads the message from b.
+func (m *HeartbeatAck) Decode(b []byte) error {
+	if err := expect(b, TypeHeartbeatAck, heartbeatAckSize); err != nil {
+		return err
+	}
+	m.Seq = binary.BigEndian.Uint64(b[16:])
+	m.Barrier = binary.BigEndian.Uint64(b[24:])
+	m.DoubtLeft = binary.BigEndian.Uint64(b[32:])
+	m.Doubt = binary.BigEndian.Uint32(b[40:])&1 != 0
+	return nil
+}
+
+// Append appends the message to b. There are at most MaxRanges(MaxMessage) ranges.
+func (m *Barrier) Append(b []byte) []byte {
+	b = appendHeader(b, TypeBarrier, barrierHeader+rangeSize*len(m.Ranges))
+	b = binary.BigEndian.AppendUint64(b, m.Seq)
+	b = appendLast(b, m.Last)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Ranges)))
+	b = binary.BigEndian.AppendUint32(b, 0)
+	for _, r := range m.Ranges {
+		b = binary.BigEndian.AppendUint64(b, r.Off)
+		b = binary.BigEndian.AppendUint64(b, r.Len)
+	}
+	return b
+}
+
+// Decode reads the message from b. It appends to m.Ranges[:0], so that a caller
+// with room for MaxRanges(MaxMessage) allocates nothing. The ranges' values are
+// the peer's: whoever flushes them checks them.
+func (m *Barrier) Decode(b []byte) error {
+	if len(b) < barrierHeader {
+		return fmt.Errorf("%w: BARRIER of %d bytes", ErrMalformed, len(b))
+	}
+	count := int(binary.BigEndian.Uint16(b[26:]))
+	if err := expect(b, TypeBarrier, barrierHeader+rangeSize*count); err != nil {
+		return err
+	}
+	m.Seq = binary.BigEndian.Uint64(b[16:])
+	m.Last = last(b)
+	m.Ranges = m.Ranges[:0]
+	for r := b[barrierHeader:]; len(r) > 0; r = r[rangeSize:] {
+		m.Ranges = append(m.Ranges, Range{binary.BigEndian.Uint64(r), binary.BigEndian.Uint64(r[8:])})
+	}
+	return nil
+}
+
+// Append appends the message to b.
+func (m *BarrierAck) Append(b []byte) []byte {
+	b = appendHeader(b, TypeBarrierAck, BarrierAckSize)
+	b = binary.BigEndian.AppendUint64(b, m.Seq)
+	b = appendLast(b, m.Last)
+	return append(b, 0, 0, 0, 0, 0, 0)
+}
+
+// Decode reads the message from b.
+func (m *BarrierAck) Decode(b []byte) error {
+	if err := expect(b, TypeBarrierAck, BarrierAckSize); err != nil {
+		return err
+	}
+	m.Seq = binary.BigEndian.Uint64(b[16:])
+	m.Last = last(b)
+	return nil
+}
+
+// Append appends the message to b.
+func (m *BarrierFail) Append(b []byte) []byte {
+	b = appendHeader(b, TypeBarrierFail, barrierFailSize)
+	b = binary.BigEndian.AppendUint64(b, m.Seq)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	return appendText(b, m.Text)
+}
+
+// Decode reads the message from b.
+func (m *BarrierFail) Decode(b []byte) error {
+	if err := expect(b, TypeBarrierFail, barrierFailSize); err != nil {
+		return err
+	}
+	m.Seq = binary.BigEndian.Uint64(b[16:])
+	m.Code = Code(binary.BigEndian.Uint16(b[24:]))
+	m.Text = text(b[32:barrierFailSize])
+	return nil
+}
+
+func appendLast(b []byte, last bool) []byte {
+	var flags uint16
+	if last {
+		flags = flagLast
+	}
+	return binary.BigEndian.AppendUint16(b, flags)
+}
+
+// last reads the flags of a Barrier or BarrierAck.
+func last(b []byte) bool { return binary.BigEndian.Uint16(b[24:])&flagLast != 0 }

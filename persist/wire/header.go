@@ -1,0 +1,134 @@
+// Package wire turns the control messages of a session into bytes and back:
+// fixed layouts, big-endian, the same over every transport (design §5;
+// docs/protocol.md shows them byte by byte).
+//
+// It exists so that neither end's logic knows an offset. It owns the layouts and
+// the version, does no I/O, keeps no state and imports nothing of ours. Encoders
+// append to the caller's slice; decoders bound everything before they use it and
+// allocate nothing.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Every message begins with
+//
+//	 0               4       6       8              12              16
+//	+---------------+-------+-------+---------------+---------------+
+//	| magic "PMND"  |version| type  | length, bytes | reserved, 0   |
+//	+---------------+-------+-------+---------------+---------------+
+//
+// length counts the whole message. The other end may be one version older.
+const (
+	// Magic is the first word of every message.
+	Magic = 0x504d4e44
+	// Version is the version that this end speaks.
+	Version = 1
+	// HeaderSize is the size in bytes of what every message begins with.
+	HeaderSize = 16
+	// MaxMessage is the size in bytes of the largest message, and of a receive.
+	MaxMessage = 4096
+)
+
+// Type says which message follows.
+type Type uint16
+
+// The messages. An even one answers the odd one before it.
+const (
+	TypeOpen         Type = 1
+	TypeOpened       Type = 2
+	TypeResume       Type = 3 // answered by OPENED or REFUSED
+	TypeRefused      Type = 4 // answers OPEN, RESUME, JOIN
+	TypeJoin         Type = 5
+	TypeJoined       Type = 6
+	TypeClose        Type = 7
+	TypeClosed       Type = 8
+	TypeHeartbeat    Type = 9
+	TypeHeartbeatAck Type = 10
+	TypeBarrier      Type = 11
+	TypeBarrierAck   Type = 12
+	TypeBarrierFail  Type = 14 // the other answer to BARRIER
+)
+
+func (t Type) String() string {
+	if name, ok := typeNames[t]; ok {
+		return name
+	}
+	return fmt.Sprintf("message type %d", uint16(t))
+}
+
+var typeNames = map[Type]string{
+	TypeOpen: "OPEN", TypeOpened: "OPENED", TypeResume: "RESUME", TypeRefused: "REFUSED",
+	TypeJoin: "JOIN", TypeJoined: "JOINED", TypeClose: "CLOSE", TypeClosed: "CLOSED",
+	TypeHeartbeat: "HEARTBEAT", TypeHeartbeatAck: "HEARTBEAT_ACK",
+	TypeBarrier: "BARRIER", TypeBarrierAck: "BARRIER_ACK", TypeBarrierFail: "BARRIER_FAIL",
+}
+
+// ErrMalformed: the bytes are not the message that they should be.
+var ErrMalformed = errors.New("malformed control message")
+
+// A VersionError tells that the peer speaks a version that this end does not.
+type VersionError struct{ Ours, Theirs uint16 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("the peer speaks version %d of the control protocol, this end version %d: use releases that are at most one version apart", e.Theirs, e.Ours)
+}
+
+// TypeOf checks the header of message b, its length included, and returns its type.
+// It fails with ErrMalformed or a *VersionError.
+func TypeOf(b []byte) (Type, error) {
+	if len(b) < HeaderSize {
+		return 0, fmt.Errorf("%w: %d bytes are less than a header", ErrMalformed, len(b))
+	}
+	if m := binary.BigEndian.Uint32(b); m != Magic {
+		return 0, fmt.Errorf("%w: magic %#x", ErrMalformed, m)
+	}
+	if v := binary.BigEndian.Uint16(b[4:]); v != Version {
+		return 0, &VersionError{Ours: Version, Theirs: v}
+	}
+	if n := binary.BigEndian.Uint32(b[8:]); uint64(n) != uint64(len(b)) || n > MaxMessage {
+		return 0, fmt.Errorf("%w: length %d in a message of %d bytes", ErrMalformed, n, len(b))
+	}
+	return Type(binary.BigEndian.Uint16(b[6:])), nil
+}
+
+// appendHeader appends the header of a message of size bytes.
+func appendHeader(b []byte, t Type, size int) []byte {
+	b = binary.BigEndian.AppendUint32(b, Magic)
+	b = binary.BigEndian.AppendUint16(b, Version)
+	b = binary.BigEndian.AppendUint16(b, uint16(t))
+	b = binary.BigEndian.AppendUint32(b, uint32(size))
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// expect checks that b is one message of type t and of size bytes.
+func expect(b []byte, t Type, size int) error {
+	got, err := TypeOf(b)
+	if err != nil {
+		return err
+	}
+	if got != t || len(b) != size {
+		return fmt.Errorf("%w: %v of %d bytes instead of %v of %d", ErrMalformed, got, len(b), t, size)
+	}
+	return nil
+}
+
+// A text is a byte of length and up to 255 bytes, padded with zeroes to textSize.
+const (
+	textSize = 256
+	// MaxText is the length in bytes of the longest name or reason.
+	MaxText = textSize - 1
+)
+
+func appendText(b []byte, s string) []byte {
+	s = s[:min(len(s), MaxText)]
+	b = append(b, byte(len(s)))
+	b = append(b, s...)
+	var zero [textSize]byte
+	return append(b, zero[1+len(s):]...)
+}
+
+func text(b []byte) string { return string(b[1 : 1+int(b[0])]) }

@@ -1,0 +1,413 @@
+package wire
+
+import "encoding/binary"
+
+// An Owner names a run of an initiator: its id, and a nonce drawn at start.
+type Owner struct{ ID, Nonce [16]byte }
+
+// Open asks for a session.
+//
+//	 16        32        48      56      60      62      64         128       384
+//	+---------+---------+-------+-------+-------+-------+----------+---------+
+//	| id      | nonce   | epoch | flags |credits| lanes | auth     | name    |
+//	+---------+---------+-------+-------+-------+-------+----------+---------+
+type Open struct {
+	Owner Owner
+	// Epoch is the epoch that the region is expected to be in. A refusal tells
+	// the persisted one, so that a fresh process can ask again knowingly.
+	Epoch uint64
+	Flags OpenFlags
+	// Credits is how many receives the initiator keeps posted.
+	Credits uint16
+	// Lanes is how many connections the session shall have.
+	Lanes uint16
+	// Auth proves who asks. Zero until sessions authenticate.
+	Auth [64]byte
+	// Region is the region's name, at most MaxText bytes.
+	Region string
+}
+
+// OpenFlags qualify an Open.
+type OpenFlags uint32
+
+const (
+	// OpenAllowVolatile permits a region of class volatile.
+	OpenAllowVolatile OpenFlags = 1 << iota
+	// OpenTakeover ends the lease of another id.
+	OpenTakeover
+)
+
+const (
+	openSize    = 384
+	openedSize  = 176
+	refusedSize = 304
+	resumeSize  = 376
+	joinSize    = 80
+	joinedSize  = 32
+	closeSize   = 32
+	closedSize  = 32
+)
+
+// Append appends the message to b.
+func (m *Open) Append(b []byte) []byte {
+	b = appendHeader(b, TypeOpen, openSize)
+	b = append(b, m.Owner.ID[:]...)
+	b = append(b, m.Owner.Nonce[:]...)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = binary.BigEndian.AppendUint32(b, uint32(m.Flags))
+	b = binary.BigEndian.AppendUint16(b, m.Credits)
+	b = binary.BigEndian.AppendUint16(b, m.Lanes)
+	b = append(b, m.Auth[:]...)
+	return appendText(b, m.Region)
+}
+
+// Decode reads the message from b.
+func (m *Open) Decode(b []byte) error {
+	if err := expect(b, TypeOpen, openSize); err != nil {
+		return err
+	}
+	copy(m.Owner.ID[:], b[16:])
+	copy(m.Owner.Nonce[:], b[32:])
+	m.Epoch = binary.BigEndian.Uint64(b[48:])
+	m.Flags = OpenFlags(binary.BigEndian.Uint32(b[56:]))
+	m.Credits = binary.BigEndian.Uint16(b[60:])
+	m.Lanes = binary.BigEndian.Uint16(b[62:])
+	copy(m.Auth[:], b[64:])
+	m.Region = text(b[128:384])
+	return nil
+}
+
+// Opened grants a session.
+//
+//	 16      32     40    41      42      44    48     56      64           80
+//	+-------+------+-----+-------+-------+-----+------+-------+------------+
+//	| uuid  | size |class|methods| flags | key | base | epoch | contents id|
+//	+-------+------+-----+-------+-------+-----+------+-------+------------+
+//	 80      112     114     116     120     124         128         132        136      176
+//	+-------+-------+-------+-------+-------+-----------+-----------+----------+--------+
+//	| token |credits| lanes | max   |heart- | lease, ms | why not,  | reserved | 0      |
+//	|       |       |       |message|beat,ms|           | by method |          |        |
+//	+-------+-------+-------+-------+-------+-----------+-----------+----------+--------+
+type Opened struct {
+	// UUID, Size (bytes of the data extent) and Class are the region's.
+	UUID  [16]byte
+	Size  uint64
+	Class uint8
+	// Methods has bit 1<<m set for each sound method m.
+	Methods uint8
+	Flags   OpenedFlags
+	// Key and Base name byte 0 of the data extent.
+	Key  uint32
+	Base uint64
+	// Epoch is the session's.
+	Epoch uint64
+	// ContentsID changes when what could be read may have been lost.
+	ContentsID [16]byte
+	// Token is what further lanes show. It keeps them apart and protects nothing.
+	Token [32]byte
+	// Credits is how many receives the target keeps posted on a lane.
+	Credits uint16
+	// Lanes is how many connections the session may have.
+	Lanes uint16
+	// MaxMessage is the largest message in bytes that the target receives.
+	MaxMessage uint32
+	// Heartbeat is the interval, Lease the patience, in milliseconds.
+	Heartbeat, Lease uint32
+	// WhyNot has, at index m-1, the reason why method m is not sound; 0 if it is.
+	WhyNot [4]uint8
+}
+
+// OpenedFlags qualify an Opened.
+type OpenedFlags uint16
+
+const (
+	// OpenedDoubt: some of what can be read may not be durable (design §3.8).
+	OpenedDoubt OpenedFlags = 1 << iota
+	// OpenedUnclean: the owner before this one did not close.
+	OpenedUnclean
+)
+
+// Append appends the message to b.
+func (m *Opened) Append(b []byte) []byte {
+	b = appendHeader(b, TypeOpened, openedSize)
+	b = append(b, m.UUID[:]...)
+	b = binary.BigEndian.AppendUint64(b, m.Size)
+	b = append(b, m.Class, m.Methods)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
+	b = binary.BigEndian.AppendUint32(b, m.Key)
+	b = binary.BigEndian.AppendUint64(b, m.Base)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = append(b, m.ContentsID[:]...)
+	b = append(b, m.Token[:]...)
+	b = binary.BigEndian.AppendUint16(b, m.Credits)
+	b = binary.BigEndian.AppendUint16(b, m.Lanes)
+	b = binary.BigEndian.AppendUint32(b, m.MaxMessage)
+	b = binary.BigEndian.AppendUint32(b, m.Heartbeat)
+	b = binary.BigEndian.AppendUint32(b, m.Lease)
+	b = append(b, m.WhyNot[:]...)
+	var reserved [openedSize - 132]byte
+	return append(b, reserved[:]...)
+}
+
+// Decode reads the message from b.
+func (m *Opened) Decode(b []byte) error {
+	if err := expect(b, TypeOpened, openedSize); err != nil {
+		return err
+	}
+	copy(m.UUID[:], b[16:])
+	m.Size = binary.BigEndian.Uint64(b[32:])
+	m.Class, m.Methods = b[40], b[41]
+	m.Flags = OpenedFlags(binary.BigEndian.Uint16(b[42:]))
+	m.Key = binary.BigEndian.Uint32(b[44:])
+	m.Base = binary.BigEndian.Uint64(b[48:])
+	m.Epoch = binary.BigEndian.Uint64(b[56:])
+	copy(m.ContentsID[:], b[64:])
+	copy(m.Token[:], b[80:])
+	m.Credits = binary.BigEndian.Uint16(b[112:])
+	m.Lanes = binary.BigEndian.Uint16(b[114:])
+	m.MaxMessage = binary.BigEndian.Uint32(b[116:])
+	m.Heartbeat = binary.BigEndian.Uint32(b[120:])
+	m.Lease = binary.BigEndian.Uint32(b[124:])
+	copy(m.WhyNot[:], b[128:])
+	return nil
+}
+
+// Code is why a request was refused or a barrier failed.
+type Code uint16
+
+// The codes.
+const (
+	// CodeUnknownRegion: no region of that name is served.
+	CodeUnknownRegion Code = iota + 1
+	// CodeBusy: another id holds the lease, or the grant is under way; ask again.
+	CodeBusy
+	// CodeEpoch: the region is in another epoch than the one named; Refused.Epoch
+	// has it.
+	CodeEpoch
+	// CodeFailed: the region failed; only an operator clears it.
+	CodeFailed
+	// CodeSuspect: the platform lost its power-fail save; only an operator clears it.
+	CodeSuspect
+	// CodeVolatile: the region is of class volatile and the initiator did not allow it.
+	CodeVolatile
+	// CodeNotSupported: this release does not serve the request.
+	CodeNotSupported
+	// CodeVersion: the versions are too far apart.
+	CodeVersion
+	// CodeInvalid: the request breaks the protocol.
+	CodeInvalid
+	// CodeNotOwner: RESUME or JOIN by somebody who does not hold the region.
+	CodeNotOwner
+)
+
+func (c Code) String() string {
+	if int(c) < len(codeNames) && c > 0 {
+		return codeNames[c]
+	}
+	return "unknown reason"
+}
+
+var codeNames = [...]string{
+	CodeUnknownRegion: "unknown region", CodeBusy: "region busy", CodeEpoch: "other epoch",
+	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
+	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
+	CodeNotOwner: "not the owner",
+}
+
+// Refused answers an Open, Resume or Join that is not granted.
+//
+//	 16     18         20          24      32       48     304
+//	+------+----------+-----------+-------+--------+------+
+//	| code | reserved | seconds   | epoch | holder | text |
+//	+------+----------+-----------+-------+--------+------+
+type Refused struct {
+	Code Code
+	// Seconds that the lease of the holder still runs, where Code is CodeBusy.
+	Seconds uint32
+	// Epoch is the persisted one.
+	Epoch uint64
+	// Holder is the id that holds the region.
+	Holder [16]byte
+	// Text is for people.
+	Text string
+}
+
+// Append appends the message to b.
+func (m *Refused) Append(b []byte) []byte {
+	b = appendHeader(b, TypeRefused, refusedSize)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
+	b = binary.BigEndian.AppendUint16(b, 0)
+	b = binary.BigEndian.AppendUint32(b, m.Seconds)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = append(b, m.Holder[:]...)
+	return appendText(b, m.Text)
+}
+
+// Decode reads the message from b.
+func (m *Refused) Decode(b []byte) error {
+	if err := expect(b, TypeRefused, refusedSize); err != nil {
+		return err
+	}
+	m.Code = Code(binary.BigEndian.Uint16(b[16:]))
+	m.Seconds = binary.BigEndian.Uint32(b[20:])
+	m.Epoch = binary.BigEndian.Uint64(b[24:])
+	copy(m.Holder[:], b[32:])
+	m.Text = text(b[48:304])
+	return nil
+}
+
+// Resume asks to go on with a session after its connections were lost.
+//
+//	 16     32      48      56     120    376
+//	+------+-------+-------+------+------+
+//	| id   | nonce | epoch | auth | name |
+//	+------+-------+-------+------+------+
+type Resume struct {
+	Owner Owner
+	// Epoch is the last one that the owner was granted.
+	Epoch  uint64
+	Auth   [64]byte
+	Region string
+}
+
+// Append appends the message to b.
+func (m *Resume) Append(b []byte) []byte {
+	b = appendHeader(b, TypeResume, resumeSize)
+	b = append(b, m.Owner.ID[:]...)
+	b = append(b, m.Owner.Nonce[:]...)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = append(b, m.Auth[:]...)
+	return appendText(b, m.Region)
+}
+
+// Decode reads the message from b.
+func (m *Resume) Decode(b []byte) error {
+	if err := expect(b, TypeResume, resumeSize); err != nil {
+		return err
+	}
+	copy(m.Owner.ID[:], b[16:])
+	copy(m.Owner.Nonce[:], b[32:])
+	m.Epoch = binary.BigEndian.Uint64(b[48:])
+	copy(m.Auth[:], b[56:])
+	m.Region = text(b[120:376])
+	return nil
+}
+
+// Join makes a further connection a lane of a session.
+//
+//	 16      24     26         32      48       80
+//	+-------+------+----------+-------+--------+
+//	| epoch | lane | reserved | nonce | proof  |
+//	+-------+------+----------+-------+--------+
+type Join struct {
+	Epoch uint64
+	Lane  uint16
+	Nonce [16]byte
+	// Proof is the token of Opened; later an HMAC over secret, epoch, lane, nonce.
+	Proof [32]byte
+}
+
+// Append appends the message to b.
+func (m *Join) Append(b []byte) []byte {
+	b = appendHeader(b, TypeJoin, joinSize)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = binary.BigEndian.AppendUint16(b, m.Lane)
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	b = append(b, m.Nonce[:]...)
+	return append(b, m.Proof[:]...)
+}
+
+// Decode reads the message from b.
+func (m *Join) Decode(b []byte) error {
+	if err := expect(b, TypeJoin, joinSize); err != nil {
+		return err
+	}
+	m.Epoch = binary.BigEndian.Uint64(b[16:])
+	m.Lane = binary.BigEndian.Uint16(b[24:])
+	copy(m.Nonce[:], b[32:])
+	copy(m.Proof[:], b[48:])
+	return nil
+}
+
+// Joined grants a Join.
+//
+//	 16      24     26        28         32
+//	+-------+------+---------+----------+
+//	| epoch | lane | credits | reserved |
+//	+-------+------+---------+----------+
+type Joined struct {
+	Epoch   uint64
+	Lane    uint16
+	Credits uint16
+}
+
+// Append appends the message to b.
+func (m *Joined) Append(b []byte) []byte {
+	b = appendHeader(b, TypeJoined, joinedSize)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = binary.BigEndian.AppendUint16(b, m.Lane)
+	b = binary.BigEndian.AppendUint16(b, m.Credits)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// Decode reads the message from b.
+func (m *Joined) Decode(b []byte) error {
+	if err := expect(b, TypeJoined, joinedSize); err != nil {
+		return err
+	}
+	m.Epoch = binary.BigEndian.Uint64(b[16:])
+	m.Lane = binary.BigEndian.Uint16(b[24:])
+	m.Credits = binary.BigEndian.Uint16(b[26:])
+	return nil
+}
+
+// Close ends the lease; the initiator has no write that a barrier did not cover.
+//
+//	 16      24         32
+//	+-------+----------+
+//	| epoch | reserved |
+//	+-------+----------+
+type Close struct{ Epoch uint64 }
+
+// Append appends the message to b.
+func (m *Close) Append(b []byte) []byte {
+	return appendEpoch(b, TypeClose, closeSize, m.Epoch)
+}
+
+// Decode reads the message from b.
+func (m *Close) Decode(b []byte) (err error) {
+	m.Epoch, err = epoch(b, TypeClose, closeSize)
+	return err
+}
+
+// Closed answers a Close: the region is marked clean, durably.
+//
+//	 16      24         32
+//	+-------+----------+
+//	| epoch | reserved |
+//	+-------+----------+
+type Closed struct{ Epoch uint64 }
+
+// Append appends the message to b.
+func (m *Closed) Append(b []byte) []byte {
+	return appendEpoch(b, TypeClosed, closedSize, m.Epoch)
+}
+
+// Decode reads the message from b.
+func (m *Closed) Decode(b []byte) (err error) {
+	m.Epoch, err = epoch(b, TypeClosed, closedSize)
+	return err
+}
+
+func appendEpoch(b []byte, t Type, size int, epoch uint64) []byte {
+	b = appendHeader(b, t, size)
+	b = binary.BigEndian.AppendUint64(b, epoch)
+	return binary.BigEndian.AppendUint64(b, 0)
+}
+
+func epoch(b []byte, t Type, size int) (uint64, error) {
+	if err := expect(b, t, size); err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(b[16:]), nil
+}

@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// message is what every message type can do.
+type message interface {
+	Append([]byte) []byte
+	Decode([]byte) error
+}
+
+func messages() map[Type]func() message {
+	return map[Type]func() message{
+		TypeOpen:         func() message { return new(Open) },
+		TypeOpened:       func() message { return new(Opened) },
+		TypeResume:       func() message { return new(Resume) },
+		TypeRefused:      func() message { return new(Refused) },
+		TypeJoin:         func() message { return new(Join) },
+		TypeJoined:       func() message { return new(Joined) },
+		TypeClose:        func() message { return new(Close) },
+		TypeClosed:       func() message { return new(Closed) },
+		TypeHeartbeat:    func() message { return new(Heartbeat) },
+		TypeHeartbeatAck: func() message { return new(HeartbeatAck) },
+		TypeBarrier:      func() message { return new(Barrier) },
+		TypeBarrierAck:   func() message { return new(BarrierAck) },
+		TypeBarrierFail:  func() message { return new(BarrierFail) },
+	}
+}
+
+// samples are messages with a different byte in each field.
+func samples() []message {
+	id := func(b byte) (x [16]byte) { return [16]byte(bytes.Repeat([]byte{b}, 16)) }
+	token := [32]byte(bytes.Repeat([]byte{0x77}, 32))
+	return []message{
+		&Open{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Credits: 4, Lanes: 5, Auth: [64]byte{6}, Region: "log"},
+		&Open{Region: strings.Repeat("n", MaxText)},
+		&Opened{UUID: id(1), Size: 1 << 40, Class: 2, Methods: 3, Flags: OpenedDoubt, Key: 5, Base: 6, Epoch: 7, ContentsID: id(8),
+			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]uint8{1, 2, 3, 4}},
+		&Resume{Owner: Owner{id(1), id(2)}, Epoch: 3, Auth: [64]byte{4}, Region: "log"},
+		&Refused{Code: CodeBusy, Seconds: 9, Epoch: 1 << 50, Holder: id(4), Text: "held"},
+		&Join{Epoch: 1, Lane: 2, Nonce: id(3), Proof: token},
+		&Joined{Epoch: 1, Lane: 2, Credits: 3},
+		&Close{Epoch: 1}, &Closed{Epoch: 2},
+		&Heartbeat{Seq: 1},
+		&HeartbeatAck{Seq: 1, Barrier: 2, DoubtLeft: 3, Doubt: true},
+		&Barrier{Seq: 1, Last: true, Ranges: []Range{{0, 4096}, {1 << 40, 1}}},
+		&Barrier{Seq: 2, Ranges: make([]Range, MaxRanges(MaxMessage))},
+		&BarrierAck{Seq: 1, Last: true}, &BarrierAck{Seq: 2},
+		&BarrierFail{Seq: 1, Code: CodeFailed, Text: "input/output error"},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, m := range samples() {
+		b := m.Append(nil)
+		typ, err := TypeOf(b)
+		require.NoError(t, err)
+		got := messages()[typ]()
+		require.NoError(t, got.Decode(b))
+		require.Equal(t, m, got)
+		require.LessOrEqual(t, len(b), MaxMessage)
+	}
+}
+
+// TestVectors pins the layout: a change of it is a change of the version.
+func TestVectors(t *testing.T) {
+	for name, c := range map[string]struct {
+		m   message
+		hex string
+	}{
+		"BARRIER": {&Barrier{Seq: 0x0102030405060708, Last: true, Ranges: []Range{{0x1000, 0x2000}}},
+			"504d4e44 0001 000b 00000030 00000000 0102030405060708 0001 0001 00000000 0000000000001000 0000000000002000"},
+		"BARRIER_ACK": {&BarrierAck{Seq: 9, Last: true},
+			"504d4e44 0001 000c 00000020 00000000 0000000000000009 0001 000000000000"},
+		"HEARTBEAT": {&Heartbeat{Seq: 5},
+			"504d4e44 0001 0009 00000020 00000000 0000000000000005 0000000000000000"},
+		"CLOSE": {&Close{Epoch: 7},
+			"504d4e44 0001 0007 00000020 00000000 0000000000000007 0000000000000000"},
+		"JOINED": {&Joined{Epoch: 7, Lane: 1, Credits: 16},
+			"504d4e44 0001 0006 00000020 00000000 0000000000000007 0001 0010 00000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, err := hex.DecodeString(strings.ReplaceAll(c.hex, " ", ""))
+			require.NoError(t, err)
+			require.Equal(t, want, c.m.Append(nil))
+		})
+	}
+}
+
+func TestDecodeRejects(t *testing.T) {
+	good := (&BarrierAck{Seq: 1}).Append(nil)
+	edit := func(at int, with ...byte) []byte {
+		b := bytes.Clone(good)
+		copy(b[at:], with)
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"empty":            {},
+		"short header":     good[:HeaderSize-1],
+		"bad magic":        edit(0, 'X'),
+		"other version":    edit(4, 0, 2),
+		"other type":       edit(6, 0, 99),
+		"length too small": edit(8, 0, 0, 0, 31),
+		"length too large": edit(8, 0xff, 0xff, 0xff, 0xff),
+		"cut off":          good[:len(good)-1],
+		"one byte more":    append(bytes.Clone(good), 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := new(BarrierAck).Decode(b)
+			require.Error(t, err)
+			if name == "other version" {
+				var v *VersionError
+				require.ErrorAs(t, err, &v)
+				require.Equal(t, VersionError{Ours: Version, Theirs: 2}, *v)
+				return
+			}
+			require.ErrorIs(t, err, ErrMalformed)
+		})
+	}
+	b := (&Barrier{Ranges: make([]Range, 2)}).Append(nil)
+	b[27] = 200
+	require.ErrorIs(t, new(Barrier).Decode(b), ErrMalformed, "count beyond the message")
+}
+
+func TestBarrierAllocatesNothing(t *testing.T) {
+	msg := (&Barrier{Seq: 1, Ranges: make([]Range, 32)}).Append(nil)
+	out := make([]byte, 0, MaxMessage)
+	m := Barrier{Ranges: make([]Range, 0, MaxRanges(MaxMessage))}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if m.Decode(msg) != nil {
+			t.Fail()
+		}
+		out = m.Append(out[:0])
+	}))
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, m := range samples() {
+		f.Add(m.Append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		typ, err := TypeOf(b)
+		if err != nil {
+			return
+		}
+		make, ok := messages()[typ]
+		if !ok {
+			return
+		}
+		m := make()
+		if m.Decode(b) != nil {
+			return
+		}
+		// What decodes encodes to something that decodes to the same.
+		again := make()
+		require.NoError(t, again.Decode(m.Append(nil)))
+		require.Equal(t, m, again)
+	})
+}
