@@ -1,0 +1,50 @@
+package sockio
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// gather fills q.iov with the first segments and says how many bytes they are.
+func (q *Queue) gather() int {
+	segs := q.segs[q.head:]
+	if len(segs) > maxIovecs {
+		segs = segs[:maxIovecs]
+	}
+	if cap(q.iov) < len(segs) {
+		q.iov = make([]unix.Iovec, len(segs), min(maxIovecs, 2*len(segs)))
+	}
+	q.iov = q.iov[:len(segs)]
+	n := 0
+	for i := range segs {
+		p := segs[i].p
+		// SliceData points at len(p) bytes, and SetLen tells the kernel no more;
+		// Base is a typed pointer, so that the collector sees what it names.
+		q.iov[i].Base = unsafe.SliceData(p)
+		q.iov[i].SetLen(len(p))
+		n += len(p)
+	}
+	return n
+}
+
+// writev is writev(2), repeated while a signal interrupts it. iov is not empty.
+// x/sys offers only one that allocates per call.
+func writev(fd uintptr, iov []unix.Iovec) (int, error) {
+	for {
+		// The conversion to uintptr stands in the call itself (unsafe.Pointer,
+		// rule 4), so iov and, through its typed Base pointers, the data stay
+		// alive and in place; len(iov) entries are valid.
+		n, _, errno := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return 0, unix.EAGAIN
+		default:
+			return 0, os.NewSyscallError("writev", errno)
+		}
+	}
+}
