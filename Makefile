@@ -1,0 +1,46 @@
+# What people type. `make help` lists it.
+
+GO      ?= go
+GOFLAGS ?=
+LINT    := bin/golangci-lint
+SHELLS  := scripts/demo scripts/install-deps scripts/fuzz scripts/lib.sh .ci/run
+export GOFLAGS
+
+.PHONY: help build demo test fuzz lint check cross clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | column -t -s '	'
+
+build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
+
+demo: build ## one device on loopback: verified work, then a table of latencies
+	scripts/install-deps demo
+	scripts/demo
+
+test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
+	scripts/install-deps test
+	$(GO) test -race $(TESTFLAGS) ./...
+
+fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
+	scripts/fuzz
+
+lint: $(LINT) ## the linter and shellcheck
+	scripts/install-deps lint
+	$(LINT) run ./...
+	shellcheck $(SHELLS)
+
+check: lint ## vet, gofmt and lint
+	$(GO) vet ./...
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
+
+cross: ## build for every architecture we claim, without cgo
+	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./... && CGO_ENABLED=0 GOARCH=amd64 $(GO) vet ./...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./... && CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
+
+clean: ## remove bin/
+	rm -rf bin
+
+# About two minutes the first time; Go's build cache holds it afterwards.
+$(LINT): tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,137 @@
+// Package arch holds the house to its plan (design §8): who may link what, and
+// where unsafe code lives. The linter checks direct imports; here are the rules
+// that hold through any number of packages, and those that must hold in files
+// which today's build tags leave out.
+//
+// It imports nothing of ours; it reads the module from outside.
+package arch
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// A Graph maps a package to its direct imports.
+type Graph map[string][]string
+
+// A Rule says what must not be linked.
+type Rule struct {
+	Name string
+	// From and To are import paths; a trailing /... takes in the tree below.
+	From, To []string
+	// Except takes packages out of From.
+	Except []string
+}
+
+// Rules are the transitive rules of the house.
+var Rules = []Rule{
+	{
+		Name: "nbd links no RDMA and no persistence",
+		From: []string{"pmnbd/nbd/..."},
+		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
+	},
+	{
+		Name: "rdma links no persistence, no device and no protocol server",
+		From: []string{"pmnbd/rdma/..."},
+		To:   []string{"pmnbd/persist/...", "pmnbd/backend/...", "pmnbd/nbd/..."},
+	},
+	{
+		Name: "backend and sockio link nothing of ours",
+		From: []string{"pmnbd/backend", "pmnbd/sockio"},
+		To:   []string{"pmnbd/..."},
+	},
+	{
+		Name: "persistence links no device and no protocol server",
+		From: []string{"pmnbd/persist/..."},
+		To:   []string{"pmnbd/backend/...", "pmnbd/nbd/..."},
+	},
+	{
+		Name: "only commands choose a provider",
+		From: []string{"pmnbd/..."},
+		To:   []string{"pmnbd/rdma/iwarp", "pmnbd/rdma/verbs"},
+		Except: []string{
+			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/rdma/iwarp", "pmnbd/rdma/verbs",
+		},
+	},
+	{
+		Name:   "nothing imports a command",
+		From:   []string{"pmnbd/..."},
+		To:     []string{"pmnbd/cmd/..."},
+		Except: []string{"pmnbd/cmd/..."},
+	},
+	{
+		Name:   "nothing links the tests",
+		From:   []string{"pmnbd/..."},
+		To:     []string{"pmnbd/test/...", "testing"},
+		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest"},
+	},
+}
+
+// Violations returns one line per package that breaks a rule, with the shortest
+// chain of imports by which it does.
+func Violations(g Graph, rules []Rule) []string {
+	var found []string
+	for _, r := range rules {
+		for pkg := range g {
+			if !matches(r.From, pkg) || matches(r.Except, pkg) {
+				continue
+			}
+			if chain := reach(g, pkg, r.To); chain != nil {
+				found = append(found, r.Name+": "+strings.Join(chain, " -> "))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// reach returns the shortest chain of imports from pkg to one of to, or nil.
+func reach(g Graph, pkg string, to []string) []string {
+	cameFrom := map[string]string{pkg: ""}
+	for queue := []string{pkg}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range g[queue[0]] {
+			if _, seen := cameFrom[next]; seen {
+				continue
+			}
+			cameFrom[next] = queue[0]
+			if !matches(to, next) {
+				queue = append(queue, next)
+				continue
+			}
+			var chain []string
+			for p := next; p != ""; p = cameFrom[p] {
+				chain = append(chain, p)
+			}
+			slices.Reverse(chain)
+			return chain
+		}
+	}
+	return nil
+}
+
+func matches(patterns []string, pkg string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		tree, isTree := strings.CutSuffix(p, "/...")
+		return pkg == tree || isTree && strings.HasPrefix(pkg, tree+"/")
+	})
+}
+
+// Stray returns one line per file that imports unsafe or uses cgo outside the
+// places made for them. files maps a path, relative to the module and with
+// slashes, to its imports.
+func Stray(files map[string][]string) []string {
+	var found []string
+	for file, imports := range files {
+		inVerbs := path.Dir(file) == "rdma/verbs"
+		name := strings.TrimSuffix(strings.TrimSuffix(file, ".go"), "_test")
+		if slices.Contains(imports, "unsafe") && !inVerbs && !strings.HasSuffix(name, "_unsafe") {
+			found = append(found, file+": unsafe lives in *_unsafe.go and rdma/verbs")
+		}
+		if slices.Contains(imports, "C") && !inVerbs {
+			found = append(found, file+": cgo lives in rdma/verbs")
+		}
+	}
+	slices.Sort(found)
+	return found
+}
