@@ -1,0 +1,47 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The lengths of the answer to EXPORT_NAME, in bytes: with and without its zeroes.
+const (
+	ExportReplySize       = 10
+	ExportReplyZeroesSize = ExportReplySize + 124
+)
+
+// Export is what a client must know of an export: the answer to EXPORT_NAME, and
+// the body of INFO_EXPORT.
+//
+//	 0               8       10            134
+//	+---------------+-------+-----------------+
+//	| size          | flags | zeroes, if any  |
+//	+---------------+-------+-----------------+
+type Export struct {
+	Size  uint64 // bytes
+	Flags TransmissionFlags
+}
+
+// AppendExport appends e, without the zeroes.
+func AppendExport(b []byte, e Export) []byte {
+	b = binary.BigEndian.AppendUint64(b, e.Size)
+	return binary.BigEndian.AppendUint16(b, uint16(e.Flags))
+}
+
+// AppendExportZeroes appends e for a client that did not negotiate NO_ZEROES.
+func AppendExportZeroes(b []byte, e Export) []byte {
+	b = AppendExport(b, e)
+	return append(b, make([]byte, ExportReplyZeroesSize-ExportReplySize)...)
+}
+
+// DecodeExport decodes e; zeroes behind it are the caller's to skip.
+func DecodeExport(b []byte) (Export, error) {
+	if len(b) < ExportReplySize {
+		return Export{}, fmt.Errorf("export of %d bytes: %w", len(b), ErrMalformed)
+	}
+	return Export{
+		Size:  binary.BigEndian.Uint64(b),
+		Flags: TransmissionFlags(binary.BigEndian.Uint16(b[8:])),
+	}, nil
+}
