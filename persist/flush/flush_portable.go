@@ -1,0 +1,7 @@
+//go:build !amd64 || noasm
+
+package flush
+
+func detect() method { return portable }
+
+func available() []method { return []method{portable} }

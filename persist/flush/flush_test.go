@@ -1,0 +1,144 @@
+package flush
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// counter is a method that counts, per line, how often it was written back.
+type counter struct {
+	first  uintptr // the line where the memory starts
+	lines  []int
+	fences int
+	most   int // bytes between two fences
+}
+
+func (c *counter) method() method {
+	return method{name: "counter", fence: func() { c.fences++ }, writeBack: func(p *byte, lines int) {
+		at := (addressOf(p) - c.first) / LineSize
+		for i := range lines {
+			c.lines[int(at)+i]++
+		}
+		c.fences++
+		c.most = max(c.most, lines*LineSize)
+	}}
+}
+
+func mapped(t testing.TB, n int) []byte {
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(mem)) })
+	return mem
+}
+
+// Every line that a range touches is written back exactly once, and no other,
+// whatever the alignment of its ends; a fence follows at most every PieceSize.
+func TestEachLineOnce(t *testing.T) {
+	const size = 4 << 20
+	mem := mapped(t, size)
+	type span struct{ off, n int }
+	var spans []span
+	for off := range 2*LineSize + 1 { // every alignment of both ends
+		for n := range 3*LineSize + 1 {
+			spans = append(spans, span{off, n})
+		}
+	}
+	for _, off := range []int{0, 1, 63, 64} { // around the pieces
+		for _, n := range []int{PieceSize - 65, PieceSize - 64, PieceSize - 1, PieceSize, PieceSize + 1, 2*PieceSize - 1, 2 * PieceSize, 2*PieceSize + 64, 3*PieceSize + 1} {
+			spans = append(spans, span{off, n})
+		}
+	}
+	counts := make([]int, size/LineSize)
+	for _, s := range spans {
+		c := counter{first: address(mem), lines: counts}
+		m := c.method()
+		m.lines(mem[s.off : s.off+s.n])
+		touched := 0
+		if s.n > 0 {
+			first, last := s.off/LineSize, (s.off+s.n-1)/LineSize
+			touched = last - first + 1
+			for i := first; i <= last; i++ {
+				if counts[i] != 1 {
+					t.Fatalf("%+v: line %d was written back %d times", s, i, counts[i])
+				}
+				counts[i] = 0
+			}
+			for _, i := range []int{first - 1, last + 1} {
+				if i >= 0 && counts[i] != 0 {
+					t.Fatalf("%+v: line %d lies outside and was written back", s, i)
+				}
+			}
+		}
+		require.LessOrEqual(t, c.most, PieceSize, "%+v", s)
+		require.Equal(t, (touched*LineSize+PieceSize-1)/PieceSize, c.fences, "%+v", s)
+	}
+	for i, n := range counts {
+		require.Zero(t, n, "line %d lies outside every range", i)
+	}
+}
+
+// Every method that the CPU has runs over real memory, changes nothing of it,
+// and stays within it: the page behind cannot be touched.
+func TestMethodsLeaveDataAlone(t *testing.T) {
+	const size = PieceSize + 4096
+	mem := mapped(t, size+4096)
+	require.NoError(t, unix.Mprotect(mem[size:], unix.PROT_NONE)) // touching it is a fault
+	mem = mem[:size]
+	for i := range mem {
+		mem[i] = byte(i * 7)
+	}
+	for _, m := range available() {
+		t.Run(m.name, func(t *testing.T) {
+			for _, s := range [][2]int{{0, 0}, {0, 1}, {1, 65}, {63, 65}, {0, size}, {1, size}, {size - 1, size}} {
+				m.lines(mem[s[0]:s[1]])
+			}
+			m.fence()
+			for i := range mem {
+				if mem[i] != byte(i*7) {
+					t.Fatalf("byte %d changed", i)
+				}
+			}
+		})
+	}
+}
+
+// Lines works on memory that may only be read.
+func TestLinesOnReadOnlyMapping(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	Lines(mem)
+	Lines(mem[1:2])
+	Lines(nil)
+	Fence()
+	require.NoError(t, unix.Munmap(mem))
+}
+
+func TestInstruction(t *testing.T) {
+	require.Contains(t, []string{"clwb", "clflushopt", "clflush", "none"}, Instruction())
+	require.Equal(t, available()[0].name, Instruction())
+	t.Logf("this CPU and build: %s", Instruction())
+}
+
+func TestNoAllocation(t *testing.T) {
+	mem := mapped(t, 8192)
+	require.Zero(t, testing.AllocsPerRun(100, func() { Lines(mem[1:4099]); Fence() }))
+}
+
+func BenchmarkLines(b *testing.B) {
+	mem := mapped(b, PieceSize)
+	for _, m := range available() {
+		for _, n := range []int{4096, PieceSize} {
+			b.Run(fmt.Sprintf("%s/%d", m.name, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for i := range b.N {
+					mem[i%n]++
+					m.lines(mem[:n])
+				}
+			})
+		}
+	}
+}
