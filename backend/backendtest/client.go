@@ -1,0 +1,268 @@
+// Package backendtest is what every Device must do: Run is the conformance suite,
+// and Client is how tests, there and elsewhere, drive a Device.
+//
+// It imports backend and the testing tools.
+package backendtest
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+)
+
+// patience is how long a wait may take before it counts as a failure: far more
+// than anything takes that works.
+const patience = 30 * time.Second
+
+// A Request is an Op and what became of it.
+type Request struct {
+	backend.Op
+	// Got is what a READ returned. It is valid after Wait.
+	Got []byte
+
+	client    *Client
+	completed int // guarded by client.mu
+}
+
+// A Client is a Sink that remembers, and makes the Ops that it takes back. Any
+// number of goroutines may use it.
+type Client struct {
+	t   testing.TB
+	dev backend.Device
+
+	mu    sync.Mutex
+	cond  sync.Cond
+	reqs  []*Request // by Tag
+	open  int        // submitted and not completed
+	kicks int
+	gone  bool
+	late  bool // patience is over
+}
+
+var _ backend.Sink = (*Client)(nil)
+
+// NewClient makes a client of dev.
+func NewClient(t testing.TB, dev backend.Device) *Client {
+	c := &Client{t: t, dev: dev}
+	c.cond.L = &c.mu
+	return c
+}
+
+// Write makes a WRITE of data. If lead is not 0, that many bytes lie at the end
+// of a chunk and the others at the start of the next, as a payload does that was
+// received across a chunk's end.
+func (c *Client) Write(off uint64, data []byte, lead int) *Request {
+	r := c.request(backend.Write, off, uint64(len(data)))
+	r.Data = c.spans(c.dev.Arenas().Write, len(data), lead)
+	for _, s := range r.Data {
+		data = data[copy(s.Bytes(), data):]
+	}
+	c.takeEntries(r)
+	return r
+}
+
+// Zero makes a WRITE_ZEROES.
+func (c *Client) Zero(off, length uint64) *Request {
+	r := c.request(backend.WriteZeroes, off, length)
+	c.takeEntries(r)
+	return r
+}
+
+// Read makes a READ; lead is as in Write.
+func (c *Client) Read(off uint64, n, lead int) *Request {
+	r := c.request(backend.Read, off, uint64(n))
+	r.Data = c.spans(c.dev.Arenas().Read, n, lead)
+	return r
+}
+
+// Flush makes a FLUSH.
+func (c *Client) Flush() *Request { return c.request(backend.Flush, 0, 0) }
+
+func (c *Client) request(cmd backend.Command, off, length uint64) *Request {
+	r := &Request{client: c}
+	r.Cmd, r.Off, r.Len, r.Sink = cmd, off, length, c
+	c.mu.Lock()
+	r.Tag = uint32(len(c.reqs))
+	c.reqs = append(c.reqs, r)
+	c.mu.Unlock()
+	return r
+}
+
+// takeEntries takes the index entries of a write or zero, where there is an index.
+func (c *Client) takeEntries(r *Request) {
+	if a := c.dev.Arenas(); a.Entries != nil {
+		r.Entries = a.EntriesFor(r.Off, r.Len, len(r.Data))
+		c.take(a.Entries, r.Entries)
+	}
+}
+
+// take takes units of b, or fails when that takes too long.
+func (c *Client) take(b *backend.Budget, n int) {
+	c.t.Helper()
+	stop := make(chan struct{})
+	timer := time.AfterFunc(patience, func() { close(stop) })
+	defer timer.Stop()
+	require.NoError(c.t, b.Take(n, stop), "%d units of %d, %d free", n, b.Total(), b.Free())
+}
+
+// spans allocates n bytes of a.
+func (c *Client) spans(a *backend.Arena, n, lead int) []backend.Span {
+	c.t.Helper()
+	lead = min(lead, n)
+	chunks := (n - lead + backend.ChunkSize - 1) / backend.ChunkSize
+	if lead > 0 {
+		chunks++
+	}
+	stop := make(chan struct{})
+	timer := time.AfterFunc(patience, func() { close(stop) })
+	defer timer.Stop()
+	got, err := a.Get(nil, chunks, stop)
+	require.NoError(c.t, err, "%d chunks of %d, %d free", chunks, a.Budget().Total(), a.Budget().Free())
+	var spans []backend.Span
+	for _, ch := range got {
+		s := backend.Span{Chunk: ch, Len: uint32(min(n, backend.ChunkSize))}
+		if lead > 0 {
+			s.Off, s.Len = uint32(backend.ChunkSize-lead), uint32(lead)
+			lead = 0
+		}
+		n -= int(s.Len)
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// Submit hands reqs to the device in one batch, as a server would: Submit, Kick,
+// Post. It does not wait.
+func (c *Client) Submit(reqs ...*Request) {
+	ops := make([]*backend.Op, len(reqs))
+	for i, r := range reqs {
+		ops[i] = &r.Op
+	}
+	c.mu.Lock()
+	c.open += len(reqs)
+	c.mu.Unlock()
+	c.dev.Submit(ops)
+	c.Kick()
+	c.dev.Post()
+}
+
+// Wait waits until all of reqs, or without any everything submitted, is completed,
+// and returns the first error among reqs.
+func (c *Client) Wait(reqs ...*Request) error {
+	c.t.Helper()
+	timer := time.AfterFunc(patience, func() {
+		c.mu.Lock()
+		c.late = true
+		c.cond.Broadcast()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range reqs {
+		for r.completed == 0 && !c.late {
+			c.cond.Wait()
+		}
+		require.NotZero(c.t, r.completed, "%v at %d was not completed", r.Cmd, r.Off)
+	}
+	for len(reqs) == 0 && c.open > 0 && !c.late {
+		c.cond.Wait()
+	}
+	require.False(c.t, c.late, "%d requests were not completed", c.open)
+	for _, r := range reqs {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// Do is Submit and Wait.
+func (c *Client) Do(reqs ...*Request) error {
+	c.t.Helper()
+	c.Submit(reqs...)
+	return c.Wait(reqs...)
+}
+
+// Complete takes an Op back: it keeps what a READ returned and releases the spans.
+func (c *Client) Complete(op *backend.Op) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.reqs[op.Tag]
+	if r.completed++; r.completed > 1 || &r.Op != op {
+		c.t.Errorf("%v at %d was completed %d times", op.Cmd, op.Off, r.completed)
+		return
+	}
+	for _, s := range op.Data {
+		if op.Cmd == backend.Read {
+			r.Got = append(r.Got, s.Bytes()...)
+		}
+		s.Chunk.Release()
+	}
+	op.Data = nil
+	c.open--
+	c.cond.Broadcast()
+}
+
+// Kick counts.
+func (c *Client) Kick() {
+	c.mu.Lock()
+	c.kicks++
+	c.cond.Broadcast()
+	c.mu.Unlock()
+}
+
+// Kicks is how often Kick was called.
+func (c *Client) Kicks() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kicks
+}
+
+// Gone says what HangUp made of it.
+func (c *Client) Gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
+// HangUp makes the client one that hung up.
+func (c *Client) HangUp() {
+	c.mu.Lock()
+	c.gone = true
+	c.mu.Unlock()
+}
+
+// AllBack waits until nobody holds a chunk or an entry of dev. Nothing may be
+// outstanding. A device may free spans just after it replied to a FLUSH, so this
+// asks for all that there is, in order, which is granted when the last is back.
+func AllBack(t testing.TB, dev backend.Device) {
+	t.Helper()
+	a := dev.Arenas()
+	for name, b := range map[string]*backend.Budget{"write": a.Write.Budget(), "read": a.Read.Budget(), "entries": a.Entries} {
+		if b == nil {
+			continue
+		}
+		stop := make(chan struct{})
+		timer := time.AfterFunc(patience, func() { close(stop) })
+		err := b.Take(b.Total(), stop)
+		timer.Stop()
+		require.NoError(t, err, "%s: %d of %d are free", name, b.Free(), b.Total())
+		b.Give(b.Total())
+	}
+}
+
+// Pattern is n bytes that tell writes apart: each word of 8 bytes names the
+// writer and its place, and no byte of it is 0.
+func Pattern(n int, writer uint32) []byte {
+	b := make([]byte, n+8)
+	for i := 0; i < n; i += 8 {
+		binary.BigEndian.PutUint64(b[i:], uint64(writer+1)<<32|uint64(i/8)|0x8080808080808080)
+	}
+	return b[:n]
+}
