@@ -13,8 +13,9 @@ type Owner struct{ ID, Nonce [16]byte }
 //	+---------+---------+-------+-------+-------+-------+----------+---------+
 type Open struct {
 	Owner Owner
-	// Epoch is the epoch that the region is expected to be in. A refusal tells
-	// the persisted one, so that a fresh process can ask again knowingly.
+	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
+	// is always refused. The refusal tells the persisted one, so that a fresh
+	// process can ask again knowingly.
 	Epoch uint64
 	Flags OpenFlags
 	// Credits is how many receives the initiator keeps posted.
@@ -40,7 +41,7 @@ const (
 const (
 	openSize    = 384
 	openedSize  = 176
-	refusedSize = 304
+	refusedSize = 320
 	resumeSize  = 376
 	joinSize    = 80
 	joinedSize  = 32
@@ -216,18 +217,21 @@ var codeNames = [...]string{
 
 // Refused answers an Open, Resume or Join that is not granted.
 //
-//	 16     18         20          24      32       48     304
-//	+------+----------+-----------+-------+--------+------+
-//	| code | reserved | seconds   | epoch | holder | text |
-//	+------+----------+-----------+-------+--------+------+
+//	 16     18         20        24      32       48     64     320
+//	+------+----------+---------+-------+--------+------+------+
+//	| code | reserved | seconds | epoch | holder | uuid | text |
+//	+------+----------+---------+-------+--------+------+------+
 type Refused struct {
 	Code Code
 	// Seconds that the lease of the holder still runs, where Code is CodeBusy.
 	Seconds uint32
 	// Epoch is the persisted one.
 	Epoch uint64
-	// Holder is the id that holds the region.
+	// Holder is the id that holds the region, or did last.
 	Holder [16]byte
+	// UUID is the region's, so that an initiator can keep others of its id from
+	// the region before it asks again.
+	UUID [16]byte
 	// Text is for people.
 	Text string
 }
@@ -240,6 +244,7 @@ func (m *Refused) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.Seconds)
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
 	b = append(b, m.Holder[:]...)
+	b = append(b, m.UUID[:]...)
 	return appendText(b, m.Text)
 }
 
@@ -252,7 +257,8 @@ func (m *Refused) Decode(b []byte) error {
 	m.Seconds = binary.BigEndian.Uint32(b[20:])
 	m.Epoch = binary.BigEndian.Uint64(b[24:])
 	copy(m.Holder[:], b[32:])
-	m.Text = text(b[48:304])
+	copy(m.UUID[:], b[48:])
+	m.Text = text(b[64:320])
 	return nil
 }
 

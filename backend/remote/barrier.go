@@ -1,0 +1,234 @@
+package remote
+
+import (
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+)
+
+// barriers is the group commit of a device: at most one barrier is in flight, and
+// what asks for durability meanwhile waits for the next one, all together. So
+// barriers complete in order (design §3.7).
+//
+//	FLUSH, FUA ──► waiting ──start──► current ──all lanes done──► covered, replied, freed
+//
+// Start lists the waiting ops first and the dirty lanes after them; every write
+// ahead of a listed op was enqueued before the op was added. An op that comes
+// while a barrier is in flight and finds nothing dirty behind it joins it.
+type barriers struct {
+	mu       sync.Mutex // before the lanes' mutexes
+	waiting  []*backend.Op
+	wanted   bool // a barrier for the window's sake, without an op
+	current  *barrier
+	spare    []*barrier
+	seq      uint64
+	inherits bool // OPENED carried doubt, and no barrier has succeeded since
+	count    uint64
+}
+
+// A barrier is one that is in flight.
+type barrier struct {
+	ops       []*backend.Op
+	sinks     []backend.Sink // scratch of answer
+	from, to  []uint64       // by lane: the positions of the index that it covers
+	remaining int            // lanes that have not answered
+}
+
+// answer completes the barrier's ops, with err if not nil, and has the replies
+// written out.
+func (c *barrier) answer(err error) {
+	for _, op := range c.ops {
+		if n := len(c.sinks); n == 0 || c.sinks[n-1] != op.Sink {
+			c.sinks = append(c.sinks, op.Sink)
+		}
+		op.Err = err
+		op.Sink.Complete(op)
+	}
+	for _, s := range c.sinks {
+		s.Kick()
+	}
+	clear(c.ops)
+	clear(c.sinks)
+	c.ops, c.sinks = c.ops[:0], c.sinks[:0]
+}
+
+// commit asks for a barrier that covers all that is enqueued; op is completed
+// when it succeeded. It goes out with the next call of start. The failed state is
+// tested before anything else: a device that lost writes never says durable.
+func (d *Device) commit(op *backend.Op) {
+	b := &d.barriers
+	b.mu.Lock()
+	err := d.failed()
+	if err == nil {
+		b.waiting = append(b.waiting, op)
+	}
+	b.mu.Unlock()
+	if err != nil {
+		op.Err = err
+		op.Sink.Complete(op)
+	}
+}
+
+// start starts the barrier that is asked for, or that want asks for, unless one
+// is in flight. Its work requests are enqueued, not posted.
+func (d *Device) start(want bool) {
+	b := &d.barriers
+	b.mu.Lock()
+	b.wanted = b.wanted || want
+	durable := d.next()
+	b.mu.Unlock()
+	if durable != nil {
+		durable.answer(nil)
+		b.put(durable)
+	}
+}
+
+// relieve starts a barrier because somebody waits for room in the window.
+func (d *Device) relieve() {
+	d.start(true)
+	d.Post()
+}
+
+// next makes a barrier of what is waiting, if none is in flight. It returns it if
+// it turns out that it need not be sent. b.mu is held.
+func (d *Device) next() (durable *barrier) {
+	b := &d.barriers
+	if d.failed() != nil || (len(b.waiting) == 0 && !b.wanted) {
+		return nil
+	}
+	if c := b.current; c != nil {
+		if d.nothingBehind(c) {
+			c.ops = append(c.ops, b.waiting...)
+			b.waiting = b.waiting[:0]
+		}
+		return nil
+	}
+	c := b.take(len(d.lanes))
+	c.ops, b.waiting = b.waiting, c.ops[:0] // the waiting first, the dirty lanes then
+	b.wanted = false
+	b.seq++
+	for i, l := range d.lanes {
+		l.mu.Lock()
+		c.from[i], c.to[i] = l.ring.Covered(), l.ring.Head()
+		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops) > 0) {
+			l.enqueueBarrier(b.seq, c.from[i], c.to[i])
+			c.remaining++
+		}
+		l.mu.Unlock()
+	}
+	if c.remaining == 0 {
+		// Nothing is dirty, no barrier is in flight or being retired (the marks move
+		// under b.mu), and no doubt was inherited.
+		return c
+	}
+	b.current = c
+	return nil
+}
+
+// nothingBehind reports whether barrier c covers all that was enqueued.
+func (d *Device) nothingBehind(c *barrier) bool {
+	for i, l := range d.lanes {
+		if l.ring.Head() != c.to[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// laneDone counts a lane's answer to the barrier in flight. The last one retires
+// it, in this order: covered marks of all lanes, replies, spans (design §4.2).
+func (d *Device) laneDone() {
+	b := &d.barriers
+	b.mu.Lock()
+	c := b.current
+	if d.failed() != nil || c == nil {
+		b.mu.Unlock()
+		return // failed meanwhile: its ops were answered
+	}
+	if c.remaining--; c.remaining > 0 {
+		b.mu.Unlock()
+		return
+	}
+	for i, l := range d.lanes {
+		l.ring.Cover(c.to[i])
+	}
+	b.current, b.inherits = nil, false
+	b.count++
+	b.wanted = b.wanted || d.window.HalfFull()
+	durable := d.next()
+	b.mu.Unlock()
+
+	c.answer(nil)
+	if durable != nil {
+		durable.answer(nil)
+		b.put(durable)
+	}
+	d.Post()
+	for i := range d.lanes {
+		d.window.Free(i, c.from[i], c.to[i])
+	}
+	b.put(c)
+}
+
+// take returns an empty barrier. b.mu is held.
+func (b *barriers) take(lanes int) *barrier {
+	if n := len(b.spare); n > 0 {
+		c := b.spare[n-1]
+		b.spare = b.spare[:n-1]
+		return c
+	}
+	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes)}
+}
+
+// put takes back a barrier that was answered.
+func (b *barriers) put(c *barrier) {
+	b.mu.Lock()
+	c.remaining = 0
+	b.spare = append(b.spare, c)
+	b.mu.Unlock()
+}
+
+// fail makes the device's failure final and answers all that waits for a barrier.
+// The first cause stays; the error to answer ops with is returned.
+func (d *Device) fail(cause error) error {
+	b := &d.barriers
+	b.mu.Lock()
+	if err := d.failed(); err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
+	if d.closing.Load() {
+		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
+	}
+	d.failure.Store(&err)
+	c := b.take(len(d.lanes))
+	c.ops, b.waiting = b.waiting, c.ops[:0]
+	if b.current != nil {
+		c.ops = append(c.ops, b.current.ops...)
+		b.current = nil
+	}
+	b.mu.Unlock()
+
+	if !d.closing.Load() {
+		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
+			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
+	}
+	c.answer(err)
+	for _, l := range d.lanes {
+		l.abort(cause)
+	}
+	return err
+}
+
+// failed is the error to answer ops with since the device failed or was closed;
+// nil before.
+func (d *Device) failed() error {
+	if err := d.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

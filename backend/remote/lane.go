@@ -1,0 +1,412 @@
+package remote
+
+import (
+	"fmt"
+	"sync"
+
+	"pmnbd/backend"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// Work request IDs: what kind of request, and which.
+const (
+	tagWrite uint64 = iota << 56
+	tagRead
+	tagBarrier
+	tagControl
+	tagRecv
+	tagMask uint64 = 0xff << 56
+)
+
+const (
+	// batchMax is how many work requests go to the transport in one call: two
+	// full receives of 4 KiB requests.
+	batchMax = 128
+	// lazyBytes: writes alone wait in the queue until so many bytes have come, or
+	// something that somebody waits for stands behind them. A write and its FLUSH
+	// then wake the target once instead of twice (design §4.10); the writes are
+	// acknowledged anyway, and safe in the window.
+	lazyBytes = 128 << 10
+)
+
+// A lane is one connection of the session, and the queue before it.
+//
+//	Submit ──► queue ──build──► batch ──Post──► transport ──► target
+//	             ▲ writes, reads, barriers              │
+//	             └────── completer: Wait, Poll ◄────────┘
+//
+// The queue is strictly first in, first out; what is at its head may wait for a
+// send slot or a credit, and then all behind it wait. Whoever finds no one else
+// posting posts, outside the mutex, everything that is queued; so nobody waits
+// for another's system call.
+type lane struct {
+	d     *Device
+	index int
+	conn  rdma.Conn
+	ring  *backend.Ring
+	recvs *rdma.MemoryRegion
+
+	mu      sync.Mutex
+	closed  error // new ops are refused with it
+	broken  error // why the connection ended
+	ended   bool  // what completes from now on does not count
+	queue   fifo[item]
+	lazy    int        // bytes of writes queued since the last post
+	urgent  bool       // something queued does not wait for more
+	reads   []readPart // by number
+	spare   []int      // numbers of reads that are free
+	barrier *persist.GPSPM
+	ranges  []persist.Range // scratch of collect
+	control []byte          // a message to send ahead of the queue
+
+	posting  bool
+	batch    []rdma.WorkRequest // built, not taken by the transport yet
+	taken    int                // of batch
+	built    uint64             // work requests ever built
+	retired  uint64             // of them, those whose send slot is free again
+	signaled fifo[uint64]       // positions of those that complete
+
+	poster poller // of whoever is posting
+	done   chan struct{}
+}
+
+// A readPart is the part of a READ that one RDMA Read fetches.
+type readPart struct {
+	op  *backend.Op
+	off uint64 // in the device
+	dst uint64 // in the read arena
+	len uint32
+}
+
+// A poller is the memory that one goroutine needs to handle completions.
+type poller struct {
+	cs    [64]rdma.Completion
+	recvs []rdma.WorkRequest
+	sinks []backend.Sink // whose ops were completed
+}
+
+// kick makes the connections write out what poll completed.
+func (p *poller) kick() {
+	for i, s := range p.sinks {
+		s.Kick()
+		p.sinks[i] = nil
+	}
+	p.sinks = p.sinks[:0]
+}
+
+func (p *poller) completed(s backend.Sink) {
+	if n := len(p.sinks); n == 0 || p.sinks[n-1] != s {
+		p.sinks = append(p.sinks, s)
+	}
+}
+
+// write queues a piece whose payload lies at src of the write arena. l.mu is held.
+func (l *lane) write(off, src uint64, n uint32) {
+	pos := l.ring.Head()
+	l.d.window.Publish(l.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
+	l.pushWrite(pos)
+	l.lazy += int(n)
+}
+
+// read queues a part of op. l.mu is held.
+func (l *lane) read(op *backend.Op, off, dst uint64, n uint32) {
+	if len(l.spare) == 0 {
+		l.spare = append(l.spare, len(l.reads))
+		l.reads = append(l.reads, readPart{})
+	}
+	i := l.spare[len(l.spare)-1]
+	l.spare = l.spare[:len(l.spare)-1]
+	l.reads[i] = readPart{op: op, off: off, dst: dst, len: n}
+	op.Parts.Add(1)
+	l.queue.push(item{kind: itemRead, from: uint64(i)})
+	l.urgent = true
+}
+
+// enqueueBarrier queues barrier seq behind the writes [from, to) of the ring,
+// which it covers. l.mu is held, and was when to was read: covered means ahead of
+// the barrier in this queue.
+func (l *lane) enqueueBarrier(seq, from, to uint64) {
+	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from})
+	l.urgent = true
+}
+
+// post hands to the transport what is queued, as far as it goes.
+func (l *lane) post() {
+	l.mu.Lock()
+	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
+		l.mu.Unlock()
+		return
+	}
+	l.posting = true
+	for l.broken == nil {
+		if l.taken == len(l.batch) {
+			l.build()
+			if len(l.batch) == 0 && !l.slotsFree() {
+				// Completions that were there when the last Post returned wake nobody.
+				l.mu.Unlock()
+				n, err := l.poll(&l.poster)
+				l.poster.kick()
+				if err != nil {
+					l.abort(err)
+				}
+				l.mu.Lock()
+				if n == 0 {
+					break // the completer goes on when slots are free
+				}
+				continue
+			}
+			if len(l.batch) == 0 {
+				break
+			}
+		}
+		l.mu.Unlock()
+		n, err := l.conn.Post(l.batch[l.taken:])
+		if err != nil {
+			l.abort(err)
+		}
+		l.mu.Lock()
+		l.taken += n
+		if n == 0 {
+			break // likewise
+		}
+	}
+	l.posting = false
+	l.mu.Unlock()
+}
+
+func (l *lane) slotsFree() bool { return l.built-l.retired < uint64(l.conn.Caps().MaxSendWR) }
+
+// build turns queued items into work requests: as many as there are send slots
+// and credits, batchMax at most. l.mu is held, the batch before was taken whole.
+func (l *lane) build() {
+	l.batch, l.taken = l.batch[:0], 0
+	if len(l.control) > 0 && l.slotsFree() {
+		l.add(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: l.control})
+		l.control = nil
+	}
+	for !l.queue.empty() && len(l.batch) < batchMax && l.slotsFree() {
+		switch it := l.queue.front(); it.kind {
+		case itemWrites:
+			e := l.ring.At(it.from)
+			l.add(rdma.WorkRequest{
+				ID: tagWrite, Op: rdma.OpWrite,
+				Local:  rdma.SGE{Region: l.d.writeMem, Off: e.Src, Len: e.Len},
+				Remote: rdma.Remote{Key: l.d.granted.Key, Addr: l.d.granted.Base + e.Off},
+			})
+			if it.from++; it.from == it.to {
+				l.queue.pop()
+			}
+		case itemRead:
+			p := &l.reads[it.from]
+			l.add(rdma.WorkRequest{
+				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,
+				Local:  rdma.SGE{Region: l.d.readMem, Off: p.dst, Len: p.len},
+				Remote: rdma.Remote{Key: l.d.granted.Key, Addr: l.d.granted.Base + p.off},
+			})
+			l.queue.pop()
+		case itemBarrier:
+			next := l.collect(it.next, it.to, l.barrier.PerPart())
+			batch, ok := l.barrier.Append(l.batch, it.seq, l.ranges, next == it.to)
+			if !ok {
+				return // the answer to an earlier part brings the credit
+			}
+			l.batch = batch
+			l.count(&l.batch[len(l.batch)-1])
+			if it.next = next; next == it.to {
+				l.queue.pop()
+			}
+		}
+	}
+	if l.queue.empty() && len(l.control) == 0 {
+		l.lazy, l.urgent = 0, false
+	}
+}
+
+// add appends wr to the batch. A run of unsignalled requests is ended at half of
+// the send queue, so that its slots come back.
+func (l *lane) add(wr rdma.WorkRequest) {
+	l.batch = append(l.batch, wr)
+	l.count(&l.batch[len(l.batch)-1])
+}
+
+func (l *lane) count(wr *rdma.WorkRequest) {
+	l.built++
+	if l.built%uint64(max(1, l.conn.Caps().MaxSendWR/2)) == 0 {
+		wr.Signaled = true
+	}
+	if wr.Signaled {
+		l.signaled.push(l.built)
+	}
+}
+
+// complete is the lane's completer: the goroutine that waits for completions,
+// handles them, and ends the lane when its connection does.
+func (l *lane) complete() {
+	defer close(l.done)
+	p := &poller{}
+	for {
+		err := l.conn.Wait()
+		if err == nil {
+			_, err = l.poll(p)
+		}
+		p.kick()
+		if err != nil {
+			l.end(err)
+			return
+		}
+		l.post() // what waited for a slot or a credit
+	}
+}
+
+// poll handles the completions that are there and says how many. The caller kicks.
+func (l *lane) poll(p *poller) (handled int, err error) {
+	for {
+		n, err := l.conn.Poll(p.cs[:])
+		if n == 0 {
+			return handled, err
+		}
+		handled += n
+		if err := l.handle(p, p.cs[:n]); err != nil {
+			return handled, err
+		}
+		if len(p.recvs) > 0 {
+			l.d.heard.Store(l.d.clock())
+			err := l.conn.PostRecv(p.recvs)
+			p.recvs = p.recvs[:0]
+			if err != nil {
+				return handled, err
+			}
+		}
+	}
+}
+
+func (l *lane) handle(p *poller, cs []rdma.Completion) error {
+	done := false // a barrier of this lane is; there is one at a time
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return rdma.ErrClosed
+	}
+	for _, c := range cs {
+		if c.Op == rdma.OpRecv {
+			finished, err := l.receive(c)
+			if err != nil {
+				l.mu.Unlock()
+				return err
+			}
+			done = done || finished
+			p.recvs = append(p.recvs, l.d.receiveInto(l.recvs, c.ID&^tagMask))
+			continue
+		}
+		l.retired = l.signaled.pop()
+		switch c.ID & tagMask {
+		case tagRead:
+			l.endRead(p, int(c.ID&^tagMask))
+		case tagBarrier:
+			done = l.barrier.Sent(c.ID) || done
+		}
+	}
+	l.mu.Unlock()
+	if done {
+		l.d.laneDone()
+	}
+	return nil
+}
+
+// endRead ends read part i. l.mu is held.
+func (l *lane) endRead(p *poller, i int) {
+	op := l.reads[i].op
+	l.reads[i].op = nil
+	l.spare = append(l.spare, i)
+	sink := op.Sink
+	if l.d.endPart(op, nil) {
+		p.completed(sink)
+	}
+}
+
+// receive handles a message of the target. l.mu is held.
+func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
+	off := (c.ID &^ tagMask) * wire.MaxMessage
+	msg := l.recvs.Mem[off : off+uint64(c.Len)]
+	t, err := wire.TypeOf(msg)
+	if err != nil {
+		return false, fmt.Errorf("%w: the target sent nonsense: %w", rdma.ErrLost, err)
+	}
+	switch t {
+	case wire.TypeBarrierAck:
+		var ack wire.BarrierAck
+		if err := ack.Decode(msg); err != nil {
+			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		return l.barrier.Acked(ack)
+	case wire.TypeBarrierFail:
+		var fail wire.BarrierFail
+		if err := fail.Decode(msg); err != nil {
+			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		return false, fmt.Errorf("the target could not make barrier %d durable: %v: %s", fail.Seq, fail.Code, fail.Text)
+	case wire.TypeHeartbeatAck:
+		var ack wire.HeartbeatAck
+		if err := ack.Decode(msg); err != nil {
+			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		l.d.beatAcked.Store(ack.Seq)
+		return false, nil
+	case wire.TypeClosed:
+		var closed wire.Closed
+		if err := closed.Decode(msg); err != nil {
+			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		return false, errSessionClosed
+	}
+	return false, fmt.Errorf("%w: the target sent %v", rdma.ErrLost, t)
+}
+
+// send puts a control message ahead of the queue: a stopped queue must not keep
+// heartbeats back. One that was not built yet is replaced.
+func (l *lane) send(msg []byte) {
+	l.mu.Lock()
+	l.control = msg
+	l.urgent = true
+	l.mu.Unlock()
+	l.post()
+}
+
+// abort ends the connection for a reason of ours.
+func (l *lane) abort(cause error) {
+	l.mu.Lock()
+	if l.broken == nil {
+		l.broken = cause
+	}
+	l.mu.Unlock()
+	_ = l.conn.Close() // the completer sees it and reports cause
+}
+
+// end is the end of the lane. When it returns no memory is touched by the
+// transport, all reads are answered, and the lane's part of the window is free.
+func (l *lane) end(err error) {
+	l.mu.Lock()
+	if l.broken == nil {
+		l.broken = err
+	}
+	cause := l.broken
+	l.mu.Unlock()
+	_ = l.conn.Close() // nothing to add to cause
+	err = l.d.fail(cause)
+
+	p := &poller{}
+	l.mu.Lock()
+	l.closed, l.ended = err, true
+	for i := range l.reads {
+		if l.reads[i].op != nil {
+			l.endRead(p, i)
+		}
+	}
+	l.queue = fifo[item]{}
+	from, to := l.ring.Covered(), l.ring.Head()
+	l.mu.Unlock()
+	p.kick()
+	l.d.window.Free(l.index, from, to)
+}

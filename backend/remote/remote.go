@@ -1,0 +1,267 @@
+// Package remote is the device on a region of another machine: it turns writes
+// into RDMA Writes, reads into RDMA Reads, and FLUSH and FUA into one batched
+// barrier.
+//
+// It exists to keep the promises of design §3, §4 and §6 on the initiator's side.
+// It owns the session with the target, the lanes, the group commit, and the
+// export's arenas and window. It imports backend, persist, persist/wire and rdma;
+// which transport it runs on it does not know.
+//
+// Files: remote.go (the device), session.go (OPEN, heartbeats, CLOSE), submit.go
+// (ops cut into pieces), lane.go (a queue, its posts, its completer), queue.go,
+// barrier.go (group commit and failure), claim.go (one process per id and region).
+//
+// Lock order, outermost first: barriers.mu → lane.mu → what a Sink locks.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// Config says which region to open, and how. Zero values take the defaults named.
+type Config struct {
+	// Provider and Addr (HOST:PORT) lead to the target, Region is the region's name.
+	Provider rdma.Provider
+	Addr     string
+	Region   string
+	// ID names this initiator; it survives restarts.
+	ID [16]byte
+	// StateDir is where a lock keeps other processes of this id from the region.
+	StateDir string
+	// Window bounds the payloads that no barrier covers yet, in bytes: DefaultWindow.
+	Window uint64
+	// Connections is how many connections of clients receive at the same time,
+	// each into a chunk of its own: DefaultConnections.
+	Connections int
+	// AllowVolatile permits a region of class volatile.
+	AllowVolatile bool
+	// Log takes one line for each change of state. Required.
+	Log *zap.Logger
+}
+
+// Defaults and limits.
+const (
+	// DefaultWindow is 64 MiB: a second of writes at the pace of a 500 MB/s log,
+	// and small against the memory of any host that has RDMA.
+	DefaultWindow = 64 << 20
+	// MinWindow is the smallest window that works: sixteen chunks, so that the
+	// largest request is 1 MiB.
+	MinWindow = 16 * backend.ChunkSize
+	// DefaultConnections is the number of receive chunks: 16 MiB in all.
+	DefaultConnections = 64
+	// maxRequest is the largest request that any window allows (design §4.8).
+	maxRequest = 32 << 20
+	// stripe is how many bytes follow each other on a lane. It is at least
+	// backend.ChunkSize, so that a chunk is cut once at most.
+	stripe = 1 << 20
+	// maxMessages is how many messages of the target a lane can receive before it
+	// looks: all that the target's credits let us ask for, and a few more.
+	maxMessages = 32
+	// reservedCredits of a lane are not for barriers: a heartbeat and CLOSE.
+	reservedCredits = 2
+)
+
+// A Device is a session with a target, as a backend.Device.
+type Device struct {
+	cfg     Config
+	log     *zap.Logger
+	granted wire.Opened
+	info    backend.Info
+	arenas  backend.Arenas
+	window  *backend.Window
+	claim   *claim
+
+	domain            rdma.Domain
+	writeMem, readMem *rdma.MemoryRegion
+	control           []byte // receives and barrier messages
+	lanes             []*lane
+
+	barriers barriers
+	failure  atomic.Pointer[error]
+	closing  atomic.Bool
+
+	heard     atomic.Int64 // when the target last said something, by clock
+	epoch     time.Time    // when clock was 0
+	beatSent  uint64       // heartbeats; of the goroutine that sends them
+	beatAcked atomic.Uint64
+	beat      chan struct{}
+	beatEnded chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Dial opens a session. It fails with a *RefusedError when the target refuses,
+// with rdma's errors when it cannot be reached; ctx bounds the time.
+func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
+	if cfg.Window == 0 {
+		cfg.Window = DefaultWindow
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = DefaultConnections
+	}
+	if cfg.Window < MinWindow {
+		return nil, fmt.Errorf("a window of %d bytes is too small: it takes %d at least", cfg.Window, MinWindow)
+	}
+	if len(cfg.Region) > wire.MaxText {
+		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
+	}
+	d := &Device{cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.release())
+		}
+	}()
+	if err := d.allocate(); err != nil {
+		return nil, err
+	}
+	if d.domain, err = cfg.Provider.OpenDomain(ctx, cfg.Addr); err != nil {
+		return nil, fmt.Errorf("open the RDMA device towards %s: %w", cfg.Addr, err)
+	}
+	if d.writeMem, err = d.domain.Register(d.arenas.Write.Mem(), 0); err != nil {
+		return nil, fmt.Errorf("register the window's memory: %w", err)
+	}
+	if d.readMem, err = d.domain.Register(d.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
+		return nil, fmt.Errorf("register the read memory: %w", err)
+	}
+	if err := d.open(ctx); err != nil {
+		return nil, err
+	}
+	d.serve()
+	return d, nil
+}
+
+// allocate maps the arenas, the window's index and the control memory.
+func (d *Device) allocate() (err error) {
+	request := min(d.cfg.Window/4, maxRequest) &^ 4095
+	d.info.MaxRequest = uint32(request)
+	if d.arenas.Write, err = backend.NewArena(int(d.cfg.Window/backend.ChunkSize) + d.cfg.Connections); err != nil {
+		return err
+	}
+	// Two of the largest reads, and a chunk for each connection's small ones.
+	if d.arenas.Read, err = backend.NewArena(int(2*request/backend.ChunkSize) + d.cfg.Connections); err != nil {
+		return err
+	}
+	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries.
+	if d.window, err = backend.NewWindow(d.arenas.Write, 1, int(d.cfg.Window/2048)); err != nil {
+		return err
+	}
+	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
+	d.arenas.Write.Budget().Pressure = d.relieve
+	d.arenas.Entries.Pressure = d.relieve
+	const size = 2 * maxMessages * wire.MaxMessage
+	if d.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return fmt.Errorf("map %d bytes for control messages: %w", size, err)
+	}
+	return nil
+}
+
+// Info implements backend.Device.
+func (d *Device) Info() backend.Info { return d.info }
+
+// Arenas implements backend.Device.
+func (d *Device) Arenas() *backend.Arenas { return &d.arenas }
+
+// Barriers is how many barriers have succeeded.
+func (d *Device) Barriers() uint64 {
+	d.barriers.mu.Lock()
+	defer d.barriers.mu.Unlock()
+	return d.barriers.count
+}
+
+// Unflushed is how many bytes of acknowledged writes no successful barrier covers.
+func (d *Device) Unflushed() (bytes uint64) {
+	d.barriers.mu.Lock()
+	defer d.barriers.mu.Unlock()
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		for i := l.ring.Covered(); i < l.ring.Head(); i++ {
+			bytes += uint64(l.ring.At(i).Len)
+		}
+		l.mu.Unlock()
+	}
+	return bytes
+}
+
+// clock is the time since the device was made, in nanoseconds, unmoved by people
+// who set clocks.
+func (d *Device) clock() int64 { return int64(time.Since(d.epoch)) }
+
+// Close implements backend.Device: it refuses new ops, has a barrier cover what
+// was written, and gives the lease back. An error means that acknowledged writes
+// may be lost, or that memory was not given back. The connections of clients have
+// ended before.
+func (d *Device) Close() error {
+	d.closeOnce.Do(func() { d.closeErr = d.close() })
+	return d.closeErr
+}
+
+func (d *Device) close() error {
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		if l.closed == nil {
+			l.closed = backend.ErrClosed
+		}
+		l.mu.Unlock()
+	}
+	last := lastFlush{done: make(chan error, 1)}
+	op := &backend.Op{Cmd: backend.Flush, Sink: last}
+	d.commit(op)
+	d.start(false)
+	d.Post()
+	err := <-last.done
+	if err != nil {
+		err = fmt.Errorf("%d bytes were not flushed: %w", d.Unflushed(), err)
+	}
+	return errors.Join(err, d.leave(err == nil), d.release())
+}
+
+// lastFlush is the sink of the flush at Close.
+type lastFlush struct{ done chan error }
+
+func (s lastFlush) Complete(op *backend.Op) { s.done <- op.Err }
+func (lastFlush) Kick()                     {}
+func (lastFlush) Gone() bool                { return false }
+
+// release gives back what Dial took, as far as it got.
+func (d *Device) release() error {
+	var errs []error
+	if d.domain != nil {
+		errs = append(errs, d.domain.Close())
+	}
+	if d.window != nil {
+		errs = append(errs, d.window.Close())
+	}
+	for _, a := range []*backend.Arena{d.arenas.Write, d.arenas.Read} {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	if d.control != nil {
+		errs = append(errs, unix.Munmap(d.control))
+	}
+	if d.claim != nil {
+		errs = append(errs, d.claim.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// describe is the export's description.
+func describe(region string, class persist.Class) string {
+	if class == persist.ClassVolatile {
+		return fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", region)
+	}
+	return fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", region, class)
+}

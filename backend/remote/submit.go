@@ -1,0 +1,105 @@
+package remote
+
+import "pmnbd/backend"
+
+// Submit implements backend.Device. An op's place is fixed under its lane's
+// mutex, and there, each time anew, the client is asked whether it is still there.
+func (d *Device) Submit(ops []*backend.Op) {
+	s := submission{d: d}
+	wrote, asked := false, false
+	for _, op := range ops {
+		switch op.Cmd {
+		case backend.Read:
+			op.Parts.Store(1) // ours, so that it cannot complete under us
+			err := s.each(op, func(l *lane, off, at uint64, n uint32) { l.read(op, off, at, n) })
+			d.endPart(op, err)
+		case backend.Write:
+			used := 0
+			op.Err = s.each(op, func(l *lane, off, at uint64, n uint32) { l.write(off, at, n); used++ })
+			d.window.Entries().Give(op.Entries - used)
+			wrote = true
+			if op.FUA && op.Err == nil {
+				s.unlock()
+				d.commit(op)
+				asked = true
+			} else {
+				op.Sink.Complete(op)
+			}
+		case backend.Flush:
+			s.unlock()
+			d.commit(op)
+			asked = true
+		default:
+			op.Err = backend.ErrNotSupported
+			op.Sink.Complete(op)
+		}
+	}
+	s.unlock()
+	if full := wrote && d.window.HalfFull(); asked || full {
+		d.start(full)
+	}
+}
+
+// endPart ends a part of op, and op with the last of them. Parts fail only when
+// the device does, or with err at Submit.
+func (d *Device) endPart(op *backend.Op, err error) (completed bool) {
+	if op.Parts.Add(-1) > 0 {
+		return false
+	}
+	if err == nil {
+		err = d.failed()
+	}
+	op.Err = err
+	op.Sink.Complete(op)
+	return true
+}
+
+// Post implements backend.Device.
+func (d *Device) Post() {
+	for _, l := range d.lanes {
+		l.post()
+	}
+}
+
+// A submission walks over the pieces of a batch, holding one lane's mutex at a
+// time, and that for as long as the pieces stay on it.
+type submission struct {
+	d    *Device
+	l    *lane // locked, or nil
+	gone bool
+}
+
+func (s *submission) unlock() {
+	if s.l != nil {
+		s.l.mu.Unlock()
+		s.l = nil
+	}
+}
+
+// each calls f, under the lane's mutex, for each piece of op: a run of its spans,
+// at offset at of their arena, cut where a stripe ends. It stops with an error if
+// the client is gone or the lane closed.
+func (s *submission) each(op *backend.Op, f func(l *lane, off, at uint64, n uint32)) error {
+	off := op.Off
+	for _, span := range op.Data {
+		for at, left := span.ArenaOff(), uint64(span.Len); left > 0; {
+			l := s.d.lanes[off/stripe%uint64(len(s.d.lanes))]
+			if l != s.l {
+				s.unlock()
+				l.mu.Lock()
+				s.l = l
+				s.gone = s.gone || op.Sink.Gone()
+			}
+			if s.gone {
+				return backend.ErrGone
+			}
+			if l.closed != nil {
+				return l.closed
+			}
+			n := min(left, stripe-off%stripe)
+			f(l, off, at, uint32(n))
+			off, at, left = off+n, at+n, left-n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package backend
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Window is the initiator's record of the writes that no successful barrier
+// covers yet: their payloads lie in the chunks of the write arena where they were
+// received, and an index ring per lane says, in order, what each of them is
+// (design §4.2). It is all that a replay needs.
+//
+// The index has no Go pointers, so that it can later lie in a file beside the
+// arena and be adopted by the next process.
+//
+//	      covered          head
+//	         ▼               ▼
+//	│ free   │ e │ e │ e │ e │ free │     a lane's ring; positions only grow
+//	           └─ uncovered ─┘
+//
+// An entry is complete before head moves over it (publish), and a lane's covered
+// mark moves only after a barrier succeeded on all lanes (retire). Only behind the
+// mark may an entry's span be reused.
+type Window struct {
+	arena   *Arena
+	entries *Budget
+	rings   []Ring
+	mem     []byte
+	number  atomic.Uint64
+}
+
+// EntryKind says what a piece writes.
+type EntryKind uint32
+
+const (
+	// EntryData is a piece with a payload.
+	EntryData EntryKind = iota + 1
+	// EntryZero is a piece of zeroes; it has no payload, Src is 0.
+	EntryZero
+)
+
+// An Entry is a piece: the part of a write on one lane, with one run of payload.
+type Entry struct {
+	Off    uint64 // in the device, bytes
+	Src    uint64 // in the write arena, bytes
+	Number uint64 // the export's order of pieces; replay goes by it
+	Len    uint32 // bytes
+	Kind   EntryKind
+}
+
+// NewWindow makes the index for the payloads of arena: one ring for each of lanes,
+// all of them together holding at most entries pieces. It is closed before arena.
+func NewWindow(arena *Arena, lanes, entries int) (*Window, error) {
+	size := ringSize(entries)
+	mem, err := unix.Mmap(-1, 0, lanes*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("map the window's index of %d bytes: %w", lanes*size, err)
+	}
+	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem}
+	for i := range lanes {
+		w.rings = append(w.rings, newRing(mem[i*size:(i+1)*size]))
+	}
+	return w, nil
+}
+
+// Close unmaps the index.
+func (w *Window) Close() error {
+	mem := w.mem
+	w.mem, w.rings = nil, nil
+	if mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}
+
+// Entries counts the free entries. Each piece is taken from it before Publish.
+func (w *Window) Entries() *Budget { return w.entries }
+
+// Ring is the index of a lane.
+func (w *Window) Ring(lane int) *Ring { return &w.rings[lane] }
+
+// HalfFull reports whether half of the window, in bytes or entries, is in use:
+// time for a barrier that nobody asked for.
+func (w *Window) HalfFull() bool {
+	return 2*w.arena.budget.Free() < w.arena.budget.Total() || 2*w.entries.Free() < w.entries.Total()
+}
+
+// Publish makes e the newest entry of a lane, gives it its number, and retains
+// the chunk of its payload. It is called under that lane's mutex: a number drawn
+// outside it would let replay order differ from queue order.
+func (w *Window) Publish(lane int, e Entry) {
+	if e.Kind == EntryData {
+		w.arena.Chunk(e.Src).Retain()
+	}
+	e.Number = w.number.Add(1)
+	w.rings[lane].publish(e)
+}
+
+// Free releases what the entries of a lane from position from to position to
+// held, after its covered mark has moved past them.
+func (w *Window) Free(lane int, from, to uint64) {
+	r := &w.rings[lane]
+	for i := from; i < to; i++ {
+		if e := r.At(i); e.Kind == EntryData {
+			w.arena.Chunk(e.Src).Release()
+		}
+	}
+	w.entries.Give(int(to - from))
+}
+
+// A Ring is the index of a lane. Head and Covered may be read by anybody; who
+// changes them holds the lane's mutex.
+type Ring struct {
+	head, covered *atomic.Uint64
+	entries       []Entry
+}
+
+// Head is the position behind the newest entry.
+func (r *Ring) Head() uint64 { return r.head.Load() }
+
+// Covered is the position of the oldest entry that no successful barrier covers.
+func (r *Ring) Covered() uint64 { return r.covered.Load() }
+
+// Dirty reports whether there are such entries.
+func (r *Ring) Dirty() bool { return r.Head() != r.Covered() }
+
+// At is the entry at position i, which lies between Covered and Head, or was just
+// covered and is not freed yet.
+func (r *Ring) At(i uint64) *Entry { return &r.entries[i%uint64(len(r.entries))] }
+
+func (r *Ring) publish(e Entry) {
+	head := r.head.Load()
+	*r.At(head) = e
+	r.head.Store(head + 1) // publishes
+}
+
+// Cover moves the covered mark to position to: one store, after the barrier that
+// covers it succeeded on all lanes.
+func (r *Ring) Cover(to uint64) { r.covered.Store(to) }

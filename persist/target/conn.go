@@ -1,0 +1,267 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// A conn is a lane as the target sees it: one connection, its protection domain,
+// and the goroutine that does all its work, placing what arrives included.
+type conn struct {
+	rdma.Conn
+	s      *Server
+	log    *zap.Logger
+	domain rdma.Domain
+	mem    []byte
+	recvs  *rdma.MemoryRegion
+
+	session  *session    // once granted
+	deadline *time.Timer // by which it must be
+	opens    int         // OPENs that were answered
+	barrier  wire.Barrier
+	out      outbox
+	again    []rdma.WorkRequest // receives to post again
+	done     chan struct{}      // nothing of the lane touches a region any more
+}
+
+// An outbox is the memory that one goroutine needs to send without allocating.
+type outbox struct {
+	buf [wire.BarrierAckSize]byte
+	wr  [1]rdma.WorkRequest
+}
+
+// send sends a message, which is copied.
+func (o *outbox) send(c *conn, msg []byte) error {
+	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Inline: msg}
+	n, err := c.Post(o.wr[:])
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: more answers are due than there are credits", errStranger)
+	}
+	return err
+}
+
+// A session is an initiator's hold on a region.
+type session struct {
+	export *export
+	conn   *conn
+	owner  wire.Owner
+	epoch  uint64
+	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
+	heard  atomic.Int64       // when the initiator last said something, by clock
+	syncs  inFlight           // barriers of it that wait for the disk
+}
+
+// errStranger: the peer broke the protocol of sessions.
+var errStranger = errors.New("protocol violation")
+
+// serveConn answers a connection request and is the lane's goroutine until the
+// connection ends.
+func (s *Server) serveConn(req rdma.Request) {
+	defer s.running.Done()
+	log := s.log.With(zap.String("peer", req.RemoteAddr()))
+	stranger := true // until a session is granted
+	defer func() {
+		if stranger {
+			s.strangers.Add(-1)
+		}
+	}()
+	c, err := s.accept(req, log)
+	if err != nil {
+		log.Warn("connection not accepted", zap.Error(err))
+		return
+	}
+	defer c.release()
+	c.deadline = time.AfterFunc(openTimeout, func() { _ = c.Close() }) // wakes Wait
+	defer c.deadline.Stop()
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	var cs [credits]rdma.Completion
+	for {
+		if err = c.Wait(); err != nil {
+			break
+		}
+		if err = c.poll(cs[:]); err != nil {
+			break
+		}
+		if stranger && c.session != nil {
+			stranger = false
+			s.strangers.Add(-1)
+		}
+	}
+	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
+}
+
+// accept connects in a protection domain of the connection's own.
+func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) {
+	c := &conn{
+		s: s, log: log, done: make(chan struct{}),
+		barrier: wire.Barrier{Ranges: make([]wire.Range, 0, wire.MaxRanges(wire.MaxMessage))},
+	}
+	accepted := false
+	defer func() {
+		if err != nil {
+			if !accepted {
+				_ = req.Reject(nil) // err says why
+			}
+			c.release()
+		}
+	}()
+	if c.domain, err = req.OpenDomain(); err != nil {
+		return nil, fmt.Errorf("open a protection domain: %w", err)
+	}
+	const size = credits * wire.MaxMessage
+	if c.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return nil, fmt.Errorf("map %d bytes for messages: %w", size, err)
+	}
+	if c.recvs, err = c.domain.Register(c.mem, rdma.LocalWrite); err != nil {
+		return nil, fmt.Errorf("register memory for messages: %w", err)
+	}
+	for i := range uint64(credits) {
+		c.again = append(c.again, c.receive(i))
+	}
+	accepted = true
+	c.Conn, err = req.Accept(c.domain, rdma.ConnConfig{MaxRecvWR: credits}, c.again)
+	return c, err
+}
+
+// receive is the receive into message buffer i.
+func (c *conn) receive(i uint64) rdma.WorkRequest {
+	return rdma.WorkRequest{
+		ID: i, Op: rdma.OpRecv,
+		Local: rdma.SGE{Region: c.recvs, Off: i * wire.MaxMessage, Len: wire.MaxMessage},
+	}
+}
+
+// release ends the lane: its queue pair first, so that nothing is placed any more,
+// then its keys.
+func (c *conn) release() {
+	if c.Conn != nil {
+		_ = c.Close() // the cause was logged
+	}
+	if c.domain != nil {
+		if err := c.domain.Close(); err != nil {
+			c.log.Error("protection domain not closed", zap.Error(err))
+		}
+	}
+	if c.mem != nil {
+		_ = unix.Munmap(c.mem) // only fails for addresses that are not mapped
+	}
+	c.s.mu.Lock()
+	delete(c.s.conns, c)
+	c.s.mu.Unlock()
+	close(c.done)
+}
+
+// poll handles the completions that are there.
+func (c *conn) poll(cs []rdma.Completion) error {
+	for {
+		n, err := c.Poll(cs)
+		if n == 0 {
+			return err
+		}
+		c.again = c.again[:0]
+		for _, done := range cs[:n] {
+			if done.Op != rdma.OpRecv {
+				continue
+			}
+			off := done.ID * wire.MaxMessage
+			if err := c.handle(c.mem[off : off+uint64(done.Len)]); err != nil {
+				return err
+			}
+			c.again = append(c.again, c.receive(done.ID))
+		}
+		if len(c.again) == 0 {
+			continue
+		}
+		if err := c.PostRecv(c.again); err != nil {
+			return err
+		}
+	}
+}
+
+// handle serves one message. An error ends the connection.
+func (c *conn) handle(msg []byte) error {
+	t, err := wire.TypeOf(msg)
+	if err != nil {
+		var version *wire.VersionError
+		if errors.As(err, &version) {
+			return errors.Join(err, c.refuse(&wire.Refused{Code: wire.CodeVersion, Text: err.Error()}))
+		}
+		return err
+	}
+	if c.session == nil {
+		return c.handshake(t, msg)
+	}
+	c.session.heard.Store(clock())
+	switch t {
+	case wire.TypeBarrier:
+		if err := c.barrier.Decode(msg); err != nil {
+			return err
+		}
+		return c.session.flush(&c.barrier)
+	case wire.TypeHeartbeat:
+		var m wire.Heartbeat
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		ack := wire.HeartbeatAck{Seq: m.Seq, Barrier: c.session.syncs.oldest()}
+		return c.out.send(c, ack.Append(nil))
+	case wire.TypeClose:
+		var m wire.Close
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		return c.session.close(m.Epoch)
+	}
+	return fmt.Errorf("%w: %v in a session", errStranger, t)
+}
+
+// flush makes the ranges of a barrier's part durable and acknowledges it, or has
+// the syncer do so.
+func (s *session) flush(b *wire.Barrier) error {
+	e := s.export
+	if !inside(b.Ranges, e.r.Size()) {
+		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
+			s.fail(b.Seq, wire.CodeInvalid, "range outside the region", &s.conn.out))
+	}
+	if e.syncer != nil && b.Last {
+		e.syncer.add(s, b.Seq)
+		return nil
+	}
+	if e.syncer == nil {
+		if err := e.r.Flush(b.Ranges); err != nil {
+			return s.fail(b.Seq, wire.CodeFailed, err.Error(), &s.conn.out)
+		}
+	}
+	return s.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &s.conn.out)
+}
+
+// ack answers a barrier's part.
+func (s *session) ack(m wire.BarrierAck, out *outbox) error {
+	if m.Last {
+		s.export.barriers.Add(1)
+	}
+	return out.send(s.conn, m.Append(out.buf[:0]))
+}
+
+// fail answers a barrier that could not be made durable.
+func (s *session) fail(seq uint64, code wire.Code, text string, out *outbox) error {
+	s.conn.log.Error("barrier failed", zap.String("region", s.export.r.Name()), zap.Uint64("barrier", seq), zap.String("cause", text))
+	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}
+	return out.send(s.conn, m.Append(nil))
+}

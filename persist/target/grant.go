@@ -1,0 +1,214 @@
+package target
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// maxOpens is how many OPENs a connection may send: one to learn the epoch, and
+// some to lose races.
+const maxOpens = 8
+
+// handshake serves a message of a connection that has no session.
+func (c *conn) handshake(t wire.Type, msg []byte) error {
+	if c.opens++; c.opens > maxOpens {
+		return fmt.Errorf("%w: OPEN sent %d times", errStranger, c.opens)
+	}
+	switch t {
+	case wire.TypeOpen:
+		var m wire.Open
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		c.deadline.Stop() // a grant takes the time that it takes
+		opened, refused := c.open(&m)
+		if refused != nil {
+			c.deadline.Reset(openTimeout)
+			return c.refuse(refused)
+		}
+		return c.out.send(c, opened.Append(nil))
+	case wire.TypeResume:
+		var m wire.Resume
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		return c.refuse(&wire.Refused{Code: wire.CodeNotSupported, Text: "this release does not resume sessions"})
+	case wire.TypeJoin:
+		var m wire.Join
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		return c.refuse(&wire.Refused{Code: wire.CodeNotSupported, Text: "this release has one lane per session"})
+	}
+	return fmt.Errorf("%w: %v without a session", errStranger, t)
+}
+
+func (c *conn) refuse(r *wire.Refused) error {
+	c.log.Info("session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
+	return c.out.send(c, r.Append(nil))
+}
+
+// open grants a session, in the order of design §5, or says why not.
+func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
+	e := c.s.exports[m.Region]
+	if e == nil {
+		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
+	}
+	if m.Owner.ID == ([16]byte{}) {
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
+	}
+	if r := e.check(m); r != nil {
+		return nil, r // nothing was destroyed
+	}
+	if !e.granting.TryLock() {
+		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "another request for the region is being served, try again"}
+	}
+	defer e.granting.Unlock()
+	if r := e.check(m); r != nil {
+		return nil, r
+	}
+
+	// The old session's queue pair goes, then everything of it that can touch the
+	// region is joined, its keys with it. What of it only waits has been woken.
+	if old := e.session; old != nil {
+		_ = old.conn.Close() // it may be gone already
+		<-old.conn.done
+		old.syncs.wait()
+	}
+
+	err := e.r.Update(func(sb *region.Superblock) error {
+		if !sb.Clean && sb.Owner != (region.Owner{}) {
+			sb.Doubt = true // somebody may have read what is not durable
+		}
+		sb.Epoch++
+		sb.Owner, sb.Clean = region.Owner(m.Owner), false
+		return nil
+	})
+	unclean := false
+	if err == nil {
+		unclean, err = e.settle()
+	}
+	if err != nil {
+		return nil, &wire.Refused{Code: wire.CodeFailed, Text: err.Error()}
+	}
+	sb := e.r.Superblock()
+	mem, err := c.domain.Register(e.r.Data(), rdma.RemoteRead|rdma.RemoteWrite)
+	if err != nil {
+		return nil, &wire.Refused{Code: wire.CodeNotSupported, Text: fmt.Sprintf("register the region: %v", err)}
+	}
+	s := &session{export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem}
+	s.heard.Store(clock())
+	opened := &wire.Opened{
+		UUID: e.r.UUID(), Size: e.r.Size(), Class: uint8(e.r.Class()),
+		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents,
+		Credits: credits, Lanes: 1, MaxMessage: wire.MaxMessage,
+		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()),
+	}
+	for _, method := range []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush} {
+		why := persist.WhyNot(method, e.r.Class())
+		opened.WhyNot[method-1] = uint8(why)
+		if why == persist.ReasonSound {
+			opened.Methods |= 1 << method
+		}
+	}
+	if unclean {
+		opened.Flags |= wire.OpenedUnclean
+	}
+	_, _ = rand.Read(opened.Token[:]) // never fails (crypto/rand)
+	e.mu.Lock()
+	e.session = s
+	e.mu.Unlock()
+	c.session = s
+	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
+		zap.Stringer("class", e.r.Class()), zap.Stringer("method", persist.MethodGPSPM), zap.Bool("predecessor_unclean", unclean))
+	return opened, nil
+}
+
+// settle clears the doubt that a grant has set or found: the whole extent is
+// flushed before anybody may use it, so that no session ever runs in doubt. The
+// flush began after the old session was joined (design §3.8).
+func (e *export) settle() (doubted bool, err error) {
+	if !e.r.Superblock().Doubt {
+		return false, nil
+	}
+	if err := e.r.FlushAll(); err != nil {
+		return true, fmt.Errorf("flush what the former session left: %w", err)
+	}
+	return true, e.r.Update(func(sb *region.Superblock) error {
+		sb.Doubt = false
+		return nil
+	})
+}
+
+// check says why m is not granted now; nil if it is.
+func (e *export) check(m *wire.Open) *wire.Refused {
+	sb := e.r.Superblock()
+	r := &wire.Refused{Epoch: sb.Epoch, Holder: sb.Owner.ID, UUID: e.r.UUID()}
+	e.mu.Lock()
+	s := e.session
+	e.mu.Unlock()
+	left := e.s.cfg.Lease
+	if s != nil {
+		left -= time.Duration(clock() - s.heard.Load())
+	} else {
+		left -= time.Duration(clock() - e.started) // of the grace after a start
+	}
+	held := s != nil || (!sb.Clean && sb.Owner != (region.Owner{}))
+	switch {
+	case e.r.Failed() != nil:
+		r.Code, r.Text = wire.CodeFailed, e.r.Failed().Error()
+	case sb.Suspect:
+		r.Code, r.Text = wire.CodeSuspect, "the platform lost its power-fail save: see pmnbd-target region clear"
+	case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:
+		r.Code, r.Text = wire.CodeVolatile, "its contents are lost with the target's power; --allow-volatile permits that"
+	case m.Flags&wire.OpenTakeover != 0:
+		r.Code, r.Text = wire.CodeNotSupported, "this release does not take regions over"
+	case held && left > 0 && m.Owner.ID != sb.Owner.ID:
+		r.Code, r.Seconds = wire.CodeBusy, uint32((left+time.Second-1)/time.Second)
+	case m.Epoch == 0 || m.Epoch != sb.Epoch:
+		r.Code = wire.CodeEpoch
+	default:
+		return nil
+	}
+	return r
+}
+
+// close gives the lease back: the session's key goes, then the region is marked
+// clean, then the initiator is told.
+func (s *session) close(epoch uint64) error {
+	if epoch != s.epoch {
+		return fmt.Errorf("%w: CLOSE of epoch %d in epoch %d", errStranger, epoch, s.epoch)
+	}
+	e := s.export
+	if !e.granting.TryLock() {
+		return errors.New("the region is being granted to somebody else")
+	}
+	defer e.granting.Unlock()
+	s.syncs.wait()
+	if err := s.conn.domain.Deregister(s.mem); err != nil {
+		return fmt.Errorf("end the session's key: %w", err)
+	}
+	err := e.r.Update(func(sb *region.Superblock) error {
+		sb.Clean = !sb.Doubt && !sb.Failed
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("mark the region clean: %w", err)
+	}
+	e.mu.Lock()
+	e.session = nil
+	e.mu.Unlock()
+	s.conn.log.Info("session closed", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch))
+	s.conn.session = nil
+	m := wire.Closed{Epoch: epoch}
+	return s.conn.out.send(s.conn, m.Append(nil))
+}

@@ -1,0 +1,184 @@
+// Package target is the target's half of a session: who may write to a region,
+// and the flush behind each barrier.
+//
+// It exists so that an old session can never touch a region again, and that an
+// ack is never sent for what is not durable (design §3, §5). It owns the regions'
+// leases, the order of a grant, and the goroutine of each lane. It imports
+// persist, persist/wire, persist/region and rdma.
+//
+// Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
+// CLOSE), syncer.go (barriers that wait for the disk).
+//
+// Lock order, outermost first: export.granting → export.mu. Nothing that a grant
+// joins takes either.
+package target
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// Defaults.
+const (
+	// Heartbeat is how often an initiator shows that it lives; Lease is how long it
+	// holds a region without (design §5).
+	Heartbeat = 2 * time.Second
+	Lease     = 10 * time.Second
+	// credits is how many messages of an initiator a lane can take before it looks:
+	// a barrier in 30 parts, which is 7,620 scattered writes.
+	credits = 32
+	// openTimeout is how long a connection may live without a session, and
+	// maxStrangers how many such connections there may be.
+	openTimeout  = 10 * time.Second
+	maxStrangers = 64
+)
+
+// Config says how to serve. Zero values take the defaults.
+type Config struct {
+	Heartbeat, Lease time.Duration
+	// Log takes one line for each change of state. Required.
+	Log *zap.Logger
+}
+
+// A Server grants sessions on regions.
+type Server struct {
+	cfg     Config
+	log     *zap.Logger
+	exports map[string]*export
+
+	strangers atomic.Int64
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[rdma.Listener]struct{}
+	conns     map[*conn]struct{}
+	running   sync.WaitGroup // listeners' and lanes' goroutines
+}
+
+// An export is a region that is served.
+type export struct {
+	s       *Server
+	r       *region.Region
+	syncer  *syncer // nil where a flush does not block
+	started int64   // by clock
+
+	granting sync.Mutex // held by a grant, or a CLOSE, from its checks to its reply
+
+	mu      sync.Mutex
+	session *session // the last granted one that was not closed
+
+	barriers atomic.Uint64
+}
+
+// New makes a server of regions, by their names. It does not close them.
+func New(cfg Config, regions []*region.Region) *Server {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = Heartbeat
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = Lease
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, exports: make(map[string]*export),
+		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
+	}
+	for _, r := range regions {
+		e := &export{s: s, r: r, started: clock()}
+		if r.MayBlock() {
+			e.syncer = newSyncer(e)
+		}
+		s.exports[r.Name()] = e
+	}
+	return s
+}
+
+// Barriers is how many barriers of a region were acknowledged.
+func (s *Server) Barriers(region string) uint64 { return s.exports[region].barriers.Load() }
+
+// Serve takes connections until Close, or until l fails.
+func (s *Server) Serve(l rdma.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errors.Join(rdma.ErrClosed, l.Close())
+	}
+	s.listeners[l] = struct{}{}
+	s.running.Add(1)
+	s.mu.Unlock()
+	defer s.running.Done()
+	for {
+		req, err := l.Accept()
+		if errors.Is(err, rdma.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept a connection on %s: %w", l.Addr(), err)
+		}
+		if s.strangers.Add(1) > maxStrangers {
+			s.strangers.Add(-1)
+			_ = req.Reject([]byte("too many connections without a session")) // it is the peer's loss
+			continue
+		}
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			_ = req.Reject(nil) // likewise
+			continue
+		}
+		s.running.Add(1)
+		s.mu.Unlock()
+		go s.serveConn(req)
+	}
+}
+
+// Close ends all connections and returns when no goroutine of the server is left.
+// Sessions that were not closed stay their owners'. It is idempotent.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	listeners, conns := s.listeners, s.conns
+	s.listeners, s.conns = nil, nil
+	s.mu.Unlock()
+	var errs []error
+	for l := range listeners {
+		errs = append(errs, l.Close())
+	}
+	for c := range conns {
+		errs = append(errs, c.Close())
+	}
+	s.running.Wait()
+	for _, e := range s.exports {
+		if e.syncer != nil {
+			e.syncer.close()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clock is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine sleeps, as
+// the rest of the world does.
+func clock() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail with a good clock and pointer
+	return ts.Nano()
+}
+
+// inside reports whether all ranges lie in size bytes.
+func inside(ranges []wire.Range, size uint64) bool {
+	for _, r := range ranges {
+		if r.Off > size || r.Len > size-r.Off {
+			return false
+		}
+	}
+	return true
+}
