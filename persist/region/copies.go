@@ -1,0 +1,145 @@
+package region
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A CopyState is what was found in one copy of the superblock.
+type CopyState uint8
+
+const (
+	// CopyGood is a valid superblock.
+	CopyGood CopyState = iota + 1
+	// CopyUnfinished is an update that ended in the middle; the other copy holds.
+	CopyUnfinished
+	// CopyRotten is damaged by something else; it may have been the newer one.
+	CopyRotten
+)
+
+func (c CopyState) String() string {
+	switch c {
+	case CopyGood:
+		return "good"
+	case CopyUnfinished:
+		return "unfinished update"
+	case CopyRotten:
+		return "damaged"
+	}
+	return fmt.Sprintf("copy state %d", uint8(c))
+}
+
+// copies is what the two copies of a superblock say.
+type copies struct {
+	best   Superblock
+	at     int // which copy is the best
+	states [2]CopyState
+}
+
+// rotten reports that a copy was damaged by something else than an unfinished
+// update: what it said, and so who owns the region, is unknown.
+func (c *copies) rotten() bool {
+	return c.states[0] == CopyRotten || c.states[1] == CopyRotten
+}
+
+// readCopies reads both copies from header, of 2×CopySize bytes, and chooses the
+// newer valid one. Neither being valid is ErrNoSuperblock or ErrDamaged.
+func readCopies(header []byte) (copies, error) {
+	var c copies
+	var sbs [2]Superblock
+	var errs [2]error
+	for i := range sbs {
+		page := header[i*CopySize : (i+1)*CopySize]
+		sbs[i], errs[i] = decode(page)
+		switch {
+		case errs[i] == nil:
+			c.states[i] = CopyGood
+		case errors.Is(errs[i], ErrVersion):
+			return c, errs[i]
+		case unfinished(page):
+			c.states[i] = CopyUnfinished
+		default:
+			c.states[i] = CopyRotten
+		}
+	}
+	a, b := &sbs[0], &sbs[1]
+	switch {
+	case errs[0] != nil && errs[1] != nil:
+		if errors.Is(errs[0], ErrNoSuperblock) && errors.Is(errs[1], ErrNoSuperblock) {
+			return c, ErrNoSuperblock
+		}
+		return c, fmt.Errorf("%w: copy 0: %w, copy 1: %w", ErrDamaged, errs[0], errs[1])
+	case errs[0] != nil:
+		c.at = 1
+	case errs[1] != nil:
+		c.at = 0
+	case a.UUID != b.UUID || a.Name != b.Name || a.Size != b.Size || a.Class != b.Class || a.Generation == b.Generation:
+		return c, fmt.Errorf("%w: its copies are of different regions", ErrDamaged)
+	case b.Generation > a.Generation:
+		c.at = 1
+	}
+	c.best = sbs[c.at]
+	return c, nil
+}
+
+// unfinished reports whether a bad copy is what our own update leaves when it
+// ends in the middle. It never touches the magic: a page that lost that too, a
+// sector of zeroes for one, is not of our making.
+func unfinished(page []byte) bool {
+	return bytes.HasPrefix(page, []byte(magic)) && binary.LittleEndian.Uint64(page[offGeneration:]) == 0
+}
+
+// settle is what a region becomes when it is opened in the boot named boot: what
+// was found, with the consequences of rot (design §5) and of a new boot (design
+// §2, contents id). fresh is the contents id to use if the old one is over.
+func settle(c copies, volatile bool, boot, fresh [16]byte) Superblock {
+	sb := c.best
+	if c.rotten() {
+		// The lost copy may have been newer: a grant of epoch+1 to somebody, who
+		// must not be mistaken for the owner named here, nor have his epoch used
+		// again: the next one is best+2.
+		sb.Owner, sb.Clean, sb.Doubt = Owner{}, false, true
+		sb.Epoch++
+	}
+	if sb.Boot != boot {
+		if volatile || sb.Doubt {
+			sb.Contents = fresh
+		}
+		sb.Boot = boot
+	}
+	return sb
+}
+
+// write makes sb the region's superblock, durably: it replaces the older copy,
+// so that the newer one holds until the new one is complete. Its only errors are
+// those of a sync. r.mu is held, and sb passes check.
+func (r *Region) write(sb Superblock) error {
+	r.generation++ // also past a failed update: no number is ever used twice
+	sb.Generation = r.generation
+	at := 1 - r.newer
+	page := r.mem[at*CopySize : (at+1)*CopySize]
+	generation := page[offGeneration : offGeneration+8]
+	var next [CopySize]byte
+	sb.encode(next[:])
+
+	// Each step is durable before the next: a copy with generation 0 is known to
+	// be unfinished, whatever mixture of old and new its body is.
+	storeGeneration(generation, 0)
+	if err := r.persist(generation); err != nil {
+		return err
+	}
+	copy(page[:offGeneration], next[:offGeneration])
+	copy(page[offVersion:], next[offVersion:])
+	if err := r.persist(page); err != nil {
+		return err
+	}
+	storeGeneration(generation, sb.Generation)
+	if err := r.persist(generation); err != nil {
+		return err
+	}
+	r.newer = at
+	r.sb.Store(&sb)
+	return nil
+}

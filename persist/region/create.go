@@ -1,0 +1,301 @@
+package region
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+)
+
+// ErrNotEmpty means that the memory holds something else already.
+var ErrNotEmpty = errors.New("not empty")
+
+// allocPiece is how much is allocated at a time, in bytes: tmpfs gives up what it
+// did when a signal comes, and the Go runtime sends itself one every 10 ms.
+const allocPiece = 16 << 20
+
+// readPiece is how much of a file is read at a time, in bytes.
+const readPiece = 1 << 20
+
+// CreateOptions says what a Create makes.
+type CreateOptions struct {
+	Name string
+	// Size of the data extent in bytes; 0: what an existing file has room for.
+	Size uint64
+	// Force discards what an existing file holds.
+	Force bool
+}
+
+// Create makes a region at path: a new file, or an existing one that holds
+// nothing but zeroes. All of its space is allocated, and all of it is durable,
+// when Create returns. A file that it made itself is removed if it fails.
+func Create(path string, o CreateOptions) (Info, error) { return create(path, o, thisHost) }
+
+func create(path string, o CreateOptions, h host) (Info, error) {
+	if path == PathMemfd {
+		return Info{}, fmt.Errorf("%w: anonymous memory lives only while it is served: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
+	}
+	f, _, err := createFile(path, o, true, h)
+	if errors.Is(err, os.ErrExist) {
+		f, err = reuseFile(path, o, h)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := inspect(f)
+	return info, errors.Join(err, f.Close())
+}
+
+// createFile makes a new file into a region and returns it open and locked. If
+// the file exists, the error is os.ErrExist and nothing was touched.
+func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.File, persist.Class, error) {
+	if err := CheckName(o.Name); err != nil {
+		return nil, 0, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, os.ErrExist)
+	}
+	if o.Size == 0 {
+		return nil, 0, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
+	}
+	if err := checkSize(o.Size); err != nil {
+		return nil, 0, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	class, err := lockAndClassify(f, h)
+	if err == nil && class == persist.ClassVolatile && !allowVolatile {
+		err = refuseVolatile(path)
+	}
+	if err == nil {
+		err = format(f, o.Name, o.Size, class, h)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, os.Remove(path), f.Close())
+	}
+	return f, class, nil
+}
+
+// createMemfd makes a region of anonymous memory.
+func createMemfd(o OpenOptions, h host) (*os.File, persist.Class, error) {
+	if !o.AllowVolatile {
+		return nil, 0, refuseVolatile(PathMemfd)
+	}
+	if err := CheckName(o.Name); err != nil {
+		return nil, 0, err
+	}
+	if err := checkSize(o.CreateSize); err != nil {
+		return nil, 0, err
+	}
+	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, 0, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), PathMemfd)
+	class, err := lockAndClassify(f, h)
+	if err == nil {
+		err = format(f, o.Name, o.CreateSize, class, h)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, class, nil
+}
+
+// reuseFile makes an existing file into a region.
+func reuseFile(path string, o CreateOptions, h host) (*os.File, error) {
+	f, class, err := openLocked(path, h)
+	if err != nil {
+		return nil, err
+	}
+	if err := reformat(f, o, class, h); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func reformat(f *os.File, o CreateOptions, class persist.Class, h host) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	keep, size := info.Size(), o.Size
+	if size == 0 {
+		if keep < DataOffset+SizeUnit {
+			return fmt.Errorf("%s: %w: the file has %d bytes, a region needs %d and more: give a size", f.Name(), ErrSize, keep, DataOffset+SizeUnit)
+		}
+		size = uint64(keep-DataOffset) / SizeUnit * SizeUnit
+	}
+	if err := checkSize(size); err != nil {
+		return err
+	}
+	if o.Force {
+		// Not only the old bytes: also pages that a failed sync left behind, which
+		// the cache shows and the disk does not have.
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+		keep = 0
+	} else if err := checkZero(f, keep); err != nil {
+		return err
+	}
+	if err := format(f, o.Name, size, class, h); err != nil {
+		return errors.Join(err, f.Truncate(keep))
+	}
+	return nil
+}
+
+// checkZero refuses a file that holds anything but zeroes. Holes and space never
+// written are not read.
+func checkZero(f *os.File, size int64) error {
+	buf, zeroes := make([]byte, readPiece), make([]byte, readPiece)
+	for off := int64(0); off < size; {
+		data, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // nothing but a hole from here on
+		}
+		if err != nil {
+			return fmt.Errorf("%s: look for data: %w", f.Name(), err)
+		}
+		n, err := f.ReadAt(buf[:min(readPiece, size-data)], data)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if !bytes.Equal(buf[:n], zeroes[:n]) {
+			return fmt.Errorf("%s: %w: there is data in it; --force discards all of it", f.Name(), ErrNotEmpty)
+		}
+		if off = data + int64(n); n == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// format allocates a region's space and writes its first superblock, durably. f
+// holds nothing but zeroes.
+func format(f *os.File, name string, size uint64, class persist.Class, h host) error {
+	boot, err := h.bootID()
+	if err != nil {
+		return fmt.Errorf("boot id: %w", err)
+	}
+	if err := allocate(f, DataOffset+size); err != nil {
+		return err
+	}
+	header, err := unix.Mmap(int(f.Fd()), 0, DataOffset, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("%s: map the header: %w", f.Name(), err)
+	}
+	sb := Superblock{UUID: newID(), Name: name, Size: size, Class: class, Clean: true, Boot: boot, Contents: newID()}
+	// Both copies are unfinished updates until their bodies are durable, so that a
+	// crash leaves no region or a whole one.
+	for at := range 2 {
+		page := header[at*CopySize : (at+1)*CopySize]
+		sb.Generation = uint64(1 + at)
+		var body [CopySize]byte
+		sb.encode(body[:])
+		copy(page[:offGeneration], body[:offGeneration])
+		copy(page[offVersion:], body[offVersion:])
+	}
+	err = f.Sync()
+	if err == nil {
+		for at := range 2 {
+			storeGeneration(header[at*CopySize+offGeneration:], uint64(1+at))
+		}
+		err = f.Sync()
+	}
+	return errors.Join(err, unix.Munmap(header))
+}
+
+// allocate gives f the space of total bytes, all of it now: later a full disk
+// would be a fault on the mapping (design §3.5).
+func allocate(f *os.File, total uint64) error {
+	for off := uint64(0); off < total; {
+		n := min(allocPiece, total-off)
+		switch err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)); {
+		case err == nil:
+			off += n
+		case errors.Is(err, unix.EINTR): // once more
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EFBIG), errors.Is(err, unix.EDQUOT):
+			return fmt.Errorf("%s: no room for %d bytes: %w", f.Name(), total, err)
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return fmt.Errorf("%s: %w: the filesystem cannot reserve space: %s", f.Name(), ErrClass, remedy)
+		default:
+			return fmt.Errorf("%s: allocate %d bytes: %w", f.Name(), total, err)
+		}
+	}
+	if have, err := allocated(f); err != nil || have < total {
+		return errors.Join(err, fmt.Errorf("%s: %w: the filesystem reserved %d of %d bytes: %s", f.Name(), ErrClass, have, total, remedy))
+	}
+	return nil
+}
+
+// ensureAllocated refuses a file shorter than total bytes, and fills its holes:
+// a copy of a region may have some.
+func ensureAllocated(f *os.File, total uint64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if uint64(info.Size()) < total {
+		return fmt.Errorf("%w: it has %d bytes, its superblock says %d: bring back the whole of it", ErrTruncated, info.Size(), total)
+	}
+	have, err := allocated(f)
+	if err != nil || have >= total {
+		return err
+	}
+	return allocate(f, total)
+}
+
+// allocated is how much space f takes, in bytes.
+func allocated(f *os.File) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return uint64(st.Blocks) * 512, nil
+}
+
+// syncDir makes a new file's name durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// newID is a random UUID (RFC 9562, version 4).
+func newID() (id [16]byte) {
+	_, _ = rand.Read(id[:]) // never fails; it ends the program rather
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// bootID is the host's boot id: random, new with every boot.
+func bootID() (id [16]byte, err error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id, err
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(b)), "-", ""))
+	if err != nil || len(raw) != len(id) {
+		return id, fmt.Errorf("%q is no boot id", b)
+	}
+	copy(id[:], raw)
+	return id, nil
+}

@@ -1,0 +1,19 @@
+package region
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// storeGeneration stores the superblock's generation, little-endian, in one
+// store: it is in memory or on its way there as a whole, or not at all.
+//
+// Safe: b has 8 bytes of a mapping that outlives the call, at an offset of
+// a page that is a multiple of 8, so the pointer is valid and aligned; the
+// pointer does not outlive the call.
+func storeGeneration(b []byte, generation uint64) {
+	var le [8]byte
+	binary.LittleEndian.PutUint64(le[:], generation)
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[:8][0])), binary.NativeEndian.Uint64(le[:]))
+}

@@ -1,0 +1,77 @@
+package region
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Info is what an Inspect saw.
+type Info struct {
+	Path       string
+	Superblock Superblock
+	// Copies is the state of the superblock's copies.
+	Copies [2]CopyState
+}
+
+// Inspect reads the superblock of the region at path. It takes no lock and
+// changes nothing: a region that is served can be looked at.
+func Inspect(path string) (Info, error) {
+	// Without O_NONBLOCK a FIFO would wait for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := inspect(f)
+	return info, errors.Join(err, f.Close())
+}
+
+func inspect(f *os.File) (Info, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	if !st.Mode().IsRegular() {
+		return Info{}, fmt.Errorf("%s: %w: not a regular file", f.Name(), ErrNoSuperblock)
+	}
+	// An update may be under way: what two reads agree on is no mixture.
+	var header, before [2 * CopySize]byte
+	for range 16 {
+		if err := readHeader(f, header[:]); err != nil {
+			return Info{}, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		if bytes.Equal(header[:], before[:]) {
+			break
+		}
+		before = header
+	}
+	found, err := readCopies(header[:])
+	if err != nil {
+		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
+	}
+	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states}, nil
+}
+
+// readHeader reads both copies of the superblock.
+func readHeader(f *os.File, b []byte) error {
+	_, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		return explain(ErrNoSuperblock)
+	}
+	return err
+}
+
+// explain adds what to do about a superblock that cannot be used.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, ErrDamaged):
+		return fmt.Errorf("%w: bring back a copy of the file, or discard the contents with `pmnbd-target region create --force`", err)
+	case errors.Is(err, ErrNoSuperblock):
+		return fmt.Errorf("%w: make a region with `pmnbd-target region create`", err)
+	}
+	return err
+}

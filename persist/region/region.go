@@ -1,0 +1,291 @@
+// Package region keeps regions: named, fixed-size extents of memory on a target,
+// with superblocks outside the data extent (design §5).
+//
+// It exists so that one place knows what a region's memory is, what makes writes
+// to it durable, and what it has been through: the class by detection, the
+// superblock in two copies that survive a crash at any step, and the sticky
+// failure. It owns the mapping, the one open file description of a region and
+// the lock on it. Sessions, leases and keys are not its subject: persist/target
+// keeps them, in the superblock through Update. It imports persist and
+// persist/flush.
+//
+// There is one lock per region. It covers reading, changing and writing the
+// superblock, and every sync of a file: two syncs at a time could each take the
+// other's error. Superblock, Failed, Data and what never changes are read without
+// it, so that nobody waits behind a slow disk to tell how things are.
+package region
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+)
+
+// PathMemfd is the path that stands for anonymous memory: a region that lives as
+// long as it is open.
+const PathMemfd = "memfd:"
+
+var (
+	// ErrInUse means that another process, or another Open in this one, holds the region.
+	ErrInUse = errors.New("region is in use")
+	// ErrTruncated means that the file is shorter than the superblock says.
+	ErrTruncated = errors.New("file is truncated")
+	// ErrClosed means that the region was closed.
+	ErrClosed = errors.New("region is closed")
+)
+
+// OpenOptions says what an Open expects and allows.
+type OpenOptions struct {
+	// Name must be the region's; empty takes any.
+	Name string
+	// AllowVolatile permits class volatile. It changes no class.
+	AllowVolatile bool
+	// CreateSize, unless 0, makes a region of that size in bytes, named Name, if
+	// the path does not exist; one that exists must have that size. PathMemfd
+	// needs it.
+	CreateSize uint64
+	// Sync makes the file durable: fdatasync(2) if nil. Fault injection.
+	Sync func(fd int) error
+}
+
+// A Region is an open region. Its methods may be called from several goroutines,
+// Close once all others have returned.
+type Region struct {
+	path  string
+	file  *os.File // holds the flock
+	mem   []byte   // header and data
+	name  string
+	size  uint64
+	class persist.Class
+	uuid  [16]byte
+
+	syncFile func(fd int) error
+
+	sb     atomic.Pointer[Superblock] // stored under mu
+	failed atomic.Pointer[error]      // stored under mu; never reset
+	begun  atomic.Uint64              // syncs begun
+
+	mu         sync.Mutex
+	newer      int    // which copy of the superblock is the newer
+	generation uint64 // the highest ever used
+	done       uint64 // the last sync that succeeded, as counted by begun
+	closed     bool
+}
+
+// host is what detection asks of the machine; tests have others.
+type host struct {
+	classify func(*os.File) (persist.Class, error)
+	bootID   func() ([16]byte, error)
+}
+
+var thisHost = host{classify: classify, bootID: bootID}
+
+// Open opens the region at path and locks it against every other Open, Create
+// and Clear. A failed or suspect region opens too, so that whoever asks can be
+// told; see Failed and Superblock. Consequences of a crash or a new boot are
+// durable when it returns.
+func Open(path string, o OpenOptions) (*Region, error) { return open(path, o, thisHost) }
+
+func open(path string, o OpenOptions, h host) (*Region, error) {
+	f, class, err := openOrCreate(path, o, h)
+	if err != nil {
+		return nil, err
+	}
+	r, err := load(f, path, class, o.Sync, h)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := r.expect(o); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// openOrCreate opens the file of a region, locked, after it has made it if it is
+// to be made.
+func openOrCreate(path string, o OpenOptions, h host) (*os.File, persist.Class, error) {
+	if path == PathMemfd {
+		return createMemfd(o, h)
+	}
+	if o.CreateSize != 0 {
+		f, class, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, h)
+		if !errors.Is(err, os.ErrExist) {
+			return f, class, err
+		}
+	}
+	f, class, err := openLocked(path, h)
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w: make it with `pmnbd-target region create NAME PATH --size SIZE`", err)
+	}
+	if err == nil && class == persist.ClassVolatile && !o.AllowVolatile {
+		err = errors.Join(refuseVolatile(path), f.Close())
+	}
+	return f, class, err
+}
+
+func refuseVolatile(path string) error {
+	return fmt.Errorf("%s: %w: it loses its contents with the power; --allow-volatile permits that", path, ErrVolatile)
+}
+
+// openLocked opens an existing file, takes its lock and finds its class.
+func openLocked(path string, h host) (*os.File, persist.Class, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	class, err := lockAndClassify(f, h)
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, class, nil
+}
+
+// lockAndClassify takes the lock that keeps a region to one user, for as long as
+// f is open, and finds the class of its memory.
+func lockAndClassify(f *os.File, h host) (persist.Class, error) {
+	class, err := h.classify(f)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return 0, fmt.Errorf("%s: %w: a pmnbd-target serves or changes it", f.Name(), ErrInUse)
+	case err != nil:
+		return 0, fmt.Errorf("%s: flock: %w", f.Name(), err)
+	}
+	return class, nil
+}
+
+// load maps the region in f, which is locked, and settles its superblock. On
+// success the region owns f.
+func load(f *os.File, path string, class persist.Class, syncFile func(int) error, h host) (*Region, error) {
+	var header [2 * CopySize]byte
+	if err := readHeader(f, header[:]); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	found, err := readCopies(header[:])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, explain(err))
+	}
+	sb := &found.best
+	if sb.Class != class {
+		return nil, fmt.Errorf("%s: %w: it was made as class %v and is class %v now: create a region here and copy the data into it",
+			path, ErrClass, sb.Class, class)
+	}
+	total := DataOffset + sb.Size
+	if err := ensureAllocated(f, total); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	boot, err := h.bootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("%s: map %d bytes: %w", path, total, err)
+	}
+	if syncFile == nil {
+		syncFile = unix.Fdatasync
+	}
+	r := &Region{
+		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: class, uuid: sb.UUID,
+		syncFile: syncFile, newer: found.at, generation: sb.Generation,
+	}
+	r.sb.Store(sb)
+	if sb.Failed {
+		r.setFailed(sb.Failure)
+	}
+	next := settle(found, class == persist.ClassVolatile, boot, newID())
+	if next != *sb || found.states != [2]CopyState{CopyGood, CopyGood} {
+		r.mu.Lock()
+		err := r.write(next)
+		r.mu.Unlock()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
+		}
+	}
+	return r, nil
+}
+
+// expect compares the region with what Open was told to find.
+func (r *Region) expect(o OpenOptions) error {
+	if o.Name != "" && o.Name != r.name {
+		return fmt.Errorf("%s: %w: it is %q, not %q", r.path, ErrName, r.name, o.Name)
+	}
+	if o.CreateSize != 0 && o.CreateSize != r.size {
+		return fmt.Errorf("%s: %w: it has %d bytes, not %d", r.path, ErrSize, r.size, o.CreateSize)
+	}
+	return nil
+}
+
+// Close unmaps the region and gives up its lock. It does not mark it clean: that
+// is a session's CLOSE.
+func (r *Region) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	mem := r.mem
+	r.mem = nil
+	return errors.Join(unix.Munmap(mem), r.file.Close())
+}
+
+// Name is the region's name.
+func (r *Region) Name() string { return r.name }
+
+// Path is where it was opened.
+func (r *Region) Path() string { return r.path }
+
+// UUID tells this region from every other.
+func (r *Region) UUID() [16]byte { return r.uuid }
+
+// Size is the size of the data extent in bytes.
+func (r *Region) Size() uint64 { return r.size }
+
+// Class is what its memory is.
+func (r *Region) Class() persist.Class { return r.class }
+
+// Data is the data extent, mapped, page-aligned; it lives until Close.
+func (r *Region) Data() []byte { return r.mem[DataOffset : DataOffset+r.size : DataOffset+r.size] }
+
+// Superblock is a copy of the superblock as it is now.
+func (r *Region) Superblock() Superblock { return *r.sb.Load() }
+
+// Update changes the superblock: f gets the present one and changes it under the
+// region's lock; what it left is durable when Update returns. If f returns an
+// error, nothing changes and Update returns it. f does not call the region and
+// does not wait; it leaves alone what names the region (UUID, name, size, class)
+// and its failure. On a failed region Update returns the failure.
+func (r *Region) Update(f func(*Superblock) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	if err := r.Failed(); err != nil {
+		return err
+	}
+	old := r.Superblock()
+	sb := old
+	if err := f(&sb); err != nil {
+		return err
+	}
+	sb.Cleared = text(sb.Cleared)
+	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Failed || sb.Failure != "" {
+		return fmt.Errorf("region %q: superblock not written: an update changed what is not its own", r.name)
+	}
+	if err := r.write(sb); err != nil {
+		return r.fail(err)
+	}
+	return nil
+}
+
+func (r *Region) errClosed() error { return fmt.Errorf("region %q: %w", r.name, ErrClosed) }

@@ -1,0 +1,290 @@
+package region
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"pmnbd/persist"
+)
+
+const (
+	// DataOffset is where the data extent starts in a region's memory, in bytes:
+	// a huge page, so that the extent can be mapped by huge pages.
+	DataOffset = 2 << 20
+	// CopySize is the size of each copy of the superblock in bytes. The copies
+	// are at 0 and at CopySize.
+	CopySize = 4096
+	// SizeUnit is what the size of a data extent is a multiple of, in bytes.
+	SizeUnit = 4096
+	// MaxName bounds a region's name, in bytes.
+	MaxName = 255
+	// MaxText bounds each text kept in the superblock, in bytes.
+	MaxText = 512
+	// Version is the superblock's version that this package writes.
+	Version = 1
+
+	maxSize = math.MaxInt64 - DataOffset // so that every offset is an off_t
+)
+
+// A copy of the superblock, little-endian. Bytes that are not named are 0.
+//
+//	   0 ┌──────────────────────────────┬───────────────────────────────┐
+//	     │ magic "PMNBDSB\n"            │ generation (8 bytes, atomic)  │
+//	  16 ├──────────────┬───────────────┼───────────────────────────────┤
+//	     │ version (4)  │ flags (4)     │ size of the data extent (8)   │
+//	  32 ├──────────────┴───────────────┴───────────────────────────────┤
+//	     │ UUID (16)                                                    │
+//	  48 ├──────────────────────────────┬───────────────────────────────┤
+//	     │ epoch (8)                    │ unsafe shutdowns (8)          │
+//	  64 ├──────────────────────────────┴───────────────────────────────┤
+//	     │ owner: id (16), nonce (16)                                   │
+//	  96 ├──────────────────────────────┬───────────────────────────────┤
+//	     │ contents id (16)             │ boot id (16)                  │
+//	 128 ├───────┬───────┬──────────────┼──────────────┬────────────────┘
+//	     │class 1│name 1 │ failure (2)  │ clearing (2) │   lengths of the texts
+//	 256 ├───────┴───────┴──────────────┴──────────────┴────────────────┐
+//	     │ name (255)                                                   │
+//	 512 ├──────────────────────────────────────────────────────────────┤
+//	     │ why it failed (512)                                          │
+//	1024 ├──────────────────────────────────────────────────────────────┤
+//	     │ why it was last cleared (512)                                │
+//	4092 ├──────────────────────────────────────────────────────────────┤
+//	     │ CRC32C of bytes 0 to 4092 (4)                                │
+//	4096 └──────────────────────────────────────────────────────────────┘
+const (
+	offMagic      = 0
+	offGeneration = 8
+	offVersion    = 16
+	offFlags      = 20
+	offSize       = 24
+	offUUID       = 32
+	offEpoch      = 48
+	offUnsafe     = 56
+	offOwnerID    = 64
+	offOwnerNonce = 80
+	offContents   = 96
+	offBoot       = 112
+	offClass      = 128
+	offNameLen    = 129
+	offFailureLen = 130
+	offClearedLen = 132
+	offName       = 256
+	offFailure    = 512
+	offCleared    = 1024
+	offCRC        = 4092
+)
+
+const magic = "PMNBDSB\n"
+
+// Bits of the flags.
+const (
+	flagClean = 1 << iota
+	flagDoubt
+	flagFailed
+	flagSuspect
+	flagsKnown = flagClean | flagDoubt | flagFailed | flagSuspect
+)
+
+// An Owner is who may write: an initiator's id and the nonce of that run of it.
+// The zero Owner is nobody.
+type Owner struct{ ID, Nonce [16]byte }
+
+// A Superblock is what a region knows of itself.
+type Superblock struct {
+	UUID  [16]byte
+	Name  string
+	Size  uint64 // of the data extent, bytes
+	Class persist.Class
+
+	// Generation numbers the updates; Update sets it.
+	Generation uint64
+	// Epoch numbers the sessions.
+	Epoch uint64
+	// Owner is the last session's; the zero Owner may not RESUME.
+	Owner Owner
+	// Clean: the last session closed in order.
+	Clean bool
+	// Doubt: some of what can be read may not be durable (design §3.8).
+	Doubt bool
+	// Failed: making writes durable failed, and Failure says how. Sticky.
+	Failed  bool
+	Failure string
+	// Suspect: the platform lost power without saving (design §3.9).
+	Suspect bool
+	// Cleared is the reason given with the last clear.
+	Cleared string
+	// UnsafeShutdowns is the platform's counter at the last clean close.
+	UnsafeShutdowns uint64
+	// Boot is the host's boot id when the region was last opened.
+	Boot [16]byte
+	// Contents changes when what could be read may have been lost (design §2).
+	Contents [16]byte
+}
+
+// Errors of superblocks. Each is wrapped with the path.
+var (
+	// ErrNoSuperblock means that the memory is not a region.
+	ErrNoSuperblock = errors.New("no pmnbd superblock")
+	// ErrDamaged means that it was a region, and no copy of its superblock can be believed.
+	ErrDamaged = errors.New("superblock damaged")
+	// ErrVersion means that the superblock was written by another version of pmnbd.
+	ErrVersion = errors.New("superblock version not supported")
+	// ErrName tells of a name that a region cannot have, or not the region's.
+	ErrName = errors.New("region name")
+	// ErrSize tells of a size that a region cannot have, or not the region's.
+	ErrSize = errors.New("region size")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CheckName says what is wrong with a region's name. A name is 1 to MaxName ASCII
+// letters, digits, '.', '_' and '-', and starts with a letter or digit: it
+// needs no escaping in a URI, a flag, a log or a file's name.
+func CheckName(name string) error {
+	if name == "" || len(name) > MaxName {
+		return fmt.Errorf("%w has %d bytes: use 1 to %d", ErrName, len(name), MaxName)
+	}
+	for i := range len(name) {
+		c := name[i]
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return fmt.Errorf("%w %q: use letters, digits, '.', '_' and '-', a letter or digit first", ErrName, name)
+		}
+	}
+	return nil
+}
+
+// checkSize says what is wrong with the size of a data extent.
+func checkSize(size uint64) error {
+	if size == 0 || size%SizeUnit != 0 || size > maxSize {
+		return fmt.Errorf("%w %d bytes: use a multiple of %d, at least that", ErrSize, size, SizeUnit)
+	}
+	return nil
+}
+
+// check says what forbids s to be written or believed.
+func (s *Superblock) check() error {
+	if err := CheckName(s.Name); err != nil {
+		return err
+	}
+	if err := checkSize(s.Size); err != nil {
+		return err
+	}
+	if s.Class < persist.ClassVolatile || s.Class > persist.ClassPMem {
+		return fmt.Errorf("unknown %v", s.Class)
+	}
+	if len(s.Failure) > MaxText || len(s.Cleared) > MaxText {
+		return fmt.Errorf("a text has more than %d bytes", MaxText)
+	}
+	if s.Failed != (s.Failure != "") {
+		return errors.New("a failed region says why, and no other does")
+	}
+	return nil
+}
+
+// encode fills b, of CopySize bytes, with s and its CRC. s was checked.
+func (s *Superblock) encode(b []byte) {
+	le := binary.LittleEndian
+	clear(b)
+	copy(b[offMagic:], magic)
+	le.PutUint64(b[offGeneration:], s.Generation)
+	le.PutUint32(b[offVersion:], Version)
+	var flags uint32
+	for _, f := range [...]struct {
+		set bool
+		bit uint32
+	}{{s.Clean, flagClean}, {s.Doubt, flagDoubt}, {s.Failed, flagFailed}, {s.Suspect, flagSuspect}} {
+		if f.set {
+			flags |= f.bit
+		}
+	}
+	le.PutUint32(b[offFlags:], flags)
+	le.PutUint64(b[offSize:], s.Size)
+	copy(b[offUUID:], s.UUID[:])
+	le.PutUint64(b[offEpoch:], s.Epoch)
+	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
+	copy(b[offOwnerID:], s.Owner.ID[:])
+	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
+	copy(b[offContents:], s.Contents[:])
+	copy(b[offBoot:], s.Boot[:])
+	b[offClass] = byte(s.Class)
+	b[offNameLen] = byte(len(s.Name))
+	le.PutUint16(b[offFailureLen:], uint16(len(s.Failure)))
+	le.PutUint16(b[offClearedLen:], uint16(len(s.Cleared)))
+	copy(b[offName:], s.Name)
+	copy(b[offFailure:], s.Failure)
+	copy(b[offCleared:], s.Cleared)
+	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+}
+
+// decode reads a copy of CopySize bytes. The error is ErrNoSuperblock without
+// the magic, ErrVersion for a good copy of another version, else ErrDamaged.
+func decode(b []byte) (Superblock, error) {
+	le := binary.LittleEndian
+	if string(b[offMagic:offMagic+len(magic)]) != magic {
+		return Superblock{}, ErrNoSuperblock
+	}
+	if crc32.Checksum(b[:offCRC], castagnoli) != le.Uint32(b[offCRC:]) {
+		return Superblock{}, fmt.Errorf("%w: wrong CRC", ErrDamaged)
+	}
+	if v := le.Uint32(b[offVersion:]); v != Version {
+		return Superblock{}, fmt.Errorf("%w: it has version %d, this pmnbd reads version %d", ErrVersion, v, Version)
+	}
+	nName := int(b[offNameLen])
+	nFailure, nCleared := int(le.Uint16(b[offFailureLen:])), int(le.Uint16(b[offClearedLen:]))
+	flags := le.Uint32(b[offFlags:])
+	if nFailure > MaxText || nCleared > MaxText {
+		return Superblock{}, fmt.Errorf("%w: a text of %d bytes", ErrDamaged, max(nFailure, nCleared))
+	}
+	s := Superblock{
+		UUID:            [16]byte(b[offUUID:]),
+		Name:            string(b[offName : offName+nName]),
+		Size:            le.Uint64(b[offSize:]),
+		Class:           persist.Class(b[offClass]),
+		Generation:      le.Uint64(b[offGeneration:]),
+		Epoch:           le.Uint64(b[offEpoch:]),
+		Owner:           Owner{ID: [16]byte(b[offOwnerID:]), Nonce: [16]byte(b[offOwnerNonce:])},
+		Clean:           flags&flagClean != 0,
+		Doubt:           flags&flagDoubt != 0,
+		Failed:          flags&flagFailed != 0,
+		Failure:         string(b[offFailure : offFailure+nFailure]),
+		Suspect:         flags&flagSuspect != 0,
+		Cleared:         string(b[offCleared : offCleared+nCleared]),
+		UnsafeShutdowns: le.Uint64(b[offUnsafe:]),
+		Boot:            [16]byte(b[offBoot:]),
+		Contents:        [16]byte(b[offContents:]),
+	}
+	if err := s.check(); err != nil {
+		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if s.Generation == 0 {
+		return Superblock{}, fmt.Errorf("%w: generation 0 with a good CRC", ErrDamaged)
+	}
+	// Strict in what is believed: a copy that this version would not have written
+	// byte for byte has bits set that mean something elsewhere.
+	var again [CopySize]byte
+	s.encode(again[:])
+	if flags&^flagsKnown != 0 || !bytes.Equal(again[:], b[:CopySize]) {
+		return Superblock{}, fmt.Errorf("%w: fields that version %d does not know", ErrDamaged, Version)
+	}
+	return s, nil
+}
+
+// text cuts s to what fits the superblock, and to what can be shown on one line.
+func text(s string) string {
+	b := make([]byte, 0, min(len(s), MaxText))
+	for _, r := range s {
+		if r < ' ' || r == 0x7f {
+			r = ' '
+		}
+		if n := len(string(r)); len(b)+n > MaxText {
+			break
+		}
+		b = append(b, string(r)...)
+	}
+	return string(b)
+}

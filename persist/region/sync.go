@@ -1,0 +1,126 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+
+	"pmnbd/persist"
+	"pmnbd/persist/flush"
+)
+
+var (
+	// ErrFailed means that making writes durable failed once. It stays until
+	// `region clear`.
+	ErrFailed = errors.New("region failed")
+	// ErrRange means that a range reaches past the end of the data extent.
+	ErrRange = errors.New("range past the end of the region")
+)
+
+// MayBlock reports whether Flush may take milliseconds, in a system call.
+func (r *Region) MayBlock() bool { return r.class == persist.ClassFile }
+
+// Failed is why the region can make nothing durable any more, or nil. It is
+// ErrFailed, and never becomes nil again.
+func (r *Region) Failed() error {
+	if p := r.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Flush makes ranges of the data extent durable, as far as the class goes: cache
+// lines for class volatile; one sync for class file, whatever the ranges, and
+// none of its own if one that began after the call has succeeded meanwhile.
+// If a range lies outside, it flushes nothing. On a failed region it
+// returns the failure: a sync that succeeds after one that did not proves
+// nothing, the kernel calls the lost pages clean.
+func (r *Region) Flush(ranges []persist.Range) error {
+	for _, g := range ranges {
+		if g.Off > r.size || g.Len > r.size-g.Off {
+			return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
+		}
+	}
+	if r.class == persist.ClassFile {
+		return r.flushFile()
+	}
+	if err := r.Failed(); err != nil {
+		return err
+	}
+	data := r.Data()
+	for _, g := range ranges {
+		flush.Lines(data[g.Off : g.Off+g.Len])
+	}
+	return nil
+}
+
+// FlushAll makes the whole data extent durable, as Flush does.
+func (r *Region) FlushAll() error {
+	whole := [1]persist.Range{{Len: r.size}}
+	return r.Flush(whole[:])
+}
+
+// flushFile makes all of the file durable.
+func (r *Region) flushFile() error {
+	begun := r.begun.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	if err := r.Failed(); err != nil {
+		return err
+	}
+	if r.done > begun {
+		return nil // a sync that began after we came has covered us
+	}
+	if err := r.sync(); err != nil {
+		return r.fail(err)
+	}
+	return nil
+}
+
+// sync is every sync of the region's one file description. r.mu is held.
+func (r *Region) sync() error {
+	n := r.begun.Add(1)
+	if err := r.syncFile(int(r.file.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", r.path, err)
+	}
+	r.done = n
+	return nil
+}
+
+// persist makes a piece of the header durable. r.mu is held.
+func (r *Region) persist(b []byte) error {
+	if r.class == persist.ClassFile {
+		return r.sync()
+	}
+	flush.Lines(b)
+	return nil
+}
+
+// fail makes a failure to sync stick, in memory at once, then in the superblock,
+// before the lock is released, and returns what everybody gets from now
+// on. r.mu is held.
+func (r *Region) fail(cause error) error {
+	why := text(cause.Error())
+	r.setFailed(why)
+	// Twice, into both copies: rot of one must not make the region healthy.
+	for range 2 {
+		sb := r.Superblock()
+		sb.Failed, sb.Failure = true, why
+		if err := r.write(sb); err != nil {
+			r.setFailed(why + "; this could not be recorded: " + err.Error())
+			// Whoever opens it while the page cache lives reads it even so.
+			sb.Generation = r.generation
+			at := 1 - r.newer
+			sb.encode(r.mem[at*CopySize : (at+1)*CopySize])
+			break
+		}
+	}
+	return r.Failed()
+}
+
+func (r *Region) setFailed(why string) {
+	err := fmt.Errorf("region %q: %w: %s; see `pmnbd-target region clear`", r.name, ErrFailed, why)
+	r.failed.Store(&err)
+}
