@@ -1,6 +1,8 @@
 package sockio
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -158,7 +160,7 @@ func (q *Queue) writeAll(fd uintptr) error {
 			q.advance(n)
 		}
 		switch {
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			return nil
 		case err != nil:
 			return err

@@ -1,0 +1,109 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"pmnbd/rdma"
+)
+
+// Dial implements rdma.Domain: the initiator's side of MPA.
+func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	cfg, err := complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, dialError(ctx, addr, err)
+	}
+	// A context that ends interrupts the handshake by a deadline that has passed.
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(past) })
+	c, err := d.initiate(nc, cfg, recvs)
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // the deadline stays on the socket
+	}
+	if err != nil {
+		_ = nc.Close() // it is of no use any more
+		return nil, dialError(ctx, addr, err)
+	}
+	return c, nil
+}
+
+// initiate exchanges the start-up frames over nc.
+func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+	req := mpaFrame{CRC: true, Rev: d.cfg.Revision, Private: cfg.PrivateData}
+	if req.Rev == 2 {
+		req.Enhanced = true
+		req.IRD, req.ORD = uint16(cfg.MaxReadsIn), uint16(cfg.MaxReads)
+	}
+	if _, err := nc.Write(req.append(nil, requestKey)); err != nil {
+		return nil, err
+	}
+	rep, err := readMPA(nc, replyKey)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case rep.Rev != req.Rev:
+		return nil, fmt.Errorf("%w: revision %d answered by %d", errMPA, req.Rev, rep.Rev)
+	case rep.Reject:
+		return nil, &rdma.RejectError{PrivateData: rep.Private}
+	case rep.Markers:
+		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
+	}
+	s := setup{conn: nc, ord: cfg.MaxReads, private: rep.Private}
+	if rep.Enhanced {
+		// RFC 6581 §9.2: the responder's ORD must not exceed our IRD.
+		if out := rep.ORD & readsMask; out != readsUnsaid && int(out) > cfg.MaxReadsIn {
+			return nil, fmt.Errorf("%w: the peer wants %d Reads answered, %d were offered", errMPA, out, cfg.MaxReadsIn)
+		}
+		s.ord = limitReads(s.ord, rep.IRD)
+	}
+	return newConn(d, &s, cfg, recvs)
+}
+
+// limitReads bounds our ORD by the peer's IRD.
+func limitReads(ord int, ird uint16) int {
+	if ird &= readsMask; ird != readsUnsaid {
+		ord = min(ord, int(ird))
+	}
+	return ord
+}
+
+// readMPA reads a start-up frame and not a byte more.
+func readMPA(r io.Reader, key string) (mpaFrame, error) {
+	var head [mpaHeaderLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return mpaFrame{}, err
+	}
+	f, n, err := decodeMPAHeader(head[:], key)
+	if err != nil {
+		return f, err
+	}
+	rest := make([]byte, n) // at most maxMPAPrivate
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return f, err
+	}
+	f.decodeRest(rest)
+	return f, nil
+}
+
+// dialError gives err, met while connecting to addr, its kind.
+func dialError(ctx context.Context, addr string, err error) error {
+	var reject *rdma.RejectError
+	var timeout net.Error
+	kind := rdma.ErrLost
+	switch {
+	case errors.As(err, &reject), errors.Is(err, rdma.ErrNotSupported), errors.Is(err, rdma.ErrLocalAccess):
+		return fmt.Errorf("connect to %s: %w", addr, err)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("connect to %s: %w", addr, context.Cause(ctx))
+	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		kind = rdma.ErrTimeout
+	}
+	return fmt.Errorf("connect to %s: %w: %w", addr, err, kind)
+}

@@ -1,0 +1,168 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"pmnbd/rdma"
+)
+
+const (
+	// maxHalfOpen bounds the connections whose request frame has not come. One
+	// more costs the oldest: a peer in earnest is done within a round trip.
+	maxHalfOpen = 128
+	// maxWaiting bounds the requests that wait for Accept. One more is dropped.
+	maxWaiting = 128
+	// acceptPause is how long a listener that is out of descriptors waits.
+	acceptPause = 50 * time.Millisecond
+)
+
+// A listener reads the request frame of each connection on a goroutine of its
+// own, so that a slow peer stops nobody.
+type listener struct {
+	cfg   Config
+	l     net.Listener
+	ready chan *connRequest
+	done  chan struct{}
+	all   sync.WaitGroup
+
+	mu       sync.Mutex
+	halfOpen []net.Conn // oldest first
+	closed   bool
+}
+
+// Listen implements rdma.Provider.
+func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	ln := &listener{cfg: p.cfg, l: l, ready: make(chan *connRequest, maxWaiting), done: make(chan struct{})}
+	ln.all.Go(ln.accept)
+	return ln, nil
+}
+
+// Addr implements rdma.Listener.
+func (ln *listener) Addr() string { return ln.l.Addr().String() }
+
+// accept takes connections until Close.
+func (ln *listener) accept() {
+	for {
+		nc, err := ln.l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select {
+			case <-time.After(acceptPause):
+			case <-ln.done:
+				return
+			}
+			continue
+		}
+		if ln.admit(nc) {
+			ln.all.Go(func() { ln.handshake(nc) })
+		}
+	}
+}
+
+// admit adds nc to the half-open connections.
+func (ln *listener) admit(nc net.Conn) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.closed {
+		_ = nc.Close()
+		return false
+	}
+	if len(ln.halfOpen) == maxHalfOpen {
+		_ = ln.halfOpen[0].Close() // its goroutine goes on with the error
+		ln.halfOpen = append(ln.halfOpen[:0], ln.halfOpen[1:]...)
+	}
+	ln.halfOpen = append(ln.halfOpen, nc)
+	return true
+}
+
+// settled takes nc from the half-open connections.
+func (ln *listener) settled(nc net.Conn) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	for i, h := range ln.halfOpen {
+		if h == nc {
+			ln.halfOpen = append(ln.halfOpen[:i], ln.halfOpen[i+1:]...)
+			return
+		}
+	}
+}
+
+// handshake reads nc's request frame and passes the request on to Accept.
+func (ln *listener) handshake(nc net.Conn) {
+	r, err := ln.readRequest(nc)
+	ln.settled(nc)
+	if err == nil {
+		select {
+		case ln.ready <- r:
+			return
+		default: // nobody accepts
+		}
+	}
+	_ = nc.Close() // a peer that does not speak the protocol hears nothing
+}
+
+func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
+	if err := nc.SetDeadline(time.Now().Add(ln.cfg.HandshakeTimeout)); err != nil {
+		return nil, err
+	}
+	f, err := readMPA(nc, requestKey)
+	if err != nil {
+		return nil, err
+	}
+	r := &connRequest{cfg: ln.cfg, conn: nc, frame: f}
+	if f.Markers {
+		_ = r.Reject(nil)
+		return nil, errMPA
+	}
+	return r, nc.SetDeadline(never)
+}
+
+// Accept implements rdma.Listener.
+func (ln *listener) Accept() (rdma.Request, error) {
+	select {
+	case <-ln.done:
+	default:
+		select {
+		case r := <-ln.ready:
+			return r, nil
+		case <-ln.done:
+		}
+	}
+	return nil, fmt.Errorf("accept on %s: %w", ln.Addr(), rdma.ErrClosed)
+}
+
+// Close implements rdma.Listener. Requests that nobody accepted are dropped.
+func (ln *listener) Close() error {
+	ln.mu.Lock()
+	first := !ln.closed
+	ln.closed = true
+	for _, nc := range ln.halfOpen {
+		_ = nc.Close()
+	}
+	ln.mu.Unlock()
+	var err error
+	if first {
+		close(ln.done)
+		err = ln.l.Close()
+	}
+	ln.all.Wait()
+	for {
+		select {
+		case r := <-ln.ready:
+			_ = r.conn.Close()
+		default:
+			return err
+		}
+	}
+}

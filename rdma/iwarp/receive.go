@@ -1,0 +1,239 @@
+package iwarp
+
+import (
+	"pmnbd/rdma"
+)
+
+// receiver is the half of a connection that receives. All of it runs on the
+// goroutine in Wait, which never blocks but to read.
+type receiver struct {
+	// buf[start:end] has been read and not yet parsed.
+	buf        []byte
+	start, end int
+	skipped    int
+	seg        segment
+
+	// heard: an FPDU of the peer has come.
+	heard    bool
+	emptyRTR bool
+
+	// The message that arrives on the Send queue.
+	inSend           bool
+	recv             receive
+	sendMO           uint32
+	sendMSN, readMSN uint32
+
+	// What one pass of parse leaves for the sender.
+	requests []readRequest
+	ird      int
+	arrived  bool // a Read of ours
+
+	readOff uint32 // bytes of the oldest Read that are placed
+
+	stats Counts
+}
+
+func (rx *receiver) init(ird int, s *setup) {
+	rx.ird = ird
+	rx.requests = make([]readRequest, 0, ird)
+	rx.emptyRTR = s.emptyRTR
+	rx.sendMSN, rx.readMSN = 1, 1
+}
+
+// receive works through what is in the buffer: places it, then lets the sender
+// answer.
+func (c *Conn) receive() {
+	rx := &c.rx
+	rx.requests, rx.arrived = rx.requests[:0], false
+	silent := !rx.heard
+	bad, at, err := c.parse()
+	c.qmu.Lock()
+	c.cq.stats = rx.stats
+	c.qmu.Unlock()
+	if len(rx.requests) > 0 || rx.arrived || silent && rx.heard {
+		c.respond(rx.requests)
+	}
+	switch {
+	case bad != nil:
+		c.violated(bad, at)
+	case err != nil: // the peer has terminated
+		c.fail(err)
+		c.abort(nil, nil)
+	}
+}
+
+// parse takes whole FPDUs from the buffer until there is none, and makes room
+// for the next read. It returns what the peer did wrong, and where, or the error
+// that its Terminate means.
+func (c *Conn) parse() (bad *violation, at []byte, err error) {
+	rx := &c.rx
+	// Held for a whole arrival: a Deregister waits for it, and returns when
+	// nothing can be placed by its key any more.
+	c.d.mu.RLock()
+	defer c.d.mu.RUnlock()
+	for err == nil {
+		ulpdu, n, bad := nextFPDU(rx.buf[rx.start:rx.end])
+		if bad != nil {
+			return bad, nil, nil
+		}
+		if n == 0 {
+			break
+		}
+		rx.start += n
+		if len(ulpdu) == 0 && rx.emptyRTR && !rx.heard {
+			rx.heard = true
+			continue
+		}
+		rx.heard = true
+		if bad := decodeSegment(ulpdu, &rx.seg); bad != nil {
+			return bad, ulpdu, nil
+		}
+		rx.stats.count(rx.seg.Op, rx.seg.Last, n)
+		if bad, err = c.take(&rx.seg); bad != nil {
+			return bad, ulpdu, nil
+		}
+	}
+	if rx.start == rx.end {
+		rx.start, rx.end = 0, 0
+	} else if rx.end > len(rx.buf)/2 { // what is left is less than an FPDU
+		rx.end = copy(rx.buf, rx.buf[rx.start:rx.end])
+		rx.start = 0
+	}
+	return nil, nil, err
+}
+
+// take carries out one segment. The error is that of a Terminate.
+func (c *Conn) take(s *segment) (*violation, error) {
+	switch s.Op {
+	case opWrite:
+		return c.takeWrite(s), nil
+	case opReadResponse:
+		return c.takeReadResponse(s), nil
+	case opReadRequest:
+		return c.takeReadRequest(s), nil
+	case opTerminate:
+		return nil, terminated(s.Payload)
+	}
+	return c.takeSend(s), nil
+}
+
+func (c *Conn) takeWrite(s *segment) *violation {
+	if len(s.Payload) == 0 {
+		return nil // names no memory (RFC 5041 §5.2)
+	}
+	r, off, bad := c.d.reach(s.STag, s.TO, uint64(len(s.Payload)), rdma.RemoteWrite, &writeErrors)
+	if bad != nil {
+		return bad
+	}
+	copy(r.mem[off:], s.Payload)
+	return nil
+}
+
+// takeReadResponse places s where the oldest Read of ours wants its next bytes.
+// Responses come in the order of their requests (RFC 5040 §5.2.1).
+func (c *Conn) takeReadResponse(s *segment) *violation {
+	rx := &c.rx
+	head := c.reads.head.Load()
+	if head == c.reads.tail.Load() {
+		return &badOpcode
+	}
+	want := c.reads.slot(head)
+	left := want.len - rx.readOff
+	switch {
+	case s.STag != want.stag || want.sink != nil && want.sink.gone:
+		return &badSTag
+	case s.TO != regionBase+want.off+uint64(rx.readOff),
+		uint64(len(s.Payload)) > uint64(left),
+		s.Last != (uint64(len(s.Payload)) == uint64(left)):
+		return &badBounds
+	}
+	if want.sink != nil {
+		copy(want.sink.mem[want.off+uint64(rx.readOff):], s.Payload)
+	}
+	rx.readOff += uint32(len(s.Payload))
+	if s.Last {
+		*want = outRead{}
+		rx.readOff = 0
+		rx.arrived = true
+		c.reads.head.Store(head + 1) // the slot is the sender's again
+	}
+	return nil
+}
+
+func (c *Conn) takeReadRequest(s *segment) *violation {
+	rx := &c.rx
+	switch {
+	case s.MSN != rx.readMSN:
+		return &badMSN
+	case s.MO != 0:
+		return &badMO
+	case len(s.Payload) > readRequestLen:
+		return &tooLong
+	case len(s.Payload) < readRequestLen || !s.Last:
+		return &badReadRequest
+	case c.owed.Load() >= int64(rx.ird):
+		return &noBuffer // more than the IRD that we granted
+	}
+	req := decodeReadRequest(s.Payload)
+	if req.Size > 0 {
+		// Checked again when the response is built: the key may end before.
+		if _, _, bad := c.d.reach(req.SourceSTag, req.SourceTO, uint64(req.Size), rdma.RemoteRead, &readErrors); bad != nil {
+			return bad
+		}
+	}
+	rx.readMSN++
+	c.owed.Add(1)
+	rx.requests = append(rx.requests, req)
+	return nil
+}
+
+func (c *Conn) takeSend(s *segment) *violation {
+	rx := &c.rx
+	if s.MSN != rx.sendMSN {
+		return &badMSN
+	}
+	if !rx.inSend {
+		if s.MO != 0 {
+			return &badMO
+		}
+		if !c.takeReceive(&rx.recv) {
+			return &noBuffer
+		}
+		rx.inSend, rx.sendMO = true, 0
+	}
+	switch {
+	case s.MO != rx.sendMO:
+		return &badMO
+	case uint64(len(s.Payload)) > uint64(rx.recv.len-rx.sendMO):
+		return &tooLong
+	}
+	if len(s.Payload) > 0 {
+		if rx.recv.r.gone {
+			return &noBuffer // our own fault, but the peer has to know
+		}
+		copy(rx.recv.r.mem[rx.recv.off+uint64(rx.sendMO):], s.Payload)
+		rx.sendMO += uint32(len(s.Payload))
+	}
+	if !s.Last {
+		return nil
+	}
+	if s.Op == opSendInvalidate || s.Op == opSendSEInvalidate {
+		if bad := c.takeInvalidate(s.Invalidate); bad != nil {
+			return bad
+		}
+	}
+	rx.inSend = false
+	rx.sendMSN++
+	c.qmu.Lock()
+	c.push(entry{Completion: rdma.Completion{ID: rx.recv.id, Op: rdma.OpRecv, Len: rx.sendMO}})
+	c.qmu.Unlock()
+	return nil
+}
+
+// takeInvalidate ends key for the peer. parse's hold on the domain is let go for
+// it: nothing is being placed.
+func (c *Conn) takeInvalidate(key uint32) *violation {
+	c.d.mu.RUnlock()
+	defer c.d.mu.RLock()
+	return c.d.invalidate(key)
+}

@@ -1,0 +1,105 @@
+package iwarp
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"pmnbd/rdma"
+)
+
+// A connRequest is a peer's MPA request: the responder's side.
+type connRequest struct {
+	cfg   Config
+	conn  net.Conn
+	frame mpaFrame
+}
+
+// PrivateData implements rdma.Request.
+func (r *connRequest) PrivateData() []byte { return r.frame.Private }
+
+// RemoteAddr implements rdma.Request.
+func (r *connRequest) RemoteAddr() string { return r.conn.RemoteAddr().String() }
+
+// OpenDomain implements rdma.Request.
+func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg), nil }
+
+// Accept implements rdma.Request.
+func (r *connRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	c, err := r.accept(d, cfg, recvs)
+	if err != nil {
+		_ = r.conn.Close() // the request is answered, one way or the other
+		return nil, fmt.Errorf("accept %s: %w", r.RemoteAddr(), err)
+	}
+	return c, nil
+}
+
+func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+	own, ok := d.(*domain)
+	if !ok {
+		return nil, fmt.Errorf("a %T is a domain of another provider: %w", d, rdma.ErrNotSupported)
+	}
+	cfg, err := complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := setup{conn: r.conn, responder: true, ord: cfg.MaxReads, private: r.frame.Private}
+	rep := mpaFrame{CRC: true, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: cfg.PrivateData}
+	if rep.Enhanced {
+		s.ord = limitReads(s.ord, r.frame.IRD)
+		rep.IRD, rep.ORD = uint16(cfg.MaxReadsIn), uint16(s.ord)
+		s.emptyRTR = answerRTR(&r.frame, &rep)
+	}
+	c, err := newConn(own, &s, cfg, recvs)
+	if err != nil {
+		return nil, err
+	}
+	return c, r.reply(&rep)
+}
+
+// answerRTR chooses the first FPDU of an initiator that offers the peer-to-peer
+// model (RFC 6581 §4.1): a Write or a Read, which are ordinary, else an FPDU of
+// length 0.
+func answerRTR(req, rep *mpaFrame) (empty bool) {
+	if req.IRD&ctlPeer == 0 {
+		return false
+	}
+	rep.IRD |= ctlPeer
+	switch {
+	case req.ORD&ctlWrite != 0:
+		rep.ORD |= ctlWrite
+	case req.ORD&ctlRead != 0:
+		rep.ORD |= ctlRead
+	case req.IRD&ctlEmpty != 0:
+		rep.IRD |= ctlEmpty
+		return true
+	}
+	return false
+}
+
+// Reject implements rdma.Request.
+func (r *connRequest) Reject(privateData []byte) error {
+	if len(privateData) > rdma.MaxPrivateData {
+		privateData = privateData[:rdma.MaxPrivateData]
+	}
+	err := r.reply(&mpaFrame{CRC: true, Reject: true, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: privateData})
+	if cerr := r.conn.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// reply sends f, within the time of a handshake.
+func (r *connRequest) reply(f *mpaFrame) error {
+	err := r.conn.SetDeadline(time.Now().Add(r.cfg.HandshakeTimeout))
+	if err == nil {
+		_, err = r.conn.Write(f.append(nil, replyKey))
+	}
+	if err == nil {
+		err = r.conn.SetDeadline(never)
+	}
+	if err != nil {
+		return fmt.Errorf("answer: %w: %w", err, rdma.ErrLost)
+	}
+	return nil
+}
