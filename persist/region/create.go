@@ -67,7 +67,7 @@ func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.F
 	if o.Size == 0 {
 		return nil, 0, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
 	}
-	if err := checkSize(o.Size); err != nil {
+	if err := CheckSize(o.Size); err != nil {
 		return nil, 0, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
@@ -98,7 +98,7 @@ func createMemfd(o OpenOptions, h host) (*os.File, persist.Class, error) {
 	if err := CheckName(o.Name); err != nil {
 		return nil, 0, err
 	}
-	if err := checkSize(o.CreateSize); err != nil {
+	if err := CheckSize(o.CreateSize); err != nil {
 		return nil, 0, err
 	}
 	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
@@ -140,7 +140,7 @@ func reformat(f *os.File, o CreateOptions, class persist.Class, h host) error {
 		}
 		size = uint64(keep-DataOffset) / SizeUnit * SizeUnit
 	}
-	if err := checkSize(size); err != nil {
+	if err := CheckSize(size); err != nil {
 		return err
 	}
 	if o.Force {

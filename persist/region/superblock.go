@@ -158,8 +158,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkSize says what is wrong with the size of a data extent.
-func checkSize(size uint64) error {
+// CheckSize says what is wrong with the size of a data extent, in bytes.
+func CheckSize(size uint64) error {
 	if size == 0 || size%SizeUnit != 0 || size > maxSize {
 		return fmt.Errorf("%w %d bytes: use a multiple of %d, at least that", ErrSize, size, SizeUnit)
 	}
@@ -171,7 +171,7 @@ func (s *Superblock) check() error {
 	if err := CheckName(s.Name); err != nil {
 		return err
 	}
-	if err := checkSize(s.Size); err != nil {
+	if err := CheckSize(s.Size); err != nil {
 		return err
 	}
 	if s.Class < persist.ClassVolatile || s.Class > persist.ClassPMem {

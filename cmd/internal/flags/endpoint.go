@@ -1,0 +1,90 @@
+package flags
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// DefaultPort is the target's TCP port where none is named (design §7).
+const DefaultPort = 7204
+
+// An Endpoint is where a target is reached, as an URI: iwarp://HOST:PORT/REGION,
+// for a listener without the region.
+type Endpoint struct {
+	// Provider is the scheme: which RDMA provider carries it.
+	Provider string
+	// Host is a name or an address; IPv6 without its brackets.
+	Host string
+	// Port is a TCP port; 0 lets a listener choose.
+	Port uint16
+	// Region is the region's name; empty for a listener.
+	Region string
+}
+
+// providers lists the schemes that this build can carry.
+const providers = "iwarp"
+
+// ParseTarget reads what --target takes.
+func ParseTarget(s string) (Endpoint, error) {
+	e, err := parseEndpoint(s, "iwarp://HOST:PORT/REGION")
+	switch {
+	case err != nil:
+		return e, err
+	case e.Region == "":
+		return e, Usagef("target %q names no region: use iwarp://HOST:PORT/REGION", s)
+	case e.Port == 0:
+		return e, Usagef("target %q has port 0, which only a listener can have", s)
+	}
+	return e, nil
+}
+
+// ParseListen reads what the target's --listen takes.
+func ParseListen(s string) (Endpoint, error) {
+	e, err := parseEndpoint(s, "iwarp://HOST:PORT")
+	if err == nil && e.Region != "" {
+		return e, Usagef("listener %q names a region: use iwarp://HOST:PORT, and --region for regions", s)
+	}
+	return e, err
+}
+
+func parseEndpoint(s, form string) (Endpoint, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
+		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
+	}
+	if u.Scheme != providers {
+		if u.Scheme == "rdma" {
+			return Endpoint{}, Usagef("%q needs an RDMA device's provider, which this build does not have: use %s", s, form)
+		}
+		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
+	}
+	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
+	if e.Host == "" {
+		return Endpoint{}, Usagef("%q names no host: use %s (0.0.0.0 or [::] listens on every address)", s, form)
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return Endpoint{}, Usagef("%q has no port of 0 to 65535: use %s", s, form)
+		}
+		e.Port = uint16(n)
+	}
+	if e.Region = strings.TrimPrefix(u.Path, "/"); strings.Contains(e.Region, "/") {
+		return Endpoint{}, Usagef("%q has more than a region's name behind the host: use %s", s, form)
+	}
+	return e, nil
+}
+
+// Address is HOST:PORT, as package net takes it.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+// String is the URI.
+func (e Endpoint) String() string {
+	u := url.URL{Scheme: e.Provider, Host: e.Address()}
+	if e.Region != "" {
+		u.Path = "/" + e.Region
+	}
+	return u.String()
+}

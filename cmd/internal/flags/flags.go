@@ -1,0 +1,92 @@
+// Package flags is what the command lines of pmnbd and pmnbd-target share: the
+// values that both take (sizes, endpoints), the exit codes, and errors of one
+// line.
+//
+// It exists so that the two binaries read and complain alike. It owns no flag;
+// each command declares its own. It imports nothing of ours.
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Exit codes of both binaries.
+const (
+	// ExitOK says that what was asked for was done.
+	ExitOK = 0
+	// ExitFailure says that it could not be done.
+	ExitFailure = 1
+	// ExitUsage says that it was not understood.
+	ExitUsage = 2
+)
+
+// ErrUsage marks errors of a command line. Such an error says what is wrong and
+// what would be right.
+var ErrUsage = errors.New("usage")
+
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// Is makes every usageError an ErrUsage.
+func (e usageError) Is(target error) bool { return target == ErrUsage }
+
+// Usagef makes an error that is ErrUsage.
+func Usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// Parse parses args into set and wants positional arguments with the given names,
+// exactly. pflag.ErrHelp is returned as it is; every other error is ErrUsage.
+func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
+	err := set.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return pflag.ErrHelp
+	}
+	if err != nil {
+		return Usagef("%v (%s)", err, names(set))
+	}
+	want := "no arguments"
+	if len(positional) > 0 {
+		want = strings.Join(positional, " ")
+	}
+	switch n := set.NArg(); {
+	case n < len(positional):
+		return Usagef("%s is missing: give %s", positional[n], want)
+	case n > len(positional):
+		return Usagef("%q is one argument too many: give %s", set.Arg(len(positional)), want)
+	}
+	return nil
+}
+
+// names lists the flags that there are, for who used another.
+func names(set *pflag.FlagSet) string {
+	var all []string
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	if len(all) == 0 {
+		return "there are no flags here but --help"
+	}
+	return "flags here: " + strings.Join(append(all, "--help"), " ")
+}
+
+// Exit writes err, if it is one, to stderr on one line after the command's name,
+// and returns the exit code that goes with it.
+func Exit(stderr io.Writer, command string, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	// If standard error is gone, the code is all that is left to tell.
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n", command, line)
+	if errors.Is(err, ErrUsage) {
+		return ExitUsage
+	}
+	return ExitFailure
+}

@@ -1,0 +1,187 @@
+package flags
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseSize(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want Size
+		ok   bool
+	}{
+		{"0", 0, true},
+		{"4096", 4096, true},
+		{"1K", 1 << 10, true},
+		{"64M", 64 << 20, true},
+		{"3G", 3 << 30, true},
+		{"2T", 2 << 40, true},
+		{"8388607T", 8388607 << 40, true},
+		{"9223372036854775807", math.MaxInt64, true},
+		{"8388608T", 0, false},
+		{"9223372036854775808", 0, false},
+		{"18446744073709551615T", 0, false},
+		{"18446744073709551616", 0, false},
+		{"", 0, false},
+		{"K", 0, false},
+		{"-1", 0, false},
+		{"+1", 0, false},
+		{"1k", 0, false},
+		{"1KB", 0, false},
+		{"1 K", 0, false},
+		{"1.5G", 0, false},
+		{"0x10", 0, false},
+		{"1_0", 0, false},
+	} {
+		t.Run(fmt.Sprintf("%q", c.in), func(t *testing.T) {
+			got, err := ParseSize(c.in)
+			if !c.ok {
+				require.ErrorIs(t, err, ErrUsage)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestSizeString(t *testing.T) {
+	for want, s := range map[string]Size{"0": 0, "1023": 1023, "1K": 1024, "1025": 1025, "1536K": 1536 << 10, "1T": 1 << 40, "1024T": 1 << 50} {
+		require.Equal(t, want, s.String())
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"0", "1K", "8388607T", "99999999999999999999G", "é"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := ParseSize(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseSize(n.String())
+		require.NoError(t, err)
+		require.Equal(t, n, again)
+	})
+}
+
+func TestEndpoints(t *testing.T) {
+	for _, c := range []struct {
+		in             string
+		target, listen bool
+		want           Endpoint
+		uri            string
+	}{
+		{"iwarp://127.0.0.1:7204/log", true, false, Endpoint{"iwarp", "127.0.0.1", 7204, "log"}, "iwarp://127.0.0.1:7204/log"},
+		{"iwarp://pm1/log-2.a_b", true, false, Endpoint{"iwarp", "pm1", 7204, "log-2.a_b"}, "iwarp://pm1:7204/log-2.a_b"},
+		{"iwarp://[::1]:99/x", true, false, Endpoint{"iwarp", "::1", 99, "x"}, "iwarp://[::1]:99/x"},
+		{"iwarp://[::1]:0", false, true, Endpoint{"iwarp", "::1", 0, ""}, "iwarp://[::1]:0"},
+		{"iwarp://0.0.0.0", false, true, Endpoint{"iwarp", "0.0.0.0", 7204, ""}, "iwarp://0.0.0.0:7204"},
+		{"iwarp://h:1/", false, true, Endpoint{"iwarp", "h", 1, ""}, "iwarp://h:1"},
+		{in: "iwarp://127.0.0.1:0/log"},
+		{in: "iwarp://:7204"},
+		{in: "iwarp:///log"},
+		{in: "iwarp://h:65536/log"},
+		{in: "iwarp://h:-1/log"},
+		{in: "iwarp://h:x/log"},
+		{in: "iwarp://h/a/b"},
+		{in: "iwarp://u@h/a"},
+		{in: "iwarp://h/a?b=c"},
+		{in: "iwarp://h/a?"},
+		{in: "iwarp://h/a#b"},
+		{in: "iwarp:h/a"},
+		{in: "rdma://h/a"},
+		{in: "tcp:h:1"},
+		{in: "h:1/a"},
+		{in: ""},
+	} {
+		t.Run(c.in, func(t *testing.T) {
+			for _, way := range []struct {
+				name  string
+				ok    bool
+				parse func(string) (Endpoint, error)
+			}{{"target", c.target, ParseTarget}, {"listen", c.listen, ParseListen}} {
+				got, err := way.parse(c.in)
+				if !way.ok {
+					require.ErrorIs(t, err, ErrUsage, way.name)
+					continue
+				}
+				require.NoError(t, err, way.name)
+				require.Equal(t, c.want, got, way.name)
+				require.Equal(t, c.uri, got.String(), way.name)
+			}
+		})
+	}
+}
+
+func FuzzParseTarget(f *testing.F) {
+	f.Add("iwarp://[::1]:99/x")
+	f.Add("iwarp://pm1/%2f")
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := ParseTarget(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseTarget(e.String())
+		require.NoError(t, err, "%q → %q", s, e)
+		require.Equal(t, e, again)
+	})
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		err  string
+	}{
+		{"all", []string{"a", "--size", "4K", "b"}, ""},
+		{"missing", []string{"a"}, "PATH is missing: give NAME PATH"},
+		{"too many", []string{"a", "b", "c"}, `"c" is one argument too many: give NAME PATH`},
+		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --help)"},
+		{"bad value", []string{"--size", "x"}, `use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+			var size Size
+			set.Var(&size, "size", "")
+			err := Parse(set, c.args, "NAME", "PATH")
+			if c.err == "" {
+				require.NoError(t, err)
+				require.Equal(t, Size(4096), size)
+				return
+			}
+			require.ErrorIs(t, err, ErrUsage)
+			require.ErrorContains(t, err, c.err)
+		})
+	}
+	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	set.Usage = func() {}
+	require.Equal(t, pflag.ErrHelp, Parse(set, []string{"--help"}))
+	require.ErrorContains(t, Parse(set, []string{"-x"}), "there are no flags here but --help")
+}
+
+func TestExit(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+		line string
+	}{
+		{nil, ExitOK, ""},
+		{errors.New("no room"), ExitFailure, "cmd: no room\n"},
+		{Usagef("%q is bad", "x"), ExitUsage, "cmd: \"x\" is bad\n"},
+		{fmt.Errorf("--size: %w", Usagef("bad")), ExitUsage, "cmd: --size: bad\n"},
+		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "cmd: one; two\n"},
+	} {
+		var out bytes.Buffer
+		require.Equal(t, c.code, Exit(&out, "cmd", c.err))
+		require.Equal(t, c.line, out.String())
+	}
+}

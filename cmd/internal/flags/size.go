@@ -1,0 +1,53 @@
+package flags
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// A Size is a number of bytes on a command line: digits, and K, M, G or T for
+// binary multiples. It is a pflag.Value.
+type Size uint64
+
+const units = "KMGT"
+
+// ParseSize reads a size.
+func ParseSize(s string) (Size, error) {
+	digits, shift := s, 0
+	if s != "" {
+		if i := strings.IndexByte(units, s[len(s)-1]); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || digits[0] == '+' {
+		return 0, Usagef("%q is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M", s)
+	}
+	if bits.Len64(n)+shift > 64 || n<<shift > math.MaxInt64 {
+		return 0, Usagef("%q is too large a size: at most 8388607T", s)
+	}
+	return Size(n << shift), nil
+}
+
+// String is the size with the largest unit that leaves it whole.
+func (s Size) String() string {
+	n, unit := uint64(s), ""
+	for i := 0; i < len(units) && n >= 1024 && n%1024 == 0; i++ {
+		n, unit = n/1024, units[i:i+1]
+	}
+	return strconv.FormatUint(n, 10) + unit
+}
+
+// Set reads the flag's argument.
+func (s *Size) Set(arg string) error {
+	n, err := ParseSize(arg)
+	if err == nil {
+		*s = n
+	}
+	return err
+}
+
+// Type names the flag's argument in help.
+func (s *Size) Type() string { return "SIZE" }

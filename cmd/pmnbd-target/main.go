@@ -1,0 +1,52 @@
+// Command pmnbd-target is the target: it keeps regions of memory and lets
+// initiators (pmnbd) write to them by RDMA.
+package main
+
+import (
+	"io"
+	"os"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+const help = `pmnbd-target keeps regions of memory and lets initiators (pmnbd) write to them by RDMA.
+
+Usage:
+  pmnbd-target serve --listen iwarp://HOST:PORT --region NAME=PATH[,size=SIZE] [--region …]
+  pmnbd-target region create NAME PATH [--size SIZE] [--force]
+  pmnbd-target region inspect PATH [--json]
+  pmnbd-target region clear PATH --reason TEXT
+
+serve     serves regions until SIGTERM. Prints "ready" and its addresses when it does.
+region    makes regions, looks at them, and gives failed ones back to service.
+
+Two commands to try it without any hardware:
+  pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
+  pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
+
+"pmnbd-target COMMAND --help" explains a command. Exit codes: 0 done, 1 it could not be done, 2 not understood.
+`
+
+// run dispatches a command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	var err error
+	switch command {
+	case "serve":
+		return runServe(args, stdout, stderr)
+	case "region":
+		return runRegion(args, stdout, stderr)
+	case "help", "--help", "-h":
+		_, err = io.WriteString(stdout, help)
+	case "":
+		err = flags.Usagef("a command is missing: use serve or region, or --help")
+	default:
+		err = flags.Usagef("unknown command %q: use serve or region, or --help", command)
+	}
+	return flags.Exit(stderr, "pmnbd-target", err)
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+)
+
+const regionHelp = `A region is a named, fixed-size extent of memory in a file: on tmpfs (class volatile: gone with the
+power) or on ext4, xfs or f2fs (class file: durable after fdatasync). See docs/regions.md.
+
+Usage:
+  pmnbd-target region create NAME PATH [--size SIZE] [--force]   make a region
+  pmnbd-target region inspect PATH [--json]                      show what a region knows of itself
+  pmnbd-target region clear PATH --reason TEXT                   give a failed or suspect region back to service
+
+"pmnbd-target region COMMAND --help" explains a command.
+`
+
+// A regionCommand is one of the subcommands of region.
+type regionCommand struct {
+	usage string // what follows "pmnbd-target region"
+	about string
+	// run declares its flags, calls parse, and does its work.
+	run func(set *pflag.FlagSet, parse func(positional ...string) error, stdout io.Writer) error
+}
+
+var regionCommands = map[string]regionCommand{
+	"create": {
+		usage: "create NAME PATH [--size SIZE] [--force]",
+		about: `Makes a region named NAME of the file at PATH. A PATH that does not exist is made, and removed again
+if that fails. All space is allocated at once. NAME is letters, digits, '.', '_' and '-'.`,
+		run: regionCreate,
+	},
+	"inspect": {
+		usage: "inspect PATH [--json]",
+		about: `Shows the superblock of the region at PATH. Changes nothing; a region that is served can be looked at.`,
+		run:   regionInspect,
+	},
+	"clear": {
+		usage: "clear PATH --reason TEXT",
+		about: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
+owner, raises its epoch and sets doubt. Writes that were acknowledged and not flushed before may be
+missing: check what is stored there first (fsck, a database's own check). The region must not be served.`,
+		run: regionClear,
+	},
+}
+
+// runRegion runs `pmnbd-target region …` and returns the exit code.
+func runRegion(args []string, stdout, stderr io.Writer) int {
+	const name = "pmnbd-target region"
+	if len(args) == 0 {
+		return flags.Exit(stderr, name, flags.Usagef("a command is missing: use create, inspect or clear, or --help"))
+	}
+	if args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
+		_, err := io.WriteString(stdout, regionHelp)
+		return flags.Exit(stderr, name, err)
+	}
+	c, ok := regionCommands[args[0]]
+	if !ok {
+		return flags.Exit(stderr, name, flags.Usagef("unknown command %q: use create, inspect or clear, or --help", args[0]))
+	}
+	set := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
+	set.SortFlags = false
+	set.Usage = func() {} // printed here, to where it belongs
+	err := c.run(set, func(positional ...string) error { return flags.Parse(set, args[1:], positional...) }, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		_, err = fmt.Fprintf(stdout, "Usage:\n  %s %s\n\n%s\n\n%s", name, c.usage, c.about, set.FlagUsages())
+	}
+	return flags.Exit(stderr, name+" "+args[0], err)
+}
+
+func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+	var size flags.Size
+	set.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a file that exists: all of it, less 2M")
+	force := set.Bool("force", false, "discard what an existing file holds")
+	if err := parse("NAME", "PATH"); err != nil {
+		return err
+	}
+	name, path := set.Arg(0), set.Arg(1)
+	if err := region.CheckName(name); err != nil {
+		return flags.Usagef("%v", err)
+	}
+	if set.Changed("size") {
+		if err := region.CheckSize(uint64(size)); err != nil {
+			return flags.Usagef("--size %s: %v", size.String(), err)
+		}
+	}
+	info, err := region.Create(path, region.CreateOptions{Name: name, Size: uint64(size), Force: *force})
+	if err != nil {
+		return err
+	}
+	sb := &info.Superblock
+	note := ""
+	if sb.Class == persist.ClassVolatile {
+		note = ": its contents go with the power, serve needs --allow-volatile"
+	}
+	_, err = fmt.Fprintf(stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
+	return err
+}
+
+func regionInspect(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+	asJSON := set.Bool("json", false, "print JSON")
+	if err := parse("PATH"); err != nil {
+		return err
+	}
+	info, err := region.Inspect(set.Arg(0))
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(viewOf(info))
+	}
+	_, err = io.WriteString(stdout, table(info))
+	return err
+}
+
+func regionClear(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+	reason := set.String("reason", "", "why; kept in the superblock")
+	if err := parse("PATH"); err != nil {
+		return err
+	}
+	if strings.TrimSpace(*reason) == "" {
+		return flags.Usagef("--reason is missing: say why, such as --reason 'disk replaced, fsck clean'")
+	}
+	if err := region.Clear(set.Arg(0), *reason); err != nil {
+		return err
+	}
+	info, err := region.Inspect(set.Arg(0))
+	if err != nil {
+		return err
+	}
+	sb := &info.Superblock
+	_, err = fmt.Fprintf(stdout, "cleared region %s at %s: epoch %d, no owner, in doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, sb.Cleared)
+	return err
+}
+
+// regionView is a region in JSON. Names are kept once published.
+type regionView struct {
+	Path            string     `json:"path"`
+	Name            string     `json:"name"`
+	UUID            string     `json:"uuid"`
+	Size            uint64     `json:"size"`
+	Class           string     `json:"class"`
+	Version         int        `json:"version"`
+	Generation      uint64     `json:"generation"`
+	Epoch           uint64     `json:"epoch"`
+	Owner           *ownerView `json:"owner"`
+	Clean           bool       `json:"clean"`
+	Doubt           bool       `json:"doubt"`
+	Failed          bool       `json:"failed"`
+	Failure         string     `json:"failure,omitempty"`
+	Suspect         bool       `json:"suspect"`
+	Cleared         string     `json:"cleared,omitempty"`
+	UnsafeShutdowns uint64     `json:"unsafe_shutdowns"`
+	BootID          string     `json:"boot_id"`
+	ContentsID      string     `json:"contents_id"`
+	Copies          [2]string  `json:"copies"`
+}
+
+type ownerView struct {
+	ID    string `json:"id"`
+	Nonce string `json:"nonce"`
+}
+
+func viewOf(info region.Info) regionView {
+	sb := &info.Superblock
+	v := regionView{
+		Path: info.Path, Name: sb.Name, UUID: uuid(sb.UUID), Size: sb.Size, Class: sb.Class.String(),
+		Version: region.Version, Generation: sb.Generation, Epoch: sb.Epoch,
+		Clean: sb.Clean, Doubt: sb.Doubt, Failed: sb.Failed, Failure: sb.Failure, Suspect: sb.Suspect, Cleared: sb.Cleared,
+		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid(sb.Boot), ContentsID: uuid(sb.Contents),
+		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
+	}
+	if sb.Owner != (region.Owner{}) {
+		v.Owner = &ownerView{ID: uuid(sb.Owner.ID), Nonce: uuid(sb.Owner.Nonce)}
+	}
+	return v
+}
+
+// table is a region for people: what to know first, and what follows from it.
+func table(info region.Info) string {
+	v := viewOf(info)
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(w, name+"\t"+format+"\n", args...) // a strings.Builder takes all
+	}
+	row("region", "%s", v.Name)
+	row("path", "%s", v.Path)
+	row("size", "%s (%d bytes)", flags.Size(v.Size), v.Size)
+	row("class", "%s", v.Class)
+	row("state", "%s", state(&info.Superblock))
+	if v.Failed {
+		row("failure", "%q", v.Failure)
+	}
+	row("epoch", "%d", v.Epoch)
+	if v.Owner != nil {
+		row("owner", "%s (run %s)", v.Owner.ID, v.Owner.Nonce)
+	} else {
+		row("owner", "none")
+	}
+	if v.Cleared != "" {
+		row("last cleared", "%q", v.Cleared)
+	}
+	row("uuid", "%s", v.UUID)
+	row("contents id", "%s", v.ContentsID)
+	row("boot id", "%s", v.BootID)
+	row("unsafe shutdowns", "%d", v.UnsafeShutdowns)
+	row("superblock", "version %d, generation %d; copy 0: %s, copy 1: %s", v.Version, v.Generation, v.Copies[0], v.Copies[1])
+	_ = w.Flush()
+	return out.String()
+}
+
+// state says in words how a region is.
+func state(sb *region.Superblock) string {
+	var words []string
+	if sb.Failed {
+		words = append(words, "FAILED: serves nobody until `region clear`")
+	}
+	if sb.Suspect {
+		words = append(words, "SUSPECT: serves nobody until `region clear`")
+	}
+	if sb.Doubt {
+		words = append(words, "in doubt: some of what can be read may not be durable, the next flush settles it")
+	}
+	if sb.Clean {
+		words = append(words, "closed cleanly")
+	} else {
+		words = append(words, "not closed cleanly (or in use)")
+	}
+	return strings.Join(words, "; ")
+}
+
+// uuid is how people write 16 bytes (RFC 9562).
+func uuid(id [16]byte) string {
+	s := hex.EncodeToString(id[:])
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
