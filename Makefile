@@ -1,22 +1,19 @@
 # What people type. `make help` lists it.
 
-GO      ?= go
-GOFLAGS ?=
-LINT    := bin/golangci-lint
-SHELLS  := scripts/demo scripts/install-deps scripts/fuzz scripts/lib.sh .ci/run
-export GOFLAGS
+GO     ?= go
+LINT   := bin/golangci-lint
+SHELLS := scripts/demo scripts/fuzz scripts/install-deps .ci/run
 
 .PHONY: help build demo test fuzz lint check cross clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | column -t -s '	'
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-6s %s\\n\", \$$1, \$$2 }"
 
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
 	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
 
-demo: build ## one device on loopback: verified work, then a table of latencies
-	scripts/install-deps demo
-	scripts/demo
+demo: ## one device on loopback: verified work, then a table of latencies
+	@scripts/demo
 
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test

@@ -1,0 +1,127 @@
+// Command pmnbd-bench measures what an application waits for: 4 KiB writes,
+// reads, and writes followed by a flush, on NBD exports and on a local disk, in
+// alternating rounds of one run, so that all targets share the host's moods. It
+// prints one table.
+//
+// It is a client: it imports nbd/client, and knows nothing of what is behind an
+// export.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// options is the command line. The defaults: two seconds are some ten thousand
+// operations of the slowest cell, enough for a p99; four rounds show a host that
+// changes its mind; 64 MiB are well beyond a CPU's caches.
+type options struct {
+	perCell            time.Duration
+	rounds             int
+	depth, connections int
+	area               flags.Size
+	json               string
+	targets            []target
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	o, err := parse(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return flags.ExitOK
+	}
+	if err == nil {
+		err = benchmark(ctx, o, stdout)
+	}
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	return flags.Exit(stderr, "pmnbd-bench", err)
+}
+
+func benchmark(ctx context.Context, o options, stdout io.Writer) error {
+	r, err := measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.json != "" {
+		if err := r.save(o.json); err != nil {
+			return err
+		}
+	}
+	return r.table(stdout)
+}
+
+func parse(args []string, stdout io.Writer) (options, error) {
+	o := options{area: 64 << 20}
+	fs := pflag.NewFlagSet("pmnbd-bench", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
+	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
+	fs.IntVar(&o.depth, "depth", 1, "operations kept going on each connection")
+	fs.IntVar(&o.connections, "connections", 1, "connections to each export, each with an equal part of the area")
+	fs.Var(&o.area, "area", "how much of each target, from its beginning, is written and read")
+	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
+	fs.Usage = func() {
+		_, _ = fmt.Fprintf(stdout, `usage: pmnbd-bench [flags] TARGET...
+
+Measures 4 KiB operations at random offsets, and prints a row for each TARGET:
+  [LABEL=]nbd+unix:///NAME?socket=/PATH   an export on a unix socket
+  [LABEL=]nbd://HOST:PORT/NAME            an export on TCP
+  [LABEL=]disk:DIR                        a file of its own in DIR: pwrite, fdatasync
+The first --area bytes of every export are OVERWRITTEN.
+
+%s`, fs.FlagUsages())
+	}
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return o, err
+	} else if err != nil {
+		return o, flags.Usagef("%v; --help lists the flags", err)
+	}
+	for _, arg := range fs.Args() {
+		t, err := parseTarget(arg)
+		if err != nil {
+			return o, err
+		}
+		for _, other := range o.targets {
+			if other.label == t.label {
+				return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", t.label, arg)
+			}
+		}
+		o.targets = append(o.targets, t)
+	}
+	switch {
+	case len(o.targets) == 0:
+		return o, flags.Usagef("no target; want %s", targetForms)
+	case o.perCell < 10*time.Millisecond || o.perCell > time.Hour:
+		return o, flags.Usagef("--time %v: want 10ms to 1h", o.perCell)
+	case o.rounds < 1 || o.rounds > 1000:
+		return o, flags.Usagef("--rounds %d: want 1 to 1000", o.rounds)
+	case o.depth < 1 || o.depth > 1024:
+		return o, flags.Usagef("--depth %d: want 1 to 1024", o.depth)
+	case o.connections < 1 || o.connections > 64:
+		return o, flags.Usagef("--connections %d: want 1 to 64", o.connections)
+	case o.area < blockSize || o.area > 1<<40:
+		return o, flags.Usagef("--area %v: want 4K to 1T", &o.area)
+	}
+	for _, t := range o.targets {
+		if t.dir != "" && (o.depth > 1 || o.connections > 1) {
+			return o, flags.Usagef("%s: a disk is measured with --depth 1 and --connections 1 only", t.label)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A round is one visit to a cell.
+type round struct {
+	Seconds float64 `json:"seconds"`
+	Ops     int     `json:"ops"`
+	P50     float64 `json:"p50_us"`
+	P99     float64 `json:"p99_us"`
+	Max     float64 `json:"max_us"`
+}
+
+// A cell is one target under one workload.
+type cell struct {
+	Target   string  `json:"target"`
+	Workload string  `json:"workload"`
+	P50      float64 `json:"p50_us"`
+	P99      float64 `json:"p99_us"`
+	Rate     float64 `json:"ops_per_second"`
+	Rounds   []round `json:"rounds"`
+
+	samples []time.Duration
+	seconds float64
+}
+
+// add takes in the samples of one more round, which lasted for d.
+func (c *cell) add(samples []time.Duration, d time.Duration) {
+	c.samples = append(c.samples, samples...)
+	c.seconds += d.Seconds()
+	slices.Sort(samples)
+	r := round{Seconds: d.Seconds(), Ops: len(samples), P50: percentile(samples, 50), P99: percentile(samples, 99)}
+	if len(samples) > 0 {
+		r.Max = micros(samples[len(samples)-1])
+	}
+	c.Rounds = append(c.Rounds, r)
+}
+
+// finish works out the figures over all rounds.
+func (c *cell) finish() {
+	slices.Sort(c.samples)
+	c.P50 = percentile(c.samples, 50)
+	c.P99 = percentile(c.samples, 99)
+	c.Rate = float64(len(c.samples)) / c.seconds
+}
+
+// percentile returns the smallest sample that p percent of sorted do not exceed,
+// in microseconds; 0 of none.
+func percentile(sorted []time.Duration, p float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return micros(sorted[max(rank, 1)-1])
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// A report is everything that one run found.
+type report struct {
+	Block       int     `json:"block_bytes"`
+	Depth       int     `json:"depth"`
+	Connections int     `json:"connections"`
+	PerCell     float64 `json:"seconds_per_cell"`
+	Rounds      int     `json:"rounds"`
+	OS          string  `json:"os"`
+	CPUs        int     `json:"cpus"`
+	Cells       []*cell `json:"cells"`
+
+	// notes are printed below the table.
+	notes []string
+}
+
+// add makes the cells of a row.
+func (r *report) add(row *row) {
+	for _, w := range workloads {
+		if w.cmds[0] == cmdRead && !row.reads() {
+			continue
+		}
+		r.Cells = append(r.Cells, &cell{Target: row.label, Workload: w.name})
+	}
+	if !row.reads() {
+		r.notes = append(r.notes, row.label+": write is pwrite into the page cache, write+flush is pwrite and fdatasync; a read would measure the page cache.")
+	}
+}
+
+func (r *report) cell(target, workload string) *cell {
+	for _, c := range r.Cells {
+		if c.Target == target && c.Workload == workload {
+			return c
+		}
+	}
+	return nil
+}
+
+// table prints one row per target, in the order in which they were given.
+func (r *report) table(w io.Writer) error {
+	var targets []string
+	width := len("target")
+	for _, c := range r.Cells {
+		if !slices.Contains(targets, c.Target) {
+			targets = append(targets, c.Target)
+			width = max(width, utf8.RuneCountInString(c.Target))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d bytes, depth %d, connections %d, %g s per cell in %d alternating rounds; latencies in µs\n\n",
+		r.Block, r.Depth, r.Connections, r.PerCell, r.Rounds)
+	// A column is three numbers: "   p50     p99     ops/s".
+	const column = "  %9s %9s %9s"
+	heading, line := fmt.Sprintf("%-*s", width, ""), fmt.Sprintf("%-*s", width, "target")
+	for _, wl := range workloads {
+		heading += fmt.Sprintf("  %29s", wl.name)
+		line += fmt.Sprintf(column, "p50", "p99", "ops/s")
+	}
+	fmt.Fprintf(&b, "%s\n%s\n", heading, line)
+	for _, t := range targets {
+		fmt.Fprintf(&b, "%-*s", width, t)
+		for _, wl := range workloads {
+			if c := r.cell(t, wl.name); c != nil {
+				fmt.Fprintf(&b, column, number(c.P50), number(c.P99), number(c.Rate))
+			} else {
+				fmt.Fprintf(&b, column, "-", "-", "-")
+			}
+		}
+		b.WriteByte('\n')
+	}
+	if len(r.notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, n := range r.notes {
+		b.WriteString(n + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// number prints three significant digits of small figures and no fraction of
+// large ones: more would claim what no run can show.
+func number(v float64) string {
+	switch {
+	case v < 10:
+		return fmt.Sprintf("%.2f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// save writes the report as JSON to a file.
+func (r *report) save(path string) error {
+	r.OS, r.CPUs = runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU()
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o666)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentile(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i+1) * time.Microsecond
+	}
+	for _, tc := range []struct {
+		name   string
+		sorted []time.Duration
+		p      float64
+		want   float64
+	}{
+		{"of none", nil, 50, 0},
+		{"of one", []time.Duration{1500}, 99, 1.5},
+		{"median of two is the lower", []time.Duration{1000, 2000}, 50, 1},
+		{"p50 of 1..100", hundred, 50, 50},
+		{"p99 of 1..100", hundred, 99, 99},
+		{"p100 of 1..100", hundred, 100, 100},
+		{"p0 of 1..100", hundred, 0, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, percentile(tc.sorted, tc.p))
+		})
+	}
+}
+
+func sample() *report {
+	r := &report{Block: blockSize, Depth: 1, Connections: 1, PerCell: 2, Rounds: 2}
+	r.add(&row{target: target{label: "memory region"}})
+	r.add(&row{target: target{label: "disk", dir: "/x"}})
+	for i, c := range r.Cells {
+		d := time.Duration(i+1) * 10 * time.Microsecond
+		c.add([]time.Duration{3 * d, d, 2 * d}, time.Second)
+		c.add([]time.Duration{500 * time.Microsecond, d}, time.Second)
+		c.finish()
+	}
+	return r
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, sample().table(&b))
+	require.Equal(t, `4096 bytes, depth 1, connections 1, 2 s per cell in 2 alternating rounds; latencies in µs
+
+                                       write                           read                    write+flush
+target               p50       p99     ops/s        p50       p99     ops/s        p50       p99     ops/s
+memory region       20.0       500      2.50       40.0       500      2.50       60.0       500      2.50
+disk                80.0       500      2.50          -         -         -        100       500      2.50
+
+disk: write is pwrite into the page cache, write+flush is pwrite and fdatasync; a read would measure the page cache.
+`, b.String())
+}
+
+func TestSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.json")
+	require.NoError(t, sample().save(path))
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var got report
+	require.NoError(t, json.Unmarshal(data, &got))
+	require.Len(t, got.Cells, 5)
+	require.Equal(t, []round{
+		{Seconds: 1, Ops: 3, P50: 20, P99: 30, Max: 30},
+		{Seconds: 1, Ops: 2, P50: 10, P99: 500, Max: 500},
+	}, got.Cells[0].Rounds)
+	require.Equal(t, 2.5, got.Cells[0].Rate)
+}

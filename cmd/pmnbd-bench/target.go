@@ -1,0 +1,66 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+// A target is one row of the table.
+type target struct {
+	label string
+	// dir is where a disk's file goes; empty: an NBD server.
+	dir              string
+	network, address string
+	export           string
+}
+
+const targetForms = "[LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR"
+
+// nbdPort is the port that IANA assigned to NBD.
+const nbdPort = "10809"
+
+// parseTarget reads a target. A label ends at the first "=" and holds neither
+// ":" nor "/", so that the "=" of a URI's query is not taken for it.
+func parseTarget(arg string) (target, error) {
+	t := target{label: arg}
+	if label, rest, ok := strings.Cut(arg, "="); ok && !strings.ContainsAny(label, ":/") {
+		if label == "" {
+			return t, flags.Usagef("%q: an empty label", arg)
+		}
+		t.label, arg = label, rest
+	}
+	if dir, ok := strings.CutPrefix(arg, "disk:"); ok {
+		if dir == "" {
+			return t, flags.Usagef("%q names no directory; want disk:DIR", arg)
+		}
+		t.dir = dir
+		return t, nil
+	}
+	u, err := url.Parse(arg)
+	if err != nil {
+		return t, flags.Usagef("%q is not a URI; want %s", arg, targetForms)
+	}
+	t.export = strings.TrimPrefix(u.Path, "/")
+	switch u.Scheme {
+	case "nbd+unix":
+		t.network, t.address = "unix", u.Query().Get("socket")
+		if t.address == "" {
+			return t, flags.Usagef("%q names no socket; want nbd+unix:///NAME?socket=/PATH", arg)
+		}
+	case "nbd":
+		if u.Hostname() == "" {
+			return t, flags.Usagef("%q names no host; want nbd://HOST:PORT/NAME", arg)
+		}
+		port := u.Port()
+		if port == "" {
+			port = nbdPort
+		}
+		t.network, t.address = "tcp", net.JoinHostPort(u.Hostname(), port)
+	default:
+		return t, flags.Usagef("%q is no target; want %s", arg, targetForms)
+	}
+	return t, nil
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// newNoise returns an endless stream of bytes, always the same.
+func newNoise() io.Reader { return rand.NewChaCha8([32]byte{'p', 'm', 'n', 'b', 'd'}) }
+
+func noise(t *testing.T, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	_, err := io.ReadFull(newNoise(), b)
+	require.NoError(t, err)
+	return b
+}
+
+// superblock is what `region inspect --json` says of a region's health.
+type superblock struct {
+	Epoch  uint64 `json:"epoch"`
+	Clean  bool   `json:"clean"`
+	Doubt  bool   `json:"doubt"`
+	Failed bool   `json:"failed"`
+}
+
+func (h host) inspect(t *testing.T, path string) superblock {
+	t.Helper()
+	var s superblock
+	require.NoError(t, json.Unmarshal([]byte(h.run(t, "pmnbd-target", "region", "inspect", path, "--json")), &s))
+	return s
+}
+
+func TestFlushedDataSurvivesKill(t *testing.T) {
+	const size = 1 << 20
+	h := newHost(t)
+	path := h.region(t, "kill", "16M")
+	data := noise(t, size)
+
+	target, uri := h.target(t, "kill="+path)
+	pmnbd, unix, _ := h.initiator(t, uri, "kill")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(4096, data))
+	require.NoError(t, c.flush())
+	require.NoError(t, c.write(8<<20, data)) // promised to nobody
+	target.kill(t)
+	pmnbd.kill(t)
+	require.False(t, h.inspect(t, path).Clean)
+
+	_, uri = h.target(t, "kill="+path)
+	pmnbd, unix, _ = h.initiator(t, uri, "kill")
+	c = dialNBD(t, unix)
+	got := make([]byte, size)
+	require.NoError(t, c.read(4096, got))
+	require.Equal(t, data, got)
+	// A new owner after an unclean one: the data may have been read before it was
+	// durable. A FLUSH waits until it is.
+	require.NoError(t, c.flush())
+	c.close()
+	pmnbd.stop(t)
+	require.True(t, h.inspect(t, path).Clean)
+}
+
+func TestTermDrains(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "drain", "16M")
+	data := noise(t, 3<<20)
+
+	target, uri := h.target(t, "drain="+path)
+	pmnbd, unix, _ := h.initiator(t, uri, "drain")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, data)) // and no FLUSH
+	pmnbd.stop(t)
+	socket := filepath.Join(h.home, "drain.sock")
+	require.NoFileExists(t, socket)
+	target.stop(t)
+
+	s := h.inspect(t, path)
+	require.True(t, s.Clean)
+	require.False(t, s.Failed)
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	got := make([]byte, len(data))
+	_, err = f.ReadAt(got, dataOffset)
+	require.NoError(t, err)
+	require.Equal(t, data, got)
+}
+
+// A target that dies in the middle of a barrier: stopped first, so that the
+// FLUSH cannot have been answered, then killed.
+func TestTargetKilledInABarrier(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "mid", "16M")
+	target, uri := h.target(t, "mid="+path)
+	_, unix, _ := h.initiator(t, uri, "mid")
+	c := dialNBD(t, unix)
+	data := noise(t, 64<<10)
+	require.NoError(t, c.write(0, data))
+	require.NoError(t, c.flush())
+
+	target.signal(t, syscall.SIGSTOP)
+	require.NoError(t, c.write(0, data), "a WRITE needs the window only")
+	c.c.Flush(0)
+	require.NoError(t, c.c.Send())
+	target.kill(t)
+	require.ErrorIs(t, c.reply(), syscall.EIO, "the FLUSH")
+	require.ErrorIs(t, c.flush(), syscall.EIO, "a FLUSH afterwards")
+	require.ErrorIs(t, c.write(0, data), syscall.EIO, "a WRITE afterwards")
+}

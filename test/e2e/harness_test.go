@@ -1,0 +1,363 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// outer is how long anything may take before a test gives up: it is there for
+// what hangs, and no test waits for it.
+const outer = 60 * time.Second
+
+// buildFlags are added to go build; race_test.go adds to them.
+var buildFlags []string
+
+// binaries is the directory of what TestMain built.
+var binaries string
+
+func TestMain(m *testing.M) {
+	var err error
+	binaries, err = build()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(binaries)
+		os.Exit(code)
+	}))
+}
+
+func build() (string, error) {
+	dir, err := os.MkdirTemp("", "pmnbd-e2e-")
+	if err != nil {
+		return "", err
+	}
+	// A test runs a binary as nobody.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	args := append([]string{"build", "-o", dir}, buildFlags...)
+	out, err := exec.Command("go", append(args, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target")...).CombinedOutput()
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return "", fmt.Errorf("building the binaries: %w\n%s", err, out)
+	}
+	return dir, nil
+}
+
+// A process is one of ours, running.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	stderr journal
+	ready  chan string   // the rest of its ready line
+	done   chan struct{} // closed when it ended and its output was read
+}
+
+// start starts a binary. The test's end kills it, if it still runs, and prints
+// what it logged if the test failed. home is the directory where it keeps what
+// belongs to the host.
+func start(t *testing.T, home, name string, args ...string) *process {
+	t.Helper()
+	return startCommand(t, command(home, name, args...))
+}
+
+func command(home, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(binaries, name), args...)
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	return cmd
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{
+		name:  strings.Join(append([]string{filepath.Base(cmd.Path)}, cmd.Args[1:]...), " "),
+		cmd:   cmd,
+		ready: make(chan string, 1),
+		done:  make(chan struct{}),
+	}
+	cmd.Stderr = &p.stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	go func() {
+		defer close(p.done)
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+				select {
+				case p.ready <- rest:
+				default:
+					p.stderr.note("a second ready line: " + lines.Text())
+				}
+			} else {
+				p.stderr.note("on stdout: " + lines.Text())
+			}
+		}
+		_, _ = io.Copy(io.Discard, stdout) // a line that was too long
+		_ = cmd.Wait()                     // its code is in cmd.ProcessState
+	}()
+	t.Cleanup(func() {
+		p.kill(t)
+		log := p.stderr.String()
+		if t.Failed() {
+			t.Logf("%s (exit code %d):\n%s", p.name, cmd.ProcessState.ExitCode(), log)
+		}
+		for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
+			if strings.Contains(log, bad) && !t.Failed() {
+				t.Errorf("%s:\n%s", p.name, log)
+			}
+		}
+	})
+	return p
+}
+
+// waitReady returns the addresses of the ready line.
+func (p *process) waitReady(t *testing.T) []string {
+	t.Helper()
+	select {
+	case rest := <-p.ready:
+		return strings.Fields(rest)
+	case <-p.done:
+		require.FailNow(t, "it ended before it was ready", "%s: %s", p.name, p.stderr.String())
+	case <-time.After(outer):
+		require.FailNow(t, "no ready line", p.name)
+	}
+	return nil
+}
+
+// signal sends a signal to the process, by its id.
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(t, err)
+	}
+}
+
+// wait returns the exit code, -1 if a signal ended the process.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(outer):
+		require.FailNow(t, "it does not end", p.name)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill is kill -9.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	p.wait(t)
+}
+
+// stop is what an init system does, and expects a clean end.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.wait(t), "exit code of %s", p.name)
+}
+
+// A journal collects what a process writes, while others look at it.
+type journal struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	wrote chan struct{} // closed by the next Write, if somebody waits
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.wrote != nil {
+		close(j.wrote)
+		j.wrote = nil
+	}
+	return j.buf.Write(p)
+}
+
+// note adds a line of our own.
+func (j *journal) note(line string) { _, _ = j.Write([]byte(line + "\n")) } // it never fails
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.String()
+}
+
+// next returns what was written, and what is closed when there is more.
+func (j *journal) next() (string, <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.wrote == nil {
+		j.wrote = make(chan struct{})
+	}
+	return j.buf.String(), j.wrote
+}
+
+// waitLog waits until the process has written text to its standard error.
+func (p *process) waitLog(t *testing.T, text string) {
+	t.Helper()
+	giveUp := time.After(outer)
+	for {
+		log, more := p.stderr.next()
+		if strings.Contains(log, text) {
+			return
+		}
+		select {
+		case <-more:
+		case <-p.done:
+			require.Contains(t, p.stderr.String(), text, "%s ended", p.name)
+			return
+		case <-giveUp:
+			require.FailNow(t, "it does not log "+strconv.Quote(text), p.name)
+		}
+	}
+}
+
+// A host is a machine's part of a test: the directories of its processes.
+type host struct {
+	home string // state, sockets; short, for the limit on socket paths
+	disk string // on a disk: regions of class file
+}
+
+// newHost makes a host. Its disk is /var/tmp, which is on one where /tmp need not
+// be.
+func newHost(t *testing.T) host {
+	t.Helper()
+	dir := func(parent string) string {
+		d, err := os.MkdirTemp(parent, "pmnbd-")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(d)) })
+		return d
+	}
+	return host{home: dir(""), disk: dir("/var/tmp")}
+}
+
+// region creates a region of class file.
+func (h host) region(t *testing.T, name, size string) string {
+	t.Helper()
+	path := filepath.Join(h.disk, name)
+	h.run(t, "pmnbd-target", "region", "create", name, path, "--size", size)
+	return path
+}
+
+// run runs one of our binaries to its end, which must be a good one.
+func (h host) run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := h.result(t, name, args...)
+	require.Zero(t, code, "%s %s: %s", name, strings.Join(args, " "), stderr)
+	return stdout
+}
+
+// result runs one of our binaries to its end.
+func (h host) result(t *testing.T, name string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return output(t, command(h.home, name, args...))
+}
+
+func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Start())
+	giveUp := time.AfterFunc(outer, func() { _ = cmd.Process.Kill() })
+	defer giveUp.Stop()
+	err := cmd.Wait()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	require.GreaterOrEqual(t, cmd.ProcessState.ExitCode(), 0, "%s was ended by a signal: %s%s", cmd, out.String(), errs.String())
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// target starts a target with regions given as NAME=PATH, and returns its URI.
+func (h host) target(t *testing.T, regions ...string) (*process, string) {
+	t.Helper()
+	args := []string{"serve", "--listen", "iwarp://127.0.0.1:0"}
+	for _, r := range regions {
+		args = append(args, "--region", r)
+	}
+	p := start(t, h.home, "pmnbd-target", args...)
+	addresses := p.waitReady(t)
+	require.Len(t, addresses, 1)
+	require.Regexp(t, `^iwarp://127\.0\.0\.1:[1-9][0-9]*$`, addresses[0])
+	return p, addresses[0]
+}
+
+// initiator starts a pmnbd on a unix socket and on TCP.
+func (h host) initiator(t *testing.T, target, region string, more ...string) (p *process, unix, tcp string) {
+	t.Helper()
+	socket := filepath.Join(h.home, region+".sock")
+	args := append([]string{
+		"serve", "--target", target + "/" + region,
+		"--listen", "unix:" + socket, "--listen", "tcp:127.0.0.1:0",
+	}, more...)
+	p = start(t, h.home, "pmnbd", args...)
+	addresses := p.waitReady(t)
+	require.Len(t, addresses, 2)
+	require.Equal(t, "nbd+unix:///"+region+"?socket="+socket, addresses[0])
+	require.Regexp(t, `^nbd://127\.0\.0\.1:[1-9][0-9]*/`+region+`$`, addresses[1])
+	return p, addresses[0], addresses[1]
+}
+
+// A peer is a program of somebody else's.
+type peer struct{ program, pkg string }
+
+var (
+	nbdinfo = peer{"nbdinfo", "libnbd-bin"}
+	nbdcopy = peer{"nbdcopy", "libnbd-bin"}
+	qemuIO  = peer{"qemu-io", "qemu-utils"}
+	qemuImg = peer{"qemu-img", "qemu-utils"}
+	fio     = peer{"fio", "fio"}
+	strace  = peer{"strace", "strace"}
+)
+
+// need skips the test if a client is missing, and says which package has it.
+func need(t *testing.T, peers ...peer) {
+	t.Helper()
+	for _, c := range peers {
+		if _, err := exec.LookPath(c.program); err != nil {
+			t.Skipf("%s is missing: install the package %s", c.program, c.pkg)
+		}
+	}
+}
+
+// run runs a client to its end, which must be a good one, and returns what it
+// printed.
+func (c peer) run(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	c.pipe(t, &out, args...)
+	return out.String()
+}
+
+// pipe does that with the standard output going to w.
+func (c peer) pipe(t *testing.T, w io.Writer, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*outer)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.program, args...)
+	cmd.Dir = t.TempDir() // fio leaves its verify state where it stands
+	cmd.Stdout = w
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Run(), "%s: %s", cmd, stderr.String())
+}
