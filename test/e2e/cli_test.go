@@ -125,7 +125,7 @@ func TestNotWritable(t *testing.T) {
 	require.NoError(t, os.Chmod(path, 0o444))
 	require.NoError(t, os.Chmod(h.disk, 0o755))
 	require.NoError(t, os.Chmod(h.home, 0o777))
-	cmd := command(h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "ro="+path)
+	cmd := command(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "ro="+path)
 	if os.Getuid() == 0 { // who may write everything
 		const nobody = 65534
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

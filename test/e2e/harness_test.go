@@ -28,38 +28,35 @@ const outer = 60 * time.Second
 // buildFlags are added to go build; race_test.go adds to them.
 var buildFlags []string
 
-// binaries is the directory of what TestMain built.
-var binaries string
+// binaries is where our binaries are, once buildOnce has built them: not in
+// TestMain, which runs too when tests are only listed.
+var (
+	binaries  string
+	buildOnce = sync.OnceValue(build)
+)
 
 func TestMain(m *testing.M) {
-	var err error
-	binaries, err = build()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(binaries)
+		_ = os.RemoveAll(binaries) // of nothing, if nothing was built
 		os.Exit(code)
 	}))
 }
 
-func build() (string, error) {
-	dir, err := os.MkdirTemp("", "pmnbd-e2e-")
-	if err != nil {
-		return "", err
+func build() error {
+	var err error
+	if binaries, err = os.MkdirTemp("", "pmnbd-e2e-"); err != nil {
+		return err
 	}
 	// A test runs a binary as nobody.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
+	if err := os.Chmod(binaries, 0o755); err != nil {
+		return err
 	}
-	args := append([]string{"build", "-o", dir}, buildFlags...)
+	args := append([]string{"build", "-o", binaries}, buildFlags...)
 	out, err := exec.Command("go", append(args, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target")...).CombinedOutput()
 	if err != nil {
-		_ = os.RemoveAll(dir)
-		return "", fmt.Errorf("building the binaries: %w\n%s", err, out)
+		return fmt.Errorf("building the binaries: %w\n%s", err, out)
 	}
-	return dir, nil
+	return nil
 }
 
 // A process is one of ours, running.
@@ -76,10 +73,12 @@ type process struct {
 // belongs to the host.
 func start(t *testing.T, home, name string, args ...string) *process {
 	t.Helper()
-	return startCommand(t, command(home, name, args...))
+	return startCommand(t, command(t, home, name, args...))
 }
 
-func command(home, name string, args ...string) *exec.Cmd {
+func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	require.NoError(t, buildOnce())
 	cmd := exec.Command(filepath.Join(binaries, name), args...)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
 	return cmd
@@ -270,7 +269,7 @@ func (h host) run(t *testing.T, name string, args ...string) string {
 // result runs one of our binaries to its end.
 func (h host) result(t *testing.T, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return output(t, command(h.home, name, args...))
+	return output(t, command(t, h.home, name, args...))
 }
 
 func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
