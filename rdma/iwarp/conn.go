@@ -176,7 +176,7 @@ func (c *Conn) lost(err error) {
 		err = c.tx.err // it is the cause, and says more
 	}
 	c.mu.Unlock()
-	c.fail(fmt.Errorf("%s: %v: %w", c.RemoteAddr(), err, rdma.ErrLost))
+	c.fail(fmt.Errorf("%s: %w: %w", c.RemoteAddr(), err, rdma.ErrLost))
 	c.abort(nil, nil)
 }
 

@@ -95,7 +95,7 @@ func (c *Conn) parse() (bad *violation, at []byte, err error) {
 	}
 	if rx.start == rx.end {
 		rx.start, rx.end = 0, 0
-	} else if rx.end > len(rx.buf)/2 { // what is left is less than an FPDU
+	} else if len(rx.buf)-rx.end < 2*maxFPDU { // what is left is less than one
 		rx.end = copy(rx.buf, rx.buf[rx.start:rx.end])
 		rx.start = 0
 	}

@@ -1,0 +1,212 @@
+// Package rdmatest is the conformance suite of rdma: every provider passes it.
+//
+// It exists so that sessions and devices may rely on the contract and not on a
+// transport's habits. It owns helpers that tests elsewhere use too: mapped
+// memory, and connected pairs whose ends are driven as the contract asks. It
+// imports rdma.
+package rdmatest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/rdma"
+)
+
+// patience ends a test that hangs. Nothing is timed by it.
+const patience = 30 * time.Second
+
+// Memory maps n bytes for the length of the test.
+func Memory(t testing.TB, n int) []byte {
+	t.Helper()
+	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(m)) })
+	return m
+}
+
+// All is every right but that of flushing.
+const All = rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite
+
+// An End is one end of a connection, with a domain and a region of its own. A
+// goroutine drives it: it loops over Wait and Poll until the connection fails.
+type End struct {
+	Conn   rdma.Conn
+	Domain rdma.Domain
+	Region *rdma.MemoryRegion
+
+	polling     sync.Mutex // keeps completions in order
+	completions chan rdma.Completion
+	done        chan struct{}
+	err         error // once done is closed
+}
+
+func (e *End) drive() {
+	e.completions = make(chan rdma.Completion, 1<<16)
+	e.done = make(chan struct{})
+	go func() {
+		defer close(e.done)
+		for e.err == nil {
+			if e.err = e.poll(); e.err == nil {
+				e.err = e.Conn.Wait()
+			}
+		}
+		_ = e.poll() // Wait may fail with completions left
+	}()
+}
+
+// poll passes on what is there.
+func (e *End) poll() error {
+	e.polling.Lock()
+	defer e.polling.Unlock()
+	var cs [8]rdma.Completion
+	for {
+		n, err := e.Conn.Poll(cs[:])
+		if n == 0 || err != nil {
+			return err
+		}
+		for _, c := range cs[:n] {
+			e.completions <- c
+		}
+	}
+}
+
+// Next is the next completion. A connection that fails before it fails the test.
+func (e *End) Next(t testing.TB) rdma.Completion {
+	t.Helper()
+	select {
+	case c := <-e.completions:
+		return c
+	default:
+	}
+	select {
+	case c := <-e.completions:
+		return c
+	case <-e.done:
+		select {
+		case c := <-e.completions:
+			return c
+		default:
+		}
+		require.NoError(t, e.err, "while a completion was due")
+	case <-time.After(patience):
+		require.Fail(t, "no completion")
+	}
+	panic("unreachable")
+}
+
+// Failed waits until the connection has failed and returns its error.
+func (e *End) Failed(t testing.TB) error {
+	t.Helper()
+	select {
+	case <-e.done:
+	case <-time.After(patience):
+		require.Fail(t, "the connection lives on")
+	}
+	return e.err
+}
+
+// Post posts wrs, all of them, and polls: a completion that is there then need
+// not wake the driver.
+func (e *End) Post(t testing.TB, wrs ...rdma.WorkRequest) {
+	t.Helper()
+	n, err := e.Conn.Post(wrs)
+	require.NoError(t, err)
+	require.Equal(t, len(wrs), n)
+	_ = e.poll() // the driver meets the error too
+}
+
+// Recv posts a receive of n bytes at off of the region.
+func (e *End) Recv(t testing.TB, id, off uint64, n uint32) {
+	t.Helper()
+	require.NoError(t, e.Conn.PostRecv([]rdma.WorkRequest{{ID: id, Local: e.Local(off, n)}}))
+}
+
+// Local is n bytes at off of the end's own region.
+func (e *End) Local(off uint64, n uint32) rdma.SGE {
+	return rdma.SGE{Region: e.Region, Off: off, Len: n}
+}
+
+// At is what the peer names to reach off of this end's region.
+func (e *End) At(off uint64) rdma.Remote {
+	return rdma.Remote{Key: e.Region.Key, Addr: e.Region.Base + off}
+}
+
+// Close closes the connection and waits for its driver.
+func (e *End) Close(t testing.TB) {
+	t.Helper()
+	require.NoError(t, e.Conn.Close())
+	e.Failed(t)
+}
+
+// A Config says what Connect shall make. Zero values mean defaults.
+type Config struct {
+	rdma.ConnConfig
+	// Size is that of each region, in bytes; 0 means 1 MiB.
+	Size int
+	// Access of the responder's region; 0 means All.
+	Access rdma.Access
+}
+
+// Connect makes a connected pair over a listener of its own: a dialled, b
+// accepted. Everything is closed with the test.
+func Connect(t testing.TB, p rdma.Provider, listenAddr string, cfg Config) (a, b *End) {
+	t.Helper()
+	l, err := p.Listen(context.Background(), listenAddr)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return ConnectTo(t, p, l, cfg)
+}
+
+// ConnectTo is Connect over l.
+func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b *End) {
+	t.Helper()
+	if cfg.Size == 0 {
+		cfg.Size = 1 << 20
+	}
+	if cfg.Access == 0 {
+		cfg.Access = All
+	}
+	a, b = &End{}, &End{}
+	d, err := p.OpenDomain(context.Background(), l.Addr())
+	require.NoError(t, err)
+	a.open(t, d, cfg.Size, All)
+
+	var wg sync.WaitGroup
+	var dialErr error
+	wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		a.Conn, dialErr = a.Domain.Dial(ctx, l.Addr(), cfg.ConnConfig, nil)
+	})
+	req, err := l.Accept()
+	require.NoError(t, err)
+	d, err = req.OpenDomain()
+	require.NoError(t, err)
+	b.open(t, d, cfg.Size, cfg.Access)
+	b.Conn, err = req.Accept(b.Domain, cfg.ConnConfig, nil)
+	require.NoError(t, err)
+	wg.Wait()
+	require.NoError(t, dialErr)
+	for _, e := range []*End{a, b} {
+		e.drive()
+		t.Cleanup(func() { e.Close(t) })
+	}
+	return a, b
+}
+
+// open takes d and registers the end's region in it.
+func (e *End) open(t testing.TB, d rdma.Domain, size int, a rdma.Access) {
+	t.Helper()
+	mem := Memory(t, size)
+	e.Domain = d
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	r, err := d.Register(mem, a)
+	require.NoError(t, err)
+	e.Region = r
+}
