@@ -142,7 +142,7 @@ func (d *Device) handshake(ctx context.Context, conn rdma.Conn, recvs, sends *rd
 	var refused wire.Refused
 	for range openTries {
 		b := msg.Append(sends.Mem[:0])
-		wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Local: rdma.SGE{Region: sends, Len: uint32(len(b))}}
+		wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: sends, Len: uint32(len(b))}}
 		if _, err := conn.Post([]rdma.WorkRequest{wr}); err != nil {
 			return wire.Opened{}, fmt.Errorf("send OPEN: %w", err)
 		}
@@ -183,24 +183,28 @@ func (d *Device) handshake(ctx context.Context, conn rdma.Conn, recvs, sends *rd
 	return wire.Opened{}, &RefusedError{Region: d.cfg.Region, Refused: refused}
 }
 
-// answer waits for one message, and returns it with the receive to post again.
-func (d *Device) answer(conn rdma.Conn, recvs *rdma.MemoryRegion) ([]byte, rdma.WorkRequest, error) {
+// answer waits until what was sent has left its slot and one message came, and
+// returns that with the receive to post again.
+func (d *Device) answer(conn rdma.Conn, recvs *rdma.MemoryRegion) (msg []byte, again rdma.WorkRequest, err error) {
 	var c [1]rdma.Completion
-	for {
+	for sent := false; !sent || msg == nil; {
 		n, err := conn.Poll(c[:])
 		switch {
 		case err != nil:
-			return nil, rdma.WorkRequest{}, err
+			return nil, again, err
 		case n == 0:
 			if err := conn.Wait(); err != nil {
-				return nil, rdma.WorkRequest{}, err
+				return nil, again, err
 			}
+		case c[0].Op == rdma.OpSend:
+			sent = true
 		case c[0].Op == rdma.OpRecv:
 			i := c[0].ID &^ tagMask
 			off := i * wire.MaxMessage
-			return recvs.Mem[off : off+uint64(c[0].Len)], d.receiveInto(recvs, i), nil
+			msg, again = recvs.Mem[off:off+uint64(c[0].Len)], d.receiveInto(recvs, i)
 		}
 	}
+	return msg, again, nil
 }
 
 // serve starts the goroutines of the session; leave ends them.

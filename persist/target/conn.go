@@ -40,7 +40,7 @@ type outbox struct {
 
 // send sends a message, which is copied.
 func (o *outbox) send(c *conn, msg []byte) error {
-	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Inline: msg}
+	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // so that its slot comes back
 	n, err := c.Post(o.wr[:])
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: more answers are due than there are credits", errStranger)
@@ -135,7 +135,7 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 		c.again = append(c.again, c.receive(i))
 	}
 	accepted = true
-	c.Conn, err = req.Accept(c.domain, rdma.ConnConfig{MaxRecvWR: credits}, c.again)
+	c.Conn, err = req.Accept(c.domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: credits}, c.again)
 	return c, err
 }
 

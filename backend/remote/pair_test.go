@@ -1,0 +1,128 @@
+package remote
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A pair is a target with one region of class file, and what it takes to reach it.
+type pair struct {
+	server   *target.Server
+	region   *region.Region
+	provider rdma.Provider
+	addr     string
+	stateDir string
+	sync     *syncHook
+}
+
+// A syncHook stands for the disk of the region.
+type syncHook struct {
+	mu      sync.Mutex
+	err     error         // what a sync returns
+	began   chan struct{} // gets one for each sync that finds hold set
+	hold    chan struct{} // a sync waits for its end
+	counted int
+}
+
+func (h *syncHook) sync(fd int) error {
+	h.mu.Lock()
+	h.counted++
+	hold, err := h.hold, h.err
+	h.mu.Unlock()
+	if hold != nil {
+		h.began <- struct{}{}
+		<-hold
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Fdatasync(fd)
+}
+
+// block makes syncs wait until release is called.
+func (h *syncHook) block() (release func()) {
+	hold := make(chan struct{})
+	h.mu.Lock()
+	h.hold = hold
+	h.mu.Unlock()
+	return func() {
+		h.mu.Lock()
+		h.hold = nil
+		h.mu.Unlock()
+		close(hold)
+	}
+}
+
+func (h *syncHook) fail(err error) {
+	h.mu.Lock()
+	h.err = err
+	h.mu.Unlock()
+}
+
+const regionSize = 8 << 20
+
+// newPair serves a new region at path by p; an empty path is a file of the test's.
+func newPair(t testing.TB, p rdma.Provider, listen, path string) *pair {
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "region")
+	}
+	h := &syncHook{began: make(chan struct{}, 16)}
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Sync: h.sync})
+	require.NoError(t, err)
+	s := target.New(target.Config{Log: zaptest.NewLogger(t), Heartbeat: 100 * time.Millisecond, Lease: 10 * time.Second}, []*region.Region{r})
+	l, err := p.Listen(context.Background(), listen)
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.NoError(t, <-served)
+		require.NoError(t, r.Close())
+	})
+	return &pair{server: s, region: r, provider: p, addr: l.Addr(), stateDir: t.TempDir(), sync: h}
+}
+
+func (p *pair) config(t testing.TB) Config {
+	return Config{
+		Provider: p.provider, Addr: p.addr, Region: "log", ID: [16]byte{1}, StateDir: p.stateDir,
+		Window: 16 << 20, Connections: 8, AllowVolatile: true, Log: zaptest.NewLogger(t),
+	}
+}
+
+func (p *pair) dial(t testing.TB) *Device {
+	d, err := Dial(context.Background(), p.config(t))
+	require.NoError(t, err)
+	return d
+}
+
+func fake(t testing.TB, cfg rdmafake.Config) *pair {
+	return newPair(t, rdmafake.New(cfg), "", "")
+}
+
+func TestConformance(t *testing.T) {
+	for name, cfg := range map[string]rdmafake.Config{
+		"queues of the usual size": {},
+		"tiny queues":              {MaxSendWR: 2, MaxReads: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backend.Device { return fake(t, cfg).dial(t) })
+		})
+	}
+}

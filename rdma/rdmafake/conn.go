@@ -1,0 +1,221 @@
+package rdmafake
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+
+	"pmnbd/rdma"
+)
+
+// A Conn is one end. Provider.mu guards it.
+type Conn struct {
+	p         *Provider
+	d         *domain
+	peer      *Conn
+	private   []byte
+	caps      rdma.Caps
+	connected chan struct{}
+
+	recvs    []rdma.WorkRequest
+	posted   []rdma.WorkRequest // held back while the wire is paused
+	built    int                // work requests ever posted
+	retired  int
+	signaled []int // positions of those whose completion is in cq or to come
+	cq       []rdma.Completion
+	wake     *sync.Cond
+	pending  bool // Wait has something to return for
+	waiting  bool
+	err      error
+	closed   bool
+}
+
+func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
+	caps := rdma.Caps{OrderedPlacement: true, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 512}
+	if caps.MaxSendWR == 0 {
+		caps.MaxSendWR = d.p.cfg.MaxSendWR
+	}
+	if caps.MaxReads == 0 {
+		caps.MaxReads = d.p.cfg.MaxReads
+	}
+	return &Conn{p: d.p, d: d, caps: caps, recvs: append([]rdma.WorkRequest(nil), recvs...), wake: sync.NewCond(&d.p.mu)}
+}
+
+// Caps implements rdma.Conn.
+func (c *Conn) Caps() rdma.Caps { return c.caps }
+
+// PrivateData implements rdma.Conn.
+func (c *Conn) PrivateData() []byte { return c.private }
+
+// RemoteAddr implements rdma.Conn.
+func (c *Conn) RemoteAddr() string { return "fake" }
+
+// PostRecv implements rdma.Conn.
+func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.recvs = append(c.recvs, wrs...)
+	return c.err
+}
+
+// Post implements rdma.Conn.
+func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	for _, wr := range wrs {
+		if c.err != nil || c.built-c.retired == c.caps.MaxSendWR {
+			break
+		}
+		wr.Inline = bytes.Clone(wr.Inline)
+		if len(wr.Inline) > c.caps.MaxInline {
+			c.fail(fmt.Errorf("%d inline bytes: %w", len(wr.Inline), rdma.ErrLocalAccess))
+			break
+		}
+		wr.Signaled = wr.Signaled || wr.Op == rdma.OpRead
+		c.built++
+		if wr.Signaled {
+			c.signaled = append(c.signaled, c.built)
+		}
+		c.posted = append(c.posted, wr)
+		posted++
+	}
+	if !c.p.paused {
+		held := c.pending
+		c.run()
+		c.pending = held // what completed inside Post need not wake Wait
+	}
+	return posted, c.err
+}
+
+// run carries out what was posted. p.mu is held.
+func (c *Conn) run() {
+	for len(c.posted) > 0 && c.err == nil {
+		wr := c.posted[0]
+		c.posted = c.posted[1:]
+		if err := c.execute(wr); err != nil {
+			peer := c.peer
+			c.fail(err)
+			peer.fail(err)
+			return
+		}
+		if wr.Signaled {
+			c.complete(rdma.Completion{ID: wr.ID, Op: wr.Op, Len: wr.Local.Len})
+		}
+	}
+}
+
+func (c *Conn) complete(done rdma.Completion) {
+	c.cq = append(c.cq, done)
+	c.pending = true
+	c.wake.Broadcast()
+}
+
+func (c *Conn) execute(wr rdma.WorkRequest) error {
+	local := wr.Inline
+	if local == nil && wr.Local.Region != nil {
+		m := wr.Local.Region.Mem
+		if wr.Local.Off > uint64(len(m)) || uint64(wr.Local.Len) > uint64(len(m))-wr.Local.Off {
+			return fmt.Errorf("local bounds: %w", rdma.ErrLocalAccess)
+		}
+		local = m[wr.Local.Off : wr.Local.Off+uint64(wr.Local.Len)]
+	}
+	switch wr.Op {
+	case rdma.OpWrite, rdma.OpRead:
+		need := rdma.RemoteWrite
+		if wr.Op == rdma.OpRead {
+			need = rdma.RemoteRead
+		}
+		r := c.peer.d.regions[wr.Remote.Key]
+		if r == nil || r.Access&need == 0 {
+			return fmt.Errorf("key %#x: %w", wr.Remote.Key, rdma.ErrRemoteAccess)
+		}
+		off := wr.Remote.Addr - r.Base
+		if off > uint64(len(r.Mem)) || uint64(len(local)) > uint64(len(r.Mem))-off {
+			return fmt.Errorf("address %#x: %w", wr.Remote.Addr, rdma.ErrRemoteAccess)
+		}
+		if wr.Op == rdma.OpRead {
+			copy(local, r.Mem[off:])
+		} else {
+			copy(r.Mem[off:], local)
+		}
+	case rdma.OpSend:
+		if len(c.peer.recvs) == 0 {
+			return fmt.Errorf("no receive posted: %w", rdma.ErrRemoteOp)
+		}
+		rcv := c.peer.recvs[0]
+		c.peer.recvs = c.peer.recvs[1:]
+		if len(local) > int(rcv.Local.Len) {
+			return fmt.Errorf("message too long: %w", rdma.ErrRemoteOp)
+		}
+		copy(rcv.Local.Region.Mem[rcv.Local.Off:], local)
+		c.peer.complete(rdma.Completion{ID: rcv.ID, Op: rdma.OpRecv, Len: uint32(len(local))})
+	default:
+		return fmt.Errorf("opcode %d: %w", wr.Op, rdma.ErrNotSupported)
+	}
+	return nil
+}
+
+// fail ends the connection. p.mu is held.
+func (c *Conn) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+	c.posted = nil
+	delete(c.p.conns, c)
+	c.wake.Broadcast()
+}
+
+// Poll implements rdma.Conn.
+func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	n := copy(cs, c.cq)
+	c.cq = c.cq[:copy(c.cq, c.cq[n:])]
+	for _, done := range cs[:n] {
+		if done.Op != rdma.OpRecv {
+			c.retired = c.signaled[0]
+			c.signaled = c.signaled[1:]
+		}
+	}
+	if len(c.cq) == 0 {
+		c.pending = false
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, c.err
+}
+
+// Wait implements rdma.Conn.
+func (c *Conn) Wait() error {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.waiting = true
+	for !c.pending && c.err == nil {
+		c.wake.Wait()
+	}
+	c.waiting = false
+	c.wake.Broadcast()
+	if c.pending {
+		return nil
+	}
+	return c.err
+}
+
+// Close implements rdma.Conn.
+func (c *Conn) Close() error {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.fail(rdma.ErrClosed)
+	if !c.closed {
+		c.closed = true
+		if c.peer != nil {
+			c.peer.fail(fmt.Errorf("the peer closed: %w", rdma.ErrLost))
+		}
+	}
+	c.pending = len(c.cq) > 0
+	for c.waiting {
+		c.wake.Wait()
+	}
+	return nil
+}

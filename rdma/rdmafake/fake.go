@@ -1,0 +1,209 @@
+// Package rdmafake is a transport without a wire: both ends of a connection are
+// in one process, and posted requests are carried out by whoever posts them.
+//
+// It exists for tests of what stands on package rdma: deterministic, with queues
+// as small as a test wants them, a wire that can be paused and cut, and
+// completions that wake nobody when the contract does not promise it. It passes
+// rdma/rdmatest. It imports rdma.
+package rdmafake
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"pmnbd/rdma"
+)
+
+// Config sizes the queues. Zero values take the defaults.
+type Config struct {
+	// MaxSendWR and MaxReads are those of connections that ask for none: 128 and 16.
+	MaxSendWR, MaxReads int
+}
+
+// A Provider is a little world of its own. One mutex guards all of it.
+type Provider struct {
+	cfg Config
+
+	mu        sync.Mutex
+	listeners map[string]*listener
+	conns     map[*Conn]struct{}
+	port      int
+	key       uint32
+	paused    bool
+}
+
+// New makes a provider.
+func New(cfg Config) *Provider {
+	if cfg.MaxSendWR == 0 {
+		cfg.MaxSendWR = 128
+	}
+	if cfg.MaxReads == 0 {
+		cfg.MaxReads = 16
+	}
+	return &Provider{cfg: cfg, listeners: make(map[string]*listener), conns: make(map[*Conn]struct{})}
+}
+
+// Pause stops the wire: what is posted from now on waits for Resume.
+func (p *Provider) Pause() {
+	p.mu.Lock()
+	p.paused = true
+	p.mu.Unlock()
+}
+
+// Resume carries out what was posted since Pause.
+func (p *Provider) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = false
+	for c := range p.conns {
+		c.run()
+	}
+}
+
+// Cut fails every connection, as a network that breaks does.
+func (p *Provider) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.fail(fmt.Errorf("cut by the test: %w", rdma.ErrLost))
+	}
+}
+
+// Listen implements rdma.Provider.
+func (p *Provider) Listen(_ context.Context, addr string) (rdma.Listener, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.port++
+	l := &listener{p: p, addr: "fake:" + strconv.Itoa(p.port), closed: make(chan struct{}), requests: make(chan *request)}
+	p.listeners[l.addr] = l
+	return l, nil
+}
+
+// OpenDomain implements rdma.Provider.
+func (p *Provider) OpenDomain(context.Context, string) (rdma.Domain, error) { return p.domain(), nil }
+
+func (p *Provider) domain() *domain {
+	return &domain{p: p, regions: make(map[uint32]*rdma.MemoryRegion)}
+}
+
+type listener struct {
+	p        *Provider
+	addr     string
+	once     sync.Once
+	closed   chan struct{}
+	requests chan *request
+}
+
+func (l *listener) Addr() string { return l.addr }
+
+func (l *listener) Accept() (rdma.Request, error) {
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case <-l.closed:
+		return nil, rdma.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.p.mu.Lock()
+		delete(l.p.listeners, l.addr)
+		l.p.mu.Unlock()
+		close(l.closed)
+	})
+	return nil
+}
+
+// A request is answered on its channel.
+type request struct {
+	p      *Provider
+	cfg    rdma.ConnConfig
+	answer chan answer
+}
+
+type answer struct {
+	c           *Conn
+	privateData []byte
+	reject      *rdma.RejectError
+}
+
+func (r *request) PrivateData() []byte              { return r.cfg.PrivateData }
+func (r *request) RemoteAddr() string               { return "fake" }
+func (r *request) OpenDomain() (rdma.Domain, error) { return r.p.domain(), nil }
+func (r *request) Reject(privateData []byte) error {
+	r.answer <- answer{reject: &rdma.RejectError{PrivateData: privateData}}
+	return nil
+}
+
+func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	c := newConn(d.(*domain), cfg, recvs)
+	c.private = r.cfg.PrivateData
+	c.connected = make(chan struct{})
+	r.answer <- answer{c: c, privateData: cfg.PrivateData}
+	<-c.connected
+	return c, nil
+}
+
+type domain struct {
+	p       *Provider
+	regions map[uint32]*rdma.MemoryRegion // guarded by p.mu
+}
+
+func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error) {
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	d.p.key += 256
+	r := &rdma.MemoryRegion{Mem: mem, Key: d.p.key, LocalKey: d.p.key, Access: a}
+	d.regions[r.Key] = r
+	return r, nil
+}
+
+func (d *domain) Deregister(r *rdma.MemoryRegion) error {
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	delete(d.regions, r.Key)
+	return nil
+}
+
+func (d *domain) Close() error {
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	clear(d.regions)
+	return nil
+}
+
+func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	d.p.mu.Lock()
+	l := d.p.listeners[addr]
+	d.p.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("nobody listens at %s: %w", addr, rdma.ErrLost)
+	}
+	r := &request{p: d.p, cfg: cfg, answer: make(chan answer, 1)}
+	select {
+	case l.requests <- r:
+	case <-l.closed:
+		return nil, rdma.ErrLost
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
+	}
+	select {
+	case a := <-r.answer:
+		if a.reject != nil {
+			return nil, a.reject
+		}
+		c := newConn(d, cfg, recvs)
+		d.p.mu.Lock()
+		c.peer, a.c.peer = a.c, c
+		c.private = a.privateData
+		d.p.conns[c], d.p.conns[a.c] = struct{}{}, struct{}{}
+		d.p.mu.Unlock()
+		close(a.c.connected)
+		return c, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
+	}
+}
