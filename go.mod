@@ -6,6 +6,8 @@ require golang.org/x/sys v0.49.0
 
 require (
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/pilebones/go-udev v0.9.0 // indirect
+	github.com/pojntfx/go-nbd v0.3.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
 	go.uber.org/goleak v1.3.0 // indirect

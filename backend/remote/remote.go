@@ -60,6 +60,9 @@ const (
 	// MinWindow is the smallest window that works: sixteen chunks, so that the
 	// largest request is 1 MiB.
 	MinWindow = 16 * backend.ChunkSize
+	// MaxWindow is a limit for typing errors: nobody wants to lose, or to replay,
+	// more than that.
+	MaxWindow = 64 << 30
 	// DefaultConnections is the number of receive chunks: 16 MiB in all.
 	DefaultConnections = 64
 	// maxRequest is the largest request that any window allows (design §4.8).
@@ -112,8 +115,8 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = DefaultConnections
 	}
-	if cfg.Window < MinWindow {
-		return nil, fmt.Errorf("a window of %d bytes is too small: it takes %d at least", cfg.Window, MinWindow)
+	if cfg.Window < MinWindow || cfg.Window > MaxWindow {
+		return nil, fmt.Errorf("a window of %d bytes: it takes %d to %d", cfg.Window, MinWindow, uint64(MaxWindow))
 	}
 	if len(cfg.Region) > wire.MaxText {
 		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)

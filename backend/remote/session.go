@@ -105,6 +105,9 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if g.Flags&wire.OpenedUnclean != 0 {
 		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", zap.String("region", d.cfg.Region))
 	}
+	if class == persist.ClassVolatile {
+		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", zap.String("region", d.cfg.Region))
+	}
 	d.log.Info("session opened", zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr),
 		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch),
 		zap.Stringer("method", persist.MethodGPSPM), zap.String("why", "the method that is sound for every class"))

@@ -20,8 +20,9 @@ type conn struct {
 	s      *Server
 	log    *zap.Logger
 	domain rdma.Domain
-	mem    []byte
-	recvs  *rdma.MemoryRegion
+	mem    []byte             // receives, then as many sends
+	msgs   *rdma.MemoryRegion // mem, registered
+	sent   atomic.Uint32      // messages that were too long to go inline
 
 	session  *session    // once granted
 	deadline *time.Timer // by which it must be
@@ -38,9 +39,16 @@ type outbox struct {
 	wr  [1]rdma.WorkRequest
 }
 
-// send sends a message, which is copied.
+// send sends a message, which is copied: a long one into a buffer of its own,
+// which is free again when its turn comes, for no more answers are ever due than
+// there are credits.
 func (o *outbox) send(c *conn, msg []byte) error {
-	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // so that its slot comes back
+	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // signalled: so its slot comes back
+	if len(msg) > c.Caps().MaxInline {
+		off := uint64(credits+c.sent.Add(1)%credits) * wire.MaxMessage
+		copy(c.mem[off:], msg)
+		o.wr[0].Inline, o.wr[0].Local = nil, rdma.SGE{Region: c.msgs, Off: off, Len: uint32(len(msg))}
+	}
 	n, err := c.Post(o.wr[:])
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: more answers are due than there are credits", errStranger)
@@ -124,11 +132,11 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 	if c.domain, err = req.OpenDomain(); err != nil {
 		return nil, fmt.Errorf("open a protection domain: %w", err)
 	}
-	const size = credits * wire.MaxMessage
+	const size = 2 * credits * wire.MaxMessage
 	if c.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return nil, fmt.Errorf("map %d bytes for messages: %w", size, err)
 	}
-	if c.recvs, err = c.domain.Register(c.mem, rdma.LocalWrite); err != nil {
+	if c.msgs, err = c.domain.Register(c.mem, rdma.LocalWrite); err != nil {
 		return nil, fmt.Errorf("register memory for messages: %w", err)
 	}
 	for i := range uint64(credits) {
@@ -143,7 +151,7 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 func (c *conn) receive(i uint64) rdma.WorkRequest {
 	return rdma.WorkRequest{
 		ID: i, Op: rdma.OpRecv,
-		Local: rdma.SGE{Region: c.recvs, Off: i * wire.MaxMessage, Len: wire.MaxMessage},
+		Local: rdma.SGE{Region: c.msgs, Off: i * wire.MaxMessage, Len: wire.MaxMessage},
 	}
 }
 

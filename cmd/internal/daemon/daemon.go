@@ -1,0 +1,48 @@
+// Package daemon is what the two daemons share while they run: their log, their
+// ready line, and the signals that end them.
+//
+// It exists so that scripts and people meet the same habits in both. It imports
+// nothing of ours.
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+)
+
+// Log makes the log on w: lines for people if w is a terminal, JSON otherwise.
+func Log(w io.Writer) *zap.Logger {
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime = zapcore.RFC3339TimeEncoder
+	encoder := zapcore.NewJSONEncoder(cfg)
+	if f, ok := w.(*os.File); ok {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+			encoder = zapcore.NewConsoleEncoder(cfg)
+		}
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
+}
+
+// Ready prints the line that tells scripts that clients can come, with the
+// addresses actually bound.
+func Ready(stdout io.Writer, uris []string) error {
+	_, err := fmt.Fprintf(stdout, "ready %s\n", strings.Join(uris, " "))
+	return err
+}
+
+// Signals delivers SIGTERM and SIGINT: the first asks to end, the second to do so
+// at once. stop ends the delivery.
+func Signals() (signals <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	return c, func() { signal.Stop(c) }
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/daemon"
+	"pmnbd/nbd"
+	"pmnbd/rdma/iwarp"
+)
+
+// openTimeout bounds OPEN. The target may have to flush what a former session
+// left before it grants a new one.
+const openTimeout = 60 * time.Second
+
+func serve(args []string, stdout, stderr io.Writer) error {
+	cfg, err := parse(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	signals, stop := daemon.Signals()
+	defer stop()
+	if cfg.id == uuid.Nil {
+		if cfg.id, err = initiatorID(cfg.stateDir); err != nil {
+			return err
+		}
+	}
+	var listeners []net.Listener
+	closeAll := func() {
+		for _, l := range listeners {
+			_ = l.Close() // nobody was served
+		}
+	}
+	for _, spec := range cfg.listen {
+		l, err := spec.listen(cfg.socketMode)
+		if err != nil {
+			closeAll()
+			return fmt.Errorf("listen for NBD clients: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+
+	log := daemon.Log(stderr)
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	dev, err := remote.Dial(ctx, remote.Config{
+		Provider: iwarp.New(iwarp.Config{}), Addr: cfg.target.Address(), Region: cfg.target.Region,
+		ID: cfg.id, StateDir: cfg.stateDir, Window: uint64(cfg.window), AllowVolatile: cfg.allowVolatile, Log: log,
+	})
+	cancel()
+	if err != nil {
+		closeAll()
+		return err
+	}
+	server, err := nbd.New(nbd.Config{Logger: log, MaxConnections: remote.DefaultConnections}, nbd.Export{Name: cfg.export, Device: dev})
+	if err != nil {
+		closeAll()
+		return errors.Join(err, dev.Close())
+	}
+	failed := make(chan error, len(listeners))
+	var uris []string
+	for _, l := range listeners {
+		uris = append(uris, uri(l, cfg.export))
+		go func() {
+			if err := server.Serve(l); err != nil { // Shutdown ends it
+				failed <- err
+			}
+		}()
+	}
+	if err = daemon.Ready(stdout, uris); err == nil {
+		select {
+		case s := <-signals:
+			log.Info("draining", zap.Stringer("signal", s), zap.Duration("timeout", cfg.drainTimeout))
+		case err = <-failed:
+		}
+	}
+	return errors.Join(err, drain(server, dev, signals, cfg.drainTimeout))
+}
+
+// drain finishes the requests that were read, flushes and gives the region back.
+// It gives up after timeout, or at the next signal, and says what that costs.
+func drain(server *nbd.Server, dev *remote.Device, signals <-chan os.Signal, timeout time.Duration) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		if err := server.Shutdown(ctx); err != nil {
+			done <- err
+			return
+		}
+		done <- dev.Close()
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	why := ""
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		why = fmt.Sprintf("not drained in %v", timeout)
+	case s := <-signals:
+		why = fmt.Sprintf("%v while draining", s)
+	}
+	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed, and may be lost", why, dev.Unflushed())
+}
