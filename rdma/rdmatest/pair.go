@@ -141,7 +141,7 @@ func (e *End) At(off uint64) rdma.Remote {
 func (e *End) Close(t testing.TB) {
 	t.Helper()
 	require.NoError(t, e.Conn.Close())
-	e.Failed(t)
+	_ = e.Failed(t)
 }
 
 // A Config says what Connect shall make. Zero values mean defaults.

@@ -1,0 +1,304 @@
+package iwarp
+
+import (
+	"context"
+	"io"
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmatest"
+)
+
+// A rawPeer is an initiator made by hand, connected to a Conn.
+type rawPeer struct {
+	net.Conn
+	t testing.TB
+	c *Conn
+	r *rdma.MemoryRegion // of c, 64 KiB
+}
+
+var hello = mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}
+
+func newRawPeer(t testing.TB, cfg rdma.ConnConfig, request mpaFrame) *rawPeer {
+	t.Helper()
+	l, err := New(Config{}).Listen(context.Background(), "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	nc, err := net.Dial("tcp", l.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = nc.Close() })
+	require.NoError(t, nc.SetDeadline(time.Now().Add(30*time.Second))) // ends a test that hangs
+	_, err = nc.Write(request.append(nil, requestKey))
+	require.NoError(t, err)
+	req, err := l.Accept()
+	require.NoError(t, err)
+	d, err := req.OpenDomain()
+	require.NoError(t, err)
+	r, err := d.Register(rdmatest.Memory(t, 1<<16), rdmatest.All)
+	require.NoError(t, err)
+	c, err := req.Accept(d, cfg, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	_, err = readMPA(nc, replyKey)
+	require.NoError(t, err)
+	return &rawPeer{nc, t, c.(*Conn), r}
+}
+
+func (p *rawPeer) send(ulpdus ...[]byte) {
+	for _, u := range ulpdus {
+		_, err := p.Write(fpdu(u))
+		require.NoError(p.t, err)
+	}
+}
+
+// next reads an FPDU and decodes it.
+func (p *rawPeer) next() segment {
+	p.t.Helper()
+	var b []byte
+	for {
+		ulpdu, n, bad := nextFPDU(b)
+		require.Nil(p.t, bad)
+		if n > 0 {
+			var s segment
+			require.Nil(p.t, decodeSegment(ulpdu, &s))
+			return s
+		}
+		one := make([]byte, 1)
+		_, err := io.ReadFull(p, one)
+		require.NoError(p.t, err)
+		b = append(b, one...)
+	}
+}
+
+func tagged(op opcode, last bool, stag uint32, to uint64, p string) []byte {
+	return append(appendTagged(nil, op, last, stag, to), p...)
+}
+
+func send(last bool, msn, mo uint32, p string) []byte {
+	return append(appendUntagged(nil, opSend, last, 0, queueSend, msn, mo), p...)
+}
+
+func read(msn uint32, r readRequest) []byte {
+	return r.append(appendUntagged(nil, opReadRequest, true, 0, queueRead, msn, 0))
+}
+
+// What a peer does wrong is answered with the Terminate that the RFCs name, and
+// changes no memory.
+func TestViolations(t *testing.T) {
+	type env struct {
+		key  uint32
+		base uint64
+	}
+	const size = 1 << 16
+	damaged := func(u []byte) []byte {
+		b := fpdu(u)
+		b[len(b)-1] ^= 1
+		return b
+	}
+	tests := []struct {
+		name string
+		sent func(e env) [][]byte // FPDUs
+		want *violation
+	}{
+		{"CRC", func(e env) [][]byte { return [][]byte{damaged(tagged(opWrite, true, e.key, e.base, "evil"))} }, &badCRC},
+		{"too short for a header", func(env) [][]byte { return [][]byte{fpdu([]byte{0xc1, 0x40, 0})} }, &badLength},
+		{"no ULPDU", func(env) [][]byte { return [][]byte{fpdu(nil)} }, &badLength},
+		{"DDP version", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "c2 40 01020304 1112131415161718"))} }, &badVersionTagged},
+		{"opcode", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 4b 00000000 00000000 00000001 00000000"))} }, &badOpcode},
+		{"queue", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 43 00000000 00000009 00000001 00000000"))} }, &badQueue},
+		{"STag", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key+256, e.base, "evil"))} }, &badSTag},
+		{"right index, wrong key part", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key^1, e.base, "evil"))} }, &badSTag},
+		{"before the base", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key, e.base-1, "evil"))} }, &badBounds},
+		{"at 0", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key, 0, "evil"))} }, &badBounds},
+		{"past the end", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key, e.base+size-3, "evil"))} }, &badBounds},
+		{"wrap", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key, math.MaxUint64-2, "evil"))} }, &badWrap},
+		{"response to no Read", func(e env) [][]byte { return [][]byte{fpdu(tagged(opReadResponse, true, e.key, e.base, "evil"))} }, &badOpcode},
+		{"no receive", func(env) [][]byte {
+			return [][]byte{fpdu(send(true, 1, 0, "1")), fpdu(send(true, 2, 0, "2")), fpdu(send(true, 3, 0, "3"))}
+		}, &noBuffer},
+		{"MSN 0", func(env) [][]byte { return [][]byte{fpdu(send(true, 0, 0, ""))} }, &badMSN},
+		{"MSN left out", func(env) [][]byte { return [][]byte{fpdu(send(true, 2, 0, ""))} }, &badMSN},
+		{"MSN repeated", func(env) [][]byte { return [][]byte{fpdu(send(true, 1, 0, "")), fpdu(send(true, 1, 0, ""))} }, &badMSN},
+		{"first MO", func(env) [][]byte { return [][]byte{fpdu(send(true, 1, 4, "1"))} }, &badMO},
+		{"MO left out", func(env) [][]byte { return [][]byte{fpdu(send(false, 1, 0, "1234")), fpdu(send(true, 1, 5, "1"))} }, &badMO},
+		{"MO backwards", func(env) [][]byte { return [][]byte{fpdu(send(false, 1, 0, "1234")), fpdu(send(true, 1, 0, "1"))} }, &badMO},
+		{"another message in between", func(env) [][]byte { return [][]byte{fpdu(send(false, 1, 0, "1234")), fpdu(send(true, 2, 0, "1"))} }, &badMSN},
+		{"too long", func(env) [][]byte { return [][]byte{fpdu(send(true, 1, 0, "123456789"))} }, &tooLong},
+		{"too long in parts", func(env) [][]byte { return [][]byte{fpdu(send(false, 1, 0, "12345")), fpdu(send(true, 1, 5, "6789"))} }, &tooLong},
+		{"read of an STag", func(e env) [][]byte { return [][]byte{fpdu(read(1, readRequest{1, 2, 4, e.key + 256, e.base}))} }, &badReadSTag},
+		{"read past the end", func(e env) [][]byte { return [][]byte{fpdu(read(1, readRequest{1, 2, size + 1, e.key, e.base}))} }, &badReadBounds},
+		{"read of the most", func(e env) [][]byte { return [][]byte{fpdu(read(1, readRequest{1, 2, math.MaxUint32, e.key, e.base}))} }, &badReadBounds},
+		{"read that wraps", func(e env) [][]byte { return [][]byte{fpdu(read(1, readRequest{1, 2, 4, e.key, math.MaxUint64}))} }, &badReadWrap},
+		{"read MSN", func(e env) [][]byte { return [][]byte{fpdu(read(2, readRequest{1, 2, 4, e.key, e.base}))} }, &badMSN},
+		{"read request cut", func(e env) [][]byte {
+			b := read(1, readRequest{1, 2, 4, e.key, e.base})
+			return [][]byte{fpdu(b[:len(b)-1])}
+		}, &badReadRequest},
+		{"read request too long", func(e env) [][]byte {
+			return [][]byte{fpdu(append(read(1, readRequest{1, 2, 4, e.key, e.base}), 0))}
+		}, &tooLong},
+		{"read request not last", func(e env) [][]byte {
+			b := read(1, readRequest{1, 2, 4, e.key, e.base})
+			b[0] &^= ddpLast
+			return [][]byte{fpdu(b)}
+		}, &badReadRequest},
+		{"read request with MO", func(e env) [][]byte {
+			b := read(1, readRequest{1, 2, 4, e.key, e.base})
+			b[untaggedLen-1] = 4
+			return [][]byte{fpdu(b)}
+		}, &badMO},
+		{"more Reads than IRD", func(e env) [][]byte {
+			var bs []byte // in one piece, so that none is answered before the next
+			for i := range uint32(20) {
+				bs = append(bs, fpdu(read(i+1, readRequest{1, 2, 4, e.key, e.base}))...)
+			}
+			return [][]byte{bs}
+		}, &noBuffer},
+		{"invalidate an unknown STag", func(e env) [][]byte {
+			return [][]byte{fpdu(appendUntagged(nil, opSendInvalidate, true, e.key+256, queueSend, 1, 0))}
+		}, &badInvalidate},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			recv := rdma.WorkRequest{Local: rdma.SGE{Region: p.r, Off: 32, Len: 8}}
+			require.NoError(t, p.c.PostRecv([]rdma.WorkRequest{recv, recv}))
+			failed := make(chan error, 1)
+			go func() {
+				var cs [4]rdma.Completion
+				for {
+					_, err := p.c.Poll(cs[:])
+					if err == nil {
+						err = p.c.Wait()
+					}
+					if err != nil {
+						failed <- err
+						return
+					}
+				}
+			}()
+			for _, b := range tt.sent(env{p.r.Key, p.r.Base}) {
+				_, err := p.Write(b)
+				require.NoError(t, err)
+			}
+			s := p.next()
+			for s.Op == opReadResponse { // the Reads before the one too many
+				s = p.next()
+			}
+			require.Equal(t, opTerminate, s.Op)
+			require.True(t, s.Last)
+			require.EqualValues(t, 1, s.MSN)
+			require.Equal(t, []byte{tt.want.Layer<<4 | tt.want.Type, tt.want.Code}, s.Payload[:2])
+			_, err := p.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF, "nothing behind a Terminate")
+			require.NoError(t, p.Close())
+			err = <-failed
+			require.ErrorIs(t, err, rdma.ErrLost)
+			require.ErrorIs(t, err, tt.want)
+			require.NotContains(t, string(p.r.Mem), "evil")
+		})
+	}
+}
+
+// A Read Response is placed into the range of its Read and nowhere else.
+func TestReadResponsesRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer func(r readRequest) []byte
+		want   *violation
+	}{
+		"another STag":  {func(r readRequest) []byte { return tagged(opReadResponse, true, r.SinkSTag+256, r.SinkTO, "evilevil") }, &badSTag},
+		"before":        {func(r readRequest) []byte { return tagged(opReadResponse, true, r.SinkSTag, r.SinkTO-1, "evilevil") }, &badBounds},
+		"not the start": {func(r readRequest) []byte { return tagged(opReadResponse, true, r.SinkSTag, r.SinkTO+1, "evilevi") }, &badBounds},
+		"too long":      {func(r readRequest) []byte { return tagged(opReadResponse, true, r.SinkSTag, r.SinkTO, "evilevile") }, &badBounds},
+		"too short":     {func(r readRequest) []byte { return tagged(opReadResponse, true, r.SinkSTag, r.SinkTO, "evilevi") }, &badBounds},
+		"never ending":  {func(r readRequest) []byte { return tagged(opReadResponse, false, r.SinkSTag, r.SinkTO, "evilevil") }, &badBounds},
+		"a Write to it": {func(r readRequest) []byte { return tagged(opWrite, true, r.SinkSTag, r.SinkTO, "evilevil") }, &noAccess},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			sink, err := p.c.d.Register(rdmatest.Memory(t, 4096), rdma.LocalWrite)
+			require.NoError(t, err)
+			_, err = p.c.Post([]rdma.WorkRequest{{Op: rdma.OpRead, Local: rdma.SGE{Region: sink, Off: 16, Len: 8}}})
+			require.NoError(t, err)
+			failed := make(chan error, 1)
+			go func() { failed <- p.c.Wait() }()
+			p.send(tagged(opWrite, true, 0, 0, "")) // the responder may speak now
+			s := p.next()
+			require.Equal(t, opReadRequest, s.Op)
+			p.send(tt.answer(decodeReadRequest(s.Payload)))
+			s = p.next()
+			require.Equal(t, opTerminate, s.Op)
+			require.Equal(t, []byte{tt.want.Layer<<4 | tt.want.Type, tt.want.Code}, s.Payload[:2])
+			require.NoError(t, p.Close())
+			require.ErrorIs(t, <-failed, tt.want)
+			require.Equal(t, make([]byte, 4096), sink.Mem)
+		})
+	}
+}
+
+// A responder is silent until the initiator's first FPDU (RFC 5044 §7.1.2).
+func TestResponderWaitsForTheFirstFPDU(t *testing.T) {
+	p := newRawPeer(t, rdma.ConnConfig{}, hello)
+	_, err := p.c.Post([]rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Inline: []byte("early"), Signaled: true}})
+	require.NoError(t, err)
+	require.Zero(t, p.c.Stats().Sent.FPDUs)
+	p.send(tagged(opWrite, true, 0, 0, ""))
+	require.NoError(t, p.c.Wait())
+	require.Equal(t, "early", string(p.next().Payload))
+}
+
+func TestReadsAreNegotiated(t *testing.T) {
+	for name, tt := range map[string]struct {
+		request  mpaFrame
+		ord      int
+		rep      mpaFrame
+		emptyRTR bool
+	}{
+		"revision 1":          {mpaFrame{CRC: true, Rev: 1}, 8, mpaFrame{CRC: true, Rev: 1, Private: []byte{}}, false},
+		"fewer than ours":     {mpaFrame{Rev: 2, Enhanced: true, IRD: 3, ORD: 2}, 3, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 3, Private: []byte{}}, false},
+		"more than ours":      {mpaFrame{Rev: 2, Enhanced: true, IRD: 100, ORD: 100}, 8, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 8, Private: []byte{}}, false},
+		"none":                {mpaFrame{Rev: 2, Enhanced: true}, 0, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 6, Private: []byte{}}, false},
+		"unsaid":              {mpaFrame{Rev: 2, Enhanced: true, IRD: readsUnsaid, ORD: readsUnsaid}, 8, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 6, ORD: 8, Private: []byte{}}, false},
+		"revision 2, plain":   {mpaFrame{Rev: 2}, 8, mpaFrame{CRC: true, Rev: 2, Private: []byte{}}, false},
+		"peer-to-peer, write": {mpaFrame{Rev: 2, Enhanced: true, IRD: ctlPeer | ctlEmpty | 4, ORD: ctlWrite | ctlRead | 4}, 4, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: ctlPeer | 6, ORD: ctlWrite | 4, Private: []byte{}}, false},
+		"peer-to-peer, empty": {mpaFrame{Rev: 2, Enhanced: true, IRD: ctlPeer | ctlEmpty | 4, ORD: 4}, 4, mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: ctlPeer | ctlEmpty | 6, ORD: 4, Private: []byte{}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(Config{}).Listen(context.Background(), "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			nc, err := net.Dial("tcp", l.Addr())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, nc.Close()) }()
+			_, err = nc.Write(tt.request.append(nil, requestKey))
+			require.NoError(t, err)
+			req, err := l.Accept()
+			require.NoError(t, err)
+			d, err := req.OpenDomain()
+			require.NoError(t, err)
+			c, err := req.Accept(d, rdma.ConnConfig{MaxReads: 8, MaxReadsIn: 6}, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			rep, err := readMPA(nc, replyKey)
+			require.NoError(t, err)
+			require.Equal(t, tt.rep, rep)
+			require.Equal(t, tt.ord, c.Caps().MaxReads)
+			if tt.ord == 0 {
+				_, err = c.Post([]rdma.WorkRequest{{Op: rdma.OpRead}})
+				require.ErrorIs(t, err, rdma.ErrNotSupported)
+			}
+			if tt.emptyRTR {
+				_, err = c.Post([]rdma.WorkRequest{{Op: rdma.OpSend, Signaled: true}})
+				require.NoError(t, err)
+				_, err = nc.Write(fpdu(nil))
+				require.NoError(t, err)
+				require.NoError(t, c.Wait(), "the RTR lets the Send out")
+			}
+		})
+	}
+}
