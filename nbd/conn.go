@@ -1,0 +1,306 @@
+package nbd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+	"pmnbd/sockio"
+)
+
+const (
+	// maxInFlight bounds the requests of a connection that are not answered, where
+	// answered means that the reply is in the socket. The kernel's client keeps at
+	// most 128 by default.
+	maxInFlight = 128
+	// stallTimeout is how long a client may hold, without a byte of progress, what
+	// others wait for: space reserved for a payload (design §4.8), or READs that it
+	// does not fetch.
+	stallTimeout = 10 * time.Second
+)
+
+// Why a connection ends, beside errors of the socket.
+var (
+	errDisc        = errors.New("client disconnected")
+	errHungUp      = errors.New("client hung up")
+	errInterrupted = errors.New("server is shutting down")
+	errStalled     = errors.New("client held what others wait for without making progress")
+	errProtocol    = errors.New("breach of the protocol")
+)
+
+// A conn is a client's connection:
+//
+//	socket ─read─► chunk ─parse─► request table ─Submit─► Device
+//	   ▲                                                   │ Complete, by the reader
+//	   └──────writev── queue (mu) ◄────────────────────────┘ or a completer
+//
+// The reader is the goroutine in run. It owns what is not marked otherwise. It
+// never blocks in a socket write; what a socket does not take at once is written by
+// a goroutine that exists only as long as there is something left (spill).
+//
+// mu is the reply lock, inside every lock of the Device. Below it are only those of
+// arenas and budgets. Nobody waits holding it.
+type conn struct {
+	srv    *Server
+	nc     net.Conn
+	log    *zap.Logger
+	killed chan struct{} // closed by kill
+	once   sync.Once     // of kill
+
+	// stopping ends reading: Shutdown, or a reply that could not be written.
+	stopping atomic.Bool
+	// disc: a DISC was read; the client may hang up behind it.
+	disc atomic.Bool
+
+	// Set on entering transmission.
+	sock   *sockio.Socket
+	exp    *export
+	dev    backend.Device
+	number uint64 // among the export's connections; see Gone
+	alone  bool   // the only one when it entered
+
+	// table holds the requests; a request's index is its Op's Tag. free are the
+	// reader's unused ones, freed (below) those that come back.
+	table [maxInFlight]request
+	free  []uint32
+	batch []*backend.Op // parsed, to be submitted
+
+	receiver
+	sinks
+
+	wake  chan struct{}  // something was freed for a waiting reader
+	spill func()         // writeBacklog, made once so that starting it allocates nothing
+	wg    sync.WaitGroup // of spill
+
+	mu       sync.Mutex
+	q        sockio.Queue
+	unsent   replyRing
+	freed    []uint32
+	waiting  bool           // the reader waits for wake
+	spilling bool           // spill runs, and it alone writes
+	broken   error          // the first error of writing; then replies are dropped
+	parked   *backend.Chunk // the sinks' current chunk, while the reader blocks
+}
+
+// A request is what is between a client's request and the end of its reply.
+type request struct {
+	op     backend.Op
+	cookie uint64
+}
+
+// run serves the client until it leaves, or breaks the protocol, or the server
+// shuts down.
+func (c *conn) run() {
+	defer func() { _ = c.nc.Close() }() // what is left of it
+	began := time.Now()
+	exp, err := c.handshake()
+	if err != nil {
+		if errors.Is(err, errAborted) || errors.Is(err, errInterrupted) || errors.Is(err, io.EOF) {
+			c.log.Debug("client left while negotiating", zap.Error(err))
+		} else {
+			c.log.Warn("negotiation failed", zap.Error(err))
+		}
+		return
+	}
+	if err := c.setUp(exp); err != nil {
+		c.log.Error("client cannot be served", zap.Error(err))
+		return
+	}
+	c.log = c.log.With(zap.String("export", exp.name))
+	c.log.Info("client entered")
+	cause := c.receive()
+	c.finish()
+	if last := exp.leave(); last || c.disc.Load() {
+		exp.flush.start(&c.srv.wg, c.log)
+	}
+	if c.broken != nil {
+		cause = c.broken
+	}
+	level := zap.InfoLevel
+	if errors.Is(cause, errProtocol) || errors.Is(cause, errStalled) {
+		level = zap.WarnLevel
+	}
+	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(began)))
+}
+
+// handshake negotiates, for as long as the configuration allows.
+func (c *conn) handshake() (*export, error) {
+	until := time.Now().Add(c.srv.cfg.HandshakeTimeout)
+	c.setReadDeadline(until)
+	if err := c.nc.SetWriteDeadline(until); err != nil {
+		return nil, err
+	}
+	exp, err := c.srv.negotiate(c.nc, c.log)
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.stopping.Load() {
+		err = errInterrupted
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.setReadDeadline(time.Time{})
+	return exp, c.nc.SetWriteDeadline(time.Time{})
+}
+
+// setUp makes c ready for transmission.
+func (c *conn) setUp(exp *export) error {
+	sock, err := sockio.New(c.nc)
+	if err != nil {
+		return err
+	}
+	c.sock, c.exp, c.dev = sock, exp, exp.dev
+	c.wake = make(chan struct{}, 1)
+	c.spill = c.writeBacklog
+	c.batch = make([]*backend.Op, 0, maxInFlight)
+	c.free, c.freed = make([]uint32, 0, maxInFlight), make([]uint32, 0, maxInFlight)
+	for i := range uint32(maxInFlight) {
+		c.free = append(c.free, maxInFlight-1-i)
+		c.table[i].op.Sink, c.table[i].op.Tag = c, i
+	}
+	c.number, c.alone = exp.enter()
+	return nil
+}
+
+// finish waits until everything submitted is answered, and gives back all that the
+// connection holds.
+func (c *conn) finish() {
+	c.dropReceived()
+	c.dropSinks()
+	_ = c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight }) // run asks for it
+	c.wg.Wait()
+	_ = c.sock.Close() // all is said
+}
+
+// submit hands the batch to the device, replies to what completed at once, then
+// lets the device post: the client's turn-around overlaps with that (design §4.3).
+func (c *conn) submit() {
+	if len(c.batch) == 0 {
+		c.Kick() // refused requests
+		return
+	}
+	c.dev.Submit(c.batch)
+	c.Kick()
+	c.dev.Post()
+	c.batch = c.batch[:0]
+}
+
+// request takes an unused request. It submits the batch before it waits for one.
+func (c *conn) request() (*request, error) {
+	if len(c.free) == 0 && !c.fetchFreed() {
+		c.submit()
+		if err := c.awaitFreed(func() bool { return len(c.freed) > 0 || c.broken != nil }); err != nil {
+			return nil, err
+		}
+		c.fetchFreed()
+	}
+	i := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
+	return &c.table[i], nil
+}
+
+// fetchFreed fetches the requests that came back, if there are any. c.free is empty.
+func (c *conn) fetchFreed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free, c.freed = c.freed, c.free
+	return len(c.free) > 0
+}
+
+// awaitFreed waits until enough was freed, and returns the error of writing, if any.
+// It watches for no hang-up: what it waits for is in the device, or in the socket of
+// a client that reads or breaks the writing. enough is called with mu held.
+func (c *conn) awaitFreed(enough func() bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !enough() {
+		c.waiting = true
+		c.mu.Unlock()
+		<-c.wake
+		c.mu.Lock()
+	}
+	return c.broken
+}
+
+// setReadDeadline sets when reading ends; never, with the zero time. It does not
+// undo an interrupt.
+func (c *conn) setReadDeadline(t time.Time) {
+	_ = c.nc.SetReadDeadline(t) // fails on a closed socket only, as reading then does
+	if c.stopping.Load() {
+		_ = c.nc.SetReadDeadline(past)
+	}
+}
+
+// past is a deadline that interrupts at once.
+var past = time.Unix(1, 0)
+
+// interrupt makes the reader stop where it is, without harm to what it has read.
+func (c *conn) interrupt() {
+	c.stopping.Store(true)
+	_ = c.nc.SetReadDeadline(past)
+}
+
+// kill cuts the connection.
+func (c *conn) kill() {
+	c.once.Do(func() {
+		c.interrupt()
+		close(c.killed)
+		_ = c.nc.Close()
+	})
+}
+
+// await runs take, which waits until it succeeds or stop is closed. That happens
+// when the client hangs up or the connection is killed: a request that waits is
+// dropped then (design §6). This is the rare path: it costs a goroutine.
+func (c *conn) await(take func(stop <-chan struct{}) error) error {
+	stop, taken, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		if c.watch(taken) {
+			close(stop)
+		}
+	}()
+	err := take(stop)
+	close(taken)
+	_ = c.nc.SetReadDeadline(past) // ends the watch
+	<-ended
+	c.setReadDeadline(time.Time{})
+	c.timed = false
+	if errors.Is(err, backend.ErrStopped) {
+		return errHungUp
+	}
+	return err
+}
+
+// watch reports true when the client hung up or the connection was killed, false
+// when taken was closed first. Nobody reads meanwhile.
+func (c *conn) watch(taken <-chan struct{}) bool {
+	raw, err := c.nc.(syscall.Conn).SyscallConn()
+	if err == nil {
+		// The poller wakes it on every arrival too; those are bounded by the
+		// socket's buffer.
+		err = raw.Read(func(uintptr) bool { return c.sock.HungUp() })
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	// The wait is over, or Shutdown interrupts: it lets the request finish.
+	select {
+	case <-taken:
+		return false
+	case <-c.killed:
+		return true
+	}
+}
+
+// breach is a cause that is the client's fault.
+func breach(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
+}

@@ -1,0 +1,139 @@
+package nbd
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+	"pmnbd/nbd/wire"
+)
+
+// An export is a Device and what its connections share.
+type export struct {
+	name   string
+	dev    backend.Device
+	info   backend.Info
+	arenas *backend.Arenas
+	flags  wire.TransmissionFlags
+	// reservations counts the chunks that were reserved for payloads that are not
+	// complete: half the window at most (design §4.8).
+	reservations *backend.Budget
+	// sinkCap is how many bytes a connection may have in READs that are not
+	// written to its socket.
+	sinkCap int
+
+	// entered counts the connections that ever entered transmission. See Gone.
+	entered atomic.Uint64
+
+	mu   sync.Mutex
+	live int // connections in transmission
+
+	flush background
+}
+
+// newExport checks that e's arenas suffice: every connection may hold one receive
+// chunk for as long as its client likes, and one client that does not read its
+// replies must leave room for the largest READ of another.
+func newExport(e Export, maxConns int) (*export, error) {
+	x := &export{
+		name:   e.Name,
+		dev:    e.Device,
+		info:   e.Device.Info(),
+		arenas: e.Device.Arenas(),
+		// One barrier covers the writes of all connections (design §3.7).
+		flags: wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn,
+	}
+	if x.info.MaxRequest > maxPayload {
+		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)
+	}
+	largest := chunksFor(int(x.info.MaxRequest))
+	window := x.arenas.Write.Budget().Total() - maxConns
+	if window/2 < largest {
+		return nil, fmt.Errorf("a write arena of %d chunks is too small for %d connections and requests of %d chunks: %d are needed",
+			window+maxConns, maxConns, largest, maxConns+2*largest)
+	}
+	x.reservations = backend.NewBudget(window / 2)
+	sinks := x.arenas.Read.Budget().Total()
+	if sinks < 2*(largest+1) {
+		return nil, fmt.Errorf("a read arena of %d chunks is too small for requests of %d chunks: %d are needed",
+			sinks, largest, 2*(largest+1))
+	}
+	x.sinkCap = max(int(x.info.MaxRequest), sinks/8*backend.ChunkSize)
+	x.flush.dev = e.Device
+	x.flush.done = make(chan struct{}, 1)
+	return x, nil
+}
+
+// chunksFor is how many chunks n bytes fill.
+func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
+
+// enter counts a connection that is about to read its first request. It returns
+// the connection's number, and whether it is the only one.
+func (x *export) enter() (number uint64, alone bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.live++
+	return x.entered.Add(1), x.live == 1
+}
+
+// leave takes back an enter, when none of the connection's ops is outstanding. It
+// reports whether the connection was the last.
+func (x *export) leave() (last bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.live--
+	return x.live == 0
+}
+
+// background makes durable, at nobody's request, what connections left behind. It
+// is the Sink of its FLUSH.
+type background struct {
+	dev backend.Device
+
+	mu             sync.Mutex
+	running, again bool
+
+	op   backend.Op
+	done chan struct{} // one FLUSH completed
+}
+
+// start begins a FLUSH, on a goroutine counted by wg; while one is under way, it
+// lets another follow.
+func (b *background) start(wg *sync.WaitGroup, log *zap.Logger) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running {
+		b.again = true
+		return
+	}
+	b.running = true
+	wg.Go(func() { b.run(log) })
+}
+
+func (b *background) run(log *zap.Logger) {
+	for again := true; again; {
+		b.op = backend.Op{Cmd: backend.Flush, Sink: b}
+		b.dev.Submit([]*backend.Op{&b.op})
+		b.dev.Post()
+		<-b.done
+		if b.op.Err != nil {
+			log.Warn("the flush after a client left failed", zap.Error(b.op.Err))
+		}
+		b.mu.Lock()
+		again, b.again = b.again, false
+		b.running = again
+		b.mu.Unlock()
+	}
+}
+
+// Complete ends one FLUSH.
+func (b *background) Complete(*backend.Op) { b.done <- struct{}{} }
+
+// Kick has nothing to write.
+func (b *background) Kick() {}
+
+// Gone is false: nobody's client asks.
+func (b *background) Gone() bool { return false }

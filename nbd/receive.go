@@ -1,0 +1,372 @@
+package nbd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"pmnbd/backend"
+	"pmnbd/nbd/wire"
+)
+
+// minRead is the least room, in bytes, for which another read into a chunk that
+// cannot be rewound is worth its system call; below it the next chunk is begun.
+const minRead = 8 << 10
+
+// A receiver is where requests arrive: a chunk of the write arena that holds, in
+// this order, what was parsed, what was read and not yet parsed, and room.
+//
+//	0        r              w                    backend.ChunkSize
+//	+--------+--------------+--------------------+
+//	| parsed | to be parsed | room for a read    |
+//	+--------+--------------+--------------------+
+type receiver struct {
+	chunk *backend.Chunk // nil while the connection is idle
+	r, w  int
+
+	// drained: the last read took all that the socket held.
+	drained bool
+	// timed: a read deadline is set.
+	timed bool
+
+	// incoming is the WRITE whose payload is being received, missing how much of it
+	// is not parsed yet, in bytes. A refused one is dropped as it comes.
+	incoming *request
+	missing  int
+	// reserved are the chunks for the rest of the payload, units how many of the
+	// export's reservations they took.
+	reserved []*backend.Chunk
+	units    int
+}
+
+// receive reads, parses and submits until the connection must end, and says why.
+func (c *conn) receive() error {
+	for {
+		if err := c.fill(); err != nil {
+			return err
+		}
+		err := c.parse()
+		c.submit() // what precedes a breach or a DISC is served
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads what the socket holds, and waits for something when it is empty.
+func (c *conn) fill() error {
+	for {
+		if c.stopping.Load() {
+			return errInterrupted
+		}
+		if c.drained && c.giveBack() {
+			// Idle connections hold no memory.
+			c.beforeBlocking()
+			err := c.sock.WaitReadable()
+			c.unparkSink()
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return fmt.Errorf("wait for a request: %w", err)
+			}
+			c.drained = false
+			continue
+		}
+		if err := c.makeRoom(); err != nil {
+			return err
+		}
+		room := c.chunk.Bytes()[c.w:]
+		n, err := c.read(room)
+		if err != nil {
+			return err
+		}
+		if n == 0 { // nothing there: only then a wait is due
+			c.drained = true
+			continue
+		}
+		c.w += n
+		c.drained = n < len(room)
+		return nil
+	}
+}
+
+// giveBack releases an empty chunk to which nobody else refers, and reports whether
+// the connection holds none.
+func (c *conn) giveBack() bool {
+	if c.chunk == nil {
+		return true
+	}
+	if c.r < c.w || c.missing > 0 || c.chunk.Refs() > 1 {
+		return false
+	}
+	c.chunk.Release()
+	c.chunk = nil
+	return true
+}
+
+// read reads into p. It blocks if the socket is known to be drained.
+func (c *conn) read(p []byte) (int, error) {
+	if !c.drained {
+		n, err := c.sock.TryRead(p)
+		return n, c.readError(err)
+	}
+	for {
+		c.beforeBlocking()
+		n, err := c.sock.Read(p)
+		c.unparkSink()
+		if c.timed && errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() {
+			if c.exp.reservations.Waiting() || c.exp.arenas.Write.Budget().Waiting() {
+				return 0, errStalled
+			}
+			continue
+		}
+		return n, c.readError(err)
+	}
+}
+
+// beforeBlocking readies the reader for a wait of any length. One that holds
+// reserved chunks has a deadline.
+func (c *conn) beforeBlocking() {
+	c.parkSink()
+	switch {
+	case c.units > 0:
+		c.setReadDeadline(time.Now().Add(c.srv.stall))
+		c.timed = true
+	case c.timed:
+		c.setReadDeadline(time.Time{})
+		c.timed = false
+	}
+}
+
+// readError is the cause that an error of reading stands for.
+func (c *conn) readError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errInterrupted
+	case errors.Is(err, io.EOF) && (c.missing > 0 || c.r < c.w):
+		return fmt.Errorf("%w in the middle of a request", errHungUp)
+	case errors.Is(err, io.EOF):
+		return errHungUp
+	}
+	return fmt.Errorf("read requests: %w", err)
+}
+
+// makeRoom sees to it that the current chunk has room.
+func (c *conn) makeRoom() error {
+	if c.chunk != nil {
+		// The last reference is ours: nothing of the chunk is in use, and its
+		// start is hot.
+		if c.r == c.w && c.chunk.Refs() == 1 {
+			c.r, c.w = 0, 0
+		}
+		room := backend.ChunkSize - c.w
+		if room >= minRead || room > 0 && c.missing > 0 { // reserved was: the rest of it
+			return nil
+		}
+	}
+	var next *backend.Chunk
+	if len(c.reserved) > 0 {
+		last := len(c.reserved) - 1
+		next, c.reserved = c.reserved[last], c.reserved[:last]
+	} else {
+		got, err := c.chunks(c.exp.arenas.Write, 1)
+		if err != nil {
+			return err
+		}
+		next = got[0]
+	}
+	// A header that straddles the end of the chunk is all that is ever moved.
+	var tail int
+	if c.chunk != nil {
+		tail = copy(next.Bytes(), c.chunk.Bytes()[c.r:c.w])
+		c.chunk.Release()
+	}
+	c.chunk, c.r, c.w = next, 0, tail
+	return nil
+}
+
+// chunks takes n chunks. The batch is submitted before it waits. The slice is valid
+// until the next call.
+func (c *conn) chunks(a *backend.Arena, n int) ([]*backend.Chunk, error) {
+	got, ok := a.TryGet(c.got[:0], n)
+	if !ok {
+		c.submit()
+		err := c.await(func(stop <-chan struct{}) (err error) {
+			got, err = a.Get(c.got[:0], n, stop)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	c.got = got
+	return got, nil
+}
+
+// parse takes the requests that were read, up to an incomplete one, into the batch.
+func (c *conn) parse() error {
+	for {
+		if c.incoming != nil {
+			c.takePayload()
+			if c.missing > 0 {
+				return nil
+			}
+			if err := c.payloadComplete(); err != nil {
+				return err
+			}
+		}
+		if c.w-c.r < wire.RequestSize {
+			return nil
+		}
+		req, err := wire.DecodeRequest(c.chunk.Bytes()[c.r:c.w])
+		if err != nil {
+			return breach("%w", err)
+		}
+		c.r += wire.RequestSize
+		if err := c.begin(req); err != nil {
+			return err
+		}
+	}
+}
+
+// begin takes one request whose header was parsed.
+func (c *conn) begin(req wire.Request) error {
+	if req.Command == wire.CmdDisc {
+		c.disc.Store(true) // before the batch is submitted: see Gone
+		return errDisc
+	}
+	if req.Command == wire.CmdWrite && req.Len > maxPayload {
+		return breach("a payload of %d bytes", req.Len)
+	}
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	rq.cookie = req.Cookie
+	op := &rq.op
+	op.Off, op.Len, op.FUA, op.Entries = req.Off, uint64(req.Len), false, 0
+	op.Err = validate(req, &c.exp.info)
+	switch req.Command {
+	case wire.CmdWrite:
+		op.Cmd = backend.Write
+		op.FUA = req.Flags&wire.CmdFlagFUA != 0
+		c.incoming, c.missing = rq, int(req.Len)
+		if op.Err != nil {
+			return nil
+		}
+		return c.reserve()
+	case wire.CmdRead:
+		op.Cmd = backend.Read
+		if op.Err == nil {
+			if err := c.allocate(rq); err != nil {
+				c.free = append(c.free, op.Tag)
+				return err
+			}
+		}
+	default:
+		op.Cmd = backend.Flush
+	}
+	c.enqueue(rq)
+	return nil
+}
+
+// enqueue puts rq into the batch, or answers it if it is refused.
+func (c *conn) enqueue(rq *request) {
+	if rq.op.Err != nil {
+		c.Complete(&rq.op)
+		return
+	}
+	c.batch = append(c.batch, &rq.op)
+}
+
+// reserve takes the chunks that the incoming payload will fill beyond the current
+// one, before more of it is read.
+func (c *conn) reserve() error {
+	n := chunksFor(c.missing - (backend.ChunkSize - c.r))
+	if n <= 0 {
+		return nil
+	}
+	if !c.exp.reservations.TryTake(n) {
+		c.submit()
+		err := c.await(func(stop <-chan struct{}) error { return c.exp.reservations.Take(n, stop) })
+		if err != nil {
+			return err
+		}
+	}
+	c.units = n
+	got, err := c.chunks(c.exp.arenas.Write, n)
+	if err != nil {
+		return err
+	}
+	c.reserved = append(c.reserved[:0], got...)
+	return nil
+}
+
+// takePayload takes what was read of the incoming payload.
+func (c *conn) takePayload() {
+	n := min(c.missing, c.w-c.r)
+	if n == 0 {
+		return
+	}
+	op := &c.incoming.op
+	if op.Err == nil {
+		if last := len(op.Data) - 1; last >= 0 && op.Data[last].Chunk == c.chunk {
+			op.Data[last].Len += uint32(n) // a chunk's part of a payload is one run
+		} else {
+			c.chunk.Retain()
+			op.Data = append(op.Data, backend.Span{Chunk: c.chunk, Off: uint32(c.r), Len: uint32(n)})
+		}
+	}
+	c.r += n
+	c.missing -= n
+}
+
+// payloadComplete enqueues the incoming WRITE, with its entries in the window's
+// index.
+func (c *conn) payloadComplete() error {
+	rq := c.incoming
+	c.giveReserved()
+	if a, op := c.exp.arenas, &rq.op; op.Err == nil && a.Entries != nil {
+		n := a.EntriesFor(op.Off, op.Len, len(op.Data))
+		if !a.Entries.TryTake(n) {
+			c.submit()
+			err := c.await(func(stop <-chan struct{}) error { return a.Entries.Take(n, stop) })
+			if err != nil {
+				return err // rq is still incoming, and dropped as such
+			}
+		}
+		op.Entries = n
+	}
+	c.incoming = nil
+	c.enqueue(rq)
+	return nil
+}
+
+// giveReserved gives back what was reserved for a payload.
+func (c *conn) giveReserved() {
+	for _, ch := range c.reserved {
+		ch.Release()
+	}
+	c.reserved = c.reserved[:0]
+	c.exp.reservations.Give(c.units)
+	c.units = 0
+}
+
+// dropReceived gives back the current chunk and an incomplete WRITE.
+func (c *conn) dropReceived() {
+	c.giveReserved()
+	if rq := c.incoming; rq != nil {
+		for _, s := range rq.op.Data {
+			s.Chunk.Release()
+		}
+		rq.op.Data = rq.op.Data[:0]
+		c.incoming, c.missing = nil, 0
+		c.free = append(c.free, rq.op.Tag)
+	}
+	if c.chunk != nil {
+		c.chunk.Release()
+		c.chunk = nil
+	}
+}

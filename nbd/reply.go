@@ -1,0 +1,166 @@
+package nbd
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"pmnbd/backend"
+	"pmnbd/nbd/wire"
+)
+
+// Complete queues the reply to op. It is backend.Sink's.
+func (c *conn) Complete(op *backend.Op) {
+	rq := &c.table[op.Tag]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if op.Cmd == backend.Write {
+		// The payload's chunk may be rewound before the reply is written.
+		release(op)
+	}
+	if c.broken != nil {
+		c.freeRequest(op.Tag)
+		return
+	}
+	wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
+		Errno: uint32(backend.ErrnoOf(op.Err)), Cookie: rq.cookie,
+	})
+	if op.Cmd == backend.Read && op.Err == nil {
+		for _, s := range op.Data {
+			c.q.Data(s.Bytes())
+		}
+	}
+	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
+}
+
+// release drops the references of op to its spans.
+func release(op *backend.Op) {
+	for _, s := range op.Data {
+		s.Chunk.Release()
+	}
+	op.Data = op.Data[:0]
+}
+
+// Kick writes the queued replies, as far as the socket takes them at once. It is
+// backend.Sink's.
+func (c *conn) Kick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.spilling || c.q.Empty() {
+		return
+	}
+	c.flush()
+	if !c.q.Empty() {
+		c.spilling = true
+		c.wg.Add(1)
+		go c.spill()
+	}
+}
+
+// flush writes what it can and frees the requests whose replies are written. mu is
+// held.
+func (c *conn) flush() {
+	if err := c.sock.Flush(&c.q); err != nil {
+		c.fail(err)
+	}
+	for c.unsent.n > 0 && c.unsent.first().end <= c.q.Written() {
+		c.freeRequest(c.unsent.pop().tag)
+	}
+}
+
+// fail drops all replies, now and later, and stops the reader. mu is held.
+func (c *conn) fail(err error) {
+	if c.broken == nil {
+		c.broken = err
+	}
+	c.q.Reset()
+	c.interrupt()
+}
+
+// freeRequest makes a request the reader's again. mu is held.
+func (c *conn) freeRequest(tag uint32) {
+	op := &c.table[tag].op
+	if op.Cmd == backend.Read && len(op.Data) > 0 {
+		c.sinkBytes.Add(-int64(op.Len))
+		release(op)
+		c.freeParked()
+	}
+	c.freed = append(c.freed, tag)
+	if c.waiting {
+		c.waiting = false
+		c.wake <- struct{}{}
+	}
+}
+
+// writeBacklog writes what the socket did not take at once, until nothing is left.
+// A client that fetches nothing for stallTimeout while others wait for the read
+// arena is cut off.
+func (c *conn) writeBacklog() {
+	defer c.wg.Done()
+	for {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.srv.stall)) // fails on a closed socket, as waiting does
+		err := c.sock.WaitWritable()
+		stalled := errors.Is(err, os.ErrDeadlineExceeded)
+		c.mu.Lock()
+		switch {
+		case stalled && c.exp.arenas.Read.Budget().Waiting():
+			c.fail(errStalled)
+		case err != nil && !stalled:
+			c.fail(err)
+		}
+		c.flush()
+		if c.q.Empty() {
+			c.spilling = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Gone reports whether the client hung up without a DISC behind the requests. It is
+// backend.Sink's, and is called under the lock that fixes the place of this
+// connection's ops among those of others.
+//
+// What it prevents: a client hangs up with a write unread, sends it again on another
+// connection together with newer ones, and the old one lands last. One poll(2) per
+// batch tells. It can be skipped while no other connection has entered since this
+// one entered alone: if entered still is our number here, under the lock, then
+// another's entry comes later, its first op is enqueued later still, and needs the
+// same lock: behind ours. Those that were there before had left, with nothing
+// outstanding, when we entered alone. The count never goes back: a connection that
+// is alone again polls (design §6).
+func (c *conn) Gone() bool {
+	if c.disc.Load() || c.alone && c.exp.entered.Load() == c.number {
+		return false
+	}
+	return c.sock.HungUp()
+}
+
+// A reply is where, in the stream of replies, that to a request ends.
+type reply struct {
+	end uint64 // of sockio.Queue.Queued
+	tag uint32
+}
+
+// A replyRing holds the replies that are not written, in order: at most one per
+// request.
+type replyRing struct {
+	ring  [maxInFlight]reply
+	start int
+	n     int
+}
+
+func (q *replyRing) push(r reply) {
+	q.ring[(q.start+q.n)%maxInFlight] = r
+	q.n++
+}
+
+func (q *replyRing) first() *reply { return &q.ring[q.start] }
+
+func (q *replyRing) pop() reply {
+	r := q.ring[q.start]
+	q.start = (q.start + 1) % maxInFlight
+	q.n--
+	return r
+}

@@ -1,0 +1,254 @@
+// Package nbd is the NBD protocol server: it negotiates with clients, turns what
+// they send into batches of backend.Op, and writes the replies.
+//
+// It exists so that a Device knows nothing of NBD. It owns the listeners and the
+// client connections, each with one goroutine that reads requests into the write
+// arena, parses them in place, submits them and replies (design §4). It may import
+// backend, sockio and nbd/wire; it links no RDMA.
+package nbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/nbd/wire"
+)
+
+// Config is how a Server serves. The zero value works.
+type Config struct {
+	// Logger gets a line per connection and per breach of the protocol, none per
+	// request. Nil is silence.
+	Logger *zap.Logger
+	// MaxConnections bounds the connections, those in negotiation included; one
+	// more is closed at once. Each may hold a receive chunk, for which the write
+	// arena needs room beside the window. 0 means 64: more than any client opens
+	// for one device, and 16 MiB of chunks.
+	MaxConnections int
+	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
+	// servers allow.
+	HandshakeTimeout time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = 64
+	}
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = 10 * time.Second
+	}
+	return cfg
+}
+
+// An Export is a Device under a name.
+type Export struct {
+	Name   string // at most wire.MaxString bytes
+	Device backend.Device
+}
+
+// A Server serves exports. The Devices stay the caller's, who closes them after
+// Shutdown.
+type Server struct {
+	cfg     Config
+	exports []*export     // the first is the default
+	stall   time.Duration // stallTimeout, less in tests
+
+	mu        sync.Mutex
+	closed    bool
+	done      chan struct{} // closed with closed
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	wg        sync.WaitGroup // accept loops, connections, background flushes
+}
+
+// New makes a server of exports, of which the first is the default. Names are
+// unique, and each Device's arenas have room for the connections.
+func New(cfg Config, exports ...Export) (*Server, error) {
+	s := &Server{
+		cfg:       cfg.withDefaults(),
+		stall:     stallTimeout,
+		done:      make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}),
+		conns:     make(map[*conn]struct{}),
+	}
+	for _, e := range exports {
+		if len(e.Name) > wire.MaxString {
+			return nil, fmt.Errorf("export name of %d bytes: at most %d are allowed", len(e.Name), wire.MaxString)
+		}
+		if s.lookup(e.Name) != nil {
+			return nil, fmt.Errorf("export %q: the name is taken", e.Name)
+		}
+		x, err := newExport(e, s.cfg.MaxConnections)
+		if err != nil {
+			return nil, fmt.Errorf("export %q: %w", e.Name, err)
+		}
+		s.exports = append(s.exports, x)
+	}
+	if len(s.exports) == 0 {
+		return nil, errors.New("a server without exports")
+	}
+	return s, nil
+}
+
+// lookup finds an export. The empty name is the default's, whatever else it has.
+func (s *Server) lookup(name string) *export {
+	for _, x := range s.exports {
+		if x.name == name {
+			return x
+		}
+	}
+	if name == "" && len(s.exports) > 0 {
+		return s.exports[0]
+	}
+	return nil
+}
+
+// Serve accepts clients of l, which it closes, until Shutdown; then it returns
+// nil. It may be called for several listeners at the same time.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return l.Close()
+	}
+	s.listeners[l] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer s.wg.Done()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		_ = l.Close() // Shutdown closed it already, or the cause is returned
+	}()
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			s.start(nc)
+		case s.isClosed():
+			return nil
+		case transient(err):
+			s.cfg.Logger.Warn("accepting clients is interrupted", zap.Stringer("listener", l.Addr()), zap.Error(err))
+			if !s.pause(acceptPause) {
+				return nil
+			}
+		default:
+			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+		}
+	}
+}
+
+// acceptPause is how long accepting rests when the system is out of something
+// that only other work can give back.
+const acceptPause = 100 * time.Millisecond
+
+// transient reports whether Accept may succeed later.
+func transient(err error) bool {
+	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits for d, and reports false when Shutdown cut that short.
+func (s *Server) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// start serves nc on a goroutine of its own, if there is room for it.
+func (s *Server) start(nc net.Conn) {
+	c := &conn{srv: s, nc: nc, killed: make(chan struct{})}
+	c.log = s.cfg.Logger.With(zap.String("client", clientName(nc)))
+	s.mu.Lock()
+	full := len(s.conns) >= s.cfg.MaxConnections
+	if s.closed || full {
+		s.mu.Unlock()
+		_ = nc.Close()
+		if full {
+			c.log.Warn("client turned away: too many connections", zap.Int("limit", s.cfg.MaxConnections))
+		}
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.wg.Done()
+		c.run()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+}
+
+// clientName names a client in logs: the address of its end, or of ours where it
+// has none, as clients of unix sockets do.
+func clientName(nc net.Conn) string {
+	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
+		return a.String()
+	}
+	return "of " + nc.LocalAddr().String()
+}
+
+// Shutdown stops accepting, finishes the requests that were read, replies to them
+// and closes the connections. When ctx ends first, it cuts the connections, returns
+// ctx's error, and what the Devices still owe is waited for by calling it again,
+// after they were closed.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.done)
+	}
+	for l := range s.listeners {
+		_ = l.Close() // Serve reports what matters
+	}
+	for c := range s.conns {
+		c.interrupt()
+	}
+	s.mu.Unlock()
+
+	gone := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	n := len(s.conns)
+	for c := range s.conns {
+		c.kill()
+	}
+	s.mu.Unlock()
+	return fmt.Errorf("shut down with %d connections open: %w", n, ctx.Err())
+}
