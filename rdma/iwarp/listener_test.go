@@ -1,0 +1,154 @@
+package iwarp
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmatest"
+)
+
+func listen(t *testing.T, cfg Config) *listener {
+	l, err := New(cfg).Listen(context.Background(), "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l.(*listener)
+}
+
+func dialRaw(t *testing.T, l *listener) net.Conn {
+	nc, err := net.Dial("tcp", l.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = nc.Close() })
+	require.NoError(t, nc.SetDeadline(time.Now().Add(30*time.Second)))
+	return nc
+}
+
+// ended waits until the other end has closed.
+func ended(t *testing.T, nc net.Conn) {
+	t.Helper()
+	rest, err := io.ReadAll(nc)
+	if err != nil {
+		require.ErrorIs(t, err, unix.ECONNRESET, "for bytes that nobody read")
+	}
+	require.Empty(t, rest)
+}
+
+// Peers that send nothing, or slowly, or rubbish, stop nobody.
+func TestSlowPeersStopNobody(t *testing.T) {
+	l := listen(t, Config{})
+	for range maxHalfOpen / 2 {
+		dialRaw(t, l)
+		slow := dialRaw(t, l)
+		_, err := slow.Write([]byte(requestKey[:5]))
+		require.NoError(t, err)
+	}
+	rubbish := dialRaw(t, l)
+	_, err := rubbish.Write([]byte("GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n"))
+	require.NoError(t, err)
+	ended(t, rubbish)
+	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
+}
+
+func TestHalfOpenConnectionsAreBounded(t *testing.T) {
+	l := listen(t, Config{})
+	oldest := dialRaw(t, l)
+	for range 3 * maxHalfOpen {
+		dialRaw(t, l)
+	}
+	ended(t, oldest)
+	l.mu.Lock()
+	require.LessOrEqual(t, len(l.halfOpen), maxHalfOpen)
+	l.mu.Unlock()
+	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	l := listen(t, Config{HandshakeTimeout: time.Millisecond})
+	nc := dialRaw(t, l)
+	_, err := nc.Write([]byte(requestKey))
+	require.NoError(t, err)
+	ended(t, nc)
+}
+
+func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
+	l := listen(t, Config{})
+	// All answered and closed, or waiting: in the end one of them is dropped.
+	var last net.Conn
+	for range maxWaiting + 1 {
+		last = dialRaw(t, l)
+		_, err := last.Write(hello.append(nil, requestKey))
+		require.NoError(t, err)
+	}
+	for len(l.ready) < maxWaiting {
+		nc := dialRaw(t, l)
+		_, err := nc.Write(hello.append(nil, requestKey))
+		require.NoError(t, err)
+	}
+	dropped := dialRaw(t, l)
+	_, err := dropped.Write(hello.append(nil, requestKey))
+	require.NoError(t, err)
+	ended(t, dropped)
+}
+
+func TestMarkersAreRefused(t *testing.T) {
+	l := listen(t, Config{})
+	nc := dialRaw(t, l)
+	req := mpaFrame{Markers: true, CRC: true, Rev: 1}
+	_, err := nc.Write(req.append(nil, requestKey))
+	require.NoError(t, err)
+	rep, err := readMPA(nc, replyKey)
+	require.NoError(t, err)
+	require.True(t, rep.Reject)
+	require.False(t, rep.Markers)
+	ended(t, nc)
+}
+
+func TestCloseDropsHalfOpenAndWaiting(t *testing.T) {
+	l := listen(t, Config{})
+	half, waiting := dialRaw(t, l), dialRaw(t, l)
+	_, err := waiting.Write(hello.append(nil, requestKey))
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	for _, nc := range []net.Conn{half, waiting} {
+		_, err := io.ReadAll(nc)
+		_ = err // reset if it never left the backlog
+	}
+}
+
+// What a responder may answer to Dial.
+func TestRepliesRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reply mpaFrame
+		want  error
+	}{
+		"markers":               {mpaFrame{Markers: true, CRC: true, Rev: 2}, rdma.ErrNotSupported},
+		"another revision":      {mpaFrame{CRC: true, Rev: 1}, rdma.ErrLost},
+		"wants too many Reads":  {mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 1, ORD: 17}, rdma.ErrLost},
+		"too much private data": {mpaFrame{CRC: true, Rev: 2, Private: make([]byte, maxMPAPrivate+1)}, rdma.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			result := make(chan error)
+			go func() {
+				_, err := newDomain(Config{Revision: 2}).Dial(context.Background(), l.Addr().String(), rdma.ConnConfig{}, nil)
+				result <- err
+			}()
+			nc, err := l.Accept()
+			require.NoError(t, err)
+			defer func() { require.NoError(t, nc.Close()) }()
+			_, err = readMPA(nc, requestKey)
+			require.NoError(t, err)
+			_, err = nc.Write(tt.reply.append(nil, replyKey))
+			require.NoError(t, err)
+			require.ErrorIs(t, <-result, tt.want)
+		})
+	}
+}

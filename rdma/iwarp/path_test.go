@@ -1,0 +1,345 @@
+package iwarp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmatest"
+)
+
+// ends is a connected pair without drivers: the test itself waits and polls.
+type ends struct {
+	a, b   *Conn
+	ra, rb *rdma.MemoryRegion
+}
+
+func connect(t testing.TB, size int, cfg rdma.ConnConfig) *ends {
+	t.Helper()
+	l, err := New(Config{}).Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	e := &ends{}
+	da, db := newDomain(Config{Revision: 2}), newDomain(Config{})
+	e.ra, err = da.Register(rdmatest.Memory(t, size), rdmatest.All)
+	require.NoError(t, err)
+	e.rb, err = db.Register(rdmatest.Memory(t, size), rdmatest.All)
+	require.NoError(t, err)
+	dialled := make(chan error, 1)
+	go func() {
+		c, err := da.Dial(t.Context(), l.Addr(), cfg, nil)
+		if err == nil {
+			e.a = c.(*Conn)
+		}
+		dialled <- err
+	}()
+	req, err := l.Accept()
+	require.NoError(t, err)
+	c, err := req.Accept(db, cfg, nil)
+	require.NoError(t, err)
+	e.b = c.(*Conn)
+	require.NoError(t, <-dialled)
+	t.Cleanup(func() {
+		require.NoError(t, e.a.Close())
+		require.NoError(t, e.b.Close())
+	})
+	return e
+}
+
+func at(r *rdma.MemoryRegion, off uint64) rdma.Remote {
+	return rdma.Remote{Key: r.Key, Addr: r.Base + off}
+}
+
+// next waits for c's next completion, which must have id.
+func next(t testing.TB, c *Conn, id uint64) {
+	t.Helper()
+	var cs [1]rdma.Completion
+	for {
+		n, err := c.Poll(cs[:])
+		if n == 0 && err == nil {
+			err = c.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 1 {
+			if cs[0].ID != id {
+				t.Fatalf("completion %d, not %d", cs[0].ID, id)
+			}
+			return
+		}
+	}
+}
+
+func post(t testing.TB, c *Conn, wrs []rdma.WorkRequest) {
+	t.Helper()
+	if n, err := c.Post(wrs); n != len(wrs) || err != nil {
+		t.Fatal(n, err)
+	}
+}
+
+// The counts that the device is built on: a batch is one FPDU per request and
+// one system call, an ack one FPDU, whole arrivals one read.
+func TestCounts(t *testing.T) {
+	e := connect(t, 1<<20, rdma.ConnConfig{})
+	var batch []rdma.WorkRequest
+	for i := range uint64(32) {
+		batch = append(batch, rdma.WorkRequest{Op: rdma.OpWrite, Local: rdma.SGE{Region: e.ra, Off: i << 12, Len: 4096}, Remote: at(e.rb, i<<12)})
+	}
+	batch = append(batch, rdma.WorkRequest{Op: rdma.OpSend, Inline: []byte("barrier")})
+	recv := []rdma.WorkRequest{{ID: 9, Local: rdma.SGE{Region: e.rb, Off: 1 << 19, Len: 64}}}
+	require.NoError(t, e.b.PostRecv(recv))
+	post(t, e.a, batch)
+	sent := e.a.Stats().Sent
+	require.Equal(t, Counts{FPDUs: 33, Bytes: 32*(2+14+4096+4) + (2 + 18 + 7 + 1 + 4), Calls: 1, Writes: 32, Sends: 1}, sent)
+	next(t, e.b, 9)
+	received := e.b.Stats().Received
+	require.LessOrEqual(t, received.Calls, uint64(4), "loopback delivers it in a few pieces at most")
+	received.Calls = sent.Calls
+	require.Equal(t, sent, received)
+
+	recv[0].Local.Region = e.ra
+	require.NoError(t, e.a.PostRecv(recv))
+	post(t, e.b, []rdma.WorkRequest{{Op: rdma.OpSend, Inline: []byte("ack")}})
+	next(t, e.a, 9)
+	require.Equal(t, Counts{FPDUs: 1, Bytes: 2 + 18 + 3 + 1 + 4, Calls: 1, Sends: 1}, e.b.Stats().Sent)
+	require.EqualValues(t, 1, e.a.Stats().Received.Calls)
+}
+
+func TestNothingIsAllocatedPerRequest(t *testing.T) {
+	e := connect(t, 1<<20, rdma.ConnConfig{})
+	wrs := func(op rdma.Opcode) []rdma.WorkRequest {
+		var out []rdma.WorkRequest
+		for i := range uint64(8) {
+			out = append(out, rdma.WorkRequest{ID: 1, Op: op, Local: rdma.SGE{Region: e.ra, Off: i << 16, Len: 40_000}, Remote: at(e.rb, i<<16)})
+		}
+		return out
+	}
+	recv := []rdma.WorkRequest{{ID: 2, Local: rdma.SGE{Region: e.rb, Off: 0, Len: 40_000}}}
+	ack := []rdma.WorkRequest{{ID: 2, Local: rdma.SGE{Region: e.ra, Off: 0, Len: 64}}}
+	inline := []rdma.WorkRequest{{ID: 3, Op: rdma.OpSend, Inline: []byte("ack"), Signaled: true}}
+	last := []rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: e.ra, Len: 40_000}}}
+
+	writes := wrs(rdma.OpWrite)
+	reads := wrs(rdma.OpRead)
+	rounds := map[string]func(){
+		"writes and a send, answered": func() {
+			if e.b.PostRecv(recv) != nil || e.a.PostRecv(ack) != nil {
+				t.Fatal("no receive")
+			}
+			post(t, e.a, writes)
+			post(t, e.a, last)
+			next(t, e.b, 2)
+			post(t, e.b, inline)
+			next(t, e.b, 3)
+			// What the socket did not take at once completes behind the answer.
+			var cs [2]rdma.Completion
+			for n := 0; n < 2; {
+				m, err := e.a.Poll(cs[:])
+				if m == 0 && err == nil {
+					err = e.a.Wait()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += m
+			}
+		},
+		"reads": func() {
+			post(t, e.a, reads)
+			for range reads {
+				next(t, e.a, 1)
+			}
+		},
+	}
+	t.Run("writes and a send, answered", func(t *testing.T) {
+		rounds["writes and a send, answered"]()
+		require.Zero(t, testing.AllocsPerRun(50, rounds["writes and a send, answered"]))
+	})
+	t.Run("reads", func(t *testing.T) {
+		done := make(chan struct{})
+		go func() { // the responder answers in Wait
+			defer close(done)
+			_ = e.b.Wait()
+		}()
+		rounds["reads"]()
+		require.Zero(t, testing.AllocsPerRun(50, rounds["reads"]))
+		require.NoError(t, e.b.Close())
+		<-done
+	})
+}
+
+// A peer that does not read stalls its own connection and blocks nobody: Post
+// returns, what is built is bounded, the writer goes on when there is room, and
+// completions that it makes wake Wait.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	const count, size = 64, 1 << 20
+	e := connect(t, size, rdma.ConnConfig{})
+	var wrs []rdma.WorkRequest
+	for i := range uint64(count) {
+		wrs = append(wrs, rdma.WorkRequest{ID: i, Op: rdma.OpWrite, Signaled: i == count-1, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)})
+	}
+	post(t, e.a, wrs)
+	e.a.mu.Lock()
+	built := e.a.tx.out.Queued() - e.a.tx.out.Written()
+	e.a.mu.Unlock()
+	require.NotZero(t, built, "the socket is full")
+	require.LessOrEqual(t, built, uint64(maxBuilt+maxFPDU))
+
+	woken := make(chan error, 1)
+	go func() { woken <- e.a.Wait() }()
+	done := make(chan struct{})
+	go func() { // now it reads
+		defer close(done)
+		_ = e.b.Wait()
+	}()
+	require.NoError(t, <-woken)
+	next(t, e.a, count-1)
+	require.NoError(t, e.a.Close())
+	<-done
+}
+
+// Close does not wait for a peer that does not read.
+func TestCloseWithABacklog(t *testing.T) {
+	const size = 64 << 20
+	e := connect(t, size, rdma.ConnConfig{})
+	post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpWrite, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)}})
+	require.NoError(t, e.a.Close())
+	_, err := e.a.Post(nil)
+	require.ErrorIs(t, err, rdma.ErrClosed)
+}
+
+// Who polls only what its own Posts complete does not keep Wait from reading.
+func TestWaitReadsThoughCompletionsAreThere(t *testing.T) {
+	e := connect(t, 4096, rdma.ConnConfig{})
+	require.NoError(t, e.b.PostRecv([]rdma.WorkRequest{{ID: 5}}))
+	require.NoError(t, e.a.PostRecv([]rdma.WorkRequest{{ID: 5}}))
+	post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpSend}})
+	next(t, e.b, 5)
+	post(t, e.b, []rdma.WorkRequest{{Op: rdma.OpSend}})
+	deadline := time.Now().Add(30 * time.Second)
+	var cs [1]rdma.Completion
+	for cs[0].Op != rdma.OpRecv {
+		require.True(t, time.Now().Before(deadline))
+		post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpWrite, Signaled: true}})
+		require.NoError(t, e.a.Wait())
+		_, err := e.a.Poll(cs[:])
+		require.NoError(t, err)
+	}
+}
+
+// A region that goes while a Read of it is being answered ends the connection.
+func TestDeregisterUnderARead(t *testing.T) {
+	const size = 64 << 20
+	e := connect(t, size, rdma.ConnConfig{})
+	post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpRead, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)}})
+	failed := make(chan error, 2)
+	go func() { failed <- e.b.Wait() }()
+	for e.b.Stats().Sent.FPDUs == 0 { // its first part is under way, nobody reads it
+	}
+	require.NoError(t, e.b.d.Deregister(e.rb))
+	go func() { failed <- e.a.Wait() }()
+	err := <-failed
+	require.ErrorIs(t, err, rdma.ErrRemoteAccess)
+	require.NoError(t, e.a.Close())
+	require.ErrorIs(t, <-failed, rdma.ErrLost)
+}
+
+func BenchmarkWrite4K(b *testing.B) {
+	for _, depth := range []int{1, 32} {
+		b.Run(map[int]string{1: "depth 1", 32: "batches of 32"}[depth], func(b *testing.B) {
+			e := connect(b, 1<<20, rdma.ConnConfig{})
+			var wrs []rdma.WorkRequest
+			for i := range depth {
+				off := uint64(i) << 12
+				wrs = append(wrs, rdma.WorkRequest{Op: rdma.OpWrite, Local: rdma.SGE{Region: e.ra, Off: off, Len: 4096}, Remote: at(e.rb, off)})
+			}
+			pingPong(b, e, wrs, depth)
+		})
+	}
+}
+
+func BenchmarkSendPingPong(b *testing.B) {
+	pingPong(b, connect(b, 1<<20, rdma.ConnConfig{}), nil, 1)
+}
+
+// pingPong posts wrs and a Send in one, and the peer answers by a Send. An op is
+// one of per.
+func pingPong(b *testing.B, e *ends, wrs []rdma.WorkRequest, per int) {
+	msg := make([]byte, 64)
+	wrs = append(wrs, rdma.WorkRequest{ID: 1, Op: rdma.OpSend, Inline: msg, Signaled: true})
+	recvA := []rdma.WorkRequest{{ID: 2, Local: rdma.SGE{Region: e.ra, Off: 1 << 19, Len: 64}}}
+	recvB := []rdma.WorkRequest{{ID: 2, Local: rdma.SGE{Region: e.rb, Off: 1 << 19, Len: 64}}}
+	if e.b.PostRecv(recvB) != nil {
+		b.Fatal("no receive")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ack := []rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Inline: msg, Signaled: true}}
+		var cs [4]rdma.Completion
+		for {
+			n, err := e.b.Poll(cs[:])
+			if n == 0 && err == nil {
+				err = e.b.Wait()
+			}
+			if err != nil {
+				return
+			}
+			for _, c := range cs[:n] {
+				if c.Op == rdma.OpRecv {
+					_ = e.b.PostRecv(recvB)
+					_, _ = e.b.Post(ack)
+				}
+			}
+		}
+	}()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += per {
+		if e.a.PostRecv(recvA) != nil {
+			b.Fatal("no receive")
+		}
+		post(b, e.a, wrs)
+		next(b, e.a, 1)
+		next(b, e.a, 2)
+	}
+	b.StopTimer()
+	if err := e.a.Close(); err != nil {
+		b.Fatal(err)
+	}
+	<-done
+}
+
+func BenchmarkRead4K(b *testing.B) {
+	for _, depth := range []int{1, 32} {
+		b.Run(map[int]string{1: "depth 1", 32: "batches of 32"}[depth], func(b *testing.B) {
+			e := connect(b, 1<<20, rdma.ConnConfig{MaxReads: 32, MaxReadsIn: 32})
+			var wrs []rdma.WorkRequest
+			for i := range depth {
+				off := uint64(i) << 12
+				wrs = append(wrs, rdma.WorkRequest{ID: 1, Op: rdma.OpRead, Local: rdma.SGE{Region: e.ra, Off: off, Len: 4096}, Remote: at(e.rb, off)})
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = e.b.Wait()
+			}()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := 0; i < b.N; i += depth {
+				post(b, e.a, wrs)
+				for range wrs {
+					next(b, e.a, 1)
+				}
+			}
+			b.StopTimer()
+			if err := e.a.Close(); err != nil {
+				b.Fatal(err)
+			}
+			<-done
+		})
+	}
+}
