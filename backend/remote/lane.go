@@ -132,45 +132,43 @@ func (l *lane) enqueueBarrier(seq, from, to uint64) {
 	l.urgent = true
 }
 
-// post hands to the transport what is queued, as far as it goes.
+// post hands to the transport what is queued, as far as it goes. Who posts polls:
+// completions that were there when Post returned wake nobody, and a barrier's
+// answer may overtake the completion of its Send.
 func (l *lane) post() {
 	l.mu.Lock()
-	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
+	if l.posting || (!l.urgent && l.lazy < lazyBytes && l.taken == len(l.batch)) {
 		l.mu.Unlock()
 		return
 	}
 	l.posting = true
+	full, look := false, !l.slotsFree()
 	for l.broken == nil {
 		if l.taken == len(l.batch) {
 			l.build()
-			if len(l.batch) == 0 && !l.slotsFree() {
-				// Completions that were there when the last Post returned wake nobody.
-				l.mu.Unlock()
-				n, err := l.poll(&l.poster)
-				l.poster.kick()
-				if err != nil {
-					l.abort(err)
-				}
-				l.mu.Lock()
-				if n == 0 {
-					break // the completer goes on when slots are free
-				}
-				continue
+		}
+		if l.taken < len(l.batch) && !full {
+			l.mu.Unlock()
+			n, err := l.conn.Post(l.batch[l.taken:])
+			if err != nil {
+				l.abort(err)
 			}
-			if len(l.batch) == 0 {
-				break
-			}
+			l.mu.Lock()
+			l.taken += n
+			full, look = n == 0, true
+			continue
+		}
+		if !look {
+			break // all is posted, or the completer goes on when there is a slot or credit
 		}
 		l.mu.Unlock()
-		n, err := l.conn.Post(l.batch[l.taken:])
+		n, err := l.poll(&l.poster)
+		l.poster.kick()
 		if err != nil {
 			l.abort(err)
 		}
 		l.mu.Lock()
-		l.taken += n
-		if n == 0 {
-			break // likewise
-		}
+		full, look = full && n == 0, false
 	}
 	l.posting = false
 	l.mu.Unlock()

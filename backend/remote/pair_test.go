@@ -79,14 +79,20 @@ func (h *syncHook) fail(err error) {
 const regionSize = 8 << 20
 
 // newPair serves a new region at path by p; an empty path is a file of the test's.
-func newPair(t testing.TB, p rdma.Provider, listen, path string) *pair {
+// Without a heartbeat of the test's own there is none: one would cover a wake-up
+// that got lost.
+func newPair(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config) *pair {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
+	}
+	cfg.Log = zaptest.NewLogger(t)
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "region")
 	}
 	h := &syncHook{began: make(chan struct{}, 16)}
 	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Sync: h.sync})
 	require.NoError(t, err)
-	s := target.New(target.Config{Log: zaptest.NewLogger(t), Heartbeat: 100 * time.Millisecond, Lease: 10 * time.Second}, []*region.Region{r})
+	s := target.New(cfg, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -113,13 +119,14 @@ func (p *pair) dial(t testing.TB) *Device {
 }
 
 func fake(t testing.TB, cfg rdmafake.Config) *pair {
-	return newPair(t, rdmafake.New(cfg), "", "")
+	return newPair(t, rdmafake.New(cfg), "", "", target.Config{})
 }
 
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]rdmafake.Config{
 		"queues of the usual size": {},
 		"tiny queues":              {MaxSendWR: 2, MaxReads: 1},
+		"answers overtake sends":   {AnswersFirst: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) backend.Device { return fake(t, cfg).dial(t) })

@@ -23,6 +23,9 @@ type Conn struct {
 	retired  int
 	signaled []int // positions of those whose completion is in cq or to come
 	cq       []rdma.Completion
+	late     []rdma.Completion // held back by AnswersFirst
+	received int               // messages
+	dialed   bool
 	wake     *sync.Cond
 	pending  bool // Wait has something to return for
 	waiting  bool
@@ -79,11 +82,24 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 		c.posted = append(c.posted, wr)
 		posted++
 	}
-	if !c.p.paused {
-		held := c.pending
-		c.run()
-		c.pending = held // what completed inside Post need not wake Wait
+	if c.p.paused {
+		return posted, c.err
 	}
+	held, before, sends := c.pending, c.received, 0
+	for _, wr := range wrs[:posted] {
+		if wr.Op == rdma.OpSend {
+			sends++
+		}
+	}
+	c.run()
+	c.pending = held // what completed inside Post need not wake Wait
+	if c.p.cfg.AnswersFirst && c.dialed && sends > 0 {
+		for c.received < before+sends && c.err == nil {
+			c.wake.Wait()
+		}
+	}
+	c.cq = append(c.cq, c.late...)
+	c.late = nil
 	return posted, c.err
 }
 
@@ -105,6 +121,12 @@ func (c *Conn) run() {
 }
 
 func (c *Conn) complete(done rdma.Completion) {
+	if done.Op == rdma.OpRecv {
+		c.received++
+	} else if c.p.cfg.AnswersFirst && c.dialed {
+		c.late = append(c.late, done)
+		return
+	}
 	c.cq = append(c.cq, done)
 	c.pending = true
 	c.wake.Broadcast()

@@ -20,6 +20,10 @@ import (
 type Config struct {
 	// MaxSendWR and MaxReads are those of connections that ask for none: 128 and 16.
 	MaxSendWR, MaxReads int
+	// AnswersFirst: on the dialing end a Post with a Send returns, and the Send
+	// completes, only after a message of the peer has come, as happens when a
+	// poster loses its CPU right after the system call.
+	AnswersFirst bool
 }
 
 // A Provider is a little world of its own. One mutex guards all of it.
@@ -198,7 +202,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 		c := newConn(d, cfg, recvs)
 		d.p.mu.Lock()
 		c.peer, a.c.peer = a.c, c
-		c.private = a.privateData
+		c.private, c.dialed = a.privateData, true
 		d.p.conns[c], d.p.conns[a.c] = struct{}{}, struct{}{}
 		d.p.mu.Unlock()
 		close(a.c.connected)
