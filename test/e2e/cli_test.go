@@ -93,8 +93,8 @@ func TestCannotStart(t *testing.T) {
 	serve := func(region string, more ...string) []string {
 		return append([]string{"pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", region}, more...)
 	}
-	initiate := func(target, listen string) []string {
-		return []string{"pmnbd", "serve", "--target", target, "--listen", listen}
+	initiate := func(target, listen string, more ...string) []string {
+		return append([]string{"pmnbd", "serve", "--target", target, "--listen", listen}, more...)
 	}
 	h.check(t, 1, []refusal{
 		{"target: no superblock", serve("zeroes=" + zeroes), []string{zeroes, "superblock"}},
@@ -107,7 +107,8 @@ func TestCannotStart(t *testing.T) {
 		{"region: inspect what is none", []string{"pmnbd-target", "region", "inspect", zeroes}, []string{zeroes}},
 		{"target unreachable", initiate("iwarp://"+closed+"/good", socket), []string{closed}},
 		{"region unknown", initiate(uri+"/nowhere", socket), []string{"nowhere"}},
-		{"region busy", initiate(uri+"/good", socket), []string{"good"}},
+		{"region busy: the same initiator", initiate(uri+"/good", socket), []string{"another pmnbd", "--id"}},
+		{"region busy: another initiator", initiate(uri+"/good", socket, "--id", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"), []string{"good", "busy"}},
 		{"NBD port in use", initiate(uri+"/good", "tcp:"+nbdPort), []string{"in use"}},
 		{"NBD socket in use", initiate(uri+"/good", "unix:"+filepath.Join(h.home, "good.sock")), []string{"in use"}},
 	})
@@ -128,7 +129,7 @@ func TestNotWritable(t *testing.T) {
 	cmd := command(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "ro="+path)
 	if os.Getuid() == 0 { // who may write everything
 		const nobody = 65534
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	code, stdout, stderr := output(t, cmd)
 	require.Equal(t, 1, code, stderr)

@@ -79,8 +79,12 @@ func start(t *testing.T, home, name string, args ...string) *process {
 func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	require.NoError(t, buildOnce())
+	if name == "pmnbd" && len(args) > 0 && args[0] == "serve" {
+		args = append([]string{"serve", "--state-dir", home}, args[1:]...)
+	}
 	cmd := exec.Command(filepath.Join(binaries, name), args...)
-	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	// When a test's time is up, nobody is left to clean up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
