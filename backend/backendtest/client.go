@@ -136,6 +136,13 @@ func (c *Client) spans(a *backend.Arena, n, lead int) []backend.Span {
 	return spans
 }
 
+// Completed reports whether the device has given r back.
+func (r *Request) Completed() bool {
+	r.client.mu.Lock()
+	defer r.client.mu.Unlock()
+	return r.completed > 0
+}
+
 // Submit hands reqs to the device in one batch, as a server would: Submit, Kick,
 // Post. It does not wait.
 func (c *Client) Submit(reqs ...*Request) {

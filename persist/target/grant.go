@@ -185,12 +185,23 @@ func (e *export) check(m *wire.Open) *wire.Refused {
 	return r
 }
 
-// close gives the lease back: the session's key goes, then the region is marked
-// clean, then the initiator is told.
+// close serves CLOSE. The region is free before the initiator is told.
 func (s *session) close(epoch uint64) error {
 	if epoch != s.epoch {
 		return fmt.Errorf("%w: CLOSE of epoch %d in epoch %d", errStranger, epoch, s.epoch)
 	}
+	if err := s.giveBack(); err != nil {
+		return err
+	}
+	s.conn.log.Info("session closed", zap.String("region", s.export.r.Name()), zap.Uint64("epoch", s.epoch))
+	s.conn.session = nil
+	s.conn.deadline.Reset(openTimeout)
+	m := wire.Closed{Epoch: epoch}
+	return s.conn.out.send(s.conn, m.Append(nil))
+}
+
+// giveBack ends the lease: the session's key goes, then the region is marked clean.
+func (s *session) giveBack() error {
 	e := s.export
 	if !e.granting.TryLock() {
 		return errors.New("the region is being granted to somebody else")
@@ -210,8 +221,5 @@ func (s *session) close(epoch uint64) error {
 	e.mu.Lock()
 	e.session = nil
 	e.mu.Unlock()
-	s.conn.log.Info("session closed", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch))
-	s.conn.session = nil
-	m := wire.Closed{Epoch: epoch}
-	return s.conn.out.send(s.conn, m.Append(nil))
+	return nil
 }

@@ -1,0 +1,227 @@
+package remote
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/rdma/rdmafake"
+)
+
+const block = 4096
+
+// scatter submits n writes of 512 bytes that touch no other's bytes, 512 of them
+// from a chunk, and waits until all are acknowledged.
+func scatter(t *testing.T, c *backendtest.Client, d *Device, n int) {
+	arena := d.Arenas().Write
+	for done := 0; done < n; {
+		batch := min(n-done, backend.ChunkSize/512)
+		chunks, err := arena.Get(nil, 1, t.Context().Done())
+		require.NoError(t, err)
+		require.NoError(t, d.Arenas().Entries.Take(batch, t.Context().Done()))
+		ops := make([]*backend.Op, batch)
+		for i := range ops {
+			span := backend.Span{Chunk: chunks[0], Off: uint32(i * 512), Len: 512}
+			copy(span.Bytes(), backendtest.Pattern(512, uint32(done+i)))
+			ops[i] = &backend.Op{Cmd: backend.Write, Off: uint64(done+i) * 1024, Len: 512, Data: []backend.Span{span}, Entries: 1, Sink: ignore{}}
+		}
+		d.Submit(ops)
+		d.Post()
+		chunks[0].Release()
+		done += batch
+	}
+}
+
+// ignore is the sink of ops that complete inside Submit.
+type ignore struct{}
+
+func (ignore) Complete(*backend.Op) {}
+func (ignore) Kick()                {}
+func (ignore) Gone() bool           { return false }
+
+// A WRITE + FLUSH is one barrier at the target, a FLUSH with nothing dirty none.
+func TestEachFlushIsOneBarrier(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	for i := range 20 {
+		require.NoError(t, c.Do(c.Write(uint64(i)*block, backendtest.Pattern(block, 1), 0)))
+		require.NoError(t, c.Do(c.Flush()))
+		require.EqualValues(t, i+1, p.server.Barriers("log"))
+		require.NoError(t, c.Do(c.Flush()), "nothing is dirty")
+		require.EqualValues(t, i+1, p.server.Barriers("log"))
+	}
+	require.NoError(t, d.Close())
+	require.EqualValues(t, 20, p.server.Barriers("log"), "nothing was left for Close to flush")
+	require.EqualValues(t, 20, d.Barriers())
+}
+
+// Those who ask while a barrier is in flight share the next one.
+func TestGroupCommit(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	release := p.sync.block()
+	first := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
+	<-p.sync.began
+
+	var waiting []*backendtest.Request
+	for i := range 16 {
+		w, f := c.Write(uint64(i+1)*block, backendtest.Pattern(block, 2), 0), c.Flush()
+		if i%2 == 1 {
+			w.FUA = true
+			waiting = append(waiting, w)
+		}
+		c.Submit(w, f)
+		waiting = append(waiting, f)
+	}
+	for _, r := range append(waiting, first) {
+		require.False(t, r.Completed(), "%v before its barrier", r.Cmd)
+	}
+	release()
+	require.NoError(t, c.Wait(append(waiting, first)...))
+	require.EqualValues(t, 2, p.server.Barriers("log"))
+	require.NoError(t, d.Close())
+}
+
+// A FLUSH that finds nothing dirty behind the barrier in flight joins it, and is
+// not answered before it.
+func TestFlushJoinsTheBarrierInFlight(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c, other := backendtest.NewClient(t, d), backendtest.NewClient(t, d)
+	release := p.sync.block()
+	first := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
+	<-p.sync.began
+	second := other.Flush()
+	other.Submit(second)
+	require.False(t, second.Completed())
+	release()
+	require.NoError(t, c.Wait(first))
+	require.NoError(t, other.Wait(second))
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.NoError(t, d.Close())
+}
+
+// A FLUSH covers what any connection was told is written.
+func TestFlushCoversOtherConnections(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	a, b := backendtest.NewClient(t, d), backendtest.NewClient(t, d)
+	require.NoError(t, a.Do(a.Write(block, backendtest.Pattern(block, 7), 0)))
+	require.NotZero(t, d.Unflushed())
+	require.NoError(t, b.Do(b.Flush()))
+	require.Zero(t, d.Unflushed())
+	require.Equal(t, backendtest.Pattern(block, 7), p.region.Data()[block:2*block])
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.NoError(t, d.Close())
+}
+
+// A barrier of more ranges than there are credits goes in parts, which wait for
+// credits; it counts once and covers all.
+func TestBarrierInParts(t *testing.T) {
+	p := fake(t, rdmafake.Config{MaxSendWR: 8})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	n := (maxMessages-reservedCredits)*d.lanes[0].barrier.PerPart() + 300
+	require.LessOrEqual(t, n*1024, regionSize)
+	p.provider.(*rdmafake.Provider).Pause() // so that one barrier covers all
+	scatter(t, c, d, n)
+	flush := c.Flush()
+	c.Submit(flush)
+	require.False(t, flush.Completed())
+	p.provider.(*rdmafake.Provider).Resume()
+	require.NoError(t, c.Wait(flush))
+	require.LessOrEqual(t, p.server.Barriers("log"), uint64(2), "one, or one more that the window asked for")
+	require.Zero(t, d.Unflushed())
+	for i := range n {
+		require.Equal(t, backendtest.Pattern(512, uint32(i)), p.region.Data()[i*1024:i*1024+512], "write %d", i)
+	}
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A window that fills up empties itself: whoever waits for room has a barrier
+// that gives it.
+func TestFullWindowStartsABarrier(t *testing.T) {
+	for name, fill := range map[string]func(t *testing.T, c *backendtest.Client, d *Device){
+		"chunks": func(t *testing.T, c *backendtest.Client, d *Device) {
+			for i := range 3 * d.Arenas().Write.Budget().Total() {
+				require.NoError(t, c.Do(c.Write(uint64(i%512)*block, backendtest.Pattern(block, uint32(i)), 0)))
+			}
+		},
+		"entries": func(t *testing.T, c *backendtest.Client, d *Device) {
+			for range 5 {
+				scatter(t, c, d, 8000)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := fake(t, rdmafake.Config{})
+			d := p.dial(t)
+			c := backendtest.NewClient(t, d)
+			fill(t, c, d)
+			require.NotZero(t, p.server.Barriers("log"))
+			require.NoError(t, c.Do(c.Flush()))
+			backendtest.AllBack(t, d)
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// While doubt is inherited a FLUSH needs a barrier even with nothing dirty: the
+// session may have read what is not durable (design §3.7, model F3).
+func TestFlushUnderInheritedDoubt(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	d.barriers.mu.Lock()
+	d.barriers.inherits = true
+	d.barriers.mu.Unlock()
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.NoError(t, c.Do(c.Flush()), "a barrier has succeeded")
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.NoError(t, d.Close())
+}
+
+// When a FLUSH is answered the covered marks have moved already: a replay from
+// marks that had not would put older writes over flushed newer ones (model R1).
+// The spans are free only after the reply.
+func TestRetireOrder(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	held := d.Arenas().Write.Budget().Free()
+	s := &retireSink{d: d, done: make(chan struct{})}
+	op := &backend.Op{Cmd: backend.Flush, Sink: s}
+	d.Submit([]*backend.Op{op})
+	d.Post()
+	<-s.done
+	require.NoError(t, s.err)
+	require.False(t, s.dirty, "FLUSH answered before the covered mark moved")
+	require.Equal(t, held, s.free, "a span was free before the reply")
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+type retireSink struct {
+	ignore
+	d     *Device
+	done  chan struct{}
+	err   error
+	dirty bool
+	free  int
+}
+
+func (s *retireSink) Complete(op *backend.Op) {
+	s.err = op.Err
+	s.dirty = s.d.window.Ring(0).Dirty()
+	s.free = s.d.Arenas().Write.Budget().Free()
+	close(s.done)
+}

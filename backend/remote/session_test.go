@@ -1,0 +1,133 @@
+package remote
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
+)
+
+// Another id waits for the lease; the refusal names the holder.
+func TestSecondInitiatorIsRefused(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	cfg := p.config(t)
+	cfg.ID = [16]byte{2}
+	_, err := Dial(context.Background(), cfg)
+	var refused *RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, wire.CodeBusy, refused.Code)
+	require.Equal(t, [16]byte{1}, refused.Holder)
+	require.NotZero(t, refused.Seconds)
+
+	// The refusal destroyed nothing.
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, d.Close())
+
+	second, err := Dial(context.Background(), cfg)
+	require.NoError(t, err, "the lease was given back")
+	require.NoError(t, second.Close())
+}
+
+// A new run of the same initiator need not wait, and ends the old one for ever:
+// its queue pair is destroyed, its key good for nothing, its epoch past.
+func TestSameIDTakesItsOwnRegion(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	old := p.dial(t)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0)), "never flushed")
+
+	cfg := p.config(t)
+	cfg.StateDir = t.TempDir() // as after kill -9: the lock is free
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, old.granted.Epoch+1, d.granted.Epoch)
+	require.NotEqual(t, old.granted.Key, d.granted.Key)
+	require.NotEqual(t, old.granted.Token, d.granted.Token)
+	require.NotZero(t, d.granted.Flags&wire.OpenedUnclean, "it is told")
+	require.False(t, p.region.Superblock().Doubt, "the grant flushed what may have been read")
+
+	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrFailed)
+	require.Error(t, old.Close())
+	n := backendtest.NewClient(t, d)
+	r := n.Read(0, block, 0)
+	require.NoError(t, n.Do(r))
+	require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+	require.NoError(t, d.Close())
+}
+
+// Two processes of one host and id do not take the region from each other.
+func TestClaim(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	_, err := Dial(context.Background(), p.config(t))
+	require.ErrorContains(t, err, "locked")
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()), "the first one goes on")
+	require.NoError(t, d.Close())
+	again := p.dial(t)
+	require.NoError(t, again.Close())
+}
+
+func TestDialRefusals(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	for name, c := range map[string]struct {
+		change func(*Config)
+		code   wire.Code
+		text   string
+		is     error
+	}{
+		"unknown region":   {change: func(c *Config) { c.Region = "none" }, code: wire.CodeUnknownRegion},
+		"long name":        {change: func(c *Config) { c.Region = string(make([]byte, 300)) }, text: "300 bytes"},
+		"small window":     {change: func(c *Config) { c.Window = 4096 }, text: "4096 bytes"},
+		"nobody listens":   {change: func(c *Config) { c.Addr = "elsewhere" }, is: rdma.ErrLost},
+		"no id":            {change: func(c *Config) { c.ID = [16]byte{} }, code: wire.CodeInvalid},
+		"no state to lock": {change: func(c *Config) { c.StateDir = "/dev/null/x" }, text: "state directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := p.config(t)
+			c.change(&cfg)
+			_, err := Dial(context.Background(), cfg)
+			require.Error(t, err)
+			if c.is != nil {
+				require.ErrorIs(t, err, c.is)
+			}
+			require.ErrorContains(t, err, c.text)
+			if c.code != 0 {
+				var refused *RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, c.code, refused.Code)
+			}
+		})
+	}
+}
+
+// What a target grants is hostile too.
+func TestCheckGrant(t *testing.T) {
+	good := wire.Opened{Size: 4096, Methods: 2, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
+	require.NoError(t, check(&good))
+	for name, spoil := range map[string]func(*wire.Opened){
+		"no size":            func(g *wire.Opened) { g.Size = 0 },
+		"size of a negative": func(g *wire.Opened) { g.Size = 1 << 63 },
+		"base overflows":     func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
+		"no method":          func(g *wire.Opened) { g.Methods = 1 << 2 },
+		"no credits":         func(g *wire.Opened) { g.Credits = reservedCredits },
+		"tiny messages":      func(g *wire.Opened) { g.MaxMessage = 47 },
+		"no heartbeat":       func(g *wire.Opened) { g.Heartbeat = 0 },
+		"lease too short":    func(g *wire.Opened) { g.Lease = 1000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := good
+			spoil(&g)
+			require.Error(t, check(&g))
+		})
+	}
+}
