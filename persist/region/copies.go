@@ -135,7 +135,7 @@ func (r *Region) write(sb Superblock) error {
 	if err := r.persist(page); err != nil {
 		return err
 	}
-	storeGeneration(generation, sb.Generation)
+	storeGeneration(generation, generationTag|sb.Generation)
 	if err := r.persist(generation); err != nil {
 		return err
 	}

@@ -199,7 +199,8 @@ func format(f *os.File, name string, size uint64, class persist.Class, h host) e
 	if err != nil {
 		return fmt.Errorf("%s: map the header: %w", f.Name(), err)
 	}
-	sb := Superblock{UUID: newID(), Name: name, Size: size, Class: class, Clean: true, Boot: boot, Contents: newID()}
+	// Epoch 1: in an OPEN, 0 stands for not knowing it.
+	sb := Superblock{UUID: newID(), Name: name, Size: size, Class: class, Epoch: 1, Clean: true, Boot: boot, Contents: newID()}
 	// Both copies are unfinished updates until their bodies are durable, so that a
 	// crash leaves no region or a whole one.
 	for at := range 2 {
@@ -213,7 +214,7 @@ func format(f *os.File, name string, size uint64, class persist.Class, h host) e
 	err = f.Sync()
 	if err == nil {
 		for at := range 2 {
-			storeGeneration(header[at*CopySize+offGeneration:], uint64(1+at))
+			storeGeneration(header[at*CopySize+offGeneration:], generationTag|uint64(1+at))
 		}
 		err = f.Sync()
 	}
@@ -223,6 +224,9 @@ func format(f *os.File, name string, size uint64, class persist.Class, h host) e
 // allocate gives f the space of total bytes, all of it now: later a full disk
 // would be a fault on the mapping (design §3.5).
 func allocate(f *os.File, total uint64) error {
+	if err := checkRoom(f, total); err != nil {
+		return err
+	}
 	for off := uint64(0); off < total; {
 		n := min(allocPiece, total-off)
 		switch err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)); {
@@ -239,6 +243,24 @@ func allocate(f *os.File, total uint64) error {
 	}
 	if have, err := allocated(f); err != nil || have < total {
 		return errors.Join(err, fmt.Errorf("%s: %w: the filesystem reserved %d of %d bytes: %s", f.Name(), ErrClass, have, total, remedy))
+	}
+	return nil
+}
+
+// checkRoom refuses what cannot fit before others on the filesystem, or in the
+// memory behind it, feel the attempt.
+func checkRoom(f *os.File, total uint64) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	have, err := allocated(f)
+	if err != nil {
+		return err
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	if st.Blocks != 0 && total > have && total-have > free { // no blocks: no limit
+		return fmt.Errorf("%s: no room for %d bytes, %d are free: %w", f.Name(), total, free, unix.ENOSPC)
 	}
 	return nil
 }

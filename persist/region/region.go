@@ -205,6 +205,9 @@ func load(f *os.File, path string, class persist.Class, syncFile func(int) error
 	if next != *sb || found.states != [2]CopyState{CopyGood, CopyGood} {
 		r.mu.Lock()
 		err := r.write(next)
+		if err != nil {
+			err = errors.Join(err, r.fail(err)) // nobody else will be told of it
+		}
 		r.mu.Unlock()
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))

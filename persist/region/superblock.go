@@ -33,7 +33,7 @@ const (
 // A copy of the superblock, little-endian. Bytes that are not named are 0.
 //
 //	   0 ┌──────────────────────────────┬───────────────────────────────┐
-//	     │ magic "PMNBDSB\n"            │ generation (8 bytes, atomic)  │
+//	     │ magic "PMNBDSB\n"            │ generation (6), 0x5a5a (2)    │
 //	  16 ├──────────────┬───────────────┼───────────────────────────────┤
 //	     │ version (4)  │ flags (4)     │ size of the data extent (8)   │
 //	  32 ├──────────────┴───────────────┴───────────────────────────────┤
@@ -80,6 +80,14 @@ const (
 
 const magic = "PMNBDSB\n"
 
+// generationTag is in the top 16 bits of a generation other than 0: a copy whose
+// update is unfinished has 0 there (see write), and without the tag one bit that
+// flips could make a finished one look like that.
+const (
+	generationTag  = 0x5a5a << 48
+	generationMask = 1<<48 - 1
+)
+
 // Bits of the flags.
 const (
 	flagClean = 1 << iota
@@ -100,7 +108,7 @@ type Superblock struct {
 	Size  uint64 // of the data extent, bytes
 	Class persist.Class
 
-	// Generation numbers the updates; Update sets it.
+	// Generation numbers the updates from 1; Update sets it.
 	Generation uint64
 	// Epoch numbers the sessions.
 	Epoch uint64
@@ -180,6 +188,9 @@ func (s *Superblock) check() error {
 	if len(s.Failure) > MaxText || len(s.Cleared) > MaxText {
 		return fmt.Errorf("a text has more than %d bytes", MaxText)
 	}
+	if s.Generation == 0 || s.Generation > generationMask {
+		return fmt.Errorf("generation %d", s.Generation)
+	}
 	if s.Failed != (s.Failure != "") {
 		return errors.New("a failed region says why, and no other does")
 	}
@@ -191,7 +202,7 @@ func (s *Superblock) encode(b []byte) {
 	le := binary.LittleEndian
 	clear(b)
 	copy(b[offMagic:], magic)
-	le.PutUint64(b[offGeneration:], s.Generation)
+	le.PutUint64(b[offGeneration:], generationTag|s.Generation)
 	le.PutUint32(b[offVersion:], Version)
 	var flags uint32
 	for _, f := range [...]struct {
@@ -245,7 +256,7 @@ func decode(b []byte) (Superblock, error) {
 		Name:            string(b[offName : offName+nName]),
 		Size:            le.Uint64(b[offSize:]),
 		Class:           persist.Class(b[offClass]),
-		Generation:      le.Uint64(b[offGeneration:]),
+		Generation:      le.Uint64(b[offGeneration:]) & generationMask,
 		Epoch:           le.Uint64(b[offEpoch:]),
 		Owner:           Owner{ID: [16]byte(b[offOwnerID:]), Nonce: [16]byte(b[offOwnerNonce:])},
 		Clean:           flags&flagClean != 0,
@@ -260,9 +271,6 @@ func decode(b []byte) (Superblock, error) {
 	}
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	if s.Generation == 0 {
-		return Superblock{}, fmt.Errorf("%w: generation 0 with a good CRC", ErrDamaged)
 	}
 	// Strict in what is believed: a copy that this version would not have written
 	// byte for byte has bits set that mean something elsewhere.

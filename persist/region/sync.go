@@ -35,13 +35,14 @@ func (r *Region) Failed() error {
 // returns the failure: a sync that succeeds after one that did not proves
 // nothing, the kernel calls the lost pages clean.
 func (r *Region) Flush(ranges []persist.Range) error {
+	begun := r.begun.Load()
 	for _, g := range ranges {
 		if g.Off > r.size || g.Len > r.size-g.Off {
 			return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
 		}
 	}
 	if r.class == persist.ClassFile {
-		return r.flushFile()
+		return r.flushFile(begun)
 	}
 	if err := r.Failed(); err != nil {
 		return err
@@ -59,9 +60,8 @@ func (r *Region) FlushAll() error {
 	return r.Flush(whole[:])
 }
 
-// flushFile makes all of the file durable.
-func (r *Region) flushFile() error {
-	begun := r.begun.Load()
+// flushFile makes durable all of the file as it was when begun syncs had begun.
+func (r *Region) flushFile(begun uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -71,7 +71,7 @@ func (r *Region) flushFile() error {
 		return err
 	}
 	if r.done > begun {
-		return nil // a sync that began after we came has covered us
+		return nil // a sync that began later has covered that
 	}
 	if err := r.sync(); err != nil {
 		return r.fail(err)

@@ -1,0 +1,92 @@
+package region
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"pmnbd/persist"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testSize = 64 << 10
+
+// bootA and bootB are two boots of the test's host.
+var bootA, bootB = [16]byte{0xa}, [16]byte{0xb}
+
+// hostOf is a machine on which every file has one class, in one boot.
+func hostOf(class persist.Class, boot [16]byte) host {
+	return host{
+		classify: func(*os.File) (persist.Class, error) { return class, nil },
+		bootID:   func() ([16]byte, error) { return boot, nil },
+	}
+}
+
+var fileHost, volatileHost = hostOf(persist.ClassFile, bootA), hostOf(persist.ClassVolatile, bootA)
+
+// created makes a region named "r" in a new file, on h.
+func created(t testing.TB, h host) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "region")
+	_, err := create(path, CreateOptions{Name: "r", Size: testSize}, h)
+	require.NoError(t, err)
+	return path
+}
+
+// opened opens a region and closes it when the test ends.
+func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
+	t.Helper()
+	o.AllowVolatile = true
+	r, err := open(path, o, h)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// header is the superblock's copies as the file has them.
+func header(t testing.TB, path string) (h [2 * CopySize]byte) {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	require.NoError(t, readHeader(f, h[:]))
+	require.NoError(t, f.Close())
+	return h
+}
+
+// setHeader puts bytes over the superblock's copies.
+func setHeader(t testing.TB, path string, h [2 * CopySize]byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(h[:], 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
+
+// held lists what this process holds of the files below dir: descriptors and
+// mappings.
+func held(t testing.TB, dir string) (all []string) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err == nil && strings.HasPrefix(to, dir) {
+			all = append(all, fmt.Sprintf("fd %s: %s", fd.Name(), to))
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, dir) {
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
+}
