@@ -122,6 +122,7 @@ func (c *conn) run() {
 	if last := exp.leave(); last || c.disc.Load() {
 		exp.flush.start(&c.srv.wg, c.log)
 	}
+	_ = c.sock.Close() // all is said
 	if c.broken != nil {
 		cause = c.broken
 	}
@@ -176,7 +177,6 @@ func (c *conn) finish() {
 	c.dropSinks()
 	_ = c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight }) // run asks for it
 	c.wg.Wait()
-	_ = c.sock.Close() // all is said
 }
 
 // submit hands the batch to the device, replies to what completed at once, then

@@ -130,7 +130,7 @@ func (c *conn) beforeBlocking() {
 	c.parkSink()
 	switch {
 	case c.units > 0:
-		c.setReadDeadline(time.Now().Add(c.srv.stall))
+		c.setReadDeadline(time.Now().Add(c.srv.cfg.stall))
 		c.timed = true
 	case c.timed:
 		c.setReadDeadline(time.Time{})

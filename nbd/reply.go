@@ -98,7 +98,7 @@ func (c *conn) freeRequest(tag uint32) {
 func (c *conn) writeBacklog() {
 	defer c.wg.Done()
 	for {
-		_ = c.nc.SetWriteDeadline(time.Now().Add(c.srv.stall)) // fails on a closed socket, as waiting does
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.srv.cfg.stall)) // fails on a closed socket, as waiting does
 		err := c.sock.WaitWritable()
 		stalled := errors.Is(err, os.ErrDeadlineExceeded)
 		c.mu.Lock()

@@ -35,6 +35,8 @@ type Config struct {
 	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
 	// servers allow.
 	HandshakeTimeout time.Duration
+
+	stall time.Duration // stallTimeout, less in tests
 }
 
 func (cfg Config) withDefaults() Config {
@@ -46,6 +48,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.HandshakeTimeout == 0 {
 		cfg.HandshakeTimeout = 10 * time.Second
+	}
+	if cfg.stall == 0 {
+		cfg.stall = stallTimeout
 	}
 	return cfg
 }
@@ -60,8 +65,7 @@ type Export struct {
 // Shutdown.
 type Server struct {
 	cfg     Config
-	exports []*export     // the first is the default
-	stall   time.Duration // stallTimeout, less in tests
+	exports []*export // the first is the default
 
 	mu        sync.Mutex
 	closed    bool
@@ -76,7 +80,6 @@ type Server struct {
 func New(cfg Config, exports ...Export) (*Server, error) {
 	s := &Server{
 		cfg:       cfg.withDefaults(),
-		stall:     stallTimeout,
 		done:      make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),

@@ -44,13 +44,15 @@ func newMem(t testing.TB, size uint64) *mem.Device {
 
 // serve starts a server. When the test ends it must shut down in time, and nothing
 // may be left in the device's arenas.
-func serve(t testing.TB, dev backend.Device, opts ...func(*Server)) *fixture {
+func serve(t testing.TB, dev backend.Device) *fixture {
 	t.Helper()
-	srv, err := New(Config{}, Export{Name: "disk", Device: dev})
+	return serveWith(t, Config{}, dev)
+}
+
+func serveWith(t testing.TB, cfg Config, dev backend.Device) *fixture {
+	t.Helper()
+	srv, err := New(cfg, Export{Name: "disk", Device: dev})
 	require.NoError(t, err)
-	for _, o := range opts {
-		o(srv)
-	}
 	f := &fixture{t: t, srv: srv, dev: dev}
 	f.addr = f.listen("unix", filepath.Join(t.TempDir(), "s"))
 	t.Cleanup(func() {
@@ -306,26 +308,6 @@ func TestListByGoNBD(t *testing.T) {
 	require.Equal(t, []string{"disk"}, names)
 }
 
-// small is a device that says it takes requests of up to max bytes.
-type small struct {
-	*mem.Device
-	max, min uint32
-}
-
-// narrow is a device with arenas of its own.
-type narrow struct {
-	*mem.Device
-	arenas backend.Arenas
-}
-
-func (d narrow) Arenas() *backend.Arenas { return &d.arenas }
-
-func (d small) Info() backend.Info {
-	in := d.Device.Info()
-	in.MaxRequest, in.BlockMin = d.max, max(d.min, 1)
-	return in
-}
-
 func TestNewRefuses(t *testing.T) {
 	d := newMem(t, 1<<20)
 	few, err := backend.NewArena(257)
@@ -340,8 +322,8 @@ func TestNewRefuses(t *testing.T) {
 		{"a name twice", Config{}, []Export{{"a", d}, {"a", d}}, `export "a": the name is taken`},
 		{"a long name", Config{}, []Export{{string(make([]byte, 4097)), d}}, "4097 bytes"},
 		{"too many connections", Config{MaxConnections: 400}, []Export{{"a", d}}, "write arena of 512 chunks is too small for 400"},
-		{"too large requests", Config{}, []Export{{"a", small{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
-		{"too small a read arena", Config{}, []Export{{"a", narrow{d, backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
+		{"too large requests", Config{}, []Export{{"a", shaped{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
+		{"too small a read arena", Config{}, []Export{{"a", shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := New(tt.cfg, tt.exports...)
@@ -353,7 +335,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestMaxConnections(t *testing.T) {
-	f := serve(t, newMem(t, 1<<20), func(s *Server) { s.cfg.MaxConnections = 2 })
+	f := serveWith(t, Config{MaxConnections: 2}, newMem(t, 1<<20))
 	a, b := f.client(), f.client()
 	nc := f.raw()
 	_, err := nc.Read(make([]byte, 1))
