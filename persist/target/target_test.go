@@ -1,0 +1,455 @@
+package target
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A site is a served region and the wire to it.
+type site struct {
+	p      *rdmafake.Provider
+	region *region.Region
+	path   string
+	server *Server
+	addr   string
+	stop   func()
+}
+
+const size = 1 << 20
+
+// serveRegion serves the region at path, which is made if it is not there.
+func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *site {
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Sync: sync})
+	require.NoError(t, err)
+	cfg.Log = zaptest.NewLogger(t)
+	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
+	l, err := s.p.Listen(context.Background(), "")
+	require.NoError(t, err)
+	s.addr = l.Addr()
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(l) }()
+	stopped := false
+	s.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		require.NoError(t, s.server.Close())
+		require.NoError(t, s.server.Close(), "idempotent")
+		require.NoError(t, <-served)
+		require.NoError(t, r.Close())
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+func newSite(t *testing.T) *site {
+	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{})
+}
+
+// A peer is an initiator that sends what the test likes.
+type peer struct {
+	t      *testing.T
+	domain rdma.Domain
+	conn   rdma.Conn
+	mem    []byte // a message to send, then receives, then data
+	mr     *rdma.MemoryRegion
+}
+
+const peerBuffers = 40
+
+func (s *site) connect(t *testing.T) *peer {
+	p := &peer{t: t}
+	var err error
+	p.domain, err = s.p.OpenDomain(context.Background(), s.addr)
+	require.NoError(t, err)
+	p.mem, err = unix.Mmap(-1, 0, peerBuffers*wire.MaxMessage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	p.mr, err = p.domain.Register(p.mem, rdma.LocalWrite)
+	require.NoError(t, err)
+	var recvs []rdma.WorkRequest
+	for i := uint64(1); i < peerBuffers-1; i++ {
+		recvs = append(recvs, rdma.WorkRequest{ID: i, Op: rdma.OpRecv, Local: rdma.SGE{Region: p.mr, Off: i * wire.MaxMessage, Len: wire.MaxMessage}})
+	}
+	p.conn, err = p.domain.Dial(context.Background(), s.addr, rdma.ConnConfig{MaxRecvWR: peerBuffers}, recvs)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.conn.Close())
+		require.NoError(t, p.domain.Close())
+		require.NoError(t, unix.Munmap(p.mem))
+	})
+	return p
+}
+
+func (p *peer) post(wr rdma.WorkRequest) {
+	_, _ = p.conn.Post([]rdma.WorkRequest{wr}) // a broken connection shows at receive
+}
+
+func (p *peer) send(msg []byte) {
+	n := copy(p.mem, msg)
+	p.post(rdma.WorkRequest{Op: rdma.OpSend, Local: rdma.SGE{Region: p.mr, Len: uint32(n)}})
+}
+
+// receive waits for a message.
+func (p *peer) receive() ([]byte, error) {
+	var cs [1]rdma.Completion
+	for {
+		n, err := p.conn.Poll(cs[:])
+		if n == 1 && cs[0].Op == rdma.OpRecv {
+			return p.mem[cs[0].ID*wire.MaxMessage:][:cs[0].Len], nil
+		}
+		if n == 0 && err == nil {
+			err = p.conn.Wait()
+		}
+		if n == 0 && err != nil {
+			return nil, err
+		}
+	}
+}
+
+type message interface {
+	Append([]byte) []byte
+	Decode([]byte) error
+}
+
+// ask sends m and decodes the answer.
+func (p *peer) ask(m message, answer message) {
+	p.t.Helper()
+	p.send(m.Append(nil))
+	msg, err := p.receive()
+	require.NoError(p.t, err)
+	require.NoError(p.t, answer.Decode(msg))
+}
+
+var (
+	alice = wire.Owner{ID: [16]byte{1}, Nonce: [16]byte{1}}
+	bob   = wire.Owner{ID: [16]byte{2}, Nonce: [16]byte{2}}
+)
+
+// refused sends OPEN and returns the refusal.
+func (p *peer) refused(owner wire.Owner, epoch uint64) (r wire.Refused) {
+	p.t.Helper()
+	p.ask(&wire.Open{Owner: owner, Epoch: epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
+	return r
+}
+
+// open obtains a session.
+func (p *peer) open(owner wire.Owner) (o wire.Opened) {
+	p.t.Helper()
+	r := p.refused(owner, 0)
+	require.Equal(p.t, wire.CodeEpoch, r.Code, r.Text)
+	p.ask(&wire.Open{Owner: owner, Epoch: r.Epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &o)
+	return o
+}
+
+// write posts a Write of b at off and a barrier behind it, and returns its answer.
+func (p *peer) write(o wire.Opened, seq uint64, off uint64, b []byte) error {
+	const data = (peerBuffers - 1) * wire.MaxMessage
+	copy(p.mem[data:], b)
+	p.post(rdma.WorkRequest{Op: rdma.OpWrite, Local: rdma.SGE{Region: p.mr, Off: data, Len: uint32(len(b))}, Remote: rdma.Remote{Key: o.Key, Addr: o.Base + off}})
+	p.send((&wire.Barrier{Seq: seq, Last: true, Ranges: []wire.Range{{Off: off, Len: uint64(len(b))}}}).Append(nil))
+	msg, err := p.receive()
+	if err != nil {
+		return err
+	}
+	var ack wire.BarrierAck
+	require.NoError(p.t, ack.Decode(msg))
+	require.Equal(p.t, wire.BarrierAck{Seq: seq, Last: true}, ack)
+	return nil
+}
+
+func TestSession(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	require.EqualValues(t, size, o.Size)
+	require.Equal(t, s.region.UUID(), o.UUID)
+	require.EqualValues(t, 2, o.Epoch, "the first epoch is 1")
+	sb := s.region.Superblock()
+	require.EqualValues(t, 2, sb.Epoch)
+	require.False(t, sb.Clean)
+	require.Equal(t, region.Owner(alice), sb.Owner)
+
+	require.NoError(t, p.write(o, 1, 4096, []byte("hello")))
+	require.Equal(t, "hello", string(s.region.Data()[4096:4101]))
+
+	var hb wire.HeartbeatAck
+	p.ask(&wire.Heartbeat{Seq: 7}, &hb)
+	require.Equal(t, wire.HeartbeatAck{Seq: 7}, hb)
+
+	var closed wire.Closed
+	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+	require.True(t, s.region.Superblock().Clean)
+	require.Error(t, p.write(o, 2, 0, []byte("late")), "the key ended with the session")
+	require.NotEqual(t, "late", string(s.region.Data()[:4]))
+}
+
+// The epoch of a grant, the new owner and "unclean" are durable before the
+// initiator hears of it: at the OPENED the file has them already.
+func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region")
+	synced := make(chan region.Superblock, 64)
+	s := serveRegion(t, path, func(fd int) error {
+		if info, err := region.Inspect(path); err == nil {
+			synced <- info.Superblock
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	o := s.connect(t).open(alice)
+	var last region.Superblock
+	for len(synced) > 0 {
+		last = <-synced
+	}
+	require.Equal(t, o.Epoch, last.Epoch)
+	require.Equal(t, region.Owner(alice), last.Owner)
+	require.False(t, last.Clean)
+}
+
+// A grant ends the old session for good: its connection is gone, its key is good
+// for nothing, and a late or repeated OPEN of its epoch is refused.
+func TestGrantEndsTheOldSession(t *testing.T) {
+	s := newSite(t)
+	old := s.connect(t)
+	o := old.open(alice)
+	next := alice
+	next.Nonce = [16]byte{9}
+	p := s.connect(t)
+	n := p.open(next)
+	require.NotEqual(t, o.Key, n.Key)
+	require.Equal(t, o.Epoch+1, n.Epoch)
+	require.Error(t, old.write(o, 1, 0, []byte("old")))
+	require.NotEqual(t, "old", string(s.region.Data()[:3]))
+
+	late := s.connect(t)
+	for _, epoch := range []uint64{o.Epoch - 1, o.Epoch, n.Epoch + 1} {
+		r := late.refused(alice, epoch)
+		require.Equal(t, wire.CodeEpoch, r.Code)
+		require.Equal(t, n.Epoch, r.Epoch)
+	}
+	require.NoError(t, p.write(n, 1, 0, []byte("new")), "none of that touched the owner")
+
+	// A key of one session is unknown to another's domain, before it ended and after.
+	require.Error(t, p.write(o, 2, 0, []byte("key")))
+}
+
+// A predecessor that did not close leaves doubt, which the grant clears by a flush
+// of the whole extent that began after the predecessor's end; never by CLOSE.
+func TestDoubt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region")
+	flushes, fail := 0, false
+	s := serveRegion(t, path, func(fd int) error {
+		flushes++
+		if fail {
+			return unix.EIO
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	first := s.connect(t).open(alice)
+	require.Zero(t, first.Flags&wire.OpenedUnclean)
+	flushes = 0
+	second := s.connect(t).open(alice)
+	require.NotZero(t, second.Flags&wire.OpenedUnclean)
+	require.Zero(t, second.Flags&wire.OpenedDoubt)
+	require.False(t, s.region.Superblock().Doubt)
+	require.NotZero(t, flushes)
+
+	// A flush that fails leaves the doubt, and the region failed.
+	fail = true
+	p := s.connect(t)
+	r := p.refused(alice, 0)
+	var again wire.Refused
+	p.ask(&wire.Open{Owner: alice, Epoch: r.Epoch, Region: "log"}, &again)
+	require.Equal(t, wire.CodeFailed, again.Code)
+	require.Error(t, s.region.Failed())
+}
+
+func TestLease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region")
+	t.Run("another id waits while it runs", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{})
+		s.connect(t).open(alice)
+		r := s.connect(t).refused(bob, 0)
+		require.Equal(t, wire.CodeBusy, r.Code)
+		require.Equal(t, alice.ID, r.Holder)
+		require.InDelta(t, Lease.Seconds(), float64(r.Seconds), 5)
+	})
+	t.Run("and for as long after the target's start", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{})
+		require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)
+		s.connect(t).open(alice) // the persisted owner's id need not
+	})
+	t.Run("it ends by itself", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{Lease: time.Nanosecond})
+		s.connect(t).open(alice)
+		s.connect(t).open(bob)
+	})
+	t.Run("a lost connection does not end it", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{})
+		p := s.connect(t)
+		p.open(bob)
+		require.NoError(t, p.conn.Close())
+		require.Equal(t, wire.CodeBusy, s.connect(t).refused(alice, 0).Code)
+	})
+	t.Run("CLOSE does", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{})
+		p := s.connect(t)
+		o := p.open(bob)
+		var closed wire.Closed
+		p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+		s.connect(t).open(alice)
+	})
+}
+
+// The ack of a barrier goes out after a sync that began after the barrier arrived,
+// also when another sync was under way; heartbeats go on meanwhile.
+func TestAckAfterItsSync(t *testing.T) {
+	began, proceed := make(chan struct{}, 16), make(chan struct{})
+	hold := false
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		if hold {
+			began <- struct{}{}
+			<-proceed
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	p := s.connect(t)
+	p.open(alice)
+	hold = true
+	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
+	<-began
+	p.send((&wire.Barrier{Seq: 2, Last: true}).Append(nil))
+	var hb wire.HeartbeatAck
+	p.ask(&wire.Heartbeat{Seq: 1}, &hb)
+	require.EqualValues(t, 1, hb.Barrier, "no ack of 1 came before it; it is in progress")
+	proceed <- struct{}{}
+	var ack wire.BarrierAck
+	msg, err := p.receive()
+	require.NoError(t, err)
+	require.NoError(t, ack.Decode(msg))
+	require.EqualValues(t, 1, ack.Seq)
+	<-began // a sync of its own for 2
+	p.ask(&wire.Heartbeat{Seq: 2}, &hb)
+	require.EqualValues(t, 2, hb.Barrier)
+	close(proceed)
+	msg, err = p.receive()
+	require.NoError(t, err)
+	require.NoError(t, ack.Decode(msg))
+	require.EqualValues(t, 2, ack.Seq)
+	require.EqualValues(t, 2, s.server.Barriers("log"))
+}
+
+// What a stranger or an initiator sends that breaks the rules costs it its
+// connection, and nobody else anything.
+func TestHostileMessages(t *testing.T) {
+	open := (&wire.Open{Owner: alice, Epoch: 1, Region: "log"}).Append(nil)
+	other := append([]byte(nil), open...)
+	other[5] = 9 // version
+	barrier := func(r ...wire.Range) []byte { return (&wire.Barrier{Seq: 1, Last: true, Ranges: r}).Append(nil) }
+	for name, c := range map[string]struct {
+		session bool
+		send    []byte
+		code    wire.Code // of a REFUSED that comes first
+		failed  bool      // a BARRIER_FAIL comes first
+		alive   bool
+	}{
+		"garbage":                     {send: []byte("GET / HTTP/1.1\r\n\r\n")},
+		"empty message":               {send: []byte{}},
+		"cut off OPEN":                {send: open[:100]},
+		"another version":             {send: other, code: wire.CodeVersion},
+		"barrier without session":     {send: barrier()},
+		"heartbeat without session":   {send: (&wire.Heartbeat{}).Append(nil)},
+		"an answer":                   {send: (&wire.Closed{}).Append(nil)},
+		"RESUME":                      {send: (&wire.Resume{Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"owner without id":            {send: (&wire.Open{Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
+		"takeover":                    {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"unknown region":              {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "../log"}).Append(nil), code: wire.CodeUnknownRegion, alive: true},
+		"OPEN in a session":           {session: true, send: open},
+		"garbage in a session":        {session: true, send: []byte("hello")},
+		"CLOSE of another epoch":      {session: true, send: (&wire.Close{Epoch: 1}).Append(nil)},
+		"barrier past the end":        {session: true, send: barrier(wire.Range{Off: size, Len: 1}), failed: true},
+		"barrier that overflows":      {session: true, send: barrier(wire.Range{Off: 4096, Len: ^uint64(0) - 100}), failed: true},
+		"barrier far out":             {session: true, send: barrier(wire.Range{Off: 1 << 63, Len: 1 << 63}), failed: true},
+		"second of two ranges is bad": {session: true, send: barrier(wire.Range{Off: 0, Len: 1}, wire.Range{Off: size + 1}), failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			bystander := s.connect(t)
+			p := s.connect(t)
+			if c.session {
+				p.open(bob)
+			}
+			p.send(c.send)
+			if c.code != 0 {
+				var r wire.Refused
+				msg, err := p.receive()
+				require.NoError(t, err)
+				require.NoError(t, r.Decode(msg))
+				require.Equal(t, c.code, r.Code)
+			}
+			if c.failed {
+				var f wire.BarrierFail
+				msg, err := p.receive()
+				require.NoError(t, err)
+				require.NoError(t, f.Decode(msg))
+				require.Equal(t, wire.CodeInvalid, f.Code)
+			}
+			if c.alive {
+				p.open(bob)
+			} else {
+				_, err := p.receive()
+				require.ErrorIs(t, err, rdma.ErrLost)
+			}
+			if !c.session && !c.alive {
+				o := bystander.open(alice)
+				require.NoError(t, bystander.write(o, 1, 0, []byte("fine")))
+			}
+			require.NoError(t, s.region.Failed())
+		})
+	}
+}
+
+// A stranger may not ask for ever.
+func TestTooManyOpens(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	for range maxOpens {
+		require.Equal(t, wire.CodeEpoch, p.refused(alice, 0).Code)
+	}
+	p.send((&wire.Open{Owner: alice, Region: "log"}).Append(nil))
+	_, err := p.receive()
+	require.ErrorIs(t, err, rdma.ErrLost)
+}
+
+// Strangers are bounded; those who have a session do not count.
+func TestTooManyStrangers(t *testing.T) {
+	s := newSite(t)
+	owner := s.connect(t)
+	o := owner.open(alice)
+	var strangers []*peer
+	for range maxStrangers {
+		strangers = append(strangers, s.connect(t))
+	}
+	d, err := s.p.OpenDomain(context.Background(), s.addr)
+	require.NoError(t, err)
+	_, err = d.Dial(context.Background(), s.addr, rdma.ConnConfig{}, nil)
+	var rejected *rdma.RejectError
+	require.ErrorAs(t, err, &rejected)
+	require.NoError(t, d.Close())
+	require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
+	require.Equal(t, wire.CodeBusy, strangers[0].refused(bob, 0).Code)
+}
