@@ -1,0 +1,171 @@
+package remote
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/rdma/iwarp"
+)
+
+// overTCP is a pair on a real transport, with a region of class volatile.
+func overTCP(t testing.TB) *pair {
+	return newPair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", region.PathMemfd, target.Config{})
+}
+
+func TestConformanceOverTCP(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backend.Device { return overTCP(t).dial(t) })
+}
+
+func (d *Device) transport() *iwarp.Conn { return d.lanes[0].conn.(*iwarp.Conn) }
+
+// A WRITE + FLUSH costs the target one FPDU, the ack, and the initiator one
+// system call for both (design §4).
+func TestWriteAndFlushAreOneAnswer(t *testing.T) {
+	p := overTCP(t)
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	const n = 50
+	before := d.transport().Stats()
+	for i := range n {
+		w := c.Write(uint64(i)*block, backendtest.Pattern(block, 1), 0)
+		if i%2 == 0 {
+			require.NoError(t, c.Do(w)) // acknowledged before the FLUSH is there
+			require.NoError(t, c.Do(c.Flush()))
+		} else {
+			require.NoError(t, c.Do(w, c.Flush()))
+		}
+	}
+	after := d.transport().Stats()
+	require.EqualValues(t, n, after.Received.FPDUs-before.Received.FPDUs, "what the target sent")
+	require.EqualValues(t, n, after.Sent.Calls-before.Sent.Calls, "the write waits for its FLUSH and leaves with it")
+	require.NoError(t, d.Close())
+}
+
+// A batch of writes is one post.
+func TestBatchIsOnePost(t *testing.T) {
+	p := overTCP(t)
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	before := d.transport().Stats()
+	var reqs []*backendtest.Request
+	for i := range 16 {
+		reqs = append(reqs, c.Write(uint64(i)*block, backendtest.Pattern(block, 1), 0))
+	}
+	require.NoError(t, c.Do(append(reqs, c.Flush())...))
+	after := d.transport().Stats()
+	require.EqualValues(t, 1, after.Sent.Calls-before.Sent.Calls)
+	require.EqualValues(t, 1, after.Received.FPDUs-before.Received.FPDUs)
+	require.NoError(t, d.Close())
+}
+
+// A driver submits the same ops again and again, and waits without allocating.
+type driver struct {
+	d    *Device
+	ops  []*backend.Op
+	left chan struct{} // one token for each completion
+}
+
+func (x *driver) Complete(*backend.Op) { x.left <- struct{}{} }
+func (x *driver) Kick()                {}
+func (x *driver) Gone() bool           { return false }
+
+func newDriver(t testing.TB, d *Device, ops ...*backend.Op) *driver {
+	x := &driver{d: d, ops: ops, left: make(chan struct{}, len(ops))}
+	for _, op := range ops {
+		op.Sink = x
+		arena := d.Arenas().Read
+		if op.Cmd == backend.Write {
+			arena = d.Arenas().Write
+		}
+		if op.Len > 0 {
+			chunks, err := arena.Get(nil, 1, nil)
+			require.NoError(t, err)
+			op.Data = []backend.Span{{Chunk: chunks[0], Len: uint32(op.Len)}}
+			t.Cleanup(chunks[0].Release)
+		}
+	}
+	return x
+}
+
+// run submits the ops in one batch and waits for all of them.
+func (x *driver) run(t testing.TB) {
+	for _, op := range x.ops {
+		if op.Cmd == backend.Write {
+			op.Entries = 1
+			if err := x.d.Arenas().Entries.Take(1, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.d.Submit(x.ops)
+	x.d.Post()
+	for range x.ops {
+		<-x.left
+	}
+	for _, op := range x.ops {
+		if op.Err != nil {
+			t.Fatal(op.Err)
+		}
+	}
+}
+
+func many(cmd backend.Command, n int) (ops []*backend.Op) {
+	for i := range n {
+		ops = append(ops, &backend.Op{Cmd: cmd, Off: uint64(i) * block, Len: block})
+	}
+	return ops
+}
+
+var paths = map[string]func() []*backend.Op{
+	"write+flush":   func() []*backend.Op { return append(many(backend.Write, 1), &backend.Op{Cmd: backend.Flush}) },
+	"32write+flush": func() []*backend.Op { return append(many(backend.Write, 32), &backend.Op{Cmd: backend.Flush}) },
+	"fua":           func() []*backend.Op { return []*backend.Op{{Cmd: backend.Write, Len: block, FUA: true}} },
+	"read":          func() []*backend.Op { return many(backend.Read, 1) },
+	"32read":        func() []*backend.Op { return many(backend.Read, 32) },
+	"flush":         func() []*backend.Op { return []*backend.Op{{Cmd: backend.Flush}} },
+}
+
+// The initiator and the target, which are both in this process, allocate nothing
+// for a request.
+func TestPathAllocatesNothing(t *testing.T) {
+	for name, ops := range paths {
+		t.Run(name, func(t *testing.T) {
+			p := overTCP(t)
+			d, err := Dial(context.Background(), func() Config { c := p.config(t); c.Log = zap.NewNop(); return c }())
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, d.Close()) })
+			x := newDriver(t, d, ops()...)
+			for range 200 {
+				x.run(t) // queues grow to their size
+			}
+			require.Zero(t, testing.AllocsPerRun(200, func() { x.run(t) }))
+		})
+	}
+}
+
+func BenchmarkPath(b *testing.B) {
+	for name, ops := range paths {
+		b.Run(name, func(b *testing.B) {
+			p := overTCP(b)
+			cfg := p.config(b)
+			cfg.Log = zap.NewNop()
+			d, err := Dial(context.Background(), cfg)
+			require.NoError(b, err)
+			b.Cleanup(func() { require.NoError(b, d.Close()) })
+			x := newDriver(b, d, ops()...)
+			b.ReportAllocs()
+			b.SetBytes(int64(len(x.ops)) * block)
+			for b.Loop() {
+				x.run(b)
+			}
+		})
+	}
+}
