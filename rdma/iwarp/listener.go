@@ -37,7 +37,9 @@ type listener struct {
 
 // Listen implements rdma.Provider.
 func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // MPA runs on TCP; Go would offer MPTCP
+	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}

@@ -235,16 +235,46 @@ func TestDeregisterUnderARead(t *testing.T) {
 	const size = 64 << 20
 	e := connect(t, size, rdma.ConnConfig{})
 	post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpRead, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)}})
-	failed := make(chan error, 2)
-	go func() { failed <- e.b.Wait() }()
+	aFailed, bFailed := make(chan error, 1), make(chan error, 1)
+	go func() { bFailed <- e.b.Wait() }()
 	for e.b.Stats().Sent.FPDUs == 0 { // its first part is under way, nobody reads it
 	}
 	require.NoError(t, e.b.d.Deregister(e.rb))
-	go func() { failed <- e.a.Wait() }()
-	err := <-failed
-	require.ErrorIs(t, err, rdma.ErrRemoteAccess)
+	go func() { aFailed <- e.a.Wait() }()
+	require.ErrorIs(t, <-aFailed, rdma.ErrRemoteAccess)
 	require.NoError(t, e.a.Close())
-	require.ErrorIs(t, <-failed, rdma.ErrLost)
+	require.ErrorIs(t, <-bFailed, rdma.ErrLost)
+}
+
+// A write that fails is not the last word: what the peer said before it went is.
+func TestWriteFails(t *testing.T) {
+	terminate := appendTerminate(appendUntagged(nil, opTerminate, true, 0, queueTerminate, 1, 0), &badSTag, nil)
+	for name, tt := range map[string]struct {
+		last []byte
+		want error
+	}{
+		"silently":           {tagged(opWrite, true, 0, 0, ""), rdma.ErrLost},
+		"behind a Terminate": {terminate, rdma.ErrRemoteAccess},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			p.send(tagged(opWrite, true, 0, 0, "")) // it may speak
+			post(t, p.c, []rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Signaled: true}})
+			next(t, p.c, 1)
+			p.send(tt.last)
+			require.NoError(t, p.Close()) // with the Send unread: a reset
+			write := []rdma.WorkRequest{{Op: rdma.OpWrite, Signaled: true}}
+			for p.c.tx.err == nil { // this goroutine alone is in p.c
+				_, err := p.c.Post(write)
+				require.NoError(t, err)
+				_, err = p.c.Poll(make([]rdma.Completion, 1))
+				require.NoError(t, err)
+			}
+			require.ErrorIs(t, p.c.Wait(), tt.want)
+			_, err := p.c.Post(write)
+			require.ErrorIs(t, err, tt.want)
+		})
+	}
 }
 
 func BenchmarkWrite4K(b *testing.B) {
