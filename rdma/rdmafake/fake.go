@@ -3,8 +3,10 @@
 //
 // It exists for tests of what stands on package rdma: deterministic, with queues
 // as small as a test wants them, a wire that can be paused and cut, and
-// completions that wake nobody when the contract does not promise it. It passes
-// rdma/rdmatest. It imports rdma.
+// completions that wake nobody when the contract does not promise it. Keys,
+// bounds, receives and send slots are checked as an adapter checks them; of what
+// package rdmatest asks beyond that (private data limits, invalidation, fences
+// against what is on the wire) it has nothing. It imports rdma.
 package rdmafake
 
 import (
