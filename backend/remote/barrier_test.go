@@ -1,12 +1,14 @@
 package remote
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -224,4 +226,36 @@ func (s *retireSink) Complete(op *backend.Op) {
 	s.dirty = s.d.window.Ring(0).Dirty()
 	s.free = s.d.Arenas().Write.Budget().Free()
 	close(s.done)
+}
+
+// The ranges that a barrier names, in however many parts, hold every byte that
+// was written ahead of it.
+func TestRangesCoverEveryWrite(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	p.provider.(*rdmafake.Provider).Pause()
+	var written []persist.Range
+	for i, n := range []int{1, 512, 4096, 4096, 100_000, 7, 4096, 300_000, 1, 1} {
+		off := uint64(i*7919_77) % (regionSize - 300_000)
+		c.Submit(c.Write(off, backendtest.Pattern(n, uint32(i)), min(n, 100)*(i%2)))
+		written = append(written, persist.Range{Off: off, Len: uint64(n)})
+	}
+	l := d.lanes[0]
+	for _, limit := range []int{1, 2, 3, 254} {
+		var named []persist.Range
+		for next, to := l.ring.Covered(), l.ring.Head(); next < to; {
+			next = l.collect(next, to, limit)
+			require.LessOrEqual(t, len(l.ranges), limit)
+			named = append(named, l.ranges...)
+		}
+		for _, w := range written {
+			for b := w.Off; b < w.Off+w.Len; b++ {
+				require.True(t, slices.ContainsFunc(named, func(r persist.Range) bool { return r.Off <= b && b < r.Off+r.Len }),
+					"byte %d of %v is in no range", b, w)
+			}
+		}
+	}
+	p.provider.(*rdmafake.Provider).Resume()
+	require.NoError(t, d.Close())
 }
