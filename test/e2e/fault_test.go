@@ -12,22 +12,52 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// traceSyncs watches the fdatasync(2) of p until detach is called, which returns
+// strace's log.
+func traceSyncs(t *testing.T, h host, p *process, more ...string) (detach func() string) {
+	t.Helper()
+	log := filepath.Join(h.home, "strace.log")
+	args := append([]string{"-f", "-p", strconv.Itoa(p.cmd.Process.Pid), "-o", log, "-e", "trace=fdatasync"}, more...)
+	s := startCommand(t, exec.Command("strace", args...))
+	s.waitLog(t, "attached")
+	return func() string {
+		s.signal(t, syscall.SIGINT)
+		s.wait(t)
+		calls, err := os.ReadFile(log)
+		require.NoError(t, err)
+		return string(calls)
+	}
+}
+
 // failNextSync makes the next fdatasync(2) of every thread of p fail with EIO,
 // without being carried out, until detach is called. detach returns how many
 // failed.
 func failNextSync(t *testing.T, h host, p *process) (detach func() int) {
 	t.Helper()
-	log := filepath.Join(h.home, "strace.log")
-	s := startCommand(t, exec.Command("strace", "-f", "-p", strconv.Itoa(p.cmd.Process.Pid), "-o", log,
-		"-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1"))
-	s.waitLog(t, "attached")
-	return func() int {
-		s.signal(t, syscall.SIGINT)
-		s.wait(t)
-		calls, err := os.ReadFile(log)
-		require.NoError(t, err)
-		return strings.Count(string(calls), "(INJECTED)")
+	stop := traceSyncs(t, h, p, "-e", "inject=fdatasync:error=EIO:when=1")
+	return func() int { return strings.Count(stop(), "(INJECTED)") }
+}
+
+// A FLUSH reaches the target's disk, once, and only if there is something to
+// flush.
+func TestEveryFlushIsASync(t *testing.T) {
+	need(t, strace)
+	h := newHost(t)
+	path := h.region(t, "sync", "16M")
+	data := noise(t, 4096)
+	target, uri := h.target(t, "sync="+path)
+	_, unix, _ := h.initiator(t, uri, "sync")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.flush())
+
+	const pairs = 10
+	detach := traceSyncs(t, h, target)
+	for i := range uint64(pairs) {
+		require.NoError(t, c.write(i*4096, data))
+		require.NoError(t, c.flush())
+		require.NoError(t, c.flush(), "with nothing to flush")
 	}
+	require.Equal(t, pairs, strings.Count(detach(), "fdatasync("))
 }
 
 // A disk error in a FLUSH, once, after which the disk seems well again: the

@@ -287,7 +287,7 @@ func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
-	require.GreaterOrEqual(t, cmd.ProcessState.ExitCode(), 0, "%s was ended by a signal: %s%s", cmd, out.String(), errs.String())
+	require.GreaterOrEqual(t, cmd.ProcessState.ExitCode(), 0, "%s did not end by itself: %s%s", cmd, out.String(), errs.String())
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
