@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"pmnbd/persist"
 )
@@ -15,7 +16,8 @@ import (
 func Clear(path, reason string) error { return clearRegion(path, reason, nil, thisHost) }
 
 func clearRegion(path, reason string, syncFile func(int) error, h host) error {
-	if text(reason) == "" {
+	reason = strings.TrimSpace(text(reason))
+	if reason == "" {
 		return errors.New("clear a region: a reason is needed")
 	}
 	f, class, err := openLocked(path, h)
@@ -26,7 +28,7 @@ func clearRegion(path, reason string, syncFile func(int) error, h host) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	return errors.Join(r.clear(text(reason)), r.Close())
+	return errors.Join(r.clear(reason), r.Close())
 }
 
 func (r *Region) clear(reason string) error {

@@ -227,6 +227,10 @@ func allocate(f *os.File, total uint64) error {
 	if err := checkRoom(f, total); err != nil {
 		return err
 	}
+	return reserve(f, total)
+}
+
+func reserve(f *os.File, total uint64) error {
 	for off := uint64(0); off < total; {
 		n := min(allocPiece, total-off)
 		switch err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)); {

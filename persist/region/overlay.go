@@ -79,44 +79,31 @@ func overlayOptions(mountinfo io.Reader, id int) (string, error) {
 }
 
 // parseOverlay takes the upper directory out of an overlay's options, and whether
-// it syncs nothing. Blanks and the like are octal there ("\040"); a comma or
-// colon inside a path has a backslash before it.
+// it syncs nothing. Inside a value, mountinfo writes blanks, commas and backslashes
+// in octal ("\054"); a comma may have kept the backslash that mount(2) needed.
 func parseOverlay(options string) (dir string, unsynced bool) {
-	for len(options) > 0 {
-		end := 0
-		for end < len(options) && options[end] != ',' {
-			if options[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		option := options[:min(end, len(options))]
-		options = options[min(end+1, len(options)):]
+	for option := range strings.SplitSeq(options, ",") {
 		if option == "volatile" || option == "fsync=volatile" {
 			unsynced = true
 		}
 		if v, ok := strings.CutPrefix(option, "upperdir="); ok {
-			dir = unescape(v)
+			dir = strings.ReplaceAll(unescape(v), `\,`, ",")
 		}
 	}
 	return dir, unsynced
 }
 
-// unescape undoes "\ooo" (three octal digits) and "\c".
+// unescape undoes "\ooo" with three octal digits.
 func unescape(s string) string {
 	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) {
-			if i+3 < len(s) {
-				if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-					b = append(b, byte(v))
-					i += 3
-					continue
-				}
+	for len(s) > 0 {
+		if s[0] == '\\' && len(s) >= 4 {
+			if v, err := strconv.ParseUint(s[1:4], 8, 8); err == nil {
+				b, s = append(b, byte(v)), s[4:]
+				continue
 			}
-			i++
 		}
-		b = append(b, s[i])
+		b, s = append(b, s[0]), s[1:]
 	}
 	return string(b)
 }

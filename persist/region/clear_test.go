@@ -1,0 +1,115 @@
+package region
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// failedRegion makes a region whose sync failed, with an owner and data.
+func failedRegion(t *testing.T) (path string, before Superblock) {
+	path = created(t, fileHost)
+	d := &disk{fail: once(4)}
+	r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
+	require.NoError(t, r.Update(func(sb *Superblock) error {
+		sb.Owner, sb.Clean, sb.Suspect, sb.Epoch = Owner{ID: [16]byte{1}}, false, true, 4
+		return nil
+	}))
+	for i := range r.Data() {
+		r.Data()[i] = byte(i * 5)
+	}
+	require.ErrorIs(t, r.FlushAll(), ErrFailed)
+	before = r.Superblock()
+	require.NoError(t, r.Close())
+	return path, before
+}
+
+func TestClear(t *testing.T) {
+	path, before := failedRegion(t)
+	require.Error(t, clearRegion(path, " \n", nil, fileHost), "a reason is needed")
+
+	// When the first sync begins, every page of the data is dirty.
+	var dirty []uint64
+	sync := func(fd int) error {
+		cr := unix.CachestatRange{Off: DataOffset, Len: testSize}
+		var cs unix.Cachestat_t
+		switch err := unix.Cachestat(uint(fd), &cr, &cs, 0); {
+		case err == nil:
+			dirty = append(dirty, cs.Dirty+cs.Writeback)
+		case !errors.Is(err, unix.ENOSYS):
+			t.Error(err)
+		}
+		return unix.Fdatasync(fd)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync(), "the cache thinks that all is well")
+	require.NoError(t, f.Close())
+	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", sync, fileHost))
+	if len(dirty) > 0 {
+		require.EqualValues(t, testSize/SizeUnit, dirty[0])
+	} else {
+		t.Log("not checked that every page was dirty: no cachestat(2) in this kernel (needs 6.5)")
+	}
+
+	info, err := Inspect(path)
+	require.NoError(t, err)
+	sb := info.Superblock
+	require.False(t, sb.Failed)
+	require.Empty(t, sb.Failure)
+	require.False(t, sb.Suspect)
+	require.True(t, sb.Doubt)
+	require.False(t, sb.Clean)
+	require.Equal(t, Owner{}, sb.Owner)
+	require.Equal(t, before.Epoch+1, sb.Epoch)
+	require.Equal(t, before.UUID, sb.UUID)
+	require.Equal(t, before.Contents, sb.Contents)
+	require.Equal(t, "disk replaced fsck clean", sb.Cleared)
+
+	r := opened(t, path, OpenOptions{}, fileHost)
+	require.NoError(t, r.Failed())
+	require.NoError(t, r.FlushAll())
+	for i, b := range r.Data() {
+		if b != byte(i*5) {
+			t.Fatalf("byte %d", i)
+		}
+	}
+}
+
+// A clear that fails leaves the region failed, wherever it ended.
+func TestClearFails(t *testing.T) {
+	for at := 1; at <= 7; at++ { // the data's sync, two updates of three
+		path, before := failedRegion(t)
+		d := &disk{fail: once(at)}
+		require.ErrorIs(t, clearRegion(path, "hope", d.sync, fileHost), ErrFailed, "sync %d", at)
+		require.Empty(t, held(t, filepath.Dir(path)))
+		r := opened(t, path, OpenOptions{}, fileHost)
+		require.ErrorIs(t, r.Failed(), ErrFailed, "sync %d", at)
+		require.GreaterOrEqual(t, r.Superblock().Epoch, before.Epoch)
+		require.NoError(t, r.Close())
+		require.NoError(t, clearRegion(path, "again", nil, fileHost))
+	}
+}
+
+// What was lost and cannot be read is an error, not a fault.
+func TestClearTruncated(t *testing.T) {
+	path, _ := failedRegion(t)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.Error(t, rewrite(f, DataOffset, 2*testSize))
+	require.NoError(t, f.Close())
+	require.NoError(t, os.Truncate(path, DataOffset))
+	require.ErrorIs(t, clearRegion(path, "x", nil, fileHost), ErrTruncated)
+}
+
+func TestClearVolatile(t *testing.T) {
+	path := created(t, volatileHost)
+	require.NoError(t, clearRegion(path, "x", nil, volatileHost))
+	r := opened(t, path, OpenOptions{}, volatileHost)
+	require.True(t, r.Superblock().Doubt)
+	require.EqualValues(t, 2, r.Superblock().Epoch)
+}
