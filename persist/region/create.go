@@ -258,6 +258,10 @@ func checkRoom(f *os.File, total uint64) error {
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return fmt.Errorf("statfs: %w", err)
 	}
+	if st.Type == unix.HUGETLBFS_MAGIC && (st.Bsize != DataOffset || total%DataOffset != 0) {
+		// Nothing else could be unmapped again (mmap(2), huge pages).
+		return fmt.Errorf("%s: %w: on hugetlbfs use pages of 2M and a multiple of 2M", f.Name(), ErrSize)
+	}
 	have, err := allocated(f)
 	if err != nil {
 		return err

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/region"
+)
+
+// ran runs a command line and returns its exit code and what it wrote.
+func ran(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// memory is a new directory on a tmpfs, so that what is printed is the same
+// everywhere.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test")
+	if err != nil {
+		t.Skipf("no /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func TestRegionLife(t *testing.T) {
+	path := filepath.Join(memory(t), "log")
+	code, out, errs := ran("region", "create", "log", path, "--size", "1M")
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	require.Equal(t, "created region log at "+path+": 1M, class volatile: its contents go with the power, serve needs --allow-volatile\n", out)
+
+	code, out, errs = ran("region", "create", "log", path, "--size", "1M")
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Equal(t, "pmnbd-target region create: "+path+": not empty: there is data in it; --force discards all of it\n", errs)
+	code, _, _ = ran("region", "create", "log", path, "--force")
+	require.Zero(t, code)
+
+	code, out, errs = ran("region", "inspect", path, "--json")
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &v))
+	for name, want := range map[string]any{
+		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 1.0, "generation": 2.0, "epoch": 1.0,
+		"owner": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
+	} {
+		require.Equal(t, want, v[name], name)
+	}
+	for _, name := range []string{"uuid", "boot_id", "contents_id"} {
+		require.Regexp(t, `^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`, v[name], name)
+	}
+
+	r, err := region.Open(path, region.OpenOptions{AllowVolatile: true})
+	require.NoError(t, err)
+	require.NoError(t, r.Update(func(sb *region.Superblock) error {
+		sb.Owner.ID[0], sb.Clean, sb.Suspect = 0xab, false, true
+		return nil
+	}))
+	code, _, errs = ran("region", "clear", path, "--reason", "x")
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "region is in use")
+	code, out, _ = ran("region", "inspect", path)
+	require.Zero(t, code)
+	require.Contains(t, out, "SUSPECT")
+	require.Contains(t, out, "ab000000-")
+	require.NoError(t, r.Close())
+
+	code, out, errs = ran("region", "clear", path, "--reason", "UPS replaced")
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	require.Equal(t, "cleared region log at "+path+": epoch 2, no owner, in doubt until its first flush; reason: \"UPS replaced\"\n", out)
+	_, out, _ = ran("region", "inspect", path)
+	require.NotContains(t, out, "SUSPECT")
+	require.Contains(t, out, "in doubt")
+	require.Contains(t, out, `"UPS replaced"`)
+}
+
+// Who is not understood gets exit 2, what cannot be done exit 1, and both one line
+// that says what would be right.
+func TestRegionErrors(t *testing.T) {
+	dir := memory(t)
+	path := filepath.Join(dir, "x")
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", 2, "use serve or region"},
+		{"regoin", 2, `unknown command "regoin": use serve or region`},
+		{"region", 2, "use create, inspect or clear"},
+		{"region list", 2, `unknown command "list": use create, inspect or clear`},
+		{"region create", 2, "NAME is missing: give NAME PATH"},
+		{"region create log", 2, "PATH is missing: give NAME PATH"},
+		{"region create a/b " + path + " --size 1M", 2, "use letters, digits"},
+		{"region create log " + path + " --size 1X", 2, "use bytes, or a whole number and K, M, G or T"},
+		{"region create log " + path + " --size 0", 2, "use a multiple of 4096"},
+		{"region create log " + path + " --size 5K", 2, "use a multiple of 4096"},
+		{"region create log " + path + " --sise 4K", 2, "flags here: --size --force --help"},
+		{"region create log " + path, 1, "a new region needs a size"},
+		{"region create log " + empty, 1, "give a size"},
+		{"region create log " + path + " --size 8388605T", 1, "no room"},
+		{"region create log /proc/x --size 1M", 1, "no such file or directory"},
+		{"region create log memfd: --size 1M", 1, "serve --region NAME=memfd:,size=SIZE"},
+		{"region create log /dev/null --size 1M", 1, "a character device"},
+		{"region inspect", 2, "PATH is missing"},
+		{"region inspect a b", 2, `"b" is one argument too many`},
+		{"region inspect " + path, 1, "no such file"},
+		{"region inspect " + empty, 1, "make a region with `pmnbd-target region create`"},
+		{"region inspect " + dir, 1, "not a regular file"},
+		{"region clear " + path, 2, "--reason is missing"},
+		{"region clear " + path + " --reason x", 1, "no such file"},
+		{"region clear " + empty + " --reason x", 1, "no pmnbd superblock"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			code, out, errs := ran(strings.Fields(c.args)...)
+			require.Equal(t, c.code, code, errs)
+			require.Empty(t, out)
+			require.Contains(t, errs, c.says)
+			require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+			require.True(t, strings.HasSuffix(errs, "\n"))
+			require.NoFileExists(t, path)
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, says := range map[string]string{
+		"--help":                "pmnbd-target serve",
+		"help":                  "region create NAME PATH",
+		"region --help":         "region clear PATH --reason TEXT",
+		"region create --help":  "--size SIZE",
+		"region create -h":      "--force",
+		"region inspect --help": "--json",
+		"region clear --help":   "--reason",
+	} {
+		code, out, errs := ran(strings.Fields(args)...)
+		require.Zero(t, code, args)
+		require.Contains(t, out, says, args)
+		require.Empty(t, errs, args)
+	}
+}
+
+func TestParseRegion(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want servedRegion
+		says string
+	}{
+		{in: "log=/dev/shm/log", want: servedRegion{"log", "/dev/shm/log", 0}},
+		{in: "log=/dev/shm/log,size=1G", want: servedRegion{"log", "/dev/shm/log", 1 << 30}},
+		{in: "log=a=b,c,size=4K", want: servedRegion{"log", "a=b,c", 4096}},
+		{in: "log=a,size=x,size=8K", want: servedRegion{"log", "a,size=x", 8192}},
+		{in: "log=memfd:,size=1M", want: servedRegion{"log", "memfd:", 1 << 20}},
+		{in: "log=memfd:", says: "needs a size"},
+		{in: "log", says: "use NAME=PATH"},
+		{in: "log=", says: "use NAME=PATH"},
+		{in: "log=,size=4K", says: "use NAME=PATH"},
+		{in: "=x", says: "use 1 to 255"},
+		{in: "a b=x", says: "use letters"},
+		{in: "log=x,size=", says: "use bytes"},
+		{in: "log=x,size=1", says: "multiple of 4096"},
+	} {
+		got, err := parseRegion(c.in)
+		if c.says != "" {
+			require.ErrorContains(t, err, c.says, c.in)
+			continue
+		}
+		require.NoError(t, err, c.in)
+		require.Equal(t, c.want, got, c.in)
+	}
+}
