@@ -32,8 +32,7 @@ check: lint ## vet, gofmt and lint
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
 
 cross: ## build for every architecture we claim, without cgo
-	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./... && CGO_ENABLED=0 GOARCH=amd64 $(GO) vet ./...
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./... && CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./... || exit 1; done
 
 clean: ## remove bin/
 	rm -rf bin
