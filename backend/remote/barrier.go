@@ -23,6 +23,7 @@ type barriers struct {
 	waiting  []*backend.Op
 	wanted   bool // a barrier for the window's sake, without an op
 	current  *barrier
+	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
 	inherits bool // OPENED carried doubt, and no barrier has succeeded since
@@ -35,6 +36,7 @@ type barrier struct {
 	sinks     []backend.Sink // scratch of answer
 	from, to  []uint64       // by lane: the positions of the index that it covers
 	remaining int            // lanes that have not answered
+	answered  bool           // its ops have their replies
 }
 
 // answer completes the barrier's ops, with err if not nil, and has the replies
@@ -155,6 +157,7 @@ func (d *Device) laneDone() {
 	for i, l := range d.lanes {
 		l.ring.Cover(c.to[i])
 	}
+	b.retired.push(c)
 	b.current, b.inherits = nil, false
 	b.count++
 	b.wanted = b.wanted || d.window.HalfFull()
@@ -167,10 +170,25 @@ func (d *Device) laneDone() {
 		b.put(durable)
 	}
 	d.Post()
-	for i := range d.lanes {
-		d.window.Free(i, c.from[i], c.to[i])
+	d.free(c)
+}
+
+// free gives back what barrier c covered, now that its ops are answered. It goes
+// in the order of the index, and waits for barriers before c: a place in a ring
+// must not be given out again before whoever covered it has read it.
+func (d *Device) free(c *barrier) {
+	b := &d.barriers
+	b.mu.Lock()
+	c.answered = true
+	for !b.retired.empty() && (*b.retired.front()).answered {
+		c := b.retired.pop()
+		for i := range d.lanes {
+			d.window.Free(i, c.from[i], c.to[i])
+		}
+		c.answered = false
+		b.spare = append(b.spare, c)
 	}
-	b.put(c)
+	b.mu.Unlock()
 }
 
 // take returns an empty barrier. b.mu is held.

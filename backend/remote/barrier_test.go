@@ -2,6 +2,7 @@ package remote
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -258,4 +259,43 @@ func TestRangesCoverEveryWrite(t *testing.T) {
 	}
 	p.provider.(*rdmafake.Provider).Resume()
 	require.NoError(t, d.Close())
+}
+
+// Two barriers may be retired at the same time, by the completer and by whoever
+// posts. What they covered comes back in order: a place of the index that the
+// older one has not read yet must not be written again.
+func TestSpansComeBackInOrder(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	total := d.Arenas().Entries.Free()
+	const n = 100
+	slow := &slowSink{kicked: make(chan struct{}), proceed: make(chan struct{})}
+	release := p.sync.block()
+	scatter(t, c, d, n)
+	d.Submit([]*backend.Op{{Cmd: backend.Flush, Sink: slow}})
+	d.Post()
+	<-p.sync.began
+	release()
+	<-slow.kicked // the completer retires the first barrier, and has not come to its spans
+
+	p.provider.(*rdmafake.Provider).SetAnswersFirst(true) // so that who posts retires the second
+	scatter(t, c, d, n)
+	require.NoError(t, c.Do(c.Flush()), "the reply does not wait")
+	require.Equal(t, total-2*n, d.Arenas().Entries.Free(), "the second barrier's places were free before the first's")
+	close(slow.proceed)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A slowSink stays in its first Kick until it may proceed.
+type slowSink struct {
+	ignore
+	once            sync.Once
+	kicked, proceed chan struct{}
+}
+
+func (s *slowSink) Kick() {
+	s.once.Do(func() { close(s.kicked) })
+	<-s.proceed
 }

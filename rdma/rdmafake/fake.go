@@ -77,6 +77,13 @@ func (p *Provider) Cut() {
 	}
 }
 
+// SetAnswersFirst changes Config.AnswersFirst.
+func (p *Provider) SetAnswersFirst(on bool) {
+	p.mu.Lock()
+	p.cfg.AnswersFirst = on
+	p.mu.Unlock()
+}
+
 // Listen implements rdma.Provider.
 func (p *Provider) Listen(_ context.Context, addr string) (rdma.Listener, error) {
 	p.mu.Lock()
