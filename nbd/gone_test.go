@@ -1,0 +1,86 @@
+package nbd
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/nbd/client"
+	"pmnbd/nbd/wire"
+)
+
+// TestGone: what a client left unanswered must not land once another connection may
+// have carried it again; see conn.Gone.
+func TestGone(t *testing.T) {
+	now := backendtest.Pattern(4096, 1)
+	tests := []struct {
+		name   string
+		before func(f *fixture) // while the client lives
+		disc   bool
+		after  func(f *fixture) // once it has hung up
+		lands  bool
+	}{
+		{name: "another entered after", after: func(f *fixture) { f.entered() }},
+		{name: "another entered before", before: func(f *fixture) { f.entered() }},
+		{name: "another entered and left before", before: func(f *fixture) { f.comeAndGo() }},
+		{name: "another entered and left after", after: func(f *fixture) { f.comeAndGo() }},
+		{name: "a DISC was behind", disc: true, after: func(f *fixture) { f.entered() }, lands: true},
+		{name: "alone all along", lands: true}, // nobody could have sent it again
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dev := newGated(t, 1<<20)
+			f := serve(t, dev)
+			c := f.entered()
+			if tt.before != nil {
+				tt.before(f)
+			}
+			c.Write(0, 0, now, 0)
+			if tt.disc {
+				require.NoError(t, c.Disc())
+			} else {
+				require.NoError(t, c.Send())
+			}
+			<-dev.arrived
+			require.NoError(t, c.Close())
+			if tt.after != nil {
+				tt.after(f)
+			}
+			dev.through <- struct{}{}
+			f.shutdown()
+			want := make([]byte, 4096)
+			if tt.lands {
+				want = now
+			}
+			require.Equal(t, want, dev.contents(t, 4096))
+		})
+	}
+}
+
+// entered is a connection that the server counts: it was refused something, which
+// does not reach the device.
+func (f *fixture) entered() *client.Client {
+	c := f.client()
+	c.Request(wire.Request{Command: wire.CmdRead})
+	do(f.t, c, backend.EINVAL)
+	return c
+}
+
+// comeAndGo is a connection that entered and has left.
+func (f *fixture) comeAndGo() {
+	c := f.entered()
+	require.NoError(f.t, c.Disc())
+	_, _, err := c.Recv()
+	require.ErrorIs(f.t, err, io.EOF)
+}
+
+// contents is the start of the device.
+func (d *gated) contents(t testing.TB, n int) []byte {
+	c := backendtest.NewClient(t, d.Device)
+	r := c.Read(0, n, 0)
+	require.NoError(t, c.Do(r))
+	return r.Got
+}
