@@ -229,6 +229,23 @@ func (s *retireSink) Complete(op *backend.Op) {
 	close(s.done)
 }
 
+// When the target begins to make a barrier durable, every write that it covers is
+// in the region: the barrier does not overtake them.
+func TestBarrierIsBehindItsWrites(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	release := p.sync.block()
+	want := backendtest.Pattern(64*block, 3)
+	flush := c.Flush()
+	c.Submit(c.Write(0, want[:block], 0), c.Write(block, want[block:], 0), flush)
+	<-p.sync.began
+	require.Equal(t, want, p.region.Data()[:len(want)])
+	release()
+	require.NoError(t, c.Wait(flush))
+	require.NoError(t, d.Close())
+}
+
 // The ranges that a barrier names, in however many parts, hold every byte that
 // was written ahead of it.
 func TestRangesCoverEveryWrite(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/flush"
 )
 
 // PathMemfd is the path that stands for anonymous memory: a region that lives as
@@ -52,6 +53,9 @@ type OpenOptions struct {
 	CreateSize uint64
 	// Sync makes the file durable: fdatasync(2) if nil. Fault injection.
 	Sync func(fd int) error
+	// Lines writes back the cache lines of memory of the data extent: flush.Lines if
+	// nil. Tests count what it is given.
+	Lines func([]byte)
 }
 
 // A Region is an open region. Its methods may be called from several goroutines,
@@ -66,6 +70,7 @@ type Region struct {
 	uuid  [16]byte
 
 	syncFile func(fd int) error
+	lines    func([]byte)
 
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[error]      // stored under mu; never reset
@@ -100,6 +105,9 @@ func open(path string, o OpenOptions, h host) (*Region, error) {
 	r, err := load(f, path, class, o.Sync, h)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
+	}
+	if o.Lines != nil {
+		r.lines = o.Lines
 	}
 	if err := r.expect(o); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -195,7 +203,7 @@ func load(f *os.File, path string, class persist.Class, syncFile func(int) error
 	}
 	r := &Region{
 		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: class, uuid: sb.UUID,
-		syncFile: syncFile, newer: found.at, generation: sb.Generation,
+		syncFile: syncFile, lines: flush.Lines, newer: found.at, generation: sb.Generation,
 	}
 	r.sb.Store(sb)
 	if sb.Failed {

@@ -49,7 +49,7 @@ func (r *Region) Flush(ranges []persist.Range) error {
 	}
 	data := r.Data()
 	for _, g := range ranges {
-		flush.Lines(data[g.Off : g.Off+g.Len])
+		r.lines(data[g.Off : g.Off+g.Len])
 	}
 	return nil
 }

@@ -33,7 +33,12 @@ const size = 1 << 20
 
 // serveRegion serves the region at path, which is made if it is not there.
 func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *site {
-	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Sync: sync})
+	return serveWith(t, path, region.OpenOptions{Sync: sync}, cfg)
+}
+
+func serveWith(t *testing.T, path string, o region.OpenOptions, cfg Config) *site {
+	o.Name, o.CreateSize, o.AllowVolatile = "log", size, true
+	r, err := region.Open(path, o)
 	require.NoError(t, err)
 	cfg.Log = zaptest.NewLogger(t)
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
@@ -275,6 +280,55 @@ func TestDoubt(t *testing.T) {
 	p.ask(&wire.Open{Owner: alice, Epoch: r.Epoch, Region: "log"}, &again)
 	require.Equal(t, wire.CodeFailed, again.Code)
 	require.Error(t, s.region.Failed())
+}
+
+// The grant after an unclean end costs one more sync than two updates of the
+// superblock, the one that sets doubt and the one that clears it: the flush of the
+// whole extent.
+func TestDoubtIsClearedByAFlush(t *testing.T) {
+	syncs := 0
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		syncs++
+		return unix.Fdatasync(fd)
+	}, Config{})
+	syncs = 0
+	s.connect(t).open(alice)
+	update := syncs
+	syncs = 0
+	s.connect(t).open(alice)
+	require.Equal(t, 2*update+1, syncs)
+}
+
+// A barrier on class volatile writes back the lines of its ranges, all of them,
+// before it is acknowledged; so does the flush that clears doubt.
+func TestVolatileFlushesLines(t *testing.T) {
+	var s *site
+	var flushed []wire.Range
+	s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) {
+		data := s.region.Data()
+		flushed = append(flushed, wire.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))})
+	}}, Config{})
+	p := s.connect(t)
+	p.open(alice)
+	for seq, ranges := range [][]wire.Range{{{Off: 4096, Len: 100}, {Off: 0, Len: 1}}, {{Off: size - 1, Len: 1}}, nil} {
+		flushed = nil
+		var ack wire.BarrierAck
+		p.ask(&wire.Barrier{Seq: uint64(seq), Last: true, Ranges: ranges}, &ack)
+		require.Equal(t, ranges, flushed)
+	}
+	require.EqualValues(t, 3, s.server.Barriers("log"))
+	flushed = nil
+	s.connect(t).open(alice)
+	require.Equal(t, []wire.Range{{Off: 0, Len: size}}, flushed)
+}
+
+// Class volatile needs the initiator's word, too.
+func TestVolatileNeedsTheFlag(t *testing.T) {
+	s := serveRegion(t, region.PathMemfd, nil, Config{})
+	p := s.connect(t)
+	var r wire.Refused
+	p.ask(&wire.Open{Owner: alice, Epoch: 1, Region: "log"}, &r)
+	require.Equal(t, wire.CodeVolatile, r.Code)
 }
 
 func TestLease(t *testing.T) {
