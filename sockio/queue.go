@@ -62,7 +62,7 @@ func (q *Queue) Header(n int) []byte {
 		q.growRing()
 		pad = 0
 	}
-	if pad > 0 {
+	if q.tail+n > len(q.ring) { // also where the end is reached exactly, with nothing to pad
 		q.tail = 0
 	}
 	h := q.ring[q.tail : q.tail+n]

@@ -83,3 +83,18 @@ func TestHeadersSurviveGrowthAndWrapping(t *testing.T) {
 func TestHeaderTooLongPanics(t *testing.T) {
 	require.Panics(t, func() { new(Queue).Header(MaxHeader + 1) })
 }
+
+// A header that would begin exactly at the end of the ring begins at its start.
+func TestHeaderAtTheEndOfTheRing(t *testing.T) {
+	var q Queue
+	for range 8 {
+		q.Header(16)
+		q.Data(make([]byte, 1))
+	}
+	for range 4 * minRing / 16 {
+		q.advance(17)
+		require.Len(t, q.Header(16), 16)
+		q.Data(make([]byte, 1))
+	}
+	require.Len(t, q.ring, minRing, "it did not grow")
+}
