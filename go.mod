@@ -2,16 +2,18 @@ module pmnbd
 
 go 1.26.0
 
-require golang.org/x/sys v0.49.0
+require (
+	github.com/google/uuid v1.6.0
+	github.com/pojntfx/go-nbd v0.3.2
+	github.com/spf13/pflag v1.0.10
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+	go.uber.org/zap v1.28.0
+	golang.org/x/sys v0.49.0
+)
 
 require (
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/pilebones/go-udev v0.9.0 // indirect
-	github.com/pojntfx/go-nbd v0.3.2 // indirect
-	github.com/spf13/pflag v1.0.10 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
-	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
