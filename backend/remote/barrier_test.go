@@ -10,6 +10,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -229,19 +230,27 @@ func (s *retireSink) Complete(op *backend.Op) {
 	close(s.done)
 }
 
-// When the target begins to make a barrier durable, every write that it covers is
-// in the region: the barrier does not overtake them.
+// A barrier goes out behind the writes that it covers, in the same post.
 func TestBarrierIsBehindItsWrites(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	release := p.sync.block()
-	want := backendtest.Pattern(64*block, 3)
+	l := d.lanes[0]
+	l.mu.Lock()
+	l.posting = true // nobody else does
+	l.mu.Unlock()
 	flush := c.Flush()
-	c.Submit(c.Write(0, want[:block], 0), c.Write(block, want[block:], 0), flush)
-	<-p.sync.began
-	require.Equal(t, want, p.region.Data()[:len(want)])
-	release()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(8*block, backendtest.Pattern(3*block, 1), 10), flush)
+	l.mu.Lock()
+	l.build()
+	var ops []rdma.Opcode
+	for _, wr := range l.batch {
+		ops = append(ops, wr.Op)
+	}
+	l.posting = false
+	l.mu.Unlock()
+	require.Equal(t, []rdma.Opcode{rdma.OpWrite, rdma.OpWrite, rdma.OpWrite, rdma.OpSend}, ops)
+	d.Post()
 	require.NoError(t, c.Wait(flush))
 	require.NoError(t, d.Close())
 }
