@@ -1,7 +1,8 @@
 // Command pmnbd-bench measures what an application waits for: 4 KiB writes,
 // reads, and writes followed by a flush, on NBD exports and on a local disk, in
 // alternating rounds of one run, so that all targets share the host's moods. It
-// prints one table.
+// prints one table. With --suite it compares two exports in more ways, the CPU time
+// of their servers included.
 //
 // It is a client: it imports nbd/client, and knows nothing of what is behind an
 // export.
@@ -14,6 +15,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,12 +32,14 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // operations of the slowest cell, enough for a p99; four rounds show a host that
 // changes its mind; 64 MiB are well beyond a CPU's caches.
 type options struct {
-	perCell            time.Duration
-	rounds             int
-	depth, connections int
-	area               flags.Size
-	json               string
-	targets            []target
+	perCell time.Duration
+	rounds  int
+	area    flags.Size
+	json    string
+	suite   bool
+	works   []workload
+	pids    map[string][]int // of the processes behind a target, by its label
+	targets []target
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -63,19 +69,26 @@ func benchmark(ctx context.Context, o options, stdout io.Writer) error {
 			return err
 		}
 	}
+	if o.suite {
+		return r.markdown(stdout)
+	}
 	return r.table(stdout)
 }
 
 func parse(args []string, stdout io.Writer) (options, error) {
-	o := options{area: 64 << 20}
+	o := options{area: 64 << 20, pids: make(map[string][]int)}
+	var depth, connections int
+	var pids []string
 	fs := pflag.NewFlagSet("pmnbd-bench", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
-	fs.IntVar(&o.depth, "depth", 1, "operations kept going on each connection")
-	fs.IntVar(&o.connections, "connections", 1, "connections to each export, each with an equal part of the area")
+	fs.IntVar(&depth, "depth", 1, "operations kept going on each connection")
+	fs.IntVar(&connections, "connections", 1, "connections to each export, each with an equal part of the area")
 	fs.Var(&o.area, "area", "how much of each target, from its beginning, is written and read")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
+	fs.BoolVar(&o.suite, "suite", false, "compare two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown")
+	fs.StringArrayVar(&pids, "pids", nil, "processes whose CPU time is that of a target, `LABEL=PID[,PID...]`; may be repeated")
 	fs.Usage = func() {
 		_, _ = fmt.Fprintf(stdout, `usage: pmnbd-bench [flags] TARGET...
 
@@ -111,17 +124,48 @@ The first --area bytes of every export are OVERWRITTEN.
 		return o, flags.Usagef("--time %v: want 10ms to 1h", o.perCell)
 	case o.rounds < 1 || o.rounds > 1000:
 		return o, flags.Usagef("--rounds %d: want 1 to 1000", o.rounds)
-	case o.depth < 1 || o.depth > 1024:
-		return o, flags.Usagef("--depth %d: want 1 to 1024", o.depth)
-	case o.connections < 1 || o.connections > 64:
-		return o, flags.Usagef("--connections %d: want 1 to 64", o.connections)
+	case depth < 1 || depth > 1024:
+		return o, flags.Usagef("--depth %d: want 1 to 1024", depth)
+	case connections < 1 || connections > 64:
+		return o, flags.Usagef("--connections %d: want 1 to 64", connections)
 	case o.area < blockSize || o.area > 1<<40:
 		return o, flags.Usagef("--area %v: want 4K to 1T", &o.area)
 	}
 	for _, t := range o.targets {
-		if t.dir != "" && (o.depth > 1 || o.connections > 1) {
-			return o, flags.Usagef("%s: a disk is measured with --depth 1 and --connections 1 only", t.label)
+		if t.dir != "" && (depth > 1 || connections > 1 || o.suite) {
+			return o, flags.Usagef("%s: a disk is measured with --depth 1 and --connections 1 only, and without --suite", t.label)
+		}
+	}
+	o.works = plain(depth, connections)
+	if o.suite {
+		o.works = suite()
+		switch {
+		case len(o.targets) != 2:
+			return o, flags.Usagef("--suite compares two targets, there are %d", len(o.targets))
+		case fs.Changed("depth") || fs.Changed("connections"):
+			return o, flags.Usagef("--suite has depths and connections of its own: leave out --depth and --connections")
+		}
+	}
+	for _, arg := range pids {
+		if err := o.addPIDs(arg); err != nil {
+			return o, err
 		}
 	}
 	return o, nil
+}
+
+// addPIDs reads the argument of a --pids.
+func (o *options) addPIDs(arg string) error {
+	label, list, ok := strings.Cut(arg, "=")
+	if !ok || !slices.ContainsFunc(o.targets, func(t target) bool { return t.label == label }) {
+		return flags.Usagef("--pids %s: want LABEL=PID[,PID...], with the label of a target", arg)
+	}
+	for _, p := range strings.Split(list, ",") {
+		pid, err := strconv.Atoi(p)
+		if err != nil || pid < 1 {
+			return flags.Usagef("--pids %s: %q is not the id of a process", arg, p)
+		}
+		o.pids[label] = append(o.pids[label], pid)
+	}
+	return nil
 }

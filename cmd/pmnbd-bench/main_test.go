@@ -40,6 +40,11 @@ func TestUsage(t *testing.T) {
 		{"no area", []string{"--area=1K", "nbd://h"}, "--area"},
 		{"a disk with a depth", []string{"--depth=2", "disk:."}, "--depth 1"},
 		{"one label twice", []string{"a=disk:.", "a=disk:/"}, `"a"`},
+		{"a suite of one", []string{"--suite", "a=nbd://h"}, "two targets"},
+		{"a suite of a disk", []string{"--suite", "a=nbd://h", "disk:."}, "--suite"},
+		{"a suite with a depth", []string{"--suite", "--depth=2", "a=nbd://h", "b=nbd://h"}, "--depth"},
+		{"processes of nobody", []string{"--pids=b=1", "a=nbd://h"}, "--pids"},
+		{"no process", []string{"--pids=a=1,x", "a=nbd://h"}, `"x"`},
 		{"not a target", []string{"sda"}, "sda"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

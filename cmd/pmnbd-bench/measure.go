@@ -12,51 +12,72 @@ import (
 // A row is a target that was opened.
 type row struct {
 	target
-	conns []conn
-	parts []extent // of the area, one per conn
+	area int64 // bytes
+	disk *disk // nil for an export, to which every visit connects anew
+	pids []int // of the processes that serve it
 }
 
-// reads reports whether a read measures the target, and not the page cache.
-func (r *row) reads() bool { return r.dir == "" }
+// connect returns what w is driven over, and what ends that.
+func (r *row) connect(ctx context.Context, w workload, payload []byte) (conns []conn, end func() error, err error) {
+	if r.disk != nil {
+		return []conn{r.disk}, func() error { return nil }, nil
+	}
+	end = func() error {
+		var errs []error
+		for _, c := range conns {
+			errs = append(errs, c.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for range w.conns {
+		c, _, err := dial(ctx, r.target, r.area, w.depth, w.block, payload)
+		if err != nil {
+			return nil, nil, errors.Join(err, end())
+		}
+		conns = append(conns, c)
+	}
+	return conns, end, nil
+}
 
 func (r *row) close() error {
-	var errs []error
-	for _, c := range r.conns {
-		errs = append(errs, c.Close())
+	if r.disk != nil {
+		return r.disk.Close()
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // open opens a target and fills its area.
-func open(ctx context.Context, t target, o options, payload []byte) (*row, error) {
-	r := &row{target: t}
-	area := int64(o.area) / blockSize * blockSize
-	for range o.connections {
-		var c conn
-		var err error
-		if t.dir != "" {
-			c, err = openDisk(t.dir, area, payload)
-		} else {
-			c, area, err = dial(ctx, t, area, o.depth, payload)
+func open(ctx context.Context, t target, o options, payload []byte) (r *row, err error) {
+	r = &row{target: t, area: int64(o.area) / blockSize * blockSize, pids: o.pids[t.label]}
+	var c conn
+	if t.dir != "" {
+		if r.disk, err = openDisk(t.dir, r.area, payload); err != nil {
+			return nil, err
 		}
+		c = r.disk
+	} else {
+		e, area, err := dial(ctx, t, r.area, 1, blockSize, payload)
 		if err != nil {
-			return nil, errors.Join(err, r.close())
+			return nil, err
 		}
-		r.conns = append(r.conns, c)
+		defer func() { err = errors.Join(err, e.Close()) }()
+		c, r.area = e, area
 	}
-	part := area / int64(len(r.conns)) / blockSize * blockSize
-	if part == 0 {
-		return nil, errors.Join(fmt.Errorf("%d bytes are too small for %d connections", area, len(r.conns)), r.close())
-	}
-	for i := range r.conns {
-		r.parts = append(r.parts, extent{int64(i) * part, part})
-	}
-	for i, c := range r.conns {
-		if err := fill(c, r.parts[i]); err != nil {
-			return nil, errors.Join(fmt.Errorf("filling it: %w", err), r.close())
+	for _, w := range o.works {
+		if part(r.area, w) == 0 {
+			return nil, errors.Join(fmt.Errorf("%d bytes are too small for %d connections", r.area, w.conns), r.close())
 		}
+	}
+	if err := fill(c, extent{0, r.area}); err != nil {
+		return nil, errors.Join(fmt.Errorf("filling it: %w", err), r.close())
 	}
 	return r, nil
+}
+
+// part is how much of area each connection of w has, in bytes.
+func part(area int64, w workload) int64 {
+	block := int64(w.block)
+	return area / int64(w.conns) / block * block
 }
 
 // measure opens all targets and visits every cell of the table in every round.
@@ -65,7 +86,7 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	// Never zero and never compressible: no layer below has it easy.
 	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // it never fails
 
-	rep := &report{Block: blockSize, Depth: o.depth, Connections: o.connections, PerCell: o.perCell.Seconds(), Rounds: o.rounds}
+	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, works: o.works}
 	var rows []*row
 	defer func() {
 		for _, r := range rows {
@@ -78,14 +99,10 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 			return nil, fmt.Errorf("%s: %w", t.label, err)
 		}
 		rows = append(rows, r)
-		for _, c := range r.conns {
-			// A signal ends whatever waits for a reply.
-			defer context.AfterFunc(ctx, func() { _ = c.bound(time.Unix(1, 0)) })()
-		}
-		rep.add(r)
+		rep.add(t)
 	}
 	for n := range o.rounds {
-		for _, w := range workloads {
+		for _, w := range o.works {
 			for i := range rows {
 				// Each round begins with another target: none always comes after
 				// the same neighbour's last write.
@@ -97,7 +114,7 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 				if ctx.Err() != nil {
 					return nil, ctx.Err()
 				}
-				if err := visit(c, r, w, n, o); err != nil {
+				if err := visit(ctx, c, r, w, n, o, payload); err != nil {
 					return nil, fmt.Errorf("%s: %s: %w", r.label, w.name, err)
 				}
 			}
@@ -110,30 +127,65 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 }
 
 // visit measures one cell for one round, on all connections at once.
-func visit(c *cell, r *row, w workload, n int, o options) error {
+func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, payload []byte) (err error) {
+	conns, end, err := r.connect(ctx, w, payload)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	// A signal ends whatever waits for a reply.
+	defer context.AfterFunc(ctx, func() {
+		for _, c := range conns {
+			_ = c.bound(time.Unix(1, 0))
+		}
+	})()
+
 	measured := o.perCell / time.Duration(o.rounds)
 	// A tenth of a round goes by unmeasured, until caches, queues and the CPU's
 	// clock are what they are under this load.
 	warm := measured / 10
-	samples := make([][]time.Duration, len(r.conns))
-	errs := make([]error, len(r.conns))
+	before, err := cpuTime(r.pids)
+	if err != nil {
+		return err
+	}
+	samples := make([][]time.Duration, len(conns))
+	errs := make([]error, len(conns))
+	dones := make([]int, len(conns))
+	size := part(r.area, w)
 	var wg sync.WaitGroup
-	for i := range r.conns {
+	for i := range conns {
 		wg.Go(func() {
 			// The same offsets for every target.
-			l := load{conn: r.conns[i], work: w, depth: o.depth, area: r.parts[i], rng: rand.New(rand.NewPCG(uint64(n), uint64(i)))}
+			l := load{conn: conns[i], work: w, area: extent{int64(i) * size, size}, rng: rand.New(rand.NewPCG(uint64(n), uint64(i)))}
 			samples[i], errs[i] = l.drive(warm, measured, nil)
+			dones[i] = l.done
 		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	// What was acknowledged and not yet carried out is part of the work: the flush
+	// that carries it out counts in this cell's time and CPU, and the next cell
+	// does not pay for it.
+	flushed := time.Now()
+	if err := flush(conns[0]); err != nil {
+		return err
+	}
+	measured += time.Since(flushed)
+	after, err := cpuTime(r.pids)
+	if err != nil {
+		return err
+	}
 	var all []time.Duration
-	for _, s := range samples {
+	done := 0
+	for i, s := range samples {
 		all = append(all, s...)
+		done += dones[i]
 	}
 	c.add(all, measured)
-	// The next cell must not pay for what this one left unflushed.
-	return flush(r.conns[0])
+	if len(r.pids) > 0 && done > 0 {
+		c.Rounds[n].CPU = micros(after-before) / float64(done)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"pmnbd/nbd/client"
+	"pmnbd/nbd/wire"
 )
 
 // An export is a connection to an NBD server. A slot's number is its tag.
@@ -21,7 +22,7 @@ type export struct {
 const dialTimeout = 10 * time.Second
 
 // dial connects to an export, and returns how much of size bytes it has.
-func dial(ctx context.Context, t target, size int64, depth int, payload []byte) (*export, int64, error) {
+func dial(ctx context.Context, t target, size int64, depth, block int, payload []byte) (*export, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	nc, err := new(net.Dialer).DialContext(ctx, t.network, t.address)
@@ -36,9 +37,9 @@ func dial(ctx context.Context, t target, size int64, depth int, payload []byte) 
 		return nil, 0, err
 	}
 	e := &export{c: c, payload: payload}
-	sinks := make([]byte, depth*blockSize)
+	sinks := make([]byte, depth*block)
 	for i := range depth {
-		e.sinks = append(e.sinks, sinks[i*blockSize:(i+1)*blockSize])
+		e.sinks = append(e.sinks, sinks[i*block:(i+1)*block])
 	}
 	return e, min(size, int64(min(c.Export().Size, 1<<62))), nil
 }
@@ -48,6 +49,8 @@ func (e *export) send(rs []request) error {
 		switch r.cmd {
 		case cmdWrite:
 			e.c.Write(uint32(r.slot), uint64(r.off), e.payload[:r.len], 0)
+		case cmdFUA:
+			e.c.Write(uint32(r.slot), uint64(r.off), e.payload[:r.len], wire.CmdFlagFUA)
 		case cmdRead:
 			e.c.Read(uint32(r.slot), uint64(r.off), e.sinks[r.slot][:r.len])
 		case cmdFlush:

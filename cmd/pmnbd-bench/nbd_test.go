@@ -4,7 +4,10 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +64,16 @@ func TestExports(t *testing.T) {
 		})
 	}
 
+	t.Run("suite", func(t *testing.T) {
+		raw := filepath.Join(t.TempDir(), "raw.json")
+		pid := strconv.Itoa(os.Getpid())
+		code, stdout, stderr := runs(t, "--suite", "--time=10ms", "--rounds=1", "--json="+raw,
+			"--pids=a="+pid, "--pids=b="+pid+","+pid, "a="+unix, "b="+tcp)
+		require.Zero(t, code, stderr)
+		require.Regexp(t, `(?m)^\| fua qd32 single \|`, stdout)
+		require.Equal(t, len(suite())+2, strings.Count(stdout, "\n|"))
+		require.FileExists(t, raw)
+	})
 	t.Run("an export that is not served", func(t *testing.T) {
 		code, stdout, stderr := runs(t, "x="+tcp+"-")
 		require.Equal(t, 1, code)

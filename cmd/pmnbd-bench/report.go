@@ -20,16 +20,25 @@ type round struct {
 	P50     float64 `json:"p50_us"`
 	P99     float64 `json:"p99_us"`
 	Max     float64 `json:"max_us"`
+	// CPU is what the processes named by --pids used for an operation.
+	CPU float64 `json:"cpu_us_per_op,omitempty"`
 }
+
+func (r round) rate() float64 { return float64(r.Ops) / r.Seconds }
 
 // A cell is one target under one workload.
 type cell struct {
-	Target   string  `json:"target"`
-	Workload string  `json:"workload"`
-	P50      float64 `json:"p50_us"`
-	P99      float64 `json:"p99_us"`
-	Rate     float64 `json:"ops_per_second"`
-	Rounds   []round `json:"rounds"`
+	Target      string `json:"target"`
+	Workload    string `json:"workload"`
+	Block       int    `json:"block_bytes"`
+	Depth       int    `json:"depth"`
+	Connections int    `json:"connections"`
+	// P50 and P99 are over the operations of all rounds; Rate is their number over
+	// the time of all rounds, closing flushes included.
+	P50    float64 `json:"p50_us"`
+	P99    float64 `json:"p99_us"`
+	Rate   float64 `json:"ops_per_second"`
+	Rounds []round `json:"rounds"`
 
 	samples []time.Duration
 	seconds float64
@@ -69,29 +78,28 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // A report is everything that one run found.
 type report struct {
-	Block       int     `json:"block_bytes"`
-	Depth       int     `json:"depth"`
-	Connections int     `json:"connections"`
-	PerCell     float64 `json:"seconds_per_cell"`
-	Rounds      int     `json:"rounds"`
-	OS          string  `json:"os"`
-	CPUs        int     `json:"cpus"`
-	Cells       []*cell `json:"cells"`
+	PerCell float64 `json:"seconds_per_cell"`
+	Rounds  int     `json:"rounds"`
+	OS      string  `json:"os"`
+	CPUs    int     `json:"cpus"`
+	Cells   []*cell `json:"cells"`
 
+	works []workload
 	// notes are printed below the table.
 	notes []string
 }
 
-// add makes the cells of a row.
-func (r *report) add(row *row) {
-	for _, w := range workloads {
-		if w.cmds[0] == cmdRead && !row.reads() {
+// add makes the cells of a target.
+func (r *report) add(t target) {
+	for _, w := range r.works {
+		// A read of a disk would measure the page cache.
+		if w.cmds[0] == cmdRead && t.dir != "" {
 			continue
 		}
-		r.Cells = append(r.Cells, &cell{Target: row.label, Workload: w.name})
+		r.Cells = append(r.Cells, &cell{Target: t.label, Workload: w.name, Block: w.block, Depth: w.depth, Connections: w.conns})
 	}
-	if !row.reads() {
-		r.notes = append(r.notes, row.label+": write is pwrite into the page cache, write+flush is pwrite and fdatasync; a read would measure the page cache.")
+	if t.dir != "" {
+		r.notes = append(r.notes, t.label+": write is pwrite into the page cache, write+flush is pwrite and fdatasync; a read would measure the page cache.")
 	}
 }
 
@@ -116,18 +124,18 @@ func (r *report) table(w io.Writer) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d bytes, depth %d, connections %d, %g s per cell in %d alternating rounds; latencies in µs\n\n",
-		r.Block, r.Depth, r.Connections, r.PerCell, r.Rounds)
+		r.works[0].block, r.works[0].depth, r.works[0].conns, r.PerCell, r.Rounds)
 	// A column is three numbers: "   p50     p99     ops/s".
 	const column = "  %9s %9s %9s"
 	heading, line := fmt.Sprintf("%-*s", width, ""), fmt.Sprintf("%-*s", width, "target")
-	for _, wl := range workloads {
+	for _, wl := range r.works {
 		heading += fmt.Sprintf("  %29s", wl.name)
 		line += fmt.Sprintf(column, "p50", "p99", "ops/s")
 	}
 	fmt.Fprintf(&b, "%s\n%s\n", heading, line)
 	for _, t := range targets {
 		fmt.Fprintf(&b, "%-*s", width, t)
-		for _, wl := range workloads {
+		for _, wl := range r.works {
 			if c := r.cell(t, wl.name); c != nil {
 				fmt.Fprintf(&b, column, number(c.P50), number(c.P99), number(c.Rate))
 			} else {

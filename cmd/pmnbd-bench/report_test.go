@@ -37,9 +37,9 @@ func TestPercentile(t *testing.T) {
 }
 
 func sample() *report {
-	r := &report{Block: blockSize, Depth: 1, Connections: 1, PerCell: 2, Rounds: 2}
-	r.add(&row{target: target{label: "memory region"}})
-	r.add(&row{target: target{label: "disk", dir: "/x"}})
+	r := &report{PerCell: 2, Rounds: 2, works: plain(1, 1)}
+	r.add(target{label: "memory region"})
+	r.add(target{label: "disk", dir: "/x"})
 	for i, c := range r.Cells {
 		d := time.Duration(i+1) * 10 * time.Microsecond
 		c.add([]time.Duration{3 * d, d, 2 * d}, time.Second)
@@ -76,4 +76,28 @@ func TestSave(t *testing.T) {
 		{Seconds: 1, Ops: 2, P50: 10, P99: 500, Max: 500},
 	}, got.Cells[0].Rounds)
 	require.Equal(t, 2.5, got.Cells[0].Rate)
+}
+
+// Ratios are those of the rounds, so that a bad moment spoils one round and not
+// the median.
+func TestMarkdown(t *testing.T) {
+	r := &report{PerCell: 3, Rounds: 3, OS: "linux/amd64", CPUs: 2, works: plain(32, 1)[:1]}
+	r.add(target{label: "a"})
+	r.add(target{label: "b"})
+	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}} {
+		for i, c := range r.Cells {
+			c.add(make([]time.Duration, ops[i]), time.Second)
+			c.Rounds[n].CPU = float64(1 + 3*i)
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, r.markdown(&b))
+	require.Contains(t, b.String(), "3 rounds")
+	require.Contains(t, b.String(), "| write | 3.00 (0.10–4.00) | 1.00 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 |\n")
+}
+
+func TestMedian(t *testing.T) {
+	require.Equal(t, 2.0, median([]float64{3, 1, 2}))
+	require.Equal(t, 2.5, median([]float64{4, 1, 2, 3}))
+	require.Zero(t, median(nil))
 }

@@ -3,11 +3,12 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
-// blockSize is what every measured request carries, in bytes: the unit of
-// filesystems' journals and databases' logs.
+// blockSize is what a measured request carries, in bytes, unless its workload says
+// otherwise: the unit of filesystems' journals and databases' logs.
 const blockSize = 4096
 
 // A command is what one request asks for.
@@ -17,6 +18,7 @@ const (
 	cmdWrite command = iota
 	cmdRead
 	cmdFlush
+	cmdFUA // a write that is answered when it is durable
 )
 
 // A request is one command of a slot. A slot has one request outstanding at
@@ -42,26 +44,72 @@ type conn interface {
 }
 
 // A workload is a sequence of commands that is measured as one operation, each
-// sent when the one before it was answered.
+// sent when the one before it was answered, and how many of them go on at a time.
 type workload struct {
 	name string
 	cmds []command
+	// depth operations are kept going on each of conns connections.
+	depth, conns int
+	// block is what a request carries, in bytes.
+	block int
+	// sequential: each operation begins where the one before it ended; otherwise
+	// at any block.
+	sequential bool
+	// single: the client hands over each request in a system call of its own,
+	// although others are ready to be sent.
+	single bool
 }
 
-var workloads = []workload{
-	{"write", []command{cmdWrite}},
-	{"read", []command{cmdRead}},
-	{"write+flush", []command{cmdWrite, cmdFlush}},
+// operations are what is measured one at a time, or many.
+var operations = []workload{
+	{name: "write", cmds: []command{cmdWrite}},
+	{name: "read", cmds: []command{cmdRead}},
+	{name: "write+flush", cmds: []command{cmdWrite, cmdFlush}},
+}
+
+// plain is the operations with one depth and number of connections.
+func plain(depth, conns int) []workload {
+	ws := slices.Clone(operations)
+	for i := range ws {
+		ws[i].depth, ws[i].conns, ws[i].block = depth, conns, blockSize
+	}
+	return ws
+}
+
+// suite is what two servers are compared by: docs/benchmarks.md says why these.
+func suite() []workload {
+	var ws []workload
+	ops := append(slices.Clone(operations), workload{name: "fua", cmds: []command{cmdFUA}})
+	for _, shape := range []workload{
+		{name: "qd1", depth: 1, conns: 1},
+		{name: "qd32", depth: 32, conns: 1},
+		{name: "qd32 single", depth: 32, conns: 1, single: true},
+		{name: "4x16", depth: 16, conns: 4},
+		{name: "4x16 single", depth: 16, conns: 4, single: true},
+	} {
+		for _, op := range ops {
+			w := shape
+			w.name, w.cmds, w.block = op.name+" "+shape.name, op.cmds, blockSize
+			ws = append(ws, w)
+		}
+	}
+	for _, op := range []workload{{name: "seqwrite", cmds: []command{cmdWrite}}, {name: "seqread", cmds: []command{cmdRead}}} {
+		op.depth, op.conns, op.block, op.sequential = 8, 1, 128<<10, true
+		ws = append(ws, op)
+	}
+	return ws
 }
 
 // A load is one connection's part of a cell of the table.
 type load struct {
-	conn  conn
-	work  workload
-	depth int
+	conn conn
+	work workload
 	// area is the run of bytes that requests fall into, whole blocks.
 	area extent
 	rng  *rand.Rand
+
+	next int64 // block of a sequential workload
+	done int   // operations, the warm-up's and the last ones' too
 }
 
 type extent struct{ off, len int64 }
@@ -85,15 +133,15 @@ func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]t
 	if err := l.conn.bound(until.Add(patience)); err != nil {
 		return samples, err
 	}
-	slots := make([]slot, l.depth)
-	batch := make([]request, 0, l.depth)
+	slots := make([]slot, l.work.depth)
+	batch := make([]request, 0, l.work.depth)
 	for i := range slots {
 		batch = append(batch, l.start(i, &slots[i], begin))
 	}
-	for running := l.depth; running > 0; {
+	for running := l.work.depth; running > 0; {
 		// What replies that came together give rise to goes out together.
 		if len(batch) > 0 && !l.conn.buffered() {
-			if err := l.conn.send(batch); err != nil {
+			if err := l.send(batch); err != nil {
 				return samples, err
 			}
 			batch = batch[:0]
@@ -102,7 +150,7 @@ func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]t
 		if err != nil {
 			return samples, err
 		}
-		if i < 0 || i >= l.depth {
+		if i < 0 || i >= l.work.depth {
 			return samples, fmt.Errorf("a reply to a request that was never sent")
 		}
 		now := time.Now()
@@ -111,6 +159,7 @@ func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]t
 		switch {
 		case s.step < len(l.work.cmds):
 			batch = append(batch, l.request(i, s))
+			continue
 		case now.Before(until):
 			if !s.began.Before(from) {
 				samples = append(samples, now.Sub(s.began))
@@ -119,20 +168,41 @@ func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]t
 		default:
 			running--
 		}
+		l.done++
 	}
 	return samples, nil
 }
 
+// send hands over a batch as the workload wants it.
+func (l *load) send(batch []request) error {
+	if !l.work.single {
+		return l.conn.send(batch)
+	}
+	for i := range batch {
+		if err := l.conn.send(batch[i : i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l *load) start(i int, s *slot, now time.Time) request {
-	blocks := l.area.len / blockSize
-	*s = slot{off: l.area.off + l.rng.Int64N(blocks)*blockSize, began: now}
+	size := int64(l.work.block)
+	blocks := l.area.len / size
+	block := l.next
+	if l.work.sequential {
+		l.next = (l.next + 1) % blocks
+	} else {
+		block = l.rng.Int64N(blocks)
+	}
+	*s = slot{off: l.area.off + block*size, began: now}
 	return l.request(i, s)
 }
 
 func (l *load) request(i int, s *slot) request {
 	r := request{cmd: l.work.cmds[s.step], slot: i}
 	if r.cmd != cmdFlush {
-		r.off, r.len = s.off, blockSize
+		r.off, r.len = s.off, l.work.block
 	}
 	return r
 }

@@ -13,12 +13,14 @@ import (
 type fake struct {
 	t       *testing.T
 	sent    []request
+	most    int // requests of one send
 	pending []request
 	newest  bool  // answer the newest request first
 	err     error // of every recv
 }
 
 func (f *fake) send(rs []request) error {
+	f.most = max(f.most, len(rs))
 	for _, r := range rs {
 		for _, p := range f.pending {
 			require.NotEqual(f.t, p.slot, r.slot, "a slot with two requests")
@@ -54,33 +56,38 @@ func TestDrive(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		work   workload
-		depth  int
 		newest bool
 	}{
-		{"writes", workloads[0], 1, false},
-		{"reads, many at a time", workloads[1], 8, false},
-		{"write and flush", workloads[2], 1, false},
-		{"write and flush, replies out of order", workloads[2], 4, true},
+		{"writes", plain(1, 1)[0], false},
+		{"reads, many at a time", plain(8, 1)[1], false},
+		{"write and flush", plain(1, 1)[2], false},
+		{"write and flush, replies out of order", plain(4, 1)[2], true},
+		{"one send each", workload{cmds: []command{cmdFUA}, depth: 4, block: blockSize, single: true}, false},
+		{"sequential", workload{cmds: []command{cmdWrite}, depth: 2, block: 2 * blockSize, sequential: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &fake{t: t, newest: tc.newest}
-			l := load{conn: f, work: tc.work, depth: tc.depth, area: area, rng: rand.New(rand.NewPCG(1, 1))}
+			l := load{conn: f, work: tc.work, area: area, rng: rand.New(rand.NewPCG(1, 1))}
 			samples, err := l.drive(time.Millisecond, 5*time.Millisecond, nil)
 			require.NoError(t, err)
 			require.NotEmpty(t, samples)
 			require.Empty(t, f.pending, "every request was answered")
 
 			// Each slot goes through the workload's commands in turn.
-			steps := make([]int, tc.depth)
-			for _, r := range f.sent {
+			steps := make([]int, tc.work.depth)
+			require.Equal(t, len(f.sent), l.done*len(tc.work.cmds))
+			for i, r := range f.sent {
 				require.Equal(t, tc.work.cmds[steps[r.slot]], r.cmd)
 				steps[r.slot] = (steps[r.slot] + 1) % len(tc.work.cmds)
 				if r.cmd == cmdFlush {
 					require.Zero(t, r.len)
 					continue
 				}
-				require.Equal(t, blockSize, r.len)
+				require.Equal(t, tc.work.block, r.len)
 				require.Zero(t, r.off%blockSize)
+				if tc.work.sequential {
+					require.Equal(t, area.off+int64(i*r.len)%area.len, r.off)
+				}
 				require.GreaterOrEqual(t, r.off, area.off)
 				require.LessOrEqual(t, r.off+int64(r.len), area.off+area.len)
 			}
@@ -88,20 +95,23 @@ func TestDrive(t *testing.T) {
 				require.Zero(t, s, "no operation was left half done")
 			}
 			require.Less(t, len(samples), len(f.sent), "the warm-up is not measured")
+			if tc.work.single {
+				require.Equal(t, 1, f.most)
+			}
 		})
 	}
 }
 
 func TestDriveStopsAtAnError(t *testing.T) {
 	lost := errors.New("lost")
-	l := load{conn: &fake{t: t, err: lost}, work: workloads[0], depth: 2, area: extent{0, blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
+	l := load{conn: &fake{t: t, err: lost}, work: plain(2, 1)[0], area: extent{0, blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
 	_, err := l.drive(0, time.Hour, nil)
 	require.ErrorIs(t, err, lost)
 }
 
 // The load generator's own cost is in every figure: it must not grow by garbage.
 func TestDriveDoesNotAllocatePerOperation(t *testing.T) {
-	l := load{conn: quiet{}, work: workloads[2], depth: 1, area: extent{0, 16 * blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
+	l := load{conn: quiet{}, work: plain(1, 1)[2], area: extent{0, 16 * blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
 	samples := make([]time.Duration, 0, 1<<20)
 	n := testing.AllocsPerRun(10, func() {
 		var err error
