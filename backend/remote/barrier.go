@@ -26,8 +26,9 @@ type barriers struct {
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
-	inherits bool // OPENED carried doubt, and no barrier has succeeded since
-	count    uint64
+	inherits bool   // OPENED carried doubt, and no barrier has succeeded since
+	count    uint64 // of those that succeeded
+	asked    uint64 // FLUSHes and FUAs that those answered
 }
 
 // A barrier is one that is in flight.
@@ -35,6 +36,7 @@ type barrier struct {
 	ops       []*backend.Op
 	sinks     []backend.Sink // scratch of answer
 	from, to  []uint64       // by lane: the positions of the index that it covers
+	wrote     []uint64       // by lane: lane.wrote when it was enqueued
 	remaining int            // lanes that have not answered
 	answered  bool           // its ops have their replies
 }
@@ -114,7 +116,7 @@ func (d *Device) next() (durable *barrier) {
 	b.seq++
 	for i, l := range d.lanes {
 		l.mu.Lock()
-		c.from[i], c.to[i] = l.ring.Covered(), l.ring.Head()
+		c.from[i], c.to[i], c.wrote[i] = l.ring.Covered(), l.ring.Head(), l.wrote
 		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops) > 0) {
 			l.enqueueBarrier(b.seq, c.from[i], c.to[i])
 			c.remaining++
@@ -156,10 +158,12 @@ func (d *Device) laneDone() {
 	}
 	for i, l := range d.lanes {
 		l.ring.Cover(c.to[i])
+		l.flushed = c.wrote[i]
 	}
 	b.retired.push(c)
 	b.current, b.inherits = nil, false
 	b.count++
+	b.asked += uint64(len(c.ops))
 	b.wanted = b.wanted || d.window.HalfFull()
 	durable := d.next()
 	b.mu.Unlock()
@@ -198,7 +202,7 @@ func (b *barriers) take(lanes int) *barrier {
 		b.spare = b.spare[:n-1]
 		return c
 	}
-	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes)}
+	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes), wrote: make([]uint64, lanes)}
 }
 
 // put takes back a barrier that was answered.
@@ -235,9 +239,14 @@ func (d *Device) fail(cause error) error {
 		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
 			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
 	}
+	for _, l := range d.lanes {
+		l.refuse(err) // before anybody hears of the failure
+	}
 	c.answer(err)
 	for _, l := range d.lanes {
-		l.abort(cause)
+		if !d.closing.Load() { // then leave ends them one by one
+			l.abort(cause)
+		}
 	}
 	return err
 }

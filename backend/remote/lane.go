@@ -48,11 +48,14 @@ type lane struct {
 	ring  *backend.Ring
 	recvs *rdma.MemoryRegion
 
+	flushed uint64 // what wrote was at the last successful barrier; under barriers.mu
+
 	mu      sync.Mutex
 	closed  error // new ops are refused with it
 	broken  error // why the connection ended
 	ended   bool  // what completes from now on does not count
 	queue   fifo[item]
+	wrote   uint64     // bytes of pieces ever enqueued
 	lazy    int        // bytes of writes queued since the last post
 	urgent  bool       // something queued does not wait for more
 	reads   []readPart // by number
@@ -107,6 +110,7 @@ func (l *lane) write(off, src uint64, n uint32) {
 	pos := l.ring.Head()
 	l.d.window.Publish(l.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
 	l.pushWrite(pos)
+	l.wrote += uint64(n)
 	l.lazy += int(n)
 }
 
@@ -372,6 +376,15 @@ func (l *lane) send(msg []byte) {
 	l.post()
 }
 
+// refuse makes the lane answer new ops with err.
+func (l *lane) refuse(err error) {
+	l.mu.Lock()
+	if l.closed == nil {
+		l.closed = err
+	}
+	l.mu.Unlock()
+}
+
 // abort ends the connection for a reason of ours.
 func (l *lane) abort(cause error) {
 	l.mu.Lock()
@@ -392,11 +405,11 @@ func (l *lane) end(err error) {
 	cause := l.broken
 	l.mu.Unlock()
 	_ = l.conn.Close() // nothing to add to cause
-	err = l.d.fail(cause)
+	l.d.fail(cause)
 
 	p := &poller{}
 	l.mu.Lock()
-	l.closed, l.ended = err, true
+	l.ended = true
 	for i := range l.reads {
 		if l.reads[i].op != nil {
 			l.endRead(p, i)

@@ -76,7 +76,11 @@ func (h *syncHook) fail(err error) {
 	h.mu.Unlock()
 }
 
-const regionSize = 8 << 20
+const (
+	regionSize = 8 << 20
+	patience   = 30 * time.Second // before a wait is a failure
+	tick       = time.Millisecond
+)
 
 // newPair serves a new region at path by p; an empty path is a file of the test's.
 // Without a heartbeat of the test's own there is none: one would cover a wake-up
@@ -122,14 +126,29 @@ func fake(t testing.TB, cfg rdmafake.Config) *pair {
 	return newPair(t, rdmafake.New(cfg), "", "", target.Config{})
 }
 
+// dialLanes opens a session of n lanes.
+func (p *pair) dialLanes(t testing.TB, n int) *Device {
+	cfg := p.config(t)
+	cfg.Lanes = n
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.Len(t, d.lanes, n)
+	return d
+}
+
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]rdmafake.Config{
-		"queues of the usual size": {},
-		"tiny queues":              {MaxSendWR: 2, MaxReads: 1},
-		"answers overtake sends":   {AnswersFirst: true},
+	for name, c := range map[string]struct {
+		rdmafake.Config
+		lanes int
+	}{
+		"queues of the usual size": {lanes: 1},
+		"tiny queues":              {rdmafake.Config{MaxSendWR: 2, MaxReads: 1}, 1},
+		"answers overtake sends":   {rdmafake.Config{AnswersFirst: true}, 1},
+		"three lanes":              {lanes: 3},
+		"tiny queues, many lanes":  {rdmafake.Config{MaxSendWR: 2, MaxReads: 1}, MaxLanes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			backendtest.Run(t, func(t *testing.T) backend.Device { return fake(t, cfg).dial(t) })
+			backendtest.Run(t, func(t *testing.T) backend.Device { return fake(t, c.Config).dialLanes(t, c.lanes) })
 		})
 	}
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,11 @@ func overTCP(t testing.TB) *pair {
 }
 
 func TestConformanceOverTCP(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backend.Device { return overTCP(t).dial(t) })
+	for _, lanes := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d lanes", lanes), func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backend.Device { return overTCP(t).dialLanes(t, lanes) })
+		})
+	}
 }
 
 func (d *Device) transport() *iwarp.Conn { return d.lanes[0].conn.(*iwarp.Conn) }

@@ -9,7 +9,8 @@
 //
 // Files: remote.go (the device), session.go (OPEN, heartbeats, CLOSE), submit.go
 // (ops cut into pieces), lane.go (a queue, its posts, its completer), queue.go,
-// barrier.go (group commit and failure), claim.go (one process per id and region).
+// barrier.go (group commit and failure), claim.go (one process per id and region),
+// snapshot.go (figures for people).
 //
 // Lock order, outermost first: barriers.mu → lane.mu → what a Sink locks.
 package remote
@@ -43,6 +44,8 @@ type Config struct {
 	StateDir string
 	// Window bounds the payloads that no barrier covers yet, in bytes: DefaultWindow.
 	Window uint64
+	// Lanes is how many connections the session has: DefaultLanes, MaxLanes at most.
+	Lanes int
 	// Connections is how many connections of clients receive at the same time,
 	// each into a chunk of its own: DefaultConnections.
 	Connections int
@@ -63,6 +66,11 @@ const (
 	// MaxWindow is a limit for typing errors: nobody wants to lose, or to replay,
 	// more than that.
 	MaxWindow = 64 << 30
+	// DefaultLanes is 1: more serve an adapter or a network that one queue pair
+	// does not fill, and cost a message of each barrier.
+	DefaultLanes = 1
+	// MaxLanes is what a target allows.
+	MaxLanes = 16
 	// DefaultConnections is the number of receive chunks: 16 MiB in all.
 	DefaultConnections = 64
 	// maxRequest is the largest request that any window allows (design §4.8).
@@ -73,6 +81,8 @@ const (
 	// maxMessages is how many messages of the target a lane can receive before it
 	// looks: all that the target's credits let us ask for, and a few more.
 	maxMessages = 32
+	// controlSize is a lane's memory for messages, in bytes: receives, then sends.
+	controlSize = 2 * maxMessages * wire.MaxMessage
 	// reservedCredits of a lane are not for barriers: a heartbeat and CLOSE.
 	reservedCredits = 2
 )
@@ -112,11 +122,17 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if cfg.Window == 0 {
 		cfg.Window = DefaultWindow
 	}
+	if cfg.Lanes == 0 {
+		cfg.Lanes = DefaultLanes
+	}
 	if cfg.Connections == 0 {
 		cfg.Connections = DefaultConnections
 	}
 	if cfg.Window < MinWindow || cfg.Window > MaxWindow {
 		return nil, fmt.Errorf("a window of %d bytes: it takes %d to %d", cfg.Window, MinWindow, uint64(MaxWindow))
+	}
+	if cfg.Lanes < 0 || cfg.Lanes > MaxLanes {
+		return nil, fmt.Errorf("%d lanes: use 1 to %d", cfg.Lanes, MaxLanes)
 	}
 	if len(cfg.Region) > wire.MaxText {
 		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
@@ -158,13 +174,13 @@ func (d *Device) allocate() (err error) {
 		return err
 	}
 	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries.
-	if d.window, err = backend.NewWindow(d.arenas.Write, 1, int(d.cfg.Window/2048)); err != nil {
+	if d.window, err = backend.NewWindow(d.arenas.Write, d.cfg.Lanes, int(d.cfg.Window/2048)); err != nil {
 		return err
 	}
 	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
 	d.arenas.Write.Budget().Pressure = d.relieve
 	d.arenas.Entries.Pressure = d.relieve
-	const size = 2 * maxMessages * wire.MaxMessage
+	size := d.cfg.Lanes * controlSize
 	if d.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return fmt.Errorf("map %d bytes for control messages: %w", size, err)
 	}
@@ -190,9 +206,7 @@ func (d *Device) Unflushed() (bytes uint64) {
 	defer d.barriers.mu.Unlock()
 	for _, l := range d.lanes {
 		l.mu.Lock()
-		for i := l.ring.Covered(); i < l.ring.Head(); i++ {
-			bytes += uint64(l.ring.At(i).Len)
-		}
+		bytes += l.wrote - l.flushed
 		l.mu.Unlock()
 	}
 	return bytes
@@ -213,11 +227,7 @@ func (d *Device) Close() error {
 
 func (d *Device) close() error {
 	for _, l := range d.lanes {
-		l.mu.Lock()
-		if l.closed == nil {
-			l.closed = backend.ErrClosed
-		}
-		l.mu.Unlock()
+		l.refuse(backend.ErrClosed)
 	}
 	last := lastFlush{done: make(chan error, 1)}
 	op := &backend.Op{Cmd: backend.Flush, Sink: last}

@@ -54,34 +54,66 @@ func (d *Device) receiveInto(mem *rdma.MemoryRegion, i uint64) rdma.WorkRequest 
 	}
 }
 
-// open connects lane 0 and obtains the session.
-func (d *Device) open(ctx context.Context) (err error) {
-	half := len(d.control) / 2
-	recvs, err := d.domain.Register(d.control[:half:half], rdma.LocalWrite)
-	if err != nil {
-		return fmt.Errorf("register control memory: %w", err)
+// A dialed is a connection that is not a lane yet.
+type dialed struct {
+	conn         rdma.Conn
+	recvs, sends *rdma.MemoryRegion
+}
+
+// connect makes the connection of a lane, with its receives posted.
+func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c dialed, err error) {
+	mem := d.control[lane*controlSize : (lane+1)*controlSize]
+	if c.recvs, err = d.domain.Register(mem[:controlSize/2:controlSize/2], rdma.LocalWrite); err != nil {
+		return c, fmt.Errorf("register control memory: %w", err)
 	}
-	sends, err := d.domain.Register(d.control[half:], 0)
-	if err != nil {
-		return fmt.Errorf("register control memory: %w", err)
+	if c.sends, err = d.domain.Register(mem[controlSize/2:], 0); err != nil {
+		return c, fmt.Errorf("register control memory: %w", err)
 	}
 	var wrs []rdma.WorkRequest
 	for i := range uint64(maxMessages) {
-		wrs = append(wrs, d.receiveInto(recvs, i))
+		wrs = append(wrs, d.receiveInto(c.recvs, i))
 	}
-	conn, err := d.domain.Dial(ctx, d.cfg.Addr, rdma.ConnConfig{MaxRecvWR: maxMessages}, wrs)
+	c.conn, err = d.domain.Dial(ctx, d.cfg.Addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: maxMessages}, wrs)
 	if err != nil {
-		return fmt.Errorf("connect to the target at %s: %w", d.cfg.Addr, err)
+		return c, fmt.Errorf("connect to the target at %s: %w", d.cfg.Addr, err)
 	}
+	if !c.conn.Caps().OrderedPlacement {
+		err = fmt.Errorf("the RDMA device does not place overlapping Writes in order: %w yet", rdma.ErrNotSupported)
+		return c, errors.Join(err, c.conn.Close())
+	}
+	return c, nil
+}
+
+// addLane makes c the next lane.
+func (d *Device) addLane(c dialed, credits uint16) error {
+	if credits <= reservedCredits {
+		return fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", credits, wire.ErrMalformed)
+	}
+	index := len(d.lanes)
+	d.lanes = append(d.lanes, &lane{
+		d: d, index: index, conn: c.conn, ring: d.window.Ring(index), recvs: c.recvs, done: make(chan struct{}),
+		barrier: persist.NewGPSPM(c.sends, int(min(credits, maxMessages))-reservedCredits, d.granted.MaxMessage, tagBarrier),
+		batch:   make([]rdma.WorkRequest, 0, batchMax),
+	})
+	return nil
+}
+
+// open obtains the session on lane 0, then joins the other lanes.
+func (d *Device) open(ctx context.Context) (err error) {
+	var conns []rdma.Conn
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, conn.Close())
+			for _, c := range conns {
+				err = errors.Join(err, c.Close())
+			}
 		}
 	}()
-	if !conn.Caps().OrderedPlacement {
-		return fmt.Errorf("the RDMA device does not place overlapping Writes in order: %w yet", rdma.ErrNotSupported)
+	c, err := d.connect(ctx, 0, nil)
+	if err != nil {
+		return err
 	}
-	if d.granted, err = d.handshake(ctx, conn, recvs, sends); err != nil {
+	conns = append(conns, c.conn)
+	if d.granted, err = d.handshake(ctx, c); err != nil {
 		return err
 	}
 	g := &d.granted
@@ -92,13 +124,27 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if class == persist.ClassVolatile && !d.cfg.AllowVolatile {
 		return errors.New("the region is volatile: --allow-volatile permits that")
 	}
-	credits := int(min(g.Credits, maxMessages)) - reservedCredits
-	l := &lane{
-		d: d, index: 0, conn: conn, ring: d.window.Ring(0), recvs: recvs, done: make(chan struct{}),
-		barrier: persist.NewGPSPM(sends, credits, g.MaxMessage, tagBarrier),
-		batch:   make([]rdma.WorkRequest, 0, batchMax),
+	if d.cfg.Lanes > int(g.Lanes) {
+		return fmt.Errorf("the target allows %d lanes for a session, not %d: %w", g.Lanes, d.cfg.Lanes, rdma.ErrNotSupported)
 	}
-	d.lanes = []*lane{l}
+	if err := d.addLane(c, g.Credits); err != nil {
+		return err
+	}
+	for n := 1; n < d.cfg.Lanes; n++ {
+		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID, Proof: [24]byte(g.Token[:24])}
+		c, err := d.connect(ctx, n, hint.Append(nil))
+		if err != nil {
+			return fmt.Errorf("lane %d: %w", n, err)
+		}
+		conns = append(conns, c.conn)
+		credits, err := d.join(ctx, c, n)
+		if err != nil {
+			return fmt.Errorf("lane %d: %w", n, err)
+		}
+		if err := d.addLane(c, credits); err != nil {
+			return fmt.Errorf("lane %d: %w", n, err)
+		}
+	}
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
 	d.info.Size, d.info.BlockMin, d.info.BlockPreferred = g.Size, 1, 4096
 	d.info.Description = describe(d.cfg.Region, class)
@@ -109,9 +155,30 @@ func (d *Device) open(ctx context.Context) (err error) {
 		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", zap.String("region", d.cfg.Region))
 	}
 	d.log.Info("session opened", zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr),
-		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch),
-		zap.Stringer("method", persist.MethodGPSPM), zap.String("why", "the method that is sound for every class"))
+		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch), zap.Int("lanes", len(d.lanes)),
+		zap.Stringer("method", persist.MethodGPSPM), zap.String("why", methodWhy))
 	return nil
+}
+
+// join makes c lane n of the session and returns the target's credits on it.
+func (d *Device) join(ctx context.Context, c dialed, n int) (credits uint16, err error) {
+	msg := wire.Join{Epoch: d.granted.Epoch, Lane: uint16(n), Proof: d.granted.Token}
+	if _, err := rand.Read(msg.Nonce[:]); err != nil {
+		return 0, fmt.Errorf("draw a nonce: %w", err)
+	}
+	var joined wire.Joined
+	var refused wire.Refused
+	t, err := d.ask(ctx, c, &msg, &joined, &refused)
+	if err != nil {
+		return 0, fmt.Errorf("JOIN: %w", err)
+	}
+	if t == wire.TypeRefused {
+		return 0, &RefusedError{Region: d.cfg.Region, Refused: refused}
+	}
+	if joined.Epoch != d.granted.Epoch || int(joined.Lane) != n {
+		return 0, fmt.Errorf("the target joined lane %d of epoch %d: %w", joined.Lane, joined.Epoch, wire.ErrMalformed)
+	}
+	return joined.Credits, nil
 }
 
 // check tells whether a session can be held on what the target granted.
@@ -121,8 +188,8 @@ func check(g *wire.Opened) error {
 		return fmt.Errorf("the target grants %d bytes at %#x: %w", g.Size, g.Base, wire.ErrMalformed)
 	case g.Methods&(1<<persist.MethodGPSPM) == 0:
 		return fmt.Errorf("the target offers methods %#x, gpspm not among them: %w", g.Methods, rdma.ErrNotSupported)
-	case g.Credits <= reservedCredits || wire.MaxRanges(g.MaxMessage) == 0:
-		return fmt.Errorf("the target takes %d messages of %d bytes, too few to send barriers: %w", g.Credits, g.MaxMessage, wire.ErrMalformed)
+	case wire.MaxRanges(g.MaxMessage) == 0:
+		return fmt.Errorf("the target takes messages of %d bytes, too few to send barriers: %w", g.MaxMessage, wire.ErrMalformed)
 	case g.Heartbeat == 0 || g.Lease <= g.Heartbeat:
 		return fmt.Errorf("the target wants heartbeats every %d ms and a lease of %d ms: %w", g.Heartbeat, g.Lease, wire.ErrMalformed)
 	}
@@ -132,58 +199,65 @@ func check(g *wire.Opened) error {
 // handshake sends OPEN until it is granted. The first one asks for the epoch; a
 // refusal tells the region's UUID, too, so that its lock is taken before anything
 // that the grant would end.
-func (d *Device) handshake(ctx context.Context, conn rdma.Conn, recvs, sends *rdma.MemoryRegion) (wire.Opened, error) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // wakes Wait
-	defer stop()
-	msg := wire.Open{Owner: wire.Owner{ID: d.cfg.ID}, Credits: maxMessages, Lanes: 1, Region: d.cfg.Region}
+func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, err error) {
+	msg := wire.Open{Owner: wire.Owner{ID: d.cfg.ID}, Credits: maxMessages, Lanes: uint16(d.cfg.Lanes), Region: d.cfg.Region}
 	if _, err := rand.Read(msg.Owner.Nonce[:]); err != nil {
-		return wire.Opened{}, fmt.Errorf("draw a nonce: %w", err)
+		return opened, fmt.Errorf("draw a nonce: %w", err)
 	}
 	if d.cfg.AllowVolatile {
 		msg.Flags |= wire.OpenAllowVolatile
 	}
 	var refused wire.Refused
 	for range openTries {
-		b := msg.Append(sends.Mem[:0])
-		wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: sends, Len: uint32(len(b))}}
-		if _, err := conn.Post([]rdma.WorkRequest{wr}); err != nil {
-			return wire.Opened{}, fmt.Errorf("send OPEN: %w", err)
-		}
-		answer, again, err := d.answer(conn, recvs)
+		t, err := d.ask(ctx, c, &msg, &opened, &refused)
 		if err != nil {
-			if ctx.Err() != nil {
-				err = fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
-			}
-			return wire.Opened{}, fmt.Errorf("wait for OPENED: %w", err)
-		}
-		t, err := wire.TypeOf(answer)
-		if err != nil {
-			return wire.Opened{}, fmt.Errorf("the target answers OPEN: %w", err)
+			return opened, fmt.Errorf("OPEN: %w", err)
 		}
 		if t == wire.TypeOpened {
-			var opened wire.Opened
-			if err := opened.Decode(answer); err != nil {
-				return opened, err
-			}
-			return opened, conn.PostRecv([]rdma.WorkRequest{again})
-		}
-		if err := refused.Decode(answer); err != nil {
-			return wire.Opened{}, err
-		}
-		if err := conn.PostRecv([]rdma.WorkRequest{again}); err != nil {
-			return wire.Opened{}, err
+			return opened, nil
 		}
 		if refused.Code != wire.CodeEpoch {
 			break
 		}
 		if d.claim == nil {
 			if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
-				return wire.Opened{}, err
+				return opened, err
 			}
 		}
 		msg.Epoch = refused.Epoch
 	}
-	return wire.Opened{}, &RefusedError{Region: d.cfg.Region, Refused: refused}
+	return opened, &RefusedError{Region: d.cfg.Region, Refused: refused}
+}
+
+// ask sends a message and decodes what answers it: granted or refused.
+func (d *Device) ask(ctx context.Context, c dialed, msg interface{ Append([]byte) []byte }, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // wakes Wait
+	defer stop()
+	b := msg.Append(c.sends.Mem[:0])
+	wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(len(b))}}
+	if _, err := c.conn.Post([]rdma.WorkRequest{wr}); err != nil {
+		return 0, err
+	}
+	answer, again, err := d.answer(c.conn, c.recvs)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
+		}
+		return 0, err
+	}
+	t, err := wire.TypeOf(answer)
+	if err != nil {
+		return 0, fmt.Errorf("the target's answer: %w", err)
+	}
+	if t == wire.TypeRefused {
+		err = refused.Decode(answer)
+	} else {
+		err = granted.Decode(answer)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return t, c.conn.PostRecv([]rdma.WorkRequest{again})
 }
 
 // answer waits until what was sent has left its slot and one message came, and
@@ -246,14 +320,18 @@ func (d *Device) heartbeats() {
 	}
 }
 
-// leave gives the session back, with CLOSE if the region is clean, and ends the
-// goroutines.
-func (d *Device) leave(clean bool) (err error) {
+// leave gives the session back, with CLOSE if all is flushed, and ends the
+// goroutines: those of the other lanes first, for CLOSE ends their connections.
+func (d *Device) leave(flushed bool) (err error) {
 	close(d.beat)
 	<-d.beatEnded
 	d.closing.Store(true)
+	for _, l := range d.lanes[1:] {
+		l.abort(backend.ErrClosed)
+		<-l.done
+	}
 	l := d.lanes[0]
-	if clean {
+	if flushed {
 		m := wire.Close{Epoch: d.granted.Epoch}
 		l.send(m.Append(nil))
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
@@ -263,10 +341,8 @@ func (d *Device) leave(clean bool) (err error) {
 			err = fmt.Errorf("give the lease back: %w", l.broken)
 		}
 	}
-	for _, l := range d.lanes {
-		l.abort(backend.ErrClosed)
-		<-l.done
-	}
+	l.abort(backend.ErrClosed)
+	<-l.done
 	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
 	return err
 }

@@ -119,7 +119,6 @@ func TestCheckGrant(t *testing.T) {
 		"size of a negative": func(g *wire.Opened) { g.Size = 1 << 63 },
 		"base overflows":     func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
 		"no method":          func(g *wire.Opened) { g.Methods = 1 << 2 },
-		"no credits":         func(g *wire.Opened) { g.Credits = reservedCredits },
 		"tiny messages":      func(g *wire.Opened) { g.MaxMessage = 47 },
 		"no heartbeat":       func(g *wire.Opened) { g.Heartbeat = 0 },
 		"lease too short":    func(g *wire.Opened) { g.Lease = 1000 },

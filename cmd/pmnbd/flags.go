@@ -33,6 +33,7 @@ type config struct {
 	listen        []listenSpec
 	export        string
 	window        flags.Size
+	lanes         int
 	allowVolatile bool
 	id            uuid.UUID // uuid.Nil: the one in the state directory
 	stateDir      string
@@ -50,6 +51,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	listen := set.StringArray("listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
 	set.StringVar(&cfg.export, "export", "", "the export's `name`; it is the default export too (default the region's name)")
 	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data is held, `SIZE`; a quarter of it is the largest request")
+	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry the data, `N`")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept a region of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
@@ -81,6 +83,9 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	}
 	if cfg.window < remote.MinWindow || cfg.window > remote.MaxWindow {
 		return cfg, flags.Usagef("--window %v: use %v to %v", &cfg.window, ptr(flags.Size(remote.MinWindow)), ptr(flags.Size(remote.MaxWindow)))
+	}
+	if cfg.lanes < 1 || cfg.lanes > remote.MaxLanes {
+		return cfg, flags.Usagef("--lanes %d: use 1 to %d", cfg.lanes, remote.MaxLanes)
 	}
 	if *id != "" {
 		if cfg.id, err = uuid.Parse(*id); err != nil || cfg.id == uuid.Nil {

@@ -57,7 +57,7 @@ func serve(args []string, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	dev, err := remote.Dial(ctx, remote.Config{
 		Provider: iwarp.New(iwarp.Config{}), Addr: cfg.target.Address(), Region: cfg.target.Region,
-		ID: cfg.id, StateDir: cfg.stateDir, Window: uint64(cfg.window), AllowVolatile: cfg.allowVolatile, Log: log,
+		ID: cfg.id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes, AllowVolatile: cfg.allowVolatile, Log: log,
 	})
 	cancel()
 	if err != nil {

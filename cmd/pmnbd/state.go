@@ -56,7 +56,7 @@ func makeID(dir, path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // linked, or not wanted
 	_, err = fmt.Fprintln(f, uuid.New())
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,18 +20,23 @@ type conn struct {
 	rdma.Conn
 	s      *Server
 	log    *zap.Logger
-	domain rdma.Domain
+	domain *sharedDomain
 	mem    []byte             // receives, then as many sends
 	msgs   *rdma.MemoryRegion // mem, registered
 	sent   atomic.Uint32      // messages that were too long to go inline
 
-	session  *session    // once granted
+	hint     *session    // whose domain it was made in: it may JOIN that one
+	lane     uint16      // likewise
+	session  *session    // once granted or joined
 	deadline *time.Timer // by which it must be
 	opens    int         // OPENs that were answered
 	barrier  wire.Barrier
 	out      outbox
 	again    []rdma.WorkRequest // receives to post again
 	done     chan struct{}      // nothing of the lane touches a region any more
+
+	life sync.Mutex
+	dead bool // interrupted while it was being made
 }
 
 // An outbox is the memory that one goroutine needs to send without allocating.
@@ -54,17 +60,6 @@ func (o *outbox) send(c *conn, msg []byte) error {
 		err = fmt.Errorf("%w: more answers are due than there are credits", errStranger)
 	}
 	return err
-}
-
-// A session is an initiator's hold on a region.
-type session struct {
-	export *export
-	conn   *conn
-	owner  wire.Owner
-	epoch  uint64
-	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
-	heard  atomic.Int64       // when the initiator last said something, by clock
-	syncs  inFlight           // barriers of it that wait for the disk
 }
 
 // errStranger: the peer broke the protocol of sessions.
@@ -129,8 +124,13 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 			c.release()
 		}
 	}()
-	if c.domain, err = req.OpenDomain(); err != nil {
-		return nil, fmt.Errorf("open a protection domain: %w", err)
+	var hint wire.JoinHint
+	if hint.Decode(req.PrivateData()) {
+		if err := s.admit(c, &hint); err != nil {
+			return nil, err
+		}
+	} else if c.domain, err = openDomain(req); err != nil {
+		return nil, err
 	}
 	const size = 2 * credits * wire.MaxMessage
 	if c.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
@@ -143,8 +143,18 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 		c.again = append(c.again, c.receive(i))
 	}
 	accepted = true
-	c.Conn, err = req.Accept(c.domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: credits}, c.again)
-	return c, err
+	made, err := req.Accept(c.domain.Domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: credits}, c.again)
+	if err != nil {
+		return nil, err
+	}
+	c.life.Lock()
+	c.Conn = made
+	dead := c.dead
+	c.life.Unlock()
+	if dead {
+		return nil, errNoSession
+	}
+	return c, nil
 }
 
 // receive is the receive into message buffer i.
@@ -161,8 +171,16 @@ func (c *conn) release() {
 	if c.Conn != nil {
 		_ = c.Close() // the cause was logged
 	}
+	if c.session != nil {
+		c.session.syncs.wait() // they answer out of c.mem
+	}
+	if c.msgs != nil {
+		if err := c.domain.Deregister(c.msgs); err != nil {
+			c.log.Error("memory not deregistered", zap.Error(err))
+		}
+	}
 	if c.domain != nil {
-		if err := c.domain.Close(); err != nil {
+		if err := c.domain.release(); err != nil {
 			c.log.Error("protection domain not closed", zap.Error(err))
 		}
 	}
@@ -172,7 +190,21 @@ func (c *conn) release() {
 	c.s.mu.Lock()
 	delete(c.s.conns, c)
 	c.s.mu.Unlock()
+	if s := c.hint; s != nil {
+		s.remove(c)
+	}
 	close(c.done)
+}
+
+// interrupt destroys the connection from outside, also one that is being made.
+func (c *conn) interrupt() {
+	c.life.Lock()
+	c.dead = true
+	made := c.Conn
+	c.life.Unlock()
+	if made != nil {
+		_ = made.Close() // its goroutine says why it ended
+	}
 }
 
 // poll handles the completions that are there.
@@ -221,7 +253,7 @@ func (c *conn) handle(msg []byte) error {
 		if err := c.barrier.Decode(msg); err != nil {
 			return err
 		}
-		return c.session.flush(&c.barrier)
+		return c.flush(&c.barrier)
 	case wire.TypeHeartbeat:
 		var m wire.Heartbeat
 		if err := m.Decode(msg); err != nil {
@@ -230,6 +262,9 @@ func (c *conn) handle(msg []byte) error {
 		ack := wire.HeartbeatAck{Seq: m.Seq, Barrier: c.session.syncs.oldest()}
 		return c.out.send(c, ack.Append(nil))
 	case wire.TypeClose:
+		if c.lane != 0 {
+			break
+		}
 		var m wire.Close
 		if err := m.Decode(msg); err != nil {
 			return err
@@ -241,35 +276,35 @@ func (c *conn) handle(msg []byte) error {
 
 // flush makes the ranges of a barrier's part durable and acknowledges it, or has
 // the syncer do so.
-func (s *session) flush(b *wire.Barrier) error {
-	e := s.export
+func (c *conn) flush(b *wire.Barrier) error {
+	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
-			s.fail(b.Seq, wire.CodeInvalid, "range outside the region", &s.conn.out))
+			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
 	}
 	if e.syncer != nil && b.Last {
-		e.syncer.add(s, b.Seq)
+		e.syncer.add(c, b.Seq)
 		return nil
 	}
 	if e.syncer == nil {
 		if err := e.r.Flush(b.Ranges); err != nil {
-			return s.fail(b.Seq, wire.CodeFailed, err.Error(), &s.conn.out)
+			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
 	}
-	return s.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &s.conn.out)
+	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }
 
 // ack answers a barrier's part.
-func (s *session) ack(m wire.BarrierAck, out *outbox) error {
+func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
-		s.export.barriers.Add(1)
+		c.session.export.barriers.Add(1)
 	}
-	return out.send(s.conn, m.Append(out.buf[:0]))
+	return out.send(c, m.Append(out.buf[:0]))
 }
 
 // fail answers a barrier that could not be made durable.
-func (s *session) fail(seq uint64, code wire.Code, text string, out *outbox) error {
-	s.conn.log.Error("barrier failed", zap.String("region", s.export.r.Name()), zap.Uint64("barrier", seq), zap.String("cause", text))
+func (c *conn) fail(seq uint64, code wire.Code, text string, out *outbox) error {
+	c.log.Error("barrier failed", zap.String("region", c.session.export.r.Name()), zap.Uint64("barrier", seq), zap.String("cause", text))
 	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}
-	return out.send(s.conn, m.Append(nil))
+	return out.send(c, m.Append(nil))
 }

@@ -47,7 +47,12 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		return c.refuse(&wire.Refused{Code: wire.CodeNotSupported, Text: "this release has one lane per session"})
+		joined, refused := c.join(&m)
+		if refused != nil {
+			return c.refuse(refused)
+		}
+		c.deadline.Stop()
+		return c.out.send(c, joined.Append(nil))
 	}
 	return fmt.Errorf("%w: %v without a session", errStranger, t)
 }
@@ -66,6 +71,9 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if e == nil {
 		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
 	}
+	if c.hint != nil {
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "a connection made to JOIN"}
+	}
 	if m.Owner.ID == ([16]byte{}) {
 		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
 	}
@@ -80,12 +88,9 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 		return nil, r
 	}
 
-	// The old session's queue pair goes, then everything of it that can touch the
-	// region is joined, its keys with it. What of it only waits has been woken.
-	if old := e.session; old != nil {
-		_ = old.conn.Close() // it may be gone already
-		<-old.conn.done
-		old.syncs.wait()
+	// The old session's queue pairs go, and its keys with the last of them.
+	if e.session != nil {
+		e.session.end(nil)
 	}
 
 	err := e.r.Update(func(sb *region.Superblock) error {
@@ -108,12 +113,13 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if err != nil {
 		return nil, &wire.Refused{Code: wire.CodeNotSupported, Text: fmt.Sprintf("register the region: %v", err)}
 	}
-	s := &session{export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem}
+	s := &session{export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, lanes: map[uint16]*conn{0: c}}
+	_, _ = rand.Read(s.token[:]) // never fails (crypto/rand)
 	s.heard.Store(clock())
 	opened := &wire.Opened{
 		UUID: e.r.UUID(), Size: e.r.Size(), Class: uint8(e.r.Class()),
-		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents,
-		Credits: credits, Lanes: 1, MaxMessage: wire.MaxMessage,
+		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: s.token,
+		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
 		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()),
 	}
 	for _, method := range []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush} {
@@ -126,7 +132,6 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if unclean {
 		opened.Flags |= wire.OpenedUnclean
 	}
-	_, _ = rand.Read(opened.Token[:]) // never fails (crypto/rand)
 	e.mu.Lock()
 	e.session = s
 	e.mu.Unlock()
@@ -200,14 +205,15 @@ func (s *session) close(epoch uint64) error {
 	return s.conn.out.send(s.conn, m.Append(nil))
 }
 
-// giveBack ends the lease: the session's key goes, then the region is marked clean.
+// giveBack ends the lease: the other lanes and the session's key go, then the
+// region is marked clean.
 func (s *session) giveBack() error {
 	e := s.export
 	if !e.granting.TryLock() {
 		return errors.New("the region is being granted to somebody else")
 	}
 	defer e.granting.Unlock()
-	s.syncs.wait()
+	s.end(s.conn)
 	if err := s.conn.domain.Deregister(s.mem); err != nil {
 		return fmt.Errorf("end the session's key: %w", err)
 	}

@@ -20,7 +20,7 @@ type syncer struct {
 }
 
 type syncJob struct {
-	s   *session
+	c   *conn
 	seq uint64
 }
 
@@ -30,11 +30,11 @@ func newSyncer(e *export) *syncer {
 	return y
 }
 
-// add queues the last part of barrier seq.
-func (y *syncer) add(s *session, seq uint64) {
-	s.syncs.begin(seq)
+// add queues the last part of barrier seq of c's lane.
+func (y *syncer) add(c *conn, seq uint64) {
 	y.mu.Lock()
-	y.jobs = append(y.jobs, syncJob{s, seq})
+	c.session.syncs.begin(seq)
+	y.jobs = append(y.jobs, syncJob{c, seq})
 	y.mu.Unlock()
 	y.signal()
 }
@@ -69,11 +69,11 @@ func (y *syncer) run() {
 			for _, j := range jobs {
 				// An answer that cannot be sent is the connection's loss, and its end.
 				if err != nil {
-					_ = j.s.fail(j.seq, wire.CodeFailed, err.Error(), &out)
+					_ = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
 				} else {
-					_ = j.s.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
+					_ = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
 				}
-				j.s.syncs.end()
+				j.c.session.syncs.end()
 			}
 		}
 		clear(jobs)
@@ -84,7 +84,7 @@ func (y *syncer) run() {
 }
 
 // inFlight counts a session's barriers that are being synced. They begin on the
-// lane's goroutine and end on the syncer's, in order.
+// lanes' goroutines and end on the syncer's, in order.
 type inFlight struct {
 	mu   sync.Mutex
 	none *sync.Cond
@@ -116,8 +116,7 @@ func (f *inFlight) oldest() uint64 {
 	return f.seqs[0]
 }
 
-// wait returns when none is in progress. The lane's goroutine has ended, or it is
-// the one that waits.
+// wait returns when none is in progress.
 func (f *inFlight) wait() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -110,7 +110,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return errors.Join(rdma.ErrClosed, l.Close())
+		return l.Close()
 	}
 	s.listeners[l] = struct{}{}
 	s.running.Add(1)

@@ -428,7 +428,7 @@ func TestHostileMessages(t *testing.T) {
 		"heartbeat without session":   {send: (&wire.Heartbeat{}).Append(nil)},
 		"an answer":                   {send: (&wire.Closed{}).Append(nil)},
 		"RESUME":                      {send: (&wire.Resume{Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotSupported, alive: true},
-		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotOwner, alive: true},
 		"owner without id":            {send: (&wire.Open{Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
 		"takeover":                    {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},
 		"unknown region":              {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "../log"}).Append(nil), code: wire.CodeUnknownRegion, alive: true},

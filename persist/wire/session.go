@@ -335,6 +335,51 @@ func (m *Join) Decode(b []byte) error {
 	return nil
 }
 
+// JoinHint is the private data of a further lane's connection request: by it the
+// target finds the session, whose protection domain the connection must be made
+// in, before any message can come.
+//
+//	 0               4      6          8       16     32               56
+//	+---------------+------+----------+-------+------+----------------+
+//	| magic "PMNJ"  | lane | reserved | epoch | uuid | proof, cut off |
+//	+---------------+------+----------+-------+------+----------------+
+type JoinHint struct {
+	Lane  uint16
+	Epoch uint64
+	// Region is the region's UUID.
+	Region [16]byte
+	// Proof is the first part of Join's.
+	Proof [24]byte
+}
+
+const (
+	joinMagic    = 0x504d4e4a
+	joinHintSize = 56
+)
+
+// Append appends the private data to b.
+func (m *JoinHint) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, joinMagic)
+	b = binary.BigEndian.AppendUint16(b, m.Lane)
+	b = binary.BigEndian.AppendUint16(b, 0)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	b = append(b, m.Region[:]...)
+	return append(b, m.Proof[:]...)
+}
+
+// Decode reads the private data from b, which transports may have padded. It
+// reports false if it is not that of a lane.
+func (m *JoinHint) Decode(b []byte) bool {
+	if len(b) < joinHintSize || binary.BigEndian.Uint32(b) != joinMagic {
+		return false
+	}
+	m.Lane = binary.BigEndian.Uint16(b[4:])
+	m.Epoch = binary.BigEndian.Uint64(b[8:])
+	copy(m.Region[:], b[16:])
+	copy(m.Proof[:], b[32:])
+	return true
+}
+
 // Joined grants a Join.
 //
 //	 16      24     26        28         32

@@ -68,6 +68,19 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+func TestJoinHint(t *testing.T) {
+	m := JoinHint{Lane: 3, Epoch: 1 << 40, Region: [16]byte{1, 2}, Proof: [24]byte{9, 8}}
+	b := m.Append(nil)
+	require.Len(t, b, 56, "what every transport carries")
+	var got JoinHint
+	require.True(t, got.Decode(append(b, 0, 0)), "padded")
+	require.Equal(t, m, got)
+	require.False(t, got.Decode(b[:55]))
+	require.False(t, got.Decode(nil))
+	b[0]++
+	require.False(t, got.Decode(b))
+}
+
 // TestVectors pins the layout: a change of it is a change of the version.
 func TestVectors(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -1,0 +1,115 @@
+package remote
+
+import (
+	"errors"
+
+	"github.com/google/uuid"
+
+	"pmnbd/backend"
+	"pmnbd/persist"
+)
+
+// methodWhy says why barriers are done as they are.
+const methodWhy = "sound for every class"
+
+// A State is where a device is in its life.
+type State string
+
+const (
+	// StateOpen: the session is up.
+	StateOpen State = "open"
+	// StateFailed: the device failed for good, every op gets an I/O error.
+	StateFailed State = "failed"
+	// StateClosed: the session was given back.
+	StateClosed State = "closed"
+)
+
+// A Snapshot is how a device was at one moment. It is a copy; its JSON names are
+// kept once published.
+type Snapshot struct {
+	Region     string    `json:"region"`
+	RegionUUID uuid.UUID `json:"region_uuid"`
+	Target     string    `json:"target"` // HOST:PORT
+	Class      string    `json:"class"`
+	Size       uint64    `json:"size_bytes"`
+	Method     string    `json:"method"`
+	MethodWhy  string    `json:"method_why"`
+	Epoch      uint64    `json:"epoch"`
+	Owner      uuid.UUID `json:"owner_id"` // the initiator's id
+	// Doubt: the session inherited doubt, and no barrier has succeeded since.
+	Doubt bool  `json:"doubt"`
+	State State `json:"state"`
+	// Cause says why State is not open.
+	Cause    string           `json:"cause,omitempty"`
+	Lanes    []LaneSnapshot   `json:"lanes"`
+	Window   WindowSnapshot   `json:"window"`
+	Barriers BarriersSnapshot `json:"barriers"`
+}
+
+// A LaneSnapshot is how a lane was.
+type LaneSnapshot struct {
+	Peer string `json:"peer"` // HOST:PORT
+	// Posted counts the work requests made since the lane was connected,
+	// Outstanding those whose send slot is not known to be free again.
+	Posted      uint64 `json:"posted_work_requests"`
+	Outstanding uint64 `json:"outstanding_work_requests"`
+}
+
+// A WindowSnapshot is how full the window was.
+type WindowSnapshot struct {
+	// Used and Limit are memory, in chunks of backend.ChunkSize: payloads that no
+	// barrier covers, and what connections receive into.
+	Used  uint64 `json:"used_bytes"`
+	Limit uint64 `json:"limit_bytes"`
+	// Entries are pieces of writes.
+	Entries      uint64 `json:"used_entries"`
+	EntriesLimit uint64 `json:"limit_entries"`
+	// Unflushed is what was acknowledged and is covered by no successful barrier.
+	// On a failed device it is what may be lost.
+	Unflushed uint64 `json:"unflushed_bytes"`
+}
+
+// A BarriersSnapshot counts barriers that succeeded since the device was opened.
+type BarriersSnapshot struct {
+	Done uint64 `json:"done"`
+	// Asked counts the FLUSHes and FUA writes that they answered: Asked/Done is
+	// the group-commit factor. It leaves out FLUSHes that found nothing to do.
+	Asked uint64 `json:"asked"`
+	// InFlight: one is under way. Waiting ones will be answered by the next.
+	InFlight bool   `json:"in_flight"`
+	Waiting  uint64 `json:"waiting"`
+}
+
+// Snapshot is how the device is now, also after it failed or was closed. It holds
+// each lock for a few loads.
+func (d *Device) Snapshot() Snapshot {
+	g := &d.granted
+	s := Snapshot{
+		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
+		Method: persist.MethodGPSPM.String(), MethodWhy: methodWhy, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
+	}
+	if err := d.failed(); err != nil {
+		s.State, s.Cause = StateClosed, err.Error()
+		if errors.Is(err, backend.ErrFailed) {
+			s.State = StateFailed
+		}
+	}
+	bytes, entries := d.arenas.Write.Budget(), d.arenas.Entries
+	s.Window = WindowSnapshot{
+		Used:    uint64(bytes.Total()-bytes.Free()) * backend.ChunkSize,
+		Limit:   uint64(bytes.Total()) * backend.ChunkSize,
+		Entries: uint64(entries.Total() - entries.Free()), EntriesLimit: uint64(entries.Total()),
+		Unflushed: d.Unflushed(),
+	}
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.built, Outstanding: l.built - l.retired})
+		l.mu.Unlock()
+	}
+	b := &d.barriers
+	b.mu.Lock()
+	s.Doubt = b.inherits
+	s.Barriers = BarriersSnapshot{Done: b.count, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}
+	b.mu.Unlock()
+	return s
+}

@@ -1,0 +1,93 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/rdma/rdmafake"
+)
+
+func TestSnapshot(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	s := d.Snapshot()
+	require.Equal(t, Snapshot{
+		Region: "log", RegionUUID: p.region.UUID(), Target: p.addr, Class: "file", Size: regionSize,
+		Method: "gpspm", MethodWhy: methodWhy, Epoch: s.Epoch, Owner: uuid.UUID{1}, State: StateOpen,
+		Lanes:  []LaneSnapshot{{Peer: s.Lanes[0].Peer}},
+		Window: WindowSnapshot{Limit: 16<<20 + 8*backend.ChunkSize, EntriesLimit: 16 << 20 / 2048},
+	}, s)
+	require.NotEmpty(t, s.Lanes[0].Peer)
+	require.Equal(t, p.region.Superblock().Epoch, s.Epoch)
+
+	c.Do(c.Write(0, make([]byte, 3000), 0), c.Write(1<<20-1000, make([]byte, 2000), 0))
+	s = d.Snapshot()
+	require.Equal(t, uint64(5000), s.Window.Unflushed)
+	require.Equal(t, uint64(3), s.Window.Entries, "one write lies in two stripes")
+	require.NotZero(t, s.Window.Used)
+
+	c.Do(c.Flush())
+	c.Do(c.Flush()) // has nothing to do
+	fua := c.Write(0, make([]byte, 100), 0)
+	fua.FUA = true
+	c.Do(fua)
+	s = d.Snapshot()
+	require.Zero(t, s.Window.Unflushed)
+	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 2}, s.Barriers)
+	require.GreaterOrEqual(t, s.Lanes[0].Posted, uint64(6), "four Writes and two barriers")
+
+	b, err := json.Marshal(s)
+	require.NoError(t, err)
+	var again Snapshot
+	require.NoError(t, json.Unmarshal(b, &again))
+	require.Equal(t, s, again)
+
+	require.NoError(t, d.Close())
+	s = d.Snapshot()
+	require.Equal(t, StateClosed, s.State)
+	require.Zero(t, s.Window.Unflushed)
+}
+
+// Many FLUSHes during one barrier are answered by the next, together.
+func TestSnapshotOfGroupCommit(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	defer func() { require.NoError(t, d.Close()) }()
+	c := backendtest.NewClient(t, d)
+	release := p.sync.block()
+	first := c.Flush()
+	c.Submit(c.Write(0, make([]byte, 100), 0), first)
+	<-p.sync.began
+	rest := []*backendtest.Request{c.Flush(), c.Flush(), c.Flush()}
+	c.Submit(c.Write(0, make([]byte, 100), 0))
+	c.Submit(rest...)
+	require.Equal(t, BarriersSnapshot{InFlight: true, Waiting: 3}, d.Snapshot().Barriers)
+	require.Equal(t, uint64(200), d.Snapshot().Window.Unflushed)
+	release()
+	c.Wait(append(rest, first)...)
+	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 4}, d.Snapshot().Barriers)
+}
+
+func TestSnapshotOfFailure(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	p.sync.fail(errors.New("the disk is gone"))
+	w, f := c.Write(0, make([]byte, 4096), 0), c.Flush()
+	c.Submit(w, f)
+	c.Wait(w, f)
+	require.Error(t, f.Err)
+	s := d.Snapshot()
+	require.Equal(t, StateFailed, s.State)
+	require.Contains(t, s.Cause, "the disk is gone")
+	require.Equal(t, uint64(4096), s.Window.Unflushed)
+	require.Error(t, d.Close())
+	require.Equal(t, StateFailed, d.Snapshot().State)
+}

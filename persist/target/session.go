@@ -1,0 +1,133 @@
+package target
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// maxLanes is how many connections a session may have.
+const maxLanes = 16
+
+// A session is an initiator's hold on a region.
+type session struct {
+	export *export
+	conn   *conn // lane 0
+	owner  wire.Owner
+	epoch  uint64
+	token  [32]byte
+	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
+	heard  atomic.Int64       // when the initiator last said something, by clock
+	syncs  inFlight           // barriers of it that wait for the disk
+
+	mu    sync.Mutex
+	ended bool             // no lane may be added any more
+	lanes map[uint16]*conn // lane 0 and those that may touch the region
+}
+
+// A sharedDomain is the protection domain of a session's lanes; the last of them
+// closes it, and with it the region's key.
+type sharedDomain struct {
+	rdma.Domain
+	lanes atomic.Int32
+}
+
+func openDomain(req rdma.Request) (*sharedDomain, error) {
+	d, err := req.OpenDomain()
+	if err != nil {
+		return nil, fmt.Errorf("open a protection domain: %w", err)
+	}
+	shared := &sharedDomain{Domain: d}
+	shared.lanes.Store(1)
+	return shared, nil
+}
+
+func (d *sharedDomain) release() error {
+	if d.lanes.Add(-1) > 0 {
+		return nil
+	}
+	return d.Close()
+}
+
+// errNoSession: a connection wants to be a lane of a session that is not there.
+var errNoSession = errors.New("no such session")
+
+// admit puts c into the domain of the session that its connection request names,
+// as one that a grant destroys with the session. Until it has sent JOIN it has no
+// say in it.
+func (s *Server) admit(c *conn, hint *wire.JoinHint) error {
+	for _, e := range s.exports {
+		if e.r.UUID() != hint.Region {
+			continue
+		}
+		e.mu.Lock()
+		session := e.session
+		e.mu.Unlock()
+		if session == nil || session.epoch != hint.Epoch || subtle.ConstantTimeCompare(session.token[:len(hint.Proof)], hint.Proof[:]) == 0 {
+			return errNoSession
+		}
+		return session.add(c, hint.Lane)
+	}
+	return errNoSession
+}
+
+// add makes c lane n of the session, if there is none.
+func (s *session) add(c *conn, n uint16) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errNoSession
+	}
+	if n == 0 || n >= maxLanes || s.lanes[n] != nil {
+		return fmt.Errorf("%w: lane %d is taken, or too many", errStranger, n)
+	}
+	s.lanes[n] = c
+	c.hint, c.lane, c.domain = s, n, s.conn.domain
+	c.domain.lanes.Add(1)
+	return nil
+}
+
+// remove takes a lane out that has ended.
+func (s *session) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lanes[c.lane] == c {
+		delete(s.lanes, c.lane)
+	}
+}
+
+// end destroys the queue pairs of all lanes but keep, and joins everything of them
+// that can touch the region. What of it only waits is woken.
+func (s *session) end(keep *conn) {
+	s.mu.Lock()
+	s.ended = true
+	var lanes []*conn
+	for _, c := range s.lanes {
+		if c != keep {
+			lanes = append(lanes, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range lanes {
+		c.interrupt()
+	}
+	for _, c := range lanes {
+		<-c.done
+	}
+	s.syncs.wait()
+}
+
+// join makes c, which was admitted, a lane that barriers come on.
+func (c *conn) join(m *wire.Join) (*wire.Joined, *wire.Refused) {
+	s := c.hint
+	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || subtle.ConstantTimeCompare(m.Proof[:], s.token[:]) == 0 {
+		return nil, &wire.Refused{Code: wire.CodeNotOwner, Text: "no session of that epoch, lane and proof"}
+	}
+	c.session = s
+	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits}, nil
+}
