@@ -7,19 +7,15 @@
 // back anything: Instruction says which one runs.
 package flush
 
-const (
-	// LineSize is the size of a cache line in bytes, on every CPU that the
-	// assembly supports; it is verified before the assembly is chosen.
-	LineSize = 64
-	// PieceSize is the most that is written back before a fence, in bytes: the
-	// loop in assembly cannot be preempted, and at 1 MiB it takes some tens of
-	// microseconds (design §3.3).
-	PieceSize = 1 << 20
-)
+// PieceSize is the most that is written back before a fence, in bytes: the loop
+// in assembly cannot be preempted, and at 1 MiB it takes some tens of
+// microseconds (design §3.3).
+const PieceSize = 1 << 20
 
 // A method is one way to write lines back.
 type method struct {
 	name string
+	line int // what it writes back at a time, in bytes: the CPU's cache line
 	// writeBack writes back lines cache lines from the one that holds *p on, then
 	// fences, all on one core: the goroutine must not move between the two.
 	writeBack func(p *byte, lines int)
@@ -29,7 +25,8 @@ type method struct {
 // portable is the twin without assembly. Go has no instruction that writes a
 // line back, so it does nothing, and its name says so.
 var portable = method{
-	name:      "none",
+	name:      None,
+	line:      64, // any would do
 	writeBack: func(*byte, int) {},
 	fence:     func() {},
 }
@@ -45,13 +42,16 @@ func Lines(b []byte) { best.lines(b) }
 // where the CPU caches are in the persistence domain (eADR).
 func Fence() { best.fence() }
 
-// Instruction names what Lines uses: "clwb", "clflushopt", "clflush", or "none"
-// where lines cannot be written back.
+// Instruction names what Lines uses: "clwb", "clflushopt", "clflush", "dc cvap",
+// or None where lines cannot be written back.
 func Instruction() string { return best.name }
+
+// None is the Instruction of CPUs and builds that cannot write lines back.
+const None = "none"
 
 func (m *method) lines(b []byte) {
 	for len(b) > 0 {
-		n, lines := piece(address(b), len(b))
+		n, lines := m.piece(address(b), len(b))
 		m.writeBack(&b[0], lines)
 		b = b[n:]
 	}
@@ -60,8 +60,8 @@ func (m *method) lines(b []byte) {
 // piece is the first piece of n > 0 bytes at addr: its length in bytes and how
 // many lines it touches. A piece ends on a line's end, so that the next one
 // starts on a line of its own.
-func piece(addr uintptr, n int) (size, lines int) {
-	head := int(addr % LineSize)
+func (m *method) piece(addr uintptr, n int) (size, lines int) {
+	head := int(addr % uintptr(m.line))
 	size = min(n, PieceSize-head)
-	return size, (head + size + LineSize - 1) / LineSize
+	return size, (head + size + m.line - 1) / m.line
 }

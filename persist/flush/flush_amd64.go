@@ -2,12 +2,16 @@
 
 package flush
 
+// lineSize is what the assembly takes a line to be, in bytes. CPUs with another
+// are not known; available verifies it.
+const lineSize = 64
+
 // The methods in assembly. CLWB keeps the line in the cache, CLFLUSHOPT evicts
 // it, CLFLUSH evicts it and waits for the one before (Intel SDM vol. 2A).
 var (
-	byCLWB       = method{name: "clwb", writeBack: clwb, fence: sfence}
-	byCLFLUSHOPT = method{name: "clflushopt", writeBack: clflushopt, fence: sfence}
-	byCLFLUSH    = method{name: "clflush", writeBack: clflush, fence: sfence}
+	byCLWB       = method{name: "clwb", line: lineSize, writeBack: clwb, fence: sfence}
+	byCLFLUSHOPT = method{name: "clflushopt", line: lineSize, writeBack: clflushopt, fence: sfence}
+	byCLFLUSH    = method{name: "clflush", line: lineSize, writeBack: clflush, fence: sfence}
 )
 
 // Implemented in flush_amd64.s. p escapes on purpose: see address.
@@ -26,7 +30,7 @@ func available() []method {
 	// units of 8 bytes. Leaf 7: EBX bit 23 is CLFLUSHOPT, bit 24 CLWB.
 	maxLeaf, _, _, _ := cpuid(0, 0)
 	_, ebx1, _, edx1 := cpuid(1, 0)
-	if edx1>>19&1 == 0 || ebx1>>8&0xff*8 != LineSize {
+	if edx1>>19&1 == 0 || ebx1>>8&0xff*8 != lineSize {
 		return []method{portable}
 	}
 	var ms []method
