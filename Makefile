@@ -2,9 +2,9 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/demo scripts/fuzz scripts/install-deps .ci/run
+SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/soak .ci/run
 
-.PHONY: help build demo test fuzz lint check cross clean
+.PHONY: help build demo test bench soak fuzz lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-6s %s\\n\", \$$1, \$$2 }"
@@ -18,6 +18,13 @@ demo: ## one device on loopback: verified work, then a table of latencies
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test
 	$(GO) test -race $(TESTFLAGS) ./...
+
+bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
+	@scripts/bench
+
+soak: ## what is too long for CI, ten minutes in all (SOAK=seconds)
+	scripts/install-deps test
+	scripts/soak
 
 fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz

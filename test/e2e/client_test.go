@@ -25,6 +25,12 @@ type conn struct {
 // longer than outer.
 func dialNBD(t *testing.T, uri string) *conn {
 	t.Helper()
+	return dialDeep(t, uri, 1)
+}
+
+// dialDeep is dialNBD for depth requests at a time.
+func dialDeep(t *testing.T, uri string, depth int) *conn {
+	t.Helper()
 	u, err := url.Parse(uri)
 	require.NoError(t, err)
 	network, address := "tcp", u.Host
@@ -34,7 +40,7 @@ func dialNBD(t *testing.T, uri string) *conn {
 	nc, err := net.Dial(network, address)
 	require.NoError(t, err)
 	require.NoError(t, nc.SetDeadline(time.Now().Add(outer)))
-	c, err := client.New(nc, strings.TrimPrefix(u.Path, "/"), 1)
+	c, err := client.New(nc, strings.TrimPrefix(u.Path, "/"), depth)
 	require.NoError(t, err)
 	n := &conn{c: c}
 	t.Cleanup(n.close)

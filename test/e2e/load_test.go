@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/nbd/wire"
+)
+
+// Every slot of a verifiedLoad has one request outstanding at most, in slotSize
+// bytes of its own, so that what a READ must return is known.
+const (
+	loadDepth = 16
+	slotSize  = 1 << 20
+	loadSize  = loadDepth * slotSize
+	// maxLoad bounds a request. One goroutine sends and receives: the READs of all
+	// slots must fit what the server holds for a connection.
+	maxLoad = 256 << 10
+)
+
+// A verifiedLoad is a connection that reads, writes and flushes at random within
+// loadSize bytes of its own, and knows what must be there.
+type verifiedLoad struct {
+	n     *conn
+	base  uint64
+	rng   *rand.Rand
+	noise []byte
+	want  []byte
+	slots [loadDepth]slotState
+}
+
+// A slotState is what a slot is waiting for.
+type slotState struct {
+	reads []byte // nil unless it is a READ
+	want  []byte
+	got   []byte // memory for reads
+}
+
+// newLoad connects, and fills its part of the export, which begins at base.
+func newLoad(t *testing.T, uri string, base uint64, seed uint64) *verifiedLoad {
+	t.Helper()
+	l := &verifiedLoad{
+		n: dialDeep(t, uri, loadDepth), base: base, rng: rand.New(rand.NewPCG(seed, base)),
+		noise: noise(t, 2*slotSize), want: make([]byte, loadSize),
+	}
+	for i := range l.slots {
+		l.slots[i].got = make([]byte, maxLoad)
+		part := l.want[i*slotSize : (i+1)*slotSize]
+		copy(part, l.noise)
+		require.NoError(t, l.n.write(base+uint64(i)*slotSize, part))
+	}
+	return l
+}
+
+// run carries out ops requests, all of them answered and right.
+func (l *verifiedLoad) run(ops int) error {
+	c := l.n.c
+	if err := c.Socket().Conn().SetDeadline(time.Now().Add(2 * outer)); err != nil {
+		return err
+	}
+	running := 0
+	for ; running < min(loadDepth, ops); running++ {
+		l.start(running)
+	}
+	for sent := running; running > 0; {
+		if !c.Buffered() {
+			if err := c.Send(); err != nil {
+				return err
+			}
+		}
+		tag, errno, err := c.Recv()
+		if err == nil && errno != 0 {
+			err = syscall.Errno(errno)
+		}
+		if err != nil {
+			return err
+		}
+		if s := &l.slots[tag]; !bytes.Equal(s.reads, s.want) {
+			return fmt.Errorf("wrong data in slot %d of the part at %d", tag, l.base)
+		}
+		if sent == ops {
+			running--
+			continue
+		}
+		l.start(int(tag))
+		sent++
+	}
+	return nil
+}
+
+// start queues one request of slot i: half writes, some with FUA, most of the rest
+// reads, of any size and alignment, small ones more often.
+func (l *verifiedLoad) start(i int) {
+	s := &l.slots[i]
+	size := 1 + l.rng.IntN(maxLoad>>l.rng.IntN(10)) // up to 256 KiB … up to 512 bytes
+	at := l.rng.IntN(slotSize - size + 1)
+	off := l.base + uint64(i)*slotSize + uint64(at)
+	want := l.want[i*slotSize+at:][:size]
+	s.reads, s.want = nil, nil
+	switch kind := l.rng.IntN(100); {
+	case kind < 50:
+		copy(want, l.noise[l.rng.IntN(slotSize):])
+		var flags wire.CommandFlags
+		if kind < 5 {
+			flags = wire.CmdFlagFUA
+		}
+		l.n.c.Write(uint32(i), off, want, flags)
+	case kind < 95:
+		s.reads, s.want = s.got[:size], want
+		l.n.c.Read(uint32(i), off, s.reads)
+	default:
+		l.n.c.Flush(uint32(i))
+	}
+}

@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What each process may hold beyond what it is for, in KiB.
+const (
+	mib         = 1 << 10
+	extraMemory = 64 * mib
+	// growth is what the peak of one phase may be above that of an earlier one: a
+	// leak of one byte for each request would be several times as much in a soak,
+	// and what Go's collector leaves lying about varies by less.
+	growth = 12 * mib
+)
+
+// plainBinaries builds our binaries without the race detector, whose own memory
+// would hide theirs.
+func plainBinaries(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("go", "build", "-o", dir, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// procStatus is a number of /proc/PID/status, which has memory in KiB.
+func (p *process) procStatus(t *testing.T, field string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(status), "\n"+field+":")
+	require.True(t, ok, field)
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	require.NoError(t, err)
+	return n
+}
+
+// resetPeak makes the peak of the resident memory begin anew (proc(5), clear_refs).
+func (p *process) resetPeak(t *testing.T) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
+}
+
+// ticks is the CPU time that p has used, in hundredths of a second.
+func (p *process) ticks(t *testing.T) (sum int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	for _, f := range strings.Fields(string(stat))[13:15] { // our names have no spaces
+		n, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		sum += n
+	}
+	return sum
+}
+
+// Under mixed verified load on several connections neither process holds more than
+// it is for, nor more and more. With PMNBD_SOAK=seconds it goes on for so long, and
+// shows afterwards that idle processes use no CPU.
+func TestMemory(t *testing.T) {
+	const conns, regionSize, window = 4, 64 * mib, 64 * mib
+	soak := 0
+	if s := os.Getenv("PMNBD_SOAK"); s != "" {
+		var err error
+		soak, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	seed := binary.NativeEndian.Uint64(b[:])
+	t.Logf("seed %d", seed)
+
+	h := newHost(t)
+	path := h.region(t, "memory", "64M")
+	bin := plainBinaries(t)
+	target := startCommand(t, exec.Command(filepath.Join(bin, "pmnbd-target"), "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "memory="+path))
+	uri := target.waitReady(t)[0]
+	socket := filepath.Join(h.home, "memory.sock")
+	pmnbd := startCommand(t, exec.Command(filepath.Join(bin, "pmnbd"), "serve", "--state-dir", h.home,
+		"--target", uri+"/memory", "--listen", "unix:"+socket, "--window", "64M"))
+	nbd := pmnbd.waitReady(t)[0]
+
+	var loads []*verifiedLoad
+	for i := range uint64(conns) {
+		loads = append(loads, newLoad(t, nbd, i*loadSize, seed))
+	}
+	phase := func(ops int) {
+		t.Helper()
+		errs := make([]error, conns)
+		var all sync.WaitGroup
+		for i, l := range loads {
+			all.Go(func() { errs[i] = l.run(ops) })
+		}
+		all.Wait()
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+	}
+	type peaks struct{ pmnbd, target int }
+	measure := func(ops int) peaks {
+		t.Helper()
+		pmnbd.resetPeak(t)
+		target.resetPeak(t)
+		phase(ops)
+		p := peaks{pmnbd.procStatus(t, "VmHWM"), target.procStatus(t, "VmHWM")}
+		require.LessOrEqual(t, p.pmnbd, window+extraMemory, "KiB of the initiator")
+		require.LessOrEqual(t, p.target, regionSize+extraMemory, "KiB of the target")
+		return p
+	}
+
+	const ops = 1500 // for each connection
+	phase(ops)       // every page and every buffer has been used
+	first := measure(ops)
+	end := time.Now().Add(time.Duration(soak) * time.Second)
+	last, phases := measure(ops), 3
+	for said := time.Now(); time.Now().Before(end); phases++ {
+		last = measure(ops)
+		if time.Since(said) > 20*time.Second {
+			said = time.Now()
+			t.Logf("%d requests: peak of the initiator %d MiB, of the target %d MiB (its region: %d)", phases*conns*ops, last.pmnbd/mib, last.target/mib, regionSize/mib)
+		}
+	}
+	t.Logf("%d requests, all verified; peaks of the first phase and the last: initiator %d, %d MiB; target %d, %d MiB, %d of them its region",
+		phases*conns*ops, first.pmnbd/mib, last.pmnbd/mib, first.target/mib, last.target/mib, regionSize/mib)
+	require.LessOrEqual(t, last.pmnbd, first.pmnbd+growth, "KiB of the initiator: it grows")
+	require.LessOrEqual(t, last.target, first.target+growth, "KiB of the target: it grows")
+
+	if soak > 0 {
+		idle(t, pmnbd, target)
+	}
+	for _, l := range loads {
+		l.n.close()
+	}
+	pmnbd.stop(t)
+	target.stop(t)
+}
+
+// idle watches processes for ten seconds in which nobody asks anything of them.
+func idle(t *testing.T, ps ...*process) {
+	t.Helper()
+	const watched = 10 * time.Second
+	const most = 5 // hundredths of a second: half a percent
+	before := make([]int, len(ps))
+	for i, p := range ps {
+		before[i] = p.ticks(t)
+	}
+	<-time.After(watched) // what is measured is that nothing happens
+	for i, p := range ps {
+		used := p.ticks(t) - before[i]
+		t.Logf("%s: %d ms of CPU in %v of idleness", filepath.Base(p.cmd.Path), used*10, watched)
+		require.LessOrEqual(t, used, most, p.name)
+	}
+}
