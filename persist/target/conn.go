@@ -78,7 +78,7 @@ func (s *Server) serveConn(req rdma.Request) {
 	}()
 	c, err := s.accept(req, log)
 	if err != nil {
-		log.Warn("connection not accepted", zap.Error(err))
+		s.breaches.warn(log, "connection not accepted", zap.Error(err))
 		return
 	}
 	defer c.release()
@@ -105,6 +105,10 @@ func (s *Server) serveConn(req rdma.Request) {
 			stranger = false
 			s.strangers.Add(-1)
 		}
+	}
+	if stranger {
+		s.breaches.warn(log, "connection ended", zap.Error(err))
+		return
 	}
 	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
 }
@@ -254,6 +258,12 @@ func (c *conn) handle(msg []byte) error {
 			return err
 		}
 		return c.flush(&c.barrier)
+	case wire.TypeZero:
+		var m wire.Zero
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		return c.zero(m)
 	case wire.TypeHeartbeat:
 		var m wire.Heartbeat
 		if err := m.Decode(msg); err != nil {
@@ -292,6 +302,18 @@ func (c *conn) flush(b *wire.Barrier) error {
 		}
 	}
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
+}
+
+// zero stores zeroes, on the lane's goroutine: every barrier that comes behind
+// begins when they are there (design §4.7).
+func (c *conn) zero(m wire.Zero) error {
+	r := c.session.export.r
+	if m.Len > wire.MaxZero || !inside([]wire.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
+		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
+	}
+	clear(r.Data()[m.Off : m.Off+m.Len])
+	ack := wire.ZeroAck{Seq: m.Seq}
+	return c.out.send(c, ack.Append(c.out.buf[:0]))
 }
 
 // ack answers a barrier's part.

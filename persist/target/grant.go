@@ -61,7 +61,7 @@ func (c *conn) refuse(r *wire.Refused) error {
 	if r.Code == wire.CodeEpoch { // a fresh initiator asks for the epoch that way
 		return c.out.send(c, r.Append(nil))
 	}
-	c.log.Info("session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
+	c.s.refusals.warn(c.log, "session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
 	return c.out.send(c, r.Append(nil))
 }
 

@@ -57,6 +57,8 @@ type Server struct {
 	exports map[string]*export
 
 	strangers atomic.Int64
+	breaches  limiter // of connections without a session
+	refusals  limiter
 
 	mu        sync.Mutex
 	closed    bool
@@ -127,6 +129,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 		if s.strangers.Add(1) > maxStrangers {
 			s.strangers.Add(-1)
 			_ = req.Reject([]byte("too many connections without a session")) // it is the peer's loss
+			s.Stranger(req.RemoteAddr(), errors.New("too many connections without a session"))
 			continue
 		}
 		s.mu.Lock()
