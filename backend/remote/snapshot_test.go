@@ -27,17 +27,17 @@ func TestSnapshot(t *testing.T) {
 	require.NotEmpty(t, s.Lanes[0].Peer)
 	require.Equal(t, p.region.Superblock().Epoch, s.Epoch)
 
-	c.Do(c.Write(0, make([]byte, 3000), 0), c.Write(1<<20-1000, make([]byte, 2000), 0))
+	require.NoError(t, c.Do(c.Write(0, make([]byte, 3000), 0), c.Write(1<<20-1000, make([]byte, 2000), 0)))
 	s = d.Snapshot()
 	require.Equal(t, uint64(5000), s.Window.Unflushed)
 	require.Equal(t, uint64(3), s.Window.Entries, "one write lies in two stripes")
 	require.NotZero(t, s.Window.Used)
 
-	c.Do(c.Flush())
-	c.Do(c.Flush()) // has nothing to do
+	require.NoError(t, c.Do(c.Flush()))
+	require.NoError(t, c.Do(c.Flush())) // has nothing to do
 	fua := c.Write(0, make([]byte, 100), 0)
 	fua.FUA = true
-	c.Do(fua)
+	require.NoError(t, c.Do(fua))
 	s = d.Snapshot()
 	require.Zero(t, s.Window.Unflushed)
 	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 2}, s.Barriers)
@@ -71,7 +71,7 @@ func TestSnapshotOfGroupCommit(t *testing.T) {
 	require.Equal(t, BarriersSnapshot{InFlight: true, Waiting: 3}, d.Snapshot().Barriers)
 	require.Equal(t, uint64(200), d.Snapshot().Window.Unflushed)
 	release()
-	c.Wait(append(rest, first)...)
+	require.NoError(t, c.Wait(append(rest, first)...))
 	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 4}, d.Snapshot().Barriers)
 }
 
@@ -82,8 +82,7 @@ func TestSnapshotOfFailure(t *testing.T) {
 	p.sync.fail(errors.New("the disk is gone"))
 	w, f := c.Write(0, make([]byte, 4096), 0), c.Flush()
 	c.Submit(w, f)
-	c.Wait(w, f)
-	require.Error(t, f.Err)
+	require.Error(t, c.Wait(w, f))
 	s := d.Snapshot()
 	require.Equal(t, StateFailed, s.State)
 	require.Contains(t, s.Cause, "the disk is gone")
