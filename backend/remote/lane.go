@@ -61,6 +61,7 @@ type lane struct {
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
 	barrier *persist.GPSPM
+	zeroes  zeroes
 	ranges  []persist.Range // scratch of collect
 	control []byte          // a message to send ahead of the queue
 
@@ -112,6 +113,13 @@ func (l *lane) write(off, src uint64, n uint32) {
 	l.pushWrite(pos)
 	l.wrote += uint64(n)
 	l.lazy += int(n)
+}
+
+// zero queues a piece of zeroes. l.mu is held.
+func (l *lane) zero(off uint64, n uint32) {
+	pos := l.ring.Head()
+	l.d.window.Publish(l.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
+	l.pushWrite(pos)
 }
 
 // read queues a part of op. l.mu is held.
@@ -192,16 +200,26 @@ func (l *lane) build() {
 		switch it := l.queue.front(); it.kind {
 		case itemWrites:
 			e := l.ring.At(it.from)
-			l.add(rdma.WorkRequest{
-				ID: tagWrite, Op: rdma.OpWrite,
-				Local:  rdma.SGE{Region: l.d.writeMem, Off: e.Src, Len: e.Len},
-				Remote: rdma.Remote{Key: l.d.granted.Key, Addr: l.d.granted.Base + e.Off},
-			})
+			if l.zeroes.overlap(e.Off, uint64(e.Len)) {
+				return // and all behind it wait for the zeroes' acks
+			}
+			if e.Kind == backend.EntryZero {
+				msg, ok := l.zeroes.message(e)
+				if !ok {
+					return // likewise
+				}
+				l.add(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: msg})
+			} else {
+				l.add(l.d.rdmaWrite(e))
+			}
 			if it.from++; it.from == it.to {
 				l.queue.pop()
 			}
 		case itemRead:
 			p := &l.reads[it.from]
+			if l.zeroes.overlap(p.off, uint64(p.len)) {
+				return // likewise
+			}
 			l.add(rdma.WorkRequest{
 				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,
 				Local:  rdma.SGE{Region: l.d.readMem, Off: p.dst, Len: p.len},
@@ -223,6 +241,15 @@ func (l *lane) build() {
 	}
 	if l.queue.empty() && len(l.control) == 0 {
 		l.lazy, l.urgent = 0, false
+	}
+}
+
+// rdmaWrite is the work request of entry e.
+func (d *Device) rdmaWrite(e *backend.Entry) rdma.WorkRequest {
+	return rdma.WorkRequest{
+		ID: tagWrite, Op: rdma.OpWrite,
+		Local:  rdma.SGE{Region: d.writeMem, Off: e.Src, Len: e.Len},
+		Remote: rdma.Remote{Key: d.granted.Key, Addr: d.granted.Base + e.Off},
 	}
 }
 
@@ -349,6 +376,12 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		return false, fmt.Errorf("the target could not make barrier %d durable: %v: %s", fail.Seq, fail.Code, fail.Text)
+	case wire.TypeZeroAck:
+		var ack wire.ZeroAck
+		if err := ack.Decode(msg); err != nil {
+			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		return false, l.zeroes.acked(ack)
 	case wire.TypeHeartbeatAck:
 		var ack wire.HeartbeatAck
 		if err := ack.Decode(msg); err != nil {

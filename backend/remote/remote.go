@@ -173,8 +173,10 @@ func (d *Device) allocate() (err error) {
 	if d.arenas.Read, err = backend.NewArena(int(2*request/backend.ChunkSize) + d.cfg.Connections); err != nil {
 		return err
 	}
-	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries.
-	if d.window, err = backend.NewWindow(d.arenas.Write, d.cfg.Lanes, int(d.cfg.Window/2048)); err != nil {
+	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries. Zeroes
+	// take one for each stripe: room for the longest request, 4 GiB.
+	entries := max(int(d.cfg.Window/2048), 2*(1<<32)/stripe)
+	if d.window, err = backend.NewWindow(d.arenas.Write, d.cfg.Lanes, entries); err != nil {
 		return err
 	}
 	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe

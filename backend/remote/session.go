@@ -86,13 +86,13 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 
 // addLane makes c the next lane.
 func (d *Device) addLane(c dialed, credits uint16) error {
-	if credits <= reservedCredits {
+	if credits <= reservedCredits+zeroCredits {
 		return fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", credits, wire.ErrMalformed)
 	}
 	index := len(d.lanes)
 	d.lanes = append(d.lanes, &lane{
 		d: d, index: index, conn: c.conn, ring: d.window.Ring(index), recvs: c.recvs, done: make(chan struct{}),
-		barrier: persist.NewGPSPM(c.sends, int(min(credits, maxMessages))-reservedCredits, d.granted.MaxMessage, tagBarrier),
+		barrier: persist.NewGPSPM(c.sends, int(min(credits, maxMessages))-reservedCredits-zeroCredits, d.granted.MaxMessage, tagBarrier),
 		batch:   make([]rdma.WorkRequest, 0, batchMax),
 	})
 	return nil
@@ -146,7 +146,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 		}
 	}
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
-	d.info.Size, d.info.BlockMin, d.info.BlockPreferred = g.Size, 1, 4096
+	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = g.Size, 1, 4096, true
 	d.info.Description = describe(d.cfg.Region, class)
 	if g.Flags&wire.OpenedUnclean != 0 {
 		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", zap.String("region", d.cfg.Region))

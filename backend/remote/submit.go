@@ -13,9 +13,13 @@ func (d *Device) Submit(ops []*backend.Op) {
 			op.Parts.Store(1) // ours, so that it cannot complete under us
 			err := s.each(op, func(l *lane, off, at uint64, n uint32) { l.read(op, off, at, n) })
 			d.endPart(op, err)
-		case backend.Write:
+		case backend.Write, backend.WriteZeroes:
 			used := 0
-			op.Err = s.each(op, func(l *lane, off, at uint64, n uint32) { l.write(off, at, n); used++ })
+			if op.Cmd == backend.Write {
+				op.Err = s.each(op, func(l *lane, off, at uint64, n uint32) { l.write(off, at, n); used++ })
+			} else {
+				op.Err = s.run(op, op.Off, 0, op.Len, func(l *lane, off, _ uint64, n uint32) { l.zero(off, n); used++ })
+			}
 			d.window.Entries().Give(op.Entries - used)
 			wrote = true
 			if op.FUA && op.Err == nil {
@@ -29,9 +33,6 @@ func (d *Device) Submit(ops []*backend.Op) {
 			s.unlock()
 			d.commit(op)
 			asked = true
-		default:
-			op.Err = backend.ErrNotSupported
-			op.Sink.Complete(op)
 		}
 	}
 	s.unlock()
@@ -82,24 +83,33 @@ func (s *submission) unlock() {
 func (s *submission) each(op *backend.Op, f func(l *lane, off, at uint64, n uint32)) error {
 	off := op.Off
 	for _, span := range op.Data {
-		for at, left := span.ArenaOff(), uint64(span.Len); left > 0; {
-			l := s.d.lanes[off/stripe%uint64(len(s.d.lanes))]
-			if l != s.l {
-				s.unlock()
-				l.mu.Lock()
-				s.l = l
-				s.gone = s.gone || op.Sink.Gone()
-			}
-			if s.gone {
-				return backend.ErrGone
-			}
-			if l.closed != nil {
-				return l.closed
-			}
-			n := min(left, stripe-off%stripe)
-			f(l, off, at, uint32(n))
-			off, at, left = off+n, at+n, left-n
+		if err := s.run(op, off, span.ArenaOff(), uint64(span.Len), f); err != nil {
+			return err
 		}
+		off += uint64(span.Len)
+	}
+	return nil
+}
+
+// run is each for one run of n bytes.
+func (s *submission) run(op *backend.Op, off, at, n uint64, f func(l *lane, off, at uint64, n uint32)) error {
+	for end := off + n; off < end; {
+		l := s.d.lanes[off/stripe%uint64(len(s.d.lanes))]
+		if l != s.l {
+			s.unlock()
+			l.mu.Lock()
+			s.l = l
+			s.gone = s.gone || op.Sink.Gone()
+		}
+		if s.gone {
+			return backend.ErrGone
+		}
+		if l.closed != nil {
+			return l.closed
+		}
+		n := min(end-off, stripe-off%stripe)
+		f(l, off, at, uint32(n))
+		off, at = off+n, at+n
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type conn struct {
 	session  *session    // once granted or joined
 	deadline *time.Timer // by which it must be
 	opens    int         // OPENs that were answered
+	counted  bool        // it does not count as a stranger any more
 	barrier  wire.Barrier
 	out      outbox
 	again    []rdma.WorkRequest // receives to post again
@@ -70,18 +71,14 @@ var errStranger = errors.New("protocol violation")
 func (s *Server) serveConn(req rdma.Request) {
 	defer s.running.Done()
 	log := s.log.With(zap.String("peer", req.RemoteAddr()))
-	stranger := true // until a session is granted
-	defer func() {
-		if stranger {
-			s.strangers.Add(-1)
-		}
-	}()
 	c, err := s.accept(req, log)
 	if err != nil {
+		s.strangers.Add(-1)
 		s.breaches.warn(log, "connection not accepted", zap.Error(err))
 		return
 	}
 	defer c.release()
+	defer c.known()
 	c.deadline = time.AfterFunc(openTimeout, func() { _ = c.Close() }) // wakes Wait
 	defer c.deadline.Stop()
 	s.mu.Lock()
@@ -101,16 +98,20 @@ func (s *Server) serveConn(req rdma.Request) {
 		if err = c.poll(cs[:]); err != nil {
 			break
 		}
-		if stranger && c.session != nil {
-			stranger = false
-			s.strangers.Add(-1)
-		}
 	}
 	if stranger {
 		s.breaches.warn(log, "connection ended", zap.Error(err))
 		return
 	}
 	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
+}
+
+// known ends c's counting as a stranger: it has a session, or has ended.
+func (c *conn) known() {
+	if !c.counted {
+		c.counted = true
+		c.s.strangers.Add(-1)
+	}
 }
 
 // accept connects in a protection domain of the connection's own.

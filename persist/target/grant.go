@@ -35,6 +35,7 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 			c.deadline.Reset(openTimeout)
 			return c.refuse(refused)
 		}
+		c.known()
 		return c.out.send(c, opened.Append(nil))
 	case wire.TypeResume:
 		var m wire.Resume
@@ -51,6 +52,7 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 		if refused != nil {
 			return c.refuse(refused)
 		}
+		c.known()
 		c.deadline.Stop()
 		return c.out.send(c, joined.Append(nil))
 	}

@@ -194,7 +194,7 @@ func TestSession(t *testing.T) {
 
 	var hb wire.HeartbeatAck
 	p.ask(&wire.Heartbeat{Seq: 7}, &hb)
-	require.Equal(t, wire.HeartbeatAck{Seq: 7}, hb)
+	require.EqualValues(t, 7, hb.Seq)
 
 	var closed wire.Closed
 	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
@@ -435,6 +435,10 @@ func TestHostileMessages(t *testing.T) {
 		"OPEN in a session":           {session: true, send: open},
 		"garbage in a session":        {session: true, send: []byte("hello")},
 		"CLOSE of another epoch":      {session: true, send: (&wire.Close{Epoch: 1}).Append(nil)},
+		"zeroes past the end":         {session: true, send: (&wire.Zero{Off: size - 1, Len: 2}).Append(nil)},
+		"zeroes that overflow":        {session: true, send: (&wire.Zero{Off: ^uint64(0), Len: 2}).Append(nil)},
+		"too many zeroes":             {session: true, send: (&wire.Zero{Len: wire.MaxZero + 1}).Append(nil)},
+		"zeroes without session":      {send: (&wire.Zero{Len: 1}).Append(nil)},
 		"barrier past the end":        {session: true, send: barrier(wire.Range{Off: size, Len: 1}), failed: true},
 		"barrier that overflows":      {session: true, send: barrier(wire.Range{Off: 4096, Len: ^uint64(0) - 100}), failed: true},
 		"barrier far out":             {session: true, send: barrier(wire.Range{Off: 1 << 63, Len: 1 << 63}), failed: true},

@@ -51,6 +51,8 @@ const (
 	TypeBarrier      Type = 11
 	TypeBarrierAck   Type = 12
 	TypeBarrierFail  Type = 14 // the other answer to BARRIER
+	TypeZero         Type = 15
+	TypeZeroAck      Type = 16
 )
 
 func (t Type) String() string {
@@ -65,6 +67,7 @@ var typeNames = map[Type]string{
 	TypeJoin: "JOIN", TypeJoined: "JOINED", TypeClose: "CLOSE", TypeClosed: "CLOSED",
 	TypeHeartbeat: "HEARTBEAT", TypeHeartbeatAck: "HEARTBEAT_ACK",
 	TypeBarrier: "BARRIER", TypeBarrierAck: "BARRIER_ACK", TypeBarrierFail: "BARRIER_FAIL",
+	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK",
 }
 
 // ErrMalformed: the bytes are not the message that they should be.

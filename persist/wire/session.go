@@ -422,12 +422,12 @@ type Close struct{ Epoch uint64 }
 
 // Append appends the message to b.
 func (m *Close) Append(b []byte) []byte {
-	return appendEpoch(b, TypeClose, closeSize, m.Epoch)
+	return appendOne(b, TypeClose, closeSize, m.Epoch)
 }
 
 // Decode reads the message from b.
 func (m *Close) Decode(b []byte) (err error) {
-	m.Epoch, err = epoch(b, TypeClose, closeSize)
+	m.Epoch, err = one(b, TypeClose, closeSize)
 	return err
 }
 
@@ -441,22 +441,23 @@ type Closed struct{ Epoch uint64 }
 
 // Append appends the message to b.
 func (m *Closed) Append(b []byte) []byte {
-	return appendEpoch(b, TypeClosed, closedSize, m.Epoch)
+	return appendOne(b, TypeClosed, closedSize, m.Epoch)
 }
 
 // Decode reads the message from b.
 func (m *Closed) Decode(b []byte) (err error) {
-	m.Epoch, err = epoch(b, TypeClosed, closedSize)
+	m.Epoch, err = one(b, TypeClosed, closedSize)
 	return err
 }
 
-func appendEpoch(b []byte, t Type, size int, epoch uint64) []byte {
+// appendOne appends a message of one number.
+func appendOne(b []byte, t Type, size int, x uint64) []byte {
 	b = appendHeader(b, t, size)
-	b = binary.BigEndian.AppendUint64(b, epoch)
+	b = binary.BigEndian.AppendUint64(b, x)
 	return binary.BigEndian.AppendUint64(b, 0)
 }
 
-func epoch(b []byte, t Type, size int) (uint64, error) {
+func one(b []byte, t Type, size int) (uint64, error) {
 	if err := expect(b, t, size); err != nil {
 		return 0, err
 	}

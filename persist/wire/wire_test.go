@@ -30,6 +30,8 @@ func messages() map[Type]func() message {
 		TypeBarrier:      func() message { return new(Barrier) },
 		TypeBarrierAck:   func() message { return new(BarrierAck) },
 		TypeBarrierFail:  func() message { return new(BarrierFail) },
+		TypeZero:         func() message { return new(Zero) },
+		TypeZeroAck:      func() message { return new(ZeroAck) },
 	}
 }
 
@@ -52,6 +54,7 @@ func samples() []message {
 		&Barrier{Seq: 1, Last: true, Ranges: []Range{{0, 4096}, {1 << 40, 1}}},
 		&Barrier{Seq: 2, Ranges: make([]Range, MaxRanges(MaxMessage))},
 		&BarrierAck{Seq: 1, Last: true}, &BarrierAck{Seq: 2},
+		&Zero{Seq: 1, Off: 2, Len: 3}, &ZeroAck{Seq: 4},
 		&BarrierFail{Seq: 1, Code: CodeFailed, Text: "input/output error"},
 	}
 }
@@ -95,6 +98,8 @@ func TestVectors(t *testing.T) {
 			"504d4e44 0001 0009 00000020 00000000 0000000000000005 0000000000000000"},
 		"CLOSE": {&Close{Epoch: 7},
 			"504d4e44 0001 0007 00000020 00000000 0000000000000007 0000000000000000"},
+		"ZERO": {&Zero{Seq: 2, Off: 0x1000, Len: 0x2000},
+			"504d4e44 0001 000f 00000030 00000000 0000000000000002 0000000000001000 0000000000002000 0000000000000000"},
 		"JOINED": {&Joined{Epoch: 7, Lane: 1, Credits: 16},
 			"504d4e44 0001 0006 00000020 00000000 0000000000000007 0001 0010 00000000"},
 	} {
