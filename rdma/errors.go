@@ -1,6 +1,9 @@
 package rdma
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of connections. Providers wrap them with what was being done; callers
 // decide with errors.Is.
@@ -23,6 +26,20 @@ var (
 	// ErrNotSupported: the provider or the device lacks what was asked for.
 	ErrNotSupported = errors.New("not supported")
 )
+
+// A FaultError tells that the CPU could not touch registered memory (SIGBUS): a file
+// that became shorter, or memory that lost what it held. It fails the connection
+// whose request needed the memory, and that one only; the peer sees ErrRemoteOp, or
+// ErrLost if it hears no more. Providers that place with CPU stores have it.
+type FaultError struct {
+	Region *MemoryRegion
+	// Addr is the address that could not be touched.
+	Addr uintptr
+}
+
+func (e *FaultError) Error() string {
+	return fmt.Sprintf("fault on registered memory at %#x", e.Addr)
+}
 
 // A RejectError is the answer of a peer that refused to connect.
 type RejectError struct {

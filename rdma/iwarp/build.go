@@ -134,10 +134,18 @@ func (c *Conn) buildResponse() bool {
 	if n > 0 {
 		c.d.mu.RLock()
 		r, off, bad := c.d.reach(req.SourceSTag, req.SourceTO+uint64(tx.respOffset), uint64(n), rdma.RemoteRead, &readErrors)
+		var fault *rdma.FaultError
 		if bad == nil {
-			copy(p, r.mem[off:])
+			fault = r.move(p, r.mem[off:])
 		}
 		c.d.mu.RUnlock()
+		if fault != nil {
+			c.buildTerminate(&badMemory, nil)
+			tx.dead, tx.err = true, fault
+			c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), fault)) // now: the region's owner must hear of it
+			c.wake()
+			return true
+		}
 		if bad != nil {
 			// It was there when the request arrived: the region's owner ended it,
 			// and with it this connection.

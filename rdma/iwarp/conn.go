@@ -185,7 +185,11 @@ func (c *Conn) lost(err error) {
 // closed with bytes unread resets the connection, and the reset would overtake
 // the Terminate.
 func (c *Conn) violated(v *violation, ulpdu []byte) {
-	c.fail(fmt.Errorf("%s broke the protocol: %w: %w", c.RemoteAddr(), v, rdma.ErrLost))
+	if v == &badMemory {
+		c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), c.rx.fault)) // it is our fault, not the peer's
+	} else {
+		c.fail(fmt.Errorf("%s broke the protocol: %w: %w", c.RemoteAddr(), v, rdma.ErrLost))
+	}
 	c.abort(v, ulpdu)
 	_ = c.sock.Conn().SetReadDeadline(time.Now().Add(lingerTime))
 	for {

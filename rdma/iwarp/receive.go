@@ -30,6 +30,8 @@ type receiver struct {
 
 	readOff uint32 // bytes of the oldest Read that are placed
 
+	fault *rdma.FaultError // why badMemory
+
 	stats Counts
 }
 
@@ -125,8 +127,7 @@ func (c *Conn) takeWrite(s *segment) *violation {
 	if bad != nil {
 		return bad
 	}
-	copy(r.mem[off:], s.Payload)
-	return nil
+	return c.place(r, off, s.Payload)
 }
 
 // takeReadResponse places s where the oldest Read of ours wants its next bytes.
@@ -148,7 +149,9 @@ func (c *Conn) takeReadResponse(s *segment) *violation {
 		return &badBounds
 	}
 	if want.sink != nil {
-		copy(want.sink.mem[want.off+uint64(rx.readOff):], s.Payload)
+		if bad := c.place(want.sink, want.off+uint64(rx.readOff), s.Payload); bad != nil {
+			return bad
+		}
 	}
 	rx.readOff += uint32(len(s.Payload))
 	if s.Last {
@@ -211,7 +214,9 @@ func (c *Conn) takeSend(s *segment) *violation {
 		if rx.recv.r.gone {
 			return &noBuffer // our own fault, but the peer has to know
 		}
-		copy(rx.recv.r.mem[rx.recv.off+uint64(rx.sendMO):], s.Payload)
+		if bad := c.place(rx.recv.r, rx.recv.off+uint64(rx.sendMO), s.Payload); bad != nil {
+			return bad
+		}
 		rx.sendMO += uint32(len(s.Payload))
 	}
 	if !s.Last {

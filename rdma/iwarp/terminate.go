@@ -50,6 +50,7 @@ var (
 	tooLong            = violation{layerDDP, ddpUntagged, ddpTooLong, "a message is longer than its receive"}
 	badVersionUntagged = violation{layerDDP, ddpUntagged, 6, "unknown DDP version"}
 
+	badMemory       = violation{layerRDMAP, rdmapCatastrophic, 0, "memory of this end is broken"}
 	badReadSTag     = violation{layerRDMAP, rdmapProtection, 0, "Read of an invalid STag"}
 	badReadBounds   = violation{layerRDMAP, rdmapProtection, 1, "Read outside the bounds of the STag"}
 	noAccess        = violation{layerRDMAP, rdmapProtection, 2, "the STag does not grant this access"}
