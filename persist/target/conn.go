@@ -99,7 +99,7 @@ func (s *Server) serveConn(req rdma.Request) {
 			break
 		}
 	}
-	if stranger {
+	if !c.counted {
 		s.breaches.warn(log, "connection ended", zap.Error(err))
 		return
 	}

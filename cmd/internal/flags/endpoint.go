@@ -2,6 +2,7 @@ package flags
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -63,6 +64,9 @@ func parseEndpoint(s, form string) (Endpoint, error) {
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
 	if e.Host == "" {
 		return Endpoint{}, Usagef("%q names no host: use %s (0.0.0.0 or [::] listens on every address)", s, form)
+	}
+	if _, err := netip.ParseAddr(e.Host); err != nil && strings.Contains(e.Host, ":") {
+		return Endpoint{}, Usagef("%q has no IPv6 address between its brackets, or no port: use %s", s, form)
 	}
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
