@@ -89,6 +89,10 @@ func (r *Region) sync() error {
 	return nil
 }
 
+// Syncs is how many syncs have begun since the region was opened, those of the
+// superblock among them; always 0 but for class file.
+func (r *Region) Syncs() uint64 { return r.begun.Load() }
+
 // persist makes a piece of the header durable. r.mu is held.
 func (r *Region) persist(b []byte) error {
 	if r.class == persist.ClassFile {

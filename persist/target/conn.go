@@ -20,6 +20,7 @@ type conn struct {
 	rdma.Conn
 	s      *Server
 	log    *zap.Logger
+	peer   string // HOST:PORT
 	domain *sharedDomain
 	mem    []byte             // receives, then as many sends
 	msgs   *rdma.MemoryRegion // mem, registered
@@ -117,7 +118,7 @@ func (c *conn) known() {
 // accept connects in a protection domain of the connection's own.
 func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) {
 	c := &conn{
-		s: s, log: log, done: make(chan struct{}),
+		s: s, log: log, peer: req.RemoteAddr(), done: make(chan struct{}),
 		barrier: wire.Barrier{Ranges: make([]wire.Range, 0, wire.MaxRanges(wire.MaxMessage))},
 	}
 	accepted := false

@@ -159,6 +159,21 @@ func (e *export) settle() (doubted bool, err error) {
 	})
 }
 
+// held reports whether the region has an owner, be it one who is not connected.
+func (e *export) held(sb *region.Superblock, s *session) bool {
+	return s != nil || (!sb.Clean && sb.Owner != (region.Owner{}))
+}
+
+// leaseLeft is how long an owner may stay silent yet, s or, if that is nil, one of
+// whom this run of the target has not heard. It may be negative.
+func (e *export) leaseLeft(s *session) time.Duration {
+	since := e.started // the grace after a start
+	if s != nil {
+		since = s.heard.Load()
+	}
+	return e.s.cfg.Lease - time.Duration(clock()-since)
+}
+
 // check says why m is not granted now; nil if it is.
 func (e *export) check(m *wire.Open) *wire.Refused {
 	sb := e.r.Superblock()
@@ -166,13 +181,7 @@ func (e *export) check(m *wire.Open) *wire.Refused {
 	e.mu.Lock()
 	s := e.session
 	e.mu.Unlock()
-	left := e.s.cfg.Lease
-	if s != nil {
-		left -= time.Duration(clock() - s.heard.Load())
-	} else {
-		left -= time.Duration(clock() - e.started) // of the grace after a start
-	}
-	held := s != nil || (!sb.Clean && sb.Owner != (region.Owner{}))
+	held, left := e.held(&sb, s), e.leaseLeft(s)
 	switch {
 	case e.r.Failed() != nil:
 		r.Code, r.Text = wire.CodeFailed, e.r.Failed().Error()

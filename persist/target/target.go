@@ -7,7 +7,8 @@
 // persist, persist/wire, persist/region and rdma.
 //
 // Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
-// CLOSE), syncer.go (barriers that wait for the disk).
+// CLOSE), syncer.go (barriers that wait for the disk), snapshot.go (figures for
+// people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins takes either.

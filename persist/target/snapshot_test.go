@@ -1,0 +1,85 @@
+package target
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist/wire"
+)
+
+func TestSnapshot(t *testing.T) {
+	syncing := error(nil)
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		if syncing != nil {
+			return syncing
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	snapshot := func() RegionSnapshot {
+		all := s.server.Snapshot()
+		require.Len(t, all, 1)
+		b, err := json.Marshal(all)
+		require.NoError(t, err)
+		var again []RegionSnapshot
+		require.NoError(t, json.Unmarshal(b, &again))
+		require.Equal(t, all, again)
+		return all[0]
+	}
+
+	free := snapshot()
+	require.Equal(t, RegionSnapshot{
+		Name: "log", Path: s.path, UUID: s.region.UUID(), Class: "file", Size: size, Epoch: 1, Clean: true, Syncs: free.Syncs,
+		Methods: []MethodSnapshot{
+			{"gpspm", true, "sound"},
+			{"apm", false, "only class pmem is durable without the target's CPU"},
+			{"flush", false, "only class pmem is durable without the target's CPU"},
+		},
+	}, free)
+
+	p := s.connect(t)
+	o := p.open(alice)
+	held := snapshot()
+	require.True(t, held.Held)
+	require.False(t, held.Clean)
+	require.Equal(t, o.Epoch, held.Epoch)
+	require.Equal(t, &OwnerSnapshot{ID: alice.ID, Nonce: alice.Nonce}, held.Owner)
+	require.InDelta(t, Lease.Seconds(), held.LeaseLeft, Lease.Seconds()/2)
+	require.Len(t, held.Session.Lanes, 1)
+	require.NotEmpty(t, held.Session.Lanes[0].Peer)
+
+	require.NoError(t, p.write(o, 1, 0, []byte("hello")))
+	written := snapshot()
+	require.EqualValues(t, 1, written.Barriers)
+	require.Equal(t, held.Syncs+1, written.Syncs)
+
+	var closed wire.Closed
+	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+	closedNow := snapshot()
+	require.False(t, closedNow.Held)
+	require.True(t, closedNow.Clean)
+	require.Nil(t, closedNow.Session)
+	require.Zero(t, closedNow.LeaseLeft)
+	require.NotNil(t, closedNow.Owner, "who had it last")
+
+	// The connection breaks, the lease goes on.
+	p = s.connect(t)
+	o = p.open(bob)
+	c := s.server.exports["log"].session.conn
+	require.NoError(t, p.conn.Close())
+	<-c.done
+	silent := snapshot()
+	require.True(t, silent.Held)
+	require.Empty(t, silent.Session.Lanes)
+	require.Positive(t, silent.LeaseLeft)
+
+	syncing = errors.New("medium error")
+	require.Error(t, s.region.FlushAll())
+	failed := snapshot()
+	require.True(t, failed.Failed)
+	require.Contains(t, failed.Failure, "medium error")
+}
