@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -110,6 +111,31 @@ func TestViolations(t *testing.T) {
 		{"no ULPDU", func(env) [][]byte { return [][]byte{fpdu(nil)} }, &badLength},
 		{"DDP version", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "c2 40 01020304 1112131415161718"))} }, &badVersionTagged},
 		{"opcode", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 4b 00000000 00000000 00000001 00000000"))} }, &badOpcode},
+		{"DDP version, untagged", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "43 43 00000000 00000000 00000001 00000000"))} }, &badVersionUntagged},
+		{"RDMAP version", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 83 00000000 00000000 00000001 00000000"))} }, &badRDMAPVersion},
+		{"untagged Write", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opWrite, true, 0, queueSend, 1, 0))} }, &badOpcode},
+		{"tagged Send", func(e env) [][]byte { return [][]byte{fpdu(tagged(opSend, true, e.key, e.base, "evil"))} }, &badOpcode},
+		{"tagged Read Request", func(e env) [][]byte { return [][]byte{fpdu(tagged(opReadRequest, true, e.key, e.base, "evil"))} }, &badOpcode},
+		{"tagged Terminate", func(e env) [][]byte { return [][]byte{fpdu(tagged(opTerminate, true, e.key, e.base, "evil"))} }, &badOpcode},
+		{"Send on the Read queue", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opSend, true, 0, queueRead, 1, 0))} }, &badOpcode},
+		{"Read Request on the Send queue", func(env) [][]byte {
+			return [][]byte{fpdu(appendUntagged(nil, opReadRequest, true, 0, queueSend, 1, 0))}
+		}, &badOpcode},
+		{"untagged header cut", func(env) [][]byte { return [][]byte{fpdu(send(true, 1, 0, "")[:untaggedLen-1])} }, &badLength},
+		{"length field damaged", func(e env) [][]byte {
+			b := fpdu(tagged(opWrite, true, e.key, e.base, "evil evil evil evil"))
+			b[1] -= 4
+			return [][]byte{b}
+		}, &badCRC},
+		{"random bytes", func(env) [][]byte {
+			b := make([]byte, 2*maxFPDU)                // whatever the length field says, it is there
+			_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
+			return [][]byte{b}
+		}, &badCRC},
+		{"good Write, then past the end", func(e env) [][]byte {
+			return [][]byte{append(fpdu(tagged(opWrite, true, e.key, e.base, "good")), fpdu(tagged(opWrite, true, e.key, e.base+size, "evil"))...)}
+		}, &badBounds},
+		{"longest offset", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key, math.MaxUint64, "evil"))} }, &badWrap},
 		{"queue", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 43 00000000 00000009 00000001 00000000"))} }, &badQueue},
 		{"STag", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key+256, e.base, "evil"))} }, &badSTag},
 		{"right index, wrong key part", func(e env) [][]byte { return [][]byte{fpdu(tagged(opWrite, true, e.key^1, e.base, "evil"))} }, &badSTag},
@@ -201,6 +227,66 @@ func TestViolations(t *testing.T) {
 			require.ErrorIs(t, err, rdma.ErrLost)
 			require.ErrorIs(t, err, tt.want)
 			require.NotContains(t, string(p.r.Mem), "evil")
+		})
+	}
+}
+
+// Access that was not granted, and keys that ended.
+func TestAccessRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		access rdma.Access
+		gone   bool
+		sent   func(r *rdma.MemoryRegion) []byte
+		want   *violation
+	}{
+		"Write, read only": {rdma.RemoteRead, false, func(r *rdma.MemoryRegion) []byte { return tagged(opWrite, true, r.Key, r.Base, "evil") }, &noAccess},
+		"Read, write only": {rdma.RemoteWrite, false, func(r *rdma.MemoryRegion) []byte { return read(1, readRequest{1, 2, 4, r.Key, r.Base}) }, &noAccess},
+		"Write, local":     {rdma.LocalWrite, false, func(r *rdma.MemoryRegion) []byte { return tagged(opWrite, true, r.Key, r.Base, "evil") }, &noAccess},
+		"Write, gone":      {rdmatest.All, true, func(r *rdma.MemoryRegion) []byte { return tagged(opWrite, true, r.Key, r.Base, "evil") }, &badSTag},
+		"Read, gone":       {rdmatest.All, true, func(r *rdma.MemoryRegion) []byte { return read(1, readRequest{1, 2, 4, r.Key, r.Base}) }, &badReadSTag},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			r, err := p.c.d.Register(rdmatest.Memory(t, 4096), tt.access)
+			require.NoError(t, err)
+			if tt.gone {
+				require.NoError(t, p.c.d.Deregister(r))
+			}
+			failed := make(chan error, 1)
+			go func() { failed <- p.c.Wait() }()
+			p.send(tt.sent(r))
+			s := p.next()
+			require.Equal(t, opTerminate, s.Op)
+			require.Equal(t, []byte{tt.want.Layer<<4 | tt.want.Type, tt.want.Code}, s.Payload[:2])
+			require.NoError(t, p.Close())
+			require.ErrorIs(t, <-failed, tt.want)
+			require.Equal(t, make([]byte, 4096), r.Mem)
+		})
+	}
+}
+
+// A peer that stops in the middle of an FPDU places nothing of it, and its Conn ends
+// with the connection, or by Close.
+func TestHalfAnFPDU(t *testing.T) {
+	for name, hangUp := range map[string]bool{"then hangs up": true, "then is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			failed := make(chan error, 1)
+			go func() { failed <- p.c.Wait() }()
+			b := fpdu(tagged(opWrite, true, p.r.Key, p.r.Base, "evil"))
+			for i := range b[:len(b)-1] { // slowly
+				_, err := p.Write(b[i : i+1])
+				require.NoError(t, err)
+			}
+			want := rdma.ErrLost
+			if hangUp {
+				require.NoError(t, p.Close())
+			} else {
+				want = rdma.ErrClosed
+				require.NoError(t, p.c.Close())
+			}
+			require.ErrorIs(t, <-failed, want)
+			require.Equal(t, make([]byte, 1<<16), p.r.Mem)
 		})
 	}
 }

@@ -71,6 +71,9 @@ type Config struct {
 	// HandshakeTimeout bounds how long a listener waits for a request frame; 0
 	// means 5 s.
 	HandshakeTimeout time.Duration
+	// Refused is told of connections that a listener dropped before they became
+	// requests, and why; nil if nobody wants to know. It must not wait.
+	Refused func(addr string, err error)
 }
 
 // New returns the provider.

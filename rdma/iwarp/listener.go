@@ -100,6 +100,12 @@ func (ln *listener) settled(nc net.Conn) {
 	}
 }
 
+// Why a peer that may be in earnest is dropped.
+var (
+	errCrowded    = errors.New("too many connections whose MPA request has not come")
+	errUnaccepted = errors.New("too many requests wait to be accepted")
+)
+
 // handshake reads nc's request frame and passes the request on to Accept.
 func (ln *listener) handshake(nc net.Conn) {
 	r, err := ln.readRequest(nc)
@@ -109,9 +115,26 @@ func (ln *listener) handshake(nc net.Conn) {
 		case ln.ready <- r:
 			return
 		default: // nobody accepts
+			err = errUnaccepted
 		}
 	}
+	addr := nc.RemoteAddr().String()
 	_ = nc.Close() // a peer that does not speak the protocol hears nothing
+	ln.refused(addr, err)
+}
+
+// refused tells that a connection was dropped for err, unless Close did it.
+func (ln *listener) refused(addr string, err error) {
+	ln.mu.Lock()
+	closed := ln.closed
+	ln.mu.Unlock()
+	if closed || ln.cfg.Refused == nil {
+		return
+	}
+	if errors.Is(err, net.ErrClosed) {
+		err = errCrowded
+	}
+	ln.cfg.Refused(addr, err)
 }
 
 func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
@@ -125,7 +148,7 @@ func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
 	r := &connRequest{cfg: ln.cfg, conn: nc, frame: f}
 	if f.Markers {
 		_ = r.Reject(nil)
-		return nil, errMPA
+		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
 	return r, nc.SetDeadline(never)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -119,6 +120,78 @@ func TestCloseDropsHalfOpenAndWaiting(t *testing.T) {
 		_, err := io.ReadAll(nc)
 		_ = err // reset if it never left the backlog
 	}
+}
+
+// What is no request frame gets no answer, the connection's end, and one word to
+// the listener's owner; nobody else notices.
+func TestRequestsRefused(t *testing.T) {
+	request := func(f mpaFrame) []byte { return f.append(nil, requestKey) }
+	patched := func(at int, v byte) []byte {
+		b := request(hello)
+		b[at] = v
+		return b
+	}
+	for name, tt := range map[string]struct {
+		sent []byte
+		hang bool // the peer sends no more, and closes its half
+		want error
+	}{
+		"nothing":                    {nil, true, io.EOF},
+		"half a key":                 {[]byte(requestKey[:7]), true, io.ErrUnexpectedEOF},
+		"half a header":              {request(hello)[:mpaLengthAt], true, io.ErrUnexpectedEOF},
+		"half the private data":      {request(mpaFrame{CRC: true, Rev: 1, Private: make([]byte, 8)})[:mpaHeaderLen+4], true, io.ErrUnexpectedEOF},
+		"magic":                      {patched(0, 'm'), false, errMPA},
+		"a reply":                    {hello.append(nil, replyKey), false, errMPA},
+		"revision 0":                 {patched(mpaRevAt, 0), false, errMPA},
+		"revision 3":                 {patched(mpaRevAt, 3), false, errMPA},
+		"revision 255":               {patched(mpaRevAt, 255), false, errMPA},
+		"oversized private data":     {request(mpaFrame{CRC: true, Rev: 1, Private: make([]byte, maxMPAPrivate+1)}), false, errMPA},
+		"all the private data":       {patched(mpaLengthAt, 0xff), false, errMPA},
+		"no room for IRD and ORD":    {patched(mpaLengthAt+1, mpaReadsLen-1), false, errMPA},
+		"zeroes":                     {make([]byte, 1<<12), false, errMPA},
+		"a TLS hello":                {append([]byte{0x16, 3, 1, 2, 0}, make([]byte, 600)...), false, errMPA},
+		"an FPDU before a request":   {fpdu(tagged(opWrite, true, 1<<8, regionBase, "evil evil evil")), false, errMPA},
+		"an NBD client's first word": {append([]byte("NBDMAGICIHAVEOPT"), make([]byte, 8)...), false, errMPA},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := make(chan error, 1)
+			l := listen(t, Config{Refused: func(addr string, err error) {
+				if addr == "" {
+					err = nil // which the test does not expect
+				}
+				refused <- err
+			}})
+			nc := dialRaw(t, l)
+			_, err := nc.Write(tt.sent)
+			require.NoError(t, err)
+			if tt.hang {
+				require.NoError(t, nc.(*net.TCPConn).CloseWrite())
+			}
+			ended(t, nc)
+			require.ErrorIs(t, <-refused, tt.want)
+			rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
+			require.Empty(t, refused)
+		})
+	}
+}
+
+// The owner hears why peers in earnest were dropped, and nothing of those that Close
+// dropped.
+func TestRefusedSaysWhy(t *testing.T) {
+	refused := make(chan error, 4*maxHalfOpen)
+	l := listen(t, Config{Refused: func(_ string, err error) { refused <- err }})
+	oldest := dialRaw(t, l)
+	for range maxHalfOpen {
+		dialRaw(t, l)
+	}
+	ended(t, oldest)
+	require.ErrorIs(t, <-refused, errCrowded)
+	require.NoError(t, l.Close())
+	require.Empty(t, refused)
+
+	l = listen(t, Config{HandshakeTimeout: time.Millisecond, Refused: func(_ string, err error) { refused <- err }})
+	ended(t, dialRaw(t, l))
+	require.ErrorIs(t, <-refused, os.ErrDeadlineExceeded)
 }
 
 // What a responder may answer to Dial.
