@@ -44,7 +44,10 @@ func newExport(e Export, maxConns int) (*export, error) {
 		info:   e.Device.Info(),
 		arenas: e.Device.Arenas(),
 		// One barrier covers the writes of all connections (design §3.7).
-		flags: wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn,
+		flags: wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn | wire.FlagSendTrim,
+	}
+	if x.info.CanZero {
+		x.flags |= wire.FlagSendWriteZeroes
 	}
 	if x.info.MaxRequest > maxPayload {
 		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)

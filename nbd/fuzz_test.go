@@ -77,18 +77,21 @@ func (p *fuzzProgram) add(b []byte) {
 	end, over := r.Off+uint64(r.Len), r.Off > fuzzSize || uint64(r.Len) > fuzzSize-r.Off
 	errno := backend.Errno(0)
 	switch {
-	case r.Flags > 1, r.Command != wire.CmdRead && r.Command != wire.CmdWrite && r.Command != wire.CmdFlush:
+	case r.Flags > 1 && (r.Flags > 3 || r.Command != wire.CmdWriteZeroes), r.Command == 77:
 		errno = backend.EINVAL
 	case r.Command == wire.CmdFlush:
 		if r.Off != 0 || r.Len != 0 {
 			errno = backend.EINVAL
 		}
-	case r.Len == 0, over && r.Command == wire.CmdRead:
+	case r.Len == 0, over && (r.Command == wire.CmdRead || r.Command == wire.CmdTrim):
 		errno = backend.EINVAL
 	case over:
 		errno = backend.ENOSPC
 	case r.Command == wire.CmdRead:
 		p.reads[r.Cookie] = bytes.Clone(p.model[r.Off:end])
+	case r.Command == wire.CmdWriteZeroes:
+		clear(p.model[r.Off:end])
+	case r.Command == wire.CmdTrim:
 	default:
 		copy(p.model[r.Off:], data)
 	}

@@ -265,10 +265,40 @@ func (c *conn) begin(req wire.Request) error {
 				return err
 			}
 		}
+	case wire.CmdWriteZeroes:
+		op.Cmd = backend.WriteZeroes
+		op.FUA = req.Flags&wire.CmdFlagFUA != 0
+		if err := c.takeEntries(op); err != nil {
+			c.free = append(c.free, op.Tag)
+			return err
+		}
+	case wire.CmdTrim:
+		// A hint that is not taken: zeroes are stored and nothing is deallocated
+		// (design §4.7), so there is nothing to send, nor to make durable.
+		op.Cmd = backend.Flush // without data, in the reply too
+		c.Complete(op)
+		return nil
 	default:
 		op.Cmd = backend.Flush
 	}
 	c.enqueue(rq)
+	return nil
+}
+
+// takeEntries takes the places in the window's index that a write needs.
+func (c *conn) takeEntries(op *backend.Op) error {
+	a := c.exp.arenas
+	if op.Err != nil || a.Entries == nil {
+		return nil
+	}
+	n := a.EntriesFor(op.Off, op.Len, len(op.Data))
+	if !a.Entries.TryTake(n) {
+		c.submit()
+		if err := c.await(func(stop <-chan struct{}) error { return a.Entries.Take(n, stop) }); err != nil {
+			return err
+		}
+	}
+	op.Entries = n
 	return nil
 }
 
@@ -328,16 +358,8 @@ func (c *conn) takePayload() {
 func (c *conn) payloadComplete() error {
 	rq := c.incoming
 	c.giveReserved()
-	if a, op := c.exp.arenas, &rq.op; op.Err == nil && a.Entries != nil {
-		n := a.EntriesFor(op.Off, op.Len, len(op.Data))
-		if !a.Entries.TryTake(n) {
-			c.submit()
-			err := c.await(func(stop <-chan struct{}) error { return a.Entries.Take(n, stop) })
-			if err != nil {
-				return err // rq is still incoming, and dropped as such
-			}
-		}
-		op.Entries = n
+	if err := c.takeEntries(&rq.op); err != nil {
+		return err // rq is still incoming, and dropped as such
 	}
 	c.incoming = nil
 	c.enqueue(rq)

@@ -136,7 +136,7 @@ func TestReadWriteFlush(t *testing.T) {
 			}
 			c := f.client()
 			require.EqualValues(t, 8<<20, c.Export().Size)
-			require.Equal(t, wire.FlagHasFlags|wire.FlagSendFlush|wire.FlagSendFUA|wire.FlagCanMultiConn, c.Export().Flags)
+			require.Equal(t, wire.FlagHasFlags|wire.FlagSendFlush|wire.FlagSendFUA|wire.FlagCanMultiConn|wire.FlagSendTrim|wire.FlagSendWriteZeroes, c.Export().Flags)
 			require.Equal(t, wire.BlockSizes{Min: 1, Preferred: 4096, MaxPayload: 32 << 20}, c.BlockSizes())
 			for i, n := range []int{1, 512, 4096, 65_537, 1 << 20, 5<<20 + 1} {
 				data := backendtest.Pattern(n, uint32(i))

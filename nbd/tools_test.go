@@ -36,7 +36,7 @@ func TestNbdinfo(t *testing.T) {
 		"protocol: newstyle-fixed without TLS",
 		`export="disk"`,
 		"export-size: 8388608 (8M)",
-		"can_flush: true", "can_fua: true", "can_multi_conn: true", "can_trim: false", "can_zero: false",
+		"can_flush: true", "can_fua: true", "can_multi_conn: true", "can_trim: true", "can_zero: true",
 		"is_read_only: false",
 		"block_size_minimum: 1", "block_size_preferred: 4096", "block_size_maximum: 33554432",
 	} {

@@ -15,8 +15,13 @@ const maxPayload = 64 << 20
 // fast as it can send. Which error a breach gets is said in proto.md, "Error
 // values"; a length of zero, which is left open there, is invalid here.
 func validate(r wire.Request, in *backend.Info) error {
-	// FUA is accepted on every command ("Command flags"); nothing else is offered.
-	if r.Flags&^wire.CmdFlagFUA != 0 {
+	// FUA is accepted on every command, NO_HOLE on WRITE_ZEROES ("Command flags");
+	// FAST_ZERO and the others are not offered.
+	allowed := wire.CmdFlagFUA
+	if r.Command == wire.CmdWriteZeroes {
+		allowed |= wire.CmdFlagNoHole
+	}
+	if r.Flags&^allowed != 0 {
 		return backend.ErrInvalid
 	}
 	off, length := r.Off, uint64(r.Len)
@@ -27,16 +32,22 @@ func validate(r wire.Request, in *backend.Info) error {
 		}
 		return nil
 	case wire.CmdRead, wire.CmdWrite:
+		if length > uint64(in.MaxRequest) {
+			return backend.ErrTooLarge
+		}
+	case wire.CmdWriteZeroes:
+		if !in.CanZero {
+			return backend.ErrInvalid
+		}
+	case wire.CmdTrim:
 	default:
 		return backend.ErrInvalid
 	}
 	switch {
 	case length == 0:
 		return backend.ErrInvalid
-	case length > uint64(in.MaxRequest):
-		return backend.ErrTooLarge
 	case off > in.Size || length > in.Size-off:
-		if r.Command == wire.CmdWrite {
+		if r.Command == wire.CmdWrite || r.Command == wire.CmdWriteZeroes {
 			return backend.ErrNoSpace
 		}
 		return backend.ErrInvalid
