@@ -118,7 +118,9 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		}
 		regions = append(regions, r)
 	}
-	provider := iwarp.New(iwarp.Config{})
+	log := daemon.Log(stderr)
+	server := target.New(target.Config{Log: log}, regions)
+	provider := iwarp.New(iwarp.Config{Refused: server.Stranger})
 	var listeners []rdma.Listener
 	var uris []string
 	for _, e := range cfg.listen {
@@ -127,18 +129,16 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			for _, l := range listeners {
 				err = errors.Join(err, l.Close())
 			}
-			return fmt.Errorf("listen on %s: %w", e, err)
+			return fmt.Errorf("listen on %s: %w", e, errors.Join(err, server.Close()))
 		}
 		listeners = append(listeners, l)
 		uris = append(uris, e.Provider+"://"+l.Addr())
 	}
 
-	log := daemon.Log(stderr)
 	for _, r := range regions {
 		log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
 			zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
 	}
-	server := target.New(target.Config{Log: log}, regions)
 	failed := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	for _, l := range listeners {
