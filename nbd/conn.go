@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/backend"
+	"pmnbd/nbd/wire"
 	"pmnbd/sockio"
 )
 
@@ -88,13 +89,15 @@ type conn struct {
 	waiting  bool           // the reader waits for wake
 	spilling bool           // spill runs, and it alone writes
 	broken   error          // the first error of writing; then replies are dropped
+	counts   Commands       // by command, for Snapshot
 	parked   *backend.Chunk // the sinks' current chunk, while the reader blocks
 }
 
 // A request is what is between a client's request and the end of its reply.
 type request struct {
-	op     backend.Op
-	cookie uint64
+	op      backend.Op
+	cookie  uint64
+	command wire.Command
 }
 
 // run serves the client until it leaves, or breaks the protocol, or the server
@@ -119,7 +122,7 @@ func (c *conn) run() {
 	c.log.Info("client entered")
 	cause := c.receive()
 	c.finish()
-	if last := exp.leave(); last || c.disc.Load() {
+	if last := exp.leave(c); last || c.disc.Load() {
 		exp.flush.start(&c.srv.wg, c.log)
 	}
 	_ = c.sock.Close() // all is said
@@ -166,7 +169,7 @@ func (c *conn) setUp(exp *export) error {
 		c.free = append(c.free, maxInFlight-1-i)
 		c.table[i].op.Sink, c.table[i].op.Tag = c, i
 	}
-	c.number, c.alone = exp.enter()
+	c.number, c.alone = exp.enter(c)
 	return nil
 }
 

@@ -29,7 +29,8 @@ type export struct {
 	entered atomic.Uint64
 
 	mu   sync.Mutex
-	live int // connections in transmission
+	live map[*conn]struct{} // connections in transmission
+	past Commands           // of those that left
 
 	flush background
 }
@@ -65,6 +66,7 @@ func newExport(e Export, maxConns int) (*export, error) {
 			sinks, largest, 2*(largest+1))
 	}
 	x.sinkCap = max(int(x.info.MaxRequest), sinks/8*backend.ChunkSize)
+	x.live = make(map[*conn]struct{})
 	x.flush.dev = e.Device
 	x.flush.done = make(chan struct{}, 1)
 	return x, nil
@@ -73,22 +75,23 @@ func newExport(e Export, maxConns int) (*export, error) {
 // chunksFor is how many chunks n bytes fill.
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
-// enter counts a connection that is about to read its first request. It returns
-// the connection's number, and whether it is the only one.
-func (x *export) enter() (number uint64, alone bool) {
+// enter adds a connection that is about to read its first request. It returns the
+// connection's number, and whether it is the only one.
+func (x *export) enter(c *conn) (number uint64, alone bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.live++
-	return x.entered.Add(1), x.live == 1
+	x.live[c] = struct{}{}
+	return x.entered.Add(1), len(x.live) == 1
 }
 
 // leave takes back an enter, when none of the connection's ops is outstanding. It
 // reports whether the connection was the last.
-func (x *export) leave() (last bool) {
+func (x *export) leave(c *conn) (last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.live--
-	return x.live == 0
+	delete(x.live, c)
+	x.past.add(c.counted())
+	return len(x.live) == 0
 }
 
 // background makes durable, at nobody's request, what connections left behind. It

@@ -244,7 +244,7 @@ func (c *conn) begin(req wire.Request) error {
 	if err != nil {
 		return err
 	}
-	rq.cookie = req.Cookie
+	rq.cookie, rq.command = req.Cookie, req.Command
 	op := &rq.op
 	op.Off, op.Len, op.FUA, op.Entries = req.Off, uint64(req.Len), false, 0
 	op.Err = validate(req, &c.exp.info)

@@ -14,6 +14,7 @@ func (c *conn) Complete(op *backend.Op) {
 	rq := &c.table[op.Tag]
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.counts.of(rq.command).answered(op)
 	if op.Cmd == backend.Write {
 		// The payload's chunk may be rewound before the reply is written.
 		release(op)

@@ -1,0 +1,65 @@
+package nbd
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/nbd/wire"
+)
+
+func TestSnapshot(t *testing.T) {
+	f := serve(t, newMem(t, 1<<20))
+	snapshot := func() Snapshot {
+		all := f.srv.Snapshot()
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	require.Equal(t, Snapshot{Name: "disk"}, snapshot())
+
+	c := f.client()
+	data := backendtest.Pattern(4096, 1)
+	write(t, c, 0, data)
+	read(t, c, 0, 100)
+	c.Write(1, 0, data, wire.CmdFlagFUA)
+	do(t, c, 0)
+	c.Write(1, 1<<20, data, 0)
+	do(t, c, backend.ENOSPC)
+	c.Flush(1)
+	do(t, c, 0)
+	want := Snapshot{Name: "disk", Connections: 1, Entered: 1, Commands: Commands{
+		Read:  Count{Requests: 1, Bytes: 100},
+		Write: Count{Requests: 3, Bytes: 8192, FUA: 1, Errors: 1},
+		Flush: Count{Requests: 1},
+	}}
+	require.Equal(t, want, snapshot())
+
+	// What a connection did is kept when it leaves.
+	raw := f.enterRaw()
+	for _, r := range []wire.Request{
+		{Command: wire.CmdBlockStatus, Len: 1},
+		{Command: wire.CmdTrim, Len: 512},
+		{Command: wire.CmdWriteZeroes, Len: 1024, Flags: wire.CmdFlagFUA},
+	} {
+		_, err := raw.Write(wire.AppendRequest(nil, r))
+		require.NoError(t, err)
+		recvReply(t, raw)
+	}
+	_, err := raw.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdDisc}))
+	require.NoError(t, err)
+	closed(t, raw)
+	want.Entered = 2
+	want.Commands.Other = Count{Requests: 1, Errors: 1}
+	want.Commands.Trim = Count{Requests: 1, Bytes: 512}
+	want.Commands.WriteZeroes = Count{Requests: 1, Bytes: 1024, FUA: 1}
+	require.Equal(t, want, snapshot())
+
+	b, err := json.Marshal(want)
+	require.NoError(t, err)
+	var again Snapshot
+	require.NoError(t, json.Unmarshal(b, &again))
+	require.Equal(t, want, again)
+}
