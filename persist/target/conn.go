@@ -178,7 +178,7 @@ func (c *conn) release() {
 		_ = c.Close() // the cause was logged
 	}
 	if c.session != nil {
-		c.session.syncs.wait() // they answer out of c.mem
+		c.session.export.syncer.forget(c) // it answers out of c.mem
 	}
 	if c.msgs != nil {
 		if err := c.domain.Deregister(c.msgs); err != nil {
@@ -271,7 +271,8 @@ func (c *conn) handle(msg []byte) error {
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		ack := wire.HeartbeatAck{Seq: m.Seq, Barrier: c.session.syncs.oldest()}
+		y := c.session.export.syncer
+		ack := wire.HeartbeatAck{Seq: m.Seq, Barrier: y.oldest(c.session), Doubt: y.doubt.Load(), DoubtLeft: y.left.Load()}
 		return c.out.send(c, ack.Append(nil))
 	case wire.TypeClose:
 		if c.lane != 0 {
@@ -294,14 +295,14 @@ func (c *conn) flush(b *wire.Barrier) error {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
 			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
 	}
-	if e.syncer != nil && b.Last {
-		e.syncer.add(c, b.Seq)
-		return nil
-	}
-	if e.syncer == nil {
+	if !e.r.MayBlock() {
 		if err := e.r.Flush(b.Ranges); err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
+	}
+	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
+		e.syncer.add(c, b.Seq)
+		return nil
 	}
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }

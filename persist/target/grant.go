@@ -95,18 +95,16 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 		e.session.end(nil)
 	}
 
+	unclean := false
 	err := e.r.Update(func(sb *region.Superblock) error {
-		if !sb.Clean && sb.Owner != (region.Owner{}) {
+		if unclean = !sb.Clean && sb.Owner != (region.Owner{}); unclean {
+			e.syncer.doubted()
 			sb.Doubt = true // somebody may have read what is not durable
 		}
 		sb.Epoch++
 		sb.Owner, sb.Clean = region.Owner(m.Owner), false
 		return nil
 	})
-	unclean := false
-	if err == nil {
-		unclean, err = e.settle()
-	}
 	if err != nil {
 		return nil, &wire.Refused{Code: wire.CodeFailed, Text: err.Error()}
 	}
@@ -134,6 +132,9 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if unclean {
 		opened.Flags |= wire.OpenedUnclean
 	}
+	if sb.Doubt {
+		opened.Flags |= wire.OpenedDoubt
+	}
 	e.mu.Lock()
 	e.session = s
 	e.mu.Unlock()
@@ -141,22 +142,6 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
 		zap.Stringer("class", e.r.Class()), zap.Stringer("method", persist.MethodGPSPM), zap.Bool("predecessor_unclean", unclean))
 	return opened, nil
-}
-
-// settle clears the doubt that a grant has set or found: the whole extent is
-// flushed before anybody may use it, so that no session ever runs in doubt. The
-// flush began after the old session was joined (design §3.8).
-func (e *export) settle() (doubted bool, err error) {
-	if !e.r.Superblock().Doubt {
-		return false, nil
-	}
-	if err := e.r.FlushAll(); err != nil {
-		return true, fmt.Errorf("flush what the former session left: %w", err)
-	}
-	return true, e.r.Update(func(sb *region.Superblock) error {
-		sb.Doubt = false
-		return nil
-	})
 }
 
 // held reports whether the region has an owner, be it one who is not connected.
@@ -225,6 +210,7 @@ func (s *session) giveBack() error {
 	}
 	defer e.granting.Unlock()
 	s.end(s.conn)
+	e.syncer.forget(s.conn)
 	if err := s.conn.domain.Deregister(s.mem); err != nil {
 		return fmt.Errorf("end the session's key: %w", err)
 	}

@@ -23,7 +23,6 @@ type session struct {
 	token  [32]byte
 	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
 	heard  atomic.Int64       // when the initiator last said something, by clock
-	syncs  inFlight           // barriers of it that wait for the disk
 
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more
@@ -119,7 +118,6 @@ func (s *session) end(keep *conn) {
 	for _, c := range lanes {
 		<-c.done
 	}
-	s.syncs.wait()
 }
 
 // join makes c, which was admitted, a lane that barriers come on.

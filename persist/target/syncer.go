@@ -1,39 +1,73 @@
 package target
 
 import (
+	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 
+	"go.uber.org/zap"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
 
-// A syncer flushes a region whose flush waits for a disk, beside the lanes, so
-// that they go on placing. One sync serves every barrier that arrived before it
-// began, of whatever lane (design §3.5).
+// A syncer does for a region, beside the lanes, what they must not wait for: the
+// sync of class file behind barriers, and the flush of the whole extent that
+// clears the doubt which a new owner inherits (design §3.8). One sync serves every
+// barrier that arrived before it began, of whatever lane (design §3.5). While there
+// is doubt no barrier is acknowledged.
 type syncer struct {
 	e    *export
-	wake chan struct{} // holds one token while there may be jobs
+	wake chan struct{} // holds one token while there may be work
 	done chan struct{}
 
+	doubt  atomic.Bool   // as persisted
+	left   atomic.Uint64 // bytes that the whole-extent flush still has to do
+	doubts atomic.Uint64 // how often doubt was set: a flush clears only what it began after
+
 	mu     sync.Mutex
+	idle   sync.Cond // active is empty
 	jobs   []syncJob
+	active []syncJob // being synced
 	closed bool
 }
 
+// A syncJob is the last part of a barrier on a lane.
 type syncJob struct {
 	c   *conn
 	seq uint64
 }
 
+// doubtStep is how many bytes of the whole extent are flushed between two looks at
+// whether that is still worth it.
+const doubtStep = 64 << 20
+
 func newSyncer(e *export) *syncer {
 	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	y.idle.L = &y.mu
+	if e.r.Superblock().Doubt {
+		y.doubted()
+	}
 	go y.run()
 	return y
+}
+
+// doubted starts the whole-extent flush, or starts it again: the session that
+// left the doubt has been joined. What a grant does before it persists the doubt.
+func (y *syncer) doubted() {
+	y.mu.Lock()
+	y.doubts.Add(1)
+	y.left.Store(y.e.r.Size())
+	y.doubt.Store(true)
+	y.mu.Unlock()
+	y.signal()
 }
 
 // add queues the last part of barrier seq of c's lane.
 func (y *syncer) add(c *conn, seq uint64) {
 	y.mu.Lock()
-	c.session.syncs.begin(seq)
 	y.jobs = append(y.jobs, syncJob{c, seq})
 	y.mu.Unlock()
 	y.signal()
@@ -46,6 +80,32 @@ func (y *syncer) signal() {
 	}
 }
 
+// forget drops what c has waiting, and waits for what is being synced for it. c's
+// goroutine is the caller, or has ended.
+func (y *syncer) forget(c *conn) {
+	its := func(j syncJob) bool { return j.c == c }
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.jobs = slices.DeleteFunc(y.jobs, its)
+	for slices.ContainsFunc(y.active, its) {
+		y.idle.Wait()
+	}
+}
+
+// oldest is the barrier of s in progress; 0 if none.
+func (y *syncer) oldest(s *session) uint64 {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, jobs := range [][]syncJob{y.active, y.jobs} {
+		for _, j := range jobs {
+			if j.c.session == s {
+				return j.seq
+			}
+		}
+	}
+	return 0
+}
+
 // close ends the goroutine. The lanes have ended.
 func (y *syncer) close() {
 	y.mu.Lock()
@@ -55,75 +115,89 @@ func (y *syncer) close() {
 	<-y.done
 }
 
+func (y *syncer) isClosed() bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.closed
+}
+
 func (y *syncer) run() {
 	defer close(y.done)
-	var jobs []syncJob
 	var out outbox
 	for range y.wake {
-		y.mu.Lock()
-		jobs, y.jobs = y.jobs, jobs[:0]
-		closed := y.closed
-		y.mu.Unlock()
-		if len(jobs) > 0 {
-			err := y.e.r.Flush(nil) // the whole file
-			for _, j := range jobs {
-				// An answer that cannot be sent is the connection's loss, and its end.
-				if err != nil {
-					_ = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
-				} else {
-					_ = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
-				}
-				j.c.session.syncs.end()
-			}
-		}
-		clear(jobs)
-		if closed {
+		err := y.settle()
+		if y.isClosed() {
 			return
 		}
+		y.mu.Lock()
+		if y.doubt.Load() && err == nil {
+			y.mu.Unlock() // set again meanwhile; the token for it is there
+			continue
+		}
+		y.jobs, y.active = y.active[:0], y.jobs
+		jobs := y.active
+		y.mu.Unlock()
+		if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
+			err = y.e.r.Flush(nil) // the whole file
+		}
+		for _, j := range jobs {
+			// An answer that cannot be sent is the connection's loss, and its end.
+			if err != nil {
+				_ = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
+			} else {
+				_ = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
+			}
+		}
+		y.mu.Lock()
+		clear(y.active)
+		y.active = y.active[:0]
+		y.idle.Broadcast()
+		y.mu.Unlock()
 	}
 }
 
-// inFlight counts a session's barriers that are being synced. They begin on the
-// lanes' goroutines and end on the syncer's, in order.
-type inFlight struct {
-	mu   sync.Mutex
-	none *sync.Cond
-	seqs []uint64
-}
+// errAgain: doubt was set again while its flush was under way.
+var errAgain = errors.New("doubted again")
 
-func (f *inFlight) begin(seq uint64) {
-	f.mu.Lock()
-	f.seqs = append(f.seqs, seq)
-	f.mu.Unlock()
-}
-
-func (f *inFlight) end() {
-	f.mu.Lock()
-	f.seqs = append(f.seqs[:0], f.seqs[1:]...)
-	if len(f.seqs) == 0 && f.none != nil {
-		f.none.Broadcast()
+// settle clears the doubt, if there is any, by a flush of the whole extent. It
+// returns early, in doubt, when the doubt is set again or the server closes.
+func (y *syncer) settle() error {
+	for y.doubt.Load() {
+		began := y.doubts.Load()
+		again := func() bool { return y.doubts.Load() != began }
+		step := uint64(doubtStep)
+		if y.e.r.MayBlock() {
+			step = y.e.r.Size() // one sync
+		}
+		for off := uint64(0); off < y.e.r.Size() && !again(); off += step {
+			if y.isClosed() {
+				return nil
+			}
+			n := min(step, y.e.r.Size()-off)
+			if err := y.e.r.Flush([]persist.Range{{Off: off, Len: n}}); err != nil {
+				return err
+			}
+			y.left.Store(y.e.r.Size() - off - n)
+		}
+		err := y.e.r.Update(func(sb *region.Superblock) error {
+			if again() {
+				return errAgain
+			}
+			sb.Doubt = false
+			return nil
+		})
+		switch {
+		case errors.Is(err, errAgain):
+		case err != nil:
+			return err
+		default:
+			y.mu.Lock()
+			if !again() {
+				y.doubt.Store(false)
+			}
+			y.mu.Unlock()
+			y.e.s.log.Info("doubt cleared: all that can be read is durable", zap.String("region", y.e.r.Name()))
+		}
 	}
-	f.mu.Unlock()
-}
-
-// oldest is the barrier in progress; 0 if none.
-func (f *inFlight) oldest() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.seqs) == 0 {
-		return 0
-	}
-	return f.seqs[0]
-}
-
-// wait returns when none is in progress.
-func (f *inFlight) wait() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.none == nil {
-		f.none = sync.NewCond(&f.mu)
-	}
-	for len(f.seqs) > 0 {
-		f.none.Wait()
-	}
+	return nil
 }

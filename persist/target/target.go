@@ -72,8 +72,8 @@ type Server struct {
 type export struct {
 	s       *Server
 	r       *region.Region
-	syncer  *syncer // nil where a flush does not block
-	started int64   // by clock
+	syncer  *syncer
+	started int64 // by clock
 
 	granting sync.Mutex // held by a grant, or a CLOSE, from its checks to its reply
 
@@ -97,9 +97,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	for _, r := range regions {
 		e := &export{s: s, r: r, started: clock()}
-		if r.MayBlock() {
-			e.syncer = newSyncer(e)
-		}
+		e.syncer = newSyncer(e)
 		s.exports[r.Name()] = e
 	}
 	return s
@@ -162,9 +160,7 @@ func (s *Server) Close() error {
 	}
 	s.running.Wait()
 	for _, e := range s.exports {
-		if e.syncer != nil {
-			e.syncer.close()
-		}
+		e.syncer.close()
 	}
 	return errors.Join(errs...)
 }
