@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mpaRequest is a good MPA request of revision 1, with CRC and without private data
+// (RFC 5044 §7.1).
+const mpaRequest = "MPA ID Req Frame\x40\x01\x00\x00"
+
+// during runs attack while the load goes on, which must go on well, behind it too.
+func (l *verifiedLoad) during(t *testing.T, attack func()) {
+	t.Helper()
+	over, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			err := l.run(100)
+			select {
+			case <-over:
+				if err == nil {
+					err = l.run(100)
+				}
+				result <- err
+				return
+			default:
+			}
+			if err != nil {
+				result <- err
+				return
+			}
+		}
+	}()
+	defer func() { // also when attack ends the test
+		close(over)
+		require.NoError(t, <-result, "the session beside it")
+	}()
+	attack()
+}
+
+// openFiles is how many descriptors p has open.
+func (p *process) openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	return len(fds)
+}
+
+func dialTCP(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = nc.Close() })
+	require.NoError(t, nc.SetDeadline(time.Now().Add(outer)))
+	return nc.(*net.TCPConn)
+}
+
+// hangUp closes our half, and waits until the other end has closed: with that its
+// descriptor is gone.
+func hangUp(nc *net.TCPConn) {
+	_ = nc.CloseWrite()            // it may be reset already
+	_, _ = io.Copy(io.Discard, nc) // until the end, or a reset: both are one
+	_ = nc.Close()
+}
+
+// What strangers do to a target's port costs nobody anything but themselves.
+func TestHostilePeers(t *testing.T) {
+	h := newHost(t)
+	busy, quiet := h.region(t, "busy", "16M"), h.region(t, "quiet", "16M")
+	target, uri := h.target(t, "busy="+busy, "quiet="+quiet)
+	addr := strings.TrimPrefix(uri, "iwarp://")
+	_, nbd, _ := h.initiator(t, uri, "busy")
+	live := newLoad(t, nbd, 0, 1)
+	require.NoError(t, live.run(100))
+	before, began := target.openFiles(t), time.Now()
+
+	t.Run("a thousand idle ones", func(t *testing.T) {
+		live.during(t, func() {
+			var idle []*net.TCPConn
+			for i := range 1000 {
+				nc := dialTCP(t, addr)
+				// Silent, in the middle of a request, or connected without a session.
+				_, err := nc.Write([]byte(mpaRequest[:i%3*len(mpaRequest)/2]))
+				require.NoError(t, err)
+				idle = append(idle, nc)
+			}
+			require.NoError(t, dialNBD(t, nbd).flush(), "while they are there")
+			for _, nc := range idle {
+				hangUp(nc)
+			}
+		})
+	})
+	t.Run("random bytes", func(t *testing.T) {
+		random := rand.NewChaCha8([32]byte{2})
+		live.during(t, func() {
+			for i := range 200 {
+				nc := dialTCP(t, addr)
+				junk := make([]byte, 1<<(i%17))
+				_, _ = random.Read(junk) // never fails
+				if i%2 == 0 {
+					junk = append([]byte(mpaRequest), junk...)
+				}
+				_, _ = nc.Write(junk) // the target may have had enough
+				hangUp(nc)
+			}
+		})
+	})
+	t.Run("a recorded session", func(t *testing.T) {
+		live.during(t, func() { replay(t, h, addr, quiet) })
+	})
+
+	require.LessOrEqual(t, target.openFiles(t), before+1, "the session beside has a client more or less")
+	log, _ := target.stderr.next()
+	warned := strings.Count(log, `"level":"warn"`)
+	// A line in five seconds, and one for each of the two kinds to begin with.
+	require.LessOrEqual(t, warned, 2*(1+int(time.Since(began)/(5*time.Second))), log)
+	require.Contains(t, log, `"left_out":`)
+	require.NotContains(t, log, `"level":"error"`)
+}
+
+// replay records what an initiator sends, has the region written anew, and sends it
+// all again, while the region has an owner and when it has none.
+func replay(t *testing.T, h host, addr, path string) {
+	const size = 16 << 20
+	old, data := noise(t, 1<<20), bytes.Repeat([]byte("new "), 1<<18)
+	p := recordingProxy(t, addr)
+	first, unix, _ := h.initiator(t, "iwarp://"+p.addr, "quiet")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, old))
+	require.NoError(t, c.flush())
+	c.close()
+	first.stop(t)
+	recorded := p.stop(t)
+	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording has the data")
+
+	second, unix, _ := h.initiator(t, "iwarp://"+addr, "quiet")
+	c = dialNBD(t, unix)
+	require.NoError(t, c.write(0, data))
+	require.NoError(t, c.flush())
+	sum := sumRegion(t, path, size)
+	again := func() {
+		t.Helper()
+		nc := dialTCP(t, addr)
+		_, _ = nc.Write(recorded) // it may be cut off
+		hangUp(nc)
+		require.Equal(t, sum, sumRegion(t, path, size))
+	}
+	again()
+	got := make([]byte, len(data))
+	require.NoError(t, c.read(0, got))
+	require.Equal(t, data, got)
+	require.NoError(t, c.flush(), "the owner's session goes on")
+	c.close()
+	second.stop(t)
+	again()
+
+	third, unix, _ := h.initiator(t, "iwarp://"+addr, "quiet")
+	c = dialNBD(t, unix)
+	require.NoError(t, c.read(0, got))
+	require.Equal(t, data, got)
+	c.close()
+	third.stop(t)
+}
+
+// A proxy passes one connection on, and keeps what its client sent.
+type proxy struct {
+	addr     string
+	l        net.Listener
+	all      sync.WaitGroup
+	recorded bytes.Buffer
+}
+
+func recordingProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := &proxy{addr: l.Addr().String(), l: l}
+	p.all.Go(func() {
+		in, err := l.Accept()
+		if err != nil {
+			return // the test has failed
+		}
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			_ = in.Close() // which the initiator reports
+			return
+		}
+		var back sync.WaitGroup
+		back.Go(func() {
+			_, _ = io.Copy(in, out) // ends with the target's half
+			_ = in.(*net.TCPConn).CloseWrite()
+		})
+		_, _ = io.Copy(io.MultiWriter(out, &p.recorded), in)
+		_ = out.(*net.TCPConn).CloseWrite()
+		back.Wait()
+		_, _ = in.Close(), out.Close() // both have ended
+	})
+	return p
+}
+
+// stop waits until both halves have ended, and returns the recording.
+func (p *proxy) stop(t *testing.T) []byte {
+	t.Helper()
+	require.NoError(t, p.l.Close())
+	p.all.Wait()
+	return p.recorded.Bytes()
+}
