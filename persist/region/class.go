@@ -3,13 +3,15 @@ package region
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/flush"
 )
 
 // ErrClass means that the memory cannot be a region, or not with the promise it was made
@@ -29,37 +31,135 @@ const (
 // remedy ends every refusal of a filesystem.
 const remedy = "put the region on ext4, xfs or f2fs (class file), or on tmpfs (class volatile)"
 
-// classify finds the class of an open file by the filesystem that it is on.
-func classify(f *os.File) (persist.Class, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	switch mode := info.Mode(); {
-	case mode.IsRegular():
-	case mode&fs.ModeCharDevice != 0:
-		return 0, refuseDevice(info)
-	case mode&fs.ModeDevice != 0:
-		return 0, fmt.Errorf("%w: a block device: make a filesystem on it and a region in a file there", ErrClass)
-	default:
-		return 0, fmt.Errorf("%w: not a regular file", ErrClass)
-	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("statfs: %w", err)
-	}
-	return classOf(st.Type, func() (upper, error) { return upperOf(f) })
+// A memory is what was found out about an open file: what a region in it is.
+type memory struct {
+	class    persist.Class
+	platform Platform
+	// device is the size of a device-dax device in bytes. It can be mapped, and
+	// neither read, written, allocated nor synced. 0: a file.
+	device uint64
+	// flags map it (mmap(2)).
+	flags int
+	// why it is volatile, where that is not plain.
+	why string
 }
 
-// refuseDevice says why a character device is no region.
-func refuseDevice(info fs.FileInfo) error {
-	if st, ok := info.Sys().(*unix.Stat_t); ok {
-		link, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/char/%d:%d/subsystem", unix.Major(st.Rdev), unix.Minor(st.Rdev)))
-		if err == nil && filepath.Base(link) == "dax" {
-			return fmt.Errorf("%w: a device-dax device needs class pmem, which this build does not have: %s", ErrClass, remedy)
+// A machine is asked what memory is. Environment variables are not: those that make
+// libpmem believe in persistence make nobody believe here (design §3.4).
+type machine struct {
+	sys     string // where sysfs is
+	mapSync func(fd int) (bool, error)
+	// instruction is what writes cache lines back, or flush.None.
+	instruction string
+}
+
+var thisMachine = machine{sys: "/sys", mapSync: mapsSync, instruction: flush.Instruction()}
+
+// memoryOf finds out what an open file is.
+func (m machine) memoryOf(f *os.File) (memory, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return memory{}, fmt.Errorf("stat: %w", err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return m.fileMemory(f, &st)
+	case unix.S_IFCHR:
+		return m.deviceMemory(&st)
+	case unix.S_IFBLK:
+		return memory{}, fmt.Errorf("%w: a block device: make a filesystem on it and a region in a file there", ErrClass)
+	}
+	return memory{}, fmt.Errorf("%w: not a regular file", ErrClass)
+}
+
+// deviceMemory is that of a character device, which must be device-dax.
+func (m machine) deviceMemory(st *unix.Stat_t) (memory, error) {
+	dir, err := m.directory("char", st.Rdev)
+	if err != nil {
+		return memory{}, fmt.Errorf("%w: a character device of which sysfs says nothing (%w): %s", ErrClass, err, remedy)
+	}
+	if bus, err := filepath.EvalSymlinks(filepath.Join(dir, "subsystem")); err != nil || filepath.Base(bus) != "dax" {
+		return memory{}, fmt.Errorf("%w: a character device: %s", ErrClass, remedy)
+	}
+	text, err := attribute(dir, "size")
+	if err != nil {
+		return memory{}, err
+	}
+	size, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || size == 0 || size > maxSize {
+		return memory{}, fmt.Errorf("%w: a device-dax device of %q bytes", ErrClass, text)
+	}
+	p, err := platformOf(m.sys, dir)
+	if err != nil {
+		return memory{}, fmt.Errorf("find out what the device is: %w", err)
+	}
+	mem := memory{platform: p, device: size, flags: unix.MAP_SHARED}
+	return m.directAccess(mem)
+}
+
+// fileMemory is that of a regular file.
+func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (memory, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return memory{}, fmt.Errorf("statfs: %w", err)
+	}
+	class, err := classOf(fs.Type, func() (upper, error) { return upperOf(f) })
+	if err != nil {
+		return memory{}, err
+	}
+	mem := memory{class: class, flags: unix.MAP_SHARED}
+	if class != persist.ClassFile {
+		return mem, nil
+	}
+	// Where sysfs knows no device, nothing is promised beyond class file.
+	if dir, err := m.directory("block", st.Dev); err == nil {
+		if mem.platform, err = platformOf(m.sys, dir); err != nil {
+			return memory{}, fmt.Errorf("find out what the filesystem is on: %w", err)
 		}
 	}
-	return fmt.Errorf("%w: a character device: %s", ErrClass, remedy)
+	// Asked of the file: DAX can be chosen for each.
+	if dax, err := m.mapSync(int(f.Fd())); err != nil {
+		return memory{}, fmt.Errorf("map with MAP_SYNC: %w", err)
+	} else if !dax {
+		return mem, nil
+	}
+	return m.directAccess(mem)
+}
+
+// directAccess finds the class of memory that is mapped itself, without a page
+// cache: persistent only if the platform says so (design §3.4).
+func (m machine) directAccess(mem memory) (memory, error) {
+	switch p := mem.platform; {
+	case p.Domain.Persistent() && m.instruction == flush.None:
+		return memory{}, fmt.Errorf("%w: persistent memory, but this CPU or build (%s) cannot write its cache lines back: %s", ErrClass, runtime.GOARCH, remedy)
+	case p.Domain.Persistent():
+		mem.class = persist.ClassPMem
+		mem.flags = unix.MAP_SHARED_VALIDATE | unix.MAP_SYNC
+	case len(p.Regions) > 0:
+		mem.class, mem.why = persist.ClassVolatile, fmt.Sprintf("the platform promises no persistence domain for %v", p.Regions)
+	default:
+		mem.class, mem.why = persist.ClassVolatile, "it is mapped directly and does not lie on an nd_region, so it may be DRAM"
+	}
+	return mem, nil
+}
+
+// directory is a device's in sysfs.
+func (m machine) directory(kind string, dev uint64) (string, error) {
+	return filepath.EvalSymlinks(filepath.Join(m.sys, "dev", kind, fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))))
+}
+
+// mapsSync reports whether a file can be mapped with MAP_SYNC: the filesystem keeps
+// durable what is needed to find the stores again, and there is no page cache
+// (mmap(2)).
+func mapsSync(fd int) (bool, error) {
+	mem, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
+	switch {
+	case err == nil:
+		return true, unix.Munmap(mem)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL): // EINVAL: a kernel before 4.15
+		return false, nil
+	}
+	return false, err
 }
 
 // upper is what lies beneath an overlay.

@@ -66,9 +66,9 @@ func TestClassify(t *testing.T) {
 	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
 	memfd := os.NewFile(uintptr(fd), PathMemfd)
-	class, err := classify(memfd)
+	mem, err := thisMachine.memoryOf(memfd)
 	require.NoError(t, err)
-	require.Equal(t, persist.ClassVolatile, class)
+	require.Equal(t, memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED}, mem)
 	require.NoError(t, memfd.Close())
 
 	for path, reason := range map[string]string{
@@ -78,7 +78,7 @@ func TestClassify(t *testing.T) {
 	} {
 		f, err := os.Open(path)
 		require.NoError(t, err)
-		_, err = classify(f)
+		_, err = thisMachine.memoryOf(f)
 		require.ErrorIs(t, err, ErrClass)
 		require.ErrorContains(t, err, reason)
 		require.NoError(t, f.Close())
@@ -114,9 +114,9 @@ func TestClassifyOverlay(t *testing.T) {
 			up, err := upperOf(f)
 			require.NoError(t, err)
 			require.Equal(t, upper{magic: unix.TMPFS_MAGIC, unsynced: c.option != ""}, up)
-			class, err := classify(f)
+			mem, err := thisMachine.memoryOf(f)
 			require.NoError(t, err)
-			require.Equal(t, persist.ClassVolatile, class)
+			require.Equal(t, persist.ClassVolatile, mem.class)
 		})
 	}
 }

@@ -20,11 +20,11 @@ func clearRegion(path, reason string, syncFile func(int) error, h host) error {
 	if reason == "" {
 		return errors.New("clear a region: a reason is needed")
 	}
-	f, class, err := openLocked(path, h)
+	f, mem, err := openLocked(path, h)
 	if err != nil {
 		return err
 	}
-	r, err := load(f, path, class, syncFile, h)
+	r, err := load(f, path, mem, syncFile, h)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -41,12 +41,22 @@ func (r *Region) clear(reason string) error {
 		if err := r.sync(); err != nil {
 			return r.fail(err)
 		}
+	} else {
+		if err := readable(r.Data()); err != nil {
+			return fmt.Errorf("region %q: read it: %w", r.name, err)
+		}
+		if err := r.writeBack([]persist.Range{{Len: r.size}}); err != nil {
+			return r.fail(err)
+		}
 	}
 	sb := r.Superblock()
 	sb.Epoch++
 	sb.Owner, sb.Clean, sb.Doubt = Owner{}, false, true
 	sb.Failed, sb.Failure, sb.Suspect = false, "", false
 	sb.Cleared = reason
+	if r.platform.Counted {
+		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
+	}
 	for range 2 { // both copies: neither may say anything older
 		if err := r.write(sb); err != nil {
 			return r.fail(err)

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
+
+	"pmnbd/persist"
 )
 
 // A CopyState is what was found in one copy of the superblock.
@@ -92,9 +95,10 @@ func unfinished(page []byte) bool {
 }
 
 // settle is what a region becomes when it is opened in the boot named boot: what
-// was found, with the consequences of rot (design §5) and of a new boot (design
-// §2, contents id). fresh is the contents id to use if the old one is over.
-func settle(c copies, volatile bool, boot, fresh [16]byte) Superblock {
+// was found, with the consequences of rot (design §5), of a new boot (design §2,
+// contents id) and of a power-fail save that did not happen (design §3.9). fresh is
+// the contents id to use if the old one is over.
+func settle(c copies, m *memory, boot, fresh [16]byte) Superblock {
 	sb := c.best
 	if c.rotten() {
 		// The lost copy may have been newer: a grant of epoch+1 to somebody, who
@@ -104,18 +108,22 @@ func settle(c copies, volatile bool, boot, fresh [16]byte) Superblock {
 		sb.Epoch++
 	}
 	if sb.Boot != boot {
-		if volatile || sb.Doubt {
+		if m.class == persist.ClassVolatile || sb.Doubt {
 			sb.Contents = fresh
 		}
 		sb.Boot = boot
+	}
+	if m.platform.Counted && m.platform.UnsafeShutdowns > sb.UnsafeShutdowns {
+		sb.Suspect = true
 	}
 	return sb
 }
 
 // write makes sb the region's superblock, durably: it replaces the older copy,
 // so that the newer one holds until the new one is complete. Its only errors are
-// those of a sync. r.mu is held, and sb passes check.
-func (r *Region) write(sb Superblock) error {
+// those of a sync, and faults. r.mu is held, and sb passes check.
+func (r *Region) write(sb Superblock) (err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	r.generation++ // also past a failed update: no number is ever used twice
 	sb.Generation = r.generation
 	at := 1 - r.newer

@@ -224,7 +224,11 @@ func TestContentsID(t *testing.T) {
 			if c.rot {
 				found.states[1] = CopyRotten
 			}
-			sb := settle(found, c.volatile, c.boot, fresh)
+			m := memory{class: persist.ClassFile}
+			if c.volatile {
+				m.class = persist.ClassVolatile
+			}
+			sb := settle(found, &m, c.boot, fresh)
 			require.Equal(t, c.want, sb.Contents)
 			require.Equal(t, c.boot, sb.Boot)
 			require.Equal(t, c.doubt || c.rot, sb.Doubt, "a boot settles no doubt")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -51,84 +52,88 @@ func create(path string, o CreateOptions, h host) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := inspect(f)
+	info, err := inspect(f, h)
 	return info, errors.Join(err, f.Close())
 }
 
 // createFile makes a new file into a region and returns it open and locked. If
 // the file exists, the error is os.ErrExist and nothing was touched.
-func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.File, persist.Class, error) {
+func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.File, memory, error) {
 	if err := CheckName(o.Name); err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, os.ErrExist)
+		return nil, memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
 	}
 	if o.Size == 0 {
-		return nil, 0, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
+		return nil, memory{}, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
 	}
 	if err := CheckSize(o.Size); err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
-	class, err := lockAndClassify(f, h)
-	if err == nil && class == persist.ClassVolatile && !allowVolatile {
-		err = refuseVolatile(path)
+	mem, err := lockAndClassify(f, h)
+	if err == nil && mem.class == persist.ClassVolatile && !allowVolatile {
+		err = refuseVolatile(path, mem.why)
 	}
 	if err == nil {
-		err = format(f, o.Name, o.Size, class, h)
+		err = format(f, o.Name, o.Size, mem, h)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, 0, errors.Join(err, os.Remove(path), f.Close())
+		return nil, memory{}, errors.Join(err, os.Remove(path), f.Close())
 	}
-	return f, class, nil
+	return f, mem, nil
 }
 
 // createMemfd makes a region of anonymous memory.
-func createMemfd(o OpenOptions, h host) (*os.File, persist.Class, error) {
+func createMemfd(o OpenOptions, h host) (*os.File, memory, error) {
 	if !o.AllowVolatile {
-		return nil, 0, refuseVolatile(PathMemfd)
+		return nil, memory{}, refuseVolatile(PathMemfd, "")
 	}
 	if err := CheckName(o.Name); err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
 	if err := CheckSize(o.CreateSize); err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
 	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, 0, fmt.Errorf("memfd_create: %w", err)
+		return nil, memory{}, fmt.Errorf("memfd_create: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), PathMemfd)
-	class, err := lockAndClassify(f, h)
+	mem, err := lockAndClassify(f, h)
 	if err == nil {
-		err = format(f, o.Name, o.CreateSize, class, h)
+		err = format(f, o.Name, o.CreateSize, mem, h)
 	}
 	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
+		return nil, memory{}, errors.Join(err, f.Close())
 	}
-	return f, class, nil
+	return f, mem, nil
 }
 
 // reuseFile makes an existing file into a region.
 func reuseFile(path string, o CreateOptions, h host) (*os.File, error) {
-	f, class, err := openLocked(path, h)
+	f, mem, err := openLocked(path, h)
 	if err != nil {
 		return nil, err
 	}
-	if err := reformat(f, o, class, h); err != nil {
+	again := reformat
+	if mem.device != 0 {
+		again = reformatDevice
+	}
+	if err := again(f, o, mem, h); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func reformat(f *os.File, o CreateOptions, class persist.Class, h host) error {
+func reformat(f *os.File, o CreateOptions, mem memory, h host) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -153,10 +158,40 @@ func reformat(f *os.File, o CreateOptions, class persist.Class, h host) error {
 	} else if err := checkZero(f, keep); err != nil {
 		return err
 	}
-	if err := format(f, o.Name, size, class, h); err != nil {
+	if err := format(f, o.Name, size, mem, h); err != nil {
 		return errors.Join(err, f.Truncate(keep))
 	}
 	return nil
+}
+
+// reformatDevice makes a device into a region: all of it, unless o says less.
+func reformatDevice(f *os.File, o CreateOptions, mem memory, h host) error {
+	if mem.device < DataOffset+SizeUnit {
+		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.device, DataOffset+SizeUnit)
+	}
+	room := (mem.device - DataOffset) / SizeUnit * SizeUnit
+	size := o.Size
+	if size == 0 {
+		size = room
+	}
+	if err := CheckSize(size); err != nil {
+		return err
+	}
+	if size > room {
+		return fmt.Errorf("%s: %w: the device has room for %d bytes, not for %d", f.Name(), ErrSize, room, size)
+	}
+	if err := CheckName(o.Name); err != nil {
+		return err
+	}
+	if err := mem.clearDevice(f, o.Force); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return format(f, o.Name, size, mem, h)
+}
+
+// notEmpty refuses memory that holds something.
+func notEmpty() error {
+	return fmt.Errorf("%w: there is data in it; --force discards all of it", ErrNotEmpty)
 }
 
 // checkZero refuses a file that holds anything but zeroes. Holes and space never
@@ -176,7 +211,7 @@ func checkZero(f *os.File, size int64) error {
 			return err
 		}
 		if !bytes.Equal(buf[:n], zeroes[:n]) {
-			return fmt.Errorf("%s: %w: there is data in it; --force discards all of it", f.Name(), ErrNotEmpty)
+			return fmt.Errorf("%s: %w", f.Name(), notEmpty())
 		}
 		if off = data + int64(n); n == 0 {
 			return nil
@@ -187,20 +222,39 @@ func checkZero(f *os.File, size int64) error {
 
 // format allocates a region's space and writes its first superblock, durably. f
 // holds nothing but zeroes.
-func format(f *os.File, name string, size uint64, class persist.Class, h host) error {
+func format(f *os.File, name string, size uint64, mem memory, h host) error {
 	boot, err := h.bootID()
 	if err != nil {
 		return fmt.Errorf("boot id: %w", err)
 	}
-	if err := allocate(f, DataOffset+size); err != nil {
-		return err
+	if mem.device == 0 {
+		if err := allocate(f, DataOffset+size); err != nil {
+			return err
+		}
 	}
-	header, err := unix.Mmap(int(f.Fd()), 0, DataOffset, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if mem.class == persist.ClassPMem && mem.device == 0 {
+		if err := writeZeroes(f, DataOffset+size); err != nil {
+			return err
+		}
+	}
+	header, err := mem.mmap(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return fmt.Errorf("%s: map the header: %w", f.Name(), err)
+		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	// Epoch 1: in an OPEN, 0 stands for not knowing it.
-	sb := Superblock{UUID: newID(), Name: name, Size: size, Class: class, Epoch: 1, Clean: true, Boot: boot, Contents: newID()}
+	sb := Superblock{
+		UUID: newID(), Name: name, Size: size, Class: mem.class, Boot: boot, Contents: newID(),
+		Epoch: 1, // in an OPEN, 0 stands for not knowing it
+		Clean: true, UnsafeShutdowns: mem.platform.UnsafeShutdowns,
+	}
+	if err = writeFirst(f, header[:2*CopySize], sb, &mem); err != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return errors.Join(err, unix.Munmap(header))
+}
+
+// writeFirst stores sb into both copies of header, a mapping of f.
+func writeFirst(f *os.File, header []byte, sb Superblock, mem *memory) (err error) {
+	defer caught(header, debug.SetPanicOnFault(true), &err)
 	// Both copies are unfinished updates until their bodies are durable, so that a
 	// crash leaves no region or a whole one.
 	for at := range 2 {
@@ -211,14 +265,26 @@ func format(f *os.File, name string, size uint64, class persist.Class, h host) e
 		copy(page[:offGeneration], body[:offGeneration])
 		copy(page[offVersion:], body[offVersion:])
 	}
-	err = f.Sync()
-	if err == nil {
-		for at := range 2 {
-			storeGeneration(header[at*CopySize+offGeneration:], generationTag|uint64(1+at))
-		}
-		err = f.Sync()
+	if err := mem.durable(f, header); err != nil {
+		return err
 	}
-	return errors.Join(err, unix.Munmap(header))
+	for at := range 2 {
+		storeGeneration(header[at*CopySize+offGeneration:], generationTag|uint64(1+at))
+	}
+	return mem.durable(f, header)
+}
+
+// writeZeroes writes the first n bytes of f, which hold nothing. What is only
+// allocated needs a transaction of the filesystem at the first store to each page,
+// which with MAP_SYNC is waited for.
+func writeZeroes(f *os.File, n uint64) error {
+	buf := make([]byte, readPiece)
+	for off := uint64(0); off < n; off += readPiece {
+		if _, err := f.WriteAt(buf[:min(readPiece, n-off)], int64(off)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allocate gives f the space of total bytes, all of it now: later a full disk
@@ -275,7 +341,13 @@ func checkRoom(f *os.File, total uint64) error {
 
 // ensureAllocated refuses a file shorter than total bytes, and fills its holes:
 // a copy of a region may have some.
-func ensureAllocated(f *os.File, total uint64) error {
+func (m *memory) ensureAllocated(f *os.File, total uint64) error {
+	if m.device != 0 {
+		if m.device < total {
+			return fmt.Errorf("%w: the device has %d bytes, its superblock says %d", ErrTruncated, m.device, total)
+		}
+		return nil
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
 )
 
 // Info is what an Inspect saw.
@@ -16,32 +18,40 @@ type Info struct {
 	Superblock Superblock
 	// Copies is the state of the superblock's copies.
 	Copies [2]CopyState
+	// Class and Platform are what the memory is now; a Class of 0 if it could not be a
+	// region where it is.
+	Class    persist.Class
+	Platform Platform
 }
 
 // Inspect reads the superblock of the region at path. It takes no lock and
 // changes nothing: a region that is served can be looked at.
-func Inspect(path string) (Info, error) {
+func Inspect(path string) (Info, error) { return inspectPath(path, thisHost) }
+
+func inspectPath(path string, h host) (Info, error) {
 	// Without O_NONBLOCK a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := inspect(f)
+	info, err := inspect(f, h)
 	return info, errors.Join(err, f.Close())
 }
 
-func inspect(f *os.File) (Info, error) {
+func inspect(f *os.File, h host) (Info, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return Info{}, err
 	}
-	if !st.Mode().IsRegular() {
-		return Info{}, fmt.Errorf("%s: %w: not a regular file", f.Name(), ErrNoSuperblock)
+	// A copy of a region can be looked at wherever it is.
+	mem, err := h.memoryOf(f)
+	if err != nil && !st.Mode().IsRegular() {
+		return Info{}, fmt.Errorf("%s: %w: %w", f.Name(), ErrNoSuperblock, err)
 	}
 	// An update may be under way: what two reads agree on is no mixture.
 	var header, before [2 * CopySize]byte
 	for range 16 {
-		if err := readHeader(f, header[:]); err != nil {
+		if err := mem.readHeader(f, header[:]); err != nil {
 			return Info{}, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if bytes.Equal(header[:], before[:]) {
@@ -53,7 +63,7 @@ func inspect(f *os.File) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
 	}
-	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states}, nil
+	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.class, Platform: mem.platform}, nil
 }
 
 // readHeader reads both copies of the superblock.

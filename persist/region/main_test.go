@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
 )
@@ -23,7 +24,7 @@ var bootA, bootB = [16]byte{0xa}, [16]byte{0xb}
 // hostOf is a machine on which every file has one class, in one boot.
 func hostOf(class persist.Class, boot [16]byte) host {
 	return host{
-		classify: func(*os.File) (persist.Class, error) { return class, nil },
+		memoryOf: func(*os.File) (memory, error) { return memory{class: class, flags: unix.MAP_SHARED}, nil },
 		bootID:   func() ([16]byte, error) { return boot, nil },
 	}
 }

@@ -69,8 +69,10 @@ type Region struct {
 	class persist.Class
 	uuid  [16]byte
 
+	platform Platform
 	syncFile func(fd int) error
 	lines    func([]byte)
+	fence    func()
 
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[error]      // stored under mu; never reset
@@ -85,11 +87,11 @@ type Region struct {
 
 // host is what detection asks of the machine; tests have others.
 type host struct {
-	classify func(*os.File) (persist.Class, error)
+	memoryOf func(*os.File) (memory, error)
 	bootID   func() ([16]byte, error)
 }
 
-var thisHost = host{classify: classify, bootID: bootID}
+var thisHost = host{memoryOf: thisMachine.memoryOf, bootID: bootID}
 
 // Open opens the region at path and locks it against every other Open, Create
 // and Clear. A failed or suspect region opens too, so that whoever asks can be
@@ -98,11 +100,11 @@ var thisHost = host{classify: classify, bootID: bootID}
 func Open(path string, o OpenOptions) (*Region, error) { return open(path, o, thisHost) }
 
 func open(path string, o OpenOptions, h host) (*Region, error) {
-	f, class, err := openOrCreate(path, o, h)
+	f, mem, err := openOrCreate(path, o, h)
 	if err != nil {
 		return nil, err
 	}
-	r, err := load(f, path, class, o.Sync, h)
+	r, err := load(f, path, mem, o.Sync, h)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -117,64 +119,67 @@ func open(path string, o OpenOptions, h host) (*Region, error) {
 
 // openOrCreate opens the file of a region, locked, after it has made it if it is
 // to be made.
-func openOrCreate(path string, o OpenOptions, h host) (*os.File, persist.Class, error) {
+func openOrCreate(path string, o OpenOptions, h host) (*os.File, memory, error) {
 	if path == PathMemfd {
 		return createMemfd(o, h)
 	}
 	if o.CreateSize != 0 {
-		f, class, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, h)
+		f, mem, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, h)
 		if !errors.Is(err, os.ErrExist) {
-			return f, class, err
+			return f, mem, err
 		}
 	}
-	f, class, err := openLocked(path, h)
+	f, mem, err := openLocked(path, h)
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("%w: make it with `pmnbd-target region create NAME PATH --size SIZE`", err)
 	}
-	if err == nil && class == persist.ClassVolatile && !o.AllowVolatile {
-		err = errors.Join(refuseVolatile(path), f.Close())
+	if err == nil && mem.class == persist.ClassVolatile && !o.AllowVolatile {
+		err = errors.Join(refuseVolatile(path, mem.why), f.Close())
 	}
-	return f, class, err
+	return f, mem, err
 }
 
-func refuseVolatile(path string) error {
+func refuseVolatile(path, why string) error {
+	if why != "" {
+		return fmt.Errorf("%s: %w: %s; --allow-volatile permits that", path, ErrVolatile, why)
+	}
 	return fmt.Errorf("%s: %w: it loses its contents with the power; --allow-volatile permits that", path, ErrVolatile)
 }
 
 // openLocked opens an existing file, takes its lock and finds its class.
-func openLocked(path string, h host) (*os.File, persist.Class, error) {
+func openLocked(path string, h host) (*os.File, memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, memory{}, err
 	}
-	class, err := lockAndClassify(f, h)
+	mem, err := lockAndClassify(f, h)
 	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
+		return nil, memory{}, errors.Join(err, f.Close())
 	}
-	return f, class, nil
+	return f, mem, nil
 }
 
 // lockAndClassify takes the lock that keeps a region to one user, for as long as
 // f is open, and finds the class of its memory.
-func lockAndClassify(f *os.File, h host) (persist.Class, error) {
-	class, err := h.classify(f)
+func lockAndClassify(f *os.File, h host) (memory, error) {
+	mem, err := h.memoryOf(f)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", f.Name(), err)
+		return memory{}, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return 0, fmt.Errorf("%s: %w: a pmnbd-target serves or changes it", f.Name(), ErrInUse)
+		return memory{}, fmt.Errorf("%s: %w: a pmnbd-target serves or changes it", f.Name(), ErrInUse)
 	case err != nil:
-		return 0, fmt.Errorf("%s: flock: %w", f.Name(), err)
+		return memory{}, fmt.Errorf("%s: flock: %w", f.Name(), err)
 	}
-	return class, nil
+	return mem, nil
 }
 
 // load maps the region in f, which is locked, and settles its superblock. On
 // success the region owns f.
-func load(f *os.File, path string, class persist.Class, syncFile func(int) error, h host) (*Region, error) {
+func load(f *os.File, path string, m memory, syncFile func(int) error, h host) (*Region, error) {
 	var header [2 * CopySize]byte
-	if err := readHeader(f, header[:]); err != nil {
+	if err := m.readHeader(f, header[:]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	found, err := readCopies(header[:])
@@ -182,34 +187,34 @@ func load(f *os.File, path string, class persist.Class, syncFile func(int) error
 		return nil, fmt.Errorf("%s: %w", path, explain(err))
 	}
 	sb := &found.best
-	if sb.Class != class {
+	if sb.Class != m.class {
 		return nil, fmt.Errorf("%s: %w: it was made as class %v and is class %v now: create a region here and copy the data into it",
-			path, ErrClass, sb.Class, class)
+			path, ErrClass, sb.Class, m.class)
 	}
 	total := DataOffset + sb.Size
-	if err := ensureAllocated(f, total); err != nil {
+	if err := m.ensureAllocated(f, total); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	boot, err := h.bootID()
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := m.mmap(f, total, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return nil, fmt.Errorf("%s: map %d bytes: %w", path, total, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if syncFile == nil {
 		syncFile = unix.Fdatasync
 	}
 	r := &Region{
-		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: class, uuid: sb.UUID,
-		syncFile: syncFile, lines: flush.Lines, newer: found.at, generation: sb.Generation,
+		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.class, uuid: sb.UUID,
+		platform: m.platform, syncFile: syncFile, lines: flush.Lines, fence: flush.Fence, newer: found.at, generation: sb.Generation,
 	}
 	r.sb.Store(sb)
 	if sb.Failed {
 		r.setFailed(sb.Failure)
 	}
-	next := settle(found, class == persist.ClassVolatile, boot, newID())
+	next := settle(found, &m, boot, newID())
 	if next != *sb || found.states != [2]CopyState{CopyGood, CopyGood} {
 		r.mu.Lock()
 		err := r.write(next)
@@ -264,7 +269,11 @@ func (r *Region) Size() uint64 { return r.size }
 // Class is what its memory is.
 func (r *Region) Class() persist.Class { return r.class }
 
+// Platform is what the machine says of the memory beneath.
+func (r *Region) Platform() Platform { return r.platform }
+
 // Data is the data extent, mapped, page-aligned; it lives until Close.
+// Touching it can be a fault (SIGBUS); whoever gets one tells Fail.
 func (r *Region) Data() []byte { return r.mem[DataOffset : DataOffset+r.size : DataOffset+r.size] }
 
 // Superblock is a copy of the superblock as it is now.
@@ -290,6 +299,9 @@ func (r *Region) Update(f func(*Superblock) error) error {
 		return err
 	}
 	sb.Cleared = text(sb.Cleared)
+	if sb.Clean && r.platform.Counted {
+		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // it only changes while the power is off
+	}
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Failed || sb.Failure != "" {
 		return fmt.Errorf("region %q: superblock not written: an update changed what is not its own", r.name)
 	}

@@ -148,7 +148,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"holes", punch, OpenOptions{}, fileHost, nil},
 		{"longer", func(t *testing.T, p string) { require.NoError(t, os.Truncate(p, 8<<20)) }, OpenOptions{}, fileHost, nil},
 		{"the same size", nil, OpenOptions{Name: "r", CreateSize: testSize}, fileHost, nil},
-		{"boot id unknown", nil, OpenOptions{}, host{fileHost.classify, func() ([16]byte, error) { return bootA, os.ErrPermission }}, os.ErrPermission},
+		{"boot id unknown", nil, OpenOptions{}, host{fileHost.memoryOf, func() ([16]byte, error) { return bootA, os.ErrPermission }}, os.ErrPermission},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := created(t, fileHost)

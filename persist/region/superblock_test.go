@@ -166,7 +166,7 @@ func FuzzReadCopies(f *testing.F) {
 		}
 		require.Equal(t, CopyGood, c.states[c.at])
 		require.NoError(t, c.best.check())
-		settled := settle(c, c.best.Class == persist.ClassVolatile, bootA, [16]byte{1})
+		settled := settle(c, &memory{class: c.best.Class}, bootA, [16]byte{1})
 		require.NoError(t, settled.check())
 	})
 }

@@ -3,6 +3,7 @@ package region
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
@@ -28,10 +29,26 @@ func (r *Region) Failed() error {
 	return nil
 }
 
+// Fail makes the region failed for a cause found by who uses its memory, such as a
+// fault on it: nothing is made durable any more, nobody is granted it, and the
+// failure is kept in the superblock. It returns the failure, which is the first
+// cause's.
+func (r *Region) Fail(cause error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.Failed(); err != nil {
+		return err
+	}
+	if r.closed {
+		return r.errClosed()
+	}
+	return r.fail(cause)
+}
+
 // Flush makes ranges of the data extent durable, as far as the class goes: cache
-// lines for class volatile; one sync for class file, whatever the ranges, and
-// none of its own if one that began after the call has succeeded meanwhile.
-// If a range lies outside, it flushes nothing. On a failed region it
+// lines for classes volatile and pmem, a fence alone where the caches outlive the
+// power; one sync for class file, whatever the ranges, and none of its own if one
+// that began after the call has succeeded meanwhile. If a range lies outside, it flushes nothing. On a failed region it
 // returns the failure: a sync that succeeds after one that did not proves
 // nothing, the kernel calls the lost pages clean.
 func (r *Region) Flush(ranges []persist.Range) error {
@@ -47,10 +64,41 @@ func (r *Region) Flush(ranges []persist.Range) error {
 	if err := r.Failed(); err != nil {
 		return err
 	}
+	if err := r.writeBack(ranges); err != nil {
+		return r.Fail(err)
+	}
+	return r.Failed() // somebody may have found the memory broken meanwhile
+}
+
+// writeBack makes ranges durable by the CPU.
+func (r *Region) writeBack(ranges []persist.Range) (err error) {
+	if r.class == persist.ClassPMem && r.platform.Domain.EADR() {
+		r.fence()
+		return nil
+	}
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	data := r.Data()
 	for _, g := range ranges {
 		r.lines(data[g.Off : g.Off+g.Len])
 	}
+	return nil
+}
+
+// Zero stores zeroes into a range of the data extent. They are as durable as any
+// other store: not before a Flush of that range. A fault fails the region.
+func (r *Region) Zero(g persist.Range) error {
+	if g.Off > r.size || g.Len > r.size-g.Off {
+		return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
+	}
+	if err := r.zero(g); err != nil {
+		return r.Fail(err)
+	}
+	return nil
+}
+
+func (r *Region) zero(g persist.Range) (err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	clear(r.Data()[g.Off : g.Off+g.Len])
 	return nil
 }
 
@@ -116,12 +164,19 @@ func (r *Region) fail(cause error) error {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
 			// Whoever opens it while the page cache lives reads it even so.
 			sb.Generation = r.generation
-			at := 1 - r.newer
-			sb.encode(r.mem[at*CopySize : (at+1)*CopySize])
+			r.storeUnsynced(sb)
 			break
 		}
 	}
 	return r.Failed()
+}
+
+// storeUnsynced stores sb over the older copy, as well as that goes.
+func (r *Region) storeUnsynced(sb Superblock) {
+	var err error // a fault: then nobody will read it either
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	at := 1 - r.newer
+	sb.encode(r.mem[at*CopySize : (at+1)*CopySize])
 }
 
 func (r *Region) setFailed(why string) {

@@ -1,0 +1,36 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// ErrFault means that memory could not be touched: the file behind the mapping
+// became shorter, or the medium lost what it held (SIGBUS).
+var ErrFault = errors.New("memory fault")
+
+// caught is deferred by who touches mem, a mapping, as
+//
+//	defer caught(mem, debug.SetPanicOnFault(true), &err)
+//
+// It makes a fault there, which would end the process, the error err. Go's runtime
+// keeps the choice per goroutine; was is put back.
+func caught(mem []byte, was bool, err *error) {
+	debug.SetPanicOnFault(was)
+	switch p := recover().(type) {
+	case nil:
+	case interface {
+		runtime.Error
+		Addr() uintptr
+	}:
+		off := p.Addr() - address(mem) // wraps in front of it to beyond its end
+		if off >= uintptr(len(mem)) {
+			panic(p)
+		}
+		*err = fmt.Errorf("%w at offset %#x", ErrFault, off)
+	default:
+		panic(p)
+	}
+}

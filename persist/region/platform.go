@@ -1,0 +1,176 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Platform is what the machine says of the persistent memory beneath a region
+// (Linux, Documentation/ABI: sysfs-bus-nvdimm, sysfs-bus-nfit, sysfs-bus-cxl). The
+// zero Platform: there is none, or nothing is known.
+type Platform struct {
+	// Regions names the nd_regions, such as "region0"; a volume over several has
+	// several.
+	Regions []string
+	// Domain is their persistence_domain, the weakest of them.
+	Domain Domain
+	// Counted: the platform counts its unsafe shutdowns. UnsafeShutdowns is their
+	// number, summed over the modules: power went and the save behind ADR, eADR or
+	// GPF did not happen.
+	Counted         bool
+	UnsafeShutdowns uint64
+}
+
+// A Domain says how far a store must have come to outlive the power.
+type Domain string
+
+const (
+	// DomainNone: nothing is promised.
+	DomainNone Domain = ""
+	// DomainMemory (ADR): to the memory controller, so cache lines must be written
+	// back.
+	DomainMemory Domain = "memory_controller"
+	// DomainCaches (eADR, GPF): to the caches; a fence is enough.
+	DomainCaches Domain = "cpu_cache"
+)
+
+// Persistent reports whether stores can be made durable by a CPU.
+func (d Domain) Persistent() bool { return d == DomainMemory || d == DomainCaches }
+
+// EADR reports whether the CPU caches are in the persistence domain.
+func (d Domain) EADR() bool { return d == DomainCaches }
+
+// maxStack is how many layers of volumes are looked through.
+const maxStack = 8
+
+// platformOf finds what lies beneath the device with directory dir in the sysfs
+// mounted at sys. A device that is not persistent memory has the zero Platform;
+// an error means that it could not be told.
+func platformOf(sys, dir string) (Platform, error) {
+	regions, err := ndRegions(dir, maxStack)
+	if err != nil || len(regions) == 0 {
+		return Platform{}, err
+	}
+	p := Platform{Domain: DomainCaches}
+	var dimms []string
+	for _, r := range regions {
+		p.Regions = append(p.Regions, filepath.Base(r))
+		text, err := attribute(r, "persistence_domain") // kernels before 4.18 have none
+		if err != nil {
+			return Platform{}, err
+		}
+		switch d := Domain(text); {
+		case !d.Persistent():
+			p.Domain = DomainNone
+		case d == DomainMemory && p.Domain == DomainCaches:
+			p.Domain = DomainMemory
+		}
+		if dimms, err = modules(r, dimms); err != nil {
+			return Platform{}, err
+		}
+	}
+	slices.Sort(dimms)
+	for _, d := range slices.Compact(dimms) {
+		n, ok, err := unsafeShutdowns(filepath.Join(sys, "bus/nd/devices", d))
+		if err != nil {
+			return Platform{}, err
+		}
+		p.Counted = p.Counted || ok
+		p.UnsafeShutdowns += n
+	}
+	return p, nil
+}
+
+// ndRegions lists the nd_regions that a device lies on: the one that it descends
+// from, or those of its slaves (device mapper). If one of these has none, nothing is
+// promised for the whole, and the list is empty.
+func ndRegions(dir string, depth int) ([]string, error) {
+	for at := dir; at != "/" && at != "."; at = filepath.Dir(at) {
+		bus, err := os.Readlink(filepath.Join(at, "subsystem"))
+		// CXL has regions of the same name on a bus of its own.
+		if err == nil && filepath.Base(bus) == "nd" && strings.HasPrefix(filepath.Base(at), "region") {
+			return []string{at}, nil
+		}
+	}
+	slaves, err := os.ReadDir(filepath.Join(dir, "slaves"))
+	if errors.Is(err, fs.ErrNotExist) || depth == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, s := range slaves {
+		slave, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", s.Name()))
+		if err != nil {
+			return nil, err
+		}
+		regions, err := ndRegions(slave, depth-1)
+		if err != nil || len(regions) == 0 {
+			return nil, err
+		}
+		for _, r := range regions {
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all, nil
+}
+
+// modules appends the names of the modules that an nd_region is made of: its
+// mappings read "nmem0,OFFSET,LENGTH,POSITION".
+func modules(region string, names []string) ([]string, error) {
+	entries, err := os.ReadDir(region)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if n, ok := strings.CutPrefix(e.Name(), "mapping"); !ok || n == "" || n == "s" {
+			continue // "mappings" is their number
+		}
+		text, err := attribute(region, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		name, _, _ := strings.Cut(text, ",")
+		if name == "" || name != filepath.Base(name) {
+			return nil, fmt.Errorf("%s: %q names no module", filepath.Join(region, e.Name()), text)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// unsafeShutdowns is a module's count; not ok if it has none.
+func unsafeShutdowns(module string) (n uint64, ok bool, err error) {
+	for _, bus := range [...]string{"nfit", "cxl"} {
+		text, err := attribute(module, bus, "dirty_shutdown")
+		if err != nil {
+			return 0, false, err
+		}
+		if text == "" {
+			continue
+		}
+		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return 0, false, fmt.Errorf("%s/%s/dirty_shutdown: %w", module, bus, err)
+		}
+		return n, true, nil
+	}
+	return 0, false, nil
+}
+
+// attribute is a file of sysfs, trimmed; "" if there is none.
+func attribute(path ...string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(path...))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
