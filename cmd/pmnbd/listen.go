@@ -1,20 +1,16 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/sockio"
 )
 
 // A listenSpec is what one --listen says.
@@ -32,8 +28,8 @@ func parseListen(s string) (listenSpec, error) {
 		if err != nil {
 			return listenSpec{}, fmt.Errorf("--listen %s: %w", s, err)
 		}
-		if limit := len(unix.RawSockaddrUnix{}.Path); len(path) >= limit {
-			return listenSpec{}, flags.Usagef("--listen %s: a socket's path has at most %d bytes", s, limit-1)
+		if len(path) > sockio.MaxUnixPath {
+			return listenSpec{}, flags.Usagef("--listen %s: a socket's path has at most %d bytes", s, sockio.MaxUnixPath)
 		}
 		return listenSpec{network, path}, nil
 	case ok && network == "tcp" && addr != "":
@@ -58,34 +54,7 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	if l.network == "tcp" {
 		return net.Listen("tcp", l.addr)
 	}
-	listener, err := listenUnix(l.addr, mode)
-	if !errors.Is(err, unix.EADDRINUSE) {
-		return listener, err
-	}
-	c, dialErr := net.Dial("unix", l.addr)
-	if dialErr == nil {
-		_ = c.Close()
-		return nil, err // somebody serves there
-	}
-	if info, statErr := os.Lstat(l.addr); !errors.Is(dialErr, unix.ECONNREFUSED) || statErr != nil || info.Mode()&fs.ModeSocket == 0 {
-		return nil, err
-	}
-	if err := os.Remove(l.addr); err != nil {
-		return nil, fmt.Errorf("replace a socket that nobody serves: %w", err)
-	}
-	return listenUnix(l.addr, mode)
-}
-
-// umask is the process's: one listener at a time changes it.
-var umask sync.Mutex
-
-// listenUnix makes the socket with its rights, so that at no moment it has others.
-func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
-	umask.Lock()
-	defer umask.Unlock()
-	old := unix.Umask(int(0o777 &^ mode))
-	defer unix.Umask(old)
-	return net.Listen("unix", path)
+	return sockio.ListenUnix(l.addr, mode)
 }
 
 // uri is what a client reaches the listener by.

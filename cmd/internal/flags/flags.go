@@ -40,7 +40,7 @@ func (e usageError) Is(target error) bool { return target == ErrUsage }
 func Usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
 // Parse parses args into set and wants positional arguments with the given names,
-// exactly. pflag.ErrHelp is returned as it is; every other error is ErrUsage.
+// exactly; those in brackets, at the end, may be missing. pflag.ErrHelp is returned as it is; every other error is ErrUsage.
 func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 	err := set.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -54,7 +54,7 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 		want = strings.Join(positional, " ")
 	}
 	switch n := set.NArg(); {
-	case n < len(positional):
+	case n < len(positional) && !strings.HasPrefix(positional[n], "["):
 		return Usagef("%s is missing: give %s", positional[n], want)
 	case n > len(positional):
 		return Usagef("%q is one argument too many: give %s", set.Arg(len(positional)), want)

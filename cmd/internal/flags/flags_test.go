@@ -58,6 +58,12 @@ func TestSizeString(t *testing.T) {
 	}
 }
 
+func TestSizeRounded(t *testing.T) {
+	for want, s := range map[string]Size{"0": 0, "1023": 1023, "1K": 1024, "1.50K": 1536, "12.3M": 12_900_000, "1G": 1 << 30, "999.0G": 999<<30 + 1<<20, "2048T": 1 << 51} {
+		require.Equal(t, want, s.Rounded())
+	}
+}
+
 func FuzzParseSize(f *testing.F) {
 	for _, s := range []string{"0", "1K", "8388607T", "99999999999999999999G", "é"} {
 		f.Add(s)
@@ -161,6 +167,15 @@ func TestParse(t *testing.T) {
 			require.ErrorIs(t, err, ErrUsage)
 			require.ErrorContains(t, err, c.err)
 		})
+	}
+	for n, err := range []string{"", "", `"b" is one argument too many: give [NAME]`} {
+		set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		got := Parse(set, []string{"a", "b"}[:n], "[NAME]")
+		if err == "" {
+			require.NoError(t, got)
+		} else {
+			require.ErrorContains(t, got, err)
+		}
 	}
 	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	set.Usage = func() {}

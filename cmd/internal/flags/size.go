@@ -40,6 +40,22 @@ func (s Size) String() string {
 	return strconv.FormatUint(n, 10) + unit
 }
 
+// Rounded is the size for people, in three or four digits.
+func (s Size) Rounded() string {
+	n, unit := float64(s), ""
+	for i := 0; i < len(units) && n >= 1024; i++ {
+		n, unit = n/1024, units[i:i+1]
+	}
+	if n == math.Trunc(n) {
+		return strconv.FormatFloat(n, 'f', 0, 64) + unit
+	}
+	digits := 2
+	if n >= 10 {
+		digits = 1
+	}
+	return strconv.FormatFloat(n, 'f', digits, 64) + unit
+}
+
 // Set reads the flag's argument.
 func (s *Size) Set(arg string) error {
 	n, err := ParseSize(arg)

@@ -1,0 +1,154 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"pmnbd/sockio"
+)
+
+// suffix is what control sockets in a directory end with.
+const suffix = ".sock"
+
+// maxName bounds how much of a name is in a socket's, in bytes: its path must be short.
+const maxName = 48
+
+// A Place is where control sockets are: one socket, or a directory in which each
+// process has one, NAME-PID.sock. It is a pflag.Value.
+type Place struct {
+	path string
+	one  bool // path is a socket, not a directory
+}
+
+// DefaultPlace is the directory of this user's processes: /run/pmnbd for root,
+// $XDG_RUNTIME_DIR/pmnbd for others, and where there is none, in their homes.
+func DefaultPlace() Place { return Place{path: defaultDir(os.Getuid(), os.Getenv)} }
+
+func defaultDir(uid int, env func(string) string) string {
+	if uid == 0 {
+		return "/run/pmnbd"
+	}
+	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "pmnbd")
+	}
+	if dir := env("HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, ".local", "state", "pmnbd", "run")
+	}
+	return ""
+}
+
+// String is how the place is written as a flag.
+func (p *Place) String() string {
+	switch {
+	case p.path == "":
+		return ""
+	case p.one:
+		return "unix:" + p.path
+	}
+	return "unix:" + p.path + "/"
+}
+
+// Set reads unix:/PATH, or unix:/DIR/ for a directory.
+func (p *Place) Set(s string) error {
+	path, ok := strings.CutPrefix(s, "unix:")
+	if !ok || path == "" {
+		return errors.New("use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	one := !strings.HasSuffix(path, "/")
+	if one && len(abs) > sockio.MaxUnixPath {
+		return fmt.Errorf("a socket's path has at most %d bytes", sockio.MaxUnixPath)
+	}
+	p.path, p.one = abs, one
+	return nil
+}
+
+// Type names the flag's argument in help.
+func (p *Place) Type() string { return "unix:/PATH" }
+
+// Listen makes the socket of this process, which only its user may open. name tells
+// it, for people, from the others of a directory.
+func (p *Place) Listen(name string) (net.Listener, error) {
+	if p.path == "" {
+		return nil, errors.New("control socket: neither XDG_RUNTIME_DIR nor HOME says where it goes: use --control unix:/PATH")
+	}
+	l, err := p.listen(name)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w; --control unix:/PATH puts it elsewhere", err)
+	}
+	return l, nil
+}
+
+func (p *Place) listen(name string) (net.Listener, error) {
+	if p.one {
+		return sockio.ListenUnix(p.path, 0o600)
+	}
+	if err := os.MkdirAll(p.path, 0o700); err != nil {
+		return nil, err
+	}
+	name = url.PathEscape(name)
+	path := filepath.Join(p.path, name[:min(len(name), maxName)]+"-"+strconv.Itoa(os.Getpid())+suffix)
+	// Under its name only when it is accepted on: before, Find would take it for
+	// one that its process left behind.
+	l, err := sockio.ListenUnix(strings.TrimSuffix(path, suffix)+".new", 0o600)
+	if err != nil {
+		return nil, err
+	}
+	bound := l.(*net.UnixListener)
+	bound.SetUnlinkOnClose(false)
+	if err := os.Rename(l.Addr().String(), path); err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(l.Addr().String()))
+	}
+	return &named{bound, path}, nil
+}
+
+// A named listener was renamed after it was bound.
+type named struct {
+	*net.UnixListener
+	path string
+}
+
+// Addr is where clients reach it.
+func (l *named) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+// Close removes the socket's name too.
+func (l *named) Close() error {
+	err := l.UnixListener.Close()
+	if err == nil {
+		err = os.Remove(l.path)
+	}
+	return err
+}
+
+// sockets lists what may be control sockets at the place.
+func (p *Place) sockets() ([]string, error) {
+	switch {
+	case p.path == "":
+		return nil, nil
+	case p.one:
+		return []string{p.path}, nil
+	}
+	entries, err := os.ReadDir(p.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for control sockets: %w", err)
+	}
+	var all []string
+	for _, e := range entries {
+		if e.Type()&os.ModeSocket != 0 && strings.HasSuffix(e.Name(), suffix) {
+			all = append(all, filepath.Join(p.path, e.Name()))
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,261 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type document struct {
+	Header
+	Answer int `json:"answer"`
+}
+
+func directory(t *testing.T) *Place {
+	p := &Place{}
+	require.NoError(t, p.Set("unix:"+t.TempDir()+"/"))
+	return p
+}
+
+func serve(t *testing.T, p *Place, name, program string, answer int) *Server {
+	l, err := p.Listen(name)
+	require.NoError(t, err)
+	h := NewHeader(program)
+	s := Serve(l, zaptest.NewLogger(t), func() any { return document{h, answer} })
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func find(t *testing.T, p *Place, program string) []Found[document] {
+	found, err := Find[document](t.Context(), p, program)
+	require.NoError(t, err)
+	return found
+}
+
+func names(t *testing.T, p *Place) []string {
+	entries, err := os.ReadDir(p.path)
+	require.NoError(t, err)
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func TestFind(t *testing.T) {
+	p := directory(t)
+	require.Empty(t, find(t, p, "pmnbd"))
+	first := serve(t, p, "b", "pmnbd", 1)
+	serve(t, p, "a", "pmnbd", 2)
+	serve(t, p, "target", "pmnbd-target", 3)
+
+	found := find(t, p, "pmnbd")
+	require.Len(t, found, 2)
+	require.Equal(t, 2, found[0].Document.Answer, "in the order of their names")
+	require.Equal(t, os.Getpid(), found[0].Document.PID)
+	require.JSONEq(t, `1`, string(field(t, found[1].Raw, "answer")))
+	require.Len(t, find(t, p, "pmnbd-target"), 1)
+
+	require.NoError(t, first.Close())
+	require.NoError(t, first.Close(), "idempotent")
+	require.Len(t, find(t, p, "pmnbd"), 1)
+	require.Len(t, names(t, p), 2, "it took its socket with it")
+}
+
+func field(t *testing.T, raw json.RawMessage, name string) json.RawMessage {
+	var m map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(raw, &m))
+	return m[name]
+}
+
+func TestFindRemovesWhatNobodyAcceptsOn(t *testing.T) {
+	p := directory(t)
+	serve(t, p, "alive", "pmnbd", 1)
+	dead := filepath.Join(p.path, "dead-1.sock")
+	l, err := net.Listen("unix", dead)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	file := filepath.Join(p.path, "file.sock")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+
+	require.Len(t, find(t, p, "pmnbd"), 1)
+	require.NoFileExists(t, dead)
+	require.FileExists(t, file, "not a socket")
+}
+
+func TestFindTellsWhoDoesNotAnswer(t *testing.T) {
+	for name, answer := range map[string]string{
+		"silence":       "",
+		"no HTTP":       "hello\r\n\r\n",
+		"an error":      "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+		"no JSON":       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]",
+		"cut short":     "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+		"without end":   "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat(" ", maxDocument+1),
+		"another shape": `HTTP/1.1 200 OK` + "\r\n\r\n" + `{"program":"pmnbd","answer":"x"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := directory(t)
+			serve(t, p, "z", "pmnbd", 7)
+			bad := filepath.Join(p.path, "bad-1.sock")
+			l, err := net.Listen("unix", bad)
+			require.NoError(t, err)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = c.Read(make([]byte, 4096))
+					_, _ = io.WriteString(c, answer) // it may have hung up
+					_ = c.Close()
+				}
+			}()
+			found, err := Find[document](t.Context(), p, "pmnbd")
+			require.ErrorContains(t, err, bad+" does not answer")
+			require.Len(t, found, 1, "the other does")
+			require.FileExists(t, bad)
+			require.NoError(t, l.Close())
+			<-ended
+		})
+	}
+}
+
+func TestOneSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	p := &Place{}
+	require.NoError(t, p.Set("unix:"+path))
+	require.Empty(t, find(t, p, "pmnbd"))
+	s := serve(t, p, "ignored", "pmnbd", 5)
+	require.Len(t, find(t, p, "pmnbd"), 1)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeSocket|0o600, info.Mode())
+	_, err = p.Listen("")
+	require.ErrorContains(t, err, "address already in use")
+	require.NoError(t, s.Close())
+	require.NoFileExists(t, path)
+}
+
+func TestNames(t *testing.T) {
+	pid := strconv.Itoa(os.Getpid())
+	for name, want := range map[string]string{
+		"log":                    "log-" + pid + ".sock",
+		"a/b c":                  "a%2Fb%20c-" + pid + ".sock",
+		"..":                     "..-" + pid + ".sock",
+		strings.Repeat("x", 999): strings.Repeat("x", maxName) + "-" + pid + ".sock",
+	} {
+		p := &Place{}
+		require.NoError(t, p.Set("unix:"+filepath.Join(t.TempDir(), "made")+"/"))
+		l, err := p.Listen(name)
+		require.NoError(t, err)
+		require.Equal(t, []string{want}, names(t, p))
+		info, err := os.Stat(filepath.Join(p.path, want))
+		require.NoError(t, err)
+		require.Equal(t, fs.ModeSocket|0o600, info.Mode())
+		info, err = os.Stat(p.path)
+		require.NoError(t, err)
+		require.Equal(t, fs.ModeDir|0o700, info.Mode())
+		require.NoError(t, l.Close())
+		require.Empty(t, names(t, p))
+	}
+}
+
+func TestPlace(t *testing.T) {
+	for _, c := range []struct{ in, out string }{
+		{"unix:/a/b", "unix:/a/b"},
+		{"unix:/a/b/", "unix:/a/b/"},
+		{"unix:/a//../b", "unix:/b"},
+		{"unix:", ""},
+		{"/a/b", ""},
+		{"tcp:1", ""},
+		{"unix:/" + strings.Repeat("x", 107), ""},
+	} {
+		p := &Place{}
+		err := p.Set(c.in)
+		require.Equal(t, c.out == "", err != nil, "%s: %v", c.in, err)
+		require.Equal(t, c.out, p.String())
+	}
+}
+
+func TestDefaultPlace(t *testing.T) {
+	for _, c := range []struct {
+		uid  int
+		env  map[string]string
+		want string
+	}{
+		{0, map[string]string{"XDG_RUNTIME_DIR": "/run/user/0", "HOME": "/root"}, "/run/pmnbd"},
+		{1000, map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/home/x"}, "/run/user/1000/pmnbd"},
+		{1000, map[string]string{"XDG_RUNTIME_DIR": "relative", "HOME": "/home/x"}, "/home/x/.local/state/pmnbd/run"},
+		{1000, nil, ""},
+	} {
+		require.Equal(t, c.want, defaultDir(c.uid, func(name string) string { return c.env[name] }))
+	}
+	nowhere := &Place{}
+	_, err := nowhere.Listen("x")
+	require.ErrorContains(t, err, "--control unix:/PATH")
+	require.Empty(t, find(t, nowhere, "pmnbd"))
+}
+
+// Close does not wait for a client that does not ask, or does not read.
+func TestCloseCutsConnections(t *testing.T) {
+	p := directory(t)
+	l, err := p.Listen("x")
+	require.NoError(t, err)
+	asked, more := make(chan struct{}), make(chan struct{})
+	s := Serve(l, zaptest.NewLogger(t), func() any {
+		close(asked)
+		<-more
+		return strings.Repeat("x", 8<<20)
+	})
+	silent, err := net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	deaf, err := net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, deaf.Close()) }()
+	_, err = io.WriteString(deaf, "GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	<-asked
+	close(more)
+	require.NoError(t, s.Close())
+}
+
+func TestOnlyStatusIsServed(t *testing.T) {
+	p := directory(t)
+	s := serve(t, p, "x", "pmnbd", 1)
+	socket := filepath.Join(p.path, names(t, p)[0])
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", socket)
+	}}}
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{http.MethodGet, "/status", 200}, {http.MethodGet, "/", 404}, {http.MethodPost, "/status", 405},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://x"+c.path, nil)
+		require.NoError(t, err)
+		res, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, c.code, res.StatusCode, "%s %s", c.method, c.path)
+	}
+	require.NoError(t, s.Close())
+}
