@@ -1,0 +1,134 @@
+package region
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/flush"
+)
+
+// onBoth runs a test on a region of class file, on the disk, and one of class
+// volatile, on a tmpfs.
+func onBoth(t *testing.T, f func(t *testing.T, path string, h host)) {
+	t.Run("file", func(t *testing.T) { f(t, created(t, fileHost), fileHost) })
+	t.Run("tmpfs", func(t *testing.T) {
+		path := filepath.Join(tinyTmpfs(t, "size=8m"), "region")
+		_, err := create(path, CreateOptions{Name: "r", Size: testSize}, thisHost)
+		require.NoError(t, err)
+		f(t, path, thisHost)
+	})
+}
+
+// Memory that is gone fails the region, whatever touches it, and not the process.
+// What is left of the superblock keeps the failure.
+func TestFaultFails(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		left  int64 // of the file
+		touch func(*Region) error
+		kept  bool // the failure, over a restart
+	}{
+		{"zero", DataOffset, func(r *Region) error { return r.Zero(persist.Range{Off: testSize - 1, Len: 1}) }, true},
+		{"told by who had the fault", DataOffset, func(r *Region) error { return r.Fail(ErrFault) }, true},
+		{"update", 0, func(r *Region) error { return r.Update(func(sb *Superblock) error { sb.Epoch++; return nil }) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, path string, h host) {
+				r := opened(t, path, OpenOptions{}, h)
+				require.NoError(t, os.Truncate(path, c.left))
+				err := c.touch(r)
+				require.ErrorIs(t, err, ErrFailed)
+				require.ErrorContains(t, err, "memory fault")
+				require.Equal(t, err, r.Failed())
+				require.Equal(t, err, r.FlushAll())
+				require.Equal(t, err, r.Flush(nil))
+				require.Equal(t, err, r.Fail(os.ErrInvalid), "the first cause stays")
+				require.ErrorIs(t, r.Update(func(*Superblock) error { return nil }), ErrFailed)
+				require.NoError(t, r.Close())
+				require.Error(t, r.Fail(ErrFault))
+				info, err := Inspect(path)
+				if !c.kept {
+					require.Error(t, err)
+					return
+				}
+				require.NoError(t, err)
+				require.True(t, info.Superblock.Failed)
+				require.Contains(t, info.Superblock.Failure, "memory fault")
+				require.ErrorIs(t, clearRegion(path, "x", nil, h), ErrTruncated)
+				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // as far as it can be brought back
+				require.NoError(t, clearRegion(path, "x", nil, h))
+			})
+		})
+	}
+}
+
+// Cache lines of memory that is gone cannot be written back: a barrier whose Writes
+// were placed before the file became shorter is told so.
+func TestFaultInFlush(t *testing.T) {
+	if flush.Instruction() == flush.None {
+		t.Skipf("%s without assembly: nothing is touched", runtime.GOARCH)
+	}
+	for name, class := range map[string]persist.Class{"volatile": persist.ClassVolatile, "pmem": persist.ClassPMem} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOf(class, bootA)
+			path := created(t, h)
+			r := opened(t, path, OpenOptions{}, h)
+			r.Data()[0] = 1
+			require.NoError(t, r.FlushAll())
+			require.NoError(t, os.Truncate(path, DataOffset))
+			err := r.Flush([]persist.Range{{Len: 1}})
+			require.ErrorIs(t, err, ErrFailed)
+			require.ErrorContains(t, err, "memory fault at offset 0x200000")
+			require.Equal(t, err, r.Flush(nil))
+		})
+	}
+}
+
+// A fault elsewhere, and whatever else goes wrong, is not taken for one of the region.
+func TestCaughtIsNarrow(t *testing.T) {
+	path := created(t, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost)
+	other, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	touch := func(f func()) (err error) {
+		defer caught(r.mem, false, &err)
+		f()
+		return nil
+	}
+	require.NoError(t, touch(func() {}))
+	require.PanicsWithValue(t, "ours", func() { _ = touch(func() { panic("ours") }) })
+	require.Panics(t, func() {
+		_ = touch(func() {
+			var err error
+			debug.SetPanicOnFault(true)
+			defer caught(r.mem, false, &err)
+			clear(other)
+		})
+	})
+	require.NoError(t, unix.Munmap(other))
+	require.Panics(t, func() {
+		var none *Region
+		_ = touch(func() { none.size++ })
+	})
+}
+
+// Catching faults costs no allocation.
+func TestFlushAllocatesNothing(t *testing.T) {
+	r := opened(t, created(t, volatileHost), OpenOptions{}, volatileHost)
+	ranges := []persist.Range{{Off: 5, Len: 4096}, {Off: 8192, Len: 1}}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := r.Flush(ranges); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Zero(ranges[0]); err != nil {
+			t.Fatal(err)
+		}
+	}))
+}
