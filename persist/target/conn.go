@@ -100,11 +100,27 @@ func (s *Server) serveConn(req rdma.Request) {
 			break
 		}
 	}
+	c.broken(err)
 	if !c.counted {
 		s.breaches.warn(log, "connection ended", zap.Error(err))
 		return
 	}
 	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
+}
+
+// broken fails the region if it was a fault on its memory that ended the lane. A
+// one-sided Write has no reply to carry that: the next barrier of any lane does, and
+// the next OPEN (design §6).
+func (c *conn) broken(err error) {
+	s := c.session
+	if s == nil {
+		s = c.hint
+	}
+	var fault *rdma.FaultError
+	if s == nil || !errors.As(err, &fault) || fault.Region != s.mem {
+		return
+	}
+	c.log.Error("region failed", zap.String("region", s.export.r.Name()), zap.Error(s.export.r.Fail(fault)))
 }
 
 // known ends c's counting as a stranger: it has a session, or has ended.
@@ -314,7 +330,9 @@ func (c *conn) zero(m wire.Zero) error {
 	if m.Len > wire.MaxZero || !inside([]wire.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
 		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
 	}
-	clear(r.Data()[m.Off : m.Off+m.Len])
+	if err := r.Zero(wire.Range{Off: m.Off, Len: m.Len}); err != nil {
+		return err // no reply says it: the next barrier does
+	}
 	ack := wire.ZeroAck{Seq: m.Seq}
 	return c.out.send(c, ack.Append(c.out.buf[:0]))
 }

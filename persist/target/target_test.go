@@ -78,10 +78,12 @@ type peer struct {
 
 const peerBuffers = 40
 
-func (s *site) connect(t *testing.T) *peer {
+func (s *site) connect(t *testing.T) *peer { return dial(t, s.p, s.addr) }
+
+func dial(t *testing.T, provider rdma.Provider, addr string) *peer {
 	p := &peer{t: t}
 	var err error
-	p.domain, err = s.p.OpenDomain(context.Background(), s.addr)
+	p.domain, err = provider.OpenDomain(context.Background(), addr)
 	require.NoError(t, err)
 	p.mem, err = unix.Mmap(-1, 0, peerBuffers*wire.MaxMessage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	require.NoError(t, err)
@@ -91,7 +93,7 @@ func (s *site) connect(t *testing.T) *peer {
 	for i := uint64(1); i < peerBuffers-1; i++ {
 		recvs = append(recvs, rdma.WorkRequest{ID: i, Op: rdma.OpRecv, Local: rdma.SGE{Region: p.mr, Off: i * wire.MaxMessage, Len: wire.MaxMessage}})
 	}
-	p.conn, err = p.domain.Dial(context.Background(), s.addr, rdma.ConnConfig{MaxRecvWR: peerBuffers}, recvs)
+	p.conn, err = p.domain.Dial(context.Background(), addr, rdma.ConnConfig{MaxRecvWR: peerBuffers}, recvs)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, p.conn.Close())
@@ -154,11 +156,16 @@ func (p *peer) refused(owner wire.Owner, epoch uint64) (r wire.Refused) {
 }
 
 // open obtains a session.
-func (p *peer) open(owner wire.Owner) (o wire.Opened) {
+func (p *peer) open(owner wire.Owner) (o wire.Opened) { return p.openNamed(owner, "log") }
+
+func (p *peer) openNamed(owner wire.Owner, region string) (o wire.Opened) {
 	p.t.Helper()
-	r := p.refused(owner, 0)
+	var r wire.Refused
+	m := wire.Open{Owner: owner, Region: region, Flags: wire.OpenAllowVolatile}
+	p.ask(&m, &r)
 	require.Equal(p.t, wire.CodeEpoch, r.Code, r.Text)
-	p.ask(&wire.Open{Owner: owner, Epoch: r.Epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &o)
+	m.Epoch = r.Epoch
+	p.ask(&m, &o)
 	return o
 }
 
