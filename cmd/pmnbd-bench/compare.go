@@ -8,28 +8,52 @@ import (
 	"strings"
 )
 
-// compare is the figures of two targets under one workload, round by round: the
-// rounds alternate, so that those of one number shared the host's mood.
-type compare struct {
-	rates  [2][]float64 // thousand operations per second
-	cpu    [2][]float64 // µs per operation
-	ratios []float64    // of the rates
+// A comparison is the first target against the second under one workload, round by
+// round: the rounds alternate, so that those of one number shared the host's mood.
+type comparison struct {
+	Workload string `json:"workload"`
+	// Ratio is the median of the rounds' ratios of operations per second. Rounds in
+	// which no operation of one of them ended have none; 0 if no round has one.
+	Ratio float64 `json:"ratio"`
+	Least float64 `json:"ratio_least"`
+	Most  float64 `json:"ratio_most"`
+	// CPU is the ratio of the medians of CPU time per operation; 0 if unknown.
+	CPU float64 `json:"cpu_ratio"`
+
+	rates [2][]float64 // thousand operations per second
+	cpu   [2]float64   // median, µs per operation
 }
 
-func (r *report) compare(w workload) compare {
-	var c compare
-	var cells [2]*cell
-	for i := range cells {
-		cells[i] = r.cell(r.targets()[i], w.name)
-		for _, round := range cells[i].Rounds {
+func (r *report) compare(w workload) comparison {
+	c := comparison{Workload: w.name}
+	for i, t := range r.targets() {
+		var cpu []float64
+		for _, round := range r.cell(t, w.name).Rounds {
 			c.rates[i] = append(c.rates[i], round.rate()/1000)
-			c.cpu[i] = append(c.cpu[i], round.CPU)
+			cpu = append(cpu, round.CPU)
+		}
+		c.cpu[i] = median(cpu)
+	}
+	var ratios []float64
+	for n := range c.rates[0] {
+		if c.rates[0][n] > 0 && c.rates[1][n] > 0 {
+			ratios = append(ratios, c.rates[0][n]/c.rates[1][n])
 		}
 	}
-	for n := range c.rates[0] {
-		c.ratios = append(c.ratios, c.rates[0][n]/c.rates[1][n])
+	if len(ratios) > 0 {
+		c.Ratio, c.Least, c.Most = median(ratios), slices.Min(ratios), slices.Max(ratios)
+	}
+	if c.cpu[1] > 0 {
+		c.CPU = c.cpu[0] / c.cpu[1]
 	}
 	return c
+}
+
+// compareAll compares two targets under every workload.
+func (r *report) compareAll() {
+	for _, w := range r.works {
+		r.Ratios = append(r.Ratios, r.compare(w))
+	}
 }
 
 // targets are the labels, in the order in which they were given.
@@ -50,15 +74,13 @@ func (r *report) markdown(w io.Writer) error {
 	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation.\n\n",
 		runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), r.Rounds, r.PerCell/float64(r.Rounds))
 	fmt.Fprintf(&b, "| | %s | %s | ratio | CPU %s | CPU %s | CPU ratio |\n|-|-:|-:|-:|-:|-:|-:|\n", t[0], t[1], t[0], t[1])
-	for _, work := range r.works {
-		c := r.compare(work)
-		cpu := [2]float64{median(c.cpu[0]), median(c.cpu[1])}
-		share := "–"
-		if cpu[1] > 0 {
-			share = number(cpu[0] / cpu[1])
+	for _, c := range r.Ratios {
+		cpu := "–"
+		if c.CPU > 0 {
+			cpu = number(c.CPU)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | **%s** (%s–%s) | %s | %s | %s |\n", work.name, spread(c.rates[0]), spread(c.rates[1]),
-			number(median(c.ratios)), number(slices.Min(c.ratios)), number(slices.Max(c.ratios)), number(cpu[0]), number(cpu[1]), share)
+		fmt.Fprintf(&b, "| %s | %s | %s | **%s** (%s–%s) | %s | %s | %s |\n", c.Workload, spread(c.rates[0]), spread(c.rates[1]),
+			number(c.Ratio), number(c.Least), number(c.Most), number(c.cpu[0]), number(c.cpu[1]), cpu)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

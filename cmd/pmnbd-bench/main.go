@@ -64,6 +64,9 @@ func benchmark(ctx context.Context, o options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.suite {
+		r.compareAll()
+	}
 	if o.json != "" {
 		if err := r.save(o.json); err != nil {
 			return err

@@ -83,6 +83,8 @@ type report struct {
 	OS      string  `json:"os"`
 	CPUs    int     `json:"cpus"`
 	Cells   []*cell `json:"cells"`
+	// Ratios are those of a suite.
+	Ratios []comparison `json:"ratios,omitempty"`
 
 	works []workload
 	// notes are printed below the table.

@@ -81,19 +81,20 @@ func TestSave(t *testing.T) {
 // Ratios are those of the rounds, so that a bad moment spoils one round and not
 // the median.
 func TestMarkdown(t *testing.T) {
-	r := &report{PerCell: 3, Rounds: 3, OS: "linux/amd64", CPUs: 2, works: plain(32, 1)[:1]}
+	r := &report{PerCell: 4, Rounds: 4, OS: "linux/amd64", CPUs: 2, works: plain(32, 1)[:1]}
 	r.add(target{label: "a"})
 	r.add(target{label: "b"})
-	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}} {
+	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}, {0, 50}} {
 		for i, c := range r.Cells {
 			c.add(make([]time.Duration, ops[i]), time.Second)
 			c.Rounds[n].CPU = float64(1 + 3*i)
 		}
 	}
+	r.compareAll()
 	var b bytes.Buffer
 	require.NoError(t, r.markdown(&b))
-	require.Contains(t, b.String(), "3 rounds")
-	require.Contains(t, b.String(), "| write | 3.00 (0.10–4.00) | 1.00 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 |\n")
+	require.Contains(t, b.String(), "4 rounds")
+	require.Contains(t, b.String(), "| write | 1.55 (0.00–4.00) | 0.53 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 |\n")
 }
 
 func TestMedian(t *testing.T) {
