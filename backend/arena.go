@@ -30,6 +30,8 @@ type Chunk struct {
 	arena *Arena
 	index int
 	refs  atomic.Int32
+
+	entries atomic.Int32 // of a window that lie in it
 }
 
 // NewArena maps an arena of n chunks.

@@ -29,6 +29,8 @@ type Window struct {
 	rings   []Ring
 	mem     []byte
 	number  atomic.Uint64
+	chunks  int          // that uncovered payloads are meant to pin at most
+	pinned  atomic.Int64 // that they do
 }
 
 // EntryKind says what a piece writes.
@@ -50,15 +52,16 @@ type Entry struct {
 	Kind   EntryKind
 }
 
-// NewWindow makes the index for the payloads of arena: one ring for each of lanes,
+// NewWindow makes the index for the payloads of arena, of which chunks are for the
+// window and the others for connections that receive: one ring for each of lanes,
 // all of them together holding at most entries pieces. It is closed before arena.
-func NewWindow(arena *Arena, lanes, entries int) (*Window, error) {
+func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
 	size := ringSize(entries)
 	mem, err := unix.Mmap(-1, 0, lanes*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("map the window's index of %d bytes: %w", lanes*size, err)
 	}
-	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem}
+	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem, chunks: chunks}
 	for i := range lanes {
 		w.rings = append(w.rings, newRing(mem[i*size:(i+1)*size]))
 	}
@@ -84,7 +87,7 @@ func (w *Window) Ring(lane int) *Ring { return &w.rings[lane] }
 // HalfFull reports whether half of the window, in bytes or entries, is in use:
 // time for a barrier that nobody asked for.
 func (w *Window) HalfFull() bool {
-	return 2*w.arena.budget.Free() < w.arena.budget.Total() || 2*w.entries.Free() < w.entries.Total()
+	return 2*int(w.pinned.Load()) > w.chunks || 2*w.entries.Free() < w.entries.Total()
 }
 
 // Publish makes e the newest entry of a lane, gives it its number, and retains
@@ -92,7 +95,11 @@ func (w *Window) HalfFull() bool {
 // outside it would let replay order differ from queue order.
 func (w *Window) Publish(lane int, e Entry) {
 	if e.Kind == EntryData {
-		w.arena.Chunk(e.Src).Retain()
+		c := w.arena.Chunk(e.Src)
+		c.Retain()
+		if c.entries.Add(1) == 1 {
+			w.pinned.Add(1)
+		}
 	}
 	e.Number = w.number.Add(1)
 	w.rings[lane].publish(e)
@@ -104,14 +111,18 @@ func (w *Window) Free(lane int, from, to uint64) {
 	r := &w.rings[lane]
 	for i := from; i < to; i++ {
 		if e := r.At(i); e.Kind == EntryData {
-			w.arena.Chunk(e.Src).Release()
+			c := w.arena.Chunk(e.Src)
+			if c.entries.Add(-1) == 0 {
+				w.pinned.Add(-1)
+			}
+			c.Release()
 		}
 	}
 	w.entries.Give(int(to - from))
 }
 
-// A Ring is the index of a lane. Head and Covered may be read by anybody; who
-// changes them holds the lane's mutex.
+// A Ring is the index of a lane. Head and Covered may be read by anybody; head
+// moves under the lane's mutex, covered by whoever retires barriers.
 type Ring struct {
 	head, covered *atomic.Uint64
 	entries       []Entry

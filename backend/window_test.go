@@ -11,7 +11,7 @@ import (
 func TestWindow(t *testing.T) {
 	arena, err := NewArena(2)
 	require.NoError(t, err)
-	w, err := NewWindow(arena, 2, 4)
+	w, err := NewWindow(arena, 2, 2, 4)
 	require.NoError(t, err)
 	chunks, ok := arena.TryGet(nil, 2)
 	require.True(t, ok)
@@ -62,7 +62,7 @@ func TestWindow(t *testing.T) {
 func TestPublishAllocatesNothing(t *testing.T) {
 	arena, err := NewArena(1)
 	require.NoError(t, err)
-	w, err := NewWindow(arena, 1, 8)
+	w, err := NewWindow(arena, 1, 1, 8)
 	require.NoError(t, err)
 	chunks, _ := arena.TryGet(nil, 1)
 	require.Zero(t, testing.AllocsPerRun(100, func() {

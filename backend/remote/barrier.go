@@ -175,6 +175,9 @@ func (d *Device) laneDone() {
 	}
 	d.Post()
 	d.free(c)
+	if d.window.HalfFull() {
+		d.relieve()
+	}
 }
 
 // free gives back what barrier c covered, now that its ops are answered. It goes

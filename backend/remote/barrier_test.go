@@ -247,7 +247,7 @@ func TestBarrierIsBehindItsWrites(t *testing.T) {
 	for _, wr := range l.batch {
 		ops = append(ops, wr.Op)
 	}
-	l.posting = false
+	l.posting, l.urgent = false, true // what was built is to be posted
 	l.mu.Unlock()
 	require.Equal(t, []rdma.Opcode{rdma.OpWrite, rdma.OpWrite, rdma.OpWrite, rdma.OpSend}, ops)
 	d.Post()

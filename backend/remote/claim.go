@@ -12,7 +12,10 @@ import (
 
 // A claim is the lock that keeps two processes of this host from being one owner:
 // the target lets an initiator's id take its own region over at once (design §5).
-type claim struct{ f *os.File }
+type claim struct {
+	f      *os.File
+	region [16]byte
+}
 
 // claimRegion takes the lock of an id and a region's UUID in dir. The lock ends
 // with the process, however that ends; the file stays.
@@ -32,7 +35,7 @@ func claimRegion(dir string, id, region [16]byte) (*claim, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return &claim{f}, nil
+	return &claim{f, region}, nil
 }
 
 // Close gives the lock up.

@@ -50,6 +50,8 @@ type lane struct {
 
 	flushed uint64 // what wrote was at the last successful barrier; under barriers.mu
 
+	polling sync.Mutex // before mu: completions are taken and handled under it
+
 	mu      sync.Mutex
 	closed  error // new ops are refused with it
 	broken  error // why the connection ended
@@ -149,38 +151,38 @@ func (l *lane) enqueueBarrier(seq, from, to uint64) {
 // answer may overtake the completion of its Send.
 func (l *lane) post() {
 	l.mu.Lock()
-	if l.posting || (!l.urgent && l.lazy < lazyBytes && l.taken == len(l.batch)) {
+	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
 		l.mu.Unlock()
 		return
 	}
 	l.posting = true
-	full, look := false, !l.slotsFree()
+	look := !l.slotsFree()
 	for l.broken == nil {
 		if l.taken == len(l.batch) {
 			l.build()
 		}
-		if l.taken < len(l.batch) && !full {
-			l.mu.Unlock()
-			n, err := l.conn.Post(l.batch[l.taken:])
-			if err != nil {
-				l.abort(err)
-			}
-			l.mu.Lock()
-			l.taken += n
-			full, look = n == 0, true
-			continue
-		}
-		if !look {
+		if l.taken == len(l.batch) && !look {
 			break // all is posted, or the completer goes on when there is a slot or credit
 		}
 		l.mu.Unlock()
-		n, err := l.poll(&l.poster)
-		l.poster.kick()
+		var err error
+		n := 0
+		if l.taken < len(l.batch) {
+			n, err = l.conn.Post(l.batch[l.taken:])
+			if n == 0 && err == nil {
+				err = fmt.Errorf("%w: the transport has fewer send slots than it said", rdma.ErrLocalAccess)
+			}
+			look = true
+		} else {
+			err = l.poll(&l.poster)
+			l.poster.kick()
+			look = false
+		}
 		if err != nil {
 			l.abort(err)
 		}
 		l.mu.Lock()
-		full, look = full && n == 0, false
+		l.taken += n
 	}
 	l.posting = false
 	l.mu.Unlock()
@@ -278,7 +280,7 @@ func (l *lane) complete() {
 	for {
 		err := l.conn.Wait()
 		if err == nil {
-			_, err = l.poll(p)
+			err = l.poll(p)
 		}
 		p.kick()
 		if err != nil {
@@ -289,41 +291,40 @@ func (l *lane) complete() {
 	}
 }
 
-// poll handles the completions that are there and says how many. The caller kicks.
-func (l *lane) poll(p *poller) (handled int, err error) {
+// poll handles the completions that are there. The caller kicks.
+func (l *lane) poll(p *poller) error {
 	for {
-		n, err := l.conn.Poll(p.cs[:])
-		if n == 0 {
-			return handled, err
+		n, done, err := l.handle(p)
+		if done {
+			l.d.laneDone()
 		}
-		handled += n
-		if err := l.handle(p, p.cs[:n]); err != nil {
-			return handled, err
-		}
-		if len(p.recvs) > 0 {
-			l.d.heard.Store(l.d.clock())
-			err := l.conn.PostRecv(p.recvs)
-			p.recvs = p.recvs[:0]
-			if err != nil {
-				return handled, err
-			}
+		if n == 0 || err != nil {
+			return err
 		}
 	}
 }
 
-func (l *lane) handle(p *poller, cs []rdma.Completion) error {
-	done := false // a barrier of this lane is; there is one at a time
-	l.mu.Lock()
-	if l.ended {
-		l.mu.Unlock()
-		return rdma.ErrClosed
+// handle takes completions and does what they say, in their order, of which two
+// pollers must not take turns. It says how many there were, and whether the barrier
+// in flight is done on this lane. Receives are posted again before anybody can
+// spend the credits that came with them.
+func (l *lane) handle(p *poller) (n int, done bool, err error) {
+	l.polling.Lock()
+	defer l.polling.Unlock()
+	if n, err = l.conn.Poll(p.cs[:]); n == 0 {
+		return 0, false, err
 	}
-	for _, c := range cs {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return 0, false, rdma.ErrClosed
+	}
+	p.recvs = p.recvs[:0]
+	for _, c := range p.cs[:n] {
 		if c.Op == rdma.OpRecv {
 			finished, err := l.receive(c)
 			if err != nil {
-				l.mu.Unlock()
-				return err
+				return n, false, err
 			}
 			done = done || finished
 			p.recvs = append(p.recvs, l.d.receiveInto(l.recvs, c.ID&^tagMask))
@@ -337,11 +338,11 @@ func (l *lane) handle(p *poller, cs []rdma.Completion) error {
 			done = l.barrier.Sent(c.ID) || done
 		}
 	}
-	l.mu.Unlock()
-	if done {
-		l.d.laneDone()
+	if len(p.recvs) == 0 {
+		return n, done, nil
 	}
-	return nil
+	l.d.heard.Store(l.d.clock())
+	return n, done, l.conn.PostRecv(p.recvs)
 }
 
 // endRead ends read part i. l.mu is held.
@@ -350,7 +351,7 @@ func (l *lane) endRead(p *poller, i int) {
 	l.reads[i].op = nil
 	l.spare = append(l.spare, i)
 	sink := op.Sink
-	if l.d.endPart(op, nil) {
+	if l.d.endPart(op) {
 		p.completed(sink)
 	}
 }

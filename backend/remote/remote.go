@@ -42,7 +42,9 @@ type Config struct {
 	ID [16]byte
 	// StateDir is where a lock keeps other processes of this id from the region.
 	StateDir string
-	// Window bounds the payloads that no barrier covers yet, in bytes: DefaultWindow.
+	// Window is how much payload that no barrier covers yet is meant to be held, in
+	// bytes: DefaultWindow. At half of it the device starts a barrier of its own;
+	// receive chunks that nobody needs may hold as much again as there are of them.
 	Window uint64
 	// Lanes is how many connections the session has: DefaultLanes, MaxLanes at most.
 	Lanes int
@@ -105,6 +107,9 @@ type Device struct {
 	barriers barriers
 	failure  atomic.Pointer[error]
 	closing  atomic.Bool
+
+	released bool // the window is gone; lost bytes were in it. barriers.mu guards both
+	lost     uint64
 
 	heard     atomic.Int64 // when the target last said something, by clock
 	epoch     time.Time    // when clock was 0
@@ -176,7 +181,7 @@ func (d *Device) allocate() (err error) {
 	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries. Zeroes
 	// take one for each stripe: room for the longest request, 4 GiB.
 	entries := max(int(d.cfg.Window/2048), 2*(1<<32)/stripe)
-	if d.window, err = backend.NewWindow(d.arenas.Write, d.cfg.Lanes, entries); err != nil {
+	if d.window, err = backend.NewWindow(d.arenas.Write, int(d.cfg.Window/backend.ChunkSize), d.cfg.Lanes, entries); err != nil {
 		return err
 	}
 	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
@@ -238,7 +243,11 @@ func (d *Device) close() error {
 	d.Post()
 	err := <-last.done
 	if err != nil {
-		err = fmt.Errorf("%d bytes were not flushed: %w", d.Unflushed(), err)
+		lost := d.Unflushed()
+		d.barriers.mu.Lock()
+		d.lost = lost
+		d.barriers.mu.Unlock()
+		err = fmt.Errorf("%d bytes were not flushed: %w", lost, err)
 	}
 	return errors.Join(err, d.leave(err == nil), d.release())
 }
@@ -257,6 +266,9 @@ func (d *Device) release() error {
 		errs = append(errs, d.domain.Close())
 	}
 	if d.window != nil {
+		d.barriers.mu.Lock()
+		d.released = true
+		d.barriers.mu.Unlock()
 		errs = append(errs, d.window.Close())
 	}
 	for _, a := range []*backend.Arena{d.arenas.Write, d.arenas.Read} {

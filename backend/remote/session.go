@@ -120,6 +120,9 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if err := check(g); err != nil {
 		return err
 	}
+	if d.claim == nil || d.claim.region != g.UUID {
+		return fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
+	}
 	class := persist.Class(g.Class)
 	if class == persist.ClassVolatile && !d.cfg.AllowVolatile {
 		return errors.New("the region is volatile: --allow-volatile permits that")
@@ -186,6 +189,8 @@ func check(g *wire.Opened) error {
 	switch {
 	case g.Size == 0 || g.Size > math.MaxInt64 || g.Base > math.MaxUint64-g.Size:
 		return fmt.Errorf("the target grants %d bytes at %#x: %w", g.Size, g.Base, wire.ErrMalformed)
+	case persist.Class(g.Class) < persist.ClassVolatile || persist.Class(g.Class) > persist.ClassPMem:
+		return fmt.Errorf("the target's region is of class %d, which this release does not know: %w", g.Class, wire.ErrMalformed)
 	case g.Methods&(1<<persist.MethodGPSPM) == 0:
 		return fmt.Errorf("the target offers methods %#x, gpspm not among them: %w", g.Methods, rdma.ErrNotSupported)
 	case wire.MaxRanges(g.MaxMessage) == 0:
@@ -232,7 +237,14 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 // ask sends a message and decodes what answers it: granted or refused.
 func (d *Device) ask(ctx context.Context, c dialed, msg interface{ Append([]byte) []byte }, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // wakes Wait
-	defer stop()
+	t, err := d.exchange(c, msg, granted, refused)
+	if !stop() {
+		return 0, fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err()) // the connection is closed
+	}
+	return t, err
+}
+
+func (d *Device) exchange(c dialed, msg interface{ Append([]byte) []byte }, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
 	b := msg.Append(c.sends.Mem[:0])
 	wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(len(b))}}
 	if _, err := c.conn.Post([]rdma.WorkRequest{wr}); err != nil {
@@ -240,9 +252,6 @@ func (d *Device) ask(ctx context.Context, c dialed, msg interface{ Append([]byte
 	}
 	answer, again, err := d.answer(c.conn, c.recvs)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
-		}
 		return 0, err
 	}
 	t, err := wire.TypeOf(answer)

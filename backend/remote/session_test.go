@@ -53,7 +53,6 @@ func TestSameIDTakesItsOwnRegion(t *testing.T) {
 	require.NotEqual(t, old.granted.Key, d.granted.Key)
 	require.NotEqual(t, old.granted.Token, d.granted.Token)
 	require.NotZero(t, d.granted.Flags&wire.OpenedUnclean, "it is told")
-	require.False(t, p.region.Superblock().Doubt, "the grant flushed what may have been read")
 
 	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrFailed)
 	require.Error(t, old.Close())
@@ -61,6 +60,10 @@ func TestSameIDTakesItsOwnRegion(t *testing.T) {
 	r := n.Read(0, block, 0)
 	require.NoError(t, n.Do(r))
 	require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+	before := p.server.Barriers("log")
+	require.NoError(t, n.Do(n.Flush()), "nothing is dirty, but what was read may not be durable")
+	require.EqualValues(t, 1, p.server.Barriers("log")-before)
+	require.False(t, p.region.Superblock().Doubt)
 	require.NoError(t, d.Close())
 }
 
@@ -112,12 +115,14 @@ func TestDialRefusals(t *testing.T) {
 
 // What a target grants is hostile too.
 func TestCheckGrant(t *testing.T) {
-	good := wire.Opened{Size: 4096, Methods: 2, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
+	good := wire.Opened{Size: 4096, Class: 2, Methods: 2, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
 	require.NoError(t, check(&good))
 	for name, spoil := range map[string]func(*wire.Opened){
 		"no size":            func(g *wire.Opened) { g.Size = 0 },
 		"size of a negative": func(g *wire.Opened) { g.Size = 1 << 63 },
 		"base overflows":     func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
+		"unknown class":      func(g *wire.Opened) { g.Class = 4 },
+		"no class":           func(g *wire.Opened) { g.Class = 0 },
 		"no method":          func(g *wire.Opened) { g.Methods = 1 << 2 },
 		"tiny messages":      func(g *wire.Opened) { g.MaxMessage = 47 },
 		"no heartbeat":       func(g *wire.Opened) { g.Heartbeat = 0 },

@@ -11,8 +11,8 @@ func (d *Device) Submit(ops []*backend.Op) {
 		switch op.Cmd {
 		case backend.Read:
 			op.Parts.Store(1) // ours, so that it cannot complete under us
-			err := s.each(op, func(l *lane, off, at uint64, n uint32) { l.read(op, off, at, n) })
-			d.endPart(op, err)
+			op.Err = s.each(op, func(l *lane, off, at uint64, n uint32) { l.read(op, off, at, n) })
+			d.endPart(op)
 		case backend.Write, backend.WriteZeroes:
 			used := 0
 			if op.Cmd == backend.Write {
@@ -42,15 +42,14 @@ func (d *Device) Submit(ops []*backend.Op) {
 }
 
 // endPart ends a part of op, and op with the last of them. Parts fail only when
-// the device does, or with err at Submit.
-func (d *Device) endPart(op *backend.Op, err error) (completed bool) {
+// the device does; op.Err is set if Submit could not enqueue all of them.
+func (d *Device) endPart(op *backend.Op) (completed bool) {
 	if op.Parts.Add(-1) > 0 {
 		return false
 	}
-	if err == nil {
-		err = d.failed()
+	if op.Err == nil {
+		op.Err = d.failed()
 	}
-	op.Err = err
 	op.Sink.Complete(op)
 	return true
 }

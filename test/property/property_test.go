@@ -1,0 +1,225 @@
+// Package property drives devices with random requests against a model of what
+// NBD allows. Run it for longer with -rapid.checks=N; a failure prints the seed
+// and the shortest sequence of requests that shows it.
+package property
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/backend/mem"
+	"pmnbd/backend/remote"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/rdma"
+	"pmnbd/rdma/iwarp"
+	"pmnbd/rdma/rdmafake"
+)
+
+// size of the devices: three stripes and a bit, so that requests cross them.
+const size = 3<<20 + 64<<10
+
+// A subject is a device under test.
+type subject struct {
+	dev backend.Device
+	// durable is what is behind it, to look at after a FLUSH; nil if it cannot be seen.
+	durable []byte
+	// close ends it; whole says that nothing went wrong before, so that nothing may now.
+	close func(whole bool)
+}
+
+// pair opens a remote device of so many lanes on a target of its own.
+func pair(t testing.TB, p rdma.Provider, listen string, lanes int) subject {
+	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true})
+	require.NoError(t, err)
+	s := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
+	l, err := p.Listen(context.Background(), listen)
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	d, err := remote.Dial(context.Background(), remote.Config{
+		Provider: p, Addr: l.Addr(), Region: "r", ID: [16]byte{1}, StateDir: t.TempDir(),
+		Window: 8 << 20, Lanes: lanes, Connections: 16, AllowVolatile: true, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	return subject{dev: d, durable: r.Data(), close: func(whole bool) {
+		err := d.Close()
+		clean := r.Superblock().Clean
+		err = errors.Join(err, s.Close(), <-served, r.Close())
+		if whole {
+			require.NoError(t, err)
+			require.True(t, clean)
+		}
+	}}
+}
+
+// TestProperty: reads return what was last written, wherever it lies, whoever
+// wrote it, however the requests overlap; everything is answered, and a FLUSH
+// leaves the region as the model.
+func TestProperty(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) subject{
+		"memory": func(t *testing.T) subject {
+			d, err := mem.New(size)
+			require.NoError(t, err)
+			return subject{dev: d, close: func(bool) { _ = d.Close() }}
+		},
+		"one lane":    func(t *testing.T) subject { return pair(t, rdmafake.New(rdmafake.Config{}), "", 1) },
+		"three lanes": func(t *testing.T) subject { return pair(t, rdmafake.New(rdmafake.Config{}), "", 3) },
+		"tiny queues": func(t *testing.T) subject {
+			return pair(t, rdmafake.New(rdmafake.Config{MaxSendWR: 2, MaxReads: 1}), "", 2)
+		},
+		"over TCP": func(t *testing.T) subject { return pair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				s := open(t)
+				whole := false
+				defer func() { s.close(whole) }()
+				m := newModel(t, s)
+				rt.Repeat(map[string]func(*rapid.T){
+					"submit": m.submit,
+					"wait":   m.settle,
+					"flush":  m.flush,
+				})
+				m.flush(rt)
+				backendtest.AllBack(t, s.dev)
+				whole = true
+			})
+		})
+	}
+}
+
+// A model submits one batch after the other, of any client, so that the order of
+// submission is the order that the device has to keep.
+type model struct {
+	s       subject
+	clients []*backendtest.Client
+	data    []byte
+	writer  uint32
+	open    []expectation
+}
+
+// An expectation is a request that is not known to be answered, and what a READ
+// must return: what was there when it was submitted or, as NBD allows and RDMA
+// does (a Write may overtake a Read), what was written while it was under way.
+type expectation struct {
+	client *backendtest.Client
+	req    *backendtest.Request
+	off    int
+	want   []byte
+	later  []change
+	what   string
+}
+
+// A change is what a write or zero stores.
+type change struct {
+	off  int
+	data []byte
+}
+
+// right reports whether a READ may have got b for byte i.
+func (e *expectation) right(i int, b byte) bool {
+	return e.want[i] == b || slices.ContainsFunc(e.later, func(c change) bool {
+		at := e.off + i - c.off
+		return 0 <= at && at < len(c.data) && c.data[at] == b
+	})
+}
+
+func newModel(t *testing.T, s subject) *model {
+	m := &model{s: s, data: make([]byte, size)}
+	for range 3 {
+		m.clients = append(m.clients, backendtest.NewClient(t, s.dev))
+	}
+	return m
+}
+
+// submit hands a random batch of a random client to the device.
+func (m *model) submit(rt *rapid.T) {
+	if len(m.open) > 12 {
+		m.settle(rt) // each request of the test holds chunks of its own
+	}
+	c := rapid.SampledFrom(m.clients).Draw(rt, "client")
+	var batch []*backendtest.Request
+	for range rapid.IntRange(1, 4).Draw(rt, "batch") {
+		e := m.request(rt, c)
+		batch = append(batch, e.req)
+		m.open = append(m.open, e)
+	}
+	c.Submit(batch...)
+}
+
+// request makes a random request and does to the model what it asks for.
+func (m *model) request(rt *rapid.T, c *backendtest.Client) expectation {
+	kind := rapid.SampledFrom([]string{"write", "write", "read", "read", "zero", "flush"}).Draw(rt, "kind")
+	// Small and large, around stripes and anywhere.
+	n := rapid.OneOf(rapid.IntRange(1, 600), rapid.Just(4096), rapid.IntRange(1, 400<<10)).Draw(rt, "length")
+	off := rapid.OneOf(rapid.IntRange(0, size-n), rapid.SampledFrom([]int{0, 4096, 1<<20 - 100, 1 << 20, 2<<20 - 1, size - n})).Draw(rt, "offset")
+	off = min(off, size-n)
+	lead := rapid.SampledFrom([]int{0, 0, 1, 100}).Draw(rt, "lead")
+	e := expectation{client: c, off: off, what: fmt.Sprintf("%s %d+%d", kind, off, n)}
+	switch kind {
+	case "write":
+		m.writer++
+		data := backendtest.Pattern(n, m.writer)
+		m.change(off, data)
+		e.req = c.Write(uint64(off), data, lead)
+		e.req.FUA = rapid.Bool().Draw(rt, "FUA")
+	case "zero":
+		m.change(off, make([]byte, n))
+		e.req = c.Zero(uint64(off), uint64(n))
+		e.req.FUA = rapid.Bool().Draw(rt, "FUA")
+	case "read":
+		e.req = c.Read(uint64(off), n, lead)
+		e.want = bytes.Clone(m.data[off : off+n])
+	default:
+		e.req = c.Flush()
+	}
+	return e
+}
+
+// change stores data in the model.
+func (m *model) change(off int, data []byte) {
+	copy(m.data[off:], data)
+	for i := range m.open {
+		if m.open[i].want != nil {
+			m.open[i].later = append(m.open[i].later, change{off, data})
+		}
+	}
+}
+
+// settle waits for everything and checks what was read.
+func (m *model) settle(rt *rapid.T) {
+	for _, e := range m.open {
+		require.NoError(rt, e.client.Wait(e.req), e.what)
+		if e.want == nil || bytes.Equal(e.want, e.req.Got) {
+			continue
+		}
+		for i, b := range e.req.Got {
+			if !e.right(i, b) {
+				require.Fail(rt, "read something else", "%s: first at byte %d", e.what, i)
+			}
+		}
+	}
+	m.open = m.open[:0]
+}
+
+// flush makes everything durable and compares what is behind the device.
+func (m *model) flush(rt *rapid.T) {
+	m.settle(rt)
+	c := rapid.SampledFrom(m.clients).Draw(rt, "client")
+	require.NoError(rt, c.Do(c.Flush()))
+	if m.s.durable != nil && !bytes.Equal(m.data, m.s.durable) {
+		require.Fail(rt, "the region is not what was written")
+	}
+}
