@@ -101,3 +101,14 @@ func ask(ctx context.Context, socket string) (json.RawMessage, error) {
 	}
 	return b, err
 }
+
+// WriteJSON writes documents as one array, as they came.
+func WriteJSON[T any](w io.Writer, found []Found[T]) error {
+	all := make([]json.RawMessage, 0, len(found))
+	for _, f := range found {
+		all = append(all, f.Raw)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(all)
+}

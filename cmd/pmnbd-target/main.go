@@ -15,11 +15,13 @@ const help = `pmnbd-target keeps regions of memory and lets initiators (pmnbd) w
 
 Usage:
   pmnbd-target serve --listen iwarp://HOST:PORT --region NAME=PATH[,size=SIZE] [--region …]
+  pmnbd-target status [--json]
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
   pmnbd-target region inspect PATH [--json]
   pmnbd-target region clear PATH --reason TEXT
 
 serve     serves regions until SIGTERM. Prints "ready" and its addresses when it does.
+status    shows the regions being served here, and how they are.
 region    makes regions, looks at them, and gives failed ones back to service.
 
 Two commands to try it without any hardware:
@@ -39,14 +41,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch command {
 	case "serve":
 		return runServe(args, stdout, stderr)
+	case "status":
+		return runStatus(args, stdout, stderr)
 	case "region":
 		return runRegion(args, stdout, stderr)
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
 	case "":
-		err = flags.Usagef("a command is missing: use serve or region, or --help")
+		err = flags.Usagef("a command is missing: use serve, status or region, or --help")
 	default:
-		err = flags.Usagef("unknown command %q: use serve or region, or --help", command)
+		err = flags.Usagef("unknown command %q: use serve, status or region, or --help", command)
 	}
 	return flags.Exit(stderr, "pmnbd-target", err)
 }

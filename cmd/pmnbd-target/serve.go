@@ -17,6 +17,7 @@ import (
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/iwarp"
+	"pmnbd/status"
 )
 
 const serveHelp = `Serves regions to initiators (pmnbd) until SIGTERM. When it does, it prints one line:
@@ -41,11 +42,12 @@ type serveConfig struct {
 	listen        []flags.Endpoint
 	regions       []servedRegion
 	allowVolatile bool
+	control       status.Place
 }
 
 // parseServe reads the flags of serve. It returns pflag.ErrHelp after printing help.
 func parseServe(args []string, stdout io.Writer) (serveConfig, error) {
-	var cfg serveConfig
+	cfg := serveConfig{control: status.DefaultPlace()}
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
@@ -53,6 +55,7 @@ func parseServe(args []string, stdout io.Writer) (serveConfig, error) {
 		region.PathMemfd+" is anonymous memory")
 	listen := set.StringArray("listen", []string{"iwarp://127.0.0.1:7204"}, "where initiators connect, `iwarp://HOST:PORT`; port 0 chooses one")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "serve regions of class volatile: what is on them is lost with the power")
+	set.Var(&cfg.control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
 	insecure := set.Bool("insecure-no-auth", false, "listen beyond loopback although sessions do not authenticate: whoever reaches the port owns the regions")
 	err := flags.Parse(set, args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -120,6 +123,10 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	log := daemon.Log(stderr)
 	server := target.New(target.Config{Log: log}, regions)
+	control, err := cfg.control.Listen("target")
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
 	provider := iwarp.New(iwarp.Config{Refused: server.Stranger})
 	var listeners []rdma.Listener
 	var uris []string
@@ -129,7 +136,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			for _, l := range listeners {
 				err = errors.Join(err, l.Close())
 			}
-			return fmt.Errorf("listen on %s: %w", e, errors.Join(err, server.Close()))
+			return fmt.Errorf("listen on %s: %w", e, errors.Join(err, server.Close(), control.Close()))
 		}
 		listeners = append(listeners, l)
 		uris = append(uris, e.Provider+"://"+l.Addr())
@@ -148,6 +155,8 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			}
 		})
 	}
+	header := status.NewHeader(program)
+	shown := status.Serve(control, log, func() any { return report{header, uris, server.Snapshot()} })
 	if err = daemon.Ready(stdout, uris); err == nil {
 		select {
 		case s := <-signals:
@@ -155,7 +164,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		case err = <-failed:
 		}
 	}
-	err = errors.Join(err, server.Close())
+	err = errors.Join(err, server.Close(), shown.Close())
 	serving.Wait()
 	return err
 }

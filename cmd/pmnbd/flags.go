@@ -13,6 +13,7 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/status"
 )
 
 const serveHelp = `Opens a region of a target and serves it to NBD clients until SIGTERM, which flushes and gives the
@@ -37,13 +38,14 @@ type config struct {
 	allowVolatile bool
 	id            uuid.UUID // uuid.Nil: the one in the state directory
 	stateDir      string
+	control       status.Place
 	socketMode    fs.FileMode
 	drainTimeout  time.Duration
 }
 
 // parse reads the flags of serve. It returns pflag.ErrHelp after printing help.
 func parse(args []string, stdout io.Writer) (config, error) {
-	cfg := config{window: remote.DefaultWindow}
+	cfg := config{window: remote.DefaultWindow, control: status.DefaultPlace()}
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
@@ -55,6 +57,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept a region of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
+	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
 	err := flags.Parse(set, args)

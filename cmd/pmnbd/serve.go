@@ -17,6 +17,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/nbd"
 	"pmnbd/rdma/iwarp"
+	"pmnbd/status"
 )
 
 // openTimeout bounds OPEN. The target may have to flush what a former session
@@ -39,9 +40,10 @@ func serve(args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	var listeners []net.Listener
+	var closers []io.Closer
 	closeAll := func() {
-		for _, l := range listeners {
-			_ = l.Close() // nobody was served
+		for _, c := range closers {
+			_ = c.Close() // nobody was served
 		}
 	}
 	for _, spec := range cfg.listen {
@@ -50,8 +52,14 @@ func serve(args []string, stdout, stderr io.Writer) error {
 			closeAll()
 			return fmt.Errorf("listen for NBD clients: %w", err)
 		}
-		listeners = append(listeners, l)
+		listeners, closers = append(listeners, l), append(closers, l)
 	}
+	control, err := cfg.control.Listen(cfg.export)
+	if err != nil {
+		closeAll()
+		return err
+	}
+	closers = append(closers, control)
 
 	log := daemon.Log(stderr)
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
@@ -79,6 +87,10 @@ func serve(args []string, stdout, stderr io.Writer) error {
 			}
 		}()
 	}
+	header := status.NewHeader(program)
+	shown := status.Serve(control, log, func() any {
+		return report{header, uris, server.Snapshot()[0], dev.Snapshot()}
+	})
 	if err = daemon.Ready(stdout, uris); err == nil {
 		select {
 		case s := <-signals:
@@ -86,7 +98,8 @@ func serve(args []string, stdout, stderr io.Writer) error {
 		case err = <-failed:
 		}
 	}
-	return errors.Join(err, drain(server, dev, signals, cfg.drainTimeout))
+	err = errors.Join(err, drain(server, dev, signals, cfg.drainTimeout))
+	return errors.Join(err, shown.Close())
 }
 
 // drain finishes the requests that were read, flushes and gives the region back.

@@ -79,14 +79,21 @@ func start(t *testing.T, home, name string, args ...string) *process {
 func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	require.NoError(t, buildOnce())
-	if name == "pmnbd" && len(args) > 0 && args[0] == "serve" {
-		args = append([]string{"serve", "--state-dir", home}, args[1:]...)
+	if len(args) > 0 && (args[0] == "serve" || args[0] == "status") {
+		own := []string{args[0], "--control", controls(home)}
+		if name == "pmnbd" && args[0] == "serve" {
+			own = append(own, "--state-dir", home)
+		}
+		args = append(own, args[1:]...)
 	}
 	cmd := exec.Command(filepath.Join(binaries, name), args...)
 	// When a test's time is up, nobody is left to clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
+
+// controls is where the processes of a host have their control sockets.
+func controls(home string) string { return "unix:" + filepath.Join(home, "run") + "/" }
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/persist/target"
+	"pmnbd/status"
+)
+
+// program is how this binary's processes call themselves on their control sockets.
+const program = "pmnbd-target"
+
+const statusHelp = `Shows the regions that pmnbd-target serves on this machine: what each is, who has it, and how it is.
+docs/status.md explains it.
+
+Usage:
+  pmnbd-target status [--json]
+
+  pmnbd-target status --json | jq '.[].regions[] | {name, held, failed}'
+
+`
+
+// A report is what a serving pmnbd-target shows. Its JSON names are kept once
+// published.
+type report struct {
+	status.Header
+	Listen  []string                `json:"listen"` // URIs for initiators
+	Regions []target.RegionSnapshot `json:"regions"`
+}
+
+// runStatus runs `pmnbd-target status` and returns the exit code.
+func runStatus(args []string, stdout, stderr io.Writer) int {
+	return flags.Exit(stderr, "pmnbd-target status", showStatus(args, stdout))
+}
+
+func showStatus(args []string, stdout io.Writer) error {
+	set := pflag.NewFlagSet("status", pflag.ContinueOnError)
+	set.SortFlags = false
+	set.Usage = func() {} // printed here, to where it belongs
+	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
+	control := status.DefaultPlace()
+	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	err := flags.Parse(set, args)
+	if errors.Is(err, pflag.ErrHelp) {
+		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", statusHelp, set.FlagUsages())
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	found, err := status.Find[report](context.Background(), &control, program)
+	if len(found) == 0 {
+		return errors.Join(fmt.Errorf("no pmnbd-target is running: looked at %s", control.String()), err)
+	}
+	if *asJSON {
+		return errors.Join(status.WriteJSON(stdout, found), err)
+	}
+	for i := range found {
+		if _, err := io.WriteString(stdout, found[i].Document.text(time.Now())); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// text is the report for people.
+func (r *report) text(now time.Time) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "process %d, for %v, at %s\n", r.PID, now.Sub(r.Started).Round(time.Second), strings.Join(r.Listen, " "))
+	for i := range r.Regions {
+		out.WriteString(regionText(&r.Regions[i]))
+	}
+	return out.String()
+}
+
+// regionText shows a region to people.
+func regionText(r *target.RegionSnapshot) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "region %s: %s\n", r.Name, use(r))
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
+	row("path", "%s, %s, class %s", r.Path, flags.Size(r.Size), r.Class)
+	for _, m := range r.Methods {
+		if m.Sound {
+			row("method", "%s", m.Method)
+		} else {
+			row("", "not %s: %s", m.Method, m.Why)
+		}
+	}
+	if r.Owner != nil {
+		row("session", "epoch %d, owner %s (run %s)", r.Epoch, r.Owner.ID, r.Owner.Nonce)
+	} else {
+		row("session", "epoch %d, no owner", r.Epoch)
+	}
+	if r.Session != nil {
+		for _, l := range r.Session.Lanes {
+			row(fmt.Sprintf("lane %d", l.Lane), "%s", l.Peer)
+		}
+	}
+	if r.Held {
+		row("lease", "%.1f s left", r.LeaseLeft)
+	}
+	if r.Doubt {
+		row("doubt", "yes: some of what can be read is not known to be durable")
+	}
+	row("barriers", "%d, with %d fdatasyncs", r.Barriers, r.Syncs)
+	_ = w.Flush()
+	return out.String()
+}
+
+// use says in a few words who has the region, or why nobody can.
+func use(r *target.RegionSnapshot) string {
+	switch {
+	case r.Failed:
+		return "FAILED: " + r.Failure
+	case r.Suspect:
+		return "SUSPECT: serves nobody until `region clear`"
+	case r.Session != nil && len(r.Session.Lanes) > 0:
+		return "in use"
+	case r.Held:
+		return "its owner is not connected"
+	case r.Clean:
+		return "free, closed cleanly"
+	}
+	return "free, not closed cleanly"
+}

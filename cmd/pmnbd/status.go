@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/nbd"
+	"pmnbd/status"
+)
+
+// program is how this binary's processes call themselves on their control sockets.
+const program = "pmnbd"
+
+const statusHelp = `Shows the exports that pmnbd serves on this machine, or the one named NAME: its state, its session with
+the target, how full the window is, barriers, and what clients asked for. docs/status.md explains it.
+
+Usage:
+  pmnbd status [NAME] [--json]
+
+  pmnbd status log
+  pmnbd status --json | jq '.[].device.window.unflushed_bytes'
+
+`
+
+// A report is what a serving pmnbd shows. Its JSON names are kept once published.
+type report struct {
+	status.Header
+	Listen []string        `json:"listen"` // URIs for NBD clients
+	Export nbd.Snapshot    `json:"export"`
+	Device remote.Snapshot `json:"device"`
+}
+
+// showStatus runs `pmnbd status`.
+func showStatus(args []string, stdout io.Writer) error {
+	set := pflag.NewFlagSet("status", pflag.ContinueOnError)
+	set.SortFlags = false
+	set.Usage = func() {} // printed here, to where it belongs
+	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
+	control := status.DefaultPlace()
+	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	err := flags.Parse(set, args, "[NAME]")
+	if errors.Is(err, pflag.ErrHelp) {
+		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", statusHelp, set.FlagUsages())
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	all, err := status.Find[report](context.Background(), &control, program)
+	var found []status.Found[report]
+	for _, f := range all {
+		if set.NArg() == 0 || f.Document.Export.Name == set.Arg(0) {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 {
+		what := "no pmnbd is running"
+		if set.NArg() > 0 {
+			what = fmt.Sprintf("no pmnbd serves export %q", set.Arg(0))
+		}
+		return errors.Join(fmt.Errorf("%s: looked at %s", what, control.String()), err)
+	}
+	if *asJSON {
+		return errors.Join(status.WriteJSON(stdout, found), err)
+	}
+	for i := range found {
+		if i > 0 {
+			if _, err := fmt.Fprintln(stdout); err != nil {
+				return err
+			}
+		}
+		if _, err := io.WriteString(stdout, found[i].Document.text(time.Now())); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// text is the report for people.
+func (r *report) text(now time.Time) string {
+	var out strings.Builder
+	d, e := &r.Device, &r.Export
+	state := string(d.State)
+	if d.State == remote.StateFailed {
+		state = "FAILED: " + d.Cause
+	}
+	fmt.Fprintf(&out, "export %s: %s\n", e.Name, state)
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
+	row("process", "%d, for %v", r.PID, now.Sub(r.Started).Round(time.Second))
+	row("listens", "%s", strings.Join(r.Listen, " "))
+	row("region", "%s at %s, %s, class %s", d.Region, d.Target, flags.Size(d.Size), d.Class)
+	if d.Class == "volatile" {
+		row("", "FLUSH means visible at the target; its contents are lost with the target's power")
+	}
+	row("method", "%s: %s", d.Method, d.MethodWhy)
+	row("session", "epoch %d, owner %s", d.Epoch, d.Owner)
+	if d.Doubt {
+		row("doubt", "yes: what the session before left is not known to be durable, the next FLUSH settles it")
+	}
+	for i, l := range d.Lanes {
+		row(fmt.Sprintf("lane %d", i), "%s, %d work requests, %d of them outstanding", l.Peer, l.Posted, l.Outstanding)
+	}
+	win := &d.Window
+	row("window", "%s of %s, %d of %d entries; %s not flushed",
+		flags.Size(win.Used).Rounded(), flags.Size(win.Limit).Rounded(), win.Entries, win.EntriesLimit, flags.Size(win.Unflushed).Rounded())
+	b := &d.Barriers
+	line := fmt.Sprintf("%d for %d FLUSH and FUA", b.Done, b.Asked)
+	if b.Done > 0 {
+		line += fmt.Sprintf(", %.1f each", float64(b.Asked)/float64(b.Done))
+	}
+	if b.InFlight {
+		line += fmt.Sprintf("; one under way, %d waiting for the next", b.Waiting)
+	}
+	row("barriers", "%s", line)
+	row("clients", "%d connected, %d since the start", e.Connections, e.Entered)
+	_ = w.Flush()
+
+	w = tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "  command\trequests\tbytes\twith FUA\terrors\t")
+	for _, c := range []struct {
+		name  string
+		count nbd.Count
+	}{
+		{"READ", e.Commands.Read}, {"WRITE", e.Commands.Write}, {"FLUSH", e.Commands.Flush},
+		{"TRIM", e.Commands.Trim}, {"WRITE_ZEROES", e.Commands.WriteZeroes}, {"other", e.Commands.Other},
+	} {
+		if n := c.count; n.Requests > 0 {
+			_, _ = fmt.Fprintf(w, "  %s\t%d\t%s\t%d\t%d\t\n", c.name, n.Requests, flags.Size(n.Bytes).Rounded(), n.FUA, n.Errors)
+		}
+	}
+	_ = w.Flush()
+	return out.String()
+}

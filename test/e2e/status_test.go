@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// exportStatus is what the tests read of `pmnbd status --json`, by the published
+// names.
+type exportStatus struct {
+	Program string   `json:"program"`
+	PID     int      `json:"pid"`
+	Listen  []string `json:"listen"`
+	Export  struct {
+		Name        string `json:"name"`
+		Connections int    `json:"connections"`
+		Commands    map[string]struct {
+			Requests uint64 `json:"requests"`
+			Bytes    uint64 `json:"bytes"`
+			Errors   uint64 `json:"errors"`
+		} `json:"commands"`
+	} `json:"export"`
+	Device struct {
+		Class  string           `json:"class"`
+		Method string           `json:"method"`
+		Epoch  uint64           `json:"epoch"`
+		State  string           `json:"state"`
+		Cause  string           `json:"cause"`
+		Lanes  []map[string]any `json:"lanes"`
+		Window struct {
+			Unflushed uint64 `json:"unflushed_bytes"`
+		} `json:"window"`
+		Barriers struct {
+			Done  uint64 `json:"done"`
+			Asked uint64 `json:"asked"`
+		} `json:"barriers"`
+	} `json:"device"`
+}
+
+type targetStatus struct {
+	Program string `json:"program"`
+	Regions []struct {
+		Name    string                 `json:"name"`
+		Class   string                 `json:"class"`
+		Epoch   uint64                 `json:"epoch"`
+		Owner   *struct{ ID string }   `json:"owner"`
+		Held    bool                   `json:"held"`
+		Session *struct{ Lanes []any } `json:"session"`
+		Lease   float64                `json:"lease_left_seconds"`
+		Failed  bool                   `json:"failed"`
+		Failure string                 `json:"failure"`
+		Syncs   uint64                 `json:"syncs"`
+		Methods []struct{ Sound bool } `json:"methods"`
+	} `json:"regions"`
+}
+
+func statusOf[T any](t *testing.T, h host, args ...string) []T {
+	t.Helper()
+	var all []T
+	require.NoError(t, json.Unmarshal([]byte(h.run(t, args[0], append(args[1:], "--json")...)), &all))
+	return all
+}
+
+func (h host) exports(t *testing.T) []exportStatus {
+	t.Helper()
+	return statusOf[exportStatus](t, h, "pmnbd", "status")
+}
+
+func TestStatusWhileServing(t *testing.T) {
+	h := newHost(t)
+	target, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))
+	code, stdout, stderr := h.result(t, "pmnbd", "status")
+	require.Equal(t, 1, code, "a target is no pmnbd")
+	require.Empty(t, stdout)
+	require.Equal(t, "pmnbd status: no pmnbd is running: looked at "+controls(h.home)+"\n", stderr)
+
+	pmnbd, unix, tcp := h.initiator(t, uri, "a", "--lanes", "2")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, noise(t, 4096)))
+	s := h.exports(t)
+	require.Len(t, s, 1)
+	require.Equal(t, "pmnbd", s[0].Program)
+	require.Equal(t, pmnbd.cmd.Process.Pid, s[0].PID)
+	require.Equal(t, []string{unix, tcp}, s[0].Listen)
+	require.Equal(t, "a", s[0].Export.Name)
+	require.Equal(t, 1, s[0].Export.Connections)
+	require.EqualValues(t, 1, s[0].Export.Commands["WRITE"].Requests)
+	require.EqualValues(t, 4096, s[0].Export.Commands["WRITE"].Bytes)
+	d := s[0].Device
+	require.Equal(t, "file gpspm open 2", strings.Join([]string{d.Class, d.Method, d.State, strconv.Itoa(len(d.Lanes))}, " "))
+	require.EqualValues(t, 4096, d.Window.Unflushed)
+	require.NoError(t, c.flush())
+	d = h.exports(t)[0].Device
+	require.Zero(t, d.Window.Unflushed)
+	require.EqualValues(t, 1, d.Barriers.Done)
+	require.EqualValues(t, 1, d.Barriers.Asked)
+
+	at := statusOf[targetStatus](t, h, "pmnbd-target", "status")
+	require.Len(t, at, 1)
+	require.Equal(t, "pmnbd-target", at[0].Program)
+	require.Len(t, at[0].Regions, 2)
+	a, b := at[0].Regions[0], at[0].Regions[1]
+	require.Equal(t, "a", a.Name)
+	require.True(t, a.Held)
+	require.Len(t, a.Session.Lanes, 2)
+	require.Equal(t, d.Epoch, a.Epoch)
+	require.Positive(t, a.Lease)
+	require.NotZero(t, a.Syncs)
+	require.Equal(t, "b", b.Name)
+	require.False(t, b.Held)
+	require.Nil(t, b.Owner)
+
+	// A second one, and the words for people.
+	other, _, _ := h.initiator(t, uri, "b")
+	require.Len(t, h.exports(t), 2)
+	text := h.run(t, "pmnbd", "status")
+	for _, s := range []string{"export a: open", "export b: open", "gpspm", "class file", "lane 1", unix, "window", "barriers", "WRITE"} {
+		require.Contains(t, text, s)
+	}
+	text = h.run(t, "pmnbd", "status", "b")
+	require.Contains(t, text, "export b: open")
+	require.NotContains(t, text, "export a")
+	text = h.run(t, "pmnbd-target", "status")
+	for _, s := range []string{"region a: in use", "region b: in use", "not apm: only class pmem", "lease", "lane 1"} {
+		require.Contains(t, text, s)
+	}
+	h.check(t, 1, []refusal{{"no such export", []string{"pmnbd", "status", "c"}, []string{`no pmnbd serves export "c"`}}})
+
+	c.close()
+	pmnbd.stop(t)
+	other.stop(t)
+	text = h.run(t, "pmnbd-target", "status")
+	require.Contains(t, text, "region a: free, closed cleanly")
+	target.stop(t)
+	left, err := os.ReadDir(filepath.Join(h.home, "run"))
+	require.NoError(t, err)
+	require.Empty(t, left, "they took their sockets with them")
+	h.check(t, 1, []refusal{{"target: nobody", []string{"pmnbd-target", "status"}, []string{"no pmnbd-target is running"}}})
+}
+
+func TestStatusOfTheDead(t *testing.T) {
+	h := newHost(t)
+	target, uri := h.target(t, "dead="+h.region(t, "dead", "16M"))
+	pmnbd, _, _ := h.initiator(t, uri, "dead")
+	socket := filepath.Join(h.home, "run", "dead-"+strconv.Itoa(pmnbd.cmd.Process.Pid)+".sock")
+	require.FileExists(t, socket)
+	pmnbd.kill(t)
+	require.FileExists(t, socket, "nobody could remove it")
+	h.check(t, 1, []refusal{{"nobody", []string{"pmnbd", "status"}, []string{"no pmnbd is running"}}})
+	require.NoFileExists(t, socket)
+
+	at := statusOf[targetStatus](t, h, "pmnbd-target", "status")
+	require.True(t, at[0].Regions[0].Held, "the lease goes on")
+	target.stop(t)
+}
+
+// One that hangs is named, and hides no other.
+func TestStatusOfTheSilent(t *testing.T) {
+	h := newHost(t)
+	_, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))
+	silent, _, _ := h.initiator(t, uri, "a")
+	h.initiator(t, uri, "b")
+	silent.signal(t, syscall.SIGSTOP)
+	code, stdout, stderr := h.result(t, "pmnbd", "status")
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "export b: open")
+	require.Contains(t, stderr, "a-"+strconv.Itoa(silent.cmd.Process.Pid)+".sock does not answer")
+	require.Equal(t, 1, strings.Count(stderr, "\n"))
+	silent.signal(t, syscall.SIGCONT)
+}
+
+func TestStatusAfterFailure(t *testing.T) {
+	h := newHost(t)
+	target, uri := h.target(t, "fail="+h.region(t, "fail", "16M"))
+	_, unix, _ := h.initiator(t, uri, "fail")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, noise(t, 8192)))
+	target.kill(t)
+	require.ErrorIs(t, c.flush(), syscall.EIO)
+	s := h.exports(t)[0]
+	require.Equal(t, "failed", s.Device.State)
+	require.NotEmpty(t, s.Device.Cause)
+	require.EqualValues(t, 8192, s.Device.Window.Unflushed, "what may be lost")
+	require.EqualValues(t, 1, s.Export.Commands["FLUSH"].Errors)
+	require.Contains(t, h.run(t, "pmnbd", "status"), "export fail: FAILED: "+s.Device.Cause)
+}
+
+func TestControlSocketIsTaken(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "16M")
+	control := "unix:" + filepath.Join(h.home, "c")
+	target := start(t, h.home, "pmnbd-target", "serve", "--control", control, "--listen", "iwarp://127.0.0.1:0", "--region", "r="+path)
+	uri := target.waitReady(t)[0]
+	require.Contains(t, h.run(t, "pmnbd-target", "status", "--control", control), "region r: free")
+	h.check(t, 1, []refusal{{"in use", []string{"pmnbd", "serve", "--control", control, "--target", uri + "/r", "--listen", "unix:" + filepath.Join(h.home, "s")},
+		[]string{"control socket", "in use", "--control"}}})
+	h.check(t, 2, []refusal{{"no place", []string{"pmnbd", "serve", "--control", "tcp:1", "--target", uri + "/r", "--listen", "tcp:0"},
+		[]string{"--control", "unix:/PATH"}}})
+	require.NoFileExists(t, filepath.Join(h.home, "s"))
+	target.stop(t)
+}
