@@ -13,11 +13,13 @@ import (
 
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist"
+	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 )
 
-const regionHelp = `A region is a named, fixed-size extent of memory in a file: on tmpfs (class volatile: gone with the
-power) or on ext4, xfs or f2fs (class file: durable after fdatasync). See docs/regions.md.
+const regionHelp = `A region is a named, fixed-size extent of memory: a device-dax device or a file on DAX (class pmem:
+persistent memory), a file on ext4, xfs or f2fs (class file: durable after fdatasync), or a file on tmpfs
+(class volatile: gone with the power). See docs/regions.md.
 
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]   make a region
@@ -38,13 +40,14 @@ type regionCommand struct {
 var regionCommands = map[string]regionCommand{
 	"create": {
 		usage: "create NAME PATH [--size SIZE] [--force]",
-		about: `Makes a region named NAME of the file at PATH. A PATH that does not exist is made, and removed again
-if that fails. All space is allocated at once. NAME is letters, digits, '.', '_' and '-'.`,
+		about: `Makes a region named NAME of the file or device-dax device at PATH. A PATH that does not exist is made
+a file, and removed again if that fails. All space is allocated at once. NAME is letters, digits, '.',
+'_' and '-'.`,
 		run: regionCreate,
 	},
 	"inspect": {
 		usage: "inspect PATH [--json]",
-		about: `Shows the superblock of the region at PATH. Changes nothing; a region that is served can be looked at.`,
+		about: `Shows the superblock of the region at PATH and what the machine says of its memory. Changes nothing; a region that is served can be looked at.`,
 		run:   regionInspect,
 	},
 	"clear": {
@@ -82,8 +85,8 @@ func runRegion(args []string, stdout, stderr io.Writer) int {
 
 func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
 	var size flags.Size
-	set.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a file that exists: all of it, less 2M")
-	force := set.Bool("force", false, "discard what an existing file holds")
+	set.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a device or a file that exists: all of it, less 2M")
+	force := set.Bool("force", false, "discard what an existing file or device holds")
 	if err := parse("NAME", "PATH"); err != nil {
 		return err
 	}
@@ -102,8 +105,11 @@ func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Wri
 	}
 	sb := &info.Superblock
 	note := ""
-	if sb.Class == persist.ClassVolatile {
+	switch sb.Class {
+	case persist.ClassVolatile:
 		note = ": its contents go with the power, serve needs --allow-volatile"
+	case persist.ClassPMem:
+		note = ": " + persistence(info.Platform)
 	}
 	_, err = fmt.Fprintf(stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
 	return err
@@ -168,6 +174,18 @@ type regionView struct {
 	BootID          string     `json:"boot_id"`
 	ContentsID      string     `json:"contents_id"`
 	Copies          [2]string  `json:"copies"`
+	// What the memory is now, on this machine.
+	ClassNow string        `json:"class_now"` // empty: it could be no region here
+	Flush    string        `json:"flush"`     // how this machine writes cache lines back
+	Platform *platformView `json:"platform"`  // null: no persistent memory
+}
+
+type platformView struct {
+	Regions []string `json:"nd_regions"`
+	Domain  string   `json:"persistence_domain"`
+	EADR    bool     `json:"eadr"`
+	// null: not counted.
+	UnsafeShutdowns *uint64 `json:"unsafe_shutdowns"`
 }
 
 type ownerView struct {
@@ -183,6 +201,16 @@ func viewOf(info region.Info) regionView {
 		Clean: sb.Clean, Doubt: sb.Doubt, Failed: sb.Failed, Failure: sb.Failure, Suspect: sb.Suspect, Cleared: sb.Cleared,
 		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid(sb.Boot), ContentsID: uuid(sb.Contents),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
+		Flush:  flush.Instruction(),
+	}
+	if info.Class != 0 {
+		v.ClassNow = info.Class.String()
+	}
+	if p := &info.Platform; len(p.Regions) > 0 {
+		v.Platform = &platformView{Regions: p.Regions, Domain: string(p.Domain), EADR: p.Domain.EADR()}
+		if p.Counted {
+			v.Platform.UnsafeShutdowns = &p.UnsafeShutdowns
+		}
 	}
 	if sb.Owner != (region.Owner{}) {
 		v.Owner = &ownerView{ID: uuid(sb.Owner.ID), Nonce: uuid(sb.Owner.Nonce)}
@@ -201,7 +229,17 @@ func table(info region.Info) string {
 	row("region", "%s", v.Name)
 	row("path", "%s", v.Path)
 	row("size", "%s (%d bytes)", flags.Size(v.Size), v.Size)
-	row("class", "%s", v.Class)
+	switch v.ClassNow {
+	case v.Class:
+		row("class", "%s", v.Class)
+	case "":
+		row("class", "%s; where it is now it could not be served", v.Class)
+	default:
+		row("class", "%s; where it is now it would be %s, and is not served", v.Class, v.ClassNow)
+	}
+	if v.Platform != nil {
+		row("persistence", "%s", persistence(info.Platform))
+	}
 	row("state", "%s", state(&info.Superblock))
 	if v.Failed {
 		row("failure", "%q", v.Failure)
@@ -218,10 +256,26 @@ func table(info region.Info) string {
 	row("uuid", "%s", v.UUID)
 	row("contents id", "%s", v.ContentsID)
 	row("boot id", "%s", v.BootID)
-	row("unsafe shutdowns", "%d", v.UnsafeShutdowns)
+	if v.Platform != nil && v.Platform.UnsafeShutdowns != nil {
+		row("unsafe shutdowns", "%d at the last clean close, %d now", v.UnsafeShutdowns, *v.Platform.UnsafeShutdowns)
+	} else {
+		row("unsafe shutdowns", "not counted here (%d at the last clean close)", v.UnsafeShutdowns)
+	}
 	row("superblock", "version %d, generation %d; copy 0: %s, copy 1: %s", v.Version, v.Generation, v.Copies[0], v.Copies[1])
 	_ = w.Flush()
 	return out.String()
+}
+
+// persistence says in words what the platform promises, and what follows.
+func persistence(p region.Platform) string {
+	on := strings.Join(p.Regions, ", ")
+	switch p.Domain {
+	case region.DomainMemory:
+		return fmt.Sprintf("persistence domain %s (ADR) on %s: cache lines are written back by %s", p.Domain, on, flush.Instruction())
+	case region.DomainCaches:
+		return fmt.Sprintf("persistence domain %s (eADR) on %s: a fence is enough", p.Domain, on)
+	}
+	return fmt.Sprintf("no persistence domain is promised on %s", on)
 }
 
 // state says in words how a region is.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
+	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 )
 
@@ -54,6 +56,7 @@ func TestRegionLife(t *testing.T) {
 	for name, want := range map[string]any{
 		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 1.0, "generation": 2.0, "epoch": 1.0,
 		"owner": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
+		"class_now": "volatile", "platform": nil, "flush": flush.Instruction(),
 	} {
 		require.Equal(t, want, v[name], name)
 	}
@@ -84,6 +87,57 @@ func TestRegionLife(t *testing.T) {
 	require.NotContains(t, out, "SUSPECT")
 	require.Contains(t, out, "in doubt")
 	require.Contains(t, out, `"UPS replaced"`)
+}
+
+// What is shown of persistent memory, which few machines have.
+func TestShowPlatform(t *testing.T) {
+	info := region.Info{
+		Path: "/dev/dax0.0", Class: persist.ClassPMem, Copies: [2]region.CopyState{region.CopyGood, region.CopyGood},
+		Superblock: region.Superblock{Name: "log", Size: 1 << 30, Class: persist.ClassPMem, UnsafeShutdowns: 2},
+		Platform:   region.Platform{Regions: []string{"region0", "region1"}, Domain: region.DomainMemory, Counted: true, UnsafeShutdowns: 3},
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*region.Info)
+		json    string // of platform
+		says    []string
+		saysNot string
+	}{
+		{
+			"ADR", func(*region.Info) {},
+			`{"nd_regions":["region0","region1"],"persistence_domain":"memory_controller","eadr":false,"unsafe_shutdowns":3}`,
+			[]string{"memory_controller (ADR) on region0, region1: cache lines are written back by " + flush.Instruction(), "2 at the last clean close, 3 now"}, "where it is now",
+		},
+		{
+			"eADR", func(i *region.Info) { i.Platform.Domain, i.Platform.Counted = region.DomainCaches, false },
+			`{"nd_regions":["region0","region1"],"persistence_domain":"cpu_cache","eadr":true,"unsafe_shutdowns":null}`,
+			[]string{"cpu_cache (eADR) on region0, region1: a fence is enough", "not counted here (2 at the last clean close)"}, "where it is now",
+		},
+		{
+			"nothing is promised any more", func(i *region.Info) { i.Platform.Domain, i.Class = region.DomainNone, persist.ClassVolatile },
+			`{"nd_regions":["region0","region1"],"persistence_domain":"","eadr":false,"unsafe_shutdowns":3}`,
+			[]string{"pmem; where it is now it would be volatile, and is not served", "no persistence domain is promised on region0, region1"}, "",
+		},
+		{
+			"a copy elsewhere", func(i *region.Info) { i.Platform, i.Class = region.Platform{}, 0 },
+			`null`, []string{"pmem; where it is now it could not be served"}, "persistence",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			i := info
+			c.change(&i)
+			b, err := json.Marshal(viewOf(i).Platform)
+			require.NoError(t, err)
+			require.JSONEq(t, c.json, string(b))
+			shown := table(i)
+			for _, s := range c.says {
+				require.Contains(t, shown, s)
+			}
+			if c.saysNot != "" {
+				require.NotContains(t, shown, c.saysNot)
+			}
+		})
+	}
 }
 
 // Who is not understood gets exit 2, what cannot be done exit 1, and both one line

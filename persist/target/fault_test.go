@@ -42,6 +42,9 @@ func TestMemoryGoesAway(t *testing.T) {
 			}},
 			{name: "Barrier", ask: func(*peer, wire.Opened) {}, told: true},
 		} {
+			if memory == "file" && c.told {
+				continue // a sync of class file touches no memory
+			}
 			t.Run(memory+"/"+c.name, func(t *testing.T) {
 				dir := t.TempDir()
 				if memory == "tmpfs" {
@@ -49,8 +52,6 @@ func TestMemoryGoesAway(t *testing.T) {
 						t.Skipf("mount a tmpfs: %v (needs root)", err)
 					}
 					t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
-				} else if c.told {
-					t.Skip("a sync of class file touches no memory")
 				}
 				if c.told && flush.Instruction() == flush.None {
 					t.Skip("this build writes no cache lines back, and touches nothing")
