@@ -152,8 +152,8 @@ func TestRegionErrors(t *testing.T) {
 		code int
 		says string
 	}{
-		{"", 2, "use serve or region"},
-		{"regoin", 2, `unknown command "regoin": use serve or region`},
+		{"", 2, "use serve, status or region"},
+		{"regoin", 2, `unknown command "regoin": use serve, status or region`},
 		{"region", 2, "use create, inspect or clear"},
 		{"region list", 2, `unknown command "list": use create, inspect or clear`},
 		{"region create", 2, "NAME is missing: give NAME PATH"},
