@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,10 +65,12 @@ func serve(args []string, stdout, stderr io.Writer) error {
 
 	log := daemon.Log(stderr)
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	ctx, ignore := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	dev, err := remote.Dial(ctx, remote.Config{
 		Provider: iwarp.New(iwarp.Config{}), Addr: cfg.target.Address(), Region: cfg.target.Region,
 		ID: cfg.id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes, AllowVolatile: cfg.allowVolatile, Log: log,
 	})
+	ignore()
 	cancel()
 	if err != nil {
 		closeAll()
@@ -102,18 +106,22 @@ func serve(args []string, stdout, stderr io.Writer) error {
 	return errors.Join(err, shown.Close())
 }
 
-// drain finishes the requests that were read, flushes and gives the region back.
-// It gives up after timeout, or at the next signal, and says what that costs.
+// drain finishes the requests that were read, flushes and gives the region back. A
+// client that does not take its replies has half of timeout for it; what others
+// wrote must not be lost for its sake. After timeout, or at the next signal, drain
+// gives up and says what that costs.
 func drain(server *nbd.Server, dev *remote.Device, signals <-chan os.Signal, timeout time.Duration) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		if err := server.Shutdown(ctx); err != nil {
-			done <- err
+		ctx, cancel := context.WithTimeout(context.Background(), timeout/2)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			done <- errors.Join(err, dev.Close())
 			return
 		}
-		done <- dev.Close()
+		// Its connections are cut; what the device still owes them ends with it.
+		done <- errors.Join(dev.Close(), server.Shutdown(context.Background()))
 	}()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

@@ -53,7 +53,7 @@ type outbox struct {
 func (o *outbox) send(c *conn, msg []byte) error {
 	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // signalled: so its slot comes back
 	if len(msg) > c.Caps().MaxInline {
-		off := uint64(credits+c.sent.Add(1)%credits) * wire.MaxMessage
+		off := uint64(receives+c.sent.Add(1)%credits) * wire.MaxMessage
 		copy(c.mem[off:], msg)
 		o.wr[0].Inline, o.wr[0].Local = nil, rdma.SGE{Region: c.msgs, Off: off, Len: uint32(len(msg))}
 	}
@@ -154,18 +154,18 @@ func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) 
 	} else if c.domain, err = openDomain(req); err != nil {
 		return nil, err
 	}
-	const size = 2 * credits * wire.MaxMessage
+	const size = (receives + credits) * wire.MaxMessage
 	if c.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return nil, fmt.Errorf("map %d bytes for messages: %w", size, err)
 	}
 	if c.msgs, err = c.domain.Register(c.mem, rdma.LocalWrite); err != nil {
 		return nil, fmt.Errorf("register memory for messages: %w", err)
 	}
-	for i := range uint64(credits) {
+	for i := range uint64(receives) {
 		c.again = append(c.again, c.receive(i))
 	}
 	accepted = true
-	made, err := req.Accept(c.domain.Domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: credits}, c.again)
+	made, err := req.Accept(c.domain.Domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: receives}, c.again)
 	if err != nil {
 		return nil, err
 	}
@@ -317,8 +317,7 @@ func (c *conn) flush(b *wire.Barrier) error {
 		}
 	}
 	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
-		e.syncer.add(c, b.Seq)
-		return nil
+		return e.syncer.add(c, b.Seq)
 	}
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }

@@ -2,6 +2,7 @@ package target
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,12 +66,26 @@ func (y *syncer) doubted() {
 	y.signal()
 }
 
-// add queues the last part of barrier seq of c's lane.
-func (y *syncer) add(c *conn, seq uint64) {
+// add queues the last part of barrier seq of c's lane. A peer that has more
+// barriers unanswered than it has credits is cut off: it would fill the memory.
+func (y *syncer) add(c *conn, seq uint64) error {
 	y.mu.Lock()
+	unanswered := 1
+	for _, jobs := range [][]syncJob{y.active, y.jobs} {
+		for _, j := range jobs {
+			if j.c == c {
+				unanswered++
+			}
+		}
+	}
+	if unanswered > credits {
+		y.mu.Unlock()
+		return fmt.Errorf("%w: more than %d barriers without an answer", errStranger, credits)
+	}
 	y.jobs = append(y.jobs, syncJob{c, seq})
 	y.mu.Unlock()
 	y.signal()
+	return nil
 }
 
 func (y *syncer) signal() {
@@ -141,11 +156,14 @@ func (y *syncer) run() {
 			err = y.e.r.Flush(nil) // the whole file
 		}
 		for _, j := range jobs {
-			// An answer that cannot be sent is the connection's loss, and its end.
+			var lost error
 			if err != nil {
-				_ = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
+				lost = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
 			} else {
-				_ = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
+				lost = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
+			}
+			if lost != nil {
+				j.c.interrupt() // whoever waits for the answer must not wait for ever
 			}
 		}
 		y.mu.Lock()

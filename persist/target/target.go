@@ -11,7 +11,7 @@
 // people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
-// joins takes either.
+// joins waits for either.
 package target
 
 import (
@@ -38,6 +38,9 @@ const (
 	// credits is how many messages of an initiator a lane can take before it looks:
 	// a barrier in 30 parts, which is 7,620 scattered writes.
 	credits = 32
+	// receives are posted for them: an answer brings a credit back before its
+	// receive is posted again, for as many as are handled at a time.
+	receives = 2 * credits
 	// openTimeout is how long a connection may live without a session, and
 	// maxStrangers how many such connections there may be.
 	openTimeout  = 10 * time.Second

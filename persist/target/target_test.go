@@ -559,6 +559,132 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
+// An initiator that does not keep its credits is cut off.
+func TestCreditsAreKept(t *testing.T) {
+	began, proceed := make(chan struct{}, 1), make(chan struct{})
+	var hold atomic.Bool
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		if hold.Swap(false) {
+			began <- struct{}{}
+			<-proceed
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	p := s.connect(t)
+	p.open(alice)
+	hold.Store(true)
+	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
+	<-began
+	for seq := uint64(2); seq <= credits+1; seq++ {
+		p.send((&wire.Barrier{Seq: seq, Last: true}).Append(nil))
+	}
+	close(proceed)
+	var err error
+	for err == nil { // some may have been answered
+		_, err = p.receive()
+	}
+	require.ErrorIs(t, err, rdma.ErrLost)
+	s.connect(t).open(alice)
+}
+
+// A sync that fails after its lane has gone hurts nobody: the answer, which goes
+// out of the lane's memory, is not sent.
+func TestSyncFailsAfterTheLaneIsGone(t *testing.T) {
+	began, proceed := make(chan struct{}, 1), make(chan struct{})
+	var fail atomic.Bool
+	path := filepath.Join(t.TempDir(), "region")
+	s := serveRegion(t, path, func(fd int) error {
+		if fail.Swap(false) {
+			began <- struct{}{}
+			<-proceed
+			return unix.EIO
+		}
+		return unix.Fdatasync(fd)
+	}, Config{})
+	p := s.connect(t)
+	p.open(alice)
+	fail.Store(true)
+	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
+	<-began
+	require.NoError(t, p.conn.Close())
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.server.Close() // waits for the sync
+	}()
+	close(proceed)
+	<-closed
+	require.Error(t, s.region.Failed())
+}
+
+// A heartbeat, as every message, extends the lease.
+func TestHeartbeatExtendsTheLease(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	p.open(alice)
+	session := s.server.exports["log"].session
+	old := clock() - int64(Lease) - 1
+	session.heard.Store(old)
+	var hb wire.HeartbeatAck
+	p.ask(&wire.Heartbeat{Seq: 1}, &hb)
+	require.Greater(t, session.heard.Load(), old)
+	require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)
+}
+
+// CLOSE waits for a sync in progress, and a grant does: the region is marked clean,
+// or given to somebody else, when nothing of the session is under way.
+func TestCloseWaitsForSyncs(t *testing.T) {
+	for name, end := range map[string]func(s *site, p *peer, o wire.Opened) chan struct{}{
+		"CLOSE": func(s *site, p *peer, o wire.Opened) chan struct{} {
+			p.send((&wire.Close{Epoch: o.Epoch}).Append(nil))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 2 { // the ack, and CLOSED
+					_, _ = p.receive()
+				}
+			}()
+			return done
+		},
+		"another grant": func(s *site, p *peer, o wire.Opened) chan struct{} {
+			next := s.connect(p.t)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				next.open(alice)
+			}()
+			return done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began, proceed := make(chan struct{}, 1), make(chan struct{})
+			var hold atomic.Bool
+			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+				if hold.Swap(false) {
+					began <- struct{}{}
+					<-proceed
+				}
+				return unix.Fdatasync(fd)
+			}, Config{})
+			p := s.connect(t)
+			o := p.open(alice)
+			hold.Store(true)
+			p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
+			<-began
+			done := end(s, p, o)
+			require.False(t, s.region.Superblock().Clean)
+			require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
+			select {
+			case <-done:
+				t.Fatal("it did not wait")
+			default:
+			}
+			close(proceed)
+			<-done
+		})
+	}
+}
+
 // A stranger may not ask for ever.
 func TestTooManyOpens(t *testing.T) {
 	s := newSite(t)

@@ -3,6 +3,7 @@ package iwarp
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 
@@ -39,32 +40,40 @@ func newDomain(cfg Config) *domain {
 	return &domain{cfg: cfg, regions: make(map[uint32]*region)}
 }
 
-// keys hands out STags: a 24-bit index that counts from a random start, so that
-// none comes twice in a run and runs differ, and 8 random bits (RFC 5040 §1.2
-// lets the index and the key part be so).
+// keys hands out STags: all 32-bit numbers but 0, in an order that differs from run
+// to run, none twice in a run. A stranger who connects again and again uses some,
+// so there must be many.
 var keys struct {
 	mu     sync.Mutex
-	start  uint32
+	seed   uint32
 	issued uint32
 }
 
 var errNoKeys = errors.New("this process has used up its STags")
 
 func newKey() (uint32, error) {
-	const indexes = 1 << 24
 	keys.mu.Lock()
 	defer keys.mu.Unlock()
 	if keys.issued == 0 {
-		keys.start = rand.Uint32N(indexes)
+		keys.seed = rand.Uint32()
 	}
-	for keys.issued < indexes {
-		index := (keys.start + keys.issued) % indexes
+	for keys.issued < math.MaxUint32 {
 		keys.issued++
-		if index != 0 { // 0 is reserved in many an adapter
-			return index<<8 | rand.Uint32N(1<<8), nil
+		if key := scatter(keys.issued ^ keys.seed); key != 0 { // 0 is reserved in many an adapter
+			return key, nil
 		}
 	}
 	return 0, errNoKeys
+}
+
+// scatter maps the 32-bit numbers onto themselves, one to one: each step can be
+// undone.
+func scatter(x uint32) uint32 {
+	x ^= x >> 16
+	x *= 0x7feb352d
+	x ^= x >> 15
+	x *= 0x846ca68b
+	return x ^ x>>16
 }
 
 // Register implements rdma.Domain.

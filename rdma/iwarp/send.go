@@ -234,9 +234,15 @@ func (c *Conn) write() {
 func (c *Conn) sendFailed(err error) {
 	tx := &c.tx
 	tx.dead, tx.err = true, err
-	tx.out.Reset()
+	tx.drop()
 	c.finish()
 	_ = c.sock.Conn().(halves).CloseRead()
+}
+
+// drop forgets what the socket has not taken: it completes no more.
+func (tx *sender) drop() {
+	tx.out.Reset()
+	tx.done = tx.built
 }
 
 // abort ends sending for good, with a Terminate for v, if any.
@@ -248,7 +254,7 @@ func (c *Conn) abort(v *violation, ulpdu []byte) {
 	case tx.dead:
 	case v == nil:
 		tx.dead = true
-		tx.out.Reset()
+		tx.drop()
 		c.finish()
 	default:
 		c.buildTerminate(v, ulpdu)

@@ -34,7 +34,7 @@ type Conn struct {
 }
 
 func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
-	caps := rdma.Caps{OrderedPlacement: true, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 512}
+	caps := rdma.Caps{OrderedPlacement: true, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
 	if caps.MaxSendWR == 0 {
 		caps.MaxSendWR = d.p.cfg.MaxSendWR
 	}
