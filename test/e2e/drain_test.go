@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// SIGTERM flushes what one client wrote although another does not take its replies.
+func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "64M")
+	_, uri := h.target(t, "r="+path)
+	pmnbd, unix, _ := h.initiator(t, uri, "r", "--drain-timeout=4s")
+	stuck := dialDeep(t, unix, 16)
+	buf := make([]byte, 1<<20)
+	for slot := range uint32(16) { // more than a socket holds
+		stuck.c.Read(slot, 0, buf)
+	}
+	require.NoError(t, stuck.c.Send())
+	c := dialNBD(t, unix)
+	data := noise(t, 64<<10)
+	require.NoError(t, c.write(0, data))
+	pmnbd.signal(t, syscall.SIGTERM)
+	require.Zero(t, pmnbd.wait(t), "nothing was lost but replies that nobody took")
+	require.True(t, h.inspect(t, path).Clean, "what was written was flushed, and the region given back")
+}
