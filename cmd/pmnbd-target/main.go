@@ -18,11 +18,13 @@ Usage:
   pmnbd-target status [--json]
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
   pmnbd-target region inspect PATH [--json]
+  pmnbd-target region list DIR…
+  pmnbd-target region remove PATH [--force]
   pmnbd-target region clear PATH --reason TEXT
 
 serve     serves regions until SIGTERM. Prints "ready" and its addresses when it does.
 status    shows the regions being served here, and how they are.
-region    makes regions, looks at them, and gives failed ones back to service.
+region    makes regions, finds and shows them, removes them, and gives failed ones back to service.
 
 Two commands to try it without any hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile

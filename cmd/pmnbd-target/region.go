@@ -24,6 +24,8 @@ persistent memory), a file on ext4, xfs or f2fs (class file: durable after fdata
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]   make a region
   pmnbd-target region inspect PATH [--json]                      show what a region knows of itself
+  pmnbd-target region list DIR…                                  list the regions in directories
+  pmnbd-target region remove PATH [--force]                      remove a region
   pmnbd-target region clear PATH --reason TEXT                   give a failed or suspect region back to service
 
 "pmnbd-target region COMMAND --help" explains a command.
@@ -50,6 +52,18 @@ a file, and removed again if that fails. All space is allocated at once. NAME is
 		about: `Shows the superblock of the region at PATH and what the machine says of its memory. Changes nothing; a region that is served can be looked at.`,
 		run:   regionInspect,
 	},
+	"list": {
+		usage: "list DIR…",
+		about: `Lists the regions among the files and device-dax devices in each DIR, and how they are: clean, unclean
+(or in use), doubt, SUSPECT or FAILED. Changes nothing.`,
+		run: regionList,
+	},
+	"remove": {
+		usage: "remove PATH [--force]",
+		about: `Removes the region at PATH with all that is stored in it: the file, or from a device the superblock.
+Refused while it is served, and if it is not clean; never removes anything but a region.`,
+		run: regionRemove,
+	},
 	"clear": {
 		usage: "clear PATH --reason TEXT",
 		about: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
@@ -63,7 +77,7 @@ missing: check what is stored there first (fsck, a database's own check). The re
 func runRegion(args []string, stdout, stderr io.Writer) int {
 	const name = "pmnbd-target region"
 	if len(args) == 0 {
-		return flags.Exit(stderr, name, flags.Usagef("a command is missing: use create, inspect or clear, or --help"))
+		return flags.Exit(stderr, name, flags.Usagef("a command is missing: use create, inspect, list, remove or clear, or --help"))
 	}
 	if args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		_, err := io.WriteString(stdout, regionHelp)
@@ -71,7 +85,7 @@ func runRegion(args []string, stdout, stderr io.Writer) int {
 	}
 	c, ok := regionCommands[args[0]]
 	if !ok {
-		return flags.Exit(stderr, name, flags.Usagef("unknown command %q: use create, inspect or clear, or --help", args[0]))
+		return flags.Exit(stderr, name, flags.Usagef("unknown command %q: use create, inspect, list, remove or clear, or --help", args[0]))
 	}
 	set := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
 	set.SortFlags = false

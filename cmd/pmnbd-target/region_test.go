@@ -154,8 +154,14 @@ func TestRegionErrors(t *testing.T) {
 	}{
 		{"", 2, "use serve, status or region"},
 		{"regoin", 2, `unknown command "regoin": use serve, status or region`},
-		{"region", 2, "use create, inspect or clear"},
-		{"region list", 2, `unknown command "list": use create, inspect or clear`},
+		{"region", 2, "use create, inspect, list, remove or clear"},
+		{"region lsit", 2, `unknown command "lsit": use create, inspect, list, remove or clear`},
+		{"region list", 2, "DIR is missing: give DIR […]"},
+		{"region list " + dir, 1, "no region found"},
+		{"region list " + dir + " " + path, 1, "no such file"},
+		{"region remove", 2, "PATH is missing"},
+		{"region remove " + path, 1, "no such file"},
+		{"region remove " + empty + " --force", 1, "not removed: no pmnbd superblock"},
 		{"region create", 2, "NAME is missing: give NAME PATH"},
 		{"region create log", 2, "PATH is missing: give NAME PATH"},
 		{"region create a/b " + path + " --size 1M", 2, "use letters, digits"},
@@ -235,4 +241,52 @@ func TestParseRegion(t *testing.T) {
 		require.NoError(t, err, c.in)
 		require.Equal(t, c.want, got, c.in)
 	}
+}
+
+func TestRegionListAndRemove(t *testing.T) {
+	dir := memory(t)
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	for _, path := range []string{a, b} {
+		code, _, errs := ran("region", "create", "r-"+filepath.Base(path), path, "--size", "1M")
+		require.Zero(t, code, errs)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "c"), []byte("no region"), 0o600))
+	r, err := region.Open(b, region.OpenOptions{AllowVolatile: true})
+	require.NoError(t, err)
+	require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Clean = false; return nil }))
+
+	code, out, errs := ran("region", "list", dir)
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	require.Equal(t, "REGION  SIZE  CLASS     STATE    PATH\n"+
+		"r-a     1M    volatile  clean    "+a+"\n"+
+		"r-b     1M    volatile  unclean  "+b+"\n", out)
+
+	code, out, errs = ran("region", "remove", a)
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	require.Equal(t, "removed the region at "+a+"\n", out)
+	require.NoFileExists(t, a)
+
+	for _, c := range []struct {
+		name  string
+		args  []string
+		code  int
+		says  string
+		close bool
+	}{
+		{"in use", []string{b, "--force"}, 1, "region is in use", true},
+		{"unclean", []string{b}, 1, "--force", false},
+		{"forced", []string{b, "--force"}, 0, "", false},
+	} {
+		code, _, errs := ran(append([]string{"region", "remove"}, c.args...)...)
+		require.Equal(t, c.code, code, c.name)
+		require.Contains(t, errs, c.says, c.name)
+		if c.close {
+			require.NoError(t, r.Close())
+		}
+	}
+	code, _, errs = ran("region", "list", dir)
+	require.Equal(t, 1, code)
+	require.Equal(t, "pmnbd-target region list: no region found\n", errs)
 }

@@ -40,7 +40,8 @@ func (e usageError) Is(target error) bool { return target == ErrUsage }
 func Usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
 // Parse parses args into set and wants positional arguments with the given names,
-// exactly; those in brackets, at the end, may be missing. pflag.ErrHelp is returned as it is; every other error is ErrUsage.
+// exactly; those in brackets, at the end, may be missing, and […] stands for any
+// number of them. pflag.ErrHelp is returned as it is; every other error is ErrUsage.
 func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 	err := set.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -56,7 +57,7 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 	switch n := set.NArg(); {
 	case n < len(positional) && !strings.HasPrefix(positional[n], "["):
 		return Usagef("%s is missing: give %s", positional[n], want)
-	case n > len(positional):
+	case n > len(positional) && (len(positional) == 0 || positional[len(positional)-1] != "[…]"):
 		return Usagef("%q is one argument too many: give %s", set.Arg(len(positional)), want)
 	}
 	return nil

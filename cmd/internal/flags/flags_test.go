@@ -177,6 +177,11 @@ func TestParse(t *testing.T) {
 			require.ErrorContains(t, got, err)
 		}
 	}
+	for n := range 4 {
+		set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		err := Parse(set, []string{"a", "b", "c"}[:n], "DIR", "[…]")
+		require.Equal(t, n == 0, err != nil, "%d of DIR […]: %v", n, err)
+	}
 	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	set.Usage = func() {}
 	require.Equal(t, pflag.ErrHelp, Parse(set, []string{"--help"}))

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/persist/region"
+)
+
+func regionList(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+	if err := parse("DIR", "[…]"); err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	var errs []error
+	n := 0
+	for _, dir := range set.Args() {
+		all, err := region.List(dir)
+		errs = append(errs, err)
+		for _, l := range all {
+			if n++; n == 1 {
+				_, _ = fmt.Fprintln(w, "REGION\tSIZE\tCLASS\tSTATE\tPATH")
+			}
+			if l.Err != nil {
+				_, _ = fmt.Fprintf(w, "?\t?\t?\t%v\t%s\n", l.Err, l.Path)
+				continue
+			}
+			sb := &l.Info.Superblock
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", sb.Name, flags.Size(sb.Size), sb.Class, stateWord(sb), l.Path)
+		}
+	}
+	if err := errors.Join(append(errs, w.Flush())...); err != nil {
+		return err
+	}
+	if n == 0 {
+		return errors.New("no region found")
+	}
+	return nil
+}
+
+// stateWord is state in one word.
+func stateWord(sb *region.Superblock) string {
+	switch {
+	case sb.Failed:
+		return "FAILED"
+	case sb.Suspect:
+		return "SUSPECT"
+	case sb.Doubt:
+		return "doubt"
+	case sb.Clean:
+		return "clean"
+	}
+	return "unclean"
+}
+
+func regionRemove(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+	force := set.Bool("force", false, "remove it although it was not closed cleanly, is failed, suspect or damaged")
+	if err := parse("PATH"); err != nil {
+		return err
+	}
+	if err := region.Remove(set.Arg(0), *force); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "removed the region at %s\n", set.Arg(0))
+	return err
+}

@@ -1,0 +1,73 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist/flush"
+)
+
+// ErrNotClean means that a region may hold what somebody still wants back.
+var ErrNotClean = errors.New("region is not clean")
+
+// Remove removes the region at path: the file, or from a device the superblock. The
+// region must not be open anywhere (ErrInUse), and clean (ErrNotClean); with force
+// it may be in any state, but a region: anything else stays (ErrNoSuperblock).
+func Remove(path string, force bool) error { return removeRegion(path, force, thisHost) }
+
+func removeRegion(path string, force bool, h host) error {
+	path, err := filepath.EvalSymlinks(path) // not the link to a region that stays
+	if err != nil {
+		return err
+	}
+	f, mem, err := openLocked(path, h)
+	if err != nil {
+		return err
+	}
+	return errors.Join(remove(f, &mem, force), f.Close())
+}
+
+// remove removes the region in f, which is locked.
+func remove(f *os.File, m *memory, force bool) error {
+	var header [2 * CopySize]byte
+	if err := m.readHeader(f, header[:]); err != nil {
+		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	}
+	found, err := readCopies(header[:])
+	sb := &found.best
+	switch {
+	case errors.Is(err, ErrNoSuperblock), err != nil && !force:
+		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	case err == nil && !force && (!sb.Clean || sb.Doubt || sb.Failed || sb.Suspect):
+		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it even so",
+			f.Name(), ErrNotClean)
+	}
+	if m.device == 0 {
+		if err := os.Remove(f.Name()); err != nil {
+			return err
+		}
+		if err := syncDir(filepath.Dir(f.Name())); err != nil {
+			return err
+		}
+	}
+	// A file too: who opened it before it went, and gets the lock after us, must not
+	// serve what nobody can find.
+	b, err := m.mmap(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return errors.Join(wipe(b), unix.Munmap(b))
+}
+
+// wipe clears the superblock's copies at the start of mem.
+func wipe(mem []byte) (err error) {
+	defer caught(mem, debug.SetPanicOnFault(true), &err)
+	clear(mem[:2*CopySize])
+	flush.Lines(mem[:2*CopySize])
+	return nil
+}
