@@ -123,7 +123,7 @@ func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Wri
 	case persist.ClassVolatile:
 		note = ": its contents go with the power, serve needs --allow-volatile"
 	case persist.ClassPMem:
-		note = ": " + persistence(info.Platform)
+		note = ": " + persistence(info)
 	}
 	_, err = fmt.Fprintf(stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
 	return err
@@ -252,7 +252,7 @@ func table(info region.Info) string {
 		row("class", "%s; where it is now it would be %s, and is not served", v.Class, v.ClassNow)
 	}
 	if v.Platform != nil {
-		row("persistence", "%s", persistence(info.Platform))
+		row("persistence", "%s", persistence(info))
 	}
 	row("state", "%s", state(&info.Superblock))
 	if v.Failed {
@@ -281,15 +281,19 @@ func table(info region.Info) string {
 }
 
 // persistence says in words what the platform promises, and what follows.
-func persistence(p region.Platform) string {
-	on := strings.Join(p.Regions, ", ")
-	switch p.Domain {
-	case region.DomainMemory:
-		return fmt.Sprintf("persistence domain %s (ADR) on %s: cache lines are written back by %s", p.Domain, on, flush.Instruction())
-	case region.DomainCaches:
-		return fmt.Sprintf("persistence domain %s (eADR) on %s: a fence is enough", p.Domain, on)
+func persistence(info region.Info) string {
+	on := strings.Join(info.Platform.Regions, ", ")
+	kind, needs := "ADR", "cache lines are written back by "+flush.Instruction()
+	switch d := info.Platform.Domain; {
+	case !d.Persistent():
+		return "no persistence domain is promised on " + on
+	case d.EADR():
+		kind, needs = "eADR", "a fence is enough"
 	}
-	return fmt.Sprintf("no persistence domain is promised on %s", on)
+	if info.Class != persist.ClassPMem {
+		needs = "not mapped directly (DAX), so no use is made of it"
+	}
+	return fmt.Sprintf("persistence domain %s (%s) on %s: %s", info.Platform.Domain, kind, on, needs)
 }
 
 // state says in words how a region is.

@@ -114,6 +114,11 @@ func TestShowPlatform(t *testing.T) {
 			[]string{"cpu_cache (eADR) on region0, region1: a fence is enough", "not counted here (2 at the last clean close)"}, "where it is now",
 		},
 		{
+			"a file without DAX", func(i *region.Info) { i.Superblock.Class, i.Class = persist.ClassFile, persist.ClassFile },
+			`{"nd_regions":["region0","region1"],"persistence_domain":"memory_controller","eadr":false,"unsafe_shutdowns":3}`,
+			[]string{"memory_controller (ADR) on region0, region1: not mapped directly (DAX)"}, "written back",
+		},
+		{
 			"nothing is promised any more", func(i *region.Info) { i.Platform.Domain, i.Class = region.DomainNone, persist.ClassVolatile },
 			`{"nd_regions":["region0","region1"],"persistence_domain":"","eadr":false,"unsafe_shutdowns":3}`,
 			[]string{"pmem; where it is now it would be volatile, and is not served", "no persistence domain is promised on region0, region1"}, "",
