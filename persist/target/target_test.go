@@ -81,8 +81,14 @@ const peerBuffers = 40
 func (s *site) connect(t *testing.T) *peer { return dial(t, s.p, s.addr) }
 
 func dial(t *testing.T, provider rdma.Provider, addr string) *peer {
-	p := &peer{t: t}
-	var err error
+	p, err := dialWith(t, provider, addr, nil)
+	require.NoError(t, err)
+	return p
+}
+
+// dialWith connects with private data.
+func dialWith(t *testing.T, provider rdma.Provider, addr string, privateData []byte) (p *peer, err error) {
+	p = &peer{t: t}
 	p.domain, err = provider.OpenDomain(context.Background(), addr)
 	require.NoError(t, err)
 	p.mem, err = unix.Mmap(-1, 0, peerBuffers*wire.MaxMessage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -93,14 +99,15 @@ func dial(t *testing.T, provider rdma.Provider, addr string) *peer {
 	for i := uint64(1); i < peerBuffers-1; i++ {
 		recvs = append(recvs, rdma.WorkRequest{ID: i, Op: rdma.OpRecv, Local: rdma.SGE{Region: p.mr, Off: i * wire.MaxMessage, Len: wire.MaxMessage}})
 	}
-	p.conn, err = p.domain.Dial(context.Background(), addr, rdma.ConnConfig{MaxRecvWR: peerBuffers}, recvs)
-	require.NoError(t, err)
+	p.conn, err = p.domain.Dial(context.Background(), addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: peerBuffers}, recvs)
 	t.Cleanup(func() {
-		require.NoError(t, p.conn.Close())
+		if p.conn != nil {
+			require.NoError(t, p.conn.Close())
+		}
 		require.NoError(t, p.domain.Close())
 		require.NoError(t, unix.Munmap(p.mem))
 	})
-	return p
+	return p, err
 }
 
 func (p *peer) post(wr rdma.WorkRequest) {

@@ -1,0 +1,100 @@
+package target
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// connectLane connects as lane n of the session o; change may spoil the request.
+func (s *site) connectLane(t *testing.T, o wire.Opened, n uint16, change func(*wire.JoinHint)) (*peer, error) {
+	hint := wire.JoinHint{Lane: n, Epoch: o.Epoch, Region: o.UUID, Proof: [24]byte(o.Token[:24])}
+	if change != nil {
+		change(&hint)
+	}
+	return dialWith(t, s.p, s.addr, hint.Append(nil))
+}
+
+// A connection becomes a lane by naming the session in its request and proving it
+// in JOIN. What fits no session is rejected before it shares a protection domain.
+func TestJoin(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	for name, spoil := range map[string]func(*wire.JoinHint){
+		"another epoch":  func(h *wire.JoinHint) { h.Epoch-- },
+		"another region": func(h *wire.JoinHint) { h.Region[0]++ },
+		"another proof":  func(h *wire.JoinHint) { h.Proof[23]++ },
+		"lane 0":         func(h *wire.JoinHint) { h.Lane = 0 },
+		"too many lanes": func(h *wire.JoinHint) { h.Lane = maxLanes },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.connectLane(t, o, 1, spoil)
+			var rejected *rdma.RejectError
+			require.ErrorAs(t, err, &rejected)
+		})
+	}
+
+	l, err := s.connectLane(t, o, 1, nil)
+	require.NoError(t, err)
+	_, err = s.connectLane(t, o, 1, nil)
+	require.Error(t, err, "the lane is taken")
+	for name, m := range map[string]*wire.Join{
+		"another lane":  {Epoch: o.Epoch, Lane: 2, Proof: o.Token},
+		"another epoch": {Epoch: o.Epoch + 1, Lane: 1, Proof: o.Token},
+		"another proof": {Epoch: o.Epoch, Lane: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r wire.Refused
+			l.t = t
+			l.ask(m, &r)
+			require.Equal(t, wire.CodeNotOwner, r.Code)
+		})
+	}
+	l.t = t
+	require.Equal(t, wire.CodeInvalid, l.refused(bob, o.Epoch).Code, "it was made to JOIN")
+	var joined wire.Joined
+	l.ask(&wire.Join{Epoch: o.Epoch, Lane: 1, Proof: o.Token}, &joined)
+	require.Equal(t, wire.Joined{Epoch: o.Epoch, Lane: 1, Credits: credits}, joined)
+	require.NoError(t, l.write(o, 1, 4096, []byte("by lane 1")), "with the session's key")
+	require.Equal(t, "by lane 1", string(s.region.Data()[4096:4105]))
+
+	// CLOSE is lane 0's, and ends the others.
+	var closed wire.Closed
+	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+	_, err = l.receive()
+	require.ErrorIs(t, err, rdma.ErrLost)
+	_, err = s.connectLane(t, o, 2, nil)
+	require.Error(t, err, "the session is over")
+}
+
+// CLOSE on another lane is a breach.
+func TestCloseOnAnotherLane(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	l, err := s.connectLane(t, o, 3, nil)
+	require.NoError(t, err)
+	var joined wire.Joined
+	l.ask(&wire.Join{Epoch: o.Epoch, Lane: 3, Proof: o.Token}, &joined)
+	l.send((&wire.Close{Epoch: o.Epoch}).Append(nil))
+	_, err = l.receive()
+	require.ErrorIs(t, err, rdma.ErrLost)
+	require.NoError(t, p.write(o, 1, 0, []byte("lane 0 goes on")))
+}
+
+// A grant ends lanes that have not sent JOIN yet, too.
+func TestGrantEndsLanesThatHaveNotJoined(t *testing.T) {
+	s := newSite(t)
+	o := s.connect(t).open(alice)
+	l, err := s.connectLane(t, o, 1, nil)
+	require.NoError(t, err)
+	s.connect(t).open(alice)
+	_, err = l.receive()
+	require.ErrorIs(t, err, rdma.ErrLost)
+	_, err = s.connectLane(t, o, 1, nil)
+	require.Error(t, err)
+}
