@@ -63,3 +63,35 @@ func TestSnapshot(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &again))
 	require.Equal(t, want, again)
 }
+
+// Whoever looks disturbs nobody, and what he sees only grows.
+func TestSnapshotWhileServing(t *testing.T) {
+	f := serve(t, newMem(t, 1<<20))
+	stop, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		for last := uint64(0); ; {
+			n := f.srv.Snapshot()[0].Commands.Write.Requests
+			if n < last {
+				t.Errorf("%d requests after %d", n, last)
+			}
+			last = n
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	data := backendtest.Pattern(512, 1)
+	for range 10 {
+		c := f.client()
+		for range 20 {
+			write(t, c, 0, data)
+		}
+		require.NoError(t, c.Disc())
+	}
+	close(stop)
+	<-looked
+	require.EqualValues(t, 200, f.srv.Snapshot()[0].Commands.Write.Requests)
+}

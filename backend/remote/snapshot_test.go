@@ -90,3 +90,34 @@ func TestSnapshotOfFailure(t *testing.T) {
 	require.Error(t, d.Close())
 	require.Equal(t, StateFailed, d.Snapshot().State)
 }
+
+func TestSnapshotWhileServing(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dialLanes(t, 3)
+	stop, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		for {
+			s := d.Snapshot()
+			if s.Window.Unflushed > 100*3000 {
+				t.Errorf("%d bytes not flushed", s.Window.Unflushed)
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	c := backendtest.NewClient(t, d)
+	for i := range uint64(100) {
+		require.NoError(t, c.Do(c.Write(i*50_000, make([]byte, 3000), 0)))
+		if i%10 == 9 {
+			require.NoError(t, c.Do(c.Flush()))
+		}
+	}
+	require.Zero(t, d.Unflushed())
+	require.NoError(t, d.Close()) // also while somebody looks
+	close(stop)
+	<-looked
+}

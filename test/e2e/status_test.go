@@ -68,6 +68,30 @@ func statusOf[T any](t *testing.T, h host, args ...string) []T {
 	return all
 }
 
+// documented checks that docs/status.md names every field of a document.
+func documented(t *testing.T, document string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/status.md")
+	require.NoError(t, err)
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, inner := range v {
+				require.Contains(t, string(page), "`"+name+"`")
+				walk(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				walk(inner)
+			}
+		}
+	}
+	var all any
+	require.NoError(t, json.Unmarshal([]byte(document), &all))
+	walk(all)
+}
+
 func (h host) exports(t *testing.T) []exportStatus {
 	t.Helper()
 	return statusOf[exportStatus](t, h, "pmnbd", "status")
@@ -131,6 +155,8 @@ func TestStatusWhileServing(t *testing.T) {
 	for _, s := range []string{"region a: in use", "region b: in use", "not apm: only class pmem", "lease", "lane 1"} {
 		require.Contains(t, text, s)
 	}
+	documented(t, h.run(t, "pmnbd", "status", "--json"))
+	documented(t, h.run(t, "pmnbd-target", "status", "--json"))
 	h.check(t, 1, []refusal{{"no such export", []string{"pmnbd", "status", "c"}, []string{`no pmnbd serves export "c"`}}})
 
 	c.close()
