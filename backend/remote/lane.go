@@ -122,6 +122,7 @@ func (l *lane) zero(off uint64, n uint32) {
 	pos := l.ring.Head()
 	l.d.window.Publish(l.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
 	l.pushWrite(pos)
+	l.wrote += uint64(n)
 }
 
 // read queues a part of op. l.mu is held.

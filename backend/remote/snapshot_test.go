@@ -28,9 +28,10 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, p.region.Superblock().Epoch, s.Epoch)
 
 	require.NoError(t, c.Do(c.Write(0, make([]byte, 3000), 0), c.Write(1<<20-1000, make([]byte, 2000), 0)))
+	require.NoError(t, c.Do(c.Zero(2<<20, 7000)))
 	s = d.Snapshot()
-	require.Equal(t, uint64(5000), s.Window.Unflushed)
-	require.Equal(t, uint64(3), s.Window.Entries, "one write lies in two stripes")
+	require.Equal(t, uint64(12000), s.Window.Unflushed)
+	require.Equal(t, uint64(4), s.Window.Entries, "one write lies in two stripes")
 	require.NotZero(t, s.Window.Used)
 
 	require.NoError(t, c.Do(c.Flush()))
