@@ -91,6 +91,13 @@ func TestFaultInFlush(t *testing.T) {
 	}
 }
 
+// Who found the memory broken while a barrier was under way is heard before its ack.
+func TestFailDuringFlush(t *testing.T) {
+	var r *Region
+	r = opened(t, created(t, volatileHost), OpenOptions{Lines: func([]byte) { _ = r.Fail(ErrFault) }}, volatileHost)
+	require.ErrorIs(t, r.FlushAll(), ErrFailed)
+}
+
 // A fault elsewhere, and whatever else goes wrong, is not taken for one of the region.
 func TestCaughtIsNarrow(t *testing.T) {
 	path := created(t, fileHost)
