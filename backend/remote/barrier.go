@@ -29,6 +29,7 @@ type barriers struct {
 	inherits bool   // OPENED carried doubt, and no barrier has succeeded since
 	count    uint64 // of those that succeeded
 	asked    uint64 // FLUSHes and FUAs that those answered
+	answered uint64 // of those that succeeded, how many answered any
 }
 
 // A barrier is one that is in flight.
@@ -163,7 +164,10 @@ func (d *Device) laneDone() {
 	b.retired.push(c)
 	b.current, b.inherits = nil, false
 	b.count++
-	b.asked += uint64(len(c.ops))
+	if len(c.ops) > 0 {
+		b.asked += uint64(len(c.ops))
+		b.answered++
+	}
 	b.wanted = b.wanted || d.window.HalfFull()
 	durable := d.next()
 	b.mu.Unlock()

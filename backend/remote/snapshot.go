@@ -72,9 +72,11 @@ type WindowSnapshot struct {
 // A BarriersSnapshot counts barriers that succeeded since the device was opened.
 type BarriersSnapshot struct {
 	Done uint64 `json:"done"`
-	// Asked counts the FLUSHes and FUA writes that they answered: Asked/Done is
-	// the group-commit factor. It leaves out FLUSHes that found nothing to do.
-	Asked uint64 `json:"asked"`
+	// Answered is how many of them answered FLUSHes or FUA writes; the others made
+	// room in the window. Asked counts those FLUSHes and FUA writes, without FLUSHes
+	// that found nothing to do: Asked/Answered is the group-commit factor.
+	Answered uint64 `json:"answered"`
+	Asked    uint64 `json:"asked"`
 	// InFlight: one is under way. Waiting ones will be answered by the next.
 	InFlight bool   `json:"in_flight"`
 	Waiting  uint64 `json:"waiting"`
@@ -109,7 +111,7 @@ func (d *Device) Snapshot() Snapshot {
 	b := &d.barriers
 	b.mu.Lock()
 	s.Doubt = b.inherits
-	s.Barriers = BarriersSnapshot{Done: b.count, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}
+	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}
 	b.mu.Unlock()
 	return s
 }

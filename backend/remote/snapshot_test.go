@@ -41,7 +41,7 @@ func TestSnapshot(t *testing.T) {
 	require.NoError(t, c.Do(fua))
 	s = d.Snapshot()
 	require.Zero(t, s.Window.Unflushed)
-	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 2}, s.Barriers)
+	require.Equal(t, BarriersSnapshot{Done: 2, Answered: 2, Asked: 2}, s.Barriers)
 	require.GreaterOrEqual(t, s.Lanes[0].Posted, uint64(6), "four Writes and two barriers")
 
 	b, err := json.Marshal(s)
@@ -73,7 +73,18 @@ func TestSnapshotOfGroupCommit(t *testing.T) {
 	require.Equal(t, uint64(200), d.Snapshot().Window.Unflushed)
 	release()
 	require.NoError(t, c.Wait(append(rest, first)...))
-	require.Equal(t, BarriersSnapshot{Done: 2, Asked: 4}, d.Snapshot().Barriers)
+	require.Equal(t, BarriersSnapshot{Done: 2, Answered: 2, Asked: 4}, d.Snapshot().Barriers)
+
+	// One that nobody asked for.
+	release = p.sync.block()
+	require.NoError(t, c.Do(c.Write(0, make([]byte, 100), 0)))
+	d.relieve()
+	<-p.sync.began
+	last := c.Flush()
+	c.Submit(c.Write(0, make([]byte, 100), 0), last)
+	release()
+	require.NoError(t, c.Wait(last))
+	require.Equal(t, BarriersSnapshot{Done: 4, Answered: 3, Asked: 5}, d.Snapshot().Barriers)
 }
 
 func TestSnapshotOfFailure(t *testing.T) {

@@ -114,9 +114,12 @@ func (r *report) text(now time.Time) string {
 	row("window", "%s of %s, %d of %d entries; %s not flushed",
 		flags.Size(win.Used).Rounded(), flags.Size(win.Limit).Rounded(), win.Entries, win.EntriesLimit, flags.Size(win.Unflushed).Rounded())
 	b := &d.Barriers
-	line := fmt.Sprintf("%d for %d FLUSH and FUA", b.Done, b.Asked)
-	if b.Done > 0 {
-		line += fmt.Sprintf(", %.1f each", float64(b.Asked)/float64(b.Done))
+	line := fmt.Sprintf("%d for %d FLUSH and FUA", b.Answered, b.Asked)
+	if b.Answered > 0 {
+		line += fmt.Sprintf(", %.1f each", float64(b.Asked)/float64(b.Answered))
+	}
+	if room := b.Done - b.Answered; room > 0 {
+		line += fmt.Sprintf("; %d to make room", room)
 	}
 	if b.InFlight {
 		line += fmt.Sprintf("; one under way, %d waiting for the next", b.Waiting)

@@ -32,7 +32,7 @@ func sample() report {
 			Window: remote.WindowSnapshot{
 				Used: 3 << 20, Limit: 80 << 20, Entries: 12, EntriesLimit: 32768, Unflushed: 49152,
 			},
-			Barriers: remote.BarriersSnapshot{Done: 100, Asked: 407, InFlight: true, Waiting: 3},
+			Barriers: remote.BarriersSnapshot{Done: 120, Answered: 100, Asked: 407, InFlight: true, Waiting: 3},
 		},
 	}
 }
@@ -47,7 +47,7 @@ func TestText(t *testing.T) {
   session   epoch 3, owner 6ba7b810-9dad-41d1-80b4-00c04fd430c8
   lane 0    10.0.0.2:7204, 1234 work requests, 5 of them outstanding
   window    3M of 80M, 12 of 32768 entries; 48K not flushed
-  barriers  100 for 407 FLUSH and FUA, 4.1 each; one under way, 3 waiting for the next
+  barriers  100 for 407 FLUSH and FUA, 4.1 each; 20 to make room; one under way, 3 waiting for the next
   clients   2 connected, 5 since the start
     command  requests  bytes  with FUA  errors
       WRITE      1000  3.91M         7       0

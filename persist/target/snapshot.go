@@ -37,7 +37,7 @@ type RegionSnapshot struct {
 	Failed  bool   `json:"failed"`
 	Failure string `json:"failure,omitempty"`
 	Suspect bool   `json:"suspect"`
-	// Barriers counts those acknowledged in this run, Syncs the fdatasyncs begun,
+	// Barriers counts those acknowledged in this run, on each lane, Syncs the fdatasyncs begun,
 	// those for the superblock among them; class file alone has any.
 	Barriers uint64 `json:"barriers"`
 	Syncs    uint64 `json:"syncs"`
