@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -213,15 +214,18 @@ func TestDefaultPlace(t *testing.T) {
 	require.Empty(t, find(t, nowhere, "pmnbd"))
 }
 
-// Close does not wait for a client that does not ask, or does not read.
+// Close does not wait for a client that does not ask, or does not read, but for who
+// is making an answer.
 func TestCloseCutsConnections(t *testing.T) {
 	p := directory(t)
 	l, err := p.Listen("x")
 	require.NoError(t, err)
 	asked, more := make(chan struct{}), make(chan struct{})
+	var made atomic.Bool
 	s := Serve(l, zaptest.NewLogger(t), func() any {
 		close(asked)
 		<-more
+		made.Store(true)
 		return strings.Repeat("x", 8<<20)
 	})
 	silent, err := net.Dial("unix", l.Addr().String())
@@ -233,8 +237,15 @@ func TestCloseCutsConnections(t *testing.T) {
 	_, err = io.WriteString(deaf, "GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.NoError(t, err)
 	<-asked
+	closed := make(chan bool)
+	go func() {
+		err := s.Close()
+		closed <- err == nil && made.Load()
+	}()
+	_, err = deaf.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
 	close(more)
-	require.NoError(t, s.Close())
+	require.True(t, <-closed)
 }
 
 func TestOnlyStatusIsServed(t *testing.T) {
