@@ -138,6 +138,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	e.mu.Lock()
 	e.session = s
 	e.mu.Unlock()
+	e.released.Store(false)
 	c.session = s
 	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
 		zap.Stringer("class", e.r.Class()), zap.Stringer("method", persist.MethodGPSPM), zap.Bool("predecessor_unclean", unclean))
@@ -146,7 +147,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 
 // held reports whether the region has an owner, be it one who is not connected.
 func (e *export) held(sb *region.Superblock, s *session) bool {
-	return s != nil || (!sb.Clean && sb.Owner != (region.Owner{}))
+	return s != nil || (!sb.Clean && !e.released.Load() && sb.Owner != (region.Owner{}))
 }
 
 // leaseLeft is how long an owner may stay silent yet, s or, if that is nil, one of
@@ -221,6 +222,7 @@ func (s *session) giveBack() error {
 	if err != nil {
 		return fmt.Errorf("mark the region clean: %w", err)
 	}
+	e.released.Store(true)
 	e.mu.Lock()
 	e.session = nil
 	e.mu.Unlock()

@@ -83,6 +83,10 @@ type export struct {
 	mu      sync.Mutex
 	session *session // the last granted one that was not closed
 
+	// released: the persisted owner gave its lease back in this run, be it in doubt,
+	// which leaves the region unclean.
+	released atomic.Bool
+
 	barriers atomic.Uint64
 }
 

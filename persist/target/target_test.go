@@ -443,6 +443,26 @@ func TestLease(t *testing.T) {
 		require.NoError(t, p.conn.Close())
 		require.Equal(t, wire.CodeBusy, s.connect(t).refused(alice, 0).Code)
 	})
+	t.Run("CLOSE does, in doubt too", func(t *testing.T) {
+		var hold atomic.Bool
+		began, proceed := make(chan struct{}), make(chan struct{})
+		s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {
+			if hold.Swap(false) {
+				began <- struct{}{}
+				<-proceed
+			}
+		}}, Config{})
+		s.connect(t).open(bob)
+		hold.Store(true)
+		p := s.connect(t)
+		o := p.open(bob)
+		<-began
+		var closed wire.Closed
+		p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+		require.False(t, s.region.Superblock().Clean)
+		s.connect(t).open(alice)
+		close(proceed)
+	})
 	t.Run("CLOSE does", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{})
 		p := s.connect(t)
