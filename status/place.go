@@ -64,7 +64,7 @@ func (p *Place) Set(s string) error {
 	if err != nil {
 		return err
 	}
-	one := !strings.HasSuffix(path, "/")
+	one := !strings.HasSuffix(path, "/") && abs != "/"
 	if one && len(abs) > sockio.MaxUnixPath {
 		return fmt.Errorf("a socket's path has at most %d bytes", sockio.MaxUnixPath)
 	}

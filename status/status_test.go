@@ -195,6 +195,19 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+func FuzzPlace(f *testing.F) {
+	f.Add("unix:/a/b")
+	f.Add("unix:/.")
+	f.Fuzz(func(t *testing.T, s string) {
+		var p, again Place
+		if p.Set(s) != nil {
+			return
+		}
+		require.NoError(t, again.Set(p.String()), "%q → %q", s, p.String())
+		require.Equal(t, p, again)
+	})
+}
+
 func TestDefaultPlace(t *testing.T) {
 	for _, c := range []struct {
 		uid  int
