@@ -221,13 +221,13 @@ func (b *barriers) put(c *barrier) {
 }
 
 // fail makes the device's failure final and answers all that waits for a barrier.
-// The first cause stays; the error to answer ops with is returned.
-func (d *Device) fail(cause error) error {
+// The first cause stays.
+func (d *Device) fail(cause error) {
 	b := &d.barriers
 	b.mu.Lock()
-	if err := d.failed(); err != nil {
+	if d.failed() != nil {
 		b.mu.Unlock()
-		return err
+		return
 	}
 	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
 	if d.closing.Load() {
@@ -255,7 +255,6 @@ func (d *Device) fail(cause error) error {
 			l.abort(cause)
 		}
 	}
-	return err
 }
 
 // failed is the error to answer ops with since the device failed or was closed;
