@@ -95,6 +95,7 @@ func TestOneLaneLost(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
 	d.lanes[2].abort(rdma.ErrLost)
+	<-d.lanes[2].done
 	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrFailed)
 	requireFailed(t, c)
 	require.Error(t, d.Close())
