@@ -90,6 +90,34 @@ func TestFailedSyncFailsAllWhoWait(t *testing.T) {
 	require.Error(t, d.Close())
 }
 
+// Whoever waits for room in a full window wakes when the barrier that was to make
+// it fails, and is told by the write that follows.
+func TestFullWindowAndAFailedBarrier(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	arena := d.Arenas().Write
+	release := p.sync.block()
+	for arena.Budget().Free() > 0 {
+		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0)) // pins a chunk
+	}
+	<-p.sync.began // the window's own barrier, at half
+	got := make(chan []*backend.Chunk)
+	go func() {
+		chunks, _ := arena.Get(nil, 3, t.Context().Done())
+		got <- chunks
+	}()
+	require.Eventually(t, arena.Budget().Waiting, patience, tick)
+	p.sync.fail(unix.EIO)
+	release()
+	for _, chunk := range <-got {
+		chunk.Release()
+	}
+	requireFailed(t, c)
+	backendtest.AllBack(t, d)
+	require.Error(t, d.Close())
+}
+
 // A connection that breaks fails the device: whatever was asked for and not
 // answered gets an error, FLUSH never success, and nothing is leaked.
 func TestLostConnection(t *testing.T) {

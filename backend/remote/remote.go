@@ -7,12 +7,13 @@
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
 //
-// Files: remote.go (the device), session.go (OPEN, heartbeats, CLOSE), submit.go
-// (ops cut into pieces), lane.go (a queue, its posts, its completer), queue.go,
+// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE),
+// submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its
+// completer), post.go (what leaves the queue), zeroes.go (and what it waits for),
 // barrier.go (group commit and failure), claim.go (one process per id and region),
-// snapshot.go (figures for people).
+// snapshot.go (what status shows).
 //
-// Lock order, outermost first: barriers.mu → lane.mu → what a Sink locks.
+// Lock order, outermost first: lane.polling, barriers.mu → lane.mu → what a Sink locks.
 package remote
 
 import (

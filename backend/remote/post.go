@@ -1,0 +1,145 @@
+package remote
+
+import (
+	"fmt"
+
+	"pmnbd/backend"
+	"pmnbd/rdma"
+)
+
+const (
+	// batchMax is how many work requests go to the transport in one call: two
+	// full receives of 4 KiB requests.
+	batchMax = 128
+	// lazyBytes: writes alone wait in the queue until so many bytes have come, or
+	// something that somebody waits for stands behind them. A write and its FLUSH
+	// then wake the target once instead of twice (design §4.10); the writes are
+	// acknowledged anyway, and safe in the window.
+	lazyBytes = 128 << 10
+)
+
+// post hands to the transport what is queued, as far as it goes. Who posts polls:
+// completions that were there when Post returned wake nobody, and a barrier's
+// answer may overtake the completion of its Send.
+func (l *lane) post() {
+	l.mu.Lock()
+	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
+		l.mu.Unlock()
+		return
+	}
+	l.posting = true
+	look := !l.slotsFree()
+	for l.broken == nil {
+		if l.taken == len(l.batch) {
+			l.build()
+		}
+		if l.taken == len(l.batch) && !look {
+			break // all is posted, or the completer goes on when there is a slot or credit
+		}
+		l.mu.Unlock()
+		var err error
+		n := 0
+		if l.taken < len(l.batch) {
+			n, err = l.conn.Post(l.batch[l.taken:])
+			if n == 0 && err == nil {
+				err = fmt.Errorf("%w: the transport has fewer send slots than it said", rdma.ErrLocalAccess)
+			}
+			look = true
+		} else {
+			err = l.poll(&l.poster)
+			l.poster.kick()
+			look = false
+		}
+		if err != nil {
+			l.abort(err)
+		}
+		l.mu.Lock()
+		l.taken += n
+	}
+	l.posting = false
+	l.mu.Unlock()
+}
+
+func (l *lane) slotsFree() bool { return l.built-l.retired < uint64(l.conn.Caps().MaxSendWR) }
+
+// build turns queued items into work requests: as many as there are send slots
+// and credits, batchMax at most. l.mu is held, the batch before was taken whole.
+func (l *lane) build() {
+	l.batch, l.taken = l.batch[:0], 0
+	if len(l.control) > 0 && l.slotsFree() {
+		l.add(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: l.control})
+		l.control = nil
+	}
+	for !l.queue.empty() && len(l.batch) < batchMax && l.slotsFree() {
+		switch it := l.queue.front(); it.kind {
+		case itemWrites:
+			e := l.ring.At(it.from)
+			if l.zeroes.overlap(e.Off, uint64(e.Len)) {
+				return // and all behind it wait for the zeroes' acks
+			}
+			if e.Kind == backend.EntryZero {
+				msg, ok := l.zeroes.message(e)
+				if !ok {
+					return // likewise
+				}
+				l.add(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: msg})
+			} else {
+				l.add(l.d.rdmaWrite(e))
+			}
+			if it.from++; it.from == it.to {
+				l.queue.pop()
+			}
+		case itemRead:
+			p := &l.reads[it.from]
+			if l.zeroes.overlap(p.off, uint64(p.len)) {
+				return // likewise
+			}
+			l.add(rdma.WorkRequest{
+				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,
+				Local:  rdma.SGE{Region: l.d.readMem, Off: p.dst, Len: p.len},
+				Remote: rdma.Remote{Key: l.d.granted.Key, Addr: l.d.granted.Base + p.off},
+			})
+			l.queue.pop()
+		case itemBarrier:
+			next := l.collect(it.next, it.to, l.barrier.PerPart())
+			batch, ok := l.barrier.Append(l.batch, it.seq, l.ranges, next == it.to)
+			if !ok {
+				return // the answer to an earlier part brings the credit
+			}
+			l.batch = batch
+			l.count(&l.batch[len(l.batch)-1])
+			if it.next = next; next == it.to {
+				l.queue.pop()
+			}
+		}
+	}
+	if l.queue.empty() && len(l.control) == 0 {
+		l.lazy, l.urgent = 0, false
+	}
+}
+
+// rdmaWrite is the work request of entry e.
+func (d *Device) rdmaWrite(e *backend.Entry) rdma.WorkRequest {
+	return rdma.WorkRequest{
+		ID: tagWrite, Op: rdma.OpWrite,
+		Local:  rdma.SGE{Region: d.writeMem, Off: e.Src, Len: e.Len},
+		Remote: rdma.Remote{Key: d.granted.Key, Addr: d.granted.Base + e.Off},
+	}
+}
+
+// add appends wr to the batch. A run of unsignalled requests is ended at half of
+// the send queue, so that its slots come back.
+func (l *lane) add(wr rdma.WorkRequest) {
+	l.batch = append(l.batch, wr)
+	l.count(&l.batch[len(l.batch)-1])
+}
+
+func (l *lane) count(wr *rdma.WorkRequest) {
+	l.built++
+	if l.built%uint64(max(1, l.conn.Caps().MaxSendWR/2)) == 0 {
+		wr.Signaled = true
+	}
+	if wr.Signaled {
+		l.signaled.push(l.built)
+	}
+}
