@@ -98,6 +98,7 @@ func TestFullWindowAndAFailedBarrier(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	arena := d.Arenas().Write
 	release := p.sync.block()
+	p.sync.fail(unix.EIO)
 	for arena.Budget().Free() > 0 {
 		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0)) // pins a chunk
 	}
@@ -108,7 +109,6 @@ func TestFullWindowAndAFailedBarrier(t *testing.T) {
 		got <- chunks
 	}()
 	require.Eventually(t, arena.Budget().Waiting, patience, tick)
-	p.sync.fail(unix.EIO)
 	release()
 	for _, chunk := range <-got {
 		chunk.Release()
