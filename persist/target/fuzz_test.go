@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,10 @@ func FuzzTarget(f *testing.F) {
 	f.Add([]byte{stepWrite, 0, 0, 0, 0, 4, 4, 7, stepConnect, 0, stepWrite, 0, 0, 1, 0, 4, 4, 7, stepRead, 1, 0, 1, 0, 4, 4, stepRead, 2, 1, 2, 0, 4, 4})
 	f.Add([]byte{stepOpen, 0, 1, 0, stepZero, 0, 255, 255, 255, 255, stepOpen, 1, 1, 3, stepOpen, 1, 0, 0, stepOther, 1, 1, stepOther, 2, 3})
 	f.Add([]byte{stepOpen, 0, 1, 0, stepJoinHint, 1, 1, stepWrite, 1, 0, 0, 0, 0, 4, 1, stepBarrier, 1, 0})
+	later := (&wire.Heartbeat{Seq: 1}).Append(nil)
+	binary.BigEndian.PutUint16(later[4:], wire.Version+1)
+	f.Add([]byte{stepOpen, 0, 1, 0, stepBarrier, 0, 1, 1, 0xff, 0xff, 0, 2, stepWrite, 0, 0, 0, 0, 0})
+	f.Add(slices.Concat([]byte{stepOpen, 0, 1, 0}, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
 	f.Add(raw(0, (&wire.Close{Epoch: 1}).Append(nil)))
 	f.Add(raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Off: fuzzSize, Len: 1}}}).Append(nil)))
 
@@ -191,6 +196,13 @@ func (m *model) left(i int) {
 	}
 }
 
+// ends: the target closes peer i's connection, behind the answer that says why.
+func (m *model) ends(i int) {
+	_, err := m.peers[i].receive()
+	require.Error(m.t, err)
+	m.left(i)
+}
+
 // access posts a Write or a Read by some key, somewhere.
 func (m *model) access(i int, write bool) {
 	key := [...]uint32{m.keys[i], m.opened.Key, m.hers.Key, uint32(m.number(1)) << 8}[m.number(1)%4]
@@ -236,7 +248,15 @@ func (m *model) send(i int, msg []byte) {
 		m.epoch++
 		require.Equal(m.t, m.epoch, m.opened.Epoch)
 		m.holder, m.keys[i] = i, m.opened.Key
-	case wire.TypeRefused, wire.TypeBarrierFail:
+	case wire.TypeRefused: // of a session only a version that it does not speak, which ends it
+		if m.holder == i {
+			m.ends(i)
+		}
+	case wire.TypeBarrierFail: // no range of a sound barrier leaves the region
+		var fail wire.BarrierFail
+		require.NoError(m.t, fail.Decode(answer))
+		require.Equal(m.t, wire.CodeInvalid, fail.Code)
+		m.ends(i)
 	case wire.TypeClosed:
 		require.Equal(m.t, m.holder, i)
 		m.holder = -1
