@@ -157,13 +157,14 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	header := status.NewHeader(program)
 	shown := status.Serve(control, log, func() any { return report{header, uris, server.Snapshot()} })
-	if err = daemon.Ready(stdout, uris); err == nil {
+	if err = daemon.Ready(log, stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
 		select {
 		case s := <-signals:
 			log.Info("ending", zap.Stringer("signal", s))
 		case err = <-failed:
 		}
 	}
+	daemon.Stopping(log, 0)
 	err = errors.Join(err, server.Close(), shown.Close())
 	serving.Wait()
 	return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,34 +14,50 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/nbd/wire"
 	"pmnbd/status"
 )
 
-const serveHelp = `Opens a region of a target and serves it to NBD clients until SIGTERM, which flushes and gives the
-region back. When it serves, it prints one line: "ready" and its addresses, as URIs for NBD clients.
+const serveHelp = `Opens regions of targets and serves each to NBD clients as an export, until SIGTERM, which flushes and
+gives the regions back. When it serves, it prints one line: "ready" and, for each export, its addresses
+as URIs for NBD clients.
 
 Usage:
-  pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT [--listen …]
+  pmnbd serve --target iwarp://HOST:PORT/REGION [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
 
-  pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/pmnbd.sock
-  nbdinfo 'nbd+unix:///log?socket=/run/pmnbd.sock'
-  nbd-client -unix /run/pmnbd.sock -N log /dev/nbd0
+  pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/nbd/log.sock
+  nbdinfo 'nbd+unix:///log?socket=/run/nbd/log.sock'
+  nbd-client -unix /run/nbd/log.sock -N log /dev/nbd0
+
+Under systemd, sockets of a .socket unit (ListenStream=, unix or TCP) are served beside those of --listen,
+and Type=notify works: docs/systemd.md.
 
 `
 
+// maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
+// export: the most is 1 GiB of memory for one.
+const maxConnections = 4096
+
 // A config is what the flags of serve say.
 type config struct {
-	target        flags.Endpoint
+	exports       []exportSpec // the first is the default
 	listen        []listenSpec
-	export        string
-	window        flags.Size
+	window        flags.Size // of each export
 	lanes         int
 	allowVolatile bool
+	connections   int // of clients, at most
+	handshake     time.Duration
 	id            uuid.UUID // uuid.Nil: the one in the state directory
 	stateDir      string
 	control       status.Place
 	socketMode    fs.FileMode
 	drainTimeout  time.Duration
+}
+
+// An exportSpec is a region and the name that it is served under.
+type exportSpec struct {
+	name   string
+	target flags.Endpoint
 }
 
 // parse reads the flags of serve. It returns pflag.ErrHelp after printing help.
@@ -49,15 +66,17 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
-	target := set.String("target", "", "the region to serve, `iwarp://HOST:PORT/REGION`")
+	targets := set.StringArray("target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`; the first is the default export")
+	names := set.StringArray("export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	listen := set.StringArray("listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
-	set.StringVar(&cfg.export, "export", "", "the export's `name`; it is the default export too (default the region's name)")
-	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data is held, `SIZE`; a quarter of it is the largest request")
-	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry the data, `N`")
-	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept a region of class volatile: FLUSH then means visible at the target, not durable")
+	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
+	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
+	set.IntVar(&cfg.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 256K of memory in each export")
+	set.DurationVar(&cfg.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
+	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
-	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR")
+	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
 	err := flags.Parse(set, args)
@@ -68,14 +87,8 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if *target == "" {
-		return cfg, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
-	}
-	if cfg.target, err = flags.ParseTarget(*target); err != nil {
+	if cfg.exports, err = parseExports(*targets, *names); err != nil {
 		return cfg, err
-	}
-	if len(*listen) == 0 {
-		return cfg, flags.Usagef("nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT")
 	}
 	for _, s := range *listen {
 		l, err := parseListen(s)
@@ -90,6 +103,12 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	if cfg.lanes < 1 || cfg.lanes > remote.MaxLanes {
 		return cfg, flags.Usagef("--lanes %d: use 1 to %d", cfg.lanes, remote.MaxLanes)
 	}
+	if cfg.connections < 1 || cfg.connections > maxConnections {
+		return cfg, flags.Usagef("--max-connections %d: use 1 to %d", cfg.connections, maxConnections)
+	}
+	if cfg.handshake <= 0 {
+		return cfg, flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", cfg.handshake)
+	}
 	if *id != "" {
 		if cfg.id, err = uuid.Parse(*id); err != nil || cfg.id == uuid.Nil {
 			return cfg, flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", *id)
@@ -103,10 +122,41 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	if cfg.drainTimeout <= 0 {
 		return cfg, flags.Usagef("--drain-timeout %v: use a duration, such as 30s", cfg.drainTimeout)
 	}
-	if cfg.export == "" {
-		cfg.export = cfg.target.Region
-	}
 	return cfg, nil
+}
+
+// parseExports pairs every --target with its --export.
+func parseExports(targets, names []string) ([]exportSpec, error) {
+	if len(targets) == 0 {
+		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
+	}
+	if len(names) > 0 && len(names) != len(targets) {
+		return nil, flags.Usagef("--export is given %d times and --target %d times: name every export, or none", len(names), len(targets))
+	}
+	all := make([]exportSpec, 0, len(targets))
+	for i, s := range targets {
+		target, err := flags.ParseTarget(s)
+		if err != nil {
+			return nil, err
+		}
+		e := exportSpec{target.Region, target}
+		if len(names) > 0 {
+			e.name = cmp.Or(names[i], e.name)
+		}
+		if len(e.name) > wire.MaxString {
+			return nil, flags.Usagef("--export has %d bytes: an export's name has at most %d", len(e.name), wire.MaxString)
+		}
+		for _, other := range all {
+			if other.name == e.name {
+				return nil, flags.Usagef("two exports are named %q: give every --target a name of its own with --export", e.name)
+			}
+			if other.target == target {
+				return nil, flags.Usagef("--target %s is given twice: a region is one export", s)
+			}
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/sockio"
@@ -51,20 +57,102 @@ func parseListen(s string) (listenSpec, error) {
 // listen binds the socket. A unix socket that nobody accepts on any more is
 // replaced.
 func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
-	if l.network == "tcp" {
-		return net.Listen("tcp", l.addr)
+	if l.network == "unix" {
+		return sockio.ListenUnix(l.addr, mode)
 	}
-	return sockio.ListenUnix(l.addr, mode)
+	tcp, err := net.Listen("tcp", l.addr)
+	if err != nil {
+		return nil, err
+	}
+	return tcpListener{tcp.(*net.TCPListener)}, nil
 }
 
-// uri is what a client reaches the listener by.
-func uri(l net.Listener, export string) string {
+// handedOver takes the sockets that systemd listens on for this process, in their
+// order (sd_listen_fds(3)), and forgets the variables that say so. Names of unix
+// sockets stay systemd's: closing does not remove them.
+func handedOver() ([]net.Listener, error) {
+	var all []net.Listener
+	for _, f := range activation.Files(true) {
+		l, err := adopt(f)
+		_ = f.Close() // l has a descriptor of its own
+		if err != nil {
+			for _, l := range all {
+				_ = l.Close() // nobody was served
+			}
+			return nil, fmt.Errorf("socket %q of systemd: %w", f.Name(), err)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// adopt makes a listener of a socket that somebody else listens on.
+func adopt(f *os.File) (net.Listener, error) {
+	accepts, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return nil, err
+	}
+	if accepts == 0 {
+		return nil, errors.New("it does not listen: use ListenStream= with Accept=no")
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	switch l := l.(type) {
+	case *net.TCPListener:
+		return tcpListener{l}, nil
+	case *net.UnixListener:
+		if name := l.Addr().String(); l.Addr().Network() == "unix" && strings.HasPrefix(name, "/") {
+			return l, nil
+		}
+	}
+	return nil, errors.Join(fmt.Errorf("%s %s is not served: use ListenStream= with a path, or a TCP port", l.Addr().Network(), l.Addr()), l.Close())
+}
+
+// patience is how long a client's TCP end may be silent, asked or sent to, before
+// its connection ends: a dead host's is gone within two minutes, while a network
+// that is repaired sooner costs nothing. A client that is only idle answers the
+// probes, by its kernel, for as long as it lives.
+const patience = 2 * time.Minute
+
+// keepAlive makes silence noticed: patience is what ends the connection.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: patience / 4, Interval: patience / 8, Count: 6}
+
+// A tcpListener gives what it accepts our patience, which sockets made by systemd
+// do not have.
+type tcpListener struct{ *net.TCPListener }
+
+// Accept implements net.Listener.
+func (l tcpListener) Accept() (net.Conn, error) {
+	c, err := l.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	// Errors here are a broken connection's, which whoever reads from it meets too.
+	_ = c.SetKeepAliveConfig(keepAlive)
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds()))
+		})
+	}
+	return c, nil
+}
+
+// beyondLoopback reports whether other hosts can connect.
+func beyondLoopback(l net.Listener) bool {
+	a, ok := l.Addr().(*net.TCPAddr)
+	return ok && !a.IP.IsLoopback()
+}
+
+// uri is what a client reaches an export by.
+func uri(l net.Listener, scheme, export string) string {
 	name := url.PathEscape(export)
 	if l.Addr().Network() == "unix" {
 		// EscapedPath leaves what separates or decodes differently in a query.
 		path := (&url.URL{Path: l.Addr().String()}).EscapedPath()
 		path = strings.NewReplacer("&", "%26", "+", "%2B", ";", "%3B", "=", "%3D").Replace(path)
-		return "nbd+unix:///" + name + "?socket=" + path
+		return scheme + "+unix:///" + name + "?socket=" + path
 	}
-	return "nbd://" + l.Addr().String() + "/" + name
+	return scheme + "://" + l.Addr().String() + "/" + name
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/daemon"
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd"
 	"pmnbd/rdma/iwarp"
 	"pmnbd/status"
@@ -25,6 +28,23 @@ import (
 // openTimeout bounds OPEN. The target may have to flush what a former session
 // left before it grants a new one.
 const openTimeout = 60 * time.Second
+
+// A server is all that serve opened.
+type server struct {
+	cfg       config
+	log       *zap.Logger
+	listeners []net.Listener
+	control   net.Listener
+	exports   []export
+	nbd       *nbd.Server
+}
+
+// An export is a region that is open, and how clients reach it.
+type export struct {
+	name string
+	uris []string
+	dev  *remote.Device
+}
 
 func serve(args []string, stdout, stderr io.Writer) error {
 	cfg, err := parse(args, stdout)
@@ -36,103 +56,168 @@ func serve(args []string, stdout, stderr io.Writer) error {
 	}
 	signals, stop := daemon.Signals()
 	defer stop()
-	if cfg.id == uuid.Nil {
-		if cfg.id, err = initiatorID(cfg.stateDir); err != nil {
-			return err
-		}
+	s, err := open(cfg, daemon.Log(stderr))
+	if err != nil {
+		return err
 	}
-	var listeners []net.Listener
-	var closers []io.Closer
-	closeAll := func() {
-		for _, c := range closers {
-			_ = c.Close() // nobody was served
+	return s.run(stdout, signals)
+}
+
+// open opens everything, or nothing.
+func open(cfg config, log *zap.Logger) (_ *server, err error) {
+	s := &server{cfg: cfg, log: log}
+	var opened []io.Closer
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, c := range slices.Backward(opened) {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if s.listeners, err = handedOver(); err != nil {
+		return nil, err
+	}
+	for _, l := range s.listeners {
+		opened = append(opened, l)
+	}
+	if len(s.listeners)+len(cfg.listen) == 0 {
+		return nil, flags.Usagef("nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT")
+	}
+	id := cfg.id
+	if id == uuid.Nil {
+		if id, err = initiatorID(cfg.stateDir); err != nil {
+			return nil, err
 		}
 	}
 	for _, spec := range cfg.listen {
 		l, err := spec.listen(cfg.socketMode)
 		if err != nil {
-			closeAll()
-			return fmt.Errorf("listen for NBD clients: %w", err)
+			return nil, fmt.Errorf("listen for NBD clients: %w", err)
 		}
-		listeners, closers = append(listeners, l), append(closers, l)
+		s.listeners, opened = append(s.listeners, l), append(opened, l)
 	}
-	control, err := cfg.control.Listen(cfg.export)
-	if err != nil {
-		closeAll()
-		return err
+	if s.control, err = cfg.control.Listen(cfg.exports[0].name); err != nil {
+		return nil, err
 	}
-	closers = append(closers, control)
+	opened = append(opened, s.control)
 
-	log := daemon.Log(stderr)
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	ctx, ignore := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	dev, err := remote.Dial(ctx, remote.Config{
-		Provider: iwarp.New(iwarp.Config{}), Addr: cfg.target.Address(), Region: cfg.target.Region,
-		ID: cfg.id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes, AllowVolatile: cfg.allowVolatile, Log: log,
-	})
-	ignore()
-	cancel()
-	if err != nil {
-		closeAll()
-		return err
+	ctx, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer ignore()
+	provider := iwarp.New(iwarp.Config{})
+	var served []nbd.Export
+	for _, e := range cfg.exports {
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		dev, err := remote.Dial(ctx, remote.Config{
+			Provider: provider, Addr: e.target.Address(), Region: e.target.Region,
+			ID: id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes,
+			Connections: cfg.connections, AllowVolatile: cfg.allowVolatile, Log: log,
+		})
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("export %q: %w", e.name, err)
+		}
+		opened = append(opened, dev)
+		x := export{name: e.name, dev: dev}
+		for _, l := range s.listeners {
+			x.uris = append(x.uris, uri(l, "nbd", e.name))
+		}
+		s.exports = append(s.exports, x)
+		served = append(served, nbd.Export{Name: e.name, Device: dev})
 	}
-	server, err := nbd.New(nbd.Config{Logger: log, MaxConnections: remote.DefaultConnections}, nbd.Export{Name: cfg.export, Device: dev})
-	if err != nil {
-		closeAll()
-		return errors.Join(err, dev.Close())
-	}
-	failed := make(chan error, len(listeners))
-	var uris []string
-	for _, l := range listeners {
-		uris = append(uris, uri(l, cfg.export))
+	s.nbd, err = nbd.New(nbd.Config{Logger: log, MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake}, served...)
+	return s, err
+}
+
+// run serves until a signal comes, or no more clients can be accepted, and drains.
+func (s *server) run(stdout io.Writer, signals <-chan os.Signal) error {
+	failed := make(chan error, len(s.listeners))
+	for _, l := range s.listeners {
+		if beyondLoopback(l) {
+			s.log.Warn("whoever reaches this address can read and write the exports, and traffic is not encrypted: keep it within a network of your own",
+				zap.Stringer("listener", l.Addr()))
+		}
 		go func() {
-			if err := server.Serve(l); err != nil { // Shutdown ends it
+			if err := s.nbd.Serve(l); err != nil { // Shutdown ends it
 				failed <- err
 			}
 		}()
 	}
 	header := status.NewHeader(program)
-	shown := status.Serve(control, log, func() any {
-		return report{header, uris, server.Snapshot()[0], dev.Snapshot()}
-	})
-	if err = daemon.Ready(stdout, uris); err == nil {
+	shown := status.Serve(s.control, s.log, func() any { return s.report(header) })
+	var names, uris []string
+	for _, x := range s.exports {
+		names, uris = append(names, x.name), append(uris, x.uris...)
+	}
+	err := daemon.Ready(s.log, stdout, uris, fmt.Sprintf("serving %q", names))
+	if err == nil {
 		select {
-		case s := <-signals:
-			log.Info("draining", zap.Stringer("signal", s), zap.Duration("timeout", cfg.drainTimeout))
+		case sig := <-signals:
+			s.log.Info("draining", zap.Stringer("signal", sig), zap.Duration("timeout", s.cfg.drainTimeout))
 		case err = <-failed:
 		}
 	}
-	err = errors.Join(err, drain(server, dev, signals, cfg.drainTimeout))
-	return errors.Join(err, shown.Close())
+	daemon.Stopping(s.log, s.cfg.drainTimeout)
+	return errors.Join(err, s.drain(signals), shown.Close())
 }
 
-// drain finishes the requests that were read, flushes and gives the region back. A
-// client that does not take its replies has half of timeout for it; what others
-// wrote must not be lost for its sake. After timeout, or at the next signal, drain
-// gives up and says what that costs.
-func drain(server *nbd.Server, dev *remote.Device, signals <-chan os.Signal, timeout time.Duration) error {
+// report is what the control socket shows.
+func (s *server) report(h status.Header) report {
+	r := report{Header: h}
+	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
+		x := &s.exports[i]
+		r.Exports = append(r.Exports, exportReport{shot, x.uris, x.dev.Snapshot()})
+	}
+	return r
+}
+
+// drain finishes the requests that were read, flushes and gives the regions back. A
+// client that does not take its replies has half of the time for it; what others
+// wrote must not be lost for its sake. After --drain-timeout, or at the next signal,
+// drain gives up and says what that costs.
+func (s *server) drain(signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout/2)
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
 		defer cancel()
-		err := server.Shutdown(ctx)
+		err := s.nbd.Shutdown(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) {
-			done <- errors.Join(err, dev.Close())
+			done <- errors.Join(err, s.giveBack())
 			return
 		}
-		// Its connections are cut; what the device still owes them ends with it.
-		done <- errors.Join(dev.Close(), server.Shutdown(context.Background()))
+		// Its connections are cut; what the devices still owe them ends with them.
+		done <- errors.Join(s.giveBack(), s.nbd.Shutdown(context.Background()))
 	}()
-	timer := time.NewTimer(timeout)
+	timer := time.NewTimer(s.cfg.drainTimeout)
 	defer timer.Stop()
 	why := ""
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		why = fmt.Sprintf("not drained in %v", timeout)
-	case s := <-signals:
-		why = fmt.Sprintf("%v while draining", s)
+		why = fmt.Sprintf("not drained in %v", s.cfg.drainTimeout)
+	case sig := <-signals:
+		why = fmt.Sprintf("%v while draining", sig)
 	}
-	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed, and may be lost", why, dev.Unflushed())
+	var unflushed uint64
+	for _, x := range s.exports {
+		unflushed += x.dev.Unflushed()
+	}
+	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed, and may be lost", why, unflushed)
+}
+
+// giveBack closes all devices at once, so that a slow one takes no time from the
+// others.
+func (s *server) giveBack() error {
+	errs := make([]error, len(s.exports))
+	var closing sync.WaitGroup
+	for i, x := range s.exports {
+		closing.Go(func() {
+			if err := x.dev.Close(); err != nil {
+				errs[i] = fmt.Errorf("export %q: %w", x.name, err)
+			}
+		})
+	}
+	closing.Wait()
+	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,22 +21,27 @@ import (
 // program is how this binary's processes call themselves on their control sockets.
 const program = "pmnbd"
 
-const statusHelp = `Shows the exports that pmnbd serves on this machine, or the one named NAME: its state, its session with
-the target, how full the window is, barriers, and what clients asked for. docs/status.md explains it.
+const statusHelp = `Shows the exports that pmnbd serves on this machine, or those named NAME: state, session with the target,
+how full the window is, barriers, and what clients asked for. docs/status.md explains it.
 
 Usage:
   pmnbd status [NAME] [--json]
 
   pmnbd status log
-  pmnbd status --json | jq '.[].device.window.unflushed_bytes'
+  pmnbd status --json | jq '.[].exports[].device.window.unflushed_bytes'
 
 `
 
 // A report is what a serving pmnbd shows. Its JSON names are kept once published.
 type report struct {
 	status.Header
+	Exports []exportReport `json:"exports"` // the first is the default
+}
+
+// An exportReport is an export's part of it.
+type exportReport struct {
+	nbd.Snapshot
 	Listen []string        `json:"listen"` // URIs for NBD clients
-	Export nbd.Snapshot    `json:"export"`
 	Device remote.Snapshot `json:"device"`
 }
 
@@ -58,7 +64,9 @@ func showStatus(args []string, stdout io.Writer) error {
 	all, err := status.Find[report](context.Background(), &control, program)
 	var found []status.Found[report]
 	for _, f := range all {
-		if set.NArg() == 0 || f.Document.Export.Name == set.Arg(0) {
+		d := &f.Document
+		d.Exports = slices.DeleteFunc(d.Exports, func(e exportReport) bool { return set.NArg() > 0 && e.Name != set.Arg(0) })
+		if len(d.Exports) > 0 {
 			found = append(found, f)
 		}
 	}
@@ -72,23 +80,20 @@ func showStatus(args []string, stdout io.Writer) error {
 	if *asJSON {
 		return errors.Join(status.WriteJSON(stdout, found), err)
 	}
-	for i := range found {
-		if i > 0 {
-			if _, err := fmt.Fprintln(stdout); err != nil {
-				return err
-			}
-		}
-		if _, err := io.WriteString(stdout, found[i].Document.text(time.Now())); err != nil {
-			return err
+	var texts []string
+	for _, f := range found {
+		for i := range f.Document.Exports {
+			texts = append(texts, f.Document.Exports[i].text(&f.Document.Header, time.Now()))
 		}
 	}
-	return err
+	_, written := io.WriteString(stdout, strings.Join(texts, "\n"))
+	return errors.Join(written, err)
 }
 
 // text is the report for people.
-func (r *report) text(now time.Time) string {
+func (e *exportReport) text(h *status.Header, now time.Time) string {
 	var out strings.Builder
-	d, e := &r.Device, &r.Export
+	d := &e.Device
 	state := string(d.State)
 	if d.State == remote.StateFailed {
 		state = "FAILED: " + d.Cause
@@ -96,8 +101,8 @@ func (r *report) text(now time.Time) string {
 	fmt.Fprintf(&out, "export %s: %s\n", e.Name, state)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
-	row("process", "%d, for %v", r.PID, now.Sub(r.Started).Round(time.Second))
-	row("listens", "%s", strings.Join(r.Listen, " "))
+	row("process", "%d, for %v", h.PID, now.Sub(h.Started).Round(time.Second))
+	row("listens", "%s", strings.Join(e.Listen, " "))
 	row("region", "%s at %s, %s, class %s", d.Region, d.Target, flags.Size(d.Size), d.Class)
 	if d.Class == "volatile" {
 		row("", "FLUSH means visible at the target; its contents are lost with the target's power")

@@ -19,14 +19,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func sample() report {
 	return report{
-		Header: status.Header{Program: program, PID: 4242, Started: time.Unix(1000, 0)},
-		Listen: []string{"nbd+unix:///log?socket=/tmp/s"},
-		Export: nbd.Snapshot{Name: "log", Connections: 2, Entered: 5, Commands: nbd.Commands{
+		Header:  status.Header{Program: program, PID: 4242, Started: time.Unix(1000, 0)},
+		Exports: []exportReport{sampleExport("log"), sampleExport("data")},
+	}
+}
+
+func sampleExport(name string) exportReport {
+	return exportReport{
+		Listen: []string{"nbd+unix:///" + name + "?socket=/tmp/s"},
+		Snapshot: nbd.Snapshot{Name: name, Connections: 2, Entered: 5, Commands: nbd.Commands{
 			Write: nbd.Count{Requests: 1000, Bytes: 4096000, FUA: 7},
 			Flush: nbd.Count{Requests: 400, Errors: 1},
 		}},
 		Device: remote.Snapshot{
-			Region: "log", Target: "10.0.0.2:7204", Class: "file", Size: 1 << 30, Method: "gpspm", MethodWhy: "sound for every class",
+			Region: name, Target: "10.0.0.2:7204", Class: "file", Size: 1 << 30, Method: "gpspm", MethodWhy: "sound for every class",
 			Epoch: 3, Owner: uuid.MustParse("6ba7b810-9dad-41d1-80b4-00c04fd430c8"), State: remote.StateOpen,
 			Lanes: []remote.LaneSnapshot{{Peer: "10.0.0.2:7204", Posted: 1234, Outstanding: 5}},
 			Window: remote.WindowSnapshot{
@@ -38,7 +44,7 @@ func sample() report {
 }
 
 func TestText(t *testing.T) {
-	r := sample()
+	h, e := sample().Header, sampleExport("log")
 	require.Equal(t, `export log: open
   process   4242, for 1m1s
   listens   nbd+unix:///log?socket=/tmp/s
@@ -52,10 +58,11 @@ func TestText(t *testing.T) {
     command  requests  bytes  with FUA  errors
       WRITE      1000  3.91M         7       0
       FLUSH       400      0         0       1
-`, r.text(time.Unix(1061, 0)))
+`, e.text(&h, time.Unix(1061, 0)))
 
-	r.Device.Class, r.Device.Doubt, r.Device.State, r.Device.Cause = "volatile", true, remote.StateFailed, "device failed: connection lost"
-	text := r.text(time.Unix(1061, 0))
+	d := &e.Device
+	d.Class, d.Doubt, d.State, d.Cause = "volatile", true, remote.StateFailed, "device failed: connection lost"
+	text := e.text(&h, time.Unix(1061, 0))
 	for _, s := range []string{"export log: FAILED: device failed: connection lost\n", "class volatile\n", "lost with the target's power", "doubt     yes"} {
 		require.Contains(t, text, s)
 	}
@@ -83,9 +90,11 @@ func TestStatus(t *testing.T) {
 		code int
 		says string
 	}{
+		{nil, 0, "1\n\nexport data: open"},
 		{nil, 0, "export log: open"},
 		{[]string{"log"}, 0, "export log: open"},
-		{[]string{"log", "--json"}, 0, `"unflushed_bytes": 49152`},
+		{[]string{"data"}, 0, "export data: open"},
+		{[]string{"data", "--json"}, 0, `"unflushed_bytes": 49152`},
 		{[]string{"other"}, 1, `no pmnbd serves export "other"`},
 		{[]string{"log", "other"}, 2, `"other" is one argument too many`},
 		{[]string{"--josn"}, 2, "flags here: --json --control --help"},

@@ -12,21 +12,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportStatus is what the tests read of `pmnbd status --json`, by the published
+// pmnbdStatus is what the tests read of `pmnbd status --json`, by the published
 // names.
+type pmnbdStatus struct {
+	Program string         `json:"program"`
+	PID     int            `json:"pid"`
+	Exports []exportStatus `json:"exports"`
+}
+
 type exportStatus struct {
-	Program string   `json:"program"`
-	PID     int      `json:"pid"`
-	Listen  []string `json:"listen"`
-	Export  struct {
-		Name        string `json:"name"`
-		Connections int    `json:"connections"`
-		Commands    map[string]struct {
-			Requests uint64 `json:"requests"`
-			Bytes    uint64 `json:"bytes"`
-			Errors   uint64 `json:"errors"`
-		} `json:"commands"`
-	} `json:"export"`
+	Name        string   `json:"name"`
+	Listen      []string `json:"listen"`
+	Connections int      `json:"connections"`
+	Commands    map[string]struct {
+		Requests uint64 `json:"requests"`
+		Bytes    uint64 `json:"bytes"`
+		Errors   uint64 `json:"errors"`
+	} `json:"commands"`
 	Device struct {
 		Class  string           `json:"class"`
 		Method string           `json:"method"`
@@ -92,9 +94,13 @@ func documented(t *testing.T, document string) {
 	walk(all)
 }
 
-func (h host) exports(t *testing.T) []exportStatus {
+// exports are those of all processes.
+func (h host) exports(t *testing.T) (all []exportStatus) {
 	t.Helper()
-	return statusOf[exportStatus](t, h, "pmnbd", "status")
+	for _, p := range statusOf[pmnbdStatus](t, h, "pmnbd", "status") {
+		all = append(all, p.Exports...)
+	}
+	return all
 }
 
 func TestStatusWhileServing(t *testing.T) {
@@ -110,13 +116,14 @@ func TestStatusWhileServing(t *testing.T) {
 	require.NoError(t, c.write(0, noise(t, 4096)))
 	s := h.exports(t)
 	require.Len(t, s, 1)
-	require.Equal(t, "pmnbd", s[0].Program)
-	require.Equal(t, pmnbd.cmd.Process.Pid, s[0].PID)
+	p := statusOf[pmnbdStatus](t, h, "pmnbd", "status")[0]
+	require.Equal(t, "pmnbd", p.Program)
+	require.Equal(t, pmnbd.cmd.Process.Pid, p.PID)
 	require.Equal(t, []string{unix, tcp}, s[0].Listen)
-	require.Equal(t, "a", s[0].Export.Name)
-	require.Equal(t, 1, s[0].Export.Connections)
-	require.EqualValues(t, 1, s[0].Export.Commands["WRITE"].Requests)
-	require.EqualValues(t, 4096, s[0].Export.Commands["WRITE"].Bytes)
+	require.Equal(t, "a", s[0].Name)
+	require.Equal(t, 1, s[0].Connections)
+	require.EqualValues(t, 1, s[0].Commands["WRITE"].Requests)
+	require.EqualValues(t, 4096, s[0].Commands["WRITE"].Bytes)
 	d := s[0].Device
 	require.Equal(t, "file gpspm open 2", strings.Join([]string{d.Class, d.Method, d.State, strconv.Itoa(len(d.Lanes))}, " "))
 	require.EqualValues(t, 4096, d.Window.Unflushed)
@@ -214,7 +221,7 @@ func TestStatusAfterFailure(t *testing.T) {
 	require.Equal(t, "failed", s.Device.State)
 	require.NotEmpty(t, s.Device.Cause)
 	require.EqualValues(t, 8192, s.Device.Window.Unflushed, "what may be lost")
-	require.EqualValues(t, 1, s.Export.Commands["FLUSH"].Errors)
+	require.EqualValues(t, 1, s.Commands["FLUSH"].Errors)
 	require.Contains(t, h.run(t, "pmnbd", "status"), "export fail: FAILED: "+s.Device.Cause)
 }
 

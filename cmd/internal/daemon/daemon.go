@@ -1,16 +1,14 @@
-// Package daemon is what the two daemons share while they run: their log, their
-// ready line, and the signals that end them.
+// Package daemon is what the two daemons share while they run: their log, how they
+// say that they are ready and that they end, and the signals that end them.
 //
-// It exists so that scripts and people meet the same habits in both. It imports
+// It exists so that scripts, systemd and people meet the same habits in both. It imports
 // nothing of ours.
 package daemon
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -30,13 +28,6 @@ func Log(w io.Writer) *zap.Logger {
 		}
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
-}
-
-// Ready prints the line that tells scripts that clients can come, with the
-// addresses actually bound.
-func Ready(stdout io.Writer, uris []string) error {
-	_, err := fmt.Fprintf(stdout, "ready %s\n", strings.Join(uris, " "))
-	return err
 }
 
 // Signals delivers SIGTERM and SIGINT: the first asks to end, the second to do so

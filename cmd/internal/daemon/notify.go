@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+)
+
+// Ready prints the line that tells scripts that clients can come, with the
+// addresses actually bound, and tells systemd, with status for people.
+func Ready(log *zap.Logger, stdout io.Writer, uris []string, status string) error {
+	_, err := fmt.Fprintf(stdout, "ready %s\n", strings.Join(uris, " "))
+	notify(log, daemon.SdNotifyReady, "STATUS="+status)
+	return err
+}
+
+// stopMargin is what ending takes beside draining.
+const stopMargin = 5 * time.Second
+
+// Stopping tells systemd that the process ends, and that it may need drain for it.
+// That only ever extends systemd's own time (sd_notify(3), EXTEND_TIMEOUT_USEC).
+func Stopping(log *zap.Logger, drain time.Duration) {
+	notify(log, daemon.SdNotifyStopping, "STATUS=ending", fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (drain+stopMargin).Microseconds()))
+}
+
+// notify tells systemd, if it started us with Type=notify. That it does not hear
+// must not keep anybody from being served.
+func notify(log *zap.Logger, state ...string) {
+	if _, err := daemon.SdNotify(false, strings.Join(state, "\n")); err != nil {
+		log.Warn("systemd cannot be told", zap.String("state", state[0]), zap.Error(err))
+	}
+}
