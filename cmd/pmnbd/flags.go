@@ -25,9 +25,9 @@ as URIs for NBD clients.
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
 
-  pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/nbd/log.sock
-  nbdinfo 'nbd+unix:///log?socket=/run/nbd/log.sock'
-  nbd-client -unix /run/nbd/log.sock -N log /dev/nbd0
+  pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/pmnbd.sock
+  nbdinfo 'nbd+unix:///log?socket=/run/pmnbd.sock'
+  nbd-client -unix /run/pmnbd.sock -N log /dev/nbd0
 
 Under systemd, sockets of a .socket unit (ListenStream=, unix or TCP) are served beside those of --listen,
 and Type=notify works: docs/systemd.md.

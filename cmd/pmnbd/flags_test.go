@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+const (
+	logTarget  = "--target=iwarp://pm1/log"
+	dataTarget = "--target=iwarp://pm2/data"
+)
+
+func TestParseServe(t *testing.T) {
+	for name, c := range map[string]struct {
+		args    []string
+		exports string
+		says    string // a usage error
+	}{
+		"one":                    {args: []string{logTarget}, exports: "log=iwarp://pm1:7204/log"},
+		"one, named":             {args: []string{logTarget, "--export=a"}, exports: "a=iwarp://pm1:7204/log"},
+		"two":                    {args: []string{logTarget, dataTarget}, exports: "log=iwarp://pm1:7204/log data=iwarp://pm2:7204/data"},
+		"two, named":             {args: []string{logTarget, "--export=a", "--export=b", dataTarget}, exports: "a=iwarp://pm1:7204/log b=iwarp://pm2:7204/data"},
+		"named as the other's":   {args: []string{logTarget, dataTarget, "--export=data", "--export=log"}, exports: "data=iwarp://pm1:7204/log log=iwarp://pm2:7204/data"},
+		"one name of two":        {args: []string{logTarget, dataTarget, "--export=a"}, says: "--export is given 1 times and --target 2 times"},
+		"two names of one":       {args: []string{logTarget, "--export=a", "--export=b"}, says: "--export is given 2 times and --target 1 times"},
+		"a name twice":           {args: []string{logTarget, dataTarget, "--export=a", "--export=a"}, says: `two exports are named "a"`},
+		"two regions of a name":  {args: []string{logTarget, "--target=iwarp://pm2/log"}, says: `two exports are named "log"`},
+		"a region twice":         {args: []string{logTarget, "--target=iwarp://pm1:7204/log", "--export=a", "--export=b"}, says: "is given twice"},
+		"a long name":            {args: []string{logTarget, "--export", strings.Repeat("x", 4097)}, says: "at most 4096"},
+		"no region":              {says: "--target"},
+		"no clients":             {args: []string{logTarget, "--max-connections=0"}, says: "use 1 to 4096"},
+		"a crowd":                {args: []string{logTarget, "--max-connections=4097"}, says: "use 1 to 4096"},
+		"no time to negotiate":   {args: []string{logTarget, "--handshake-timeout=0"}, says: "such as 10s"},
+		"no time to drain":       {args: []string{logTarget, "--drain-timeout=-1s"}, says: "such as 30s"},
+		"an id that is none":     {args: []string{logTarget, "--id=me"}, says: "uuidgen"},
+		"rights that are none":   {args: []string{logTarget, "--socket-mode=888"}, says: "such as 660"},
+		"a listener of no kind":  {args: []string{logTarget, "--listen=udp:1"}, says: "tcp:HOST:PORT"},
+		"a window too small":     {args: []string{logTarget, "--window=1M"}, says: "use 4M to 64G"},
+		"more lanes than served": {args: []string{logTarget, "--lanes=17"}, says: "use 1 to 16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := parse(c.args, nil)
+			if c.says != "" {
+				require.ErrorIs(t, err, flags.ErrUsage)
+				require.ErrorContains(t, err, c.says)
+				return
+			}
+			require.NoError(t, err)
+			var exports []string
+			for _, e := range cfg.exports {
+				exports = append(exports, e.name+"="+e.target.String())
+			}
+			require.Equal(t, c.exports, strings.Join(exports, " "))
+		})
+	}
+}
+
+func TestServeFlags(t *testing.T) {
+	cfg, err := parse([]string{logTarget}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 64, cfg.connections)
+	require.Equal(t, 10*time.Second, cfg.handshake)
+	cfg, err = parse([]string{logTarget, "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 3, cfg.connections)
+	require.Equal(t, 5*time.Second, cfg.handshake)
+	require.EqualValues(t, 0o660, cfg.socketMode)
+
+	var help bytes.Buffer
+	_, err = parse([]string{"--help"}, &help)
+	require.ErrorIs(t, err, pflag.ErrHelp)
+	for _, s := range []string{"--export name", "--max-connections N", "--handshake-timeout duration", "systemd", "(default 64M)"} {
+		require.Contains(t, help.String(), s)
+	}
+}
