@@ -29,8 +29,8 @@ import (
 // left before it grants a new one.
 const openTimeout = 60 * time.Second
 
-// A server is all that serve opened.
-type server struct {
+// An initiator is all that serve opened.
+type initiator struct {
 	cfg       config
 	log       *zap.Logger
 	listeners []net.Listener
@@ -64,8 +64,8 @@ func serve(args []string, stdout, stderr io.Writer) error {
 }
 
 // open opens everything, or nothing.
-func open(cfg config, log *zap.Logger) (_ *server, err error) {
-	s := &server{cfg: cfg, log: log}
+func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
+	s := &initiator{cfg: cfg, log: log}
 	var opened []io.Closer
 	defer func() {
 		if err == nil {
@@ -130,7 +130,7 @@ func open(cfg config, log *zap.Logger) (_ *server, err error) {
 }
 
 // run serves until a signal comes, or no more clients can be accepted, and drains.
-func (s *server) run(stdout io.Writer, signals <-chan os.Signal) error {
+func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) {
@@ -162,7 +162,7 @@ func (s *server) run(stdout io.Writer, signals <-chan os.Signal) error {
 }
 
 // report is what the control socket shows.
-func (s *server) report(h status.Header) report {
+func (s *initiator) report(h status.Header) report {
 	r := report{Header: h}
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
 		x := &s.exports[i]
@@ -175,7 +175,7 @@ func (s *server) report(h status.Header) report {
 // client that does not take its replies has half of the time for it; what others
 // wrote must not be lost for its sake. After --drain-timeout, or at the next signal,
 // drain gives up and says what that costs.
-func (s *server) drain(signals <-chan os.Signal) error {
+func (s *initiator) drain(signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
@@ -208,7 +208,7 @@ func (s *server) drain(signals <-chan os.Signal) error {
 
 // giveBack closes all devices at once, so that a slow one takes no time from the
 // others.
-func (s *server) giveBack() error {
+func (s *initiator) giveBack() error {
 	errs := make([]error, len(s.exports))
 	var closing sync.WaitGroup
 	for i, x := range s.exports {
