@@ -16,6 +16,8 @@ var (
 	ErrNoSpace = errors.New("past the end of the device")
 	// ErrTooLarge: the request exceeds Info.MaxRequest.
 	ErrTooLarge = errors.New("request too large")
+	// ErrOverflow: a READ whose reply would have to be cut, which is not done.
+	ErrOverflow = errors.New("request too large for one reply")
 	// ErrReadOnly: a write to a read-only export.
 	ErrReadOnly = errors.New("export is read-only")
 	// ErrNotSupported: the device does not serve this command.
@@ -49,6 +51,8 @@ func ErrnoOf(err error) Errno {
 		return EINVAL
 	case errors.Is(err, ErrNoSpace):
 		return ENOSPC
+	case errors.Is(err, ErrOverflow):
+		return EOVERFLOW
 	case errors.Is(err, ErrReadOnly):
 		return EPERM
 	case errors.Is(err, ErrNotSupported):

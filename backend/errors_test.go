@@ -17,6 +17,7 @@ func TestErrnoOf(t *testing.T) {
 		{ErrInvalid, EINVAL},
 		{ErrTooLarge, EINVAL},
 		{ErrNoSpace, ENOSPC},
+		{ErrOverflow, EOVERFLOW},
 		{ErrReadOnly, EPERM},
 		{ErrNotSupported, ENOTSUP},
 		{ErrClosed, ESHUTDOWN},

@@ -63,9 +63,11 @@ type conn struct {
 	disc atomic.Bool
 
 	// Set on entering transmission.
-	sock   *sockio.Socket
+	sock   sockio.Stream // once TLS has begun, too
 	exp    *export
 	dev    backend.Device
+	terms  terms
+	rules  rules
 	number uint64 // among the export's connections; see Gone
 	alone  bool   // the only one when it entered
 
@@ -98,14 +100,23 @@ type request struct {
 	op      backend.Op
 	cookie  uint64
 	command wire.Command
+	// off and length are the request's. Those of op are of a part of it, if partial.
+	off, length uint64
+	// partial: op's completion answers nothing yet.
+	partial atomic.Bool
 }
 
 // run serves the client until it leaves, or breaks the protocol, or the server
 // shuts down.
 func (c *conn) run() {
-	defer func() { _ = c.nc.Close() }() // what is left of it
+	defer func() { // what is left of it
+		if c.sock != nil {
+			_ = c.sock.Close()
+		}
+		_ = c.nc.Close()
+	}()
 	began := time.Now()
-	exp, err := c.handshake()
+	agreed, err := c.handshake()
 	if err != nil {
 		if errors.Is(err, errAborted) || errors.Is(err, errInterrupted) || errors.Is(err, io.EOF) {
 			c.log.Debug("client left while negotiating", zap.Error(err))
@@ -114,10 +125,11 @@ func (c *conn) run() {
 		}
 		return
 	}
-	if err := c.setUp(exp); err != nil {
+	if err := c.setUp(agreed); err != nil {
 		c.log.Error("client cannot be served", zap.Error(err))
 		return
 	}
+	exp := c.exp
 	c.log = c.log.With(zap.String("export", exp.name))
 	c.log.Info("client entered")
 	cause := c.receive()
@@ -125,7 +137,6 @@ func (c *conn) run() {
 	if last := exp.leave(c); last || c.disc.Load() {
 		exp.flush.start(&c.srv.wg, c.log)
 	}
-	_ = c.sock.Close() // all is said
 	if c.broken != nil {
 		cause = c.broken
 	}
@@ -137,30 +148,46 @@ func (c *conn) run() {
 }
 
 // handshake negotiates, for as long as the configuration allows.
-func (c *conn) handshake() (*export, error) {
+func (c *conn) handshake() (terms, error) {
 	until := time.Now().Add(c.srv.cfg.HandshakeTimeout)
 	c.setReadDeadline(until)
 	if err := c.nc.SetWriteDeadline(until); err != nil {
-		return nil, err
+		return terms{}, err
 	}
-	exp, err := c.srv.negotiate(c.nc, c.log)
+	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS}
+	agreed, err := n.run()
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.stopping.Load() {
 		err = errInterrupted
 	}
 	if err != nil {
-		return nil, err
+		return terms{}, err
 	}
 	c.setReadDeadline(time.Time{})
-	return exp, c.nc.SetWriteDeadline(time.Time{})
+	return agreed, c.nc.SetWriteDeadline(time.Time{})
+}
+
+// startTLS goes on with TLS.
+func (c *conn) startTLS() (io.ReadWriter, error) {
+	s, err := sockio.ServeTLS(c.nc, c.srv.cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	c.sock = s
+	return s, nil
 }
 
 // setUp makes c ready for transmission.
-func (c *conn) setUp(exp *export) error {
-	sock, err := sockio.New(c.nc)
-	if err != nil {
-		return err
+func (c *conn) setUp(agreed terms) error {
+	if c.sock == nil {
+		sock, err := sockio.New(c.nc)
+		if err != nil {
+			return err
+		}
+		c.sock = sock
 	}
-	c.sock, c.exp, c.dev = sock, exp, exp.dev
+	c.terms, c.rules = agreed, agreed.rules()
+	exp := agreed.export
+	c.exp, c.dev = exp, exp.dev
 	c.wake = make(chan struct{}, 1)
 	c.spill = c.writeBacklog
 	c.batch = make([]*backend.Op, 0, maxInFlight)

@@ -2,22 +2,24 @@ package nbd
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
 
 	"pmnbd/backend"
-	"pmnbd/nbd/wire"
 )
 
 // An export is a Device and what its connections share.
 type export struct {
-	name   string
-	dev    backend.Device
-	info   backend.Info
-	arenas *backend.Arenas
-	flags  wire.TransmissionFlags
+	name     string
+	dev      backend.Device
+	info     backend.Info
+	arenas   *backend.Arenas
+	readOnly bool
+	// maxZero is the most that one Op zeroes, in bytes: well within the index.
+	maxZero uint64
 	// reservations counts the chunks that were reserved for payloads that are not
 	// complete: half the window at most (design §4.8).
 	reservations *backend.Budget
@@ -40,15 +42,15 @@ type export struct {
 // replies must leave room for the largest READ of another.
 func newExport(e Export, maxConns int) (*export, error) {
 	x := &export{
-		name:   e.Name,
-		dev:    e.Device,
-		info:   e.Device.Info(),
-		arenas: e.Device.Arenas(),
-		// One barrier covers the writes of all connections (design §3.7).
-		flags: wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn | wire.FlagSendTrim,
+		name:     e.Name,
+		dev:      e.Device,
+		info:     e.Device.Info(),
+		arenas:   e.Device.Arenas(),
+		readOnly: e.ReadOnly,
+		maxZero:  math.MaxUint64,
 	}
-	if x.info.CanZero {
-		x.flags |= wire.FlagSendWriteZeroes
+	if x.arenas.Entries != nil {
+		x.maxZero = uint64(max(x.arenas.Entries.Total()/4, 1)) * x.arenas.Stripe
 	}
 	if x.info.MaxRequest > maxPayload {
 		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)

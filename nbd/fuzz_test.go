@@ -26,16 +26,17 @@ func FuzzNegotiation(f *testing.F) {
 	f.Add(wire.AppendOption(wire.AppendOption(flags, wire.OptList, nil), wire.OptAbort, nil))
 	f.Add(wire.AppendOption(flags, wire.OptStructuredReply, nil))
 	dev := newMem(f, 1<<20)
-	srv, err := New(Config{}, Export{"disk", dev})
+	srv, err := New(Config{}, Export{Name: "disk", Device: dev})
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, dev.Close()) })
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out bytes.Buffer
-		x, err := srv.negotiate(struct {
+		n := negotiation{srv: srv, log: srv.cfg.Logger, rw: struct {
 			io.Reader
 			io.Writer
-		}{bytes.NewReader(in), &out}, srv.cfg.Logger)
-		require.True(t, (x != nil) != (err != nil))
+		}{bytes.NewReader(in), &out}}
+		agreed, err := n.run()
+		require.True(t, (agreed.export != nil) != (err != nil))
 		// What is said is bounded by what was asked.
 		require.LessOrEqual(t, out.Len(), 1000*(1+len(in)/wire.OptionHeaderSize))
 	})
@@ -55,7 +56,7 @@ type fuzzProgram struct {
 // add takes 8 bytes: command, flags, how the offset and the length are made, and
 // two numbers for them.
 func (p *fuzzProgram) add(b []byte) {
-	a, c := uint64(binary.BigEndian.Uint16(b[4:])), uint32(binary.BigEndian.Uint16(b[6:]))
+	a, c := uint64(binary.BigEndian.Uint16(b[4:])), uint64(binary.BigEndian.Uint16(b[6:]))
 	r := wire.Request{Cookie: uint64(len(p.errnos))}
 	r.Command = []wire.Command{wire.CmdRead, wire.CmdWrite, wire.CmdWrite, wire.CmdFlush, wire.CmdTrim, wire.CmdWriteZeroes, 77, wire.CmdRead}[b[0]%8]
 	if b[1] > 200 {
@@ -64,8 +65,8 @@ func (p *fuzzProgram) add(b []byte) {
 		r.Flags = wire.CommandFlags(b[1] & 1)
 	}
 	if r.Command != wire.CmdFlush || b[2] > 240 {
-		r.Off = []uint64{a * 16, a, fuzzSize - a, fuzzSize - uint64(c), math.MaxUint64 - a}[b[2]%5]
-		r.Len = []uint32{c, c * 5, c & 1023, c & 4095, uint32(a) * 16}[b[3]%5]
+		r.Off = []uint64{a * 16, a, fuzzSize - a, fuzzSize - c, math.MaxUint64 - a}[b[2]%5]
+		r.Len = []uint64{c, c * 5, c & 1023, c & 4095, a * 16}[b[3]%5]
 	}
 	p.stream = wire.AppendRequest(p.stream, r)
 	data := []byte(nil)
@@ -74,7 +75,7 @@ func (p *fuzzProgram) add(b []byte) {
 		p.stream = append(p.stream, data...)
 	}
 	// What NBD says, said again: not by calling validate.
-	end, over := r.Off+uint64(r.Len), r.Off > fuzzSize || uint64(r.Len) > fuzzSize-r.Off
+	end, over := r.Off+r.Len, r.Off > fuzzSize || r.Len > fuzzSize-r.Off
 	errno := backend.Errno(0)
 	switch {
 	case r.Flags > 1 && (r.Flags > 3 || r.Command != wire.CmdWriteZeroes), r.Command == 77:
@@ -106,7 +107,7 @@ func FuzzTransmission(f *testing.F) {
 	f.Add([]byte("\x01\x01\x03\x01\x00\x10\xff\xff"+"\x02\xff\x04\x00\x00\x10\x20\x00"+"\x00\x00\x02\x00\x00\x10\x20\x00"), uint16(29), []byte("garbage"))
 	f.Add(bytes.Repeat([]byte("\x01\x00\x00\x01\x11\x10\xfe\xff\x00\x00\x00\x01\x11\x10\xfe\xff"), 20), uint16(4096), []byte("\x25\x60\x95\x13"))
 	dev := newMem(f, fuzzSize)
-	srv, err := New(Config{}, Export{"disk", dev})
+	srv, err := New(Config{}, Export{Name: "disk", Device: dev})
 	require.NoError(f, err)
 	fx := &fixture{t: f, srv: srv, dev: dev}
 	fx.addr = fx.listen("unix", filepath.Join(f.TempDir(), "s"))

@@ -17,120 +17,104 @@ const maxOption = 64 << 10
 // errAborted: the client ended the negotiation, as it may.
 var errAborted = errors.New("negotiation aborted by the client")
 
-// negotiate speaks fixed newstyle on rw until the client has chosen an export. It
-// reads not a byte beyond that.
-func (s *Server) negotiate(rw io.ReadWriter, log *zap.Logger) (*export, error) {
-	if _, err := rw.Write(wire.AppendGreeting(nil, wire.FlagFixedNewstyle|wire.FlagNoZeroes)); err != nil {
-		return nil, fmt.Errorf("greet: %w", err)
+// A negotiation is fixed newstyle with one client, until it has chosen an export.
+type negotiation struct {
+	srv *Server
+	log *zap.Logger
+	rw  io.ReadWriter
+	// startTLS goes on with TLS on the client's connection.
+	startTLS func() (io.ReadWriter, error)
+	secure   bool // it did
+
+	fixed, noZeroes bool // the client's flags
+	terms           terms
+}
+
+// run negotiates. It reads not a byte beyond the choice of an export.
+func (n *negotiation) run() (terms, error) {
+	if err := n.greet(); err != nil {
+		return terms{}, err
 	}
-	buf := make([]byte, wire.OptionHeaderSize)
-	if _, err := io.ReadFull(rw, buf[:wire.ClientFlagsSize]); err != nil {
-		return nil, fmt.Errorf("read the client's flags: %w", err)
-	}
-	flags, err := wire.DecodeClientFlags(buf)
-	if err != nil {
-		return nil, err
-	}
-	if flags&^(wire.ClientFixedNewstyle|wire.ClientNoZeroes) != 0 {
-		return nil, fmt.Errorf("unknown client flags %#x", uint32(flags))
-	}
-	for {
-		if _, err := io.ReadFull(rw, buf[:wire.OptionHeaderSize]); err != nil {
-			return nil, fmt.Errorf("read an option: %w", err)
-		}
-		h, err := wire.DecodeOptionHeader(buf)
+	for n.terms.export == nil {
+		o, data, err := n.read()
 		if err != nil {
-			return nil, err
+			return terms{}, err
 		}
-		if h.Len > maxOption {
-			return nil, fmt.Errorf("%v with %d bytes of data: at most %d are allowed", h.Option, h.Len, maxOption)
+		if o == wire.OptStartTLS && n.mayStartTLS(data) {
+			if err := n.upgrade(); err != nil {
+				return terms{}, err
+			}
+			continue
 		}
-		data := make([]byte, h.Len)
-		if _, err := io.ReadFull(rw, data); err != nil {
-			return nil, fmt.Errorf("read the data of %v: %w", h.Option, err)
-		}
-		reply, chosen, end := s.option(h.Option, data, flags)
+		reply, end := n.option(o, data)
 		if len(reply) > 0 {
-			if _, err := rw.Write(reply); err != nil {
-				return nil, fmt.Errorf("reply to %v: %w", h.Option, err)
+			if _, err := n.rw.Write(reply); err != nil {
+				return terms{}, fmt.Errorf("reply to %v: %w", o, err)
 			}
 		}
-		log.Debug("option", zap.Stringer("option", h.Option), zap.Int("reply", len(reply)))
-		if chosen != nil || end != nil {
-			return chosen, end
+		n.log.Debug("option", zap.Stringer("option", o), zap.Int("reply", len(reply)))
+		if end != nil {
+			return terms{}, end
 		}
 	}
+	return n.terms, nil
 }
 
-// option answers one option. It ends the negotiation with an export or an error.
-func (s *Server) option(o wire.Option, data []byte, flags wire.ClientFlags) (reply []byte, chosen *export, end error) {
-	refuse := func(t wire.ReplyType, text string) ([]byte, *export, error) {
-		return wire.AppendOptionReply(nil, o, t, text), nil, nil
+func (n *negotiation) greet() error {
+	if _, err := n.rw.Write(wire.AppendGreeting(nil, wire.FlagFixedNewstyle|wire.FlagNoZeroes)); err != nil {
+		return fmt.Errorf("greet: %w", err)
 	}
-	switch o {
-	case wire.OptExportName:
-		// There is no way to say no but to hang up.
-		x := s.lookup(string(data))
-		if x == nil {
-			return nil, nil, fmt.Errorf("unknown export of %d bytes, %.64q", len(data), data)
-		}
-		if flags&wire.ClientNoZeroes != 0 {
-			return wire.AppendExport(nil, x.wire()), x, nil
-		}
-		return wire.AppendExportZeroes(nil, x.wire()), x, nil
-
-	case wire.OptAbort:
-		return wire.AppendOptionReply(nil, o, wire.RepAck, ""), nil, errAborted
-
-	case wire.OptList:
-		if len(data) > 0 {
-			return refuse(wire.RepErrInvalid, "LIST takes no data")
-		}
-		for _, x := range s.exports {
-			// The description is for those who ask for INFO_DESCRIPTION: go-nbd's
-			// client takes whatever follows the name for another export.
-			reply = wire.AppendServer(reply, x.name, "")
-		}
-		return wire.AppendOptionReply(reply, o, wire.RepAck, ""), nil, nil
-
-	case wire.OptInfo, wire.OptGo:
-		req, err := wire.DecodeInfoRequest(data)
-		if err != nil {
-			return refuse(wire.RepErrInvalid, err.Error())
-		}
-		if len(req.Name) > wire.MaxString {
-			return refuse(wire.RepErrInvalid, "the export name is too long")
-		}
-		x := s.lookup(string(req.Name))
-		if x == nil {
-			return refuse(wire.RepErrUnknown, "there is no such export")
-		}
-		reply = x.appendInfo(reply, o, req)
-		reply = wire.AppendOptionReply(reply, o, wire.RepAck, "")
-		if o == wire.OptGo {
-			return reply, x, nil
-		}
-		return reply, nil, nil
+	var b [wire.ClientFlagsSize]byte
+	if _, err := io.ReadFull(n.rw, b[:]); err != nil {
+		return fmt.Errorf("read the client's flags: %w", err)
 	}
-	return refuse(wire.RepErrUnsup, "this option is not supported")
+	flags, err := wire.DecodeClientFlags(b[:])
+	if err != nil {
+		return err
+	}
+	if flags&^(wire.ClientFixedNewstyle|wire.ClientNoZeroes) != 0 {
+		return fmt.Errorf("unknown client flags %#x", uint32(flags))
+	}
+	n.fixed, n.noZeroes = flags&wire.ClientFixedNewstyle != 0, flags&wire.ClientNoZeroes != 0
+	return nil
 }
 
-// wire is what a client must know of x.
-func (x *export) wire() wire.Export { return wire.Export{Size: x.info.Size, Flags: x.flags} }
+// read reads an option with its data.
+func (n *negotiation) read() (wire.Option, []byte, error) {
+	var b [wire.OptionHeaderSize]byte
+	if _, err := io.ReadFull(n.rw, b[:]); err != nil {
+		return 0, nil, fmt.Errorf("read an option: %w", err)
+	}
+	h, err := wire.DecodeOptionHeader(b[:])
+	if err != nil {
+		return 0, nil, err
+	}
+	if h.Len > maxOption {
+		return 0, nil, fmt.Errorf("%v with %d bytes of data: at most %d are allowed", h.Option, h.Len, maxOption)
+	}
+	data := make([]byte, h.Len)
+	if _, err := io.ReadFull(n.rw, data); err != nil {
+		return 0, nil, fmt.Errorf("read the data of %v: %w", h.Option, err)
+	}
+	return h.Option, data, nil
+}
 
-// appendInfo appends what a client asked for, and what it needs in any case: the
-// block sizes too, for the largest payload may be less than the 32 MiB that
-// clients assume.
-func (x *export) appendInfo(b []byte, o wire.Option, req wire.InfoRequest) []byte {
-	b = wire.AppendInfoExport(b, o, x.wire())
-	b = wire.AppendInfoBlockSize(b, o, wire.BlockSizes{
-		Min: x.info.BlockMin, Preferred: x.info.BlockPreferred, MaxPayload: x.info.MaxRequest,
-	})
-	if req.Wants(wire.InfoName) {
-		b = wire.AppendInfoText(b, o, wire.InfoName, x.name)
+// mayStartTLS reports whether STARTTLS with data succeeds. To clients that do not
+// speak fixed newstyle there is no TLS (proto.md, "Server-side requirements"); other
+// options of theirs are answered: go-nbd's client is one.
+func (n *negotiation) mayStartTLS(data []byte) bool {
+	return n.fixed && n.srv.cfg.TLS != nil && !n.secure && len(data) == 0
+}
+
+// upgrade answers STARTTLS. What was agreed in the clear counts no more: somebody
+// else may have said it.
+func (n *negotiation) upgrade() (err error) {
+	if _, err := n.rw.Write(wire.AppendOptionReply(nil, wire.OptStartTLS, wire.RepAck, "")); err != nil {
+		return fmt.Errorf("reply to STARTTLS: %w", err)
 	}
-	if req.Wants(wire.InfoDescription) {
-		b = wire.AppendInfoText(b, o, wire.InfoDescription, x.info.Description)
+	if n.rw, err = n.startTLS(); err != nil {
+		return err
 	}
-	return b
+	n.secure, n.terms = true, terms{}
+	return nil
 }

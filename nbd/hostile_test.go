@@ -56,8 +56,8 @@ func TestHostileNegotiation(t *testing.T) {
 		{"an unknown option", fixed, opt(99, "data"), []wire.ReplyType{wire.RepErrUnsup}, true},
 		{"option 0", fixed, opt(0, ""), []wire.ReplyType{wire.RepErrUnsup}, true},
 		{"the withdrawn PEEK_EXPORT", fixed, opt(4, "disk"), []wire.ReplyType{wire.RepErrUnsup}, true},
-		{"STARTTLS", fixed, opt(wire.OptStartTLS, ""), []wire.ReplyType{wire.RepErrUnsup}, true},
-		{"STRUCTURED_REPLY", fixed, opt(wire.OptStructuredReply, ""), []wire.ReplyType{wire.RepErrUnsup}, true},
+		{"STARTTLS where there is none", fixed, opt(wire.OptStartTLS, ""), []wire.ReplyType{wire.RepErrPolicy}, true},
+		{"STARTTLS with data", fixed, opt(wire.OptStartTLS, "x"), []wire.ReplyType{wire.RepErrInvalid}, true},
 		{"LIST with data", fixed, opt(wire.OptList, "x"), []wire.ReplyType{wire.RepErrInvalid}, true},
 		{"GO without data", fixed, opt(wire.OptGo, ""), []wire.ReplyType{wire.RepErrInvalid}, true},
 		{"GO, name past the data", fixed, opt(wire.OptGo, "\x00\x00\x00\x09disk\x00\x00"), []wire.ReplyType{wire.RepErrInvalid}, true},
@@ -121,7 +121,7 @@ func TestOldClients(t *testing.T) {
 				readFull(t, nc, b)
 				e, err := wire.DecodeExport(b)
 				require.NoError(t, err)
-				require.Equal(t, f.srv.exports[0].wire(), e)
+				require.Equal(t, new(terms).offer(f.srv.exports[0]), e)
 				require.Equal(t, make([]byte, len(b)-wire.ExportReplySize), b[wire.ExportReplySize:])
 				_, err = nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdFlush, Cookie: 9}))
 				require.NoError(t, err)
@@ -174,10 +174,13 @@ func TestHostileTransmission(t *testing.T) {
 		{"WRITE_ZEROES, offset + length overflow", wire.Request{Command: wire.CmdWriteZeroes, Off: math.MaxUint64 - 511, Len: 1024}, 0, backend.ENOSPC},
 		{"WRITE_ZEROES of nothing", wire.Request{Command: wire.CmdWriteZeroes}, 0, backend.EINVAL},
 		{"WRITE_ZEROES, unaligned", wire.Request{Command: wire.CmdWriteZeroes, Off: 1, Len: 512}, 0, backend.EINVAL},
-		{"WRITE_ZEROES with FAST_ZERO, which is not offered", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagFastZero, Len: 512}, 0, backend.EINVAL},
+		{"WRITE_ZEROES with DF", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagDF, Len: 512}, 0, backend.EINVAL},
+		{"WRITE_ZEROES with FAST_ZERO", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagFastZero, Off: 8192, Len: 512}, 0, 0},
 		{"WRITE_ZEROES with NO_HOLE and FUA", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagNoHole | wire.CmdFlagFUA, Off: 8192, Len: 512<<10 + 512}, 0, 0},
-		{"CACHE", wire.Request{Command: wire.CmdCache, Len: 512}, 0, backend.EINVAL},
-		{"BLOCK_STATUS", wire.Request{Command: wire.CmdBlockStatus, Len: 512}, 0, backend.EINVAL},
+		{"CACHE, which has no effect", wire.Request{Command: wire.CmdCache, Len: size}, 0, 0},
+		{"CACHE past the end", wire.Request{Command: wire.CmdCache, Off: size, Len: 512}, 0, backend.EINVAL},
+		{"CACHE with NO_HOLE", wire.Request{Command: wire.CmdCache, Flags: wire.CmdFlagNoHole, Len: 512}, 0, backend.EINVAL},
+		{"BLOCK_STATUS without a metadata context", wire.Request{Command: wire.CmdBlockStatus, Len: 512}, 0, backend.EINVAL},
 		{"an unknown command", wire.Request{Command: 0xffff, Flags: 0xffff, Off: math.MaxUint64, Len: math.MaxUint32}, 0, backend.EINVAL},
 		{"READ with FUA, which is allowed", wire.Request{Command: wire.CmdRead, Flags: wire.CmdFlagFUA, Off: 4096, Len: 4096}, 0, 0},
 		{"FLUSH with FUA, which is allowed", wire.Request{Command: wire.CmdFlush, Flags: wire.CmdFlagFUA}, 0, 0},

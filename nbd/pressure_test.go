@@ -170,7 +170,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 				if what == "entries" {
 					size = 100
 				}
-				stream = wire.AppendRequest(append(stream, 'x'), wire.Request{Command: wire.CmdWrite, Len: uint32(size)})
+				stream = wire.AppendRequest(append(stream, 'x'), wire.Request{Command: wire.CmdWrite, Len: uint64(size)})
 				var sending sync.WaitGroup
 				sending.Go(func() { _, _ = nc.Write(append(stream, make([]byte, size)...)) })
 				<-waits

@@ -217,46 +217,90 @@ func (c *conn) parse() error {
 				return err
 			}
 		}
-		if c.w-c.r < wire.RequestSize {
-			return nil
+		req, payload, n, err := c.decode(c.chunk.Bytes()[c.r:c.w])
+		if n == 0 || err != nil {
+			return err
 		}
-		req, err := wire.DecodeRequest(c.chunk.Bytes()[c.r:c.w])
-		if err != nil {
-			return breach("%w", err)
-		}
-		c.r += wire.RequestSize
-		if err := c.begin(req); err != nil {
+		c.r += n
+		if err := c.begin(req, payload); err != nil {
 			return err
 		}
 	}
 }
 
-// begin takes one request whose header was parsed.
-func (c *conn) begin(req wire.Request) error {
+// decode decodes the request at the beginning of b, of which it takes n bytes; 0 if
+// it is not complete. A payload of that length, in bytes, follows.
+func (c *conn) decode(b []byte) (req wire.Request, payload uint64, n int, err error) {
+	if c.terms.replies == extended {
+		return c.decodeExtended(b)
+	}
+	if len(b) < wire.RequestSize {
+		return req, 0, 0, nil
+	}
+	if req, err = wire.DecodeRequest(b); err != nil {
+		return req, 0, 0, breach("%w", err)
+	}
+	if req.Command == wire.CmdWrite {
+		payload = req.Len
+	}
+	return req, payload, wire.RequestSize, nil
+}
+
+// decodeExtended is decode where extended headers were agreed on. The payload by
+// which a BLOCK_STATUS asks for our one context is taken as part of the header; any
+// other that is no WRITE's makes its request invalid, by the flag that is left.
+func (c *conn) decodeExtended(b []byte) (req wire.Request, payload uint64, n int, err error) {
+	if len(b) < wire.ExtendedRequestSize {
+		return req, 0, 0, nil
+	}
+	if req, err = wire.DecodeExtendedRequest(b); err != nil {
+		return req, 0, 0, breach("%w", err)
+	}
+	n = wire.ExtendedRequestSize
+	if req.Flags&wire.CmdFlagPayloadLen == 0 {
+		return req, 0, n, nil
+	}
+	if req.Command == wire.CmdBlockStatus && req.Len == wire.StatusPayloadSize {
+		if len(b) < n+wire.StatusPayloadSize {
+			return req, 0, 0, nil
+		}
+		if length, id, err := wire.DecodeStatusPayload(b[n:][:wire.StatusPayloadSize]); err == nil && id == contextID {
+			req.Len = length
+			req.Flags &^= wire.CmdFlagPayloadLen
+			return req, 0, n + wire.StatusPayloadSize, nil
+		}
+	}
+	return req, req.Len, n, nil
+}
+
+// begin takes one request whose header was parsed, and behind which there are
+// payload bytes.
+func (c *conn) begin(req wire.Request, payload uint64) error {
 	if req.Command == wire.CmdDisc {
 		c.disc.Store(true) // before the batch is submitted: see Gone
 		return errDisc
 	}
-	if req.Command == wire.CmdWrite && req.Len > maxPayload {
-		return breach("a payload of %d bytes", req.Len)
+	if payload > maxPayload {
+		return breach("a payload of %d bytes", payload)
 	}
 	rq, err := c.request()
 	if err != nil {
 		return err
 	}
-	rq.cookie, rq.command = req.Cookie, req.Command
+	rq.cookie, rq.command, rq.off, rq.length = req.Cookie, req.Command, req.Off, req.Len
 	op := &rq.op
-	op.Off, op.Len, op.FUA, op.Entries = req.Off, uint64(req.Len), false, 0
-	op.Err = validate(req, &c.exp.info)
+	op.Cmd, op.Off, op.Len, op.FUA, op.Entries = backend.Flush, req.Off, req.Len, false, 0
+	op.Err = c.rules.validate(req)
+	if payload > 0 {
+		c.incoming, c.missing = rq, int(payload)
+	}
 	switch req.Command {
 	case wire.CmdWrite:
 		op.Cmd = backend.Write
 		op.FUA = req.Flags&wire.CmdFlagFUA != 0
-		c.incoming, c.missing = rq, int(req.Len)
-		if op.Err != nil {
-			return nil
+		if op.Err == nil {
+			return c.reserve()
 		}
-		return c.reserve()
 	case wire.CmdRead:
 		op.Cmd = backend.Read
 		if op.Err == nil {
@@ -268,21 +312,36 @@ func (c *conn) begin(req wire.Request) error {
 	case wire.CmdWriteZeroes:
 		op.Cmd = backend.WriteZeroes
 		op.FUA = req.Flags&wire.CmdFlagFUA != 0
-		if err := c.takeEntries(op); err != nil {
+		if err := c.zeroInParts(rq); err != nil {
 			c.free = append(c.free, op.Tag)
 			return err
 		}
-	case wire.CmdTrim:
-		// A hint that is not taken: zeroes are stored and nothing is deallocated
-		// (design §4.7), so there is nothing to send, nor to make durable.
-		op.Cmd = backend.Flush // without data, in the reply too
-		c.Complete(op)
-		return nil
-	default:
-		op.Cmd = backend.Flush
 	}
-	c.enqueue(rq)
+	if payload == 0 {
+		c.enqueue(rq)
+	}
 	return nil
+}
+
+// zeroInParts zeroes what of rq exceeds maxZero, part by part, waiting for each, and
+// readies rq's op for the rest: a length has 64 bits, the window's index has not.
+func (c *conn) zeroInParts(rq *request) error {
+	op, fua := &rq.op, rq.op.FUA
+	for end := op.Off + op.Len; op.Err == nil && op.Len > c.exp.maxZero; op.Len = end - op.Off {
+		op.Len, op.FUA = c.exp.maxZero, false
+		if err := c.takeEntries(op); err != nil {
+			return err
+		}
+		rq.partial.Store(true)
+		c.batch = append(c.batch, op)
+		c.submit()
+		if err := c.awaitFreed(func() bool { return !rq.partial.Load() }); err != nil {
+			return err
+		}
+		op.Off += op.Len
+	}
+	op.FUA = fua // the last part's barrier covers them all
+	return c.takeEntries(op)
 }
 
 // takeEntries takes the places in the window's index that a write needs.
@@ -302,13 +361,17 @@ func (c *conn) takeEntries(op *backend.Op) error {
 	return nil
 }
 
-// enqueue puts rq into the batch, or answers it if it is refused.
+// enqueue puts rq into the batch, or answers it if there is nothing for the device
+// to do: it is refused, or asks what is known here, or is a hint that is not taken.
+// As for TRIM, zeroes are stored and nothing is deallocated (design §4.7), so there
+// is nothing to send, nor to make durable.
 func (c *conn) enqueue(rq *request) {
-	if rq.op.Err != nil {
+	switch {
+	case rq.op.Err != nil, rq.command == wire.CmdTrim, rq.command == wire.CmdCache, rq.command == wire.CmdBlockStatus:
 		c.Complete(&rq.op)
-		return
+	default:
+		c.batch = append(c.batch, &rq.op)
 	}
-	c.batch = append(c.batch, &rq.op)
 }
 
 // reserve takes the chunks that the incoming payload will fill beyond the current

@@ -14,7 +14,12 @@ func (c *conn) Complete(op *backend.Op) {
 	rq := &c.table[op.Tag]
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.counts.of(rq.command).answered(op)
+	if rq.partial.Load() {
+		rq.partial.Store(false)
+		c.wakeReader()
+		return
+	}
+	c.counts.of(rq.command).answered(rq)
 	if op.Cmd == backend.Write {
 		// The payload's chunk may be rewound before the reply is written.
 		release(op)
@@ -23,15 +28,56 @@ func (c *conn) Complete(op *backend.Op) {
 		c.freeRequest(op.Tag)
 		return
 	}
-	wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
-		Errno: uint32(backend.ErrnoOf(op.Err)), Cookie: rq.cookie,
-	})
-	if op.Cmd == backend.Read && op.Err == nil {
-		for _, s := range op.Data {
+	c.answer(rq)
+	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
+}
+
+// answer queues the reply to rq in the form that was agreed on. What needs no data is
+// answered simply where that is allowed. mu is held.
+func (c *conn) answer(rq *request) {
+	form, err := c.terms.replies, rq.op.Err
+	switch {
+	case form == simple, form == structured && err == nil && rq.command != wire.CmdRead && rq.command != wire.CmdBlockStatus:
+		wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
+			Errno: uint32(backend.ErrnoOf(err)), Cookie: rq.cookie,
+		})
+	case err != nil:
+		text := err.Error()
+		text = text[:min(len(text), maxText)]
+		wire.PutError(c.chunkHeader(rq, wire.ChunkError, wire.ErrorSize, len(text)), uint32(backend.ErrnoOf(err)), len(text))
+		c.q.Data([]byte(text))
+	case rq.command == wire.CmdRead:
+		wire.PutOffset(c.chunkHeader(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.length)), rq.off)
+	case rq.command == wire.CmdBlockStatus && form == structured:
+		// Without a map of what is allocated, all of it is data: status 0.
+		wire.PutBlockStatus(c.chunkHeader(rq, wire.ChunkBlockStatus, wire.BlockStatusSize, 0), contextID, wire.Extent{Len: rq.length})
+	case rq.command == wire.CmdBlockStatus:
+		wire.PutBlockStatusExt(c.chunkHeader(rq, wire.ChunkBlockStatusExt, wire.BlockStatusExtSize, 0), contextID, wire.Extent{Len: rq.length})
+	default:
+		c.chunkHeader(rq, wire.ChunkNone, 0, 0)
+	}
+	if rq.command == wire.CmdRead && err == nil {
+		for _, s := range rq.op.Data {
 			c.q.Data(s.Bytes())
 		}
 	}
-	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
+}
+
+// maxText bounds what a client is told of an error, in bytes.
+const maxText = 256
+
+// chunkHeader queues the header of the only chunk of the reply to rq, and returns
+// room for the first n bytes of its payload, which has rest bytes more. mu is held.
+func (c *conn) chunkHeader(rq *request, t wire.ChunkType, n, rest int) []byte {
+	h := wire.Chunk{Flags: wire.ReplyFlagDone, Type: t, Cookie: rq.cookie, Off: rq.off, Len: uint64(n + rest)}
+	if c.terms.replies == extended {
+		b := c.q.Header(wire.ExtendedReplySize + n)
+		wire.PutExtendedReply(b, h)
+		return b[wire.ExtendedReplySize:]
+	}
+	b := c.q.Header(wire.StructuredReplySize + n)
+	wire.PutStructuredReply(b, h)
+	return b[wire.StructuredReplySize:]
 }
 
 // release drops the references of op to its spans.
@@ -87,6 +133,11 @@ func (c *conn) freeRequest(tag uint32) {
 		c.freeParked()
 	}
 	c.freed = append(c.freed, tag)
+	c.wakeReader()
+}
+
+// wakeReader lets a reader that waits look again. mu is held.
+func (c *conn) wakeReader() {
 	if c.waiting {
 		c.waiting = false
 		c.wake <- struct{}{}

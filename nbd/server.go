@@ -9,6 +9,7 @@ package nbd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,6 +36,10 @@ type Config struct {
 	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
 	// servers allow.
 	HandshakeTimeout time.Duration
+	// TLS lets clients upgrade by STARTTLS; nil refuses that. RequireTLS refuses
+	// everything else until they have ("FORCEDTLS" of proto.md).
+	TLS        *tls.Config
+	RequireTLS bool
 
 	stall time.Duration // stallTimeout, less in tests
 }
@@ -59,6 +64,8 @@ func (cfg Config) withDefaults() Config {
 type Export struct {
 	Name   string // at most wire.MaxString bytes
 	Device backend.Device
+	// ReadOnly refuses what would change the Device's contents.
+	ReadOnly bool
 }
 
 // A Server serves exports. The Devices stay the caller's, who closes them after
@@ -96,6 +103,9 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 			return nil, fmt.Errorf("export %q: %w", e.Name, err)
 		}
 		s.exports = append(s.exports, x)
+	}
+	if cfg.RequireTLS && cfg.TLS == nil {
+		return nil, errors.New("TLS is required and not configured")
 	}
 	if len(s.exports) == 0 {
 		return nil, errors.New("a server without exports")

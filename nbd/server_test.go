@@ -51,15 +51,23 @@ func serve(t testing.TB, dev backend.Device) *fixture {
 
 func serveWith(t testing.TB, cfg Config, dev backend.Device) *fixture {
 	t.Helper()
-	srv, err := New(cfg, Export{Name: "disk", Device: dev})
+	return serveExports(t, cfg, Export{Name: "disk", Device: dev})
+}
+
+// serveExports serves exports, all of one device.
+func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
+	t.Helper()
+	srv, err := New(cfg, exports...)
 	require.NoError(t, err)
+	dev := exports[0].Device
 	f := &fixture{t: t, srv: srv, dev: dev}
 	f.addr = f.listen("unix", filepath.Join(t.TempDir(), "s"))
 	t.Cleanup(func() {
 		f.shutdown()
 		backendtest.AllBack(t, dev)
-		x := srv.exports[0]
-		require.Equal(t, x.reservations.Total(), x.reservations.Free(), "reservations")
+		for _, x := range srv.exports {
+			require.Equal(t, x.reservations.Total(), x.reservations.Free(), "reservations")
+		}
 		require.NoError(t, dev.Close())
 	})
 	return f
@@ -98,7 +106,7 @@ func (f *fixture) raw() net.Conn {
 // client connects and enters transmission.
 func (f *fixture) client() *client.Client {
 	f.t.Helper()
-	c, err := client.New(f.raw(), "disk", 256)
+	c, err := client.New(f.raw(), client.Config{Export: "disk", Depth: 256})
 	require.NoError(f.t, err)
 	f.t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -136,7 +144,7 @@ func TestReadWriteFlush(t *testing.T) {
 			}
 			c := f.client()
 			require.EqualValues(t, 8<<20, c.Export().Size)
-			require.Equal(t, wire.FlagHasFlags|wire.FlagSendFlush|wire.FlagSendFUA|wire.FlagCanMultiConn|wire.FlagSendTrim|wire.FlagSendWriteZeroes, c.Export().Flags)
+			require.Equal(t, wire.FlagHasFlags|wire.FlagSendFlush|wire.FlagSendFUA|wire.FlagCanMultiConn|wire.FlagSendTrim|wire.FlagSendWriteZeroes|wire.FlagSendFastZero|wire.FlagSendCache, c.Export().Flags)
 			require.Equal(t, wire.BlockSizes{Min: 1, Preferred: 4096, MaxPayload: 32 << 20}, c.BlockSizes())
 			for i, n := range []int{1, 512, 4096, 65_537, 1 << 20, 5<<20 + 1} {
 				data := backendtest.Pattern(n, uint32(i))
@@ -248,7 +256,7 @@ func TestTrickle(t *testing.T) {
 		n := 0
 		for len(want) < total {
 			data := backendtest.Pattern(100+n*777%30_000, uint32(n))
-			stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdWrite, Cookie: uint64(n), Off: uint64(len(want)), Len: uint32(len(data))})
+			stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdWrite, Cookie: uint64(n), Off: uint64(len(want)), Len: uint64(len(data))})
 			stream = append(stream, data...)
 			want = append(want, data...)
 			n++
@@ -275,17 +283,17 @@ func TestTrickle(t *testing.T) {
 
 func TestSeveralExports(t *testing.T) {
 	a, b := newMem(t, 1<<20), newMem(t, 2<<20)
-	srv, err := New(Config{}, Export{"a", a}, Export{"b", b})
+	srv, err := New(Config{}, Export{Name: "a", Device: a}, Export{Name: "b", Device: b})
 	require.NoError(t, err)
 	f := &fixture{t: t, srv: srv}
 	f.addr = f.listen("tcp", "127.0.0.1:0")
 	for name, size := range map[string]uint64{"a": 1 << 20, "b": 2 << 20, "": 1 << 20} {
-		c, err := client.New(f.raw(), name, 1)
+		c, err := client.New(f.raw(), client.Config{Export: name})
 		require.NoError(t, err)
 		require.Equal(t, size, c.Export().Size, name)
 		require.NoError(t, c.Close())
 	}
-	_, err = client.New(f.raw(), "c", 1)
+	_, err = client.New(f.raw(), client.Config{Export: "c"})
 	require.ErrorIs(t, err, client.ErrRefused)
 	require.ErrorContains(t, err, "ERR_UNKNOWN")
 
@@ -319,11 +327,11 @@ func TestNewRefuses(t *testing.T) {
 		want    string
 	}{
 		{"no exports", Config{}, nil, "without exports"},
-		{"a name twice", Config{}, []Export{{"a", d}, {"a", d}}, `export "a": the name is taken`},
-		{"a long name", Config{}, []Export{{string(make([]byte, 4097)), d}}, "4097 bytes"},
-		{"too many connections", Config{MaxConnections: 400}, []Export{{"a", d}}, "write arena of 512 chunks is too small for 400"},
-		{"too large requests", Config{}, []Export{{"a", shaped{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
-		{"too small a read arena", Config{}, []Export{{"a", shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
+		{"a name twice", Config{}, []Export{{Name: "a", Device: d}, {Name: "a", Device: d}}, `export "a": the name is taken`},
+		{"a long name", Config{}, []Export{{Name: string(make([]byte, 4097)), Device: d}}, "4097 bytes"},
+		{"too many connections", Config{MaxConnections: 400}, []Export{{Name: "a", Device: d}}, "write arena of 512 chunks is too small for 400"},
+		{"too large requests", Config{}, []Export{{Name: "a", Device: shaped{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
+		{"too small a read arena", Config{}, []Export{{Name: "a", Device: shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := New(tt.cfg, tt.exports...)

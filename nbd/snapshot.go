@@ -1,9 +1,6 @@
 package nbd
 
-import (
-	"pmnbd/backend"
-	"pmnbd/nbd/wire"
-)
+import "pmnbd/nbd/wire"
 
 // A Snapshot is how an export was at one moment. It is a copy; its JSON names are
 // kept once published.
@@ -22,7 +19,9 @@ type Commands struct {
 	Write       Count `json:"WRITE"`
 	Flush       Count `json:"FLUSH"`
 	Trim        Count `json:"TRIM"`
+	Cache       Count `json:"CACHE"`
 	WriteZeroes Count `json:"WRITE_ZEROES"`
+	BlockStatus Count `json:"BLOCK_STATUS"`
 	// Other are commands that this server does not know; all are errors.
 	Other Count `json:"OTHER"`
 }
@@ -49,21 +48,25 @@ func (n *Commands) of(cmd wire.Command) *Count {
 		return &n.Flush
 	case wire.CmdTrim:
 		return &n.Trim
+	case wire.CmdCache:
+		return &n.Cache
 	case wire.CmdWriteZeroes:
 		return &n.WriteZeroes
+	case wire.CmdBlockStatus:
+		return &n.BlockStatus
 	}
 	return &n.Other
 }
 
-// answered counts op, which is done.
-func (n *Count) answered(op *backend.Op) {
+// answered counts rq, which is done.
+func (n *Count) answered(rq *request) {
 	n.Requests++
-	if op.Err != nil {
+	if rq.op.Err != nil {
 		n.Errors++
 		return
 	}
-	n.Bytes += op.Len
-	if op.FUA {
+	n.Bytes += rq.length
+	if rq.op.FUA {
 		n.FUA++
 	}
 }
@@ -80,7 +83,9 @@ func (n *Commands) add(m Commands) {
 	n.Write.add(m.Write)
 	n.Flush.add(m.Flush)
 	n.Trim.add(m.Trim)
+	n.Cache.add(m.Cache)
 	n.WriteZeroes.add(m.WriteZeroes)
+	n.BlockStatus.add(m.BlockStatus)
 	n.Other.add(m.Other)
 }
 

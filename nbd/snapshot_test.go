@@ -40,6 +40,8 @@ func TestSnapshot(t *testing.T) {
 	// What a connection did is kept when it leaves.
 	raw := f.enterRaw()
 	for _, r := range []wire.Request{
+		{Command: 77, Len: 1},
+		{Command: wire.CmdCache, Len: 4096},
 		{Command: wire.CmdBlockStatus, Len: 1},
 		{Command: wire.CmdTrim, Len: 512},
 		{Command: wire.CmdWriteZeroes, Len: 1024, Flags: wire.CmdFlagFUA},
@@ -53,6 +55,8 @@ func TestSnapshot(t *testing.T) {
 	closed(t, raw)
 	want.Entered = 2
 	want.Commands.Other = Count{Requests: 1, Errors: 1}
+	want.Commands.Cache = Count{Requests: 1, Bytes: 4096}
+	want.Commands.BlockStatus = Count{Requests: 1, Errors: 1}
 	want.Commands.Trim = Count{Requests: 1, Bytes: 512}
 	want.Commands.WriteZeroes = Count{Requests: 1, Bytes: 1024, FUA: 1}
 	require.Equal(t, want, snapshot())

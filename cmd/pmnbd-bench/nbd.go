@@ -31,7 +31,7 @@ func dial(ctx context.Context, t target, size int64, depth, block int, payload [
 	}
 	// The handshake ends when ctx does; what comes after has bounds of its own.
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	c, err := client.New(nc, t.export, depth)
+	c, err := client.New(nc, client.Config{Export: t.export, Depth: depth})
 	stop()
 	if err != nil {
 		return nil, 0, err

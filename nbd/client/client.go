@@ -2,13 +2,13 @@
 //
 // It exists for tests and for the load generator: a request costs no allocation
 // and a batch one system call, so that what is measured is the server. It speaks
-// fixed newstyle with simple replies. It imports nbd/wire and sockio.
+// fixed newstyle with simple, structured or extended replies. It imports nbd/wire
+// and sockio.
 package client
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 
 	"pmnbd/nbd/wire"
@@ -23,98 +23,65 @@ var (
 	ErrUnexpected = errors.New("unexpected message")
 )
 
-// maxReply bounds the data of an option reply, in bytes.
-const maxReply = 16 << 10
+// Replies is how a server answers requests.
+type Replies int
+
+// The kinds of replies.
+const (
+	Simple     Replies = iota
+	Structured         // STRUCTURED_REPLY
+	Extended           // EXTENDED_HEADERS
+)
+
+// Config is what a Client asks for.
+type Config struct {
+	Export string
+	Depth  int // bounds the tags of requests; 0 means 1
+	// Replies are refused (ErrRefused) if the server does not have them.
+	Replies Replies
+	// Allocation selects the metadata context base:allocation for BLOCK_STATUS.
+	Allocation bool
+}
 
 // A Client is a connection in transmission. One goroutine may queue and send while
 // another receives, if each tag is used by one request at a time. One that does
 // both must not have so much in flight that the server waits for it to receive.
 type Client struct {
-	sock   *sockio.Socket
-	export wire.Export
-	sizes  wire.BlockSizes
+	sock    *sockio.Socket
+	replies Replies
+	context uint32 // id of base:allocation
+	export  wire.Export
+	sizes   wire.BlockSizes
 
 	q sockio.Queue // of requests
 
-	// dst is where the data of READs goes, by tag.
-	dst [][]byte
+	pending []pending // by tag
+	text    string    // of the newest error
 	// in[r:w] was received and not taken.
 	in   []byte
 	r, w int
 }
 
-// New negotiates on nc, which it takes over, and enters transmission. depth bounds
-// the tags of requests.
-func New(nc net.Conn, export string, depth int) (*Client, error) {
-	c := &Client{dst: make([][]byte, depth), in: make([]byte, 64<<10)}
-	err := c.negotiate(nc, export)
+// A pending request is one that has no reply yet.
+type pending struct {
+	dst    []byte // where the data of a READ goes
+	off    uint64 // of a READ
+	got    int    // bytes of it
+	errno  uint32
+	extent wire.Extent
+}
+
+// New negotiates on nc, which it takes over, and enters transmission.
+func New(nc net.Conn, cfg Config) (*Client, error) {
+	c := &Client{replies: cfg.Replies, pending: make([]pending, max(cfg.Depth, 1)), in: make([]byte, 64<<10)}
+	err := c.negotiate(nc, cfg)
 	if err == nil {
 		c.sock, err = sockio.New(nc)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("negotiate for export %q: %w", export, err), nc.Close())
+		return nil, errors.Join(fmt.Errorf("negotiate for export %q: %w", cfg.Export, err), nc.Close())
 	}
 	return c, nil
-}
-
-func (c *Client) negotiate(rw io.ReadWriter, export string) error {
-	var b [wire.OptionReplySize]byte
-	if _, err := io.ReadFull(rw, b[:wire.GreetingSize]); err != nil {
-		return err
-	}
-	flags, err := wire.DecodeGreeting(b[:wire.GreetingSize])
-	if err != nil {
-		return err
-	}
-	if flags&wire.FlagFixedNewstyle == 0 {
-		return fmt.Errorf("a server of before fixed newstyle: %w", ErrUnexpected)
-	}
-	msg := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
-	msg = wire.AppendOption(msg, wire.OptGo, wire.AppendInfoRequest(nil, export, wire.InfoBlockSize))
-	if _, err := rw.Write(msg); err != nil {
-		return err
-	}
-	for {
-		if _, err := io.ReadFull(rw, b[:]); err != nil {
-			return err
-		}
-		h, err := wire.DecodeOptionReply(b[:])
-		if err != nil {
-			return err
-		}
-		if h.Option != wire.OptGo || h.Len > maxReply {
-			return fmt.Errorf("reply to %v of %d bytes: %w", h.Option, h.Len, ErrUnexpected)
-		}
-		data := make([]byte, h.Len)
-		if _, err := io.ReadFull(rw, data); err != nil {
-			return err
-		}
-		switch {
-		case h.Type == wire.RepAck:
-			return nil
-		case h.Type.IsError():
-			return fmt.Errorf("%w: %v: %s", ErrRefused, h.Type, data)
-		case h.Type == wire.RepInfo:
-			if err := c.info(data); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// info takes one INFO reply.
-func (c *Client) info(data []byte) error {
-	t, body, err := wire.DecodeInfo(data)
-	if err != nil {
-		return err
-	}
-	switch t {
-	case wire.InfoExport:
-		c.export, err = wire.DecodeExport(body)
-	case wire.InfoBlockSize:
-		c.sizes, err = wire.DecodeBlockSizes(body)
-	}
-	return err
 }
 
 // Export is what the server said of the export.
@@ -125,26 +92,40 @@ func (c *Client) BlockSizes() wire.BlockSizes { return c.sizes }
 
 // Write queues a WRITE of data, which must stay unchanged until Send has returned.
 func (c *Client) Write(tag uint32, off uint64, data []byte, flags wire.CommandFlags) {
-	c.dst[tag] = nil
-	c.Request(wire.Request{Command: wire.CmdWrite, Flags: flags, Cookie: uint64(tag), Off: off, Len: uint32(len(data))})
+	if c.replies == Extended {
+		flags |= wire.CmdFlagPayloadLen
+	}
+	c.Request(wire.Request{Command: wire.CmdWrite, Flags: flags, Cookie: uint64(tag), Off: off, Len: uint64(len(data))})
 	c.q.Data(data)
 }
 
 // Read queues a READ into p, which Recv fills.
 func (c *Client) Read(tag uint32, off uint64, p []byte) {
-	c.dst[tag] = p
-	c.Request(wire.Request{Command: wire.CmdRead, Cookie: uint64(tag), Off: off, Len: uint32(len(p))})
+	c.Request(wire.Request{Command: wire.CmdRead, Cookie: uint64(tag), Off: off, Len: uint64(len(p))})
+	c.pending[tag] = pending{dst: p, off: off}
 }
 
 // Flush queues a FLUSH.
 func (c *Client) Flush(tag uint32) {
-	c.dst[tag] = nil
 	c.Request(wire.Request{Command: wire.CmdFlush, Cookie: uint64(tag)})
 }
 
-// Request queues a request's header as it is. A payload is the caller's to queue,
-// and the cookie is the tag that Recv returns.
-func (c *Client) Request(r wire.Request) { wire.PutRequest(c.q.Header(wire.RequestSize), r) }
+// Request queues a request's header as it is. A payload is the caller's to queue
+// (Payload), and the cookie is the tag that Recv returns.
+func (c *Client) Request(r wire.Request) {
+	if r.Cookie < uint64(len(c.pending)) {
+		c.pending[r.Cookie] = pending{}
+	}
+	if c.replies == Extended {
+		wire.PutExtendedRequest(c.q.Header(wire.ExtendedRequestSize), r)
+		return
+	}
+	wire.PutRequest(c.q.Header(wire.RequestSize), r)
+}
+
+// Payload queues what follows a request. It must stay unchanged until Send has
+// returned.
+func (c *Client) Payload(p []byte) { c.q.Data(p) }
 
 // Send sends what is queued, in one system call if the socket takes it.
 func (c *Client) Send() error {
@@ -159,54 +140,6 @@ func (c *Client) Send() error {
 			return fmt.Errorf("send requests: %w", err)
 		}
 	}
-}
-
-// Buffered reports whether a reply, or the beginning of one, was received already:
-// the next Recv then needs no wait, or a short one.
-func (c *Client) Buffered() bool { return c.r < c.w }
-
-// Recv waits for one reply, and for its data if it is that of a READ. errno is the
-// server's, 0 for success.
-func (c *Client) Recv() (tag uint32, errno uint32, err error) {
-	for c.w-c.r < wire.SimpleReplySize {
-		if err := c.more(); err != nil {
-			return 0, 0, err
-		}
-	}
-	rep, err := wire.DecodeSimpleReply(c.in[c.r:c.w])
-	if err != nil {
-		return 0, 0, err
-	}
-	c.r += wire.SimpleReplySize
-	if rep.Cookie >= uint64(len(c.dst)) {
-		return 0, 0, fmt.Errorf("cookie %d: %w", rep.Cookie, ErrUnexpected)
-	}
-	tag = uint32(rep.Cookie)
-	if rep.Errno != 0 {
-		return tag, rep.Errno, nil
-	}
-	p := c.dst[tag]
-	n := copy(p, c.in[c.r:c.w])
-	c.r += n
-	for p = p[n:]; len(p) > 0; p = p[n:] {
-		if n, err = c.sock.Read(p); err != nil {
-			return tag, 0, fmt.Errorf("receive data: %w", err)
-		}
-	}
-	return tag, 0, nil
-}
-
-// more receives what is there.
-func (c *Client) more() error {
-	if c.r > 0 {
-		c.r, c.w = 0, copy(c.in, c.in[c.r:c.w])
-	}
-	n, err := c.sock.Read(c.in[c.w:])
-	c.w += n
-	if err != nil {
-		return fmt.Errorf("receive a reply: %w", err)
-	}
-	return nil
 }
 
 // Disc sends what is queued and a DISC behind it.

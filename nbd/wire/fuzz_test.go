@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add(AppendOptionReply(nil, OptList, RepErrPolicy, "no"))
 	f.Add(AppendRequest(nil, Request{Command: CmdWrite, Len: 4096}))
 	f.Add(AppendSimpleReply(nil, SimpleReply{Errno: 5, Cookie: 1}))
+	f.Add(AppendMetaRequest(nil, "disk", "base:", ContextAllocation))
+	f.Add(AppendMetaContext(nil, OptSetMetaContext, 1, ContextAllocation)[OptionReplySize:])
+	f.Add(put(ExtendedRequestSize, func(b []byte) { PutExtendedRequest(b, Request{Command: CmdRead, Len: 1 << 33}) }))
+	f.Add(put(StructuredReplySize, func(b []byte) { PutStructuredReply(b, Chunk{Flags: ReplyFlagDone}) }))
+	f.Add(put(ExtendedReplySize, func(b []byte) { PutExtendedReply(b, Chunk{Type: ChunkError, Len: 1 << 33}) }))
+	f.Add(put(BlockStatusExtSize, func(b []byte) { PutBlockStatusExt(b, 1, Extent{Len: 1}) }))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if fl, err := DecodeGreeting(b); err == nil {
 			require.Equal(t, b[:GreetingSize], AppendGreeting(nil, fl))
@@ -49,6 +56,33 @@ func FuzzDecode(f *testing.F) {
 		}
 		if r, err := DecodeRequest(b); err == nil {
 			require.Equal(t, b[:RequestSize], AppendRequest(nil, r))
+		}
+		if r, err := DecodeExtendedRequest(b); err == nil {
+			require.Equal(t, b[:ExtendedRequestSize], put(ExtendedRequestSize, func(b []byte) { PutExtendedRequest(b, r) }))
+		}
+		if r, err := DecodeMetaRequest(b); err == nil {
+			require.Equal(t, b, AppendMetaRequest(nil, string(r.Name), slices.Collect(r.Queries())...))
+		}
+		if id, name, err := DecodeMetaContext(b); err == nil {
+			require.Equal(t, b, AppendMetaContext(nil, OptSetMetaContext, id, name)[OptionReplySize:])
+		}
+		if c, err := DecodeStructuredReply(b); err == nil {
+			require.Equal(t, b[:StructuredReplySize], put(StructuredReplySize, func(b []byte) { PutStructuredReply(b, c) }))
+		}
+		if c, err := DecodeExtendedReply(b); err == nil {
+			require.Equal(t, b[:ExtendedReplySize], put(ExtendedReplySize, func(b []byte) { PutExtendedReply(b, c) }))
+		}
+		if errno, text, err := DecodeError(b); err == nil {
+			require.Equal(t, b[:ErrorSize], put(ErrorSize, func(b []byte) { PutError(b, errno, len(text)) }))
+		}
+		if n, id, err := DecodeStatusPayload(b); err == nil {
+			require.Equal(t, b, AppendStatusPayload(nil, n, id))
+		}
+		if id, e, err := DecodeBlockStatus(b); err == nil {
+			require.Equal(t, b, put(BlockStatusSize, func(b []byte) { PutBlockStatus(b, id, e) }))
+		}
+		if id, e, err := DecodeBlockStatusExt(b); err == nil {
+			require.Equal(t, b, put(BlockStatusExtSize, func(b []byte) { PutBlockStatusExt(b, id, e) }))
 		}
 		if r, err := DecodeSimpleReply(b); err == nil {
 			require.Equal(t, b[:SimpleReplySize], AppendSimpleReply(nil, r))

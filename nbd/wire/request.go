@@ -5,8 +5,11 @@ import (
 	"fmt"
 )
 
-// RequestSize is the length of a request without its payload, in bytes.
-const RequestSize = 28
+// Lengths of a request without its payload, in bytes.
+const (
+	RequestSize         = 28
+	ExtendedRequestSize = 32
+)
 
 // Request is what a client wants done. The payload of a WRITE, Len bytes, follows.
 //
@@ -14,12 +17,15 @@ const RequestSize = 28
 //	+-------+-------+-------+---------------+---------------+-------+
 //	| magic | flags | type  | cookie        | offset        | length|
 //	+-------+-------+-------+---------------+---------------+-------+
+//
+// With extended headers, the length has 8 bytes, and a payload follows if the flags
+// have CmdFlagPayloadLen: then Len is the payload's.
 type Request struct {
 	Flags   CommandFlags
 	Command Command
 	Cookie  uint64
 	Off     uint64 // in the export, bytes
-	Len     uint32 // bytes
+	Len     uint64 // bytes; less than 4 GiB without extended headers
 }
 
 // AppendRequest appends r.
@@ -31,13 +37,23 @@ func AppendRequest(b []byte, r Request) []byte {
 
 // PutRequest writes r to the first RequestSize bytes of b.
 func PutRequest(b []byte, r Request) {
+	putRequest(b, MagicRequest, r)
+	binary.BigEndian.PutUint32(b[24:], uint32(r.Len))
+}
+
+// PutExtendedRequest writes r to the first ExtendedRequestSize bytes of b.
+func PutExtendedRequest(b []byte, r Request) {
+	putRequest(b, MagicExtendedRequest, r)
+	binary.BigEndian.PutUint64(b[24:], r.Len)
+}
+
+func putRequest(b []byte, magic uint32, r Request) {
 	_ = b[RequestSize-1]
-	binary.BigEndian.PutUint32(b, MagicRequest)
+	binary.BigEndian.PutUint32(b, magic)
 	binary.BigEndian.PutUint16(b[4:], uint16(r.Flags))
 	binary.BigEndian.PutUint16(b[6:], uint16(r.Command))
 	binary.BigEndian.PutUint64(b[8:], r.Cookie)
 	binary.BigEndian.PutUint64(b[16:], r.Off)
-	binary.BigEndian.PutUint32(b[24:], r.Len)
 }
 
 // DecodeRequest decodes a request.
@@ -48,11 +64,57 @@ func DecodeRequest(b []byte) (Request, error) {
 	if binary.BigEndian.Uint32(b) != MagicRequest {
 		return Request{}, fmt.Errorf("request: %w", ErrMagic)
 	}
+	r := decodeRequest(b)
+	r.Len = uint64(binary.BigEndian.Uint32(b[24:]))
+	return r, nil
+}
+
+// DecodeExtendedRequest decodes a request with an extended header.
+func DecodeExtendedRequest(b []byte) (Request, error) {
+	if len(b) < ExtendedRequestSize {
+		return Request{}, fmt.Errorf("extended request of %d bytes: %w", len(b), ErrMalformed)
+	}
+	if binary.BigEndian.Uint32(b) != MagicExtendedRequest {
+		return Request{}, fmt.Errorf("extended request: %w", ErrMagic)
+	}
+	r := decodeRequest(b)
+	r.Len = binary.BigEndian.Uint64(b[24:])
+	return r, nil
+}
+
+// decodeRequest decodes what both headers have.
+func decodeRequest(b []byte) Request {
 	return Request{
 		Flags:   CommandFlags(binary.BigEndian.Uint16(b[4:])),
 		Command: Command(binary.BigEndian.Uint16(b[6:])),
 		Cookie:  binary.BigEndian.Uint64(b[8:]),
 		Off:     binary.BigEndian.Uint64(b[16:]),
-		Len:     binary.BigEndian.Uint32(b[24:]),
-	}, nil
+	}
+}
+
+// StatusPayloadSize is the length of a BLOCK_STATUS payload that names one context,
+// in bytes.
+const StatusPayloadSize = 12
+
+// DecodeStatusPayload decodes the payload of a BLOCK_STATUS that asks for one
+// context only.
+//
+//	 0               8       12
+//	+---------------+-------+
+//	| length        | id    |
+//	+---------------+-------+
+func DecodeStatusPayload(b []byte) (length uint64, id uint32, err error) {
+	if len(b) != StatusPayloadSize {
+		return 0, 0, fmt.Errorf("BLOCK_STATUS payload of %d bytes: %w", len(b), ErrMalformed)
+	}
+	return binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), nil
+}
+
+// AppendStatusPayload appends the payload of a BLOCK_STATUS.
+func AppendStatusPayload(b []byte, length uint64, ids ...uint32) []byte {
+	b = binary.BigEndian.AppendUint64(b, length)
+	for _, id := range ids {
+		b = binary.BigEndian.AppendUint32(b, id)
+	}
+	return b
 }

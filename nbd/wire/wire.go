@@ -3,8 +3,9 @@
 // It exists so that every byte of the protocol has one place, with its drawing
 // and a test of known bytes. It does no I/O and keeps no state: decoders take a
 // slice that holds the whole message, encoders append to one. Everything on the
-// wire is big-endian. The reference is the NBD project's doc/proto.md; names are
-// its names without the prefix NBD_. It imports nothing of ours.
+// wire is big-endian. The reference is the NBD project's doc/proto.md, for extended
+// headers that of its branch extension-ext-header; names are its names without the
+// prefix NBD_. It imports nothing of ours.
 package wire
 
 import (
@@ -14,11 +15,14 @@ import (
 
 // Magic numbers.
 const (
-	MagicInit        uint64 = 0x4e42444d41474943 // "NBDMAGIC"
-	MagicOption      uint64 = 0x49484156454f5054 // "IHAVEOPT"
-	MagicOptionReply uint64 = 0x0003e889045565a9
-	MagicRequest     uint32 = 0x25609513
-	MagicSimpleReply uint32 = 0x67446698
+	MagicInit            uint64 = 0x4e42444d41474943 // "NBDMAGIC"
+	MagicOption          uint64 = 0x49484156454f5054 // "IHAVEOPT"
+	MagicOptionReply     uint64 = 0x0003e889045565a9
+	MagicRequest         uint32 = 0x25609513
+	MagicExtendedRequest uint32 = 0x21e41c71
+	MagicSimpleReply     uint32 = 0x67446698
+	MagicStructuredReply uint32 = 0x668e33ef
+	MagicExtendedReply   uint32 = 0x6e8a278c
 )
 
 // MaxString is the most bytes that a string of the protocol has, an export's name
@@ -58,17 +62,18 @@ type TransmissionFlags uint16
 
 // Transmission flags.
 const (
-	FlagHasFlags        TransmissionFlags = 1 << 0
-	FlagReadOnly        TransmissionFlags = 1 << 1
-	FlagSendFlush       TransmissionFlags = 1 << 2
-	FlagSendFUA         TransmissionFlags = 1 << 3
-	FlagRotational      TransmissionFlags = 1 << 4
-	FlagSendTrim        TransmissionFlags = 1 << 5
-	FlagSendWriteZeroes TransmissionFlags = 1 << 6
-	FlagSendDF          TransmissionFlags = 1 << 7
-	FlagCanMultiConn    TransmissionFlags = 1 << 8
-	FlagSendCache       TransmissionFlags = 1 << 10
-	FlagSendFastZero    TransmissionFlags = 1 << 11
+	FlagHasFlags           TransmissionFlags = 1 << 0
+	FlagReadOnly           TransmissionFlags = 1 << 1
+	FlagSendFlush          TransmissionFlags = 1 << 2
+	FlagSendFUA            TransmissionFlags = 1 << 3
+	FlagRotational         TransmissionFlags = 1 << 4
+	FlagSendTrim           TransmissionFlags = 1 << 5
+	FlagSendWriteZeroes    TransmissionFlags = 1 << 6
+	FlagSendDF             TransmissionFlags = 1 << 7
+	FlagCanMultiConn       TransmissionFlags = 1 << 8
+	FlagSendCache          TransmissionFlags = 1 << 10
+	FlagSendFastZero       TransmissionFlags = 1 << 11
+	FlagBlockStatusPayload TransmissionFlags = 1 << 12
 )
 
 // Option is what a client asks for while options are haggled.
@@ -119,9 +124,10 @@ type ReplyType uint32
 
 // Reply types. Those with the top bit set are errors; their data is a text.
 const (
-	RepAck    ReplyType = 1
-	RepServer ReplyType = 2
-	RepInfo   ReplyType = 3
+	RepAck         ReplyType = 1
+	RepServer      ReplyType = 2
+	RepInfo        ReplyType = 3
+	RepMetaContext ReplyType = 4
 
 	repError         ReplyType = 1 << 31
 	RepErrUnsup      ReplyType = repError + 1
@@ -147,6 +153,8 @@ func (t ReplyType) String() string {
 		return "SERVER"
 	case RepInfo:
 		return "INFO"
+	case RepMetaContext:
+		return "META_CONTEXT"
 	case RepErrUnsup:
 		return "ERR_UNSUP"
 	case RepErrPolicy:
@@ -202,9 +210,10 @@ type CommandFlags uint16
 
 // Command flags.
 const (
-	CmdFlagFUA      CommandFlags = 1 << 0
-	CmdFlagNoHole   CommandFlags = 1 << 1
-	CmdFlagDF       CommandFlags = 1 << 2
-	CmdFlagReqOne   CommandFlags = 1 << 3
-	CmdFlagFastZero CommandFlags = 1 << 4
+	CmdFlagFUA        CommandFlags = 1 << 0
+	CmdFlagNoHole     CommandFlags = 1 << 1
+	CmdFlagDF         CommandFlags = 1 << 2
+	CmdFlagReqOne     CommandFlags = 1 << 3
+	CmdFlagFastZero   CommandFlags = 1 << 4
+	CmdFlagPayloadLen CommandFlags = 1 << 5 // with extended headers only
 )

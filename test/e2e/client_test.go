@@ -40,7 +40,7 @@ func dialDeep(t *testing.T, uri string, depth int) *conn {
 	nc, err := net.Dial(network, address)
 	require.NoError(t, err)
 	require.NoError(t, nc.SetDeadline(time.Now().Add(outer)))
-	c, err := client.New(nc, strings.TrimPrefix(u.Path, "/"), depth)
+	c, err := client.New(nc, client.Config{Export: strings.TrimPrefix(u.Path, "/"), Depth: depth})
 	require.NoError(t, err)
 	n := &conn{c: c}
 	t.Cleanup(n.close)
