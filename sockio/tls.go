@@ -1,6 +1,7 @@
 package sockio
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func (t *TLS) read(p []byte, wait bool) (int, error) {
 		switch {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			t.rerr = err
+			t.rerr = cmp.Or(t.carrier.failed(), err)
 		case wait && n == 0:
 			return 0, err
 		default:
@@ -194,12 +195,7 @@ func (t *TLS) Close() error {
 // Read reads ciphertext. That nothing is there looks to crypto/tls like a deadline,
 // after which it goes on where it was.
 func (c *carrier) Read(p []byte) (n int, err error) {
-	c.mu.Lock()
-	err = c.err
-	c.mu.Unlock()
 	switch {
-	case err != nil:
-		return 0, err
 	case c.wait:
 		n, err = c.Conn.Read(p)
 	case c.drained:
@@ -233,6 +229,13 @@ func (c *carrier) Write(p []byte) (int, error) {
 	c.buf = append(c.buf, p...)
 	c.out.Data(c.buf[at:])
 	return len(p), nil
+}
+
+// failed is the error of Write, to which crypto/tls's reading may owe its own.
+func (c *carrier) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // push gives the socket what it takes of the ciphertext, and reports whether that
