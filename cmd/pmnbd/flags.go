@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -44,6 +45,7 @@ type config struct {
 	listen        []listenSpec
 	window        flags.Size // of each export
 	lanes         int
+	readOnly      bool
 	allowVolatile bool
 	connections   int // of clients, at most
 	handshake     time.Duration
@@ -52,6 +54,20 @@ type config struct {
 	control       status.Place
 	socketMode    fs.FileMode
 	drainTimeout  time.Duration
+	tls           *tls.Config // nil: none
+	requireTLS    bool
+}
+
+// schemes are those of the URIs by which clients can come: with --tls=on, either,
+// the safer first.
+func (c *config) schemes() []string {
+	switch {
+	case c.tls == nil:
+		return []string{"nbd"}
+	case c.requireTLS:
+		return []string{"nbds"}
+	}
+	return []string{"nbds", "nbd"}
 }
 
 // An exportSpec is a region and the name that it is served under.
@@ -69,10 +85,14 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	targets := set.StringArray("target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`; the first is the default export")
 	names := set.StringArray("export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	listen := set.StringArray("listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
+	set.BoolVar(&cfg.readOnly, "read-only", false, "refuse what would change an export's contents")
 	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
 	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
 	set.IntVar(&cfg.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 256K of memory in each export")
 	set.DurationVar(&cfg.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
+	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
+	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
+	verifyPeer := set.Bool("tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
@@ -108,6 +128,9 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	}
 	if cfg.handshake <= 0 {
 		return cfg, flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", cfg.handshake)
+	}
+	if cfg.tls, cfg.requireTLS, err = serverTLS(*tlsMode, *certificates, *verifyPeer); err != nil {
+		return cfg, err
 	}
 	if *id != "" {
 		if cfg.id, err = uuid.Parse(*id); err != nil || cfg.id == uuid.Nil {

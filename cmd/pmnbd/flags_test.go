@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ func TestParseServe(t *testing.T) {
 		"a crowd":                {args: []string{logTarget, "--max-connections=4097"}, says: "use 1 to 4096"},
 		"no time to negotiate":   {args: []string{logTarget, "--handshake-timeout=0"}, says: "such as 10s"},
 		"no time to drain":       {args: []string{logTarget, "--drain-timeout=-1s"}, says: "such as 30s"},
+		"TLS without a key":      {args: []string{logTarget, "--tls=require"}, says: "--tls-certificates"},
+		"a key without TLS":      {args: []string{logTarget, "--tls-certificates=/etc/pki"}, says: "--tls=on"},
 		"an id that is none":     {args: []string{logTarget, "--id=me"}, says: "uuidgen"},
 		"rights that are none":   {args: []string{logTarget, "--socket-mode=888"}, says: "such as 660"},
 		"a listener of no kind":  {args: []string{logTarget, "--listen=udp:1"}, says: "tcp:HOST:PORT"},
@@ -67,16 +70,23 @@ func TestServeFlags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 64, cfg.connections)
 	require.Equal(t, 10*time.Second, cfg.handshake)
-	cfg, err = parse([]string{logTarget, "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"}, nil)
+	cfg, err = parse([]string{logTarget, "--read-only", "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"}, nil)
 	require.NoError(t, err)
+	require.True(t, cfg.readOnly)
 	require.Equal(t, 3, cfg.connections)
 	require.Equal(t, 5*time.Second, cfg.handshake)
 	require.EqualValues(t, 0o660, cfg.socketMode)
 
+	require.Equal(t, []string{"nbd"}, cfg.schemes())
+	cfg.tls = &tls.Config{MinVersion: tls.VersionTLS13}
+	require.Equal(t, []string{"nbds", "nbd"}, cfg.schemes())
+	cfg.requireTLS = true
+	require.Equal(t, []string{"nbds"}, cfg.schemes())
+
 	var help bytes.Buffer
 	_, err = parse([]string{"--help"}, &help)
 	require.ErrorIs(t, err, pflag.ErrHelp)
-	for _, s := range []string{"--export name", "--max-connections N", "--handshake-timeout duration", "systemd", "(default 64M)"} {
+	for _, s := range []string{"--export name", "--tls off, on or require", "--read-only", "--max-connections N", "--handshake-timeout duration", "systemd", "(default 64M)"} {
 		require.Contains(t, help.String(), s)
 	}
 }

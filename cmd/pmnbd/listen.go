@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -60,7 +61,11 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	if l.network == "unix" {
 		return sockio.ListenUnix(l.addr, mode)
 	}
-	tcp, err := net.Listen("tcp", l.addr)
+	network := "tcp"
+	if a, err := netip.ParseAddrPort(l.addr); err == nil && a.Addr().Is4() {
+		network = "tcp4" // else 0.0.0.0 would listen on IPv6, too
+	}
+	tcp, err := net.Listen(network, l.addr)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,6 +138,7 @@ func TestURI(t *testing.T) {
 		l, err := listenSpec{"tcp", address}.listen(0)
 		require.NoError(t, err)
 		require.Equal(t, beyond, beyondLoopback(l), address)
+		require.True(t, strings.HasPrefix(l.Addr().String(), strings.TrimSuffix(address, "0")), "%s of %s", address, l.Addr())
 		require.Equal(t, "nbds://"+l.Addr().String()+"/log", uri(l, "nbds", "log"))
 		require.NoError(t, l.Close())
 	}

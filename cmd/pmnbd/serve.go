@@ -120,12 +120,16 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		opened = append(opened, dev)
 		x := export{name: e.name, dev: dev}
 		for _, l := range s.listeners {
-			x.uris = append(x.uris, uri(l, "nbd", e.name))
+			for _, scheme := range cfg.schemes() {
+				x.uris = append(x.uris, uri(l, scheme, e.name))
+			}
 		}
 		s.exports = append(s.exports, x)
-		served = append(served, nbd.Export{Name: e.name, Device: dev})
+		served = append(served, nbd.Export{Name: e.name, Device: dev, ReadOnly: cfg.readOnly})
 	}
-	s.nbd, err = nbd.New(nbd.Config{Logger: log, MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake}, served...)
+	s.nbd, err = nbd.New(nbd.Config{
+		Logger: log, MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
+	}, served...)
 	return s, err
 }
 
@@ -133,8 +137,8 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
-		if beyondLoopback(l) {
-			s.log.Warn("whoever reaches this address can read and write the exports, and traffic is not encrypted: keep it within a network of your own",
+		if beyondLoopback(l) && !s.cfg.requireTLS {
+			s.log.Warn("clients of this address need no TLS, so whoever reaches it can use the exports: use --tls=require --tls-verify-peer, or a network of your own",
 				zap.Stringer("listener", l.Addr()))
 		}
 		go func() {
@@ -166,7 +170,7 @@ func (s *initiator) report(h status.Header) report {
 	r := report{Header: h}
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
 		x := &s.exports[i]
-		r.Exports = append(r.Exports, exportReport{shot, x.uris, x.dev.Snapshot()})
+		r.Exports = append(r.Exports, exportReport{shot, s.cfg.readOnly, x.uris, x.dev.Snapshot()})
 	}
 	return r
 }

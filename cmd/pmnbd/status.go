@@ -41,8 +41,9 @@ type report struct {
 // An exportReport is an export's part of it.
 type exportReport struct {
 	nbd.Snapshot
-	Listen []string        `json:"listen"` // URIs for NBD clients
-	Device remote.Snapshot `json:"device"`
+	ReadOnly bool            `json:"read_only"`
+	Listen   []string        `json:"listen"` // URIs for NBD clients
+	Device   remote.Snapshot `json:"device"`
 }
 
 // showStatus runs `pmnbd status`.
@@ -98,6 +99,9 @@ func (e *exportReport) text(h *status.Header, now time.Time) string {
 	if d.State == remote.StateFailed {
 		state = "FAILED: " + d.Cause
 	}
+	if e.ReadOnly {
+		state = "read-only, " + state
+	}
 	fmt.Fprintf(&out, "export %s: %s\n", e.Name, state)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
@@ -140,7 +144,8 @@ func (e *exportReport) text(h *status.Header, now time.Time) string {
 		count nbd.Count
 	}{
 		{"READ", e.Commands.Read}, {"WRITE", e.Commands.Write}, {"FLUSH", e.Commands.Flush},
-		{"TRIM", e.Commands.Trim}, {"WRITE_ZEROES", e.Commands.WriteZeroes}, {"other", e.Commands.Other},
+		{"TRIM", e.Commands.Trim}, {"CACHE", e.Commands.Cache}, {"WRITE_ZEROES", e.Commands.WriteZeroes},
+		{"BLOCK_STATUS", e.Commands.BlockStatus}, {"other", e.Commands.Other},
 	} {
 		if n := c.count; n.Requests > 0 {
 			_, _ = fmt.Fprintf(w, "  %s\t%d\t%s\t%d\t%d\t\n", c.name, n.Requests, flags.Size(n.Bytes).Rounded(), n.FUA, n.Errors)

@@ -61,9 +61,9 @@ func TestText(t *testing.T) {
 `, e.text(&h, time.Unix(1061, 0)))
 
 	d := &e.Device
-	d.Class, d.Doubt, d.State, d.Cause = "volatile", true, remote.StateFailed, "device failed: connection lost"
+	e.ReadOnly, d.Class, d.Doubt, d.State, d.Cause = true, "volatile", true, remote.StateFailed, "device failed: connection lost"
 	text := e.text(&h, time.Unix(1061, 0))
-	for _, s := range []string{"export log: FAILED: device failed: connection lost\n", "class volatile\n", "lost with the target's power", "doubt     yes"} {
+	for _, s := range []string{"export log: read-only, FAILED: device failed: connection lost\n", "class volatile\n", "lost with the target's power", "doubt     yes"} {
 		require.Contains(t, text, s)
 	}
 }

@@ -22,6 +22,7 @@ type pmnbdStatus struct {
 
 type exportStatus struct {
 	Name        string   `json:"name"`
+	ReadOnly    bool     `json:"read_only"`
 	Listen      []string `json:"listen"`
 	Connections int      `json:"connections"`
 	Commands    map[string]struct {

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// handed makes cmd a process that systemd hands sockets to: descriptors from 3 on,
+// and variables that name the process itself (sd_listen_fds(3)).
+func handed(t *testing.T, cmd *exec.Cmd, listeners ...interface{ File() (*os.File, error) }) *exec.Cmd {
+	t.Helper()
+	var names []string
+	for range listeners {
+		names = append(names, "pmnbd.socket")
+	}
+	sh := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`}, cmd.Args...)...)
+	sh.SysProcAttr = cmd.SysProcAttr
+	sh.Env = append(os.Environ(), "LISTEN_FDS="+strconv.Itoa(len(listeners)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	for _, l := range listeners {
+		f, err := l.File()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, f.Close()) })
+		sh.ExtraFiles = append(sh.ExtraFiles, f)
+	}
+	return sh
+}
+
+func TestSocketsOfSystemd(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "16M")
+	_, uri := h.target(t, "r="+path)
+	socket, own := filepath.Join(h.home, "theirs"), filepath.Join(h.home, "ours")
+	local, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, local.Close()) }()
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tcp.Close()) }()
+	serve := func(more ...string) *exec.Cmd {
+		return handed(t, command(t, h.home, "pmnbd", append([]string{"serve", "--target", uri + "/r"}, more...)...), local, tcp)
+	}
+
+	p := startCommand(t, serve())
+	uris := p.waitReady(t)
+	require.Equal(t, []string{"nbd+unix:///r?socket=" + socket, "nbd://" + tcp.Addr().String() + "/r"}, uris)
+	data, got := noise(t, 4096), make([]byte, 4096)
+	require.NoError(t, dialNBD(t, uris[0]).write(0, data))
+	require.NoError(t, dialNBD(t, uris[1]).read(0, got))
+	require.Equal(t, data, got)
+	p.stop(t)
+	require.FileExists(t, socket, "it is not pmnbd's to remove")
+
+	// Who comes between two runs waits for the second one.
+	waiting := make(chan error, 1)
+	nc, err := net.Dial("unix", socket)
+	require.NoError(t, err)
+	require.NoError(t, nc.SetDeadline(time.Now().Add(outer)))
+	go func() {
+		_, err := nc.Read(make([]byte, 18))
+		waiting <- err
+	}()
+	p = startCommand(t, serve("--listen", "unix:"+own))
+	require.Contains(t, p.waitReady(t), "nbd+unix:///r?socket="+own, "--listen is served too")
+	require.NoError(t, <-waiting)
+	require.NoError(t, nc.Close())
+	p.stop(t)
+	require.NoFileExists(t, own)
+}
+
+func TestRefusedSocketOfSystemd(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "16M")
+	_, uri := h.target(t, "r="+path)
+	before := h.inspect(t, path).Epoch
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, udp.Close()) }()
+	code, stdout, stderr := output(t, handed(t, command(t, h.home, "pmnbd", "serve", "--target", uri+"/r"), udp))
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	require.Equal(t, `pmnbd serve: socket "pmnbd.socket" of systemd: it does not listen: use ListenStream= with Accept=no`+"\n", stderr)
+	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
+}
+
+// systemd's own tool for it starts pmnbd when the first client comes.
+func TestSystemdSocketActivate(t *testing.T) {
+	need(t, peer{"systemd-socket-activate", "systemd"})
+	h := newHost(t)
+	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
+	socket := filepath.Join(h.home, "s")
+	serve := command(t, h.home, "pmnbd", "serve", "--target", uri+"/r")
+	activate := exec.Command("systemd-socket-activate", append([]string{"--listen", socket}, serve.Args...)...)
+	activate.SysProcAttr = serve.SysProcAttr
+	p := startCommand(t, activate)
+	p.waitLog(t, "Listening on "+socket)
+	require.NoError(t, dialNBD(t, "nbd+unix:///r?socket="+socket).write(0, noise(t, 4096)))
+	require.Equal(t, []string{"nbd+unix:///r?socket=" + socket}, p.waitReady(t))
+	p.stop(t)
+}
+
+// Both daemons tell systemd when they serve and when they end; pmnbd asks for the
+// time that draining may take.
+func TestNotify(t *testing.T) {
+	h := newHost(t)
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(h.home, "notify"), Net: "unixgram"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, notify.Close()) }()
+	require.NoError(t, notify.SetDeadline(time.Now().Add(outer)))
+	told := func() string {
+		t.Helper()
+		b := make([]byte, 1024)
+		n, err := notify.Read(b)
+		require.NoError(t, err)
+		return string(b[:n])
+	}
+	notifying := func(name string, args ...string) *process {
+		cmd := command(t, h.home, name, args...)
+		cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify.LocalAddr().String())
+		return startCommand(t, cmd)
+	}
+	target := notifying("pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "r="+h.region(t, "r", "16M"))
+	uri := target.waitReady(t)[0]
+	require.Equal(t, "READY=1\nSTATUS=serving 1 regions", told())
+	pmnbd := notifying("pmnbd", "serve", "--target", uri+"/r", "--listen", "unix:"+filepath.Join(h.home, "s"), "--drain-timeout=200s")
+	pmnbd.waitReady(t)
+	require.Equal(t, "READY=1\nSTATUS=serving [\"r\"]", told())
+	pmnbd.stop(t)
+	require.Equal(t, "STOPPING=1\nSTATUS=ending\nEXTEND_TIMEOUT_USEC=205000000", told())
+	target.stop(t)
+	require.Contains(t, told(), "STOPPING=1\n")
+
+	pmnbd = notifying("pmnbd", "serve", "--target", uri+"/r", "--listen", "unix:"+filepath.Join(h.home, "s"))
+	require.Equal(t, 1, pmnbd.wait(t), "its target is gone")
+	target = notifying("pmnbd-target", "serve", "--region", "r="+filepath.Join(h.disk, "nothing"))
+	require.Equal(t, 1, target.wait(t))
+	last, err := net.Dial("unixgram", notify.LocalAddr().String())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, last.Close()) }()
+	_, err = last.Write([]byte("the next"))
+	require.NoError(t, err)
+	require.Equal(t, "the next", told(), "who does not come to serve tells nothing")
+}
