@@ -42,6 +42,11 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/..."},
 	},
 	{
+		Name: "an adapter of devices links none, and no protocol server",
+		From: []string{"pmnbd/backend/gonbd"},
+		To:   []string{"pmnbd/backend/mem", "pmnbd/backend/remote", "pmnbd/nbd/...", "pmnbd/persist/...", "pmnbd/rdma/..."},
+	},
+	{
 		Name: "persistence links no device and no protocol server",
 		From: []string{"pmnbd/persist/..."},
 		To:   []string{"pmnbd/backend/...", "pmnbd/nbd/..."},

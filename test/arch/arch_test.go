@@ -91,6 +91,7 @@ func TestUnsafeAndCgoStayInTheirPlaces(t *testing.T) {
 func TestViolations(t *testing.T) {
 	clean := Graph{
 		"pmnbd/backend":            {"fmt"},
+		"pmnbd/backend/gonbd":      {"pmnbd/backend"},
 		"pmnbd/backend/remote":     {"pmnbd/backend", "pmnbd/persist", "pmnbd/rdma"},
 		"pmnbd/cmd/internal/flags": {"fmt"},
 		"pmnbd/cmd/pmnbd":          {"pmnbd/cmd/internal/flags", "pmnbd/nbd", "pmnbd/backend/remote", "pmnbd/rdma/iwarp"},
@@ -127,6 +128,11 @@ func TestViolations(t *testing.T) {
 			name: "backend is a leaf",
 			add:  Graph{"pmnbd/backend": {"pmnbd/sockio"}},
 			want: []string{"backend and sockio link nothing of ours: pmnbd/backend -> pmnbd/sockio"},
+		},
+		{
+			name: "the adapter knows a device",
+			add:  Graph{"pmnbd/backend/gonbd": {"pmnbd/backend/mem"}},
+			want: []string{"an adapter of devices links none, and no protocol server: pmnbd/backend/gonbd -> pmnbd/backend/mem"},
 		},
 		{
 			name: "persistence knows the device",

@@ -1,0 +1,152 @@
+package gonbd
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+)
+
+// A window stands for a device that keeps what was written until it is retired.
+type window struct{ kept []*backend.Chunk }
+
+func (w *window) take(op *backend.Op) bool {
+	if op.Cmd == backend.Write {
+		for _, s := range op.Data {
+			s.Chunk.Retain()
+			w.kept = append(w.kept, s.Chunk)
+		}
+	}
+	return false
+}
+
+func (w *window) retire() {
+	for _, ch := range w.kept {
+		ch.Release()
+	}
+	w.kept = nil
+}
+
+// Small writes that a window holds fill chunks, not a chunk each.
+func TestSmallWritesShareChunks(t *testing.T) {
+	d := newDevice(t)
+	var w window
+	d.take = w.take
+	b := open(t, d)
+	held := func() int { return d.arenas.Write.Budget().Total() - d.arenas.Write.Budget().Free() }
+	p := make([]byte, 4096)
+	const perChunk = backend.ChunkSize / 4096
+	for i := range 3 * perChunk {
+		_, err := b.WriteAt(p, int64(i*len(p)))
+		require.NoError(t, err)
+		require.Equal(t, i/perChunk+1, held(), "write %d", i)
+	}
+	// A larger one leaves the rest of its chunk to those that follow.
+	_, err := b.WriteAt(make([]byte, backend.ChunkSize+4096), 0)
+	require.NoError(t, err)
+	_, err = b.WriteAt(p, 0)
+	require.NoError(t, err)
+	require.Equal(t, 5, held())
+
+	w.retire()
+	require.Equal(t, 1, held())
+	for range 2 * perChunk {
+		_, err := b.WriteAt(p, 0)
+		require.NoError(t, err)
+		w.retire()
+		require.Equal(t, 1, held(), "a chunk that nobody else has is used again")
+	}
+}
+
+// Close ends calls that wait for what others hold.
+func TestCloseEndsWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// starve takes what the call needs; announce is called when the call waits.
+		starve func(d *device, announce func()) (undo func())
+		call   func(*Backend) error
+	}{
+		{
+			"for chunks to write",
+			func(d *device, announce func()) func() { return drain(d.arenas.Write.Budget(), announce) },
+			func(b *Backend) error { _, err := b.WriteAt([]byte("x"), 0); return err },
+		},
+		{
+			"for chunks to read",
+			func(d *device, announce func()) func() { return drain(d.arenas.Read.Budget(), announce) },
+			func(b *Backend) error { _, err := b.ReadAt(make([]byte, 1), 0); return err },
+		},
+		{
+			"for places in the index",
+			func(d *device, announce func()) func() {
+				d.arenas.Stripe, d.arenas.Entries = backend.ChunkSize, backend.NewBudget(8)
+				return drain(d.arenas.Entries, announce)
+			},
+			func(b *Backend) error { _, err := b.WriteAt([]byte("x"), 0); return err },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDevice(t)
+			waits := make(chan struct{})
+			undo := tt.starve(d, func() { close(waits) })
+			b := New(d)
+			ended := make(chan error, 1)
+			go func() { ended <- tt.call(b) }()
+			<-waits
+			require.NoError(t, b.Close())
+			require.ErrorIs(t, <-ended, backend.ErrClosed)
+			undo()
+		})
+	}
+}
+
+// drain takes all of b, and has its next waiter announced.
+func drain(b *backend.Budget, announce func()) (undo func()) {
+	b.TryTake(b.Total())
+	b.Pressure = announce
+	return func() { b.Give(b.Total()) }
+}
+
+// Each write takes the entries that it may need, and a device gives back those that
+// it did not.
+func TestEntries(t *testing.T) {
+	d := newDevice(t)
+	d.arenas.Stripe, d.arenas.Entries = 1<<20, backend.NewBudget(8)
+	var took []int
+	d.take = func(op *backend.Op) bool {
+		took = append(took, op.Entries)
+		d.arenas.Entries.Give(op.Entries)
+		return false
+	}
+	b := open(t, d)
+	for _, w := range []struct{ off, n int }{{0, 1}, {1<<20 - 1, 2}, {4096, maxRequest}} {
+		_, err := b.WriteAt(make([]byte, w.n), int64(w.off))
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int{1, 2, 5}, took)
+	require.Equal(t, 8, d.arenas.Entries.Free())
+}
+
+// Close waits for what is under way.
+func TestCloseWaits(t *testing.T) {
+	d := newDevice(t)
+	held := make(chan *backend.Op, 1)
+	d.take = func(op *backend.Op) bool { held <- op; return true }
+	b := New(d)
+	synced := make(chan error, 1)
+	go func() { synced <- b.Sync() }()
+	op := <-held
+	var completed atomic.Bool
+	early := make(chan bool)
+	go func() {
+		_ = b.Close() // never an error
+		early <- !completed.Load()
+	}()
+	<-b.stop // Close has begun
+	completed.Store(true)
+	op.Sink.Complete(op)
+	require.False(t, <-early)
+	require.NoError(t, <-synced)
+}
