@@ -7,6 +7,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/persist"
+	"pmnbd/persist/wire"
 )
 
 // methodWhy says why barriers are done as they are.
@@ -36,6 +37,9 @@ type Snapshot struct {
 	MethodWhy  string    `json:"method_why"`
 	Epoch      uint64    `json:"epoch"`
 	Owner      uuid.UUID `json:"owner_id"` // the initiator's id
+	// Unclean: the session before this one was not closed; what was acknowledged in
+	// it and not flushed is lost.
+	Unclean bool `json:"unclean"`
 	// Doubt: the session inherited doubt, and no barrier has succeeded since.
 	Doubt bool  `json:"doubt"`
 	State State `json:"state"`
@@ -89,6 +93,7 @@ func (d *Device) Snapshot() Snapshot {
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
 		Method: persist.MethodGPSPM.String(), MethodWhy: methodWhy, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
+		Unclean: g.Flags&wire.OpenedUnclean != 0,
 	}
 	if err := d.failed(); err != nil {
 		s.State, s.Cause = StateClosed, err.Error()
