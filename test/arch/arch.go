@@ -32,6 +32,14 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
 	},
 	{
+		Name: "only commands speak netlink, by nbd/kernel",
+		From: []string{"pmnbd/..."},
+		To:   []string{"github.com/mdlayher/netlink/...", "github.com/mdlayher/genetlink/..."},
+		Except: []string{
+			"pmnbd/cmd/...", "pmnbd/nbd/kernel",
+		},
+	},
+	{
 		Name: "rdma links no persistence, no device and no protocol server",
 		From: []string{"pmnbd/rdma/..."},
 		To:   []string{"pmnbd/persist/...", "pmnbd/backend/...", "pmnbd/nbd/..."},

@@ -150,6 +150,11 @@ func TestViolations(t *testing.T) {
 			want: []string{"nothing imports a command: pmnbd/status -> pmnbd/cmd/internal/flags"},
 		},
 		{
+			name: "the server speaks netlink",
+			add:  Graph{"pmnbd/nbd": {"github.com/mdlayher/netlink"}},
+			want: []string{"only commands speak netlink, by nbd/kernel: pmnbd/nbd -> github.com/mdlayher/netlink"},
+		},
+		{
 			name: "a command links the testing package",
 			add:  Graph{"pmnbd/cmd/pmnbd-bench": {"pmnbd/rdma/rdmatest"}},
 			want: []string{"nothing links the tests: pmnbd/cmd/pmnbd-bench -> pmnbd/rdma/rdmatest -> testing"},
