@@ -16,9 +16,13 @@ const help = `pmnbd is a network block device on persistent memory in another ma
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
+  pmnbd attach [EXPORT|URI] /dev/nbdX
+  pmnbd detach /dev/nbdX
 
 serve     opens the region and serves it to NBD clients until SIGTERM. Prints "ready" and its URIs when it does.
 status    shows what is being served here, and how it is.
+attach    makes a block device of an export that is served here.
+detach    takes it away again.
 
 Two commands to try it without any hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
@@ -39,12 +43,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return flags.Exit(stderr, "pmnbd serve", serve(args, stdout, stderr))
 	case "status":
 		return flags.Exit(stderr, "pmnbd status", showStatus(args, stdout))
+	case "attach":
+		return flags.Exit(stderr, "pmnbd attach", attach(args, stdout, stderr))
+	case "detach":
+		return flags.Exit(stderr, "pmnbd detach", detach(args, stdout))
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
 	case "":
-		err = flags.Usagef("a command is missing: use serve or status, or --help")
+		err = flags.Usagef("a command is missing: use serve, status, attach or detach, or --help")
 	default:
-		err = flags.Usagef("unknown command %q: use serve or status, or --help", command)
+		err = flags.Usagef("unknown command %q: use serve, status, attach or detach, or --help", command)
 	}
 	return flags.Exit(stderr, "pmnbd", err)
 }

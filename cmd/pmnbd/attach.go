@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/nbd/kernel"
+	"pmnbd/status"
+)
+
+const attachHelp = `Makes a block device of an export that pmnbd serves here on a unix socket: the one named EXPORT or by a
+URI, or the only one that there is. It prints a line when the device is there.
+
+With one connection it ends then. With several it stays, to replace connections that end, until SIGTERM
+(the device stays attached) or pmnbd detach. A device whose pmnbd was restarted cleanly gets its new
+connections by itself, or with one connection when attach is run again. docs/attach.md tells the rest.
+
+Usage:
+  pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]
+
+  pmnbd attach log /dev/nbd0 && mkfs.ext4 /dev/nbd0
+
+`
+
+const (
+	// defaultDeadTimeout is how long I/O waits for a pmnbd that is gone: an operator
+	// shall have the time to bring it back.
+	defaultDeadTimeout = time.Hour
+	// requestTimeout is what the kernel takes with several connections anyway; said,
+	// it shows which connections the kernel took (kernel.Taken).
+	requestTimeout = 30 * time.Second
+	// maxAttachConnections: more than cores is no use.
+	maxAttachConnections = 64
+)
+
+func attach(args []string, stdout, stderr io.Writer) error {
+	k, err := parseAttach(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return k.run(stdout, stderr)
+}
+
+func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
+	k := &keeper{host: &thisHost, control: status.DefaultPlace()}
+	set := pflag.NewFlagSet("attach", pflag.ContinueOnError)
+	set.SortFlags = false
+	set.Usage = func() {} // printed here, to where it belongs
+	count := set.Int("connections", 1, "how many connections the device has, `N`; with more than one the command stays")
+	set.DurationVar(&k.timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
+	set.Var(&k.control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
+	err := flags.Parse(set, args, "[EXPORT|URI]", "[/dev/nbdX]")
+	if errors.Is(err, pflag.ErrHelp) {
+		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", attachHelp, set.FlagUsages())
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch set.NArg() {
+	case 0:
+		return nil, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
+	case 2:
+		k.want = set.Arg(0)
+	}
+	if k.dev, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
+		return nil, flags.Usagef("%v", err)
+	}
+	k.dev.Root = k.host.root
+	if *count < 1 || *count > maxAttachConnections {
+		return nil, flags.Usagef("--connections %d: use 1 to %d", *count, maxAttachConnections)
+	}
+	if k.timeout < time.Second {
+		return nil, flags.Usagef("--timeout %v: use whole seconds, such as 10m", k.timeout)
+	}
+	if isURI(k.want) {
+		if _, _, err := parseURI(k.want); err != nil {
+			return nil, flags.Usagef("%v", err)
+		}
+	}
+	k.socks = make([]sock, *count)
+	return k, nil
+}

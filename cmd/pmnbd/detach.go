@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/nbd/kernel"
+)
+
+const detachHelp = `Takes away a block device that pmnbd attach made. Unmount it first: it is refused while a file system,
+swap or another layer is on it. It is no error if the device is not attached.
+
+With --force it is disconnected all the same: what is on it gets I/O errors, and loses what it has not
+flushed. That is for a device whose server does not come back: unmounting would wait for it.
+
+Usage:
+  pmnbd detach /dev/nbdX [--force] [--timeout DURATION]
+
+`
+
+func detach(args []string, stdout io.Writer) error {
+	set := pflag.NewFlagSet("detach", pflag.ContinueOnError)
+	set.SortFlags = false
+	set.Usage = func() {} // printed here, to where it belongs
+	timeout := set.Duration("timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
+	force := set.Bool("force", false, "disconnect a device that is mounted or otherwise used")
+	err := flags.Parse(set, args, "/dev/nbdX")
+	if errors.Is(err, pflag.ErrHelp) {
+		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", detachHelp, set.FlagUsages())
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	dev, err := kernel.ParseDevice(set.Arg(0))
+	if err != nil {
+		return flags.Usagef("%v", err)
+	}
+	if *timeout <= 0 {
+		return flags.Usagef("--timeout %v: use a duration, such as 30s", *timeout)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	defer cancel()
+	dev.Root = thisHost.root
+	was, err := thisHost.detach(ctx, dev, *force)
+	if err != nil {
+		return err
+	}
+	if !was {
+		_, err = fmt.Fprintf(stdout, "%v is not attached\n", dev)
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "detached %v\n", dev)
+	return err
+}
+
+// detach takes the device away and waits until the kernel has let it go. was tells
+// that it was attached.
+func (h *host) detach(ctx context.Context, dev kernel.Device, force bool) (was bool, err error) {
+	type result struct {
+		was bool
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		was, err := h.disconnect(dev, force)
+		done <- result{was, err}
+	}()
+	select {
+	case r := <-done:
+		was, err = r.was, r.err
+	case <-ctx.Done():
+		// It is in the kernel, and not to be interrupted.
+		return true, fmt.Errorf("the kernel has not disconnected %v: its server takes no bytes; end that, and it will be", dev)
+	}
+	if err == nil && was {
+		err = dev.WaitReleased(ctx)
+	}
+	if err != nil {
+		return was, err
+	}
+	return was, h.forget(dev)
+}
+
+// disconnect disconnects the device if it is ours and nothing is on it, or force.
+func (h *host) disconnect(dev kernel.Device, force bool) (was bool, err error) {
+	unlock, err := h.lock()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	a, err := h.load(dev)
+	if err != nil || a == nil {
+		return false, err
+	}
+	f, err := dev.Hold(!force)
+	if errors.Is(err, kernel.ErrInUse) {
+		return true, fmt.Errorf("unmount it first: %w", err)
+	}
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = f.Close() }() // and with it goes the device
+	// Held now, it stays what it is.
+	if a, err = h.load(dev); err != nil || a == nil {
+		return false, err
+	}
+	a.Detached = true
+	if err := h.save(dev, a); err != nil {
+		return true, err
+	}
+	c, err := h.client()
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = c.Close() }()
+	return true, c.Disconnect(dev.Index)
+}
