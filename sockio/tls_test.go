@@ -43,7 +43,8 @@ var identity = sync.OnceValues(func() (server, client *tls.Config) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true},
 		&tls.Config{RootCAs: roots, ServerName: "server"}
 })
 
@@ -69,6 +70,9 @@ func conns(t testing.TB, network string) (a, b net.Conn) {
 func secure[C any](t testing.TB, network string, server, client *tls.Config, dial func(net.Conn, *tls.Config) (C, error)) (s *TLS, c C) {
 	t.Helper()
 	a, b := conns(t, network)
+	for _, nc := range []net.Conn{a, b} { // what hangs is to fail
+		require.NoError(t, nc.SetDeadline(time.Now().Add(time.Minute)))
+	}
 	got := make(chan error)
 	go func() {
 		var err error
@@ -83,6 +87,16 @@ func secure[C any](t testing.TB, network string, server, client *tls.Config, dia
 		require.NoError(t, s.Close(), "idempotent")
 	})
 	return s, c
+}
+
+// stuff flushes q until the socket takes no more.
+func stuff(t *testing.T, s *TLS, q *Queue) {
+	q.Data(make([]byte, 64<<20))
+	for last := uint64(1); last != q.Written(); {
+		last = q.Written()
+		require.NoError(t, s.Flush(q))
+	}
+	require.False(t, q.Empty())
 }
 
 // goClient is crypto/tls's own client.
@@ -177,11 +191,7 @@ func TestTLSWrittenIsInTheSocket(t *testing.T) {
 	server, client := identity()
 	s, c := secure(t, "tcp", server, client, goClient)
 	var q Queue
-	q.Data(make([]byte, 64<<20))
-	for last := uint64(1); last != q.Written(); {
-		last = q.Written()
-		require.NoError(t, s.Flush(&q))
-	}
+	stuff(t, s, &q)
 	written := q.Written()
 	require.False(t, q.Empty())
 	require.NotZero(t, written)
@@ -198,11 +208,7 @@ func TestTLSReset(t *testing.T) {
 	server, client := identity()
 	s, _ := secure(t, "tcp", server, client, goClient)
 	var q Queue
-	q.Data(make([]byte, 64<<20))
-	for last := uint64(1); last != q.Written(); {
-		last = q.Written()
-		require.NoError(t, s.Flush(&q))
-	}
+	stuff(t, s, &q)
 	q.Reset()
 	require.NoError(t, s.Flush(&q))
 	q.Data(make([]byte, 1))
@@ -254,7 +260,10 @@ func TestTLSPartialRecords(t *testing.T) {
 		f.send(rec[len(rec)-1:])
 		require.NoError(t, s.WaitReadable())
 		require.NoError(t, s.WaitReadable(), "it is still there")
-		n, err := s.TryRead(buf)
+		n, err := s.TryRead(nil)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		n, err = s.TryRead(buf)
 		require.NoError(t, err)
 		require.Equal(t, content, string(buf[:n]))
 	}
@@ -285,6 +294,23 @@ func TestTLSReadFills(t *testing.T) {
 			require.Zero(t, n)
 		})
 	}
+}
+
+// What a short read(2) showed to be drained is not read again in the same call.
+func TestTLSOneReadPerCall(t *testing.T) {
+	s, f := forge(t)
+	p := make([]byte, 64)
+	f.send(f.record(typeData, []byte("one")))
+	n, err := s.Read(p)
+	require.NoError(t, err)
+	require.Equal(t, "one", string(p[:n]))
+	f.send(f.record(typeData, []byte("two")))
+	n, err = s.read(p, false)
+	require.NoError(t, err)
+	require.Zero(t, n, "as if that call still went on")
+	n, err = s.TryRead(p)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(p[:n]))
 }
 
 // The reader handles KeyUpdates while another goroutine flushes.
@@ -344,11 +370,7 @@ func TestTLSKeyUpdateFlood(t *testing.T) {
 			s, f := forge(t)
 			var q Queue
 			if full {
-				q.Data(make([]byte, 64<<20))
-				for last := uint64(1); last != q.Written(); {
-					last = q.Written()
-					require.NoError(t, s.Flush(&q))
-				}
+				stuff(t, s, &q)
 			}
 			p := make([]byte, 16)
 			var err error
@@ -494,35 +516,30 @@ func TestTLSHungUp(t *testing.T) {
 	require.True(t, s.HungUp())
 }
 
+func TestTLSCloseSaysSo(t *testing.T) {
+	s, f := forge(t)
+	require.NoError(t, s.Close())
+	raw, err := io.ReadAll(f.nc)
+	require.NoError(t, err)
+	require.Len(t, raw, 5+2+1+16, "an alert: header, level and description, type, tag")
+}
+
 func TestTLSCloseWakes(t *testing.T) {
 	server, client := identity()
 	for name, call := range map[string]func(s *TLS) error{
 		"Read":         func(s *TLS) error { _, err := s.Read(make([]byte, 1)); return err },
-		"WaitReadable": func(s *TLS) error { return s.WaitReadable() },
-		"Write":        func(s *TLS) error { _, err := s.Write(make([]byte, 64<<20)); return err },
-		"WaitWritable": func(s *TLS) error {
-			var q Queue
-			q.Data(make([]byte, 64<<20))
-			for {
-				if err := s.Flush(&q); err != nil {
-					return err
-				}
-				if err := s.WaitWritable(); err != nil {
-					return err
-				}
-			}
-		},
+		"WaitReadable": func(s *TLS) error { _ = s.WaitReadable(); _, err := s.TryRead(make([]byte, 1)); return err },
+		"WaitWritable": (*TLS).WaitWritable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := secure(t, "tcp", server, client, goClient)
+			stuff(t, s, new(Queue))
 			started, done := make(chan struct{}), make(chan error)
 			go func() { close(started); done <- call(s) }()
 			<-started
 			require.NoError(t, s.Close())
-			require.Error(t, <-done)
-			_, err := s.TryRead(make([]byte, 1))
-			require.ErrorIs(t, err, net.ErrClosed)
-			require.NoError(t, s.Close())
+			require.ErrorIs(t, <-done, net.ErrClosed)
+			require.ErrorIs(t, call(s), net.ErrClosed, "after Close")
 		})
 	}
 }
