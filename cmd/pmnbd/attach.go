@@ -68,7 +68,9 @@ func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
 	case 0:
 		return nil, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
 	case 2:
-		k.want = set.Arg(0)
+		if k.want, err = parseWant(set.Arg(0)); err != nil {
+			return nil, flags.Usagef("%v", err)
+		}
 	}
 	if k.dev, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
 		return nil, flags.Usagef("%v", err)
@@ -79,11 +81,6 @@ func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
 	}
 	if k.timeout < time.Second {
 		return nil, flags.Usagef("--timeout %v: use whole seconds, such as 10m", k.timeout)
-	}
-	if isURI(k.want) {
-		if _, _, err := parseURI(k.want); err != nil {
-			return nil, flags.Usagef("%v", err)
-		}
 	}
 	k.socks = make([]sock, *count)
 	return k, nil

@@ -33,7 +33,7 @@ type keeper struct {
 	host    *host
 	dev     kernel.Device
 	control status.Place
-	want    string        // as findSource takes it
+	want    want
 	timeout time.Duration // kernel.Config.DeadConnTimeout
 	socks   []sock        // one for each connection of the device
 
@@ -50,8 +50,6 @@ type sock struct {
 
 // run attaches the device, and with several connections keeps it.
 func (k *keeper) run(stdout, stderr io.Writer) error {
-	signals, ignore := daemon.Signals()
-	defer ignore()
 	defer k.close()
 	a, err := k.supply(true)
 	if err != nil {
@@ -67,6 +65,8 @@ func (k *keeper) run(stdout, stderr io.Writer) error {
 		return nil
 	}
 
+	signals, ignore := daemon.Signals()
+	defer ignore()
 	stop, end, err := os.Pipe()
 	if err != nil {
 		return err
@@ -93,7 +93,10 @@ func (k *keeper) scan() error {
 	if err == nil {
 		err = f.Close()
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%v is attached, and cannot be opened: %w", k.dev, err)
+	}
+	return nil
 }
 
 // keep replaces connections that hang up, until stop is closed at its other end, the
@@ -178,6 +181,7 @@ func (k *keeper) supply(first bool) (*attachment, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.want.export = src.export // others may come
 	for i := range k.socks {
 		if k.socks[i].file == nil {
 			if k.socks[i].file, k.export, k.sizes, err = src.connect(ctx); err != nil {

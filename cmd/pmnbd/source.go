@@ -22,66 +22,60 @@ type source struct {
 	device         remote.Snapshot
 }
 
-// isURI tells a URI from an export's name, which may contain anything.
-func isURI(s string) bool { return strings.HasPrefix(s, "nbd+unix://") }
+// A want says which source; what is empty may be any.
+type want struct{ export, socket string }
 
-// parseURI reads nbd+unix:///EXPORT?socket=PATH.
-func parseURI(s string) (export, socket string, err error) {
+// parseWant reads an export's name, or nbd+unix:///EXPORT?socket=PATH.
+func parseWant(s string) (want, error) {
+	if !strings.HasPrefix(s, "nbd+unix:") {
+		return want{export: s}, nil
+	}
 	u, err := url.Parse(s)
-	if err == nil {
-		socket = u.Query().Get("socket")
+	if err != nil || u.Host != "" || u.Query().Get("socket") == "" {
+		return want{}, fmt.Errorf("%q is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
 	}
-	if err != nil || u.Scheme != "nbd+unix" || u.Host != "" || socket == "" {
-		return "", "", fmt.Errorf("%q is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
-	}
-	return strings.TrimPrefix(u.Path, "/"), socket, nil
+	return want{strings.TrimPrefix(u.Path, "/"), u.Query().Get("socket")}, nil
 }
 
-// findSource looks at p for want: an export's name, a URI, or "" for the
-// only one that there is.
-func findSource(ctx context.Context, p *status.Place, want string) (*source, error) {
-	wantSocket := ""
-	byURI := isURI(want)
-	if byURI {
-		var err error
-		if want, wantSocket, err = parseURI(want); err != nil {
-			return nil, err
-		}
+func (w want) String() string {
+	s := "an export"
+	if w.export != "" {
+		s = fmt.Sprintf("export %q", w.export)
 	}
+	if w.socket != "" {
+		s += " on " + w.socket
+	}
+	return s
+}
+
+// findSource looks for w at the control sockets of p.
+func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 	all, err := status.Find[report](ctx, p, program)
 	var found []*source
-	var names []string
+	var uris []string
 	for _, f := range all {
 		for i, e := range f.Document.Exports {
 			// A URI without a name means the default export, which is the first.
-			if want != e.Name && (want != "" || byURI && i > 0) {
+			if w.export != e.Name && (w.export != "" || w.socket != "" && i > 0) {
 				continue
 			}
-			for _, l := range e.Listen {
-				_, socket, err := parseURI(l)
-				if err != nil || byURI && socket != wantSocket {
-					continue
+			for _, uri := range e.Listen {
+				l, err := parseWant(uri)
+				if err == nil && l.socket != "" && (w.socket == "" || w.socket == l.socket) {
+					found = append(found, &source{export: e.Name, socket: l.socket, device: e.Device})
+					uris = append(uris, uri)
+					break
 				}
-				found = append(found, &source{export: e.Name, socket: socket, device: e.Device})
-				names = append(names, e.Name)
-				break
 			}
 		}
 	}
-	what := "an export"
-	if want != "" {
-		what = fmt.Sprintf("export %q", want)
+	switch len(found) {
+	case 0:
+		return nil, errors.Join(fmt.Errorf("no pmnbd serves %v on a unix socket without TLS: looked at %v", w, p), err)
+	case 1:
+		return found[0], nil
 	}
-	if byURI {
-		what += " on " + wantSocket
-	}
-	switch {
-	case len(found) == 0:
-		return nil, errors.Join(fmt.Errorf("no pmnbd serves %s on a unix socket without TLS: looked at %s", what, p), err)
-	case len(found) > 1:
-		return nil, fmt.Errorf("%d exports could be meant: name one of %s, by a URI of pmnbd status if names are alike", len(found), strings.Join(names, ", "))
-	}
-	return found[0], nil
+	return nil, fmt.Errorf("several could be meant, name one: %s", strings.Join(uris, " "))
 }
 
 // connectTimeout bounds a negotiation. A server on the same machine needs no time.
