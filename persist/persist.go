@@ -54,6 +54,8 @@ const (
 
 func (m Method) String() string {
 	switch m {
+	case 0:
+		return ""
 	case MethodGPSPM:
 		return "gpspm"
 	case MethodAPM:
@@ -63,6 +65,21 @@ func (m Method) String() string {
 	}
 	return fmt.Sprintf("method %d", uint8(m))
 }
+
+// Set makes *m the method of that name. With String and Type it is a
+// flag's value.
+func (m *Method) Set(name string) error {
+	for _, x := range Methods {
+		if x.String() == name {
+			*m = x
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown method %q: use gpspm, apm or flush", name)
+}
+
+// Type is what a flag calls its values.
+func (*Method) Type() string { return "method" }
 
 // A Range is a run of bytes of a region's data extent.
 type Range = wire.Range

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 )
 
 // barriers is the group commit of a device: at most one barrier is in flight, and
@@ -115,11 +116,15 @@ func (d *Device) next() (durable *barrier) {
 	c.ops, b.waiting = b.waiting, c.ops[:0] // the waiting first, the dirty lanes then
 	b.wanted = false
 	b.seq++
+	method := d.method
+	if b.inherits { // only the target can say when its doubt is settled (design §3.8)
+		method = persist.MethodGPSPM
+	}
 	for i, l := range d.lanes {
 		l.mu.Lock()
 		c.from[i], c.to[i], c.wrote[i] = l.ring.Covered(), l.ring.Head(), l.wrote
 		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops) > 0) {
-			l.enqueueBarrier(b.seq, c.from[i], c.to[i])
+			l.enqueueBarrier(b.seq, c.from[i], c.to[i], method)
 			c.remaining++
 		}
 		l.mu.Unlock()

@@ -15,6 +15,7 @@ const (
 	tagWrite uint64 = iota << 56
 	tagRead
 	tagBarrier
+	tagPlaced
 	tagControl
 	tagRecv
 	tagMask uint64 = 0xff << 56
@@ -52,6 +53,7 @@ type lane struct {
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
 	barrier *persist.GPSPM
+	placed  placed
 	zeroes  zeroes
 	ranges  []persist.Range // scratch of collect
 	control []byte          // a message to send ahead of the queue
@@ -131,8 +133,8 @@ func (l *lane) read(op *backend.Op, off, dst uint64, n uint32) {
 // enqueueBarrier queues barrier seq behind the writes [from, to) of the ring,
 // which it covers. l.mu is held, and was when to was read: covered means ahead of
 // the barrier in this queue.
-func (l *lane) enqueueBarrier(seq, from, to uint64) {
-	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from})
+func (l *lane) enqueueBarrier(seq, from, to uint64, m persist.Method) {
+	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: m})
 	l.urgent = true
 }
 
@@ -200,6 +202,9 @@ func (l *lane) handle(p *poller) (n int, done bool, err error) {
 			l.endRead(p, int(c.ID&^tagMask))
 		case tagBarrier:
 			done = l.barrier.Sent(c.ID) || done
+		case tagPlaced:
+			l.placed.completed = l.placed.completed || c.ID == tagPlaced|placedLast
+			done = l.placedDone() || done
 		}
 	}
 	if len(p.recvs) == 0 {
@@ -246,7 +251,10 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		if err := ack.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		return false, l.zeroes.acked(ack)
+		if err := l.zeroes.acked(ack); err != nil {
+			return false, err
+		}
+		return l.placedDone(), nil
 	case wire.TypeHeartbeatAck:
 		var ack wire.HeartbeatAck
 		if err := ack.Decode(msg); err != nil {

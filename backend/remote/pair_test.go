@@ -86,6 +86,11 @@ const (
 // Without a heartbeat of the test's own there is none: one would cover a wake-up
 // that got lost.
 func newPair(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config) *pair {
+	return newPairOn(t, p, listen, path, cfg, region.OpenOptions{})
+}
+
+// newPairOn is newPair with more to say of the region's memory.
+func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config, o region.OpenOptions) *pair {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
@@ -94,7 +99,8 @@ func newPair(t testing.TB, p rdma.Provider, listen, path string, cfg target.Conf
 		path = filepath.Join(t.TempDir(), "region")
 	}
 	h := &syncHook{began: make(chan struct{}, 16)}
-	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Sync: h.sync})
+	o.Name, o.CreateSize, o.AllowVolatile, o.Sync = "log", regionSize, true, h.sync
+	r, err := region.Open(path, o)
 	require.NoError(t, err)
 	s := target.New(cfg, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)

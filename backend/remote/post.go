@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 	"pmnbd/rdma"
 )
 
@@ -101,6 +102,13 @@ func (l *lane) build() {
 			})
 			l.queue.pop()
 		case itemBarrier:
+			if it.method != persist.MethodGPSPM {
+				if !l.buildPlaced(it) {
+					return // the completion of earlier ones brings the slots
+				}
+				l.queue.pop()
+				break
+			}
 			next := l.collect(it.next, it.to, l.barrier.PerPart())
 			batch, ok := l.barrier.Append(l.batch, it.seq, l.ranges, next == it.to)
 			if !ok {

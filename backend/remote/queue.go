@@ -11,6 +11,7 @@ type item struct {
 	from, to uint64
 	seq      uint64
 	next     uint64
+	method   persist.Method // of a barrier
 }
 
 type itemKind uint8

@@ -52,6 +52,9 @@ type Config struct {
 	// Connections is how many connections of clients receive at the same time,
 	// each into a chunk of its own: DefaultConnections.
 	Connections int
+	// Method is the only durability method that will do; 0 takes the best that is
+	// sound. One that is not sound is refused, with the reason.
+	Method persist.Method
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
 	// Log takes one line for each change of state. Required.
@@ -84,8 +87,10 @@ const (
 	// maxMessages is how many messages of the target a lane can receive before it
 	// looks: all that the target's credits let us ask for, and a few more.
 	maxMessages = 32
-	// controlSize is a lane's memory for messages, in bytes: receives, then sends.
-	controlSize = 2 * maxMessages * wire.MaxMessage
+	// recvSize and controlSize are a lane's memory for receives, and for those, the
+	// sink of Reads and sends, one behind the other, in bytes.
+	recvSize    = maxMessages * wire.MaxMessage
+	controlSize = 2*recvSize + sinkSize
 	// reservedCredits of a lane are not for barriers: a heartbeat and CLOSE.
 	reservedCredits = 2
 )
@@ -105,6 +110,7 @@ type Device struct {
 	control           []byte // receives and barrier messages
 	lanes             []*lane
 
+	method   persist.Method // the session's
 	barriers barriers
 	failure  atomic.Pointer[error]
 	closing  atomic.Bool

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,10 +64,10 @@ type dialed struct {
 // connect makes the connection of a lane, with its receives posted.
 func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c dialed, err error) {
 	mem := d.control[lane*controlSize : (lane+1)*controlSize]
-	if c.recvs, err = d.domain.Register(mem[:controlSize/2:controlSize/2], rdma.LocalWrite); err != nil {
+	if c.recvs, err = d.domain.Register(mem[:recvSize+sinkSize:recvSize+sinkSize], rdma.LocalWrite); err != nil {
 		return c, fmt.Errorf("register control memory: %w", err)
 	}
-	if c.sends, err = d.domain.Register(mem[controlSize/2:], 0); err != nil {
+	if c.sends, err = d.domain.Register(mem[recvSize+sinkSize:], 0); err != nil {
 		return c, fmt.Errorf("register control memory: %w", err)
 	}
 	var wrs []rdma.WorkRequest
@@ -123,6 +124,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if d.claim == nil || d.claim.region != g.UUID {
 		return fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
+	d.method = persist.Method(g.Method)
 	class := persist.Class(g.Class)
 	if class == persist.ClassVolatile && !d.cfg.AllowVolatile {
 		return errors.New("the region is volatile: --allow-volatile permits that")
@@ -159,7 +161,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 	}
 	d.log.Info("session opened", zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr),
 		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch), zap.Int("lanes", len(d.lanes)),
-		zap.Stringer("method", persist.MethodGPSPM), zap.String("why", methodWhy))
+		zap.Stringer("method", d.method), zap.String("why", d.methodWhy()))
 	return nil
 }
 
@@ -191,8 +193,10 @@ func check(g *wire.Opened) error {
 		return fmt.Errorf("the target grants %d bytes at %#x: %w", g.Size, g.Base, wire.ErrMalformed)
 	case persist.Class(g.Class) < persist.ClassVolatile || persist.Class(g.Class) > persist.ClassPMem:
 		return fmt.Errorf("the target's region is of class %d, which this release does not know: %w", g.Class, wire.ErrMalformed)
-	case g.Methods&(1<<persist.MethodGPSPM) == 0:
+	case !g.Methods.Has(uint8(persist.MethodGPSPM)): // what settles doubt
 		return fmt.Errorf("the target offers methods %#x, gpspm not among them: %w", g.Methods, rdma.ErrNotSupported)
+	case !g.Methods.Has(g.Method):
+		return fmt.Errorf("the target chose method %d, which it does not call sound: %w", g.Method, wire.ErrMalformed)
 	case wire.MaxRanges(g.MaxMessage) == 0:
 		return fmt.Errorf("the target takes messages of %d bytes, too few to send barriers: %w", g.MaxMessage, wire.ErrMalformed)
 	case g.Heartbeat == 0 || g.Lease <= g.Heartbeat:
@@ -209,6 +213,9 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 	if _, err := rand.Read(msg.Owner.Nonce[:]); err != nil {
 		return opened, fmt.Errorf("draw a nonce: %w", err)
 	}
+	if msg.Methods, err = d.methods(c.conn); err != nil {
+		return opened, err
+	}
 	if d.cfg.AllowVolatile {
 		msg.Flags |= wire.OpenAllowVolatile
 	}
@@ -219,7 +226,7 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 			return opened, fmt.Errorf("OPEN: %w", err)
 		}
 		if t == wire.TypeOpened {
-			return opened, nil
+			return opened, chosen(msg.Methods, &opened)
 		}
 		if refused.Code != wire.CodeEpoch {
 			break
@@ -232,6 +239,53 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 		msg.Epoch = refused.Epoch
 	}
 	return opened, &RefusedError{Region: d.cfg.Region, Refused: refused}
+}
+
+// methods are those that this end has, or the one that it insists on.
+func (d *Device) methods(conn rdma.Conn) (s wire.Methods, err error) {
+	for _, m := range persist.Methods {
+		switch {
+		case m == persist.MethodFlush && !conn.Caps().PersistentFlush:
+			if d.cfg.Method == m {
+				return 0, fmt.Errorf("method %v: the RDMA device of this machine lacks native FLUSH: %w", m, rdma.ErrNotSupported)
+			}
+		case d.cfg.Method == 0 || d.cfg.Method == m:
+			s = s.With(uint8(m))
+		}
+	}
+	return s, nil
+}
+
+// methodWhy says why barriers are done as they are: what speaks against the methods
+// that would have been better.
+func (d *Device) methodWhy() string {
+	if d.cfg.Method == d.method {
+		return "it was asked for"
+	}
+	var against []string
+	for _, m := range persist.Methods {
+		if m == d.method {
+			break
+		}
+		why := persist.Reason(d.granted.WhyNot[m-1])
+		if why == persist.ReasonSound { // we have no such device
+			against = append(against, fmt.Sprintf("not %v: this machine's RDMA device lacks it", m))
+		} else {
+			against = append(against, fmt.Sprintf("not %v: %v", m, why))
+		}
+	}
+	if len(against) == 0 {
+		return "the best that there is"
+	}
+	return strings.Join(against, "; ")
+}
+
+// chosen tells whether the target chose a method that it was offered.
+func chosen(offered wire.Methods, g *wire.Opened) error {
+	if !offered.Has(g.Method) {
+		return fmt.Errorf("the target chose method %d, which was not offered: %w", g.Method, wire.ErrMalformed)
+	}
+	return nil
 }
 
 // ask sends a message and decodes what answers it: granted or refused.

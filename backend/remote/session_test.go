@@ -115,18 +115,20 @@ func TestDialRefusals(t *testing.T) {
 
 // What a target grants is hostile too.
 func TestCheckGrant(t *testing.T) {
-	good := wire.Opened{Size: 4096, Class: 2, Methods: 2, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
+	good := wire.Opened{Size: 4096, Class: 2, Methods: 2, Method: 1, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
 	require.NoError(t, check(&good))
 	for name, spoil := range map[string]func(*wire.Opened){
-		"no size":            func(g *wire.Opened) { g.Size = 0 },
-		"size of a negative": func(g *wire.Opened) { g.Size = 1 << 63 },
-		"base overflows":     func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
-		"unknown class":      func(g *wire.Opened) { g.Class = 4 },
-		"no class":           func(g *wire.Opened) { g.Class = 0 },
-		"no method":          func(g *wire.Opened) { g.Methods = 1 << 2 },
-		"tiny messages":      func(g *wire.Opened) { g.MaxMessage = 47 },
-		"no heartbeat":       func(g *wire.Opened) { g.Heartbeat = 0 },
-		"lease too short":    func(g *wire.Opened) { g.Lease = 1000 },
+		"no size":                    func(g *wire.Opened) { g.Size = 0 },
+		"size of a negative":         func(g *wire.Opened) { g.Size = 1 << 63 },
+		"base overflows":             func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
+		"unknown class":              func(g *wire.Opened) { g.Class = 4 },
+		"no class":                   func(g *wire.Opened) { g.Class = 0 },
+		"no method":                  func(g *wire.Opened) { g.Methods = 1 << 2 },
+		"a method that is not sound": func(g *wire.Opened) { g.Method = 2 },
+		"no such method":             func(g *wire.Opened) { g.Method = 200 },
+		"tiny messages":              func(g *wire.Opened) { g.MaxMessage = 47 },
+		"no heartbeat":               func(g *wire.Opened) { g.Heartbeat = 0 },
+		"lease too short":            func(g *wire.Opened) { g.Lease = 1000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := good

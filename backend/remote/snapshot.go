@@ -10,9 +10,6 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// methodWhy says why barriers are done as they are.
-const methodWhy = "sound for every class"
-
 // A State is where a device is in its life.
 type State string
 
@@ -92,7 +89,7 @@ func (d *Device) Snapshot() Snapshot {
 	g := &d.granted
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
-		Method: persist.MethodGPSPM.String(), MethodWhy: methodWhy, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
+		Method: d.method.String(), MethodWhy: d.methodWhy(), Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
 		Unclean: g.Flags&wire.OpenedUnclean != 0,
 	}
 	if err := d.failed(); err != nil {

@@ -46,6 +46,9 @@ func (z *zeroes) message(e *backend.Entry) ([]byte, bool) {
 	return z.out[i].Append(z.messages[i][:0]), true
 }
 
+// due reports whether zero seq, or one before it, is not acknowledged.
+func (z *zeroes) due(seq uint64) bool { return z.n > 0 && z.out[z.head].Seq <= seq }
+
 // acked takes the ack of the oldest zero that is out.
 func (z *zeroes) acked(ack wire.ZeroAck) error {
 	if z.n == 0 || z.out[z.head].Seq != ack.Seq {

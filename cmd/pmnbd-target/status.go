@@ -89,19 +89,18 @@ func regionText(r *target.RegionSnapshot) string {
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
 	row("path", "%s, %s, class %s", r.Path, flags.Size(r.Size), r.Class)
-	for _, m := range r.Methods {
-		if m.Sound {
-			row("method", "%s", m.Method)
-		} else {
-			row("", "not %s: %s", m.Method, m.Why)
-		}
-	}
 	if r.Owner != nil {
 		row("session", "epoch %d, owner %s (run %s)", r.Epoch, r.Owner.ID, r.Owner.Nonce)
 	} else {
 		row("session", "epoch %d, no owner", r.Epoch)
 	}
 	if r.Session != nil {
+		row("method", "%s", r.Session.Method)
+		for _, m := range r.Session.Methods {
+			if !m.Sound {
+				row("", "not %s: %s", m.Method, m.Why)
+			}
+		}
 		for _, l := range r.Session.Lanes {
 			row(fmt.Sprintf("lane %d", l.Lane), "%s", l.Peer)
 		}

@@ -20,9 +20,12 @@ func sample() report {
 		Regions: []target.RegionSnapshot{
 			{
 				Name: "a", Path: "/var/a", Class: "file", Size: 1 << 30, Epoch: 3, Owner: alice, Held: true, LeaseLeft: 9.25,
-				Methods: []target.MethodSnapshot{{Method: "gpspm", Sound: true, Why: "sound"}, {Method: "apm", Why: "only class pmem"}},
-				Session: &target.SessionSnapshot{Lanes: []target.LaneSnapshot{{Peer: "127.0.0.1:5000"}, {Lane: 1, Peer: "127.0.0.1:5001"}}},
-				Doubt:   true, Barriers: 10, Syncs: 12,
+				Session: &target.SessionSnapshot{
+					Method:  "gpspm",
+					Methods: []target.MethodSnapshot{{Method: "apm", Why: "only class pmem"}, {Method: "gpspm", Sound: true, Why: "sound"}},
+					Lanes:   []target.LaneSnapshot{{Peer: "127.0.0.1:5000"}, {Lane: 1, Peer: "127.0.0.1:5001"}},
+				},
+				Doubt: true, Barriers: 10, Syncs: 12,
 			},
 			{Name: "b", Path: "/var/b", Class: "volatile", Size: 4096, Epoch: 1, Clean: true},
 		},
@@ -34,9 +37,9 @@ func TestStatusText(t *testing.T) {
 	require.Equal(t, `process 4242, for 1m1s, at iwarp://127.0.0.1:7204
 region a: in use
   path      /var/a, 1G, class file
+  session   epoch 3, owner 01000000-0000-0000-0000-000000000000 (run 02000000-0000-0000-0000-000000000000)
   method    gpspm
             not apm: only class pmem
-  session   epoch 3, owner 01000000-0000-0000-0000-000000000000 (run 02000000-0000-0000-0000-000000000000)
   lane 0    127.0.0.1:5000
   lane 1    127.0.0.1:5001
   lease     9.2 s left

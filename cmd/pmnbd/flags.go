@@ -16,6 +16,7 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd/wire"
+	"pmnbd/persist"
 	"pmnbd/status"
 )
 
@@ -46,6 +47,7 @@ type config struct {
 	window        flags.Size // of each export
 	lanes         int
 	readOnly      bool
+	method        persist.Method // 0: the best that is sound
 	allowVolatile bool
 	connections   int // of clients, at most
 	handshake     time.Duration
@@ -93,6 +95,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
 	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
 	verifyPeer := set.Bool("tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
+	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")

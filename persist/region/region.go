@@ -51,6 +51,9 @@ type OpenOptions struct {
 	// the path does not exist; one that exists must have that size. PathMemfd
 	// needs it.
 	CreateSize uint64
+	// PMem takes a regular file for persistent memory in that domain, whatever it is.
+	// For tests of what stands on class pmem.
+	PMem Domain
 	// Sync makes the file durable: fdatasync(2) if nil. Fault injection.
 	Sync func(fd int) error
 	// Lines writes back the cache lines of memory of the data extent: flush.Lines if
@@ -97,7 +100,15 @@ var thisHost = host{memoryOf: thisMachine.memoryOf, bootID: bootID}
 // and Clear. A failed or suspect region opens too, so that whoever asks can be
 // told; see Failed and Superblock. Consequences of a crash or a new boot are
 // durable when it returns.
-func Open(path string, o OpenOptions) (*Region, error) { return open(path, o, thisHost) }
+func Open(path string, o OpenOptions) (*Region, error) {
+	h := thisHost
+	if o.PMem != DomainNone {
+		h.memoryOf = func(*os.File) (memory, error) {
+			return memory{class: persist.ClassPMem, platform: Platform{Domain: o.PMem}, flags: unix.MAP_SHARED}, nil
+		}
+	}
+	return open(path, o, h)
+}
 
 func open(path string, o OpenOptions, h host) (*Region, error) {
 	f, mem, err := openOrCreate(path, o, h)

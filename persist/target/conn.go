@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -323,7 +324,8 @@ func (c *conn) flush(b *wire.Barrier) error {
 }
 
 // zero stores zeroes, on the lane's goroutine: every barrier that comes behind
-// begins when they are there (design §4.7).
+// begins when they are there, and what no barrier of it will flush is flushed now
+// (design §4.7).
 func (c *conn) zero(m wire.Zero) error {
 	r := c.session.export.r
 	if m.Len > wire.MaxZero || !inside([]wire.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
@@ -331,6 +333,12 @@ func (c *conn) zero(m wire.Zero) error {
 	}
 	if err := r.Zero(wire.Range{Off: m.Off, Len: m.Len}); err != nil {
 		return err // no reply says it: the next barrier does
+	}
+	if c.session.method != persist.MethodGPSPM {
+		// No barrier of the session names ranges to this CPU.
+		if err := r.Flush([]wire.Range{{Off: m.Off, Len: m.Len}}); err != nil {
+			return err
+		}
 	}
 	ack := wire.ZeroAck{Seq: m.Seq}
 	return c.out.send(c, ack.Append(c.out.buf[:0]))

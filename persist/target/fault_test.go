@@ -79,7 +79,7 @@ func TestMemoryGoesAway(t *testing.T) {
 
 				next := s.connect(t)
 				var r wire.Refused
-				next.ask(&wire.Open{Owner: alice, Epoch: o.Epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
+				next.ask(&wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
 				require.Equal(t, wire.CodeFailed, r.Code, r.Text)
 				require.Contains(t, r.Text, "fault")
 				require.ErrorIs(t, s.region.Failed(), region.ErrFailed)

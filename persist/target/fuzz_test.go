@@ -114,7 +114,7 @@ func newModel(t *testing.T, in []byte) *model {
 	}
 	m.owner = m.s.connect(t)
 	var r wire.Refused
-	request := wire.Open{Owner: wire.Owner{ID: m.own.UUID(), Nonce: [16]byte{1}}, Region: "own", Flags: wire.OpenAllowVolatile} // an id that no input guesses
+	request := wire.Open{Methods: everyMethod, Owner: wire.Owner{ID: m.own.UUID(), Nonce: [16]byte{1}}, Region: "own", Flags: wire.OpenAllowVolatile} // an id that no input guesses
 	m.owner.ask(&request, &r)
 	request.Epoch = r.Epoch
 	m.owner.ask(&request, &m.hers)
@@ -151,7 +151,7 @@ func (m *model) step() {
 		if m.number(1)%4 == 3 {
 			name, epoch = "own", m.own.Superblock().Epoch
 		}
-		m.send(i, (&wire.Open{Owner: alice, Epoch: epoch, Region: name, Flags: wire.OpenAllowVolatile}).Append(nil))
+		m.send(i, (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: epoch, Region: name, Flags: wire.OpenAllowVolatile}).Append(nil))
 	case stepClose:
 		m.send(i, (&wire.Close{Epoch: m.epoch + m.number(1)}).Append(nil))
 	case stepWrite, stepRead:

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -82,6 +83,10 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if r := e.check(m); r != nil {
 		return nil, r // nothing was destroyed
 	}
+	facts := e.facts(c)
+	if _, ok := persist.Choose(m.Methods, facts); !ok {
+		return nil, noMethod(m.Methods, facts)
+	}
 	if !e.granting.TryLock() {
 		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "another request for the region is being served, try again"}
 	}
@@ -109,24 +114,31 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.CodeFailed, Text: err.Error()}
 	}
 	sb := e.r.Superblock()
-	mem, err := c.domain.Register(e.r.Data(), rdma.RemoteRead|rdma.RemoteWrite)
+	mem, err := e.register(c, &facts)
 	if err != nil {
 		return nil, &wire.Refused{Code: wire.CodeNotSupported, Text: fmt.Sprintf("register the region: %v", err)}
 	}
-	s := &session{export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, lanes: map[uint16]*conn{0: c}}
+	method, ok := persist.Choose(m.Methods, facts)
+	if !ok { // the device refused what it had promised
+		return nil, noMethod(m.Methods, facts) // mem goes with the connection's domain
+	}
+	s := &session{
+		export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, facts: facts, method: method,
+		lanes: map[uint16]*conn{0: c},
+	}
 	_, _ = rand.Read(s.token[:]) // never fails (crypto/rand)
 	s.heard.Store(clock())
 	opened := &wire.Opened{
 		UUID: e.r.UUID(), Size: e.r.Size(), Class: uint8(e.r.Class()),
 		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: s.token,
 		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
-		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()),
+		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: uint8(method),
 	}
-	for _, method := range []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush} {
-		why := persist.WhyNot(method, e.r.Class())
-		opened.WhyNot[method-1] = uint8(why)
+	for _, m := range persist.Methods {
+		why := persist.WhyNot(m, facts)
+		opened.WhyNot[m-1] = uint8(why)
 		if why == persist.ReasonSound {
-			opened.Methods |= 1 << method
+			opened.Methods = opened.Methods.With(uint8(m))
 		}
 	}
 	if unclean {
@@ -141,8 +153,46 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	e.released.Store(false)
 	c.session = s
 	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
-		zap.Stringer("class", e.r.Class()), zap.Stringer("method", persist.MethodGPSPM), zap.Bool("predecessor_unclean", unclean))
+		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("predecessor_unclean", unclean))
 	return opened, nil
+}
+
+// facts are what is known of e for a session of lane c, before its memory is
+// registered.
+func (e *export) facts(c *conn) persist.Facts {
+	caps, cfg := c.Caps(), &e.s.cfg
+	return persist.Facts{
+		Class: e.r.Class(), EADR: e.r.Platform().Domain.EADR(),
+		PlacesByDMA: caps.PlacesByDMA, PersistentFlush: caps.PersistentFlush,
+		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
+	}
+}
+
+// register registers the region's data extent for c, with native FLUSH if device and
+// memory have it; facts then say whether they do.
+func (e *export) register(c *conn, facts *persist.Facts) (*rdma.MemoryRegion, error) {
+	const access = rdma.RemoteRead | rdma.RemoteWrite
+	if persist.WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
+		mem, err := c.domain.Register(e.r.Data(), access|rdma.RemoteFlush)
+		if err == nil {
+			return mem, nil
+		}
+		facts.PersistentFlush = false
+		c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
+	}
+	return c.domain.Register(e.r.Data(), access)
+}
+
+// noMethod refuses an initiator that has, or insists on, methods that are not sound.
+func noMethod(initiator wire.Methods, facts persist.Facts) *wire.Refused {
+	r := &wire.Refused{Code: wire.CodeMethod}
+	for _, m := range persist.Methods {
+		if initiator.Has(uint8(m)) {
+			r.Text += fmt.Sprintf("%v is not sound here: %v. ", m, persist.WhyNot(m, facts))
+		}
+	}
+	r.Text = strings.TrimSuffix(r.Text, ". ")
+	return r
 }
 
 // held reports whether the region has an owner, be it one who is not connected.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -22,7 +23,9 @@ type session struct {
 	epoch  uint64
 	token  [32]byte
 	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
-	heard  atomic.Int64       // when the initiator last said something, by clock
+	facts  persist.Facts      // that decided which methods are sound
+	method persist.Method
+	heard  atomic.Int64 // when the initiator last said something, by clock
 
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more

@@ -19,9 +19,7 @@ type RegionSnapshot struct {
 	UUID  uuid.UUID `json:"uuid"`
 	Class string    `json:"class"`
 	Size  uint64    `json:"size_bytes"`
-	// Methods are all that there are, and why one is not offered.
-	Methods []MethodSnapshot `json:"methods"`
-	Epoch   uint64           `json:"epoch"`
+	Epoch uint64    `json:"epoch"`
 	// Owner is the last one, nil if there is none.
 	Owner *OwnerSnapshot `json:"owner"`
 	// Held: the owner has not given the region back. Session is nil if it has not
@@ -43,7 +41,7 @@ type RegionSnapshot struct {
 	Syncs    uint64 `json:"syncs"`
 }
 
-// A MethodSnapshot says whether a durability method is offered.
+// A MethodSnapshot says whether a durability method is sound.
 type MethodSnapshot struct {
 	Method string `json:"method"`
 	Sound  bool   `json:"sound"`
@@ -58,6 +56,10 @@ type OwnerSnapshot struct {
 
 // A SessionSnapshot is how a session was.
 type SessionSnapshot struct {
+	// Method is how its barriers are done. Methods are all that there are, best
+	// first, and why one is not sound: that depends on the adapter, too.
+	Method  string           `json:"method"`
+	Methods []MethodSnapshot `json:"methods"`
 	// Lanes are the connections that it has now, HOST:PORT of the initiator by
 	// number of the lane. It has none when they broke and the lease goes on.
 	Lanes []LaneSnapshot `json:"lanes"`
@@ -89,10 +91,6 @@ func (e *export) snapshot() RegionSnapshot {
 		Epoch: sb.Epoch, Held: e.held(&sb, session), Clean: sb.Clean, Doubt: sb.Doubt, Suspect: sb.Suspect,
 		Barriers: e.barriers.Load(), Syncs: e.r.Syncs(),
 	}
-	for _, m := range []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush} {
-		why := persist.WhyNot(m, e.r.Class())
-		s.Methods = append(s.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
-	}
 	if sb.Owner != (region.Owner{}) {
 		s.Owner = &OwnerSnapshot{ID: sb.Owner.ID, Nonce: sb.Owner.Nonce}
 	}
@@ -100,7 +98,11 @@ func (e *export) snapshot() RegionSnapshot {
 		s.LeaseLeft = max(0, e.leaseLeft(session).Round(time.Millisecond).Seconds())
 	}
 	if session != nil {
-		s.Session = &SessionSnapshot{Lanes: session.peers()}
+		s.Session = &SessionSnapshot{Method: session.method.String(), Lanes: session.peers()}
+		for _, m := range persist.Methods {
+			why := persist.WhyNot(m, session.facts)
+			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
+		}
 	}
 	// Not the superblock's: a failure that could not be written down counts too.
 	if err := e.r.Failed(); err != nil {

@@ -50,6 +50,9 @@ const (
 // Config says how to serve. Zero values take the defaults.
 type Config struct {
 	Heartbeat, Lease time.Duration
+	// DirectWrite and RelaxedOrdering are the operator's declarations about this
+	// machine's adapters (persist.Facts).
+	DirectWrite, RelaxedOrdering bool
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
 }

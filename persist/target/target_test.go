@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -136,6 +137,9 @@ func (p *peer) receive() ([]byte, error) {
 	}
 }
 
+// everyMethod is what an initiator has that insists on nothing.
+const everyMethod = wire.Methods(1<<persist.MethodGPSPM | 1<<persist.MethodAPM | 1<<persist.MethodFlush)
+
 type message interface {
 	Append([]byte) []byte
 	Decode([]byte) error
@@ -158,7 +162,7 @@ var (
 // refused sends OPEN and returns the refusal.
 func (p *peer) refused(owner wire.Owner, epoch uint64) (r wire.Refused) {
 	p.t.Helper()
-	p.ask(&wire.Open{Owner: owner, Epoch: epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
+	p.ask(&wire.Open{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
 	return r
 }
 
@@ -168,7 +172,7 @@ func (p *peer) open(owner wire.Owner) (o wire.Opened) { return p.openNamed(owner
 func (p *peer) openNamed(owner wire.Owner, region string) (o wire.Opened) {
 	p.t.Helper()
 	var r wire.Refused
-	m := wire.Open{Owner: owner, Region: region, Flags: wire.OpenAllowVolatile}
+	m := wire.Open{Methods: everyMethod, Owner: owner, Region: region, Flags: wire.OpenAllowVolatile}
 	p.ask(&m, &r)
 	require.Equal(p.t, wire.CodeEpoch, r.Code, r.Text)
 	m.Epoch = r.Epoch
@@ -318,7 +322,7 @@ func TestDoubtThatCannotBeCleared(t *testing.T) {
 	p := s.connect(t)
 	fail.Store(true)
 	r := p.refused(alice, 0)
-	p.ask(&wire.Open{Owner: alice, Epoch: r.Epoch, Region: "log"}, &r)
+	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Epoch: r.Epoch, Region: "log"}, &r)
 	require.Equal(t, wire.CodeFailed, r.Code)
 	require.Error(t, s.region.Failed())
 }
@@ -412,7 +416,7 @@ func TestVolatileNeedsTheFlag(t *testing.T) {
 	s := serveRegion(t, region.PathMemfd, nil, Config{})
 	p := s.connect(t)
 	var r wire.Refused
-	p.ask(&wire.Open{Owner: alice, Epoch: 1, Region: "log"}, &r)
+	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log"}, &r)
 	require.Equal(t, wire.CodeVolatile, r.Code)
 }
 
@@ -514,7 +518,7 @@ func TestAckAfterItsSync(t *testing.T) {
 // What a stranger or an initiator sends that breaks the rules costs it its
 // connection, and nobody else anything.
 func TestHostileMessages(t *testing.T) {
-	open := (&wire.Open{Owner: alice, Epoch: 1, Region: "log"}).Append(nil)
+	open := (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log"}).Append(nil)
 	other := append([]byte(nil), open...)
 	other[5] = 9 // version
 	barrier := func(r ...wire.Range) []byte { return (&wire.Barrier{Seq: 1, Last: true, Ranges: r}).Append(nil) }
@@ -534,9 +538,9 @@ func TestHostileMessages(t *testing.T) {
 		"an answer":                   {send: (&wire.Closed{}).Append(nil)},
 		"RESUME":                      {send: (&wire.Resume{Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotSupported, alive: true},
 		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotOwner, alive: true},
-		"owner without id":            {send: (&wire.Open{Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
-		"takeover":                    {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},
-		"unknown region":              {send: (&wire.Open{Owner: alice, Epoch: 1, Region: "../log"}).Append(nil), code: wire.CodeUnknownRegion, alive: true},
+		"owner without id":            {send: (&wire.Open{Methods: everyMethod, Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
+		"takeover":                    {send: (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"unknown region":              {send: (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "../log"}).Append(nil), code: wire.CodeUnknownRegion, alive: true},
 		"OPEN in a session":           {session: true, send: open},
 		"garbage in a session":        {session: true, send: []byte("hello")},
 		"CLOSE of another epoch":      {session: true, send: (&wire.Close{Epoch: 1}).Append(nil)},
@@ -716,7 +720,7 @@ func TestTooManyOpens(t *testing.T) {
 	for range maxOpens {
 		require.Equal(t, wire.CodeEpoch, p.refused(alice, 0).Code)
 	}
-	p.send((&wire.Open{Owner: alice, Region: "log"}).Append(nil))
+	p.send((&wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}).Append(nil))
 	_, err := p.receive()
 	require.ErrorIs(t, err, rdma.ErrLost)
 }

@@ -7,10 +7,10 @@ type Owner struct{ ID, Nonce [16]byte }
 
 // Open asks for a session.
 //
-//	 16        32        48      56      60      62      64         128       384
-//	+---------+---------+-------+-------+-------+-------+----------+---------+
-//	| id      | nonce   | epoch | flags |credits| lanes | auth     | name    |
-//	+---------+---------+-------+-------+-------+-------+----------+---------+
+//	 16        32        48      56    58      59  60      62      64         128       384
+//	+---------+---------+-------+-----+-------+---+-------+-------+----------+---------+
+//	| id      | nonce   | epoch |flags|methods| 0 |credits| lanes | auth     | name    |
+//	+---------+---------+-------+-----+-------+---+-------+-------+----------+---------+
 type Open struct {
 	Owner Owner
 	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
@@ -18,6 +18,8 @@ type Open struct {
 	// process can ask again knowingly.
 	Epoch uint64
 	Flags OpenFlags
+	// Methods are those that the initiator has, or insists on.
+	Methods Methods
 	// Credits is how many receives the initiator keeps posted.
 	Credits uint16
 	// Lanes is how many connections the session shall have.
@@ -29,7 +31,7 @@ type Open struct {
 }
 
 // OpenFlags qualify an Open.
-type OpenFlags uint32
+type OpenFlags uint16
 
 const (
 	// OpenAllowVolatile permits a region of class volatile.
@@ -37,6 +39,15 @@ const (
 	// OpenTakeover ends the lease of another id.
 	OpenTakeover
 )
+
+// Methods is a set of durability methods: bit 1<<m stands for method m.
+type Methods uint8
+
+// With is the set with m.
+func (s Methods) With(m uint8) Methods { return s | 1<<m }
+
+// Has reports whether m is in the set.
+func (s Methods) Has(m uint8) bool { return m < 8 && s&(1<<m) != 0 }
 
 const (
 	openSize    = 384
@@ -55,7 +66,8 @@ func (m *Open) Append(b []byte) []byte {
 	b = append(b, m.Owner.ID[:]...)
 	b = append(b, m.Owner.Nonce[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
-	b = binary.BigEndian.AppendUint32(b, uint32(m.Flags))
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
+	b = append(b, byte(m.Methods), 0)
 	b = binary.BigEndian.AppendUint16(b, m.Credits)
 	b = binary.BigEndian.AppendUint16(b, m.Lanes)
 	b = append(b, m.Auth[:]...)
@@ -70,7 +82,7 @@ func (m *Open) Decode(b []byte) error {
 	copy(m.Owner.ID[:], b[16:])
 	copy(m.Owner.Nonce[:], b[32:])
 	m.Epoch = binary.BigEndian.Uint64(b[48:])
-	m.Flags = OpenFlags(binary.BigEndian.Uint32(b[56:]))
+	m.Flags, m.Methods = OpenFlags(binary.BigEndian.Uint16(b[56:])), Methods(b[58])
 	m.Credits = binary.BigEndian.Uint16(b[60:])
 	m.Lanes = binary.BigEndian.Uint16(b[62:])
 	copy(m.Auth[:], b[64:])
@@ -84,18 +96,18 @@ func (m *Open) Decode(b []byte) error {
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
 //	| uuid  | size |class|methods| flags | key | base | epoch | contents id|
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
-//	 80      112     114     116     120     124         128         132        136      176
-//	+-------+-------+-------+-------+-------+-----------+-----------+----------+--------+
-//	| token |credits| lanes | max   |heart- | lease, ms | why not,  | reserved | 0      |
-//	|       |       |       |message|beat,ms|           | by method |          |        |
-//	+-------+-------+-------+-------+-------+-----------+-----------+----------+--------+
+//	 80      112     114     116     120     124         128         132     133   176
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+-------+
+//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0     |
+//	|       |       |       |message|beat,ms|           | by method |       |       |
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+-------+
 type Opened struct {
 	// UUID, Size (bytes of the data extent) and Class are the region's.
 	UUID  [16]byte
 	Size  uint64
 	Class uint8
-	// Methods has bit 1<<m set for each sound method m.
-	Methods uint8
+	// Methods are those that are sound.
+	Methods Methods
 	Flags   OpenedFlags
 	// Key and Base name byte 0 of the data extent.
 	Key  uint32
@@ -116,6 +128,8 @@ type Opened struct {
 	Heartbeat, Lease uint32
 	// WhyNot has, at index m-1, the reason why method m is not sound; 0 if it is.
 	WhyNot [4]uint8
+	// Method is the session's: the best that is sound and that the initiator has.
+	Method uint8
 }
 
 // OpenedFlags qualify an Opened.
@@ -133,7 +147,7 @@ func (m *Opened) Append(b []byte) []byte {
 	b = appendHeader(b, TypeOpened, openedSize)
 	b = append(b, m.UUID[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Size)
-	b = append(b, m.Class, m.Methods)
+	b = append(b, m.Class, byte(m.Methods))
 	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
 	b = binary.BigEndian.AppendUint32(b, m.Key)
 	b = binary.BigEndian.AppendUint64(b, m.Base)
@@ -146,7 +160,8 @@ func (m *Opened) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.Heartbeat)
 	b = binary.BigEndian.AppendUint32(b, m.Lease)
 	b = append(b, m.WhyNot[:]...)
-	var reserved [openedSize - 132]byte
+	b = append(b, m.Method)
+	var reserved [openedSize - 133]byte
 	return append(b, reserved[:]...)
 }
 
@@ -157,7 +172,7 @@ func (m *Opened) Decode(b []byte) error {
 	}
 	copy(m.UUID[:], b[16:])
 	m.Size = binary.BigEndian.Uint64(b[32:])
-	m.Class, m.Methods = b[40], b[41]
+	m.Class, m.Methods = b[40], Methods(b[41])
 	m.Flags = OpenedFlags(binary.BigEndian.Uint16(b[42:]))
 	m.Key = binary.BigEndian.Uint32(b[44:])
 	m.Base = binary.BigEndian.Uint64(b[48:])
@@ -170,6 +185,7 @@ func (m *Opened) Decode(b []byte) error {
 	m.Heartbeat = binary.BigEndian.Uint32(b[120:])
 	m.Lease = binary.BigEndian.Uint32(b[124:])
 	copy(m.WhyNot[:], b[128:])
+	m.Method = b[132]
 	return nil
 }
 
@@ -199,6 +215,8 @@ const (
 	CodeInvalid
 	// CodeNotOwner: RESUME or JOIN by somebody who does not hold the region.
 	CodeNotOwner
+	// CodeMethod: no method that the initiator has, or insists on, is sound.
+	CodeMethod
 )
 
 func (c Code) String() string {
@@ -212,7 +230,7 @@ var codeNames = [...]string{
 	CodeUnknownRegion: "unknown region", CodeBusy: "region busy", CodeEpoch: "other epoch",
 	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
 	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
-	CodeNotOwner: "not the owner",
+	CodeNotOwner: "not the owner", CodeMethod: "no sound method",
 }
 
 // Refused answers an Open, Resume or Join that is not granted.

@@ -34,7 +34,7 @@ type Conn struct {
 }
 
 func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
-	caps := rdma.Caps{OrderedPlacement: true, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
+	caps := rdma.Caps{OrderedPlacement: true, PersistentFlush: d.p.cfg.PersistentFlush, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
 	if caps.MaxSendWR == 0 {
 		caps.MaxSendWR = d.p.cfg.MaxSendWR
 	}
@@ -171,6 +171,18 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		}
 		copy(rcv.Local.Region.Mem[rcv.Local.Off:], local)
 		c.peer.complete(rdma.Completion{ID: rcv.ID, Op: rdma.OpRecv, Len: uint32(len(local))})
+	case rdma.OpFlush:
+		r := c.peer.d.regions[wr.Remote.Key]
+		if r == nil || r.Access&rdma.RemoteFlush == 0 {
+			return fmt.Errorf("key %#x: %w", wr.Remote.Key, rdma.ErrRemoteAccess)
+		}
+		off := wr.Remote.Addr - r.Base
+		if off > uint64(len(r.Mem)) || uint64(wr.Local.Len) > uint64(len(r.Mem))-off {
+			return fmt.Errorf("address %#x: %w", wr.Remote.Addr, rdma.ErrRemoteAccess)
+		}
+		if f := c.p.cfg.Flushed; f != nil {
+			f(off, wr.Local.Len)
+		}
 	default:
 		return fmt.Errorf("opcode %d: %w", wr.Op, rdma.ErrNotSupported)
 	}

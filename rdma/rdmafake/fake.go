@@ -26,6 +26,10 @@ type Config struct {
 	// completes, only after a message of the peer has come, as happens when a
 	// poster loses its CPU right after the system call.
 	AnswersFirst bool
+	// PersistentFlush: devices have native FLUSH. Flushed, if not nil, is told of the
+	// bytes of each, with locks held: where in the memory region, and how many.
+	PersistentFlush bool
+	Flushed         func(off uint64, n uint32)
 }
 
 // A Provider is a little world of its own. One mutex guards all of it.

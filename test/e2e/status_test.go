@@ -50,17 +50,20 @@ type exportStatus struct {
 type targetStatus struct {
 	Program string `json:"program"`
 	Regions []struct {
-		Name    string                 `json:"name"`
-		Class   string                 `json:"class"`
-		Epoch   uint64                 `json:"epoch"`
-		Owner   *struct{ ID string }   `json:"owner"`
-		Held    bool                   `json:"held"`
-		Session *struct{ Lanes []any } `json:"session"`
-		Lease   float64                `json:"lease_left_seconds"`
-		Failed  bool                   `json:"failed"`
-		Failure string                 `json:"failure"`
-		Syncs   uint64                 `json:"syncs"`
-		Methods []struct{ Sound bool } `json:"methods"`
+		Name    string               `json:"name"`
+		Class   string               `json:"class"`
+		Epoch   uint64               `json:"epoch"`
+		Owner   *struct{ ID string } `json:"owner"`
+		Held    bool                 `json:"held"`
+		Session *struct {
+			Lanes   []any
+			Method  string
+			Methods []struct{ Sound bool }
+		} `json:"session"`
+		Lease   float64 `json:"lease_left_seconds"`
+		Failed  bool    `json:"failed"`
+		Failure string  `json:"failure"`
+		Syncs   uint64  `json:"syncs"`
 	} `json:"regions"`
 }
 

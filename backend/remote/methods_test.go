@@ -1,0 +1,268 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma/iwarp"
+	"pmnbd/rdma/rdmafake"
+)
+
+// inMemory is a path for a file in memory: nothing waits for a disk.
+func inMemory(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return filepath.Join(dir, "region")
+}
+
+// eADR serves a region of class pmem whose CPU caches are persistent, so that apm is
+// sound, also on transports that place with CPU stores.
+func eADR(t testing.TB, cfg rdmafake.Config) *pair {
+	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainCaches})
+}
+
+// flushing serves a region of class pmem by devices that have native FLUSH. lines is
+// told what the target's CPU writes back.
+func flushing(t testing.TB, cfg rdmafake.Config, lines func([]byte)) *pair {
+	cfg.PersistentFlush = true
+	if lines == nil {
+		lines = func([]byte) {}
+	}
+	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainMemory, Lines: lines})
+}
+
+// eADROverTCP is eADR by the software transport.
+func eADROverTCP(t testing.TB) *pair {
+	return newPairOn(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainCaches})
+}
+
+func TestMethodsConform(t *testing.T) {
+	for name, c := range map[string]struct {
+		pair  func(*testing.T) *pair
+		lanes int
+		want  persist.Method
+	}{
+		"apm":   {func(t *testing.T) *pair { return eADR(t, rdmafake.Config{}) }, 1, persist.MethodAPM},
+		"flush": {func(t *testing.T) *pair { return flushing(t, rdmafake.Config{}, nil) }, 1, persist.MethodFlush},
+		"apm, tiny queues, three lanes": {func(t *testing.T) *pair {
+			return eADR(t, rdmafake.Config{MaxSendWR: 2, MaxReads: 1})
+		}, 3, persist.MethodAPM},
+		"flush, tiny queues, three lanes": {func(t *testing.T) *pair {
+			return flushing(t, rdmafake.Config{MaxSendWR: 2, MaxReads: 1}, nil)
+		}, 3, persist.MethodFlush},
+		"apm over TCP": {func(t *testing.T) *pair { return eADROverTCP(t) }, 2, persist.MethodAPM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backend.Device {
+				d := c.pair(t).dialLanes(t, c.lanes)
+				require.Equal(t, c.want, d.method)
+				return d
+			})
+		})
+	}
+}
+
+// A log is what was made durable, in order: runs of the region's bytes.
+type log struct {
+	mu   sync.Mutex
+	runs []persist.Range
+}
+
+func (l *log) note(off uint64, n uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs = append(l.runs, persist.Range{Off: off, Len: uint64(n)})
+}
+
+// take returns and forgets them.
+func (l *log) take() []persist.Range {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	runs := l.runs
+	l.runs = nil
+	return runs
+}
+
+// Under apm a barrier is a Read behind the Writes, on the lanes that carried one: the
+// target's CPU does nothing for it. A FLUSH with nothing dirty needs none.
+func TestAPM(t *testing.T) {
+	p := eADR(t, rdmafake.Config{})
+	d := p.dialLanes(t, 2)
+	c := backendtest.NewClient(t, d)
+	for i := range uint64(5) {
+		require.NoError(t, c.Do(c.Write(i*4096, backendtest.Pattern(4096, uint32(i)), 0)))
+		before := [2]uint64{d.lanes[0].built, d.lanes[1].built}
+		require.NoError(t, c.Do(c.Flush()))
+		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.lanes[0].built, d.lanes[1].built}, "the Write, the Read, on one lane")
+	}
+	require.EqualValues(t, 5, d.Barriers())
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, 5, d.Barriers())
+	require.Zero(t, p.server.Barriers("log"), "none is the target's")
+	require.Equal(t, "apm", p.server.Snapshot()[0].Session.Method)
+	require.Equal(t, "apm", d.Snapshot().Method)
+	require.Equal(t, "not flush: the target's device lacks native persistent FLUSH", d.Snapshot().MethodWhy)
+	require.NoError(t, d.Close())
+}
+
+// Under flush a barrier names every byte that was written, zeroes too, and no barrier
+// succeeds without.
+func TestFlushNamesWhatWasWritten(t *testing.T) {
+	var l log
+	cfg := rdmafake.Config{Flushed: l.note}
+	for _, slots := range []int{2, 128} {
+		t.Run(fmt.Sprint(slots, " send slots"), func(t *testing.T) {
+			cfg.MaxSendWR = slots
+			p := flushing(t, cfg, nil)
+			d := p.dial(t)
+			c := backendtest.NewClient(t, d)
+			write := func(off, n int) *backendtest.Request { return c.Write(uint64(off), backendtest.Pattern(n, 1), 0) }
+			require.NoError(t, c.Do(write(0, 4096), write(4096, 4096), write(1<<20-100, 200), write(3<<20, 1), c.Zero(5<<20, 8192)))
+			require.Empty(t, l.take())
+			require.NoError(t, c.Do(c.Flush()))
+			require.Equal(t, []persist.Range{{Off: 0, Len: 8192}, {Off: 1<<20 - 100, Len: 200}, {Off: 3 << 20, Len: 1}, {Off: 5 << 20, Len: 8192}}, l.take())
+			require.NoError(t, c.Do(c.Flush()))
+			require.Empty(t, l.take(), "nothing is dirty")
+			require.Zero(t, p.server.Barriers("log"))
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// The target's CPU stores zeroes. Where no barrier names ranges to it, it writes them
+// back before it acknowledges them, and a barrier succeeds only then (design §4.7).
+func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
+	var r *region.Region
+	began, hold := make(chan persist.Range, 1), make(chan struct{})
+	p := flushing(t, rdmafake.Config{}, func(mem []byte) {
+		if r == nil {
+			return // the superblock's
+		}
+		began <- persist.Range{Off: uint64(cap(r.Data()) - cap(mem)), Len: uint64(len(mem))}
+		<-hold
+	})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8192, 1), 0)))
+	r = p.region
+	zero, flush := c.Zero(4096, 4096), c.Flush()
+	c.Submit(zero, flush)
+	require.Equal(t, persist.Range{Off: 4096, Len: 4096}, <-began)
+	require.NoError(t, c.Wait(zero))
+	d.lanes[0].mu.Lock()
+	require.True(t, d.lanes[0].zeroes.due(1))
+	d.lanes[0].mu.Unlock()
+	require.False(t, flush.Completed(), "the zero is not durable")
+	close(hold)
+	require.NoError(t, c.Wait(flush))
+	r = nil
+	require.NoError(t, d.Close())
+}
+
+// A method is chosen among those that are sound; one that was asked for and is not
+// sound is refused with the reason, before anything is granted.
+func TestMethodAskedFor(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		method persist.Method
+		pmem   region.Domain
+		flush  bool
+		cfg    target.Config
+		want   persist.Method
+		says   string
+	}{
+		{"gpspm where apm is sound", persist.MethodGPSPM, region.DomainCaches, false, target.Config{}, persist.MethodGPSPM, ""},
+		{"apm where it is sound", persist.MethodAPM, region.DomainCaches, true, target.Config{}, persist.MethodAPM, ""},
+		{"the best", 0, region.DomainCaches, true, target.Config{}, persist.MethodFlush, ""},
+		{"apm without eADR", persist.MethodAPM, region.DomainMemory, true, target.Config{}, 0, "apm is not sound here: the target's CPU caches are not persistent, and direct-write-to-pmem is not declared"},
+		{"apm, declared for CPU stores", persist.MethodAPM, region.DomainMemory, false, target.Config{DirectWrite: true}, 0, "apm is not sound here: the target's adapter places with CPU stores"},
+		{"flush without a device", persist.MethodFlush, region.DomainCaches, false, target.Config{}, 0, "the RDMA device of this machine lacks native FLUSH"},
+		{"flush of class file", persist.MethodFlush, "", true, target.Config{}, 0, "flush is not sound here: only class pmem"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := ""
+			if tt.pmem != "" {
+				path = inMemory(t)
+			}
+			p := newPairOn(t, rdmafake.New(rdmafake.Config{PersistentFlush: tt.flush}), "", path, tt.cfg, region.OpenOptions{PMem: tt.pmem})
+			cfg := p.config(t)
+			cfg.Method = tt.method
+			epoch := p.region.Superblock().Epoch
+			d, err := Dial(context.Background(), cfg)
+			if tt.want == 0 {
+				require.ErrorContains(t, err, tt.says)
+				require.Equal(t, epoch, p.region.Superblock().Epoch, "nothing was granted")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, d.method)
+			require.Equal(t, persist.Method(d.granted.Method), d.method)
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// A target that chooses what it was not offered, or does not call sound, is not
+// believed: no silent downgrade.
+func TestNoSilentDowngrade(t *testing.T) {
+	g := wire.Opened{Size: 4096, Class: 3, Methods: wire.Methods(0).With(1).With(2), Method: 3, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
+	require.ErrorIs(t, check(&g), wire.ErrMalformed)
+	g.Method = 2
+	require.NoError(t, check(&g))
+	require.ErrorContains(t, chosen(wire.Methods(0).With(1), &g), "was not offered")
+	require.NoError(t, chosen(wire.Methods(0).With(2), &g))
+}
+
+// An inherited doubt is settled by the target alone: until a barrier has succeeded
+// they go through it, whatever the method (design §3.8).
+func TestDoubtIsSettledByTheTarget(t *testing.T) {
+	p := eADR(t, rdmafake.Config{})
+	left := p.dial(t)
+	cfg := p.config(t)
+	cfg.StateDir = t.TempDir() // as after kill -9: the lock is free
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.Error(t, left.Close())
+	require.Equal(t, persist.MethodAPM, d.method)
+	require.NotZero(t, d.granted.Flags&wire.OpenedDoubt)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.NoError(t, c.Do(c.Write(0, make([]byte, 512), 0)))
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.EqualValues(t, 2, d.Barriers())
+	require.NoError(t, d.Close())
+}
+
+func TestAPMAllocatesNothing(t *testing.T) {
+	for _, name := range []string{"write+flush", "32write+flush", "fua"} {
+		t.Run(name, func(t *testing.T) {
+			p := eADROverTCP(t)
+			cfg := p.config(t)
+			cfg.Log = zap.NewNop()
+			d, err := Dial(context.Background(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, d.Close()) })
+			x := newDriver(t, d, paths[name]()...)
+			for range 200 {
+				x.run(t) // queues grow to their size
+			}
+			require.Zero(t, testing.AllocsPerRun(200, func() { x.run(t) }))
+		})
+	}
+}

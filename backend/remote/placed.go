@@ -1,0 +1,87 @@
+package remote
+
+import (
+	"pmnbd/persist"
+	"pmnbd/rdma"
+)
+
+const (
+	// sinkSize is a lane's memory for what the Reads of apm fetch, in bytes; a page,
+	// of which they use readBack.
+	sinkSize = 4096
+	readBack = 8
+	// maxFlush is the most that one native FLUSH names, in bytes: its length has 32
+	// bits.
+	maxFlush = 1 << 30
+	// placedLast marks the ID of a barrier's last work request.
+	placedLast = 1
+)
+
+// placed is a lane's part of a barrier that needs no CPU of the target: the
+// completion of a Read (apm) or of native FLUSHes behind the Writes says that they
+// are durable. Zeroes are another matter: the target's CPU stores them, and makes
+// them durable before it acknowledges them, so those ahead of the barrier must be
+// acknowledged, too (design §4.7). There is one barrier in flight at most. The lane's
+// mutex guards it.
+type placed struct {
+	out       bool   // it was built
+	completed bool   // the last work request of it is complete
+	zeroes    uint64 // the number of the last zero ahead of it
+}
+
+// buildPlaced builds the lane's part of barrier it, as far as there are send slots.
+// It reports whether that is all of it. l.mu is held.
+func (l *lane) buildPlaced(it *item) bool {
+	g := &l.d.granted
+	if it.method == persist.MethodAPM {
+		// Any byte of the region will do: a Read is placed behind the Writes before
+		// it, and pushes them out of the adapter and through PCIe.
+		l.add(rdma.WorkRequest{
+			ID: tagPlaced | placedLast, Op: rdma.OpRead, Signaled: true,
+			Local:  rdma.SGE{Region: l.recvs, Off: uint64(len(l.recvs.Mem) - sinkSize), Len: readBack},
+			Remote: rdma.Remote{Key: g.Key, Addr: g.Base},
+		})
+	} else {
+		for it.next != it.to {
+			if len(l.batch) >= batchMax || !l.slotsFree() {
+				return false
+			}
+			off, n := l.run(it)
+			wr := rdma.WorkRequest{
+				ID: tagPlaced, Op: rdma.OpFlush, Local: rdma.SGE{Len: n}, Remote: rdma.Remote{Key: g.Key, Addr: g.Base + off},
+			}
+			if it.next == it.to {
+				wr.ID, wr.Signaled = tagPlaced|placedLast, true
+			}
+			l.add(wr)
+		}
+	}
+	l.placed = placed{out: true, zeroes: l.zeroes.seq}
+	return true
+}
+
+// run takes the next entries off it that follow each other in the region.
+func (l *lane) run(it *item) (off uint64, n uint32) {
+	for ; it.next != it.to; it.next++ {
+		e := l.ring.At(it.next)
+		if n > 0 && (e.Off != off+uint64(n) || n+e.Len > maxFlush) {
+			break
+		}
+		if n == 0 {
+			off = e.Off
+		}
+		n += e.Len
+	}
+	return off, n
+}
+
+// placedDone reports whether the lane's part of the barrier has just been done.
+// l.mu is held.
+func (l *lane) placedDone() bool {
+	p := &l.placed
+	if !p.out || !p.completed || l.zeroes.due(p.zeroes) {
+		return false
+	}
+	*p = placed{}
+	return true
+}
