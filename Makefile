@@ -2,12 +2,14 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/soak .ci/run
+SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak .ci/run \
+	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
+LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo test bench soak fuzz lint check cross clean
+.PHONY: help build demo test bench soak fuzz lab smoke lab-shell lint check cross clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-6s %s\\n\", \$$1, \$$2 }"
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
 
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
 	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
@@ -28,6 +30,18 @@ soak: ## what is too long for CI, ten minutes in all (SOAK=seconds)
 
 fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz
+
+lab: build ## every test of the lab, in virtual machines (RUN=regexp of tests)
+	scripts/install-deps lab
+	$(LAB) $(GO) test -count=1 -timeout 45m -v $(LABTAGS) -run '$(RUN)' ./test/lab
+
+smoke: build ## the part of the lab that CI runs
+	scripts/install-deps lab
+	$(LAB) $(GO) test -count=1 -timeout 6m -v $(LABTAGS) -run '^TestSmoke' ./test/lab
+
+lab-shell: build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
+	scripts/install-deps lab
+	$(LAB) $(GO) run ./test/lab/shell $(SETUP)
 
 lint: $(LINT) ## the linter and shellcheck
 	scripts/install-deps lint

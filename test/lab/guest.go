@@ -1,0 +1,254 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Variables by which make tells what it prepared.
+const (
+	// kernelVar names the directory that scripts/lab-kernel printed.
+	kernelVar = "PMNBD_LAB_KERNEL"
+	// guestVar is set in a guest, to the name of its accelerator.
+	guestVar = "PMNBD_LAB_GUEST"
+)
+
+// A Guest says what to boot and what runs in it. Zero values leave out what they name.
+type Guest struct {
+	// Setup is what guest/setup prepares before Command, in this order: wire, rxe,
+	// siw, devdax, fsdax, nbd.
+	Setup []string
+	// NVDIMM is the file behind the emulated NVDIMM. It keeps what was stored, however
+	// the guest ends.
+	NVDIMM string
+	// EADR says that power loss protection reaches to the CPU's caches, as
+	// persistence_domain will tell. Otherwise it begins at the memory controller.
+	EADR bool
+	// Nodes is the number of NUMA nodes, 1 unless told. The NVDIMM is on the last.
+	Nodes int
+	// Wire is a link to another guest.
+	Wire *End
+	// Env is added to the environment of Command, as NAME=VALUE.
+	Env []string
+	// Command is the program and its arguments. It runs in the caller's working
+	// directory, as root, with bin/ of this repository on its PATH.
+	Command []string
+
+	shell bool // Command has the console, which is our terminal
+}
+
+// An End is one of the two ends of a wire.
+type End struct {
+	dir  string
+	side int // 1 or 2, the last byte of its address
+}
+
+// Wire makes a wire whose sockets are in dir. The ends have the addresses 10.0.0.1
+// and 10.0.0.2. What is sent to a guest that does not run is lost.
+func Wire(dir string) (a, b *End) { return &End{dir, 1}, &End{dir, 2} }
+
+func (e *End) socket(side int) string { return filepath.Join(e.dir, strconv.Itoa(side)+".sock") }
+
+// A Machine is a guest that was booted.
+type Machine struct {
+	// Out is a directory that the guest has as /out.
+	Out string
+
+	cmd     *exec.Cmd
+	console journal // the kernel's
+	log     journal // the command's
+	done    chan struct{}
+	ended   error // of QEMU; set when done is closed
+}
+
+// Boot starts g on the best accelerator there is. The guest ends with its command,
+// with ctx, or with Kill; Close must be called in any case.
+func Boot(ctx context.Context, g Guest) (*Machine, error) {
+	return boot(ctx, g, accelerator())
+}
+
+// Shell is Boot with a shell on our terminal for a command.
+func Shell(ctx context.Context, g Guest) (*Machine, error) {
+	g.Command, g.shell = []string{"bash"}, true
+	return Boot(ctx, g)
+}
+
+// accelerator tells whether KVM boots the guest. A /dev/kvm alone proves nothing: where
+// we are a guest ourselves it may be there and not work.
+var accelerator = sync.OnceValue(func() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	m, err := boot(ctx, Guest{Command: []string{"true"}}, "kvm")
+	if err == nil {
+		_, err = m.Wait()
+		m.Close()
+	}
+	if err != nil {
+		return "tcg"
+	}
+	return "kvm"
+})
+
+func boot(ctx context.Context, g Guest, accel string) (*Machine, error) {
+	kernel := os.Getenv(kernelVar)
+	if kernel == "" {
+		return nil, errors.New("no kernel: " + kernelVar + " is not set, see `make lab`")
+	}
+	out, err := os.MkdirTemp("", "pmnbd-lab-")
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Out: out, done: make(chan struct{})}
+	if err := m.start(ctx, g, kernel, accel); err != nil {
+		_ = os.RemoveAll(out) // the error is what counts
+		return nil, fmt.Errorf("boot a guest: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Machine) start(ctx context.Context, g Guest, kernel, accel string) error {
+	script, err := g.script(accel)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(m.Out, "cmd"), []byte(script), 0o755); err != nil {
+		return err
+	}
+	args, err := g.qemu(kernel, m.Out, accel)
+	if err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	m.cmd.ExtraFiles = []*os.File{w} // its descriptor 3
+	m.cmd.Stdout, m.cmd.Stderr = &m.console, &m.console
+	if g.shell {
+		if err := os.WriteFile(filepath.Join(m.Out, "shell"), nil, 0o600); err != nil {
+			return err
+		}
+		m.cmd.Stdin, m.cmd.Stdout, m.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	}
+	// Whatever ends us, Ctrl-C and a test's time limit too, ends the guest.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// The signal is sent when the thread that started the process ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := m.cmd.Start()
+		_ = w.Close()
+		started <- err
+		if err == nil {
+			_, _ = m.log.ReadFrom(r) // until QEMU ends, which alone holds the other end
+			m.ended = m.cmd.Wait()
+		}
+		_ = r.Close()
+		close(m.done)
+	}()
+	return <-started
+}
+
+// here is the directory of this file.
+var here = func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(file)
+}()
+
+// script is what the guest runs.
+func (g *Guest) script(accel string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	env := append([]string{
+		guestVar + "=" + accel,
+		"PATH=" + filepath.Join(here, "../../bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	}, g.Env...)
+	if g.Wire != nil {
+		env = append(env, "LAB_SIDE="+strconv.Itoa(g.Wire.side))
+	}
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n")
+	fmt.Fprintf(&b, "export %s\n", quote(env))
+	if len(g.Setup) > 0 {
+		fmt.Fprintf(&b, "%s %s || exit\n", quote([]string{filepath.Join(here, "guest/setup")}), quote(g.Setup))
+	}
+	fmt.Fprintf(&b, "cd %s && exec %s\n", quote([]string{dir}), quote(g.Command))
+	return b.String(), nil
+}
+
+// quote makes one line for a shell.
+func quote(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+const memory = 2048 // of the guest, MiB
+
+// qemu is QEMU's command line.
+func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
+	machine, nodes := "q35", max(g.Nodes, 1)
+	if g.NVDIMM != "" {
+		domain := "mem-ctrl"
+		if g.EADR {
+			domain = "cpu"
+		}
+		machine += ",nvdimm=on,nvdimm-persistence=" + domain
+	}
+	if accel == "tcg" {
+		accel += ",thread=multi"
+	}
+	args := []string{
+		"-machine", machine, "-accel", accel, "-cpu", "max",
+		"-smp", "2", "-m", fmt.Sprintf("%dM,slots=4,maxmem=64G", memory),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-serial", "stdio", "-serial", "file:/dev/fd/3",
+		"-kernel", filepath.Join(kernel, "vmlinuz"), "-initrd", filepath.Join(kernel, "initrd"),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr" +
+			" lab.kernel=" + filepath.Join(kernel, "root") +
+			" lab.start=" + filepath.Join(here, "guest/start"),
+	}
+	for _, fs := range []struct{ tag, option string }{{"host", "path=/,readonly=on"}, {"out", "path=" + out}} {
+		args = append(args,
+			"-fsdev", "local,id="+fs.tag+","+fs.option+",security_model=none,multidevs=remap",
+			"-device", "virtio-9p-pci,fsdev="+fs.tag+",mount_tag="+fs.tag)
+	}
+	if nodes > 1 {
+		for n := range nodes {
+			args = append(args,
+				"-object", fmt.Sprintf("memory-backend-ram,id=ram%d,size=%dM", n, memory/nodes),
+				"-numa", fmt.Sprintf("node,nodeid=%d,memdev=ram%[1]d,cpus=%[1]d", n))
+		}
+	}
+	if g.NVDIMM != "" {
+		info, err := os.Stat(g.NVDIMM)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args,
+			"-object", fmt.Sprintf("memory-backend-file,id=nv0,share=on,mem-path=%s,size=%d", g.NVDIMM, info.Size()),
+			"-device", fmt.Sprintf("nvdimm,id=nvdimm0,memdev=nv0,node=%d", nodes-1))
+	}
+	if e := g.Wire; e != nil {
+		args = append(args,
+			"-netdev", fmt.Sprintf("dgram,id=wire,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", e.socket(e.side), e.socket(3-e.side)),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:%02x", e.side))
+	}
+	return args, nil
+}

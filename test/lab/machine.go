@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Wait waits for the guest's end and returns the exit code of its command. A guest
+// that ended before its command did is an error, which says what the kernel said last.
+func (m *Machine) Wait() (code int, err error) {
+	<-m.done
+	rc, err := os.ReadFile(filepath.Join(m.Out, "rc"))
+	if err == nil {
+		code, err = strconv.Atoi(strings.TrimSpace(string(rc)))
+	}
+	if err != nil {
+		console, _ := m.console.next()
+		return 0, fmt.Errorf("the guest died (%w); its console:\n%s", errors.Join(m.ended, err), console)
+	}
+	return code, nil
+}
+
+// WaitFor waits until the command has printed text. It fails with ctx, or when the
+// guest ends before.
+func (m *Machine) WaitFor(ctx context.Context, text string) error {
+	for {
+		log, more := m.log.next()
+		if strings.Contains(log, text) {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-m.done:
+			if strings.Contains(m.Log(), text) {
+				return nil
+			}
+			_, err := m.Wait()
+			return errors.Join(fmt.Errorf("the guest ended without %q", text), err)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %q: %w", text, context.Cause(ctx))
+		}
+	}
+}
+
+// Log is what the command has printed.
+func (m *Machine) Log() string {
+	log, _ := m.log.next()
+	return log
+}
+
+// Kill cuts the power and returns when the guest is gone.
+func (m *Machine) Kill() {
+	_ = m.cmd.Process.Kill() // it fails if the guest has ended, which is as good
+	<-m.done
+}
+
+// Close kills the guest if it still runs, and removes Out.
+func (m *Machine) Close() {
+	m.Kill()
+	_ = os.RemoveAll(m.Out) // our own temporary directory
+}
+
+// A journal collects what a guest prints while others look at it.
+type journal struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	wrote chan struct{} // closed by the next Write, if somebody waits
+}
+
+// Write implements io.Writer.
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.wrote != nil {
+		close(j.wrote)
+		j.wrote = nil
+	}
+	return j.buf.Write(p)
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (j *journal) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{j}, r)
+}
+
+// next returns what was written, and what is closed when there is more.
+func (j *journal) next() (string, <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.wrote == nil {
+		j.wrote = make(chan struct{})
+	}
+	return j.buf.String(), j.wrote
+}
