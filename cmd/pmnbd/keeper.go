@@ -23,10 +23,7 @@ import (
 // the kernel has not yet seen that a connection ended.
 const retryEvery = time.Second
 
-var (
-	errStopped  = errors.New("asked to end")
-	errDetached = errors.New("the device was detached")
-)
+var errDetached = errors.New("the device was detached")
 
 // A keeper gives a device its connections.
 type keeper struct {
@@ -104,14 +101,16 @@ func (k *keeper) scan() error {
 func (k *keeper) keep(stop *os.File, log *zap.Logger) error {
 	last := "" // what went wrong: a line when it changes, not for each try
 	for {
-		err := k.wait(stop)
-		if err == nil && !k.whole() {
-			_, err = k.supply(false)
+		stopped, err := k.wait(stop)
+		if err != nil {
+			return err
 		}
-		switch {
-		case errors.Is(err, errStopped):
+		if stopped {
 			log.Info("ending: the device stays attached, and nobody replaces its connections")
 			return nil
+		}
+		_, err = k.supply(false)
+		switch {
 		case errors.Is(err, errDetached):
 			log.Info("ending", zap.Error(err))
 			return nil
@@ -120,7 +119,7 @@ func (k *keeper) keep(stop *os.File, log *zap.Logger) error {
 		case err != nil && err.Error() != last:
 			last = err.Error()
 			log.Warn("connections ended", zap.Error(err))
-		case err == nil && last != "" && k.whole():
+		case err == nil && k.whole():
 			last = ""
 			log.Info("connections replaced")
 		}
@@ -129,7 +128,7 @@ func (k *keeper) keep(stop *os.File, log *zap.Logger) error {
 
 // wait waits until a connection hangs up, which it closes, or until it is time to try
 // again to have them all.
-func (k *keeper) wait(stop *os.File) error {
+func (k *keeper) wait(stop *os.File) (stopped bool, err error) {
 	var files []*os.File
 	var socks []*sock
 	timeout := time.Duration(-1)
@@ -143,15 +142,12 @@ func (k *keeper) wait(stop *os.File) error {
 		}
 	}
 	hung, stopped, err := kernel.WaitHangUp(files, stop, timeout)
-	if stopped {
-		err = errStopped
-	}
 	for i, gone := range hung {
 		if gone {
 			socks[i].close()
 		}
 	}
-	return err
+	return stopped, err
 }
 
 // whole says that every connection is the kernel's.
