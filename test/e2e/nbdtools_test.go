@@ -145,7 +145,7 @@ func TestQemuWithExtendedHeaders(t *testing.T) {
 	newer := func(p peer) peer {
 		path, err := filepath.Abs("../../bin/qemu/usr/bin/" + p.program)
 		require.NoError(t, err)
-		return peer{path, "qemu-utils of bookworm-backports, into bin/qemu: scripts/install-deps test does, where the mirror has it"}
+		return peer{path, "qemu-utils of bookworm-backports, into bin/qemu: scripts/install-deps newer-qemu does, where the mirror has it"}
 	}
 	img, io := newer(qemuImg), newer(qemuIO)
 	need(t, img, io)
