@@ -148,3 +148,35 @@ func TestNotify(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "the next", told(), "who does not come to serve tells nothing")
 }
+
+// The unit files say what systemd understands, and keep the daemons from what they do
+// not need.
+func TestUnits(t *testing.T) {
+	need(t, peer{"systemd-analyze", "systemd"})
+	require.NoError(t, buildOnce())
+	const from = "../../dist/systemd"
+	dir := t.TempDir()
+	files, err := os.ReadDir(from)
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(from, f.Name()))
+		require.NoError(t, err)
+		// verify looks for the binaries.
+		here := strings.ReplaceAll(string(text), "/usr/bin/pmnbd", filepath.Join(binaries, "pmnbd"))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name()), []byte(here), 0o600))
+	}
+	for _, unit := range []string{"pmnbd@log.service", "pmnbd@log.socket", "pmnbd-target.service"} {
+		cmd := exec.Command("systemd-analyze", "verify", "./"+unit)
+		cmd.Dir = dir
+		code, stdout, stderr := output(t, cmd)
+		require.Zero(t, code, stderr)
+		require.Empty(t, stdout+stderr, unit)
+		if strings.HasSuffix(unit, ".service") {
+			// In tenths: below 2.5 of 10 it calls a service well protected.
+			cmd = exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=25", "./"+unit)
+			cmd.Dir = dir
+			code, stdout, stderr = output(t, cmd)
+			require.Zero(t, code, stdout+stderr)
+		}
+	}
+}
