@@ -203,8 +203,7 @@ func (l *lane) handle(p *poller) (n int, done bool, err error) {
 		case tagBarrier:
 			done = l.barrier.Sent(c.ID) || done
 		case tagPlaced:
-			l.placed.completed = l.placed.completed || c.ID == tagPlaced|placedLast
-			done = l.placedDone() || done
+			done = l.endPlaced(c.ID) || done
 		}
 	}
 	if len(p.recvs) == 0 {

@@ -143,6 +143,16 @@ func TestFlushNamesWhatWasWritten(t *testing.T) {
 	}
 }
 
+// Of many FLUSHes some are signalled for the sake of their slots; only the last one's
+// completion says that all is durable.
+func TestLastFlushEndsTheBarrier(t *testing.T) {
+	l := &lane{placed: placed{out: true}}
+	require.False(t, l.endPlaced(tagPlaced))
+	require.False(t, l.endPlaced(tagPlaced))
+	require.True(t, l.endPlaced(tagPlaced|placedLast))
+	require.False(t, l.placedDone(), "once")
+}
+
 // The target's CPU stores zeroes. Where no barrier names ranges to it, it writes them
 // back before it acknowledges them, and a barrier succeeds only then (design §4.7).
 func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {

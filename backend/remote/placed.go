@@ -75,6 +75,15 @@ func (l *lane) run(it *item) (off uint64, n uint32) {
 	return off, n
 }
 
+// endPlaced takes the completion of one of the barrier's work requests, and is
+// placedDone. l.mu is held.
+func (l *lane) endPlaced(id uint64) bool {
+	if id == tagPlaced|placedLast {
+		l.placed.completed = true
+	}
+	return l.placedDone()
+}
+
 // placedDone reports whether the lane's part of the barrier has just been done.
 // l.mu is held.
 func (l *lane) placedDone() bool {
