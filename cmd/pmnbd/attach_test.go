@@ -258,6 +258,7 @@ func keep(t *testing.T, k *keeper) *kept {
 func TestKeeper(t *testing.T) {
 	b := newBench(t)
 	s := startServing(t, b.dir, &b.place, session(7, false))
+	b.unseen = 1
 	c := keep(t, b.keeper(3))
 	live := func() (n int) {
 		b.mu.Lock()

@@ -26,6 +26,8 @@ type fakeKernel struct {
 	backend string
 	timeout uint64
 	socks   []int
+	// unseen is how many RECONFIGUREs come before the kernel sees that sockets ended.
+	unseen int
 	// opened: somebody else has the device open, which stays after a disconnect.
 	opened bool
 }
@@ -127,6 +129,10 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 	case m.Header.Command == nbdReconfigure:
 		if !attached || k.backend != backend {
 			return nil, genltest.Error(int(unix.EINVAL))
+		}
+		if k.unseen > 0 {
+			k.unseen--
+			break
 		}
 		gone := 0
 		for _, fd := range k.socks {
