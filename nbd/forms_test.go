@@ -84,66 +84,6 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestExtendedPayloads: with extended headers any request may have a payload. It is
-// taken off the stream, and only BLOCK_STATUS makes sense of it.
-func TestExtendedPayloads(t *testing.T) {
-	const size = 1 << 20
-	f := serve(t, newMem(t, size))
-	c := f.with(client.Config{Replies: client.Extended, Allocation: true})
-	id := uint32(contextID)
-	for _, tt := range []struct {
-		name    string
-		req     wire.Request
-		payload []byte
-		want    backend.Errno
-		extent  uint64
-	}{
-		{"BLOCK_STATUS of our context", wire.Request{Command: wire.CmdBlockStatus, Off: 4096}, wire.AppendStatusPayload(nil, 8192, id), 0, 8192},
-		{"BLOCK_STATUS of it, once", wire.Request{Command: wire.CmdBlockStatus, Flags: wire.CmdFlagReqOne}, wire.AppendStatusPayload(nil, size, id), 0, size},
-		{"BLOCK_STATUS past the end", wire.Request{Command: wire.CmdBlockStatus, Off: 1}, wire.AppendStatusPayload(nil, size, id), backend.EINVAL, 0},
-		{"BLOCK_STATUS of nothing", wire.Request{Command: wire.CmdBlockStatus}, wire.AppendStatusPayload(nil, 0, id), backend.EINVAL, 0},
-		{"BLOCK_STATUS of 2^64-1 bytes", wire.Request{Command: wire.CmdBlockStatus, Off: 1}, wire.AppendStatusPayload(nil, math.MaxUint64, id), backend.EINVAL, 0},
-		{"BLOCK_STATUS of an unknown context", wire.Request{Command: wire.CmdBlockStatus}, wire.AppendStatusPayload(nil, 512, id+1), backend.EINVAL, 0},
-		{"BLOCK_STATUS of a context twice", wire.Request{Command: wire.CmdBlockStatus}, wire.AppendStatusPayload(nil, 512, id, id), backend.EINVAL, 0},
-		{"BLOCK_STATUS of no context", wire.Request{Command: wire.CmdBlockStatus}, wire.AppendStatusPayload(nil, 512), backend.EINVAL, 0},
-		{"BLOCK_STATUS with a byte", wire.Request{Command: wire.CmdBlockStatus}, []byte{1}, backend.EINVAL, 0},
-		{"READ with a payload", wire.Request{Command: wire.CmdRead}, make([]byte, 512), backend.EINVAL, 0},
-		{"FLUSH with a payload", wire.Request{Command: wire.CmdFlush}, make([]byte, 70_000), backend.EINVAL, 0},
-		{"TRIM with a payload", wire.Request{Command: wire.CmdTrim}, make([]byte, 1<<20), backend.EINVAL, 0},
-		{"WRITE_ZEROES with a payload", wire.Request{Command: wire.CmdWriteZeroes}, make([]byte, 512), backend.EINVAL, 0},
-		{"an unknown command with a payload", wire.Request{Command: 99}, make([]byte, 33), backend.EINVAL, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.req.Cookie, tt.req.Flags, tt.req.Len = 2, tt.req.Flags|wire.CmdFlagPayloadLen, uint64(len(tt.payload))
-			c.Request(tt.req)
-			c.Payload(tt.payload)
-			do(t, c, tt.want)
-			require.Equal(t, wire.Extent{Len: tt.extent}, c.Extent(2))
-			write(t, c, 0, []byte(tt.name))
-			require.Equal(t, tt.name, string(read(t, c, 0, len(tt.name))), "the stream goes on where it should")
-		})
-	}
-	for _, r := range []wire.Request{
-		{Command: wire.CmdWrite, Cookie: 1, Len: 512},                      // without the flag, and without a payload
-		{Command: wire.CmdWrite, Cookie: 1, Len: math.MaxUint64 - 1},       // the same
-		{Command: wire.CmdRead, Cookie: 1, Off: 1, Len: math.MaxUint64},    // overflows
-		{Command: wire.CmdTrim, Cookie: 1, Off: 2, Len: math.MaxUint64},    // overflows
-		{Command: wire.CmdCache, Cookie: 1, Off: 512, Len: 1 << 40},        // past the end
-		{Command: wire.CmdWrite, Cookie: 1, Flags: wire.CmdFlagPayloadLen}, // of nothing
-	} {
-		c.Request(r)
-		require.NoError(t, c.Send())
-		_, errno, err := c.Recv()
-		require.NoError(t, err)
-		require.NotZero(t, errno, "%+v", r)
-	}
-	c.Request(wire.Request{Command: wire.CmdFlush, Flags: wire.CmdFlagPayloadLen, Len: maxPayload + 1})
-	require.NoError(t, c.Send())
-	_, _, err := c.Recv()
-	require.Error(t, err, "more than is borne")
-	backendtest.AllBack(t, f.dev)
-}
-
 // A zero that needs more of the index than there is goes in parts, and is answered
 // once, as durable as was asked.
 func TestZeroInParts(t *testing.T) {

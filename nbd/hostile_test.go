@@ -7,96 +7,322 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/nbd/wire"
 )
 
-// TestHostileNegotiation: broken negotiations, each with what the server says to
-// them, a bystander being served all along.
-func TestHostileNegotiation(t *testing.T) {
-	f := serveWith(t, Config{HandshakeTimeout: 100 * time.Millisecond}, newMem(t, 1<<20))
-	bystander := f.client()
-	longName := bytes.Repeat([]byte("n"), wire.MaxString+1)
-	header := func(o wire.Option, n uint32) []byte {
-		b := wire.AppendOption(nil, o, nil)
-		binary.BigEndian.PutUint32(b[12:], n)
-		return b
-	}
-	type row struct {
-		name string
-		// send is what follows the greeting, flags the client's before it.
-		flags wire.ClientFlags
-		send  []byte
-		// want are the types of all replies; the server then hangs up or, if open
-		// is set, does not.
-		want []wire.ReplyType
-		open bool
-	}
-	fixed := wire.ClientFixedNewstyle
-	opt := func(o wire.Option, data string) []byte { return wire.AppendOption(nil, o, []byte(data)) }
-	tests := []row{
-		{"nothing at all", fixed, nil, nil, false},
+// TestHostileRows: what serve promises holds behind each of these rows, too.
+func TestHostileRows(t *testing.T) {
+	n := len(hostileOptions) + len(hostileTLS) + len(hostileRequests) + len(hostileStreams)
+	t.Logf("%d hostile inputs: %d in options, %d about TLS, %d refused requests, %d breaches", n,
+		len(hostileOptions), len(hostileTLS), len(hostileRequests), len(hostileStreams))
+	require.GreaterOrEqual(t, n, 180)
+}
+
+// A witness is connected all along, and its data, at 4096, stay right.
+type witness struct {
+	*rawConn
+	data []byte
+	n    uint32
+}
+
+func (f *fixture) witness(e entry) *witness {
+	f.t.Helper()
+	w := &witness{rawConn: f.enter(e)}
+	w.write(f.t)
+	return w
+}
+
+// write writes something new.
+func (w *witness) write(t testing.TB) {
+	t.Helper()
+	w.n++
+	w.data = backendtest.Pattern(4096, w.n)
+	_, err := w.Write(w.putWrite(nil, 1, 4096, w.data))
+	require.NoError(t, err)
+	_, a := w.recv(t, known(t, wire.Request{Command: wire.CmdWrite, Cookie: 1, Off: 4096}))
+	require.Zero(t, a.errno)
+}
+
+// check reads what was written, and that nobody wrote before it.
+func (w *witness) check(t testing.TB) {
+	t.Helper()
+	r := wire.Request{Command: wire.CmdRead, Cookie: 2, Len: 8192}
+	_, err := w.Write(w.put(nil, r))
+	require.NoError(t, err)
+	_, a := w.recv(t, known(t, r))
+	require.Zero(t, a.errno)
+	require.Equal(t, make([]byte, 4096), a.data[:4096], "nothing was written")
+	require.Equal(t, w.data, a.data[4096:])
+	w.write(t)
+}
+
+// The client's flags, options, and their data.
+const (
+	newstyle = wire.ClientFlags(0)
+	fixed    = wire.ClientFixedNewstyle
+	alloc    = wire.ContextAllocation
+	ack      = wire.RepAck
+	invalid  = wire.RepErrInvalid
+	unknown  = wire.RepErrUnknown
+)
+
+func opt(o wire.Option, data ...string) []byte {
+	return wire.AppendOption(nil, o, []byte(strings.Join(data, "")))
+}
+
+func meta(o wire.Option, name string, queries ...string) []byte {
+	return wire.AppendOption(nil, o, wire.AppendMetaRequest(nil, name, queries...))
+}
+
+func info(o wire.Option, name string, types ...wire.InfoType) []byte {
+	return wire.AppendOption(nil, o, wire.AppendInfoRequest(nil, name, types...))
+}
+
+// length is the header of an option whose data are n bytes.
+func length(o wire.Option, n uint32) []byte {
+	b := opt(o)
+	binary.BigEndian.PutUint32(b[12:], n)
+	return b
+}
+
+// hostileOptions are broken negotiations.
+var hostileOptions = func() []optionRow {
+	const list, set = wire.OptListMetaContext, wire.OptSetMetaContext
+	type types = []wire.ReplyType
+	sr, eh := opt(wire.OptStructuredReply), opt(wire.OptExtendedHeaders)
+	long := strings.Repeat("n", wire.MaxString+1)
+	bad := func(o wire.Option, data ...string) []byte { return slices.Concat(sr, opt(o, data...)) }
+	rows := []optionRow{
 		{"unknown client flags", 4, nil, nil, false},
 		{"all client flags", math.MaxUint32, nil, nil, false},
 		{"an option without its magic", fixed, make([]byte, 16), nil, false},
-		{"half an option header", fixed, opt(wire.OptList, "")[:9], nil, false},
+		{"the greeting's magic for an option's", fixed, wire.AppendGreeting(nil, 0), nil, false},
+		{"a reply instead of an option", fixed, wire.AppendOptionReply(nil, wire.OptGo, ack, ""), nil, false},
 		{"a request instead of an option", fixed, wire.AppendRequest(nil, wire.Request{}), nil, false},
-		{"data over the limit", fixed, header(wire.OptGo, maxOption+1), nil, false},
-		{"data of 4 GiB", fixed, header(wire.Option(99), math.MaxUint32), nil, false},
-		{"data that does not come", fixed, header(wire.OptGo, 100), nil, false},
+		{"garbage", fixed, backendtest.Pattern(4096, 3), nil, false},
+		{"garbage behind an option", fixed, slices.Concat(sr, backendtest.Pattern(4096, 3)), types{ack}, false},
+		{"data over the limit", fixed, length(wire.OptGo, maxOption+1), nil, false},
+		{"data of 4 GiB", fixed, length(wire.Option(99), math.MaxUint32), nil, false},
+		{"as much data as is borne", fixed, opt(99, string(make([]byte, maxOption))), types{wire.RepErrUnsup}, true},
 		{"an unknown export the old way", fixed, opt(wire.OptExportName, "nothing"), nil, false},
-		{"too long a name the old way", fixed, wire.AppendOption(nil, wire.OptExportName, longName), nil, false},
-		{"an unknown option", fixed, opt(99, "data"), []wire.ReplyType{wire.RepErrUnsup}, true},
-		{"option 0", fixed, opt(0, ""), []wire.ReplyType{wire.RepErrUnsup}, true},
-		{"the withdrawn PEEK_EXPORT", fixed, opt(4, "disk"), []wire.ReplyType{wire.RepErrUnsup}, true},
-		{"STARTTLS where there is none", fixed, opt(wire.OptStartTLS, ""), []wire.ReplyType{wire.RepErrPolicy}, true},
-		{"STARTTLS with data", fixed, opt(wire.OptStartTLS, "x"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"LIST with data", fixed, opt(wire.OptList, "x"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO without data", fixed, opt(wire.OptGo, ""), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, name past the data", fixed, opt(wire.OptGo, "\x00\x00\x00\x09disk\x00\x00"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, name of 4 GiB", fixed, opt(wire.OptGo, "\xff\xff\xff\xffdisk\x00\x00"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, more types than sent", fixed, opt(wire.OptGo, "\x00\x00\x00\x04disk\x00\x02\x00\x03"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, fewer types than sent", fixed, opt(wire.OptGo, "\x00\x00\x00\x04disk\x00\x00\x00\x03"), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, too long a name", fixed, wire.AppendOption(nil, wire.OptGo, wire.AppendInfoRequest(nil, string(longName))), []wire.ReplyType{wire.RepErrInvalid}, true},
-		{"GO, unknown export", fixed, wire.AppendOption(nil, wire.OptGo, wire.AppendInfoRequest(nil, "nothing")), []wire.ReplyType{wire.RepErrUnknown}, true},
-		{"INFO, unknown export", fixed, wire.AppendOption(nil, wire.OptInfo, wire.AppendInfoRequest(nil, "disk\x00")), []wire.ReplyType{wire.RepErrUnknown}, true},
-		{"ABORT with data", fixed, opt(wire.OptAbort, "bye"), []wire.ReplyType{wire.RepAck}, false},
-		{"options behind ABORT", fixed, append(opt(wire.OptAbort, ""), opt(wire.OptList, "")...), []wire.ReplyType{wire.RepAck}, false},
-		{"an option without fixed newstyle", 0, opt(wire.OptList, ""), []wire.ReplyType{wire.RepServer, wire.RepAck}, true},
+		{"too long a name the old way", fixed, opt(wire.OptExportName, long), nil, false},
+		{"extended headers and a choice the old way", fixed, slices.Concat(eh, opt(wire.OptExportName, "disk")), types{ack}, false},
+		{"an unknown option", fixed, opt(99, "data"), types{wire.RepErrUnsup}, true},
+		{"option 0", fixed, opt(0), types{wire.RepErrUnsup}, true},
+		{"the withdrawn PEEK_EXPORT", fixed, opt(4, "disk"), types{wire.RepErrUnsup}, true},
+		{"STARTTLS where there is none", fixed, opt(wire.OptStartTLS), types{wire.RepErrPolicy}, true},
+		{"STARTTLS with data", fixed, opt(wire.OptStartTLS, "x"), types{invalid}, true},
+		{"LIST with data", fixed, opt(wire.OptList, "x"), types{invalid}, true},
+		{"LIST with much data", fixed, opt(wire.OptList, long), types{invalid}, true},
+		{"an option without fixed newstyle", newstyle, opt(wire.OptList), types{wire.RepServer, ack}, true},
+
+		{"STRUCTURED_REPLY with data", fixed, opt(wire.OptStructuredReply, "x"), types{invalid}, true},
+		{"STRUCTURED_REPLY twice", fixed, slices.Concat(sr, sr), types{ack, invalid}, true},
+		{"EXTENDED_HEADERS with data", fixed, opt(wire.OptExtendedHeaders, "x"), types{invalid}, true},
+		{"EXTENDED_HEADERS twice", fixed, slices.Concat(eh, eh), types{ack, invalid}, true},
+		{"STRUCTURED_REPLY after EXTENDED_HEADERS", fixed, slices.Concat(eh, sr), types{ack, wire.RepErrExtHdrReqd}, true},
+		{"each of them twice", fixed, slices.Concat(sr, sr, eh, eh, sr), types{ack, invalid, ack, invalid, wire.RepErrExtHdrReqd}, true},
+
+		{"ABORT with data", fixed, opt(wire.OptAbort, "bye"), types{ack}, false},
+		{"options behind ABORT", fixed, slices.Concat(opt(wire.OptAbort), opt(wire.OptList)), types{ack}, false},
+		{"ABORT behind agreements", fixed, slices.Concat(sr, eh, meta(set, "disk", alloc), opt(wire.OptAbort)),
+			types{ack, ack, wire.RepMetaContext, ack, ack}, false},
+		{"ABORT behind a refusal", fixed, slices.Concat(opt(wire.OptGo), opt(wire.OptAbort)), types{invalid, ack}, false},
+		{"ABORT behind INFO, without fixed newstyle", newstyle, slices.Concat(info(wire.OptInfo, "disk"), opt(wire.OptAbort)),
+			types{wire.RepInfo, wire.RepInfo, ack, ack}, false},
+		{"options behind GO", fixed, slices.Concat(info(wire.OptGo, "disk"), opt(wire.OptList, long)), types{wire.RepInfo, wire.RepInfo, ack}, false},
+		{"GO twice", fixed, slices.Concat(info(wire.OptGo, "disk"), info(wire.OptGo, "disk", wire.InfoName)), types{wire.RepInfo, wire.RepInfo, ack}, false},
+		{"options behind GO with extended headers", fixed, slices.Concat(eh, info(wire.OptGo, "disk"), opt(wire.OptList), opt(wire.OptList)),
+			types{ack, wire.RepInfo, wire.RepInfo, ack}, false},
+		{"much at once", fixed, slices.Concat(opt(wire.OptList), sr, meta(set, "disk", alloc), meta(list, "disk"), info(wire.OptInfo, "disk"), opt(99)),
+			types{wire.RepServer, ack, ack, wire.RepMetaContext, ack, wire.RepMetaContext, ack, wire.RepInfo, wire.RepInfo, ack, wire.RepErrUnsup}, true},
+
+		{"INFO, unknown export", fixed, info(wire.OptInfo, "disk\x00"), types{unknown}, true},
+		{"INFO, a type twice", fixed, info(wire.OptInfo, "disk", wire.InfoName, wire.InfoName, wire.InfoExport, wire.InfoExport),
+			types{wire.RepInfo, wire.RepInfo, wire.RepInfo, ack}, true},
+		{"INFO, a type 30,000 times", fixed, info(wire.OptInfo, "disk", slices.Repeat([]wire.InfoType{wire.InfoName}, 30_000)...),
+			types{wire.RepInfo, wire.RepInfo, wire.RepInfo, ack}, true},
+		{"INFO, unknown types", fixed, info(wire.OptInfo, "disk", 4, 77, math.MaxUint16), types{wire.RepInfo, wire.RepInfo, ack}, true},
+
+		{"metadata contexts before structured replies", fixed, slices.Concat(meta(set, "disk", alloc), meta(list, "disk")), types{invalid, invalid}, true},
+		{"a metadata context set twice", fixed, slices.Concat(sr, meta(set, "disk", alloc), meta(set, "disk", alloc)),
+			types{ack, wire.RepMetaContext, ack, wire.RepMetaContext, ack}, true},
+		{"a metadata context in one option twice", fixed, slices.Concat(sr, meta(set, "disk", alloc, alloc)), types{ack, wire.RepMetaContext, ack}, true},
+		{"10,000 empty queries", fixed, slices.Concat(sr, meta(set, "disk", make([]string, 10_000)...)), types{ack, ack}, true},
+		{"a query of 4096 bytes", fixed, slices.Concat(sr, meta(set, "disk", long[1:])), types{ack, ack}, true},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			nc := f.raw()
-			greet(t, nc, tt.flags)
-			if len(tt.send) > 0 {
-				_, err := nc.Write(tt.send)
-				require.NoError(t, err)
+	for _, o := range []wire.Option{wire.OptGo, wire.OptInfo} {
+		rows = append(rows, []optionRow{
+			{o.String() + " without data", fixed, opt(o), types{invalid}, true},
+			{o.String() + ", name past the data", fixed, opt(o, "\x00\x00\x00\x09disk\x00\x00"), types{invalid}, true},
+			{o.String() + ", name of 4 GiB", fixed, opt(o, "\xff\xff\xff\xffdisk\x00\x00"), types{invalid}, true},
+			{o.String() + ", more types than sent", fixed, opt(o, "\x00\x00\x00\x04disk\x00\x02\x00\x03"), types{invalid}, true},
+			{o.String() + ", fewer types than sent", fixed, opt(o, "\x00\x00\x00\x04disk\x00\x00\x00\x03"), types{invalid}, true},
+			{o.String() + ", 65,535 types and none", fixed, opt(o, "\x00\x00\x00\x04disk\xff\xff"), types{invalid}, true},
+			{o.String() + ", too long a name", fixed, info(o, long), types{invalid}, true},
+			{o.String() + ", unknown export", fixed, info(o, "nothing"), types{unknown}, true},
+		}...)
+	}
+	for _, o := range []wire.Option{list, set} {
+		rows = append(rows, []optionRow{
+			{o.String() + " without data", fixed, bad(o), types{ack, invalid}, true},
+			{o.String() + ", name past the data", fixed, bad(o, "\x00\x00\x00\x09disk\x00\x00\x00\x00"), types{ack, invalid}, true},
+			{o.String() + ", name of 4 GiB", fixed, bad(o, "\xff\xff\xff\xffdisk\x00\x00\x00\x00"), types{ack, invalid}, true},
+			{o.String() + ", too long a name", fixed, slices.Concat(sr, meta(o, long, alloc)), types{ack, invalid}, true},
+			{o.String() + ", unknown export", fixed, slices.Concat(sr, meta(o, "nothing", alloc)), types{ack, unknown}, true},
+			{o.String() + ", half a count", fixed, bad(o, "\x00\x00\x00\x04disk\x00\x00"), types{ack, invalid}, true},
+			{o.String() + ", more queries than sent", fixed, bad(o, "\x00\x00\x00\x04disk\x00\x00\x00\x02\x00\x00\x00\x01x"), types{ack, invalid}, true},
+			{o.String() + ", fewer queries than sent", fixed, bad(o, "\x00\x00\x00\x04disk\x00\x00\x00\x00\x00\x00\x00\x01x"), types{ack, invalid}, true},
+			{o.String() + ", 4 G queries", fixed, bad(o, "\x00\x00\x00\x04disk\xff\xff\xff\xff"), types{ack, invalid}, true},
+			{o.String() + ", query past the data", fixed, bad(o, "\x00\x00\x00\x04disk\x00\x00\x00\x01\x00\x00\x00\x02x"), types{ack, invalid}, true},
+			{o.String() + ", query of 4 GiB", fixed, bad(o, "\x00\x00\x00\x04disk\x00\x00\x00\x01\xff\xff\xff\xffx"), types{ack, invalid}, true},
+			{o.String() + ", query of 4097 bytes", fixed, slices.Concat(sr, meta(o, "disk", long)), types{ack, invalid}, true},
+		}...)
+	}
+	return rows
+}()
+
+// An optionRow is what a client sends behind the greeting, and the types of all
+// replies; the server then hangs up or, if open is set, does not.
+type optionRow struct {
+	name  string
+	flags wire.ClientFlags
+	send  []byte
+	want  []wire.ReplyType
+	open  bool
+}
+
+// TestHostileNegotiation: each row in one segment, and byte by byte.
+func TestHostileNegotiation(t *testing.T) {
+	f := serve(t, newMem(t, 1<<20))
+	bystander := f.witness(entry{form: structured})
+	for _, tt := range hostileOptions {
+		for name, piece := range map[string]int{"at once": len(tt.send), "byte by byte": 1} {
+			if piece == 1 && len(tt.send) > 5000 {
+				continue
 			}
-			for _, want := range tt.want {
-				b := make([]byte, wire.OptionReplySize)
-				readFull(t, nc, b)
-				h, err := wire.DecodeOptionReply(b)
-				require.NoError(t, err)
-				require.Equal(t, want, h.Type)
-				readFull(t, nc, make([]byte, h.Len))
+			t.Run(tt.name+", "+name, func(t *testing.T) {
+				nc := f.raw()
+				greet(t, nc, tt.flags)
+				var sending sync.WaitGroup
+				sending.Go(func() {
+					for b := range slices.Chunk(tt.send, max(piece, 1)) {
+						if _, err := nc.Write(b); err != nil {
+							return // it hung up
+						}
+					}
+				})
+				for _, want := range tt.want {
+					_, r := recvOption(t, nc)
+					require.Equal(t, want, r.typ)
+				}
+				sending.Wait()
+				if tt.open { // it still answers
+					require.Len(t, option(t, nc, wire.OptInfo, wire.AppendInfoRequest(nil, "disk", wire.InfoName, wire.InfoDescription, 77)), 5)
+					require.Equal(t, ack, last(t, nc, wire.OptAbort, nil))
+				}
+				closed(t, nc)
+				bystander.check(t)
+			})
+		}
+	}
+}
+
+// TestManyOptions: a client may ask for much, and costs no memory.
+func TestManyOptions(t *testing.T) {
+	f := serve(t, newMem(t, 1<<20))
+	nc := f.raw()
+	greet(t, nc, fixed)
+	const run = 50
+	stream := bytes.Repeat(meta(wire.OptListMetaContext, "disk", strings.Repeat("q", wire.MaxString)), run)
+	ask := func(runs int) {
+		for range runs {
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				if _, err := nc.Write(stream); err != nil {
+					t.Error(err)
+				}
+			})
+			for range run {
+				_, r := recvOption(t, nc)
+				require.Equal(t, invalid, r.typ)
 			}
-			if tt.open { // it still answers
-				replies := option(t, nc, wire.OptInfo, wire.AppendInfoRequest(nil, "disk", wire.InfoName, wire.InfoDescription, 77))
-				require.Len(t, replies, 5)
-				require.Equal(t, wire.RepAck, option(t, nc, wire.OptAbort, nil)[0].typ)
+			sending.Wait()
+		}
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	ask(2)
+	before := heap()
+	ask(10_000 / run)
+	require.LessOrEqual(t, heap(), before+1<<20)
+	require.Equal(t, ack, last(t, nc, wire.OptAbort, nil))
+}
+
+// TestHandshakeTimeout: whatever a client does instead of choosing an export ends by
+// the timeout.
+func TestHandshakeTimeout(t *testing.T) {
+	f := serveWith(t, Config{HandshakeTimeout: time.Second, TLS: serverTLS(0)}, newMem(t, 1<<20))
+	starttls := slices.Concat(wire.AppendClientFlags(nil, fixed), opt(wire.OptStartTLS))
+	var all sync.WaitGroup
+	for name, say := range map[string]func(nc net.Conn){
+		"nothing":                 func(net.Conn) {},
+		"half the client's flags": func(nc net.Conn) { _, _ = nc.Write([]byte{0, 0}) },
+		"half an option": func(nc net.Conn) {
+			_, _ = nc.Write(append(wire.AppendClientFlags(nil, fixed), opt(wire.OptList)[:9]...))
+		},
+		"data that do not come": func(nc net.Conn) {
+			_, _ = nc.Write(append(wire.AppendClientFlags(nil, fixed), length(wire.OptGo, 100)...))
+		},
+		"options without end": func(nc net.Conn) {
+			_, _ = nc.Write(wire.AppendClientFlags(nil, fixed))
+			var err error
+			for err == nil {
+				_, err = nc.Write(opt(wire.OptList))
+				_, _ = nc.Read(make([]byte, 100))
 			}
-			closed(t, nc)
-			write(t, bystander, 0, []byte(tt.name))
-			require.Equal(t, tt.name, string(read(t, bystander, 0, len(tt.name))))
+		},
+		"options without end, whose replies it does not read": func(nc net.Conn) {
+			_, _ = nc.Write(wire.AppendClientFlags(nil, fixed))
+			var err error
+			for err == nil {
+				_, err = nc.Write(opt(wire.OptList))
+			}
+		},
+		"one option, slowly": func(nc net.Conn) {
+			_, _ = nc.Write(append(wire.AppendClientFlags(nil, fixed), length(wire.OptGo, maxOption)...))
+			// What the socket takes before the server wakes is no matter.
+			for range maxOption - 1 {
+				_, _ = nc.Write([]byte{0})
+			}
+		},
+		"STARTTLS alone":     func(nc net.Conn) { _, _ = nc.Write(starttls) },
+		"half a ClientHello": func(nc net.Conn) { _, _ = nc.Write(append(starttls, 22, 3, 1, 2, 0, 1, 0, 1, 0xfc)) },
+	} {
+		nc := f.raw()
+		all.Go(func() {
+			say(nc)
+			_, err := io.Copy(io.Discard, nc)
+			if os.IsTimeout(err) {
+				t.Errorf("%s: still open", name)
+			}
 		})
 	}
+	all.Wait()
 }
 
 // TestOldClients: EXPORT_NAME, with and without its zeroes.
@@ -130,134 +356,4 @@ func TestOldClients(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestHostileTransmission: broken requests. What gets an error leaves the connection
-// as it was; what breaks the framing ends it.
-func TestHostileTransmission(t *testing.T) {
-	const size = 1 << 20
-	f := serve(t, shaped{Device: newMem(t, size), max: 512 << 10, min: 512})
-	bystander := f.client()
-	data := backendtest.Pattern(4096, 1)
-	tests := []struct {
-		name    string
-		req     wire.Request
-		payload int
-		want    backend.Errno
-	}{
-		{"READ past the end", wire.Request{Command: wire.CmdRead, Off: size - 512, Len: 1024}, 0, backend.EINVAL},
-		{"READ at the end", wire.Request{Command: wire.CmdRead, Off: size, Len: 512}, 0, backend.EINVAL},
-		{"READ, offset + length overflow", wire.Request{Command: wire.CmdRead, Off: math.MaxUint64 - 511, Len: 1024}, 0, backend.EINVAL},
-		{"READ of nothing", wire.Request{Command: wire.CmdRead}, 0, backend.EINVAL},
-		{"READ, too large", wire.Request{Command: wire.CmdRead, Len: 512<<10 + 512}, 0, backend.EINVAL},
-		{"READ of 4 GiB", wire.Request{Command: wire.CmdRead, Len: math.MaxUint32}, 0, backend.EINVAL},
-		{"READ, unaligned offset", wire.Request{Command: wire.CmdRead, Off: 1, Len: 512}, 0, backend.EINVAL},
-		{"READ, unaligned length", wire.Request{Command: wire.CmdRead, Len: 513}, 0, backend.EINVAL},
-		{"READ with DF", wire.Request{Command: wire.CmdRead, Flags: wire.CmdFlagDF, Len: 512}, 0, backend.EINVAL},
-		{"WRITE past the end", wire.Request{Command: wire.CmdWrite, Off: size - 512, Len: 1024}, 1024, backend.ENOSPC},
-		{"WRITE far past the end", wire.Request{Command: wire.CmdWrite, Off: 1 << 62, Len: 512}, 512, backend.ENOSPC},
-		{"WRITE, offset + length overflow", wire.Request{Command: wire.CmdWrite, Off: math.MaxUint64 - 511, Len: 1024}, 1024, backend.ENOSPC},
-		{"WRITE of nothing", wire.Request{Command: wire.CmdWrite}, 0, backend.EINVAL},
-		{"WRITE, too large", wire.Request{Command: wire.CmdWrite, Len: 1 << 20}, 1 << 20, backend.EINVAL},
-		{"WRITE of all that is borne", wire.Request{Command: wire.CmdWrite, Len: maxPayload}, maxPayload, backend.EINVAL},
-		{"WRITE, unaligned", wire.Request{Command: wire.CmdWrite, Off: 511, Len: 512}, 512, backend.EINVAL},
-		{"WRITE with an unknown flag", wire.Request{Command: wire.CmdWrite, Flags: 1 << 15, Len: 512}, 512, backend.EINVAL},
-		{"WRITE with NO_HOLE", wire.Request{Command: wire.CmdWrite, Flags: wire.CmdFlagNoHole, Len: 512}, 512, backend.EINVAL},
-		{"FLUSH with an offset", wire.Request{Command: wire.CmdFlush, Off: 1}, 0, backend.EINVAL},
-		{"FLUSH with a length", wire.Request{Command: wire.CmdFlush, Len: 1}, 0, backend.EINVAL},
-		{"TRIM past the end", wire.Request{Command: wire.CmdTrim, Off: size, Len: 512}, 0, backend.EINVAL},
-		{"TRIM of nothing", wire.Request{Command: wire.CmdTrim}, 0, backend.EINVAL},
-		{"TRIM with NO_HOLE", wire.Request{Command: wire.CmdTrim, Flags: wire.CmdFlagNoHole, Len: 512}, 0, backend.EINVAL},
-		{"TRIM, which changes nothing", wire.Request{Command: wire.CmdTrim, Flags: wire.CmdFlagFUA, Off: 4096, Len: 4096}, 0, 0},
-		{"TRIM of it all", wire.Request{Command: wire.CmdTrim, Len: size}, 0, 0},
-		{"WRITE_ZEROES past the end", wire.Request{Command: wire.CmdWriteZeroes, Off: size - 512, Len: 1024}, 0, backend.ENOSPC},
-		{"WRITE_ZEROES, offset + length overflow", wire.Request{Command: wire.CmdWriteZeroes, Off: math.MaxUint64 - 511, Len: 1024}, 0, backend.ENOSPC},
-		{"WRITE_ZEROES of nothing", wire.Request{Command: wire.CmdWriteZeroes}, 0, backend.EINVAL},
-		{"WRITE_ZEROES, unaligned", wire.Request{Command: wire.CmdWriteZeroes, Off: 1, Len: 512}, 0, backend.EINVAL},
-		{"WRITE_ZEROES with DF", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagDF, Len: 512}, 0, backend.EINVAL},
-		{"WRITE_ZEROES with FAST_ZERO", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagFastZero, Off: 8192, Len: 512}, 0, 0},
-		{"WRITE_ZEROES with NO_HOLE and FUA", wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagNoHole | wire.CmdFlagFUA, Off: 8192, Len: 512<<10 + 512}, 0, 0},
-		{"CACHE, which has no effect", wire.Request{Command: wire.CmdCache, Len: size}, 0, 0},
-		{"CACHE past the end", wire.Request{Command: wire.CmdCache, Off: size, Len: 512}, 0, backend.EINVAL},
-		{"CACHE with NO_HOLE", wire.Request{Command: wire.CmdCache, Flags: wire.CmdFlagNoHole, Len: 512}, 0, backend.EINVAL},
-		{"BLOCK_STATUS without a metadata context", wire.Request{Command: wire.CmdBlockStatus, Len: 512}, 0, backend.EINVAL},
-		{"an unknown command", wire.Request{Command: 0xffff, Flags: 0xffff, Off: math.MaxUint64, Len: math.MaxUint32}, 0, backend.EINVAL},
-		{"READ with FUA, which is allowed", wire.Request{Command: wire.CmdRead, Flags: wire.CmdFlagFUA, Off: 4096, Len: 4096}, 0, 0},
-		{"FLUSH with FUA, which is allowed", wire.Request{Command: wire.CmdFlush, Flags: wire.CmdFlagFUA}, 0, 0},
-	}
-	nc := f.enterRaw()
-	for i, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			write(t, bystander, 4096, data)
-			tt.req.Cookie = uint64(i)<<32 | 7
-			stream := append(wire.AppendRequest(nil, tt.req), bytes.Repeat([]byte{0xee}, tt.payload)...)
-			flush := wire.Request{Command: wire.CmdFlush, Cookie: 5}
-			_, err := nc.Write(wire.AppendRequest(stream, flush))
-			require.NoError(t, err)
-			require.Equal(t, wire.SimpleReply{Errno: uint32(tt.want), Cookie: tt.req.Cookie}, recvReply(t, nc))
-			if tt.want == 0 && tt.req.Command == wire.CmdRead {
-				p := make([]byte, tt.req.Len)
-				readFull(t, nc, p)
-				require.Equal(t, data, p)
-			}
-			require.Equal(t, wire.SimpleReply{Cookie: 5}, recvReply(t, nc), "the stream goes on where it should")
-			require.Equal(t, data, read(t, bystander, 4096, 4096))
-			require.Equal(t, make([]byte, 512), read(t, bystander, 0, 512), "nothing was written")
-		})
-	}
-	require.NoError(t, nc.Close())
-
-	good := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Cookie: 1, Off: 8192, Len: 512})
-	good = append(good, data[:512]...)
-	for _, tt := range []struct {
-		name string
-		send []byte
-	}{
-		{"no magic", make([]byte, wire.RequestSize)},
-		{"magic of a reply", wire.AppendSimpleReply(make([]byte, 0, 64), wire.SimpleReply{})},
-		{"an option", wire.AppendOption(nil, wire.OptGo, wire.AppendInfoRequest(nil, "disk"))},
-		{"garbage", backendtest.Pattern(100_000, 5)},
-		{"WRITE beyond what is borne", wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: maxPayload + 1})},
-		{"WRITE of 4 GiB", wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: math.MaxUint32})},
-		{"half-close between requests", nil},
-		{"half-close in a header", good[:20]},
-		{"half-close between header and payload", good[:wire.RequestSize]},
-		{"half-close in a payload", good[:wire.RequestSize+100]},
-		{"half-close in a large payload", wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 512 << 10})},
-		{"half-close in a refused payload", wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: maxPayload})},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			nc := f.enterRaw()
-			_, err := nc.Write(good)
-			require.NoError(t, err)
-			require.Equal(t, wire.SimpleReply{Cookie: 1}, recvReply(t, nc))
-			_, err = nc.Write(tt.send)
-			require.NoError(t, err)
-			if len(tt.send) < wire.RequestSize || tt.name[:4] == "half" {
-				require.NoError(t, nc.(*net.UnixConn).CloseWrite())
-			}
-			closed(t, nc)
-			require.Equal(t, data[:512], read(t, bystander, 8192, 512))
-		})
-		t.Run(tt.name+", dropped", func(t *testing.T) {
-			nc := f.enterRaw()
-			_, err := nc.Write(slices.Concat(good, tt.send))
-			require.NoError(t, err)
-			require.NoError(t, nc.Close())
-			require.Equal(t, data, read(t, bystander, 4096, 4096))
-		})
-	}
-	for range 300 {
-		nc := f.raw()
-		require.NoError(t, nc.Close())
-		write(t, bystander, 4096, data)
-	}
-}
-
-// TestHandshakeTimeout: a client that says nothing is not waited for.
-func TestHandshakeTimeout(t *testing.T) {
-	f := serveWith(t, Config{HandshakeTimeout: time.Millisecond}, newMem(t, 1<<20))
-	nc := f.raw()
-	_, err := io.Copy(io.Discard, nc)
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 }

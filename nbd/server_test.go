@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -43,7 +44,7 @@ func newMem(t testing.TB, size uint64) *mem.Device {
 }
 
 // serve starts a server. When the test ends it must shut down in time, and nothing
-// may be left in the device's arenas.
+// may be left in the device's arenas, nor a descriptor open.
 func serve(t testing.TB, dev backend.Device) *fixture {
 	t.Helper()
 	return serveWith(t, Config{}, dev)
@@ -62,8 +63,10 @@ func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
 	dev := exports[0].Device
 	f := &fixture{t: t, srv: srv, dev: dev}
 	f.addr = f.listen("unix", filepath.Join(t.TempDir(), "s"))
+	before := openFiles(t) // with those that Go's poller needs
 	t.Cleanup(func() {
 		f.shutdown()
+		require.Less(t, openFiles(t), before, "the listener is closed, and all connections are")
 		backendtest.AllBack(t, dev)
 		for _, x := range srv.exports {
 			require.Equal(t, x.reservations.Total(), x.reservations.Free(), "reservations")
@@ -71,6 +74,14 @@ func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
 		require.NoError(t, dev.Close())
 	})
 	return f
+}
+
+// openFiles is how many descriptors this process has open.
+func openFiles(t testing.TB) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(fds)
 }
 
 func (f *fixture) listen(network, addr string) net.Addr {

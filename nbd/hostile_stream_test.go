@@ -1,0 +1,279 @@
+package nbd
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/nbd/wire"
+)
+
+// A streamRow is what breaks the framing behind good requests, or with half set is
+// cut off by a half-close.
+type streamRow struct {
+	name   string
+	half   bool
+	stream func(c *rawConn) []byte
+}
+
+var hostileStreams = func() []streamRow {
+	const size = hostileMax
+	always := func(b []byte) func(*rawConn) []byte { return func(*rawConn) []byte { return b } }
+	// request is one with a payload length n, where that can be said.
+	request := func(cmd wire.Command, n uint64) func(*rawConn) []byte {
+		return func(c *rawConn) []byte {
+			if c.form == extended {
+				return c.put(nil, wire.Request{Command: cmd, Flags: wire.CmdFlagPayloadLen, Len: n})
+			}
+			return c.put(nil, wire.Request{Command: wire.CmdWrite, Len: min(n, math.MaxUint32)})
+		}
+	}
+	good := func(c *rawConn) []byte { return c.putWrite(nil, 1, 0, make([]byte, 512)) }
+	header := func(c *rawConn) int { return len(c.put(nil, wire.Request{})) }
+	return []streamRow{
+		{"no magic", false, always(make([]byte, wire.ExtendedRequestSize))},
+		{"the magic of the other header", false, func(c *rawConn) []byte {
+			other := &rawConn{form: map[replies]replies{simple: extended, structured: extended, extended: simple}[c.form]}
+			return append(other.put(nil, wire.Request{Command: wire.CmdFlush}), 0, 0, 0, 0)
+		}},
+		{"the magic of a simple reply", false, always(append(wire.AppendSimpleReply(nil, wire.SimpleReply{}), make([]byte, wire.SimpleReplySize)...))},
+		{"the magic of a structured reply", false, func(*rawConn) []byte {
+			b := make([]byte, wire.ExtendedRequestSize)
+			wire.PutStructuredReply(b, wire.Chunk{})
+			return b
+		}},
+		{"the magic of an extended reply", false, func(*rawConn) []byte {
+			b := make([]byte, wire.ExtendedRequestSize)
+			wire.PutExtendedReply(b, wire.Chunk{})
+			return b
+		}},
+		{"an option", false, always(info(wire.OptGo, "disk", 1, 2, 3))},
+		{"garbage", false, always(backendtest.Pattern(100_000, 5))},
+		{"a byte too much behind a payload", false, func(c *rawConn) []byte { return append(good(c), good(c)[header(c)-1:]...) }},
+		{"a payload beyond what is borne", false, request(wire.CmdWrite, maxPayload+1)},
+		{"a payload of 4 GiB", false, request(wire.CmdWrite, math.MaxUint32)},
+		{"a payload of 2^63", false, request(wire.CmdWrite, 1<<63)},
+		{"a payload of 2^64-1", false, request(wire.CmdWrite, math.MaxUint64)},
+		{"a READ's payload beyond what is borne", false, request(wire.CmdRead, maxPayload+1)},
+		{"a BLOCK_STATUS's payload of 2^64-1", false, request(wire.CmdBlockStatus, math.MaxUint64)},
+		{"an unknown command's payload of 2^63", false, request(99, 1<<63)},
+		{"half-close between requests", true, always(nil)},
+		{"half-close in a header", true, func(c *rawConn) []byte { return good(c)[:20] }},
+		{"half-close between header and payload", true, func(c *rawConn) []byte { return good(c)[:header(c)] }},
+		{"half-close in a payload", true, func(c *rawConn) []byte { return good(c)[:header(c)+100] }},
+		{"half-close in a large payload", true, request(wire.CmdWrite, size)},
+		{"half-close in a refused payload", true, request(wire.CmdWrite, maxPayload)},
+		{"half-close in a payload that nobody asked for", true, request(wire.CmdFlush, maxPayload)},
+		{"half-close in a payload of BLOCK_STATUS", true, func(c *rawConn) []byte {
+			return append(request(wire.CmdBlockStatus, wire.StatusPayloadSize)(c), make([]byte, 8)...)
+		}},
+		{"DISC with an offset, a length and a payload", true, func(c *rawConn) []byte {
+			b := c.put(nil, wire.Request{Command: wire.CmdDisc, Flags: math.MaxUint16, Off: math.MaxUint64, Len: math.MaxUint64})
+			return append(b, good(c)...)
+		}},
+	}
+}()
+
+// TestHostileStreams: what breaks the framing ends the connection, whether the client
+// waits for that or not, and nothing of it lands.
+func TestHostileStreams(t *testing.T) {
+	f := hostile(t)
+	bystander := f.witness(entry{form: extended, tls: clientTLS()})
+	for _, e := range ways() {
+		for _, tt := range hostileStreams {
+			for _, how := range []string{"waits", "hangs up"} {
+				t.Run(e.String()+"/"+tt.name+", "+how, func(t *testing.T) {
+					c := f.enter(e)
+					first := wire.Request{Command: wire.CmdWrite, Cookie: 1, Off: 8192}
+					good := c.putWrite(nil, 1, first.Off, bytes.Repeat([]byte{1}, 512))
+					_, err := c.Write(good)
+					require.NoError(t, err)
+					_, a := c.recv(t, known(t, first))
+					require.Zero(t, a.errno)
+					if b := tt.stream(c); len(b) > 0 {
+						_, _ = c.Write(b) // it may hang up in the middle
+					}
+					switch {
+					case how == "hangs up":
+						require.NoError(t, c.socket.Close())
+					case tt.half:
+						require.NoError(t, c.socket.CloseWrite())
+						fallthrough
+					default:
+						drain(t, c)
+					}
+					bystander.check(t)
+				})
+			}
+		}
+	}
+}
+
+// script is all that a client may say from its flags to a DISC: its options, a WRITE
+// of data at off, a READ, a BLOCK_STATUS, the WRITE again with FUA.
+func script(e entry, off uint64, data []byte) []byte {
+	c := &rawConn{form: e.form}
+	b := c.putWrite(e.options(), 1, off, data)
+	b = c.put(b, wire.Request{Command: wire.CmdRead, Cookie: 2, Len: 64})
+	b = c.put(b, wire.Request{Command: wire.CmdBlockStatus, Cookie: 3, Len: 64})
+	again := len(b)
+	b = c.putWrite(b, 4, off, data)
+	b[again+5] |= byte(wire.CmdFlagFUA)
+	return c.put(b, wire.Request{Command: wire.CmdDisc})
+}
+
+// errCut ends what a cut connection writes.
+var errCut = errors.New("cut")
+
+// A cut connection writes so many bytes, and then closes, its half only if half is
+// set.
+type cut struct {
+	*net.UnixConn
+	left int
+	half bool
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	n, err := c.UnixConn.Write(p[:min(len(p), c.left)])
+	if c.left -= n; n < len(p) && err == nil {
+		err = c.end()
+	}
+	return n, err
+}
+
+func (c *cut) end() error {
+	if c.half {
+		return errors.Join(errCut, c.CloseWrite())
+	}
+	return errors.Join(errCut, c.UnixConn.Close())
+}
+
+// cutAt connects and says what script does, all of it at once, but only n bytes. It
+// reports whether it said all. Turned away, it says nothing.
+func (f *fixture) cutAt(n int, half bool, e entry, off uint64, data []byte) (whole bool, err error) {
+	nc, err := net.Dial(f.addr.Network(), f.addr.String())
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = nc.Close() }()
+	c := &cut{UnixConn: nc.(*net.UnixConn), left: n, half: half}
+	b := wire.AppendClientFlags(nil, fixed)
+	if e.tls == nil {
+		_, err = c.Write(append(b, script(e, off, data)...))
+	} else {
+		err = c.byTLS(append(b, opt(wire.OptStartTLS)...), e.tls, script(e, off, data))
+	}
+	if errors.Is(err, errCut) {
+		err = nil
+	} else if whole = err == nil; whole {
+		err = c.end()
+		if errors.Is(err, errCut) {
+			err = nil
+		}
+	}
+	if half && err == nil {
+		_, err = io.Copy(io.Discard, nc)
+	}
+	return whole, err
+}
+
+// byTLS sends first in the clear, and then by TLS, a record for each 50 bytes.
+func (c *cut) byTLS(first []byte, cfg *tls.Config, then []byte) error {
+	if _, err := c.Write(first); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, make([]byte, wire.GreetingSize+wire.OptionReplySize)); err != nil {
+		return err
+	}
+	s := tls.Client(c, cfg)
+	for b := range slices.Chunk(then, 50) {
+		if _, err := s.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestCutAnywhere: clients go, by a close and a half-close, at every byte of what they
+// say, in TLS's handshake too. A WRITE lands whole or not at all.
+func TestCutAnywhere(t *testing.T) {
+	const slot = 64
+	for _, e := range ways() {
+		t.Run(e.String(), func(t *testing.T) {
+			f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, newMem(t, 1<<20))
+			bystander := f.witness(entry{})
+			data := backendtest.Pattern(slot, 9)
+			complete := make(map[uint64]bool)
+			off := uint64(8192)
+			for n, done := 0, false; !done; n++ {
+				if e.tls != nil {
+					n += 6 // handshakes take long
+				}
+				for _, half := range []bool{false, true} {
+					whole, err := f.cutAt(n, half, e, off, data)
+					require.NoError(t, err, "%d bytes", n)
+					done = whole
+					complete[off] = whole && half
+					off += slot
+				}
+			}
+			t.Logf("%d connections", len(complete))
+			require.Greater(t, len(complete), 100)
+			bystander.check(t)
+			f.shutdown()
+			c := backendtest.NewClient(t, f.dev)
+			for off, whole := range complete {
+				r := c.Read(off, slot, 0)
+				require.NoError(t, c.Do(r))
+				if whole || !bytes.Equal(r.Got, make([]byte, slot)) {
+					require.Equal(t, data, r.Got)
+				}
+			}
+		})
+	}
+}
+
+// TestCrowd: a thousand connections, many at a time and more than are let in, are
+// dropped at all points. Then there is room again.
+func TestCrowd(t *testing.T) {
+	const most, at, each = 24, 32, 32
+	f := serveWith(t, Config{MaxConnections: most, TLS: serverTLS(tls.NoClientCert)}, newMem(t, 1<<20))
+	bystander := f.witness(entry{form: structured})
+	var all sync.WaitGroup
+	for w := range uint64(at) {
+		all.Go(func() {
+			rnd := rand.New(rand.NewPCG(w, 5))
+			e := ways()[w%4]
+			for range each {
+				n := rnd.IntN(450)
+				if e.tls != nil {
+					n = rnd.IntN(1500)
+				}
+				_, _ = f.cutAt(n, rnd.IntN(2) == 0, e, 8192, make([]byte, 64)) // it may be turned away
+			}
+		})
+	}
+	for range 20 {
+		bystander.check(t)
+	}
+	all.Wait()
+	bystander.check(t)
+	for in := 1; in < most; { // as fast as those that left are gone
+		nc := f.raw()
+		if _, err := io.ReadFull(nc, make([]byte, wire.GreetingSize)); err == nil {
+			in++
+		}
+	}
+	closed(t, f.raw())
+	bystander.check(t)
+}
