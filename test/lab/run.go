@@ -10,9 +10,13 @@ import (
 	"time"
 )
 
-// limit is how long a guest of Run may take, unless the test's own deadline is nearer:
-// ten times what the slowest takes under TCG on an idle machine.
-const limit = 10 * time.Minute
+// How long a guest of a test may take.
+const (
+	// limit is ten times what the slowest takes under TCG on an idle machine.
+	limit = 10 * time.Minute
+	// reserve is what is left of the test's own time to say why the guest was slow.
+	reserve = 10 * time.Second
+)
 
 // Inside says whether this process runs in a guest of the lab.
 func Inside() bool { return os.Getenv(guestVar) != "" }
@@ -57,6 +61,31 @@ func Run(t *testing.T, g Guest, fn func(t *testing.T)) {
 	finish(t, m, code, err)
 }
 
+// cutMark is what a guest prints when its power shall be cut.
+const cutMark = "lab: cut the power\n"
+
+// Cut is Run with an end by power cut, at the moment when fn returns. What fn left
+// running is cut in the middle, and nothing is cleaned up.
+func Cut(t *testing.T, g Guest, fn func(t *testing.T)) {
+	t.Helper()
+	Need(t)
+	if Inside() {
+		if fn(t); !t.Failed() {
+			_, _ = os.Stdout.WriteString(cutMark)
+			select {}
+		}
+		return
+	}
+	m := Start(t, g)
+	err := m.WaitFor(context.Background(), cutMark) // Start has bounded the guest
+	m.Kill()
+	relay(m.Log(), t.Name(), testing.Verbose() || err != nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("in a guest, accelerator %s, until its power was cut", accelerator())
+}
+
 // Start boots g for the calling test: its command is that test, run in the guest,
 // unless it has one. The test's end is the guest's.
 func Start(t *testing.T, g Guest) *Machine {
@@ -72,7 +101,11 @@ func Start(t *testing.T, g Guest) *Machine {
 			g.Command = append(g.Command, "-test.short")
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	end := time.Now().Add(limit)
+	if d, ok := t.Deadline(); ok && d.Add(-reserve).Before(end) {
+		end = d.Add(-reserve)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), end)
 	t.Cleanup(cancel)
 	m, err := Boot(ctx, g)
 	if err != nil {
@@ -120,7 +153,7 @@ func relay(log, name string, print bool) (verdict string) {
 			if m[2] == name && m[1] != "" {
 				verdict = m[1]
 			}
-		} else if print && line != "PASS\n" {
+		} else if print && line != "PASS\n" && line != cutMark {
 			_, _ = os.Stdout.WriteString(line) // as go test does
 		}
 	}

@@ -1,0 +1,104 @@
+package lab_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A server is pmnbd or pmnbd-target, running in the guest. What it logs is in the
+// test's output.
+type server struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	ready []string      // the addresses in its ready line
+	done  chan struct{} // closed when it ended
+}
+
+// serve starts a server and waits until it is ready. The test's end kills it.
+func serve(t *testing.T, name string, args ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command(name, append([]string{"serve"}, args...)...), done: make(chan struct{})}
+	s.cmd.Stderr = os.Stdout
+	stdout, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	ready := make(chan []string, 1)
+	go func() {
+		defer close(s.done)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+				ready <- strings.Fields(rest)
+			}
+		}
+		_ = s.cmd.Wait() // stop looks at its exit code
+	}()
+	t.Cleanup(s.kill)
+	select {
+	case s.ready = <-ready:
+	case <-s.done:
+		require.FailNow(t, "not ready", "%v", s.cmd)
+	}
+	return s
+}
+
+// kill is kill -9.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill() // it fails if the server has ended, which is as good
+	<-s.done
+}
+
+// stop is a clean end.
+func (s *server) stop() {
+	s.t.Helper()
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+	<-s.done
+	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), "exit code of %v", s.cmd)
+}
+
+// sh runs a script of bash, in which every command must succeed.
+func sh(t *testing.T, script string) {
+	t.Helper()
+	require.NoError(t, try(script), script)
+}
+
+// try runs a script of bash, which may fail.
+func try(script string) error {
+	cmd := exec.Command("bash", "-eu", "-o", "pipefail", "-c", script)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	return cmd.Run()
+}
+
+const (
+	dax    = "/dev/dax0.0"
+	socket = "/run/pmnbd.sock"
+)
+
+// device serves the region called disk, which is on dax, over listen of the target,
+// and starts an initiator for it on socket.
+func device(t *testing.T, listen string) (target, initiator *server) {
+	t.Helper()
+	target = serve(t, "pmnbd-target", "--listen", listen, "--region", "disk="+dax)
+	return target, initiate(t, target.ready[0])
+}
+
+func initiate(t *testing.T, target string, more ...string) *server {
+	t.Helper()
+	return serve(t, "pmnbd", append([]string{"--target", target + "/disk", "--listen", "unix:" + socket}, more...)...)
+}
+
+// Pieces of scripts.
+const (
+	attach = "nbd-client -unix " + socket + " -N disk /dev/nbd0\n"
+	mount  = "mkdir -p /mnt/disk; mount /dev/nbd0 /mnt/disk\n"
+	umount = "umount /mnt/disk\n"
+	// extend makes a file of 7 MB, the same each time, and syncs it.
+	extend = "seq 1000000 | dd of=/mnt/disk/synced bs=64k iflag=fullblock conv=fsync status=none\n"
+	// extended checks it.
+	extended = "seq 1000000 | cmp - /mnt/disk/synced\n"
+)
