@@ -4,9 +4,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"pmnbd/persist"
@@ -79,6 +81,9 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	}
 	if m.Owner.ID == ([16]byte{}) {
 		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
+	}
+	if allow, some := c.s.cfg.Allow[m.Region]; some && !slices.Contains(allow, m.Owner.ID) {
+		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow it to initiator %s", uuid.UUID(m.Owner.ID))}
 	}
 	if r := e.check(m); r != nil {
 		return nil, r // nothing was destroyed

@@ -53,6 +53,10 @@ type Config struct {
 	// DirectWrite and RelaxedOrdering are the operator's declarations about this
 	// machine's adapters (persist.Facts).
 	DirectWrite, RelaxedOrdering bool
+	// Allow names, by region, the ids of the initiators that may OPEN it. A region
+	// that is not in it is everybody's. Ids are not proven: this keeps hosts from
+	// each other's regions by mistake, not by force.
+	Allow map[string][][16]byte
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
 }

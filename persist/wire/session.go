@@ -217,6 +217,8 @@ const (
 	CodeNotOwner
 	// CodeMethod: no method that the initiator has, or insists on, is sound.
 	CodeMethod
+	// CodeNotAllowed: the operator allows the region to other initiators only.
+	CodeNotAllowed
 )
 
 func (c Code) String() string {
@@ -230,7 +232,7 @@ var codeNames = [...]string{
 	CodeUnknownRegion: "unknown region", CodeBusy: "region busy", CodeEpoch: "other epoch",
 	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
 	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
-	CodeNotOwner: "not the owner", CodeMethod: "no sound method",
+	CodeNotOwner: "not the owner", CodeMethod: "no sound method", CodeNotAllowed: "initiator not allowed",
 }
 
 // Refused answers an Open, Resume or Join that is not granted.

@@ -1,0 +1,31 @@
+package target
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/wire"
+)
+
+// Who is not named gets nothing, and learns nothing of the region; who is named takes
+// the place of an owner who is not named any more as of any other.
+func TestAllow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "region")
+	s := serveRegion(t, path, nil, Config{})
+	epoch := s.connect(t).open(bob).Epoch
+	s.stop()
+
+	s = serveRegion(t, path, nil, Config{Lease: 1, Allow: map[string][][16]byte{"log": {alice.ID}, "other": {bob.ID}}})
+	p := s.connect(t)
+	for _, at := range []uint64{0, epoch} {
+		r := p.refused(bob, at)
+		require.Equal(t, wire.CodeNotAllowed, r.Code)
+		require.Equal(t, wire.Refused{Code: r.Code, Text: r.Text}, r)
+		require.Contains(t, r.Text, "does not allow it to initiator 02000000-0000-0000-0000-000000000000")
+	}
+	require.Equal(t, epoch, s.region.Superblock().Epoch)
+	p.open(alice)
+	require.Equal(t, wire.CodeNotAllowed, s.connect(t).refused(bob, epoch+1).Code)
+}
