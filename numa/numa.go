@@ -84,11 +84,6 @@ func OfDevice(dir string) (int, error) {
 	return None, nil
 }
 
-// OfInterface is the node of a network interface's adapter.
-func OfInterface(sys, name string) (int, error) {
-	return OfDevice(filepath.Join(sys, "class/net", name, "device"))
-}
-
 // parseList reads the kernel's form of sets (cpuset(7), list format): "0-3,8".
 func parseList(text string) ([]int, error) {
 	var all []int

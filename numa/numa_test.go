@@ -105,8 +105,9 @@ func TestOfDevice(t *testing.T) {
 		"nobody knows":                 {acpi + "region0", None},
 		"a device of software":         {"devices/virtual/block/dm-0", None},
 		"not there":                    {"devices/nothing", None},
-		"through a link":               {"class/infiniband/mlx5_0/device", 1},
-		"a link to nothing, or no dir": {"class/net/lo/device", None},
+		"an RDMA device's":             {"class/infiniband/mlx5_0/device", 1},
+		"an interface's":               {"class/net/eth1/device", 1},
+		"an interface without adapter": {"class/net/lo/device", None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, err := OfDevice(filepath.Join(sys, c.dir))
@@ -116,15 +117,6 @@ func TestOfDevice(t *testing.T) {
 	}
 	_, err := OfDevice(filepath.Join(sys, "devices/broken"))
 	require.ErrorContains(t, err, `"x" is no node`)
-}
-
-func TestOfInterface(t *testing.T) {
-	sys := sysfs(t, twoNodes)
-	for name, want := range map[string]int{"eth1": 1, "lo": None, "nothing": None} {
-		node, err := OfInterface(sys, name)
-		require.NoError(t, err)
-		require.Equal(t, want, node, name)
-	}
 }
 
 func TestAdapters(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/flags"
@@ -210,10 +210,10 @@ type ownerView struct {
 func viewOf(info region.Info) regionView {
 	sb := &info.Superblock
 	v := regionView{
-		Path: info.Path, Name: sb.Name, UUID: uuid(sb.UUID), Size: sb.Size, Class: sb.Class.String(),
+		Path: info.Path, Name: sb.Name, UUID: uuid.UUID(sb.UUID).String(), Size: sb.Size, Class: sb.Class.String(),
 		Version: region.Version, Generation: sb.Generation, Epoch: sb.Epoch,
 		Clean: sb.Clean, Doubt: sb.Doubt, Failed: sb.Failed, Failure: sb.Failure, Suspect: sb.Suspect, Cleared: sb.Cleared,
-		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid(sb.Boot), ContentsID: uuid(sb.Contents),
+		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid.UUID(sb.Boot).String(), ContentsID: uuid.UUID(sb.Contents).String(),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
 		Flush:  flush.Instruction(),
 	}
@@ -227,7 +227,7 @@ func viewOf(info region.Info) regionView {
 		}
 	}
 	if sb.Owner != (region.Owner{}) {
-		v.Owner = &ownerView{ID: uuid(sb.Owner.ID), Nonce: uuid(sb.Owner.Nonce)}
+		v.Owner = &ownerView{ID: uuid.UUID(sb.Owner.ID).String(), Nonce: uuid.UUID(sb.Owner.Nonce).String()}
 	}
 	return v
 }
@@ -314,10 +314,4 @@ func state(sb *region.Superblock) string {
 		words = append(words, "not closed cleanly (or in use)")
 	}
 	return strings.Join(words, "; ")
-}
-
-// uuid is how people write 16 bytes (RFC 9562).
-func uuid(id [16]byte) string {
-	s := hex.EncodeToString(id[:])
-	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }

@@ -218,36 +218,6 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestParseRegion(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want servedRegion
-		says string
-	}{
-		{in: "log=/dev/shm/log", want: servedRegion{"log", "/dev/shm/log", 0}},
-		{in: "log=/dev/shm/log,size=1G", want: servedRegion{"log", "/dev/shm/log", 1 << 30}},
-		{in: "log=a=b,c,size=4K", want: servedRegion{"log", "a=b,c", 4096}},
-		{in: "log=a,size=x,size=8K", want: servedRegion{"log", "a,size=x", 8192}},
-		{in: "log=memfd:,size=1M", want: servedRegion{"log", "memfd:", 1 << 20}},
-		{in: "log=memfd:", says: "needs a size"},
-		{in: "log", says: "use NAME=PATH"},
-		{in: "log=", says: "use NAME=PATH"},
-		{in: "log=,size=4K", says: "use NAME=PATH"},
-		{in: "=x", says: "use 1 to 255"},
-		{in: "a b=x", says: "use letters"},
-		{in: "log=x,size=", says: "use bytes"},
-		{in: "log=x,size=1", says: "multiple of 4096"},
-	} {
-		got, err := parseRegion(c.in)
-		if c.says != "" {
-			require.ErrorContains(t, err, c.says, c.in)
-			continue
-		}
-		require.NoError(t, err, c.in)
-		require.Equal(t, c.want, got, c.in)
-	}
-}
-
 func TestRegionListAndRemove(t *testing.T) {
 	dir := memory(t)
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

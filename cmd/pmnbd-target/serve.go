@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 
 	"github.com/spf13/pflag"
@@ -13,6 +12,7 @@ import (
 
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/numa"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
@@ -25,6 +25,7 @@ const serveHelp = `Serves regions to initiators (pmnbd) until SIGTERM. When it d
 
 Usage:
   pmnbd-target serve --region NAME=PATH [--region …] [--listen iwarp://HOST:PORT …]
+  pmnbd-target serve --config FILE [--check]
 
   pmnbd-target serve --region log=/var/lib/pmnbd/log
   pmnbd-target serve --region log=/dev/shm/log,size=1G --allow-volatile --listen iwarp://127.0.0.1:0
@@ -37,73 +38,26 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 	return flags.Exit(stderr, "pmnbd-target serve", err)
 }
 
-// A serveConfig is what the flags of serve say.
-type serveConfig struct {
-	listen        []flags.Endpoint
-	regions       []servedRegion
-	allowVolatile bool
-	control       status.Place
-}
-
-// parseServe reads the flags of serve. It returns pflag.ErrHelp after printing help.
-func parseServe(args []string, stdout io.Writer) (serveConfig, error) {
-	cfg := serveConfig{control: status.DefaultPlace()}
-	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
-	regions := set.StringArray("region", nil, "a region to serve, `NAME=PATH[,size=SIZE]`; a PATH that does not exist is made if a size is given; "+
-		region.PathMemfd+" is anonymous memory")
-	listen := set.StringArray("listen", []string{"iwarp://127.0.0.1:7204"}, "where initiators connect, `iwarp://HOST:PORT`; port 0 chooses one")
-	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "serve regions of class volatile: what is on them is lost with the power")
-	set.Var(&cfg.control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
-	insecure := set.Bool("insecure-no-auth", false, "listen beyond loopback although sessions do not authenticate: whoever reaches the port owns the regions")
-	err := flags.Parse(set, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", serveHelp, set.FlagUsages())
-		return cfg, err
-	}
-	if err != nil {
-		return cfg, err
-	}
-	if len(*regions) == 0 {
-		return cfg, flags.Usagef("nothing to serve: name a region with --region NAME=PATH")
-	}
-	seen := make(map[string]bool)
-	for _, s := range *regions {
-		r, err := parseRegion(s)
-		if err != nil {
-			return cfg, err
-		}
-		if seen[r.name] {
-			return cfg, flags.Usagef("--region %s is named twice: each needs a name of its own", r.name)
-		}
-		seen[r.name] = true
-		cfg.regions = append(cfg.regions, r)
-	}
-	for _, s := range *listen {
-		e, err := flags.ParseListen(s)
-		if err != nil {
-			return cfg, err
-		}
-		if !*insecure && !loopback(e.Host) {
-			return cfg, flags.Usagef("--listen %s is not a loopback address, and sessions do not authenticate yet: use 127.0.0.1, or --insecure-no-auth on a network of your own", s)
-		}
-		cfg.listen = append(cfg.listen, e)
-	}
-	return cfg, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 func serve(args []string, stdout, stderr io.Writer) (err error) {
-	cfg, err := parseServe(args, stdout)
+	var checkOnly bool
+	cfg, err := parse("serve", serveHelp, func(set *pflag.FlagSet) {
+		set.BoolVar(&checkOnly, "check", false, "check flags and file, and exit")
+	}, args, stdout)
 	if errors.Is(err, pflag.ErrHelp) {
 		return nil
 	}
+	if err == nil {
+		err = cfg.check()
+	}
 	if err != nil {
+		return err
+	}
+	if checkOnly {
+		_, err = fmt.Fprintf(stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
+		return err
+	}
+	log := daemon.Log(stderr)
+	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
 		return err
 	}
 	signals, stop := daemon.Signals()
@@ -114,23 +68,24 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
-	for _, s := range cfg.regions {
-		r, err := region.Open(s.path, region.OpenOptions{Name: s.name, AllowVolatile: cfg.allowVolatile, CreateSize: uint64(s.size)})
+	for _, s := range cfg.Regions {
+		r, err := region.Open(s.Path, region.OpenOptions{Name: s.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(s.Size)})
 		if err != nil {
-			return fmt.Errorf("region %s: %w", s.name, err)
+			return fmt.Errorf("region %s: %w", s.Name, err)
 		}
 		regions = append(regions, r)
 	}
-	log := daemon.Log(stderr)
-	server := target.New(target.Config{Log: log}, regions)
-	control, err := cfg.control.Listen("target")
+	server := target.New(target.Config{
+		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering, Allow: cfg.allow(), Log: log,
+	}, regions)
+	control, err := cfg.Control.Listen("target")
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
 	provider := iwarp.New(iwarp.Config{Refused: server.Stranger})
 	var listeners []rdma.Listener
 	var uris []string
-	for _, e := range cfg.listen {
+	for _, e := range cfg.Listen {
 		l, err := provider.Listen(context.Background(), e.Address())
 		if err != nil {
 			for _, l := range listeners {

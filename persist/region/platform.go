@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Platform is what the machine says of the persistent memory beneath a region
@@ -45,6 +47,34 @@ func (d Domain) Persistent() bool { return d == DomainMemory || d == DomainCache
 
 // EADR reports whether the CPU caches are in the persistence domain.
 func (d Domain) EADR() bool { return d == DomainCaches }
+
+// Device is the directory in the sysfs mounted at sys of the device that the memory at
+// path is, or that its filesystem is on, or would be if it were made; "" where there
+// is none: tmpfs, anonymous memory.
+func Device(sys, path string) (string, error) {
+	if path == PathMemfd {
+		return "", nil
+	}
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = unix.Stat(filepath.Dir(path), &st)
+	}
+	kind, dev := "block", st.Dev
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
+		kind, dev = "char", st.Rdev
+	}
+	if err == nil {
+		var dir string
+		if dir, err = (machine{sys: sys}).directory(kind, dev); err == nil {
+			return dir, nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return "", fmt.Errorf("%s: %w", path, err)
+}
 
 // maxStack is how many layers of volumes are looked through.
 const maxStack = 8

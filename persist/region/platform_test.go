@@ -231,6 +231,33 @@ func devName(dev uint64) string {
 	return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
 }
 
+// Where a region is, also one that is to be made.
+func TestDevice(t *testing.T) {
+	dir := t.TempDir()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(dir, &st))
+	const disk, dax = "devices/pci0000:00/0000:00:04.0/block/vda", "devices/virtual/dax0.0"
+	sys := sysfs(t, map[string]string{"dev/block/" + devName(st.Dev): "-> " + disk, null: "-> " + dax})
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for name, c := range map[string]struct{ path, want string }{
+		"a file":               {file, filepath.Join(sys, disk)},
+		"a file to be made":    {filepath.Join(dir, "new"), filepath.Join(sys, disk)},
+		"nowhere":              {filepath.Join(dir, "no", "where"), ""},
+		"a device":             {"/dev/null", filepath.Join(sys, dax)},
+		"a filesystem without": {"/proc/self/stat", ""},
+		"anonymous memory":     {PathMemfd, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Device(sys, c.path)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+	_, err := Device(sys, filepath.Join(file, "below"))
+	require.ErrorIs(t, err, unix.ENOTDIR)
+}
+
 // MAP_SYNC is refused where there is a page cache, and nothing stays mapped.
 func TestMapsSync(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))

@@ -65,5 +65,8 @@ func (s *Size) Set(arg string) error {
 	return err
 }
 
+// UnmarshalText reads a size in a configuration file.
+func (s *Size) UnmarshalText(text []byte) error { return s.Set(string(text)) }
+
 // Type names the flag's argument in help.
 func (s *Size) Type() string { return "SIZE" }

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/persist/region"
+	"pmnbd/status"
+)
+
+// A config is what the configuration file and the flags of serve say. A field's key
+// in the file is the name of its flag; a test holds the two together.
+type config struct {
+	Regions         []servedRegion `toml:"region"`
+	Listen          []listenAddr   `toml:"listen"`
+	Insecure        bool           `toml:"insecure-no-auth"`
+	AllowVolatile   bool           `toml:"allow-volatile"`
+	DirectWrite     bool           `toml:"direct-write-to-pmem"`
+	RelaxedOrdering bool           `toml:"relaxed-ordering"`
+	NUMA            nodeChoice     `toml:"numa"`
+	Control         controlPlace   `toml:"control"`
+}
+
+func defaults() config {
+	return config{
+		Listen:  []listenAddr{{flags.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: flags.DefaultPort}}},
+		Control: controlPlace{status.DefaultPlace()},
+	}
+}
+
+// declare declares the flags; what c holds are their defaults.
+func (c *config) declare(set *pflag.FlagSet) {
+	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: "NAME=PATH[,size=SIZE][,allow=ID]"}, "region",
+		"a region to serve; a PATH that does not exist is made if a SIZE is given; "+region.PathMemfd+" is anonymous memory;\n"+
+			"with allow=, which can be repeated, only the initiators named may have it")
+	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect; port 0 chooses one")
+	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "listen beyond loopback although sessions do not authenticate: whoever reaches the port owns the regions")
+	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
+	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
+		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
+	set.BoolVar(&c.RelaxedOrdering, "relaxed-ordering", c.RelaxedOrdering, "declare that this platform forces PCIe relaxed ordering: forbids the method apm")
+	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
+	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
+}
+
+// parse reads the flags of a command, those of its own that own declares too, and the
+// file that --config names. It returns pflag.ErrHelp after printing help.
+func parse(name, help string, own func(*pflag.FlagSet), args []string, stdout io.Writer) (config, error) {
+	var file string
+	read := func(c *config) error {
+		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+		set.SortFlags = false
+		set.Usage = func() {} // printed here, to where it belongs
+		set.StringVar(&file, "config", "", "`FILE` with the same settings (docs/configuration.md); flags override it")
+		c.declare(set)
+		own(set)
+		err := flags.Parse(set, args)
+		if errors.Is(err, pflag.ErrHelp) {
+			_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", help, set.FlagUsages())
+		}
+		return err
+	}
+	c := defaults()
+	if err := read(&c); err != nil || file == "" {
+		return c, err
+	}
+	// Once more, with what the file says as defaults.
+	c = defaults()
+	if err := c.load(file); err != nil {
+		return c, err
+	}
+	return c, read(&c)
+}
+
+// load reads the configuration file at path.
+func (c *config) load(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	d := toml.NewDecoder(f)
+	d.DisallowUnknownFields()
+	err = errors.Join(d.Decode(c), f.Close())
+	var unknown *toml.StrictMissingError
+	var broken *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		e := &unknown.Errors[0]
+		line, _ := e.Position()
+		return flags.Usagef("%s:%d: unknown key %q", path, line, strings.Join(e.Key(), "."))
+	case errors.As(err, &broken):
+		line, _ := broken.Position()
+		return flags.Usagef("%s:%d: %s", path, line, strings.TrimPrefix(broken.Error(), "toml: "))
+	case err != nil:
+		return flags.Usagef("%s: %v", path, err)
+	}
+	return nil
+}
+
+// check says what cannot be served, whatever the machine.
+func (c *config) check() error {
+	if len(c.Regions) == 0 {
+		return flags.Usagef("nothing to serve: name a region with --region NAME=PATH, or in the file of --config")
+	}
+	seen := make(map[string]bool)
+	for _, r := range c.Regions {
+		if err := r.check(); err != nil {
+			return err
+		}
+		if seen[r.Name] {
+			return flags.Usagef("region %s is named twice: each needs a name of its own", r.Name)
+		}
+		seen[r.Name] = true
+	}
+	if len(c.Listen) == 0 {
+		return flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config")
+	}
+	for _, l := range c.Listen {
+		if !c.Insecure && !loopback(l.Host) {
+			return flags.Usagef("%s is not a loopback address, and sessions do not authenticate yet: use 127.0.0.1, or --insecure-no-auth on a network of your own", l)
+		}
+	}
+	return nil
+}
+
+// allow is who may have which region.
+func (c *config) allow() map[string][][16]byte {
+	allow := make(map[string][][16]byte)
+	for _, r := range c.Regions {
+		for _, id := range r.Allow {
+			allow[r.Name] = append(allow[r.Name], id)
+		}
+	}
+	return allow
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// A listenAddr is where initiators connect.
+type listenAddr struct{ flags.Endpoint }
+
+// UnmarshalText reads iwarp://HOST:PORT.
+func (a *listenAddr) UnmarshalText(b []byte) (err error) {
+	a.Endpoint, err = flags.ParseListen(string(b))
+	return err
+}
+
+// A controlPlace is where the control socket is.
+type controlPlace struct{ status.Place }
+
+// UnmarshalText reads what the flag takes.
+func (p *controlPlace) UnmarshalText(b []byte) error {
+	if err := p.Set(string(b)); err != nil {
+		return fmt.Errorf("control %q: %w", b, err)
+	}
+	return nil
+}
+
+// A list is a flag that can be given several times; the first takes the place of
+// what there was.
+type list[T fmt.Stringer, P interface {
+	*T
+	encoding.TextUnmarshaler
+}] struct {
+	all      *[]T
+	argument string
+	given    bool
+}
+
+// Set adds what the flag's argument says.
+func (l *list[T, P]) Set(s string) error {
+	var v T
+	if err := P(&v).UnmarshalText([]byte(s)); err != nil {
+		return err
+	}
+	if !l.given {
+		*l.all, l.given = nil, true
+	}
+	*l.all = append(*l.all, v)
+	return nil
+}
+
+// String shows the default in help.
+func (l *list[T, P]) String() string {
+	var all []string
+	for _, v := range *l.all {
+		all = append(all, v.String())
+	}
+	return strings.Join(all, " ")
+}
+
+// Type names the flag's argument in help.
+func (l *list[T, P]) Type() string { return l.argument }

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+var alice, bob = uuid.MustParse("6f9619ff-8b86-d011-b42d-00c04fc964ff"), uuid.MustParse("a1a2a3a4-b1b2-4c1c-9d1d-e1e2e3e4e5e6")
+
+// parsed is what a file, if it is not empty, and a command line say.
+func parsed(t *testing.T, file string, args ...string) (config, error) {
+	t.Helper()
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "target.toml")
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+		args = append(args, "--config", path)
+	}
+	return parse("serve", "", func(*pflag.FlagSet) {}, args, io.Discard)
+}
+
+// settings has, for each setting, two ways to say it, with two values that are not
+// its default: in the file, and as flags.
+var settings = map[string][2]struct {
+	file  string
+	flags []string
+}{
+	"region": {
+		{"[[region]]\nname = \"a\"\npath = \"/a,b\"\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\n", []string{"--region", "a=/a,b,size=1G,allow=" + alice.String()}},
+		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\npath = \"/c\"\n", []string{"--region", "b=/b", "--region", "c=/c"}},
+	},
+	"listen": {
+		{`listen = ["iwarp://127.0.0.1:1"]`, []string{"--listen", "iwarp://127.0.0.1:1"}},
+		{`listen = ["iwarp://127.0.0.1:2", "iwarp://[::1]:3"]`, []string{"--listen", "iwarp://127.0.0.1:2", "--listen", "iwarp://[::1]:3"}},
+	},
+	"control": {
+		{`control = "unix:/run/a.sock"`, []string{"--control", "unix:/run/a.sock"}},
+		{`control = "unix:/run/b/"`, []string{"--control", "unix:/run/b/"}},
+	},
+	"numa": {
+		{`numa = "off"`, []string{"--numa", "off"}},
+		{`numa = 1`, []string{"--numa", "1"}},
+	},
+	"insecure-no-auth":     truth("insecure-no-auth"),
+	"allow-volatile":       truth("allow-volatile"),
+	"direct-write-to-pmem": truth("direct-write-to-pmem"),
+	"relaxed-ordering":     truth("relaxed-ordering"),
+}
+
+// truth is a setting that is true or false; false by default, so that it has no
+// second value of its own.
+func truth(name string) [2]struct {
+	file  string
+	flags []string
+} {
+	return [2]struct {
+		file  string
+		flags []string
+	}{{name + " = true", []string{"--" + name}}, {name + " = false", []string{"--" + name + "=false"}}}
+}
+
+// Every flag has a key and every key a flag, and a flag takes the place of what the
+// file says. Whoever adds one of them meets this test.
+func TestFlagsAndKeys(t *testing.T) {
+	var c config
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.declare(set)
+	var names []string
+	set.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	var keys []string
+	for i := range reflect.TypeFor[config]().NumField() {
+		keys = append(keys, reflect.TypeFor[config]().Field(i).Tag.Get("toml"))
+	}
+	require.ElementsMatch(t, names, keys)
+
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, settings, name)
+			s := settings[name]
+			var say [2]config
+			for i, v := range s {
+				byFlag, err := parsed(t, "", v.flags...)
+				require.NoError(t, err)
+				byFile, err := parsed(t, v.file)
+				require.NoError(t, err)
+				require.Equal(t, byFlag, byFile, "the same, said in two ways")
+				say[i] = byFlag
+			}
+			require.NotEqual(t, say[0], say[1])
+			require.NotEqual(t, defaults(), say[0])
+			for i, v := range s {
+				both, err := parsed(t, s[1-i].file, v.flags...)
+				require.NoError(t, err)
+				require.Equal(t, say[i], both, "the flag wins")
+			}
+			unrelated := "numa"
+			if name == unrelated {
+				unrelated = "listen"
+			}
+			both, err := parsed(t, s[0].file, settings[unrelated][0].flags...)
+			require.NoError(t, err)
+			field := func(c config) any {
+				for i := range reflect.TypeOf(c).NumField() {
+					if reflect.TypeOf(c).Field(i).Tag.Get("toml") == name {
+						return reflect.ValueOf(c).Field(i).Interface()
+					}
+				}
+				return nil
+			}
+			require.Equal(t, field(say[0]), field(both), "other flags leave it alone")
+		})
+	}
+	// What a region's table can say, its flag can too: the first example says it all.
+	full, err := parsed(t, settings["region"][0].file)
+	require.NoError(t, err)
+	for i := range reflect.TypeFor[servedRegion]().NumField() {
+		require.False(t, reflect.ValueOf(full.Regions[0]).Field(i).IsZero(), reflect.TypeFor[servedRegion]().Field(i).Name)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	const log = "[[region]]\nname = \"log\"\npath = \"/log\"\n"
+	for name, c := range map[string]struct{ file, says string }{
+		"unknown key":            {"allow-volatile = true\n\nalow-volatile = true", `:3: unknown key "alow-volatile"`},
+		"unknown key of region":  {log + "sise = \"1G\"", `:4: unknown key "region.sise"`},
+		"unknown table":          {"[adapter]\nx = 1", `unknown key "adapter`},
+		"not TOML":               {"numa = \"off\"\nlisten = [", `:2: `},
+		"a key twice":            {"numa = \"off\"\nnuma = \"auto\"", `:2: `},
+		"another type":           {"\nallow-volatile = \"yes\"", `:2: `},
+		"no address":             {`listen = ["tcp://127.0.0.1:1"]`, `"tcp://127.0.0.1:1" is no address`},
+		"no choice of nodes":     {`numa = "some"`, `numa "some": use auto, off or the number of a node`},
+		"no number of a node":    {`numa = -1`, `numa "-1"`},
+		"no place":               {`control = "/x"`, `control "/x": use unix:`},
+		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is no size`},
+		"no id":                  {log + `allow = ["me"]`, `invalid UUID`},
+		"nobody allowed":         {log + `allow = []`, `region "log": nobody is allowed`},
+		"no region":              {`numa = "off"`, "nothing to serve"},
+		"no listener":            {log + "[x]", "unknown key"},
+		"listens nowhere":        {"listen = []\n" + log, "nowhere to listen"},
+		"open to the world":      {"listen = [\"iwarp://0.0.0.0\"]\n" + log, "not a loopback address"},
+		"two of a name":          {log + log, "region log is named twice"},
+		"no path":                {"[[region]]\nname = \"log\"", `region "log": it has no path`},
+		"no name":                {"[[region]]\npath = \"/log\"", `region "": `},
+		"a size past the units":  {log + "size = 4097", "multiple of 4096"},
+		"memory without a size":  {"[[region]]\nname = \"log\"\npath = \"memfd:\"", "needs a size"},
+		"a region, not a string": {`region = [1]`, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := parsed(t, c.file)
+			if err == nil {
+				err = cfg.check()
+			}
+			require.ErrorContains(t, err, c.says)
+			require.ErrorIs(t, err, flags.ErrUsage)
+		})
+	}
+	_, err := parsed(t, "", "--config", "/nonexistent/target.toml")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestRegionFlag(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want servedRegion
+		says string
+	}{
+		{in: "log=/dev/shm/log", want: servedRegion{Name: "log", Path: "/dev/shm/log"}},
+		{in: "log=/dev/shm/log,size=1G", want: servedRegion{Name: "log", Path: "/dev/shm/log", Size: 1 << 30}},
+		{in: "log=a=b,c,size=4K", want: servedRegion{Name: "log", Path: "a=b,c", Size: 4096}},
+		{in: "log=a,size=4K,b", want: servedRegion{Name: "log", Path: "a,size=4K,b"}},
+		{in: "log=memfd:,size=1M", want: servedRegion{Name: "log", Path: "memfd:", Size: 1 << 20}},
+		{in: "log=a,allow=" + alice.String() + ",size=4K,allow=" + bob.String(), want: servedRegion{Name: "log", Path: "a", Size: 4096, Allow: []uuid.UUID{bob, alice}}},
+		{in: "log=memfd:", says: "needs a size"},
+		{in: "log", says: "use NAME=PATH"},
+		{in: "log=", says: "it has no path"},
+		{in: "log=,size=4K", says: "it has no path"},
+		{in: "=x", says: "use 1 to 255"},
+		{in: "a b=x", says: "use letters"},
+		{in: "log=x,size=", says: "use bytes"},
+		{in: "log=x,size=0", says: "multiple of 4096"},
+		{in: "log=x,size=1", says: "multiple of 4096"},
+		{in: "log=x,size=4K,size=8K", says: "given twice"},
+		{in: "log=x,allow=me", says: "allow=me: "},
+	} {
+		t.Run(c.in, func(t *testing.T) {
+			cfg, err := parsed(t, "", "--region", c.in)
+			if err == nil {
+				err = cfg.check()
+			}
+			if c.says != "" {
+				require.ErrorContains(t, err, c.says)
+				require.ErrorIs(t, err, flags.ErrUsage)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, []servedRegion{c.want}, cfg.Regions)
+		})
+	}
+}
+
+// The sample can be served as it is, and names every setting: those that it leaves
+// out stand in comments that would be right.
+func TestSample(t *testing.T) {
+	const path = "../../dist/target.toml"
+	code, out, errs := ran("serve", "--config", path, "--check")
+	require.Equal(t, "", errs)
+	require.Zero(t, code)
+	require.Regexp(t, `^ok: \d+ regions, \d+ listeners\n$`, out)
+
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	all := regexp.MustCompile(`(?m)^#([a-z-]+ = |\[\[)`).ReplaceAllString(string(b), "$1")
+	cfg, err := parsed(t, all)
+	require.NoError(t, err)
+	require.NoError(t, cfg.check())
+	for name := range settings {
+		require.Regexp(t, `(?m)^(`+name+` = |\[\[`+name+`\]\])`, all)
+	}
+	for i := range reflect.TypeFor[servedRegion]().NumField() {
+		require.True(t, strings.Contains(all, "\n"+reflect.TypeFor[servedRegion]().Field(i).Tag.Get("toml")+" = "))
+	}
+}
+
+func TestCheckFlag(t *testing.T) {
+	code, out, errs := ran("serve", "--region", "log=/nonexistent/log", "--check")
+	require.Zero(t, code, errs)
+	require.Equal(t, "ok: 1 regions, 1 listeners\n", out)
+	code, _, errs = ran("serve", "--check")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, "nothing to serve")
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/numa"
+	"pmnbd/persist/region"
+)
+
+// A nodeChoice is where the process shall run. The zero value is auto.
+type nodeChoice struct {
+	off  bool
+	node *int // an operator's choice
+}
+
+// Set reads auto, off or a node's number.
+func (n *nodeChoice) Set(s string) error {
+	switch s {
+	case "auto", "off":
+		*n = nodeChoice{off: s == "off"}
+		return nil
+	}
+	node, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return fmt.Errorf("numa %q: use auto, off or the number of a node", s)
+	}
+	at := int(node)
+	*n = nodeChoice{node: &at}
+	return nil
+}
+
+// UnmarshalText reads what the flag takes; in the file the number may be one.
+func (n *nodeChoice) UnmarshalText(b []byte) error { return n.Set(string(b)) }
+
+// String is how the choice is written as a flag.
+func (n *nodeChoice) String() string {
+	switch {
+	case n.off:
+		return "off"
+	case n.node != nil:
+		return strconv.Itoa(*n.node)
+	}
+	return "auto"
+}
+
+// Type names the flag's argument in help.
+func (n *nodeChoice) Type() string { return "auto|off|NODE" }
+
+// place confines the process to the node where its work is, before it touches memory.
+// Whoever names a node gets it, or an error; auto does what it can.
+func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) error) error {
+	nodes, err := numa.Nodes(sys)
+	if err != nil {
+		return fmt.Errorf("find the machine's nodes: %w", err)
+	}
+	if c.NUMA.off || c.NUMA.node == nil && len(nodes) < 2 {
+		log.Debug("not confined to a node", zap.Ints("nodes", nodes))
+		return nil
+	}
+	regions, err := c.regionNodes(sys)
+	if err != nil {
+		return err
+	}
+	adapters, err := c.adapterNodes(sys)
+	if err != nil {
+		return err
+	}
+	where := []zap.Field{zap.Ints("regions", regions), zap.Ints("adapters", adapters)}
+	if len(regions) > 0 && len(adapters) > 0 && !slices.Equal(regions, adapters) {
+		log.Warn("regions and adapters are on different nodes: what is written crosses between them", where...)
+	}
+	node, why := c.NUMA.choose(regions, adapters)
+	if why != "" {
+		log.Info("not confined to a node: "+why, where...)
+		return nil
+	}
+	cpus, err := numa.CPUs(sys, node)
+	if err == nil {
+		err = confine(cpus)
+	}
+	switch {
+	case err == nil:
+		log.Info("confined to a node", append(where, zap.Int("node", node), zap.Int("cpus", cpus.Count()))...)
+	case c.NUMA.node != nil:
+		return fmt.Errorf("numa %d: %w", node, err)
+	default:
+		log.Warn("cannot be confined to a node", append(where, zap.Int("node", node), zap.Error(err))...)
+	}
+	return nil
+}
+
+// choose picks a node, or says why none. Flushing is a CPU's work on a region's
+// memory, so regions come first.
+func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
+	switch {
+	case n.node != nil:
+		return *n.node, ""
+	case len(regions) == 1:
+		return regions[0], ""
+	case len(regions) > 1:
+		return numa.None, "the regions are on several"
+	case len(adapters) == 1:
+		return adapters[0], ""
+	case len(adapters) > 1:
+		return numa.None, "the adapters are on several"
+	}
+	return numa.None, "neither regions nor adapters are known to be on one"
+}
+
+// regionNodes are the nodes of the regions, as far as they are known.
+func (c *config) regionNodes(sys string) ([]int, error) {
+	var all []int
+	for _, r := range c.Regions {
+		dir, err := region.Device(sys, r.Path)
+		if err == nil && dir != "" {
+			all, err = addNode(all, dir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find the node of region %s: %w", r.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// adapterNodes are the nodes of the adapters that carry the listeners' addresses, as
+// far as they are known.
+func (c *config) adapterNodes(sys string) ([]int, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		if err != nil || !c.listensOn(addrs) {
+			continue // an interface that has just gone carries nothing
+		}
+		if all, err = addNode(all, filepath.Join(sys, "class/net", i.Name, "device")); err != nil {
+			return nil, fmt.Errorf("find the node of interface %s: %w", i.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// listensOn reports whether a listener has one of an interface's addresses, or all.
+func (c *config) listensOn(addrs []net.Addr) bool {
+	return slices.ContainsFunc(c.Listen, func(l listenAddr) bool {
+		ip := net.ParseIP(l.Host)
+		return ip.IsUnspecified() || slices.ContainsFunc(addrs, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && n.IP.Equal(ip)
+		})
+	})
+}
+
+// addNode adds the node of a device to a sorted set, if it is known.
+func addNode(all []int, dir string) ([]int, error) {
+	node, err := numa.OfDevice(dir)
+	if err != nil || node == numa.None {
+		return all, err
+	}
+	if at, found := slices.BinarySearch(all, node); !found {
+		all = slices.Insert(all, at, node)
+	}
+	return all, nil
+}
