@@ -191,12 +191,14 @@ func (c *Conn) buildRest(op opcode, last bool, h, p []byte) {
 	tx := &c.tx
 	n := len(h) + len(p)
 	binary.BigEndian.PutUint16(h, uint16(n-fpduLengthLen))
-	crc := crc32.Update(0, castagnoli, h)
 	if len(p) > 0 {
-		crc = crc32.Update(crc, castagnoli, p)
 		tx.out.Data(p)
 	}
 	trailer := tx.out.Header(fpduTrailer(n))
-	putTrailer(trailer, crc)
+	if c.crc {
+		putTrailer(trailer, crc32.Update(crc32.Update(0, castagnoli, h), castagnoli, p))
+	} else {
+		clear(trailer)
+	}
 	tx.stats.count(op, last, n+len(trailer))
 }

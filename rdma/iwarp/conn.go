@@ -22,6 +22,8 @@ type Conn struct {
 	sock    *sockio.Socket
 	caps    rdma.Caps
 	private []byte
+	// crc: one end at least asked for CRCs, so both compute and check them.
+	crc bool
 	// mulpdu bounds the ULPDUs that are sent, in bytes. What is received may have
 	// any length that the wire permits.
 	mulpdu int
@@ -55,6 +57,7 @@ type setup struct {
 	responder bool
 	// emptyRTR says that the first FPDU may be empty (RFC 6581 §9).
 	emptyRTR bool
+	crc      bool
 	ord      int
 	private  []byte
 }
@@ -70,6 +73,7 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 		d:       d,
 		sock:    sock,
 		private: s.private,
+		crc:     s.crc,
 		mulpdu:  mulpduFor(maxSegment(s.conn)),
 		caps: rdma.Caps{
 			OrderedPlacement: true, // one stream, placed as it comes

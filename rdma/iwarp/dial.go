@@ -35,7 +35,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 
 // initiate exchanges the start-up frames over nc.
 func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
-	req := mpaFrame{CRC: true, Rev: d.cfg.Revision, Private: cfg.PrivateData}
+	req := mpaFrame{CRC: !d.cfg.NoCRC, Rev: d.cfg.Revision, Private: cfg.PrivateData}
 	if req.Rev == 2 {
 		req.Enhanced = true
 		req.IRD, req.ORD = uint16(cfg.MaxReadsIn), uint16(cfg.MaxReads)
@@ -55,7 +55,7 @@ func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkReq
 	case rep.Markers:
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
-	s := setup{conn: nc, ord: cfg.MaxReads, private: rep.Private}
+	s := setup{conn: nc, crc: req.CRC || rep.CRC, ord: cfg.MaxReads, private: rep.Private}
 	if rep.Enhanced {
 		// RFC 6581 §9.2: the responder's ORD must not exceed our IRD.
 		if out := rep.ORD & readsMask; out != readsUnsaid && int(out) > cfg.MaxReadsIn {

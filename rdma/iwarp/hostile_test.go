@@ -62,7 +62,7 @@ func (p *rawPeer) next() segment {
 	p.t.Helper()
 	var b []byte
 	for {
-		ulpdu, n, bad := nextFPDU(b)
+		ulpdu, n, bad := nextFPDU(b, true)
 		require.Nil(p.t, bad)
 		if n > 0 {
 			var s segment

@@ -8,8 +8,8 @@
 // connections, their sockets and the protection domains. It imports rdma and
 // sockio.
 //
-// Not spoken: markers (a peer that asks for them is refused), MPA without CRC,
-// atomics and immediate data (RFC 7306).
+// Not spoken: markers (a peer that asks for them is refused), atomics and immediate
+// data (RFC 7306).
 //
 // # The way of a request
 //
@@ -68,6 +68,9 @@ type Config struct {
 	// (RFC 6581, negotiates the number of Reads), which 0 means too. Incoming
 	// requests are answered in their own.
 	Revision uint8
+	// NoCRC does not ask for CRCs, which are used all the same if the peer does. TCP's
+	// checksum alone finds less: it is for peers that cannot do better.
+	NoCRC bool
 	// HandshakeTimeout bounds how long a listener waits for a request frame; 0
 	// means 5 s.
 	HandshakeTimeout time.Duration

@@ -97,6 +97,23 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	ended(t, dropped)
 }
 
+// CRCs are used if either end asks for them (RFC 5044 §7.1).
+func TestCRCIsNegotiated(t *testing.T) {
+	for name, tt := range map[string]struct{ initiator, responder, used bool }{
+		"both ask":      {true, true, true},
+		"the initiator": {true, false, true},
+		"the responder": {false, true, true},
+		"nobody":        {false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, Config{NoCRC: !tt.responder})
+			a, b := rdmatest.ConnectTo(t, New(Config{NoCRC: !tt.initiator}), l, rdmatest.Config{})
+			require.Equal(t, tt.used, a.Conn.(*Conn).crc)
+			require.Equal(t, tt.used, b.Conn.(*Conn).crc)
+		})
+	}
+}
+
 func TestMarkersAreRefused(t *testing.T) {
 	l := listen(t, Config{})
 	nc := dialRaw(t, l)

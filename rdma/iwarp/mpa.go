@@ -158,8 +158,9 @@ func putTrailer(t []byte, crc uint32) {
 }
 
 // nextFPDU takes the first FPDU off b: its ULPDU, and its length, which is 0
-// when it is not all there yet. It checks the CRC.
-func nextFPDU(b []byte) (ulpdu []byte, n int, bad *violation) {
+// when it is not all there yet. It checks the CRC if crc says so; otherwise the field
+// is there and means nothing (RFC 5044 §4.4).
+func nextFPDU(b []byte, crc bool) (ulpdu []byte, n int, bad *violation) {
 	if len(b) < fpduLengthLen {
 		return nil, 0, nil
 	}
@@ -169,7 +170,7 @@ func nextFPDU(b []byte) (ulpdu []byte, n int, bad *violation) {
 		return nil, 0, nil
 	}
 	covered := n - fpduCRCLen
-	if crc32.Update(0, castagnoli, b[:covered]) != binary.LittleEndian.Uint32(b[covered:]) {
+	if crc && crc32.Update(0, castagnoli, b[:covered]) != binary.LittleEndian.Uint32(b[covered:]) {
 		return nil, n, &badCRC
 	}
 	return b[fpduLengthLen:end], n, nil

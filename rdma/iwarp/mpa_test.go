@@ -122,19 +122,22 @@ func TestFPDU(t *testing.T) {
 		b := fpdu(ulpdu)
 		require.Zero(t, len(b)%4, "an FPDU is a multiple of 4")
 		for cut := range b {
-			_, taken, bad := nextFPDU(b[:cut])
+			_, taken, bad := nextFPDU(b[:cut], true)
 			require.Zero(t, taken)
 			require.Nil(t, bad)
 		}
-		got, taken, bad := nextFPDU(append(b, "the next"...))
+		got, taken, bad := nextFPDU(append(b, "the next"...), true)
 		require.Nil(t, bad)
 		require.Equal(t, len(b), taken)
 		require.Equal(t, ulpdu, got)
 		for i := 2; i < len(b); i++ { // a damaged length is found by what follows
 			damaged := bytes.Clone(b)
 			damaged[i] ^= 0x10
-			_, _, bad = nextFPDU(damaged)
+			_, _, bad = nextFPDU(damaged, true)
 			require.Equal(t, &badCRC, bad, "byte %d", i)
+			_, taken, bad = nextFPDU(damaged, false)
+			require.Equal(t, len(b), taken)
+			require.Nil(t, bad, "byte %d, and nobody asked for CRCs", i)
 		}
 	}
 	require.Len(t, fpdu(make([]byte, 1<<16-1)), maxFPDU)
@@ -144,7 +147,7 @@ func FuzzFPDU(f *testing.F) {
 	f.Add(fpdu([]byte("ulpdu")))
 	f.Add([]byte{0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ulpdu, n, bad := nextFPDU(b)
+		ulpdu, n, bad := nextFPDU(b, true)
 		if bad == nil && n > 0 {
 			// The pad may be anything that the CRC covers.
 			require.Equal(t, b[:fpduLengthLen+len(ulpdu)], fpdu(ulpdu)[:fpduLengthLen+len(ulpdu)])

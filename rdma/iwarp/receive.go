@@ -74,7 +74,7 @@ func (c *Conn) parse() (bad *violation, at []byte, err error) {
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	for err == nil {
-		ulpdu, n, bad := nextFPDU(rx.buf[rx.start:rx.end])
+		ulpdu, n, bad := nextFPDU(rx.buf[rx.start:rx.end], c.crc)
 		if bad != nil {
 			return bad, nil, nil
 		}

@@ -43,8 +43,8 @@ func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.Wo
 	if err != nil {
 		return nil, err
 	}
-	s := setup{conn: r.conn, responder: true, ord: cfg.MaxReads, private: r.frame.Private}
-	rep := mpaFrame{CRC: true, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: cfg.PrivateData}
+	s := setup{conn: r.conn, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads, private: r.frame.Private}
+	rep := mpaFrame{CRC: s.crc, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: cfg.PrivateData}
 	if rep.Enhanced {
 		s.ord = limitReads(s.ord, r.frame.IRD)
 		rep.IRD, rep.ORD = uint16(cfg.MaxReadsIn), uint16(s.ord)
