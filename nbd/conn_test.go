@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"sync"
 	"testing"
@@ -198,21 +199,27 @@ func TestShutdownGivesUp(t *testing.T) {
 // device that is slow too.
 func TestDiscAnswersWhatIsInFlight(t *testing.T) {
 	dev := newSlow(t, 1<<20)
-	f := serve(t, dev)
-	c := f.client()
-	for tag := range uint32(8) {
-		c.Write(tag, 0, []byte("data"), 0)
+	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, dev)
+	for _, e := range ways() {
+		t.Run(e.String(), func(t *testing.T) {
+			c := f.enter(e)
+			var stream []byte
+			var sent []wire.Request
+			for i := range uint64(8) {
+				sent = append(sent, wire.Request{Command: wire.CmdRead, Cookie: i, Off: i, Len: 100})
+				stream = c.put(stream, sent[i])
+			}
+			_, err := c.Write(c.put(stream, wire.Request{Command: wire.CmdDisc}))
+			require.NoError(t, err)
+			dev.wait(8)
+			dev.release(8)
+			for range 8 {
+				_, a := c.recv(t, known(t, sent...))
+				require.Zero(t, a.errno)
+			}
+			closed(t, c)
+		})
 	}
-	require.NoError(t, c.Disc())
-	dev.wait(8)
-	dev.release(8)
-	for range 8 {
-		_, errno, err := c.Recv()
-		require.NoError(t, err)
-		require.Zero(t, errno)
-	}
-	_, _, err := c.Recv()
-	require.Error(t, err)
 }
 
 // TestBackgroundFlush: the last to leave, and every DISC, have the export flushed.

@@ -2,11 +2,13 @@ package nbd
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math"
-	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -17,48 +19,254 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// FuzzNegotiation: whatever a client sends ends in an export or in an error.
+// What a negotiation must come to, said again from proto.md.
+type negotiationModel struct {
+	tls, required bool // the server's
+	fixed         bool // the client's
+
+	secure    bool
+	form      replies
+	status    string // of which export; "" is none
+	export    string // chosen
+	end       bool
+	aborted   bool
+	said      []wire.ReplyType
+	exportOld bool // the last reply is EXPORT_NAME's
+}
+
+// read takes the flags and options of in, up to what is incomplete.
+func (m *negotiationModel) read(in []byte) {
+	if len(in) < 4 {
+		return
+	}
+	flags := binary.BigEndian.Uint32(in)
+	if flags > 3 {
+		return
+	}
+	m.fixed = flags&1 != 0
+	for in = in[4:]; len(in) >= wire.OptionHeaderSize && m.export == "" && !m.end; {
+		h, err := wire.DecodeOptionHeader(in)
+		if err != nil || h.Len > maxOption || int(h.Len) > len(in)-wire.OptionHeaderSize {
+			return
+		}
+		in = in[wire.OptionHeaderSize:]
+		m.option(h.Option, in[:h.Len])
+		in = in[h.Len:]
+	}
+}
+
+func (m *negotiationModel) say(types ...wire.ReplyType) { m.said = append(m.said, types...) }
+
+// exportOf is the export of that name; "" is none.
+func exportOf(name []byte) string {
+	switch string(name) {
+	case "", "disk":
+		return "disk"
+	case "other":
+		return "other"
+	}
+	return ""
+}
+
+func (m *negotiationModel) option(o wire.Option, data []byte) {
+	switch {
+	case o == wire.OptAbort:
+		m.say(ack)
+		m.end, m.aborted = true, true
+		return
+	case m.required && !m.secure && o == wire.OptExportName:
+		m.end = true
+		return
+	case m.required && !m.secure && o != wire.OptStartTLS:
+		m.say(wire.RepErrTLSReqd)
+		return
+	}
+	switch o {
+	case wire.OptExportName:
+		m.end = m.form == extended || exportOf(data) == ""
+		if !m.end {
+			m.export, m.exportOld = exportOf(data), true
+		}
+	case wire.OptInfo, wire.OptGo:
+		r, err := wire.DecodeInfoRequest(data)
+		switch {
+		case err != nil || len(r.Name) > 4096:
+			m.say(invalid)
+		case exportOf(r.Name) == "":
+			m.say(unknown)
+		default:
+			m.say(wire.RepInfo, wire.RepInfo)
+			for _, t := range []wire.InfoType{wire.InfoName, wire.InfoDescription} {
+				if r.Wants(t) {
+					m.say(wire.RepInfo)
+				}
+			}
+			m.say(ack)
+			if o == wire.OptGo {
+				m.export = exportOf(r.Name)
+			}
+		}
+	case wire.OptListMetaContext, wire.OptSetMetaContext:
+		m.meta(o == wire.OptSetMetaContext, data)
+	case wire.OptList, wire.OptStartTLS, wire.OptStructuredReply, wire.OptExtendedHeaders:
+		m.bare(o, len(data) > 0)
+	default:
+		m.say(wire.RepErrUnsup)
+	}
+}
+
+// bare are the options without data.
+func (m *negotiationModel) bare(o wire.Option, hasData bool) {
+	switch {
+	case hasData:
+		m.say(invalid)
+	case o == wire.OptList:
+		m.say(wire.RepServer, wire.RepServer, ack)
+	case o == wire.OptStartTLS && !m.tls:
+		m.say(wire.RepErrPolicy)
+	case o == wire.OptStartTLS && (m.secure || !m.fixed):
+		m.say(invalid)
+	case o == wire.OptStartTLS:
+		m.say(ack)
+		m.secure, m.form, m.status = true, simple, ""
+	case o == wire.OptStructuredReply && m.form == extended:
+		m.say(wire.RepErrExtHdrReqd)
+	case o == wire.OptStructuredReply && m.form == structured, o == wire.OptExtendedHeaders && m.form == extended:
+		m.say(invalid)
+	case o == wire.OptStructuredReply:
+		m.say(ack)
+		m.form = structured
+	default:
+		m.say(ack)
+		m.form = extended
+	}
+}
+
+func (m *negotiationModel) meta(set bool, data []byte) {
+	if set {
+		m.status = ""
+	}
+	r, err := wire.DecodeMetaRequest(data)
+	switch {
+	case m.form == simple, err != nil, len(r.Name) > 4096:
+		m.say(invalid)
+		return
+	case exportOf(r.Name) == "":
+		m.say(unknown)
+		return
+	}
+	queries := slices.Collect(r.Queries())
+	if slices.Contains(queries, alloc) || !set && (len(queries) == 0 || slices.Contains(queries, "base:")) {
+		m.say(wire.RepMetaContext)
+		if set {
+			m.status = exportOf(r.Name)
+		}
+	}
+	m.say(ack)
+}
+
+// FuzzNegotiation: whatever a client sends comes to what a model says, in as many
+// words as it is worth.
 func FuzzNegotiation(f *testing.F) {
-	flags := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
-	f.Add(flags)
-	f.Add(wire.AppendOption(flags, wire.OptGo, wire.AppendInfoRequest(nil, "disk", wire.InfoBlockSize)))
-	f.Add(wire.AppendOption(flags, wire.OptExportName, []byte("disk")))
-	f.Add(wire.AppendOption(wire.AppendOption(flags, wire.OptList, nil), wire.OptAbort, nil))
-	f.Add(wire.AppendOption(flags, wire.OptStructuredReply, nil))
+	flags := wire.AppendClientFlags(nil, fixed)
+	sr, eh, starttls := opt(wire.OptStructuredReply), opt(wire.OptExtendedHeaders), opt(wire.OptStartTLS)
+	set, list := wire.OptSetMetaContext, wire.OptListMetaContext
+	for _, seed := range [][]byte{
+		nil,
+		info(wire.OptGo, "disk", wire.InfoBlockSize, wire.InfoName),
+		opt(wire.OptExportName, "other"),
+		slices.Concat(opt(wire.OptList), opt(wire.OptAbort)),
+		slices.Concat(sr, meta(set, "disk", "x:", alloc), meta(list, "", "base:"), info(wire.OptGo, "")),
+		slices.Concat(eh, sr, meta(set, "other", alloc), info(wire.OptInfo, "disk"), info(wire.OptGo, "disk")),
+		slices.Concat(sr, meta(set, "disk", alloc), starttls, starttls, meta(set, "disk", alloc), eh, info(wire.OptGo, "disk", 2)),
+		slices.Concat(eh, opt(99, "data"), opt(wire.OptExportName, "")),
+		slices.Concat(opt(wire.OptStartTLS, "x"), starttls, opt(wire.OptExportName, "disk")),
+	} {
+		for mode := range uint8(3) {
+			f.Add(append(slices.Clip(flags), seed...), mode)
+		}
+	}
+	f.Add(slices.Concat(wire.AppendClientFlags(nil, wire.ClientNoZeroes), starttls, opt(wire.OptExportName, "disk")), uint8(1))
 	dev := newMem(f, 1<<20)
-	srv, err := New(Config{}, Export{Name: "disk", Device: dev})
-	require.NoError(f, err)
+	var servers []*Server
+	for _, cfg := range []Config{{}, {TLS: &tls.Config{}}, {TLS: &tls.Config{}, RequireTLS: true}} {
+		srv, err := New(cfg, Export{Name: "disk", Device: dev}, Export{Name: "other", Device: dev, ReadOnly: true})
+		require.NoError(f, err)
+		servers = append(servers, srv)
+	}
 	f.Cleanup(func() { require.NoError(f, dev.Close()) })
-	f.Fuzz(func(t *testing.T, in []byte) {
+	f.Fuzz(func(t *testing.T, in []byte, mode uint8) {
+		mode %= 3
 		var out bytes.Buffer
-		n := negotiation{srv: srv, log: srv.cfg.Logger, rw: struct {
+		rw := struct {
 			io.Reader
 			io.Writer
-		}{bytes.NewReader(in), &out}}
+		}{bytes.NewReader(in), &out}
+		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Logger, rw: rw}
+		n.startTLS = func() (io.ReadWriter, error) { return rw, nil } // it goes on as if it were TLS
 		agreed, err := n.run()
-		require.True(t, (agreed.export != nil) != (err != nil))
-		// What is said is bounded by what was asked.
-		require.LessOrEqual(t, out.Len(), 1000*(1+len(in)/wire.OptionHeaderSize))
+		want := negotiationModel{tls: mode > 0, required: mode == 2}
+		want.read(in)
+
+		require.Equal(t, want.export == "", err != nil)
+		require.Equal(t, want.aborted, errors.Is(err, errAborted))
+		if err == nil {
+			require.Equal(t, want.export, agreed.export.name)
+			require.Equal(t, want.form, agreed.replies)
+			require.Equal(t, want.status == want.export, agreed.hasStatus())
+			require.Equal(t, want.secure, n.secure)
+			require.True(t, want.secure || mode != 2)
+		}
+		b := out.Bytes()[wire.GreetingSize:]
+		require.LessOrEqual(t, len(b), 400*(1+len(in)/wire.OptionHeaderSize), "bounded by what was asked")
+		for _, typ := range want.said {
+			h, err := wire.DecodeOptionReply(b)
+			require.NoError(t, err)
+			require.Equal(t, typ, h.Type)
+			b = b[wire.OptionReplySize+h.Len:]
+		}
+		if want.exportOld {
+			e, err := wire.DecodeExport(b[:wire.ExportReplySize])
+			require.NoError(t, err)
+			require.Equal(t, agreed.offer(agreed.export), e)
+			b = b[len(b):]
+		}
+		require.Empty(t, b)
 	})
 }
 
-const fuzzSize = 1 << 20
+// The device that FuzzTransmission drives takes requests of fuzzMax bytes.
+const (
+	fuzzSize = 1 << 20
+	fuzzMax  = 200_000
+)
 
 // A fuzzProgram makes a stream of requests, right and wrong ones, of bytes, and
 // says what must become of them.
 type fuzzProgram struct {
-	stream []byte
-	model  []byte // of the device, after all
+	*rawConn
+	readOnly bool
+
+	stream   []byte
+	model    []byte // of the device, after all
+	requests []wire.Request
+	wants    []fuzzWant
+}
+
+// A fuzzWant is what must become of a request: success, or one of errnos.
+type fuzzWant struct {
 	errnos []backend.Errno
-	reads  map[uint64][]byte // results by cookie
+	data   []byte // of a READ
+	extent uint64 // length of a BLOCK_STATUS's
 }
 
 // add takes 8 bytes: command, flags, how the offset and the length are made, and
 // two numbers for them.
 func (p *fuzzProgram) add(b []byte) {
 	a, c := uint64(binary.BigEndian.Uint16(b[4:])), uint64(binary.BigEndian.Uint16(b[6:]))
-	r := wire.Request{Cookie: uint64(len(p.errnos))}
-	r.Command = []wire.Command{wire.CmdRead, wire.CmdWrite, wire.CmdWrite, wire.CmdFlush, wire.CmdTrim, wire.CmdWriteZeroes, 77, wire.CmdRead}[b[0]%8]
+	r := wire.Request{Cookie: uint64(len(p.requests))}
+	r.Command = []wire.Command{wire.CmdRead, wire.CmdWrite, wire.CmdWrite, wire.CmdFlush, wire.CmdTrim, wire.CmdWriteZeroes,
+		wire.CmdBlockStatus, wire.CmdCache, 77}[b[0]%9]
 	if b[1] > 200 {
 		r.Flags = wire.CommandFlags(b[1])
 	} else {
@@ -68,46 +276,108 @@ func (p *fuzzProgram) add(b []byte) {
 		r.Off = []uint64{a * 16, a, fuzzSize - a, fuzzSize - c, math.MaxUint64 - a}[b[2]%5]
 		r.Len = []uint64{c, c * 5, c & 1023, c & 4095, a * 16}[b[3]%5]
 	}
-	p.stream = wire.AppendRequest(p.stream, r)
-	data := []byte(nil)
-	if r.Command == wire.CmdWrite {
-		data = backendtest.Pattern(int(r.Len), binary.BigEndian.Uint32(b[4:])&0x7fffffff)
-		p.stream = append(p.stream, data...)
+	if p.form == extended && r.Command == wire.CmdWrite && b[1] < 240 {
+		r.Flags |= wire.CmdFlagPayloadLen
 	}
-	// What NBD says, said again: not by calling validate.
-	end, over := r.Off+r.Len, r.Off > fuzzSize || r.Len > fuzzSize-r.Off
-	errno := backend.Errno(0)
-	switch {
-	case r.Flags > 1 && (r.Flags > 3 || r.Command != wire.CmdWriteZeroes), r.Command == 77:
-		errno = backend.EINVAL
-	case r.Command == wire.CmdFlush:
-		if r.Off != 0 || r.Len != 0 {
-			errno = backend.EINVAL
+	n := r.Len // the effect's
+	var payload []byte
+	switch hasPayload := p.form == extended && r.Flags&wire.CmdFlagPayloadLen != 0; {
+	case hasPayload && r.Command == wire.CmdBlockStatus && b[3] > 100:
+		payload = wire.AppendStatusPayload(nil, n, uint32(b[3]&1))
+		r.Len = uint64(len(payload))
+	case hasPayload, p.form != extended && r.Command == wire.CmdWrite:
+		payload = backendtest.Pattern(int(n), binary.BigEndian.Uint32(b[4:])&0x7fffffff)
+	case p.form == extended && b[3] > 200:
+		n = math.MaxUint64 - n
+		r.Len = n
+	}
+	p.stream = append(p.put(p.stream, r), payload...)
+	p.requests = append(p.requests, r)
+	p.wants = append(p.wants, p.want(r, n, payload))
+}
+
+// want is what proto.md says of r, whose effect has n bytes, said again: not by
+// calling validate. Where several errors fit, each will do.
+func (p *fuzzProgram) want(r wire.Request, n uint64, payload []byte) (w fuzzWant) {
+	no := func(e backend.Errno, when bool) {
+		if when {
+			w.errnos = append(w.errnos, e)
 		}
-	case r.Len == 0, over && (r.Command == wire.CmdRead || r.Command == wire.CmdTrim):
-		errno = backend.EINVAL
-	case over:
-		errno = backend.ENOSPC
-	case r.Command == wire.CmdRead:
-		p.reads[r.Cookie] = bytes.Clone(p.model[r.Off:end])
-	case r.Command == wire.CmdWriteZeroes:
-		clear(p.model[r.Off:end])
-	case r.Command == wire.CmdTrim:
-	default:
-		copy(p.model[r.Off:], data)
 	}
-	p.errnos = append(p.errnos, errno)
+	allowed := wire.CmdFlagFUA
+	writes, carries := false, false // changes data; data travel
+	switch r.Command {
+	case wire.CmdRead:
+		carries = true
+		if p.form != simple {
+			allowed |= wire.CmdFlagDF
+		}
+	case wire.CmdWrite:
+		writes, carries = true, true
+		if p.form == extended {
+			allowed |= wire.CmdFlagPayloadLen
+			no(backend.EINVAL, r.Flags&wire.CmdFlagPayloadLen == 0)
+		}
+	case wire.CmdTrim:
+		writes = true
+	case wire.CmdWriteZeroes:
+		writes = true
+		allowed |= wire.CmdFlagNoHole | wire.CmdFlagFastZero
+	case wire.CmdBlockStatus:
+		allowed |= wire.CmdFlagReqOne
+		no(backend.EINVAL, p.form == simple)
+		if len(payload) == wire.StatusPayloadSize && r.Flags&wire.CmdFlagPayloadLen != 0 {
+			if _, id, _ := wire.DecodeStatusPayload(payload); id == contextID {
+				allowed |= wire.CmdFlagPayloadLen
+				n, _, _ = wire.DecodeStatusPayload(payload)
+			}
+		}
+	case wire.CmdFlush:
+		no(backend.EINVAL, r.Off != 0 || r.Len != 0)
+	case 77:
+		no(backend.EINVAL, true)
+	}
+	no(backend.EPERM, writes && p.readOnly)
+	no(backend.EINVAL, r.Flags&^allowed != 0)
+	if carries && n > fuzzMax {
+		no(backend.EINVAL, r.Command == wire.CmdWrite || p.form == simple)
+		no(backend.EOVERFLOW, r.Command == wire.CmdRead && p.form != simple)
+	}
+	if r.Command != wire.CmdFlush {
+		past := r.Off > fuzzSize || n > fuzzSize-r.Off
+		no(backend.EINVAL, n == 0)
+		no(backend.ENOSPC, past && (r.Command == wire.CmdWrite || r.Command == wire.CmdWriteZeroes))
+		no(backend.EINVAL, past && r.Command != wire.CmdWrite && r.Command != wire.CmdWriteZeroes)
+	}
+	if len(w.errnos) > 0 {
+		return w
+	}
+	switch r.Command {
+	case wire.CmdRead:
+		w.data = bytes.Clone(p.model[r.Off : r.Off+n])
+	case wire.CmdBlockStatus:
+		w.extent = n
+	case wire.CmdWriteZeroes:
+		clear(p.model[r.Off : r.Off+n])
+	case wire.CmdWrite:
+		copy(p.model[r.Off:], payload)
+	}
+	return w
 }
 
 // FuzzTransmission sends requests made of the input, in pieces, and garbage behind
-// them. Each must be answered once, rightly, and the device must hold what a model
-// says.
+// them, in one form or another, to a read-only export or another. Each must be
+// answered once, rightly, and the device must hold what a model says.
 func FuzzTransmission(f *testing.F) {
-	f.Add([]byte("\x01\x00\x00\x00\x00\x10\x20\x00"+"\x00\x00\x00\x00\x00\x10\x20\x00"+"\x03\x00\x00\x00\x00\x00\x00\x00"), uint16(0), []byte(nil))
-	f.Add([]byte("\x01\x01\x03\x01\x00\x10\xff\xff"+"\x02\xff\x04\x00\x00\x10\x20\x00"+"\x00\x00\x02\x00\x00\x10\x20\x00"), uint16(29), []byte("garbage"))
-	f.Add(bytes.Repeat([]byte("\x01\x00\x00\x01\x11\x10\xfe\xff\x00\x00\x00\x01\x11\x10\xfe\xff"), 20), uint16(4096), []byte("\x25\x60\x95\x13"))
-	dev := newMem(f, fuzzSize)
-	srv, err := New(Config{}, Export{Name: "disk", Device: dev})
+	for how := range uint8(6) {
+		f.Add(how, []byte("\x01\x00\x00\x00\x00\x10\x20\x00"+"\x00\x00\x00\x00\x00\x10\x20\x00"+"\x03\x00\x00\x00\x00\x00\x00\x00"), uint16(0), []byte(nil))
+		f.Add(how, []byte("\x01\x01\x03\x01\x00\x10\xff\xff"+"\x02\xff\x04\x00\x00\x10\x20\x00"+"\x00\x00\x02\x00\x00\x10\x20\x00"), uint16(29), []byte("garbage"))
+		f.Add(how, bytes.Repeat([]byte("\x01\x00\x00\x01\x11\x10\xfe\xff\x00\x00\x00\x01\x11\x10\xfe\xff"), 20), uint16(4096), []byte("\x25\x60\x95\x13"))
+		f.Add(how, []byte("\x06\x00\x00\x00\x00\x10\x20\x00"+"\x06\xe1\x00\x97\x00\x10\x20\x00"+"\x06\xe1\x00\x98\x00\x10\x20\x00"+"\x05\xd3\x00\x00\x00\x10\x20\x00"+
+			"\x00\xcd\x00\x00\x00\x10\x20\x00"+"\x04\x00\x00\xff\x00\x10\x20\x00"+"\x08\xff\x00\x00\x00\x10\x20\x00"), uint16(11), []byte(nil))
+	}
+	dev := shaped{Device: newMem(f, fuzzSize), max: fuzzMax, min: 1}
+	srv, err := New(Config{}, Export{Name: "disk", Device: dev}, Export{Name: "read-only", Device: dev, ReadOnly: true})
 	require.NoError(f, err)
 	fx := &fixture{t: f, srv: srv, dev: dev}
 	fx.addr = fx.listen("unix", filepath.Join(f.TempDir(), "s"))
@@ -117,47 +387,53 @@ func FuzzTransmission(f *testing.F) {
 	})
 	model := make([]byte, fuzzSize)
 	var mu sync.Mutex
-	f.Fuzz(func(t *testing.T, prog []byte, piece uint16, garbage []byte) {
+	f.Fuzz(func(t *testing.T, how uint8, prog []byte, piece uint16, garbage []byte) {
 		mu.Lock()
 		defer mu.Unlock()
-		p := fuzzProgram{model: model, reads: make(map[uint64][]byte)}
-		for len(prog) >= 8 && len(p.errnos) < 300 && len(p.stream) < 16<<20 {
+		fx.t = t
+		e := entry{export: "disk", form: replies(how % 3)}
+		if how/3%2 == 1 {
+			e.export = "read-only"
+		}
+		// It is its export's only connection: its half-close drops no write. See Gone.
+		p := fuzzProgram{rawConn: fx.enter(e), readOnly: e.export != "disk", model: model}
+		for len(prog) >= 8 && len(p.requests) < 300 && len(p.stream) < 16<<20 {
 			p.add(prog)
 			prog = prog[8:]
 		}
 		// What is neither a request nor the beginning of one.
 		garbage = append(bytes.Repeat([]byte{0xff}, min(1, len(garbage))), garbage...)
 
-		fx.t = t
-		nc := fx.enterRaw()
 		var sending sync.WaitGroup
 		sending.Go(func() {
-			step := max(int(piece), len(p.stream)/200+1)
-			for s := append(p.stream, garbage...); len(s) > 0; {
-				n, err := nc.Write(s[:min(step, len(s))])
-				if err != nil {
+			for b := range slices.Chunk(append(p.stream, garbage...), max(int(piece), len(p.stream)/200+1)) {
+				if _, err := p.Write(b); err != nil {
 					return // the server hung up on garbage
 				}
-				s = s[n:]
 			}
-			_ = nc.(*net.UnixConn).CloseWrite()
+			_ = p.socket.CloseWrite()
 		})
-		answered := make([]bool, len(p.errnos))
-		for range p.errnos {
-			rep := recvReply(t, nc)
-			require.Less(t, rep.Cookie, uint64(len(answered)))
-			require.False(t, answered[rep.Cookie], "answered twice")
-			answered[rep.Cookie] = true
-			require.Equal(t, p.errnos[rep.Cookie], backend.Errno(rep.Errno), "request %d", rep.Cookie)
-			if want, ok := p.reads[rep.Cookie]; ok {
-				got := make([]byte, len(want))
-				readFull(t, nc, got)
-				require.True(t, bytes.Equal(want, got), "wrong data of request %d", rep.Cookie)
-			}
+		answered := make([]bool, len(p.requests))
+		find := func(cookie uint64) wire.Request {
+			require.Less(t, cookie, uint64(len(answered)))
+			require.False(t, answered[cookie], "answered twice")
+			answered[cookie] = true
+			return p.requests[cookie]
 		}
-		closed(t, nc)
+		for range p.requests {
+			r, a := p.recv(t, find)
+			want := p.wants[r.Cookie]
+			if len(want.errnos) > 0 {
+				require.Contains(t, want.errnos, a.errno, "%+v", r)
+				continue
+			}
+			require.Zero(t, a.errno, "%+v", r)
+			require.True(t, bytes.Equal(want.data, a.data), "wrong data of %+v", r)
+			require.Equal(t, wire.Extent{Len: want.extent}, a.extent, "%+v", r)
+		}
+		closed(t, p)
 		sending.Wait()
-		require.NoError(t, nc.Close())
+		require.NoError(t, p.Close())
 		c := backendtest.NewClient(t, dev)
 		r := c.Read(0, fuzzSize, 0)
 		require.NoError(t, c.Do(r))

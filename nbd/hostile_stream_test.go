@@ -155,7 +155,7 @@ func (c *cut) end() error {
 	if c.half {
 		return errors.Join(errCut, c.CloseWrite())
 	}
-	return errors.Join(errCut, c.UnixConn.Close())
+	return errors.Join(errCut, c.Close())
 }
 
 // cutAt connects and says what script does, all of it at once, but only n bytes. It
