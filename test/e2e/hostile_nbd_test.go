@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/nbd/wire"
+)
+
+// dialRaw connects to a URI of a ready line, and says nothing.
+func dialRaw(t *testing.T, uri string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(uri)
+	require.NoError(t, err)
+	network, address := "tcp", u.Host
+	if u.Scheme == "nbd+unix" {
+		network, address = "unix", u.Query().Get("socket")
+	}
+	nc, err := net.Dial(network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = nc.Close() })
+	require.NoError(t, nc.SetDeadline(time.Now().Add(outer)))
+	return nc
+}
+
+// leave closes our half, and waits until the server has closed the connection.
+func leave(t *testing.T, nc net.Conn) {
+	t.Helper()
+	_ = nc.(interface{ CloseWrite() error }).CloseWrite() // it may be closed
+	_, err := io.Copy(io.Discard, nc)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
+	_ = nc.Close()
+}
+
+// What clients do to pmnbd costs nobody anything but themselves: it holds no more
+// descriptors and memory afterwards than before, and serves the load all along.
+func TestHostileClients(t *testing.T) {
+	const most = 32
+	h := newHost(t)
+	_, uri := h.target(t, "r="+h.region(t, "r", "32M"))
+	pmnbd, unix, tcp := h.initiator(t, uri, "r", fmt.Sprintf("--max-connections=%d", most))
+	live := newLoad(t, unix, 0, 1)
+	require.NoError(t, live.run(100))
+
+	// All that a client may say, with a WRITE behind what the load uses.
+	b := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
+	b = wire.AppendOption(b, wire.OptStructuredReply, nil)
+	b = wire.AppendOption(b, wire.OptSetMetaContext, wire.AppendMetaRequest(nil, "r", wire.ContextAllocation))
+	b = wire.AppendOption(b, wire.OptGo, wire.AppendInfoRequest(nil, "r"))
+	for _, cmd := range []wire.Command{wire.CmdRead, wire.CmdBlockStatus, wire.CmdFlush, wire.CmdWrite} {
+		b = wire.AppendRequest(b, wire.Request{Command: cmd, Off: loadSize, Len: 512})
+	}
+	said := append(b, make([]byte, 512)...)
+
+	random := rand.NewChaCha8([32]byte{3})
+	attacks := []struct {
+		name   string
+		attack func(t *testing.T)
+	}{
+		{"a thousand that drop", func(t *testing.T) {
+			for i := range 1000 {
+				nc := dialRaw(t, []string{unix, tcp}[i%2])
+				_, _ = nc.Write(said[:i*7%len(said)]) // it may be turned away
+				if i%3 == 0 {
+					_ = nc.Close()
+					continue
+				}
+				leave(t, nc)
+			}
+		}},
+		{"garbage", func(t *testing.T) {
+			for i := range 200 {
+				nc := dialRaw(t, []string{unix, tcp}[i%2])
+				junk := make([]byte, 1<<(i%17))
+				_, _ = random.Read(junk) // never fails
+				// Before the flags, between options, or behind GO.
+				at := []int{0, 4, strings.Index(string(said), "\x25\x60\x95\x13")}[i%3]
+				_, _ = nc.Write(append(said[:at:at], junk...)) // it may have had enough
+				leave(t, nc)
+			}
+		}},
+		{"as many as there may be", func(t *testing.T) {
+			var in []net.Conn
+			greeted := func(uri string) bool {
+				nc := dialRaw(t, uri)
+				_, err := io.ReadFull(nc, make([]byte, wire.GreetingSize))
+				if err == nil {
+					in = append(in, nc)
+				}
+				return err == nil
+			}
+			for len(in) < most-1 { // those before may still be leaving
+				greeted(unix)
+			}
+			require.False(t, greeted(unix))
+			require.False(t, greeted(tcp))
+			require.NoError(t, in[0].Close())
+			for !greeted(tcp) { // until it has seen that
+			}
+			for _, nc := range in[1:] {
+				leave(t, nc)
+			}
+		}},
+	}
+	round := func() {
+		for _, a := range attacks {
+			t.Run(a.name, func(t *testing.T) { live.during(t, func() { a.attack(t) }) })
+		}
+	}
+	round()
+	files, memory := pmnbd.openFiles(t), pmnbd.procStatus(t, "VmRSS")
+	round()
+	require.LessOrEqual(t, pmnbd.openFiles(t), files)
+	require.LessOrEqual(t, pmnbd.procStatus(t, "VmRSS"), memory+growth, "KiB")
+	log, _ := pmnbd.stderr.next()
+	require.NotContains(t, log, `"level":"error"`)
+}
