@@ -14,10 +14,11 @@ type Adapter struct {
 	Name string
 	// Node is where it is, or None.
 	Node int
-	// Driver is that of the hardware beneath; "" if there is none.
+	// Hardware is the adapter's device, such as "0000:3b:00.0"; "" if there is none, and
+	// software places with CPU stores.
+	Hardware string
+	// Driver is that of the hardware.
 	Driver string
-	// PCI is the address of the hardware, such as "0000:3b:00.0"; "" without.
-	PCI string
 	// Interfaces are the network interfaces that its ports carry.
 	Interfaces []string
 }
@@ -49,9 +50,7 @@ func adapter(name, dir string) (Adapter, error) {
 		if a.Node, err = OfDevice(device); err != nil {
 			return a, err
 		}
-		if bus, err := os.Readlink(filepath.Join(device, "subsystem")); err == nil && filepath.Base(bus) == "pci" {
-			a.PCI = filepath.Base(device)
-		}
+		a.Hardware = filepath.Base(device)
 		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil {
 			a.Driver = filepath.Base(driver)
 		}

@@ -47,7 +47,6 @@ var twoNodes = map[string]string{
 	"devices/system/node/node1/cpulist":                 "2-3\n",
 	"devices/system/node/node2/cpulist":                 "\n", // memory without CPUs
 	pci + "numa_node":                                   "1\n",
-	pci + "subsystem":                                   "-> bus/pci",
 	pci + "driver":                                      "-> bus/pci/drivers/mlx5_core",
 	pci + "net/eth1/type":                               "1\n",
 	pci + "net/eth1/device":                             "-> " + pci,
@@ -123,7 +122,7 @@ func TestAdapters(t *testing.T) {
 	got, err := Adapters(sysfs(t, twoNodes))
 	require.NoError(t, err)
 	require.Equal(t, []Adapter{
-		{Name: "mlx5_0", Node: 1, Driver: "mlx5_core", PCI: "0000:81:00.0", Interfaces: []string{"eth1"}},
+		{Name: "mlx5_0", Node: 1, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{"eth1"}},
 		{Name: "rxe0", Node: None, Interfaces: []string{"eth1"}},
 	}, got)
 	got, err = Adapters(t.TempDir())

@@ -21,10 +21,13 @@ Usage:
   pmnbd-target region list DIR…
   pmnbd-target region remove PATH [--force]
   pmnbd-target region clear PATH --reason TEXT
+  pmnbd-target inspect-platform [--config FILE] [--json]
 
 serve     serves regions until SIGTERM. Prints "ready" and its addresses when it does.
 status    shows the regions being served here, and how they are.
 region    makes regions, finds and shows them, removes them, and gives failed ones back to service.
+inspect-platform
+          shows memory, adapters and nodes, and which durability methods follow for each region.
 
 Two commands to try it without any hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
@@ -47,12 +50,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return runStatus(args, stdout, stderr)
 	case "region":
 		return runRegion(args, stdout, stderr)
+	case "inspect-platform":
+		return runInspectPlatform(args, stdout, stderr)
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
 	case "":
-		err = flags.Usagef("a command is missing: use serve, status or region, or --help")
+		err = flags.Usagef("a command is missing: use serve, status, region or inspect-platform, or --help")
 	default:
-		err = flags.Usagef("unknown command %q: use serve, status or region, or --help", command)
+		err = flags.Usagef("unknown command %q: use serve, status, region or inspect-platform, or --help", command)
 	}
 	return flags.Exit(stderr, "pmnbd-target", err)
 }

@@ -56,44 +56,66 @@ func (n *nodeChoice) Type() string { return "auto|off|NODE" }
 // place confines the process to the node where its work is, before it touches memory.
 // Whoever names a node gets it, or an error; auto does what it can.
 func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) error) error {
-	nodes, err := numa.Nodes(sys)
-	if err != nil {
-		return fmt.Errorf("find the machine's nodes: %w", err)
-	}
-	if c.NUMA.off || c.NUMA.node == nil && len(nodes) < 2 {
-		log.Debug("not confined to a node", zap.Ints("nodes", nodes))
-		return nil
-	}
-	regions, err := c.regionNodes(sys)
+	at, err := c.placement(sys)
 	if err != nil {
 		return err
 	}
-	adapters, err := c.adapterNodes(sys)
-	if err != nil {
-		return err
-	}
-	where := []zap.Field{zap.Ints("regions", regions), zap.Ints("adapters", adapters)}
-	if len(regions) > 0 && len(adapters) > 0 && !slices.Equal(regions, adapters) {
+	where := []zap.Field{zap.Ints("regions", at.regions), zap.Ints("adapters", at.adapters)}
+	if len(at.regions) > 0 && len(at.adapters) > 0 && !slices.Equal(at.regions, at.adapters) {
 		log.Warn("regions and adapters are on different nodes: what is written crosses between them", where...)
 	}
-	node, why := c.NUMA.choose(regions, adapters)
-	if why != "" {
-		log.Info("not confined to a node: "+why, where...)
+	if at.why != "" {
+		level := zap.InfoLevel
+		if at.regions == nil && at.adapters == nil {
+			level = zap.DebugLevel // there is nothing to gain
+		}
+		log.Log(level, "not confined to a node: "+at.why, where...)
 		return nil
 	}
-	cpus, err := numa.CPUs(sys, node)
+	where = append(where, zap.Int("node", at.node))
+	cpus, err := numa.CPUs(sys, at.node)
 	if err == nil {
 		err = confine(cpus)
 	}
 	switch {
 	case err == nil:
-		log.Info("confined to a node", append(where, zap.Int("node", node), zap.Int("cpus", cpus.Count()))...)
+		log.Info("confined to a node", append(where, zap.Int("cpus", cpus.Count()))...)
 	case c.NUMA.node != nil:
-		return fmt.Errorf("numa %d: %w", node, err)
+		return fmt.Errorf("numa %d: %w", at.node, err)
 	default:
-		log.Warn("cannot be confined to a node", append(where, zap.Int("node", node), zap.Error(err))...)
+		log.Warn("cannot be confined to a node", append(where, zap.Error(err))...)
 	}
 	return nil
+}
+
+// A placement is where the process shall run, and where its work is.
+type placement struct {
+	node              int
+	why               string // why on no node; "" if on one
+	regions, adapters []int  // the nodes of both, as far as they are known
+}
+
+func (c *config) placement(sys string) (at placement, err error) {
+	nodes, err := numa.Nodes(sys)
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("find the machine's nodes: %w", err)
+	case c.NUMA.off:
+		at.why = "numa is off"
+	case c.NUMA.node == nil && len(nodes) < 2:
+		at.why = "the machine has one"
+	}
+	if at.why != "" {
+		return at, nil
+	}
+	if at.regions, err = c.regionNodes(sys); err != nil {
+		return at, err
+	}
+	if at.adapters, err = c.adapterNodes(sys); err != nil {
+		return at, err
+	}
+	at.node, at.why = c.NUMA.choose(at.regions, at.adapters)
+	return at, nil
 }
 
 // choose picks a node, or says why none. Flushing is a CPU's work on a region's

@@ -89,7 +89,7 @@ func (m machine) deviceMemory(st *unix.Stat_t) (memory, error) {
 	if err != nil || size == 0 || size > maxSize {
 		return memory{}, fmt.Errorf("%w: a device-dax device of %q bytes", ErrClass, text)
 	}
-	p, err := platformOf(m.sys, dir)
+	p, err := PlatformOf(m.sys, dir)
 	if err != nil {
 		return memory{}, fmt.Errorf("find out what the device is: %w", err)
 	}
@@ -113,7 +113,7 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (memory, error) {
 	}
 	// Where sysfs knows no device, nothing is promised beyond class file.
 	if dir, err := m.directory("block", st.Dev); err == nil {
-		if mem.platform, err = platformOf(m.sys, dir); err != nil {
+		if mem.platform, err = PlatformOf(m.sys, dir); err != nil {
 			return memory{}, fmt.Errorf("find out what the filesystem is on: %w", err)
 		}
 	}

@@ -79,10 +79,10 @@ func Device(sys, path string) (string, error) {
 // maxStack is how many layers of volumes are looked through.
 const maxStack = 8
 
-// platformOf finds what lies beneath the device with directory dir in the sysfs
+// PlatformOf finds what lies beneath the device with directory dir in the sysfs
 // mounted at sys. A device that is not persistent memory has the zero Platform;
 // an error means that it could not be told.
-func platformOf(sys, dir string) (Platform, error) {
+func PlatformOf(sys, dir string) (Platform, error) {
 	regions, err := ndRegions(dir, maxStack)
 	if err != nil || len(regions) == 0 {
 		return Platform{}, err

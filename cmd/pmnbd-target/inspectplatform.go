@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/numa"
+	"pmnbd/persist"
+	"pmnbd/persist/flush"
+	"pmnbd/persist/region"
+)
+
+const inspectPlatformHelp = `Shows what the machine says of its memory and its adapters, what was declared of them, and for each
+region which durability methods follow. Takes what serve takes; changes nothing.
+
+Usage:
+  pmnbd-target inspect-platform [--config FILE] [--json]
+
+`
+
+func runInspectPlatform(args []string, stdout, stderr io.Writer) int {
+	return flags.Exit(stderr, "pmnbd-target inspect-platform", inspectPlatform(args, stdout, numa.Sysfs))
+}
+
+func inspectPlatform(args []string, stdout io.Writer, sys string) error {
+	var asJSON bool
+	cfg, err := parse("inspect-platform", inspectPlatformHelp, func(set *pflag.FlagSet) {
+		set.BoolVar(&asJSON, "json", false, "print JSON")
+	}, args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err == nil && len(cfg.Regions) > 0 {
+		err = cfg.check()
+	}
+	if err != nil {
+		return err
+	}
+	p, err := platformOf(&cfg, sys)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(p)
+	}
+	_, err = io.WriteString(stdout, p.text())
+	return err
+}
+
+// A machineView is what inspect-platform shows, as JSON. A node that is null is not known.
+type machineView struct {
+	Confined        string `json:"confined"`
+	LockLimit       uint64 `json:"memory_lock_limit_bytes"` // of this process; the largest number: none
+	LockEnough      bool   `json:"memory_lock_limit_enough"`
+	Flush           string `json:"flush"`
+	DirectWrite     bool   `json:"direct_write_to_pmem"`
+	RelaxedOrdering bool   `json:"relaxed_ordering"`
+
+	Memory   []memoryView         `json:"persistent_memory"`
+	Adapters []adapterView        `json:"adapters"`
+	Regions  []regionPlatformView `json:"regions"`
+}
+
+type memoryView struct {
+	Name            string  `json:"name"`
+	Node            *int    `json:"node"`
+	Domain          string  `json:"persistence_domain"`
+	UnsafeShutdowns *uint64 `json:"unsafe_shutdowns"` // null: not counted
+}
+
+type adapterView struct {
+	Name        string   `json:"name"`
+	Node        *int     `json:"node"`
+	Driver      string   `json:"driver"`
+	Hardware    string   `json:"hardware"`
+	Interfaces  []string `json:"interfaces"`
+	PlacesByDMA bool     `json:"places_by_dma"`
+}
+
+type regionPlatformView struct {
+	Name  string `json:"name"`
+	Path  string `json:"path"`
+	Class string `json:"class"` // "" if it cannot be told
+	Node  *int   `json:"node"`
+	Note  string `json:"note"` // why it cannot be told, or would not be served
+	// Methods by transport: "iwarp", or an adapter's name.
+	Methods []transportView `json:"methods"`
+}
+
+type transportView struct {
+	Transport string       `json:"transport"`
+	Methods   []methodView `json:"methods"`
+}
+
+type methodView struct {
+	Method string `json:"method"`
+	Sound  *bool  `json:"sound"` // null: it cannot be told here
+	Why    string `json:"why"`
+}
+
+// platformOf finds out all that there is to show. What is not there is shown so; what
+// cannot be read is an error.
+func platformOf(c *config, sys string) (*machineView, error) {
+	p := &machineView{
+		Flush: flush.Instruction(), DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering,
+		Adapters: []adapterView{}, Regions: []regionPlatformView{}, // in JSON, empty and not null
+	}
+	at, err := c.placement(sys)
+	if err != nil {
+		return nil, err
+	}
+	if p.Confined = "node " + strconv.Itoa(at.node); at.why != "" {
+		p.Confined = "no: " + at.why
+	}
+	if p.Memory, err = persistentMemory(sys); err != nil {
+		return nil, err
+	}
+	adapters, err := numa.Adapters(sys)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range adapters {
+		p.Adapters = append(p.Adapters, adapterView{
+			Name: a.Name, Node: known(a.Node), Driver: a.Driver, Hardware: a.Hardware, Interfaces: a.Interfaces,
+			PlacesByDMA: a.Hardware != "",
+		})
+	}
+	var total uint64
+	for _, r := range c.Regions {
+		v, size, err := c.regionPlatform(&r, sys, p.Adapters)
+		if err != nil {
+			return nil, err
+		}
+		p.Regions = append(p.Regions, v)
+		total += size
+	}
+	p.LockLimit, p.LockEnough, err = lockLimit(total)
+	return p, err
+}
+
+// persistentMemory lists the nd_regions.
+func persistentMemory(sys string) ([]memoryView, error) {
+	dirs, err := filepath.Glob(filepath.Join(sys, "bus/nd/devices/region*"))
+	if err != nil {
+		return nil, err
+	}
+	all := []memoryView{}
+	for _, link := range dirs {
+		dir, err := filepath.EvalSymlinks(link)
+		if err != nil {
+			return nil, err
+		}
+		platform, err := region.PlatformOf(sys, dir)
+		if err != nil {
+			return nil, err
+		}
+		node, err := numa.OfDevice(dir)
+		if err != nil {
+			return nil, err
+		}
+		m := memoryView{Name: filepath.Base(link), Node: known(node), Domain: string(platform.Domain)}
+		if platform.Counted {
+			m.UnsafeShutdowns = &platform.UnsafeShutdowns
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// regionPlatform is what follows for a region, and its size.
+func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterView) (v regionPlatformView, size uint64, err error) {
+	v, size = regionPlatformView{Name: r.Name, Path: r.Path, Methods: []transportView{}}, uint64(r.Size)
+	facts := persist.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
+	dir, err := region.Device(sys, r.Path)
+	if err != nil {
+		return v, size, err
+	}
+	if dir != "" {
+		node, err := numa.OfDevice(dir)
+		if err != nil {
+			return v, size, err
+		}
+		v.Node = known(node)
+	}
+	info, err := region.Inspect(r.Path)
+	switch {
+	case r.Path == region.PathMemfd:
+		facts.Class = persist.ClassVolatile
+	case errors.Is(err, os.ErrNotExist) && r.Size != 0:
+		v.Note = "it is not there yet: serve makes it"
+	case err != nil:
+		v.Note = err.Error()
+	case info.Class != info.Superblock.Class:
+		v.Note = fmt.Sprintf("made as class %v, where it is now it is not: it is not served", info.Superblock.Class)
+	default:
+		facts.Class, facts.EADR, size = info.Class, info.Platform.Domain.EADR(), info.Superblock.Size
+	}
+	if facts.Class == 0 {
+		return v, size, nil
+	}
+	if facts.Class == persist.ClassVolatile && !c.AllowVolatile {
+		v.Note = "it is not served without allow-volatile"
+	}
+	v.Class = facts.Class.String()
+	v.Methods = append(v.Methods, transportView{Transport: "iwarp", Methods: methods(facts, true)})
+	for _, a := range adapters {
+		facts.PlacesByDMA = a.PlacesByDMA
+		v.Methods = append(v.Methods, transportView{Transport: a.Name, Methods: methods(facts, false)})
+	}
+	return v, size, nil
+}
+
+// methods is what follows from facts, best method first. Whether an adapter has native
+// FLUSH is asked when a session opens; software that is known to lack it needs no asking.
+func methods(facts persist.Facts, lacksFlush bool) []methodView {
+	var all []methodView
+	for _, m := range persist.Methods {
+		facts.PersistentFlush = m == persist.MethodFlush && !lacksFlush
+		why := persist.WhyNot(m, facts)
+		sound := why == persist.ReasonSound
+		v := methodView{Method: m.String(), Sound: &sound, Why: why.String()}
+		if facts.PersistentFlush && sound {
+			v.Sound, v.Why = nil, "if the device has native persistent FLUSH: it is asked when a session opens"
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// lockLimit is how much memory the process may pin, and whether that is enough for
+// regions of size bytes, which RDMA devices need pinned.
+func lockLimit(size uint64) (limit uint64, enough bool, err error) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
+		return 0, false, fmt.Errorf("getrlimit: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // version 3 has two
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, false, fmt.Errorf("capget: %w", err)
+	}
+	unbound := data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
+	return r.Cur, unbound || size <= r.Cur, nil
+}
+
+func known(node int) *int {
+	if node == numa.None {
+		return nil
+	}
+	return &node
+}

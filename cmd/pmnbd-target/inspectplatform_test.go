@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+)
+
+// A machine of two nodes with persistent memory, an adapter and an rxe.
+var platform = map[string]string{
+	"devices/ndbus0/region0/subsystem":                          "-> bus/nd",
+	"devices/ndbus0/region0/persistence_domain":                 "memory_controller\n",
+	"devices/ndbus0/region0/numa_node":                          "1\n",
+	"devices/ndbus0/region0/mapping0":                           "nmem0,0,4096,0\n",
+	"bus/nd/devices/nmem0/nfit/dirty_shutdown":                  "2\n",
+	"bus/nd/devices/region0":                                    "-> devices/ndbus0/region0",
+	"devices/virtual/ndbus1/region1/subsystem":                  "-> bus/nd",
+	"bus/nd/devices/region1":                                    "-> devices/virtual/ndbus1/region1",
+	"devices/0000:81:00.0/numa_node":                            "0\n",
+	"devices/0000:81:00.0/driver":                               "-> bus/pci/drivers/mlx5_core",
+	"devices/0000:81:00.0/infiniband/mlx5_0/device":             "-> devices/0000:81:00.0",
+	"class/infiniband/mlx5_0":                                   "-> devices/0000:81:00.0/infiniband/mlx5_0",
+	"devices/virtual/infiniband/rxe0/ports/1/gid_attrs/ndevs/0": "eth1\n",
+	"class/infiniband/rxe0":                                     "-> devices/virtual/infiniband/rxe0",
+}
+
+func TestInspectPlatform(t *testing.T) {
+	dir := memory(t)
+	path := filepath.Join(dir, "log")
+	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: 1 << 20})
+	require.NoError(t, err)
+	args := []string{"--json", "--direct-write-to-pmem", "--region", "log=" + path,
+		"--region", "new=" + filepath.Join(dir, "new") + ",size=1M", "--region", "lost=" + filepath.Join(dir, "lost")}
+	var out bytes.Buffer
+	require.NoError(t, inspectPlatform(args, &out, sysfs(t, platform)))
+	var got machineView
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+
+	zero, one, two := 0, 1, uint64(2)
+	require.Equal(t, []memoryView{
+		{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two},
+		{Name: "region1"},
+	}, got.Memory)
+	require.Equal(t, []adapterView{
+		{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", PlacesByDMA: true},
+		{Name: "rxe0", Interfaces: []string{"eth1"}},
+	}, got.Adapters)
+	require.True(t, got.DirectWrite)
+	require.Equal(t, "no: the machine has one", got.Confined)
+
+	require.Len(t, got.Regions, 3)
+	log := got.Regions[0]
+	require.Equal(t, "volatile", log.Class)
+	require.Equal(t, "it is not served without allow-volatile", log.Note)
+	var over []string
+	for _, m := range log.Methods {
+		over = append(over, m.Transport)
+		require.Len(t, m.Methods, len(persist.Methods))
+	}
+	require.Equal(t, []string{"iwarp", "mlx5_0", "rxe0"}, over)
+	require.Equal(t, "it is not there yet: serve makes it", got.Regions[1].Note)
+	require.Contains(t, got.Regions[2].Note, "no such file")
+	require.Empty(t, got.Regions[2].Class)
+
+	require.Error(t, inspectPlatform([]string{"--listen", "iwarp://0.0.0.0", "--region", "log=" + path}, &out, sysfs(t, nil)), "what serve would refuse")
+	out.Reset()
+	require.NoError(t, inspectPlatform([]string{"--help"}, &out, ""))
+	require.Contains(t, out.String(), "--config")
+}
+
+// What is said follows persist's one table; that an adapter may have native FLUSH is
+// neither yes nor no.
+func TestMethods(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		facts      persist.Facts
+		lacksFlush bool
+		flush, apm *bool
+	}{
+		"file":                       {persist.Facts{Class: persist.ClassFile, DirectWrite: true}, false, &no, &no},
+		"pmem over iwarp":            {persist.Facts{Class: persist.ClassPMem, DirectWrite: true}, true, &no, &no},
+		"pmem over iwarp, eADR":      {persist.Facts{Class: persist.ClassPMem, EADR: true}, true, &no, &yes},
+		"pmem over an adapter":       {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true}, false, nil, &no},
+		"pmem, declared":             {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true, DirectWrite: true}, false, nil, &yes},
+		"pmem, declared and relaxed": {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true, DirectWrite: true, RelaxedOrdering: true}, false, nil, &no},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := methods(c.facts, c.lacksFlush)
+			require.Equal(t, []string{"flush", "apm", "gpspm"}, []string{got[0].Method, got[1].Method, got[2].Method})
+			require.Equal(t, []*bool{c.flush, c.apm, &yes}, []*bool{got[0].Sound, got[1].Sound, got[2].Sound})
+			require.Equal(t, persist.WhyNot(persist.MethodAPM, c.facts).String(), got[1].Why)
+		})
+	}
+}
+
+func TestPlatformText(t *testing.T) {
+	zero, one, two := 0, 1, uint64(2)
+	adapter := methods(persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true}, false)
+	v := machineView{
+		Confined: "node 1", LockLimit: 8 << 20, Flush: "clwb", DirectWrite: true,
+		Memory:   []memoryView{{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two}, {Name: "region1", Domain: "cpu_cache"}, {Name: "region2"}},
+		Adapters: []adapterView{{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{"eth1", "eth2"}, PlacesByDMA: true}, {Name: "rxe0"}},
+		Regions: []regionPlatformView{
+			{Name: "log", Path: "/dev/dax0.0", Class: "pmem", Node: &one, Methods: []transportView{{"mlx5_0", adapter}}},
+			{Name: "lost", Path: "/lost", Note: "no such file"},
+		},
+	}
+	require.Contains(t, v.text(), `confined to a node    node 1
+memory lock limit     8M for this process, less than the regions need on RDMA adapters: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit
+cache lines           written back by clwb
+direct-write-to-pmem  declared
+relaxed-ordering      not declared
+
+PERSISTENT MEMORY  NODE  DOMAIN                   UNSAFE SHUTDOWNS
+region0            1     memory_controller (ADR)  2
+region1            ?     cpu_cache (eADR)         not counted
+region2            ?     nothing promised         not counted
+
+RDMA ADAPTER  NODE  DRIVER     HARDWARE      INTERFACES  PLACES BY
+mlx5_0        0     mlx5_core  0000:81:00.0  eth1 eth2   DMA
+rxe0          ?     -          -             -           CPU stores
+`)
+	require.Contains(t, v.text(), `
+region log: class pmem, node 1, /dev/dax0.0
+  over mlx5_0  flush:  if the device has native persistent FLUSH: it is asked when a session opens
+               apm:    no, the target's CPU caches are not persistent, and direct-write-to-pmem is not declared
+               gpspm:  yes
+
+region lost: class unknown, node ?, /lost
+  no such file
+`)
+}
