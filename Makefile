@@ -18,14 +18,14 @@ demo: ## one device on loopback: verified work, then a table of latencies
 	@scripts/demo
 
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
-	scripts/install-deps test
+	scripts/install-deps test newer-qemu
 	$(GO) test -race $(TESTFLAGS) ./...
 
 bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
 
 soak: ## what is too long for CI, ten minutes in all (SOAK=seconds)
-	scripts/install-deps test
+	scripts/install-deps test newer-qemu
 	scripts/soak
 
 fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)

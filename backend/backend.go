@@ -22,6 +22,9 @@ const (
 	Write
 	// WriteZeroes stores zeroes. Nothing is deallocated.
 	WriteZeroes
+	// Trim says that nobody needs the contents of a range. It changes nothing, and
+	// fails where a write would because the device has failed.
+	Trim
 	// Flush makes durable every write that was completed before it was submitted.
 	Flush
 )
@@ -34,6 +37,8 @@ func (c Command) String() string {
 		return "WRITE"
 	case WriteZeroes:
 		return "WRITE_ZEROES"
+	case Trim:
+		return "TRIM"
 	case Flush:
 		return "FLUSH"
 	}
@@ -47,7 +52,7 @@ type Op struct {
 	// FUA: complete only when this write is durable.
 	FUA bool
 	// Off and Len are in bytes; Off+Len lies within Info.Size: who makes the Op
-	// has checked that, and nobody checks again. Read, Write, WriteZeroes: Len > 0.
+	// has checked that, and nobody checks again. All but Flush: Len > 0.
 	Off, Len uint64
 	// Data is the payload of a Write, and where a Read puts its. Its spans are
 	// Len bytes together. The Sink's owner holds a reference to each; a device

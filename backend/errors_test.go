@@ -33,6 +33,6 @@ func TestErrnoOf(t *testing.T) {
 }
 
 func TestCommandNames(t *testing.T) {
-	require.Equal(t, "READ WRITE WRITE_ZEROES FLUSH", fmt.Sprint(Read, " ", Write, " ", WriteZeroes, " ", Flush))
+	require.Equal(t, "READ WRITE WRITE_ZEROES TRIM FLUSH", fmt.Sprint(Read, " ", Write, " ", WriteZeroes, " ", Trim, " ", Flush))
 	require.Equal(t, "unknown command", Command(99).String())
 }

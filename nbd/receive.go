@@ -257,6 +257,9 @@ func (c *conn) decodeExtended(b []byte) (req wire.Request, payload uint64, n int
 		return req, 0, 0, breach("%w", err)
 	}
 	n = wire.ExtendedRequestSize
+	if req.Command == wire.CmdWrite {
+		return req, req.Len, n, nil // with the flag or without: QEMU's client forgets it
+	}
 	if req.Flags&wire.CmdFlagPayloadLen == 0 {
 		return req, 0, n, nil
 	}
@@ -309,6 +312,8 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 				return err
 			}
 		}
+	case wire.CmdTrim:
+		op.Cmd = backend.Trim
 	case wire.CmdWriteZeroes:
 		op.Cmd = backend.WriteZeroes
 		op.FUA = req.Flags&wire.CmdFlagFUA != 0
@@ -363,11 +368,9 @@ func (c *conn) takeEntries(op *backend.Op) error {
 
 // enqueue puts rq into the batch, or answers it if there is nothing for the device
 // to do: it is refused, or asks what is known here, or is a hint that is not taken.
-// As for TRIM, zeroes are stored and nothing is deallocated (design §4.7), so there
-// is nothing to send, nor to make durable.
 func (c *conn) enqueue(rq *request) {
 	switch {
-	case rq.op.Err != nil, rq.command == wire.CmdTrim, rq.command == wire.CmdCache, rq.command == wire.CmdBlockStatus:
+	case rq.op.Err != nil, rq.command == wire.CmdCache, rq.command == wire.CmdBlockStatus:
 		c.Complete(&rq.op)
 	default:
 		c.batch = append(c.batch, &rq.op)

@@ -102,8 +102,6 @@ func (r *rules) validate(q wire.Request) error {
 			return backend.ErrInvalid
 		}
 		return nil
-	case q.Command == wire.CmdWrite && r.replies == extended && q.Flags&wire.CmdFlagPayloadLen == 0:
-		return backend.ErrInvalid // a WRITE of nothing
 	case q.Command == wire.CmdWrite && q.Len > uint64(r.info.MaxRequest):
 		return backend.ErrTooLarge
 	case q.Command == wire.CmdRead && q.Len > uint64(r.info.MaxRequest):

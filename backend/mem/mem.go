@@ -112,7 +112,7 @@ func (d *Device) execute(op *backend.Op) error {
 		}
 	case backend.WriteZeroes:
 		clear(d.mem[op.Off : op.Off+op.Len])
-	case backend.Flush:
+	case backend.Trim, backend.Flush:
 	default:
 		return fmt.Errorf("%v: %w", op.Cmd, backend.ErrNotSupported)
 	}

@@ -29,6 +29,9 @@ func (d *Device) Submit(ops []*backend.Op) {
 			} else {
 				op.Sink.Complete(op)
 			}
+		case backend.Trim:
+			op.Err = d.failed()
+			op.Sink.Complete(op)
 		case backend.Flush:
 			s.unlock()
 			d.commit(op)
