@@ -32,20 +32,13 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		c.deadline.Stop() // a grant takes the time that it takes
-		opened, refused := c.open(&m)
-		if refused != nil {
-			c.deadline.Reset(openTimeout)
-			return c.refuse(refused)
-		}
-		c.known()
-		return c.out.send(c, opened.Append(nil))
+		return c.grant(&m, false)
 	case wire.TypeResume:
 		var m wire.Resume
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		return c.refuse(&wire.Refused{Code: wire.CodeNotSupported, Text: "this release does not resume sessions"})
+		return c.grant((*wire.Open)(&m), true)
 	case wire.TypeJoin:
 		var m wire.Join
 		if err := m.Decode(msg); err != nil {
@@ -62,6 +55,18 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 	return fmt.Errorf("%w: %v without a session", errStranger, t)
 }
 
+// grant answers OPEN, or RESUME.
+func (c *conn) grant(m *wire.Open, resume bool) error {
+	c.deadline.Stop() // it takes the time that it takes
+	opened, refused := c.open(m, resume)
+	if refused != nil {
+		c.deadline.Reset(openTimeout)
+		return c.refuse(refused)
+	}
+	c.known()
+	return c.out.send(c, opened.Append(nil))
+}
+
 func (c *conn) refuse(r *wire.Refused) error {
 	if r.Code == wire.CodeEpoch { // a fresh initiator asks for the epoch that way
 		return c.out.send(c, r.Append(nil))
@@ -70,8 +75,10 @@ func (c *conn) refuse(r *wire.Refused) error {
 	return c.out.send(c, r.Append(nil))
 }
 
-// open grants a session, in the order of design §5, or says why not.
-func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
+// open grants a session, in the order of design §5, or says why not. To resume is to
+// be granted a new session as the owner that one was: nobody else had the region, so
+// there is nothing new to doubt.
+func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	e := c.s.exports[m.Region]
 	if e == nil {
 		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
@@ -85,7 +92,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	if allow, some := c.s.cfg.Allow[m.Region]; some && !slices.Contains(allow, m.Owner.ID) {
 		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow it to initiator %s", uuid.UUID(m.Owner.ID))}
 	}
-	if r := e.check(m); r != nil {
+	if r := e.check(m, resume); r != nil {
 		return nil, r // nothing was destroyed
 	}
 	facts := e.facts(c)
@@ -96,7 +103,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "another request for the region is being served, try again"}
 	}
 	defer e.granting.Unlock()
-	if r := e.check(m); r != nil {
+	if r := e.check(m, resume); r != nil {
 		return nil, r
 	}
 
@@ -107,7 +114,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 
 	unclean := false
 	err := e.r.Update(func(sb *region.Superblock) error {
-		if unclean = !sb.Clean && sb.Owner != (region.Owner{}); unclean {
+		if unclean = !resume && !sb.Clean && sb.Owner != (region.Owner{}); unclean {
 			e.syncer.doubted()
 			sb.Doubt = true // somebody may have read what is not durable
 		}
@@ -158,7 +165,7 @@ func (c *conn) open(m *wire.Open) (*wire.Opened, *wire.Refused) {
 	e.released.Store(false)
 	c.session = s
 	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
-		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("predecessor_unclean", unclean))
+		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("resumed", resume), zap.Bool("predecessor_unclean", unclean))
 	return opened, nil
 }
 
@@ -216,7 +223,7 @@ func (e *export) leaseLeft(s *session) time.Duration {
 }
 
 // check says why m is not granted now; nil if it is.
-func (e *export) check(m *wire.Open) *wire.Refused {
+func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
 	r := &wire.Refused{Epoch: sb.Epoch, Holder: sb.Owner.ID, UUID: e.r.UUID()}
 	e.mu.Lock()
@@ -232,6 +239,12 @@ func (e *export) check(m *wire.Open) *wire.Refused {
 		r.Code, r.Text = wire.CodeVolatile, "its contents are lost with the target's power; --allow-volatile permits that"
 	case m.Flags&wire.OpenTakeover != 0:
 		r.Code, r.Text = wire.CodeNotSupported, "this release does not take regions over"
+	case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):
+		r.Code, r.Text = wire.CodeNotOwner, "the region was given back, or had another owner since"
+	case resume && m.Epoch > sb.Epoch:
+		r.Code, r.Text = wire.CodeNotOwner, "the region is in an epoch before that"
+	case resume:
+		return nil
 	case held && left > 0 && m.Owner.ID != sb.Owner.ID:
 		r.Code, r.Seconds = wire.CodeBusy, uint32((left+time.Second-1)/time.Second)
 	case m.Epoch == 0 || m.Epoch != sb.Epoch:

@@ -536,7 +536,7 @@ func TestHostileMessages(t *testing.T) {
 		"barrier without session":     {send: barrier()},
 		"heartbeat without session":   {send: (&wire.Heartbeat{}).Append(nil)},
 		"an answer":                   {send: (&wire.Closed{}).Append(nil)},
-		"RESUME":                      {send: (&wire.Resume{Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"RESUME of another's session": {send: (&wire.Resume{Methods: everyMethod, Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotOwner, alive: true},
 		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotOwner, alive: true},
 		"owner without id":            {send: (&wire.Open{Methods: everyMethod, Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
 		"takeover":                    {send: (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},

@@ -53,7 +53,6 @@ const (
 	openSize    = 384
 	openedSize  = 176
 	refusedSize = 320
-	resumeSize  = 376
 	joinSize    = 80
 	joinedSize  = 32
 	closeSize   = 32
@@ -61,8 +60,10 @@ const (
 )
 
 // Append appends the message to b.
-func (m *Open) Append(b []byte) []byte {
-	b = appendHeader(b, TypeOpen, openSize)
+func (m *Open) Append(b []byte) []byte { return m.appendAs(b, TypeOpen) }
+
+func (m *Open) appendAs(b []byte, t Type) []byte {
+	b = appendHeader(b, t, openSize)
 	b = append(b, m.Owner.ID[:]...)
 	b = append(b, m.Owner.Nonce[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
@@ -75,8 +76,10 @@ func (m *Open) Append(b []byte) []byte {
 }
 
 // Decode reads the message from b.
-func (m *Open) Decode(b []byte) error {
-	if err := expect(b, TypeOpen, openSize); err != nil {
+func (m *Open) Decode(b []byte) error { return m.decodeAs(b, TypeOpen) }
+
+func (m *Open) decodeAs(b []byte, t Type) error {
+	if err := expect(b, t, openSize); err != nil {
 		return err
 	}
 	copy(m.Owner.ID[:], b[16:])
@@ -282,42 +285,15 @@ func (m *Refused) Decode(b []byte) error {
 	return nil
 }
 
-// Resume asks to go on with a session after its connections were lost.
-//
-//	 16     32      48      56     120    376
-//	+------+-------+-------+------+------+
-//	| id   | nonce | epoch | auth | name |
-//	+------+-------+-------+------+------+
-type Resume struct {
-	Owner Owner
-	// Epoch is the last one that the owner was granted.
-	Epoch  uint64
-	Auth   [64]byte
-	Region string
-}
+// Resume asks to go on with a session after its connections were lost. It is laid out
+// as Open is; its epoch is the last one that the owner was granted.
+type Resume Open
 
 // Append appends the message to b.
-func (m *Resume) Append(b []byte) []byte {
-	b = appendHeader(b, TypeResume, resumeSize)
-	b = append(b, m.Owner.ID[:]...)
-	b = append(b, m.Owner.Nonce[:]...)
-	b = binary.BigEndian.AppendUint64(b, m.Epoch)
-	b = append(b, m.Auth[:]...)
-	return appendText(b, m.Region)
-}
+func (m *Resume) Append(b []byte) []byte { return (*Open)(m).appendAs(b, TypeResume) }
 
 // Decode reads the message from b.
-func (m *Resume) Decode(b []byte) error {
-	if err := expect(b, TypeResume, resumeSize); err != nil {
-		return err
-	}
-	copy(m.Owner.ID[:], b[16:])
-	copy(m.Owner.Nonce[:], b[32:])
-	m.Epoch = binary.BigEndian.Uint64(b[48:])
-	copy(m.Auth[:], b[56:])
-	m.Region = text(b[120:376])
-	return nil
-}
+func (m *Resume) Decode(b []byte) error { return (*Open)(m).decodeAs(b, TypeResume) }
 
 // Close ends the lease; the initiator has no write that a barrier did not cover.
 //
