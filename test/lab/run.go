@@ -56,9 +56,7 @@ func Run(t *testing.T, g Guest, fn func(t *testing.T)) {
 		fn(t)
 		return
 	}
-	m := Start(t, g)
-	code, err := m.Wait()
-	finish(t, m, code, err)
+	Finish(t, Start(t, g))
 }
 
 // cutMark is what a guest prints when its power shall be cut.
@@ -124,9 +122,11 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// finish makes the guest's result the test's.
-func finish(t *testing.T, m *Machine, code int, err error) {
+// Finish waits for the end of a guest that runs the calling test, prints what it has
+// printed, and makes its result the test's.
+func Finish(t *testing.T, m *Machine) {
 	t.Helper()
+	code, err := m.Wait()
 	verdict := relay(m.Log(), t.Name(), testing.Verbose() || code != 0 || err != nil)
 	switch {
 	case err != nil:

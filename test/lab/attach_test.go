@@ -1,0 +1,87 @@
+package lab_test
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/test/lab"
+)
+
+// Every way to make a block device of an export, with both filesystems on it.
+func TestAttach(t *testing.T) {
+	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 640<<20)}
+	lab.Run(t, g, func(t *testing.T) {
+		sh(t, "pmnbd-target region create disk "+dax)
+		device(t, "iwarp://127.0.0.1:7204")
+		for _, tt := range []struct{ name, attach, detach string }{
+			{"nbd-client", attach, "nbd-client -d /dev/nbd0"},
+			{"nbd-client, four connections", "nbd-client -C 4 -unix " + socket + " -N disk /dev/nbd0", "nbd-client -d /dev/nbd0"},
+			{"nbd-client by ioctl", "nbd-client -nonetlink -unix " + socket + " -N disk /dev/nbd0", "nbd-client -nonetlink -d /dev/nbd0"},
+			{"attach", "pmnbd attach disk /dev/nbd0", "pmnbd detach /dev/nbd0"},
+		} {
+			for _, fs := range []struct{ name, mkfs, fsck string }{
+				{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "fsck.ext4 -fn"},
+				{"xfs", "mkfs.xfs -q -f", "xfs_repair -n"},
+			} {
+				t.Run(tt.name+" "+fs.name, func(t *testing.T) {
+					sh(t, tt.attach+"\n"+fs.mkfs+" /dev/nbd0\n"+mount+extend+`
+						fio --name=fsync --directory=/mnt/disk --rw=randwrite --bsrange=512-64k --size=8m --fsync=8 --verify=crc32c --verify_fatal=1 --output-format=terse
+						`+umount+fs.fsck+" /dev/nbd0\n"+tt.detach+"\n"+
+						tt.attach+"\n"+mount+extended+umount+tt.detach)
+				})
+			}
+		}
+	})
+}
+
+// An initiator that is restarted cleanly under load: the device goes on.
+func TestAttachRestart(t *testing.T) {
+	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 128<<20)}
+	for _, tt := range []struct {
+		name  string
+		stays bool // attach replaces the connections by itself
+	}{
+		{"one connection", false},
+		{"four connections", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			lab.Run(t, g, func(t *testing.T) {
+				sh(t, "pmnbd-target region create --force disk "+dax)
+				target, initiator := device(t, "iwarp://127.0.0.1:7204")
+				if tt.stays {
+					keeper := exec.Command("pmnbd", "attach", "--connections", "4", "disk", "/dev/nbd0")
+					keeper.Stderr = os.Stdout
+					stdout, err := keeper.StdoutPipe()
+					require.NoError(t, err)
+					require.NoError(t, keeper.Start())
+					t.Cleanup(func() {
+						require.NoError(t, keeper.Process.Signal(syscall.SIGTERM))
+						require.NoError(t, keeper.Wait())
+					})
+					_, err = stdout.Read(make([]byte, 1)) // its line
+					require.NoError(t, err)
+				} else {
+					sh(t, "pmnbd attach disk /dev/nbd0")
+				}
+				// The load ends by itself; the restart comes in the middle of it.
+				load := exec.Command("fio", "--name=load", "--filename=/dev/nbd0", "--direct=1", "--rw=randwrite", "--bs=4k",
+					"--iodepth=8", "--ioengine=libaio", "--size=8m", "--io_size=16m", "--fsync=16", "--verify=crc32c", "--verify_fatal=1")
+				load.Stdout, load.Stderr = os.Stdout, os.Stdout
+				require.NoError(t, load.Start())
+				sh(t, "until [ $(awk '{ print $5 }' /sys/block/nbd0/stat) -gt 200 ]; do sleep 0.05; done")
+				initiator.stop()
+				sh(t, "until awk '{ exit $1 + $2 == 0 }' /sys/block/nbd0/inflight; do sleep 0.05; done")
+				initiate(t, target.ready[0])
+				if !tt.stays {
+					sh(t, "pmnbd attach disk /dev/nbd0")
+				}
+				require.NoError(t, load.Wait())
+				sh(t, "pmnbd detach /dev/nbd0")
+			})
+		})
+	}
+}
