@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/backend/mem"
 	"pmnbd/backend/remote"
@@ -258,7 +259,6 @@ func keep(t *testing.T, k *keeper) *kept {
 func TestKeeper(t *testing.T) {
 	b := newBench(t)
 	s := startServing(t, b.dir, &b.place, session(7, false))
-	b.unseen = 1
 	c := keep(t, b.keeper(3))
 	live := func() (n int) {
 		b.mu.Lock()
@@ -272,6 +272,14 @@ func TestKeeper(t *testing.T) {
 	}
 	require.Equal(t, 3, live())
 
+	// One alone, as when a request takes too long.
+	require.NoError(t, unix.Shutdown(b.socks[1], unix.SHUT_RDWR))
+	require.Equal(t, "connections replaced", <-c.lines)
+	require.Equal(t, 3, live())
+
+	b.mu.Lock()
+	b.unseen = 1
+	b.mu.Unlock()
 	s.stop(t)
 	require.Equal(t, "connections ended", <-c.lines)
 	s = startServing(t, b.dir, &b.place, session(8, false))

@@ -130,8 +130,11 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 		if !attached || k.backend != backend {
 			return nil, genltest.Error(int(unix.EINVAL))
 		}
-		if k.unseen > 0 {
-			k.unseen--
+		k.mu.Lock()
+		seen := k.unseen == 0
+		k.unseen = max(k.unseen-1, 0)
+		k.mu.Unlock()
+		if !seen {
 			break
 		}
 		gone := 0
