@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A target that is told everything by its file: who is allowed gets the region, others
+// are told that they are not, and a flag overrides the file.
+func TestConfigurationFile(t *testing.T) {
+	h := newHost(t)
+	const alice, bob = "6ba7b810-9dad-41d1-80b4-00c04fd430c8", "6ba7b811-9dad-41d1-80b4-00c04fd430c8"
+	path := filepath.Join(h.disk, "log")
+	file := filepath.Join(h.home, "target.toml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+listen = ["iwarp://127.0.0.1:1"]
+
+[[region]]
+name = "log"
+path = %q
+size = "16M"
+allow = [%q]
+`, path, alice), 0o600))
+
+	require.Equal(t, "ok: 1 regions, 1 listeners\n", h.run(t, "pmnbd-target", "serve", "--config", file, "--check"))
+	require.NoFileExists(t, path, "a check changes nothing")
+	var platform struct {
+		Regions []struct{ Name, Path, Note string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(h.run(t, "pmnbd-target", "inspect-platform", "--config", file, "--json")), &platform))
+	require.Len(t, platform.Regions, 1)
+	require.Equal(t, path, platform.Regions[0].Path)
+	require.Contains(t, platform.Regions[0].Note, "serve makes it")
+
+	target := start(t, h.home, "pmnbd-target", "serve", "--config", file, "--listen", "iwarp://127.0.0.1:0")
+	uri := target.waitReady(t)[0]
+	h.check(t, 1, []refusal{{"an initiator that is not allowed",
+		[]string{"pmnbd", "serve", "--target", uri + "/log", "--listen", "unix:" + filepath.Join(h.home, "s"), "--id", bob},
+		[]string{"log", "initiator not allowed", bob}}})
+	pmnbd, unix, _ := h.initiator(t, uri, "log", "--id", alice)
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, noise(t, 4096)))
+	require.NoError(t, c.flush())
+	c.close()
+	pmnbd.stop(t)
+	target.stop(t)
+
+	require.NoError(t, os.WriteFile(file, []byte("alow-volatile = true\n"), 0o600))
+	h.check(t, 2, []refusal{{"a key that there is not",
+		[]string{"pmnbd-target", "serve", "--config", file}, []string{file + ":1", "alow-volatile"}}})
+}
