@@ -22,7 +22,7 @@ type fakeKernel struct {
 	t    *testing.T
 	root string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while a message is served
 	backend string
 	timeout uint64
 	socks   []int
@@ -72,8 +72,6 @@ func (k *fakeKernel) release() {
 
 // hangUp ends n sockets, as when requests take too long.
 func (k *fakeKernel) hangUp(n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, fd := range k.socks[:n] {
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // or the server was faster
 		require.NoError(k.t, unix.Close(fd))
@@ -117,6 +115,8 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 		}
 	}
 	require.NoError(k.t, d.Err())
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	_, err = os.Stat(k.sysfs("pid"))
 	attached := err == nil
 	switch {
@@ -130,11 +130,8 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 		if !attached || k.backend != backend {
 			return nil, genltest.Error(int(unix.EINVAL))
 		}
-		k.mu.Lock()
-		seen := k.unseen == 0
-		k.unseen = max(k.unseen-1, 0)
-		k.mu.Unlock()
-		if !seen {
+		if k.unseen > 0 {
+			k.unseen--
 			break
 		}
 		gone := 0
@@ -157,8 +154,6 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 
 // take puts at most n of fds into the places of sockets that are gone.
 func (k *fakeKernel) take(fds []int, n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	var live []int
 	for _, fd := range k.socks {
 		if !dead(fd) {
