@@ -13,6 +13,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/backend/mem"
 	"pmnbd/nbd/client"
 	"pmnbd/nbd/wire"
 )
@@ -81,6 +82,35 @@ func TestForms(t *testing.T) {
 			}
 			require.NoError(t, c.Disc())
 		})
+	}
+}
+
+// A broken device fails everything, and says a lot about it.
+type broken struct{ *mem.Device }
+
+func (broken) Submit(ops []*backend.Op) {
+	for _, op := range ops {
+		op.Err = fmt.Errorf("%070000d: %w", 0, backend.ErrFailed)
+		op.Sink.Complete(op)
+	}
+}
+
+// TestErrors: a READ that fails has no data, and clients are told a bounded text; recv
+// looks.
+func TestErrors(t *testing.T) {
+	f := serve(t, broken{newMem(t, 1<<20)})
+	for _, e := range ways()[:3] {
+		c := f.enter(e)
+		for _, cmd := range []wire.Command{wire.CmdRead, wire.CmdWriteZeroes, wire.CmdFlush} {
+			r := wire.Request{Command: cmd, Cookie: 7, Off: 4096, Len: 512}
+			if cmd == wire.CmdFlush {
+				r.Off, r.Len = 0, 0
+			}
+			_, err := c.Write(c.put(nil, r))
+			require.NoError(t, err)
+			_, a := c.recv(t, known(t, r))
+			require.Equal(t, answer{errno: backend.EIO}, a, "%v, %v", e, cmd)
+		}
 	}
 }
 
