@@ -61,8 +61,13 @@ func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) er
 		return err
 	}
 	where := []zap.Field{zap.Ints("regions", at.regions), zap.Ints("adapters", at.adapters)}
-	if len(at.regions) > 0 && len(at.adapters) > 0 && !slices.Equal(at.regions, at.adapters) {
-		log.Warn("regions and adapters are on different nodes: what is written crosses between them", where...)
+	all := slices.Concat(at.regions, at.adapters)
+	if at.why == "" {
+		all = append(all, at.node)
+		where = append(where, zap.Int("node", at.node))
+	}
+	if slices.Sort(all); len(slices.Compact(all)) > 1 {
+		log.Warn("regions, adapters and this process are not on one node: what is written crosses between nodes", where...)
 	}
 	if at.why != "" {
 		level := zap.InfoLevel
@@ -72,7 +77,6 @@ func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) er
 		log.Log(level, "not confined to a node: "+at.why, where...)
 		return nil
 	}
-	where = append(where, zap.Int("node", at.node))
 	cpus, err := numa.CPUs(sys, at.node)
 	if err == nil {
 		err = confine(cpus)

@@ -52,7 +52,7 @@ func TestPlace(t *testing.T) {
 	one, zero := []string{"--region", "a=/dev/null"}, []string{"--region", "b=/dev/zero"}
 	memory := []string{"--region", "m=memfd:,size=1M"}
 	elsewhere := []string{"--listen", "iwarp://192.0.2.1", "--insecure-no-auth"} // an address that nobody has
-	const warning = "regions and adapters are on different nodes: what is written crosses between them"
+	const warning = "regions, adapters and this process are not on one node: what is written crosses between nodes"
 	denied := errors.New("denied")
 	for name, c := range map[string]struct {
 		nodes string // that there are; "" for both
@@ -73,9 +73,9 @@ func TestPlace(t *testing.T) {
 		"the adapter's":            {"", [][]string{memory}, nil, 0, []string{"confined to a node"}, ""},
 		"every interface":          {"", [][]string{memory, {"--listen", "iwarp://[::]", "--insecure-no-auth"}}, nil, 0, []string{"confined to a node"}, ""},
 		"nobody knows":             {"", [][]string{memory, elsewhere}, nil, numa.None, nil, ""},
-		"an operator's":            {"", [][]string{one, elsewhere, {"--numa", "0"}}, nil, 0, []string{"confined to a node"}, ""},
-		"an operator's that fails": {"", [][]string{one, elsewhere, {"--numa", "0"}}, denied, numa.None, nil, "numa 0: denied"},
-		"one that is not there":    {"", [][]string{one, elsewhere, {"--numa", "7"}}, nil, numa.None, nil, "node 7 has no CPUs, or is not there"},
+		"an operator's":            {"", [][]string{one, elsewhere, {"--numa", "0"}}, nil, 0, []string{warning, "confined to a node"}, ""},
+		"an operator's that fails": {"", [][]string{one, elsewhere, {"--numa", "0"}}, denied, numa.None, []string{warning}, "numa 0: denied"},
+		"one that is not there":    {"", [][]string{one, elsewhere, {"--numa", "7"}}, nil, numa.None, []string{warning}, "node 7 has no CPUs, or is not there"},
 		"auto that fails":          {"", [][]string{one, elsewhere}, denied, numa.None, []string{"cannot be confined to a node"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
