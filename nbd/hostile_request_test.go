@@ -114,6 +114,7 @@ var hostileRequests = func() []requestRow {
 		{name: "command 64", req: q(64, 0, 0, 512), want: inAll(inval)},
 		{name: "all ones", req: q(0xffff, 0xffff&^payload, math.MaxUint64, math.MaxUint32), want: inAll(inval)},
 
+		{name: "WRITE with PAYLOAD_LEN", req: q(write, payload, 8192, 512), want: [3]backend.Errno{inval, inval, 0}},
 		{name: "PAYLOAD_LEN on a short READ", req: q(read, payload, 0, 512), want: [3]backend.Errno{inval, inval, unsaid}},
 		{name: "PAYLOAD_LEN on a short FLUSH", req: q(flush, payload, 0, 0), want: inAll(inval)},
 		{name: "READ with a payload", req: q(read, payload, 0, 512), want: ext(inval)},
@@ -123,7 +124,8 @@ var hostileRequests = func() []requestRow {
 		{name: "WRITE_ZEROES with a payload", req: q(zero, payload, 0, 512), want: ext(inval)},
 		{name: "an unknown command with a payload", req: q(99, payload, 0, 33), want: ext(inval)},
 		{name: "a payload of all that is borne", req: q(flush, payload, 0, maxPayload), want: ext(inval)},
-		{name: "WRITE past the end without PAYLOAD_LEN, as QEMU sends it", req: q(write, 0, size, 512), want: ext(nospc)},
+		{name: "WRITE without PAYLOAD_LEN, as QEMU sends it", req: q(write, 0, 8192, 512), want: ext(0)},
+		{name: "WRITE past the end without PAYLOAD_LEN", req: q(write, 0, size, 512), want: ext(nospc)},
 		{name: "READ of 2^63", req: q(read, 0, 0, 1<<63), want: ext(backend.EOVERFLOW)},
 		{name: "READ of 2^64-1", req: q(read, 0, 512, math.MaxUint64), want: ext(backend.EOVERFLOW)},
 		{name: "TRIM of 2^63", req: q(trim, 0, 1<<63, 1<<63), want: ext(inval)},

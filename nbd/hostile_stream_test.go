@@ -64,6 +64,9 @@ var hostileStreams = func() []streamRow {
 		{"a payload of 4 GiB", false, request(wire.CmdWrite, math.MaxUint32)},
 		{"a payload of 2^63", false, request(wire.CmdWrite, 1<<63)},
 		{"a payload of 2^64-1", false, request(wire.CmdWrite, math.MaxUint64)},
+		{"a WRITE of 2^64-1 without PAYLOAD_LEN", false, func(c *rawConn) []byte {
+			return c.put(nil, wire.Request{Command: wire.CmdWrite, Len: math.MaxUint64})
+		}},
 		{"a READ's payload beyond what is borne", false, request(wire.CmdRead, maxPayload+1)},
 		{"a BLOCK_STATUS's payload of 2^64-1", false, request(wire.CmdBlockStatus, math.MaxUint64)},
 		{"an unknown command's payload of 2^63", false, request(99, 1<<63)},

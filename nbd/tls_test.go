@@ -303,6 +303,9 @@ func TestHostileTLS(t *testing.T) {
 			s.check(t)
 		})
 	}
+	for _, s := range servers { // before descriptors are counted
+		s.shutdown()
+	}
 }
 
 // TestTLSNeedsFixedNewstyle: a client that does not speak it gets no TLS, and where
