@@ -25,6 +25,9 @@ func TestAllow(t *testing.T) {
 		require.Equal(t, wire.Refused{Code: r.Code, Text: r.Text}, r)
 		require.Contains(t, r.Text, "does not allow it to initiator 02000000-0000-0000-0000-000000000000")
 	}
+	var r wire.Refused
+	p.ask(&wire.Resume{Methods: everyMethod, Owner: bob, Epoch: epoch, Region: "log"}, &r)
+	require.Equal(t, wire.CodeNotAllowed, r.Code, "not its former owner either")
 	require.Equal(t, epoch, s.region.Superblock().Epoch)
 	p.open(alice)
 	require.Equal(t, wire.CodeNotAllowed, s.connect(t).refused(bob, epoch+1).Code)
