@@ -10,6 +10,8 @@ import (
 var (
 	// ErrLost: the connection broke, was never made, or the peer violated the protocol.
 	ErrLost = errors.New("connection lost")
+	// ErrDevice: the RDMA device failed or was removed. ErrLost goes with it.
+	ErrDevice = errors.New("RDMA device gone")
 	// ErrRemoteAccess: the peer refused a key, a bound or an access right.
 	ErrRemoteAccess = errors.New("remote access error")
 	// ErrRemoteOp: the peer could not carry out an operation, a Send that met no

@@ -58,6 +58,10 @@ const (
 	RemoteWrite
 	// RemoteFlush lets the peer make the region durable with OpFlush.
 	RemoteFlush
+	// PageCache is no right: it says that the memory is a file's page cache. What is
+	// placed there other than by stores through the mapping is not seen to be dirty,
+	// and lost: providers that place so refuse it (design §7).
+	PageCache
 )
 
 // A MemoryRegion is registered memory. It belongs to a Domain.

@@ -1,15 +1,41 @@
 package rdmatest
 
 import (
+	"errors"
+	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"pmnbd/rdma"
 )
 
+// A Lack is what the devices of a provider cannot do, and its documentation says so.
+type Lack uint8
+
+const (
+	// Invalidation: OpSendInvalidate is refused with ErrNotSupported.
+	Invalidation Lack = iota + 1
+	// Causes: what the peer refused is told as ErrLost.
+	Causes
+	// ReadRights: Reads of registered memory are answered without the right.
+	ReadRights
+)
+
 // A suite runs the tests on one provider.
 type suite struct {
-	p    rdma.Provider
-	addr string
+	p     rdma.Provider
+	addr  string
+	lacks []Lack
+}
+
+// refused checks that err says want, or as much of it as the provider can know.
+func (s *suite) refused(t testing.TB, err, want error) {
+	t.Helper()
+	if slices.Contains(s.lacks, Causes) && errors.Is(err, rdma.ErrLost) {
+		return
+	}
+	require.ErrorIs(t, err, want)
 }
 
 func (s *suite) connect(t *testing.T, cfg Config) (a, b *End) {
@@ -17,8 +43,8 @@ func (s *suite) connect(t *testing.T, cfg Config) (a, b *End) {
 }
 
 // Run runs the suite on p; listenAddr is where p can listen, with port 0.
-func Run(t *testing.T, p rdma.Provider, listenAddr string) {
-	s := &suite{p, listenAddr}
+func Run(t *testing.T, p rdma.Provider, listenAddr string, lacks ...Lack) {
+	s := &suite{p, listenAddr, lacks}
 	for _, tt := range []struct {
 		name string
 		run  func(t *testing.T)

@@ -1,0 +1,172 @@
+//go:build verbs && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"pmnbd/rdma"
+)
+
+// A device is an open RDMA device. librdmacm opens each once per process and holds
+// it while identifiers are bound to it; domains share it by reference.
+type device struct {
+	ctx  *C.struct_ibv_context
+	name string
+	caps C.struct_shim_caps
+	// dma: the device is an adapter; software devices place with CPU stores.
+	dma bool
+
+	// anchor keeps librdmacm's hold, and hears of the device's removal.
+	anchor *endpoint
+	async  descriptor
+	all    sync.WaitGroup
+	gone   atomic.Bool
+
+	refs int // guarded by devices.mu
+
+	mu    sync.Mutex
+	conns map[*C.struct_ibv_qp]*Conn
+}
+
+var devices = struct {
+	mu     sync.Mutex
+	opened map[*C.struct_ibv_context]*device
+}{opened: make(map[*C.struct_ibv_context]*device)}
+
+// openDevice returns the device that e is bound to. It takes e over.
+func openDevice(e *endpoint) (*device, error) {
+	devices.mu.Lock()
+	defer devices.mu.Unlock()
+	ctx := e.id.verbs
+	if d := devices.opened[ctx]; d != nil && ctx != nil {
+		e.close()
+		d.refs++
+		return d, nil
+	}
+	d := &device{ctx: ctx, anchor: e, refs: 1, conns: make(map[*C.struct_ibv_qp]*Conn)}
+	if err := d.open(); err != nil {
+		e.close()
+		return nil, err
+	}
+	devices.opened[ctx] = d
+	return d, nil
+}
+
+func (d *device) open() error {
+	if d.ctx == nil {
+		return fmt.Errorf("%v belongs to no RDMA device: %w", d.anchor.local(), rdma.ErrLost)
+	}
+	d.name = C.GoString(C.ibv_get_device_name(d.ctx.device))
+	if err := sysError("query "+d.name, C.shim_query(d.ctx, &d.caps)); err != nil {
+		return err
+	}
+	// An adapter has a parent, on a bus; software devices have none.
+	_, err := os.Stat("/sys/class/infiniband/" + d.name + "/device")
+	d.dma = err == nil
+	if d.async, err = watch(d.ctx.async_fd); err != nil {
+		return err
+	}
+	d.all.Go(d.watchAsync)
+	d.all.Go(d.watchRemoval)
+	return nil
+}
+
+// release gives back a reference.
+func (d *device) release() {
+	devices.mu.Lock()
+	defer devices.mu.Unlock()
+	if d.refs--; d.refs > 0 {
+		return
+	}
+	delete(devices.opened, d.ctx)
+	d.async.interrupt()
+	d.anchor.events.interrupt()
+	d.all.Wait()
+	_ = d.async.file.Close()
+	d.anchor.close()
+	if d.gone.Load() {
+		reap()
+	}
+}
+
+// reap makes librdmacm close devices that are gone. It does so only when it lists
+// them, and until then the kernel may not finish the removal (rxe, siw).
+func reap() {
+	if list := C.rdma_get_devices(nil); list != nil {
+		C.rdma_free_devices(list)
+	}
+}
+
+// watchRemoval waits for the end of the device.
+func (d *device) watchRemoval() {
+	for {
+		switch ev, err := d.anchor.next(); {
+		case err != nil:
+			return
+		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+			d.gone.Store(true)
+			d.fail("it was removed")
+		}
+	}
+}
+
+// watchAsync waits for what the device says unasked.
+func (d *device) watchAsync() {
+	for {
+		var ev C.struct_ibv_async_event
+		var errno error
+		if d.async.until(func(uintptr) bool {
+			var rc C.int
+			if rc, errno = C.ibv_get_async_event(d.ctx, &ev); rc == 0 {
+				errno = nil
+			}
+			return !errors.Is(errno, syscall.EAGAIN)
+		}) != nil || errno != nil {
+			return
+		}
+		qp := C.shim_event_qp(&ev)
+		name := C.GoString(C.ibv_event_type_str(ev.event_type))
+		C.ibv_ack_async_event(&ev) // before anybody destroys what it names
+		switch ev.event_type {
+		case C.IBV_EVENT_DEVICE_FATAL:
+			d.fail(name)
+		case C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
+			d.mu.Lock()
+			c := d.conns[qp]
+			d.mu.Unlock()
+			if c != nil {
+				c.broken(fmt.Errorf("%s: %w", name, rdma.ErrLost))
+			}
+		}
+	}
+}
+
+// fail fails every connection of the device.
+func (d *device) fail(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.conns {
+		c.broken(fmt.Errorf("device %s: %s: %w: %w", d.name, why, rdma.ErrDevice, rdma.ErrLost))
+	}
+}
+
+func (d *device) add(c *Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns[c.q.id.qp] = c
+}
+
+func (d *device) remove(c *Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c.q.id.qp)
+}

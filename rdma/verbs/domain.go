@@ -1,0 +1,188 @@
+//go:build verbs && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"pmnbd/rdma"
+)
+
+// A domain is a protection domain of a device.
+type domain struct {
+	cfg Config
+	dev *device
+	pd  *C.struct_ibv_pd
+
+	mu      sync.RWMutex
+	regions map[*rdma.MemoryRegion]region // nil: closed
+}
+
+// A region is registered memory. What a request may do with it is decided by the
+// fields that only this package can change.
+type region struct {
+	mr     *C.struct_ibv_mr
+	addr   uint64
+	size   uint64
+	access rdma.Access
+}
+
+// newDomain makes a domain on the device that e is bound to. It takes e over.
+func newDomain(cfg Config, e *endpoint) (*domain, error) {
+	dev, err := openDevice(e)
+	if err != nil {
+		return nil, err
+	}
+	pd, err := C.ibv_alloc_pd(dev.ctx)
+	if pd == nil {
+		err = libError("make a protection domain on "+dev.name, err)
+		dev.release()
+		return nil, err
+	}
+	return &domain{cfg: cfg, dev: dev, pd: pd, regions: make(map[*rdma.MemoryRegion]region)}, nil
+}
+
+// flags of the rights that the kernel knows since 6.3, and libibverbs since 45 by
+// name: IB_ACCESS_FLUSH_GLOBAL and IB_ACCESS_FLUSH_PERSISTENT. Relaxed ordering is
+// never among the flags (design §3.9).
+const flushFlags = 1<<8 | 1<<9
+
+// flags is a in the library's terms.
+func (d *domain) flags(a rdma.Access) C.uint {
+	var f C.uint
+	if a&rdma.LocalWrite != 0 {
+		f |= C.IBV_ACCESS_LOCAL_WRITE
+		if d.dev.caps.iwarp != 0 && d.dev.dma {
+			// A Read Response is a tagged message: on an iWARP adapter its sink must
+			// be writable by the peer (RFC 5040 §5.3); siw does without.
+			f |= C.IBV_ACCESS_REMOTE_WRITE
+		}
+	}
+	if a&rdma.RemoteRead != 0 {
+		f |= C.IBV_ACCESS_REMOTE_READ
+	}
+	if a&rdma.RemoteWrite != 0 {
+		f |= C.IBV_ACCESS_REMOTE_WRITE
+	}
+	if a&rdma.RemoteFlush != 0 {
+		f |= flushFlags
+	}
+	return f
+}
+
+// Register implements rdma.Domain.
+func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error) {
+	if len(mem) == 0 {
+		return nil, fmt.Errorf("register no memory: %w", rdma.ErrLocalAccess)
+	}
+	if a&rdma.PageCache != 0 {
+		return nil, fmt.Errorf("register a file's page cache with %s: what the device writes does not make pages dirty, so fsync would lose it; use /dev/daxX.Y, a file with DAX, or an iwarp:// listener: %w", d.dev.name, rdma.ErrNotSupported)
+	}
+	if a&rdma.RemoteFlush != 0 && d.dev.caps.flush_persistent == 0 {
+		return nil, fmt.Errorf("register for FLUSH: %s has none: %w", d.dev.name, rdma.ErrNotSupported)
+	}
+	if a&rdma.RemoteWrite != 0 {
+		a |= rdma.LocalWrite
+	}
+	mr, err := d.register(mem, d.flags(a))
+	if err != nil {
+		return nil, err
+	}
+	addr := uint64(uintptr(unsafe.Pointer(&mem[0]))) // mapped: it does not move
+	r := &rdma.MemoryRegion{Mem: mem, Key: uint32(mr.rkey), LocalKey: uint32(mr.lkey), Base: addr, Access: a}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.regions == nil {
+		C.ibv_dereg_mr(mr)
+		return nil, fmt.Errorf("register in a closed domain: %w", rdma.ErrClosed)
+	}
+	d.regions[r] = region{mr: mr, addr: addr, size: uint64(len(mem)), access: a}
+	return r, nil
+}
+
+// register pins mem, or has the device fault pages in where they cannot be pinned.
+func (d *domain) register(mem []byte, flags C.uint) (mr *C.struct_ibv_mr, err error) {
+	base := unsafe.Pointer(&mem[0]) // no Go pointer: mapped memory
+	errno := syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), flags, &mr))
+	if errno == syscall.EOPNOTSUPP && d.dev.caps.odp != 0 {
+		errno = syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), flags|C.IBV_ACCESS_ON_DEMAND, &mr))
+	}
+	if errno == 0 {
+		return mr, nil
+	}
+	what := fmt.Sprintf("register %d bytes with %s", len(mem), d.dev.name)
+	switch errno {
+	case syscall.ENOMEM, syscall.EPERM:
+		what += " (locked memory is bounded: LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited)"
+	case syscall.EOPNOTSUPP, syscall.EFAULT:
+		if flags&flushFlags != 0 {
+			what += " for FLUSH"
+		}
+		what += " (a file with DAX cannot be pinned and this device, or kernel, cannot do without: use /dev/daxX.Y)"
+	case syscall.EINVAL:
+		if flags&flushFlags != 0 {
+			what += " for FLUSH (only /dev/daxX.Y is persistent memory to the device)"
+		}
+	}
+	return nil, fmt.Errorf("%s: %w: %w", what, errno, rdma.ErrNotSupported)
+}
+
+// Deregister implements rdma.Domain.
+func (d *domain) Deregister(r *rdma.MemoryRegion) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	own, ok := d.regions[r]
+	if !ok {
+		return nil // done before
+	}
+	if err := sysError("deregister", C.ibv_dereg_mr(own.mr)); err != nil {
+		return err // the key still counts
+	}
+	delete(d.regions, r)
+	return nil
+}
+
+// Close implements rdma.Domain.
+func (d *domain) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.regions == nil {
+		return nil
+	}
+	var errs []error
+	for _, r := range d.regions {
+		errs = append(errs, sysError("deregister", C.ibv_dereg_mr(r.mr)))
+	}
+	d.regions = nil
+	errs = append(errs, sysError("end a protection domain", C.ibv_dealloc_pd(d.pd)))
+	d.dev.release()
+	return errors.Join(errs...)
+}
+
+// local finds the address and the key of sge, and checks that sge lies in a region
+// of d that grants need. The caller holds mu.
+func (d *domain) local(sge rdma.SGE, need rdma.Access) (addr uint64, lkey uint32, err error) {
+	if sge.Region == nil {
+		if sge.Len == 0 {
+			return 0, 0, nil
+		}
+		return 0, 0, fmt.Errorf("%d bytes of no region: %w", sge.Len, rdma.ErrLocalAccess)
+	}
+	r, ok := d.regions[sge.Region]
+	switch {
+	case !ok:
+		return 0, 0, fmt.Errorf("a region that is not registered here: %w", rdma.ErrLocalAccess)
+	case sge.Off > r.size || uint64(sge.Len) > r.size-sge.Off:
+		return 0, 0, fmt.Errorf("bytes %d+%d of a region of %d: %w", sge.Off, sge.Len, r.size, rdma.ErrLocalAccess)
+	case r.access&need != need:
+		return 0, 0, fmt.Errorf("a region without local write: %w", rdma.ErrLocalAccess)
+	}
+	return r.addr + sge.Off, uint32(r.mr.lkey), nil
+}

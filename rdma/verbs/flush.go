@@ -1,0 +1,8 @@
+//go:build verbs && verbs_flush && cgo
+
+package verbs
+
+// Native FLUSH needs the headers of rdma-core 45.
+
+// #cgo CFLAGS: -DSHIM_NATIVE_FLUSH
+import "C"

@@ -1,0 +1,272 @@
+//go:build verbs && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"pmnbd/rdma"
+)
+
+const (
+	// backlog bounds the requests that wait for Accept, in the kernel.
+	backlog = 128
+	// acceptTimeout bounds how long an initiator may take to confirm.
+	acceptTimeout = 5 * time.Second
+	// returnPause is how often a listener whose device was removed looks for it.
+	returnPause = 250 * time.Millisecond
+)
+
+// A listener has no goroutine: requests wait in the kernel for Accept.
+type listener struct {
+	cfg  Config
+	addr netip.AddrPort
+	done chan struct{}
+	once sync.Once
+
+	mu sync.Mutex // held by Accept
+	e  *endpoint  // nil: closed, or its device is away
+
+	current sync.Mutex
+	waits   *endpoint // e, for Close to interrupt
+}
+
+// Listen implements rdma.Provider.
+func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
+	at, err := addresses(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	ln := &listener{cfg: p.cfg, addr: at[0], done: make(chan struct{})}
+	if err := ln.bind(); err != nil {
+		return nil, err
+	}
+	ln.addr = netip.AddrPortFrom(ln.addr.Addr(), ln.e.local().Port())
+	return ln, nil
+}
+
+// bound returns an endpoint at addr.
+func bound(addr netip.AddrPort) (*endpoint, error) {
+	e, err := newEndpoint()
+	if err != nil {
+		return nil, err
+	}
+	if rc, err := C.rdma_bind_addr(e.id, toSockaddr(addr).c()); rc != 0 {
+		e.close()
+		return nil, libError(fmt.Sprintf("bind to %v", addr), err)
+	}
+	return e, nil
+}
+
+// bind makes ln.e.
+func (ln *listener) bind() error {
+	e, err := bound(ln.addr)
+	if err != nil {
+		return err
+	}
+	if rc, err := C.rdma_listen(e.id, backlog); rc != 0 {
+		e.close()
+		return libError(fmt.Sprintf("listen on %v", ln.addr), err)
+	}
+	ln.e = e
+	ln.current.Lock()
+	defer ln.current.Unlock()
+	ln.waits = e
+	select {
+	case <-ln.done:
+		e.events.interrupt()
+	default:
+	}
+	return nil
+}
+
+// unbind ends ln.e.
+func (ln *listener) unbind() {
+	ln.current.Lock()
+	defer ln.current.Unlock()
+	if ln.e != nil {
+		ln.e.close()
+	}
+	ln.e, ln.waits = nil, nil
+}
+
+// Addr implements rdma.Listener.
+func (ln *listener) Addr() string { return ln.addr.String() }
+
+// Accept implements rdma.Listener. If the device of the address is removed it
+// waits for it to come back.
+func (ln *listener) Accept() (rdma.Request, error) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	for {
+		select {
+		case <-ln.done:
+			return nil, fmt.Errorf("accept on %v: %w", ln.addr, rdma.ErrClosed)
+		default:
+		}
+		if ln.e == nil {
+			ln.rebind()
+			continue
+		}
+		ev, err := ln.e.next()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // closed
+		case err != nil:
+			return nil, fmt.Errorf("accept on %v: %w", ln.addr, err)
+		case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST:
+			r, err := newRequest(ln.cfg, &ev)
+			if err == nil {
+				return r, nil
+			}
+			if ln.cfg.Refused != nil {
+				ln.cfg.Refused("", err)
+			}
+		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+			ln.unbind()
+			reap()
+		}
+	}
+}
+
+// rebind tries to listen again, and waits a little if that is too early.
+func (ln *listener) rebind() {
+	if ln.bind() == nil {
+		return
+	}
+	pause := time.NewTimer(returnPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ln.done:
+	}
+}
+
+// Close implements rdma.Listener. Requests that nobody accepted are rejected.
+func (ln *listener) Close() error {
+	ln.once.Do(func() {
+		ln.current.Lock()
+		close(ln.done)
+		if ln.waits != nil {
+			ln.waits.events.interrupt()
+		}
+		ln.current.Unlock()
+	})
+	ln.mu.Lock() // until Accept has left
+	defer ln.mu.Unlock()
+	ln.unbind()
+	return nil
+}
+
+// A request is a peer that wants to connect.
+type request struct {
+	cfg     Config
+	e       *endpoint
+	private []byte
+	addr    string
+	reads   int // that this end may have outstanding
+	readsIn int // that the peer asks this end to answer
+}
+
+// newRequest gives the identifier of ev an event channel of its own.
+func newRequest(cfg Config, ev *event) (*request, error) {
+	e, err := newChannel()
+	if err == nil {
+		if rc, merr := C.rdma_migrate_id(ev.id, e.channel); rc != 0 {
+			e.close()
+			err = libError("take a connection request", merr)
+		}
+	}
+	if err != nil {
+		C.rdma_destroy_id(ev.id)
+		return nil, err
+	}
+	e.id = ev.id
+	return &request{
+		cfg: cfg, e: e, private: ev.private, addr: e.remote().String(),
+		reads: ev.initiatorDepth, readsIn: ev.responderResources,
+	}, nil
+}
+
+// PrivateData implements rdma.Request.
+func (r *request) PrivateData() []byte { return r.private }
+
+// RemoteAddr implements rdma.Request.
+func (r *request) RemoteAddr() string { return r.addr }
+
+// OpenDomain implements rdma.Request.
+func (r *request) OpenDomain() (rdma.Domain, error) {
+	e, err := bound(netip.AddrPortFrom(r.e.local().Addr(), 0)) // it may outlive the request
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDomain(r.cfg, e)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Accept implements rdma.Request.
+func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	c, err := r.accept(d, cfg, recvs)
+	if err != nil {
+		return nil, fmt.Errorf("accept %s: %w", r.addr, err)
+	}
+	return c, nil
+}
+
+func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+	own, ok := d.(*domain)
+	if !ok {
+		r.e.close() // the request is answered, one way or the other
+		return nil, fmt.Errorf("a %T is a domain of another provider: %w", d, rdma.ErrNotSupported)
+	}
+	cfg, err := complete(cfg)
+	if err != nil {
+		r.e.close()
+		return nil, err
+	}
+	c, err := newConn(own, r.e, cfg, recvs)
+	if err != nil {
+		return nil, err
+	}
+	c.private = r.private
+	c.caps.MaxReads = min(cfg.MaxReads, r.reads)
+	ctx, cancel := context.WithTimeout(context.Background(), acceptTimeout)
+	defer cancel()
+	err = r.e.bounded(ctx, func() error {
+		private, n := bytesToC(cfg.PrivateData)
+		err := sysError("accept", C.shim_accept(r.e.id, private, n, C.uint8_t(min(cfg.MaxReadsIn, r.readsIn)), C.uint8_t(c.caps.MaxReads)))
+		if err == nil {
+			_, err = r.e.expect(C.RDMA_CM_EVENT_ESTABLISHED)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.start()
+	return c, nil
+}
+
+// Reject implements rdma.Request.
+func (r *request) Reject(privateData []byte) error {
+	if len(privateData) > rdma.MaxPrivateData {
+		privateData = privateData[:rdma.MaxPrivateData]
+	}
+	defer r.e.close()
+	private, n := bytesToC(privateData)
+	if rc, err := C.rdma_reject(r.e.id, private, n); rc != 0 {
+		return libError("reject", err)
+	}
+	return nil
+}

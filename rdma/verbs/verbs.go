@@ -1,0 +1,46 @@
+// Package verbs is RDMA by libibverbs and librdmacm: InfiniBand, RoCE and iWARP
+// adapters, and the kernel's software devices rdma_rxe and siw.
+//
+// It exists because an adapter works by itself: it places, answers Reads and
+// completes without a CPU of the peer. It owns devices, protection domains,
+// connections and their event channels; cgo and unsafe code live here alone. It
+// imports rdma. Only builds with the tag verbs have it (and need the two
+// libraries); in others New says so. With the tag verbs_flush too, and rdma-core
+// 45 or newer, OpFlush can be posted where the device has it.
+//
+// # What a request meets
+//
+//	Post ─► descriptors in C memory ─► one call for 64 ─► ibv_post_send
+//	Poll ◄─ ring of completions ◄─ one call for 64 ◄─ ibv_poll_cq
+//	Wait: poll ─► (spin) ─► arm ─► poll ─► sleep in Go's poller until the
+//	      completion channel says something
+//
+// A connection has one goroutine, which waits for what its connection manager
+// says (gone, device removed), and each device has two, for its asynchronous
+// events and its removal.
+//
+// Locks, outermost first: Conn.waiting (in Wait), Conn.mu (posting), domain.mu
+// (regions), Conn.qmu (rings and completions). devices.mu and device.mu are held
+// across none of them.
+//
+// # What devices do not have
+//
+// SendInvalidate is refused: an adapter invalidates memory windows and fast
+// registrations only, and user space has no fast registrations. iWARP devices
+// report what the peer refused as ErrLost: their error completions do not carry
+// the Terminate's reason. siw (Linux 6.12) answers Reads of whatever is registered
+// in the domain, with the right to be read or without.
+package verbs
+
+import "time"
+
+// A Config configures the provider. Its zero value works.
+type Config struct {
+	// Spin is how long Wait polls before it sleeps. 0, the default, never does: a
+	// wake-up costs less than a core that every lane burns, unless cores are idle
+	// and the round trip is shorter than a wake-up (some microseconds).
+	Spin time.Duration
+	// Refused is told of requests that a listener dropped, and why; nil if nobody
+	// wants to know. It must not wait.
+	Refused func(addr string, err error)
+}
