@@ -1,11 +1,10 @@
 // Package numa knows on which node of the machine devices, memory and CPUs are, and
-// brings work and memory to a node.
+// brings a process to a node.
 //
 // It exists because a CPU that flushes memory of another socket, or an adapter that
 // writes there, pays for the way between (Linux, Documentation/mm/numa.rst). It owns
-// what is read of that from sysfs, the affinity of the process, and the placing of
-// mapped memory. What belongs near what is decided by commands. It imports nothing
-// of ours.
+// what is read of that from sysfs, and the affinity of the process. What belongs near what
+// is decided by commands. It imports nothing of ours.
 package numa
 
 import (

@@ -53,15 +53,3 @@ func Confine(cpus unix.CPUSet) error {
 		}
 	}
 }
-
-// Place asks the kernel to take mem, which is mapped and was not touched yet, from a
-// node as long as that has room (MPOL_PREFERRED). It needs no thread there.
-func Place(mem []byte, node int) error {
-	if node < 0 || node >= maxNodes {
-		return fmt.Errorf("place memory on node %d: no such node", node)
-	}
-	if err := mbind(mem, node); err != nil {
-		return fmt.Errorf("place memory on node %d: mbind: %w", node, err)
-	}
-	return nil
-}

@@ -2,13 +2,11 @@ package numa
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -65,29 +63,4 @@ func TestConfine(t *testing.T) {
 		require.Equal(t, one, now, "thread %d", tid)
 	}
 	running.Wait()
-}
-
-func TestPlace(t *testing.T) {
-	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, unix.Munmap(mem)) }()
-	require.ErrorContains(t, Place(mem, None), "no such node")
-	require.ErrorContains(t, Place(mem, maxNodes), "no such node")
-	require.NoError(t, Place(nil, 0))
-	nodes, err := Nodes(Sysfs)
-	require.NoError(t, err)
-	if len(nodes) == 0 {
-		t.Skip("the kernel has no NUMA nodes")
-	}
-	err = Place(mem, nodes[0])
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("a filter of system calls forbids mbind(2): CAP_SYS_NICE is missing")
-	}
-	require.NoError(t, err)
-	mem[0] = 1
-	maps, err := os.ReadFile("/proc/self/numa_maps")
-	if err != nil {
-		t.Skipf("placed, but nothing shows it: %v", err)
-	}
-	require.True(t, strings.Contains(string(maps), fmt.Sprintf(" prefer:%d ", nodes[0])), "%s", maps)
 }
