@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -148,27 +149,26 @@ type cut struct {
 
 func (c *cut) Write(p []byte) (int, error) {
 	n, err := c.UnixConn.Write(p[:min(len(p), c.left)])
-	if c.left -= n; n < len(p) && err == nil {
-		err = c.end()
+	if c.left -= n; n == len(p) || err != nil {
+		return n, err
 	}
-	return n, err
-}
-
-func (c *cut) end() error {
 	if c.half {
-		return errors.Join(errCut, c.CloseWrite())
+		return n, errors.Join(errCut, c.CloseWrite())
 	}
-	return errors.Join(errCut, c.Close())
+	return n, errors.Join(errCut, c.Close())
 }
 
-// cutAt connects and says what script does, all of it at once, but only n bytes. It
-// reports whether it said all. Turned away, it says nothing.
+// cutAt connects and says what script does, all of it at once, but only n bytes. If
+// that was all, it waits for the server to hang up, and reports true.
 func (f *fixture) cutAt(n int, half bool, e entry, off uint64, data []byte) (whole bool, err error) {
 	nc, err := net.Dial(f.addr.Network(), f.addr.String())
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = nc.Close() }()
+	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
+		return false, err
+	}
 	c := &cut{UnixConn: nc.(*net.UnixConn), left: n, half: half}
 	b := wire.AppendClientFlags(nil, fixed)
 	if e.tls == nil {
@@ -176,16 +176,10 @@ func (f *fixture) cutAt(n int, half bool, e entry, off uint64, data []byte) (who
 	} else {
 		err = c.byTLS(append(b, opt(wire.OptStartTLS)...), e.tls, script(e, off, data))
 	}
-	if errors.Is(err, errCut) {
-		err = nil
-	} else if whole = err == nil; whole {
-		err = c.end()
-		if errors.Is(err, errCut) {
-			err = nil
-		}
-	}
-	if half && err == nil {
+	if whole = err == nil; whole || half && errors.Is(err, errCut) {
 		_, err = io.Copy(io.Discard, nc)
+	} else if errors.Is(err, errCut) {
+		err = nil
 	}
 	return whole, err
 }
@@ -226,7 +220,7 @@ func TestCutAnywhere(t *testing.T) {
 					whole, err := f.cutAt(n, half, e, off, data)
 					require.NoError(t, err, "%d bytes", n)
 					done = whole
-					complete[off] = whole && half
+					complete[off] = whole
 					off += slot
 				}
 			}
