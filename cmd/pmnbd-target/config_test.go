@@ -223,8 +223,11 @@ func TestSample(t *testing.T) {
 	cfg, err := parsed(t, all)
 	require.NoError(t, err)
 	require.NoError(t, cfg.check())
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
 	for name := range settings {
 		require.Regexp(t, `(?m)^(`+name+` = |\[\[`+name+`\]\])`, all)
+		require.Regexp(t, "(?m)^\\| `(\\[\\[)?"+name+"(\\]\\])?` \\|", string(page))
 	}
 	for i := range reflect.TypeFor[servedRegion]().NumField() {
 		require.True(t, strings.Contains(all, "\n"+reflect.TypeFor[servedRegion]().Field(i).Tag.Get("toml")+" = "))
@@ -238,4 +241,25 @@ func TestCheckFlag(t *testing.T) {
 	code, _, errs = ran("serve", "--check")
 	require.Equal(t, 2, code)
 	require.Contains(t, errs, "nothing to serve")
+}
+
+// Whatever the file holds, it is either understood or an error that says where.
+func FuzzConfig(f *testing.F) {
+	for _, s := range settings {
+		f.Add(s[0].file)
+		f.Add(s[1].file)
+	}
+	f.Add("[[region]]\nname = 1\n[x")
+	f.Fuzz(func(t *testing.T, file string) {
+		if file == "" {
+			return
+		}
+		cfg, err := parsed(t, file)
+		if err == nil {
+			err = cfg.check()
+		}
+		if err != nil {
+			require.ErrorIs(t, err, flags.ErrUsage)
+		}
+	})
 }

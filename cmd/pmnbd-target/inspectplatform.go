@@ -58,14 +58,15 @@ func inspectPlatform(args []string, stdout io.Writer, sys string) error {
 	return err
 }
 
-// A machineView is what inspect-platform shows, as JSON. A node that is null is not known.
+// A machineView is what inspect-platform shows, as JSON, which docs/configuration.md
+// describes. A node that is null is not known.
 type machineView struct {
-	Confined        string `json:"confined"`
-	LockLimit       uint64 `json:"memory_lock_limit_bytes"` // of this process; the largest number: none
-	LockEnough      bool   `json:"memory_lock_limit_enough"`
-	Flush           string `json:"flush"`
-	DirectWrite     bool   `json:"direct_write_to_pmem"`
-	RelaxedOrdering bool   `json:"relaxed_ordering"`
+	Confined        string  `json:"confined"`
+	LockLimit       *uint64 `json:"memory_lock_limit_bytes"` // of this process; null: none
+	LockEnough      bool    `json:"memory_lock_limit_enough"`
+	Flush           string  `json:"flush"`
+	DirectWrite     bool    `json:"direct_write_to_pmem"`
+	RelaxedOrdering bool    `json:"relaxed_ordering"`
 
 	Memory   []memoryView         `json:"persistent_memory"`
 	Adapters []adapterView        `json:"adapters"`
@@ -132,7 +133,7 @@ func platformOf(c *config, sys string) (*machineView, error) {
 	}
 	for _, a := range adapters {
 		p.Adapters = append(p.Adapters, adapterView{
-			Name: a.Name, Node: known(a.Node), Driver: a.Driver, Hardware: a.Hardware, Interfaces: a.Interfaces,
+			Name: a.Name, Node: known(a.Node), Driver: a.Driver, Hardware: a.Hardware, Interfaces: append([]string{}, a.Interfaces...),
 			PlacesByDMA: a.Hardware != "",
 		})
 	}
@@ -238,20 +239,22 @@ func methods(facts persist.Facts, lacksFlush bool) []methodView {
 	return all
 }
 
-// lockLimit is how much memory the process may pin, and whether that is enough for
-// regions of size bytes, which RDMA devices need pinned.
-func lockLimit(size uint64) (limit uint64, enough bool, err error) {
+// lockLimit is how much memory the process may pin, nil without limit, and whether that
+// is enough for regions of size bytes, which RDMA devices need pinned.
+func lockLimit(size uint64) (limit *uint64, enough bool, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
-		return 0, false, fmt.Errorf("getrlimit: %w", err)
+		return nil, false, fmt.Errorf("getrlimit: %w", err)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData // version 3 has two
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		return 0, false, fmt.Errorf("capget: %w", err)
+		return nil, false, fmt.Errorf("capget: %w", err)
 	}
-	unbound := data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
-	return r.Cur, unbound || size <= r.Cur, nil
+	if r.Cur == unix.RLIM_INFINITY || data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0 {
+		return nil, true, nil // getrlimit(2): a privileged process has none
+	}
+	return &r.Cur, size <= r.Cur, nil
 }
 
 func known(node int) *int {

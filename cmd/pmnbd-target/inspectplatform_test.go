@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,7 +50,7 @@ func TestInspectPlatform(t *testing.T) {
 		{Name: "region1"},
 	}, got.Memory)
 	require.Equal(t, []adapterView{
-		{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", PlacesByDMA: true},
+		{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{}, PlacesByDMA: true},
 		{Name: "rxe0", Interfaces: []string{"eth1"}},
 	}, got.Adapters)
 	require.True(t, got.DirectWrite)
@@ -99,11 +101,22 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// The page names every field of the JSON.
+func TestPlatformFields(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	for _, v := range []any{machineView{}, memoryView{}, adapterView{}, regionPlatformView{}, transportView{}, methodView{}} {
+		for i := range reflect.TypeOf(v).NumField() {
+			require.Contains(t, string(page), "`"+reflect.TypeOf(v).Field(i).Tag.Get("json")+"`")
+		}
+	}
+}
+
 func TestPlatformText(t *testing.T) {
-	zero, one, two := 0, 1, uint64(2)
+	zero, one, two, limit := 0, 1, uint64(2), uint64(8<<20)
 	adapter := methods(persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true}, false)
 	v := machineView{
-		Confined: "node 1", LockLimit: 8 << 20, Flush: "clwb", DirectWrite: true,
+		Confined: "node 1", LockLimit: &limit, Flush: "clwb", DirectWrite: true,
 		Memory:   []memoryView{{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two}, {Name: "region1", Domain: "cpu_cache"}, {Name: "region2"}},
 		Adapters: []adapterView{{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{"eth1", "eth2"}, PlacesByDMA: true}, {Name: "rxe0"}},
 		Regions: []regionPlatformView{

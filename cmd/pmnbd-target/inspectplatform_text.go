@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -88,10 +87,10 @@ func (m *methodView) text() string {
 }
 
 func (p *machineView) lockText() string {
-	limit := "unlimited"
-	if p.LockLimit != math.MaxUint64 {
-		limit = flags.Size(p.LockLimit).Rounded()
+	if p.LockLimit == nil {
+		return "unlimited"
 	}
+	limit := flags.Size(*p.LockLimit).Rounded()
 	if !p.LockEnough {
 		limit += " for this process, less than the regions need on RDMA adapters: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit"
 	}
