@@ -4,22 +4,26 @@ GO     ?= go
 LINT   := bin/golangci-lint
 SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
+# RDMA adapters where their libraries are: native FLUSH needs those of rdma-core 45.
+TAGS   = $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && { printf verbs; \
+	pkg-config --atleast-version=1.14.45 libibverbs && printf ,verbs_flush; })
+TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo test bench soak fuzz lab smoke lab-shell lint check cross clean
+.PHONY: help build demo test bench soak fuzz lab-deps lab smoke lab-shell lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
 
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
-	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/...
+	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build $(TAGGED) -o bin/ ./cmd/...
 
 demo: ## one device on loopback: verified work, then a table of latencies
 	@scripts/demo
 
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test newer-qemu
-	$(GO) test -race $(TESTFLAGS) ./...
+	$(GO) test -race $(TAGGED) $(TESTFLAGS) ./...
 
 bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
@@ -31,25 +35,27 @@ soak: ## what is too long for CI, ten minutes in all (SOAK=seconds)
 fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz
 
-lab: build ## every test of the lab, in virtual machines (RUN=regexp of tests)
+lab-deps: # first: what it installs decides what build builds
 	scripts/install-deps lab
-	$(LAB) $(GO) test -count=1 -timeout 45m -v $(LABTAGS) -run '$(RUN)' ./test/lab
 
-smoke: build ## the part of the lab that CI runs
-	scripts/install-deps lab
-	$(LAB) $(GO) test -count=1 -timeout 6m -v $(LABTAGS) -run '^TestSmoke' ./test/lab
+lab: lab-deps build ## every test of the lab, in virtual machines (RUN=regexp of tests)
+	$(LAB) $(GO) test -count=1 -timeout 45m -v $(TAGGED) -run '$(RUN)' ./test/lab
 
-lab-shell: build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
-	scripts/install-deps lab
-	$(LAB) $(GO) run ./test/lab/shell $(SETUP)
+smoke: lab-deps build ## the part of the lab that CI runs
+	$(LAB) $(GO) test -count=1 -timeout 6m -v $(TAGGED) -run '^TestSmoke' ./test/lab
+
+lab-shell: lab-deps build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
+	$(LAB) $(GO) run $(TAGGED) ./test/lab/shell $(SETUP)
 
 lint: $(LINT) ## the linter and shellcheck
 	scripts/install-deps lint
 	$(LINT) run ./...
+	$(if $(TAGS),$(LINT) run --build-tags=$(TAGS) ./...)
 	shellcheck $(SHELLS)
 
 check: lint ## vet, gofmt and lint
 	$(GO) vet ./...
+	$(if $(TAGS),$(GO) vet $(TAGGED) ./...)
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
 
 cross: ## build for every architecture we claim, without cgo

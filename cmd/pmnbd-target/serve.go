@@ -12,11 +12,11 @@ import (
 
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/provider"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
-	"pmnbd/rdma/iwarp"
 	"pmnbd/status"
 )
 
@@ -82,11 +82,14 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
-	provider := iwarp.New(iwarp.Config{Refused: server.Stranger})
 	var listeners []rdma.Listener
 	var uris []string
 	for _, e := range cfg.Listen {
-		l, err := provider.Listen(context.Background(), e.Address())
+		p, err := provider.For(e.Provider, provider.Config{Refused: server.Stranger})
+		var l rdma.Listener
+		if err == nil {
+			l, err = p.Listen(context.Background(), e.Address())
+		}
 		if err != nil {
 			for _, l := range listeners {
 				err = errors.Join(err, l.Close())

@@ -50,6 +50,7 @@ type config struct {
 	method        persist.Method // 0: the best that is sound
 	allowVolatile bool
 	connections   int // of clients, at most
+	spin          time.Duration
 	handshake     time.Duration
 	id            uuid.UUID // uuid.Nil: the one in the state directory
 	stateDir      string
@@ -84,7 +85,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
-	targets := set.StringArray("target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`; the first is the default export")
+	targets := set.StringArray("target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; the first is the default export")
 	names := set.StringArray("export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	listen := set.StringArray("listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
 	set.BoolVar(&cfg.readOnly, "read-only", false, "refuse what would change an export's contents")
@@ -100,6 +101,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
 	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
+	set.DurationVar(&cfg.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
 	err := flags.Parse(set, args)

@@ -20,8 +20,8 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/provider"
 	"pmnbd/nbd"
-	"pmnbd/rdma/iwarp"
 	"pmnbd/status"
 )
 
@@ -104,12 +104,15 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 
 	ctx, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
-	provider := iwarp.New(iwarp.Config{})
 	var served []nbd.Export
 	for _, e := range cfg.exports {
+		transport, err := provider.For(e.target.Provider, provider.Config{Spin: cfg.spin})
+		if err != nil {
+			return nil, fmt.Errorf("export %q: %w", e.name, err)
+		}
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		dev, err := remote.Dial(ctx, remote.Config{
-			Provider: provider, Addr: e.target.Address(), Region: e.target.Region,
+			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
 			ID: id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes,
 			Connections: cfg.connections, Method: cfg.method, AllowVolatile: cfg.allowVolatile, Log: log,
 		})

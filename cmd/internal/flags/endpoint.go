@@ -6,13 +6,15 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"pmnbd/rdma/verbs"
 )
 
 // DefaultPort is the target's TCP port where none is named (design §7).
 const DefaultPort = 7204
 
-// An Endpoint is where a target is reached, as an URI: iwarp://HOST:PORT/REGION,
-// for a listener without the region.
+// An Endpoint is where a target is reached, as an URI: iwarp://HOST:PORT/REGION or
+// rdma://HOST:PORT/REGION, for a listener without the region.
 type Endpoint struct {
 	// Provider is the scheme: which RDMA provider carries it.
 	Provider string
@@ -23,9 +25,6 @@ type Endpoint struct {
 	// Region is the region's name; empty for a listener.
 	Region string
 }
-
-// providers lists the schemes that this build can carry.
-const providers = "iwarp"
 
 // ParseTarget reads what --target takes.
 func ParseTarget(s string) (Endpoint, error) {
@@ -55,10 +54,10 @@ func parseEndpoint(s, form string) (Endpoint, error) {
 	if err != nil || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
 		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
 	}
-	if u.Scheme != providers {
-		if u.Scheme == "rdma" {
-			return Endpoint{}, Usagef("%q needs an RDMA device's provider, which this build does not have: use %s", s, form)
-		}
+	switch {
+	case u.Scheme == "rdma" && !verbs.Built:
+		return Endpoint{}, Usagef("%q: this build has no RDMA verbs; use %s, or install libibverbs-dev, librdmacm-dev and pkg-config and make build", s, form)
+	case u.Scheme != "iwarp" && u.Scheme != "rdma":
 		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
 	}
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}

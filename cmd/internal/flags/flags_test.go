@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/rdma/verbs"
 )
 
 func TestParseSize(t *testing.T) {
@@ -104,7 +106,8 @@ func TestEndpoints(t *testing.T) {
 		{in: "iwarp://h/a?"},
 		{in: "iwarp://h/a#b"},
 		{in: "iwarp:h/a"},
-		{in: "rdma://h/a"},
+		{"rdma://h/a", verbs.Built, false, Endpoint{"rdma", "h", 7204, "a"}, "rdma://h:7204/a"},
+		{"rdma://h:1", false, verbs.Built, Endpoint{"rdma", "h", 1, ""}, "rdma://h:1"},
 		{in: "tcp:h:1"},
 		{in: "h:1/a"},
 		{in: ""},
