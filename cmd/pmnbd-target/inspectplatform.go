@@ -28,10 +28,10 @@ Usage:
 `
 
 func runInspectPlatform(args []string, stdout, stderr io.Writer) int {
-	return flags.Exit(stderr, "pmnbd-target inspect-platform", inspectPlatform(args, stdout, numa.Sysfs))
+	return flags.Exit(stderr, "pmnbd-target inspect-platform", inspectPlatform(args, stdout, numa.Sysfs, nativeFlush))
 }
 
-func inspectPlatform(args []string, stdout io.Writer, sys string) error {
+func inspectPlatform(args []string, stdout io.Writer, sys string, nativeFlush func() map[string]bool) error {
 	var asJSON bool
 	cfg, err := parse("inspect-platform", inspectPlatformHelp, func(set *pflag.FlagSet) {
 		set.BoolVar(&asJSON, "json", false, "print JSON")
@@ -45,7 +45,7 @@ func inspectPlatform(args []string, stdout io.Writer, sys string) error {
 	if err != nil {
 		return err
 	}
-	p, err := platformOf(&cfg, sys)
+	p, err := platformOf(&cfg, sys, nativeFlush())
 	if err != nil {
 		return err
 	}
@@ -87,6 +87,7 @@ type adapterView struct {
 	Hardware    string   `json:"hardware"`
 	Interfaces  []string `json:"interfaces"`
 	PlacesByDMA bool     `json:"places_by_dma"`
+	NativeFlush *bool    `json:"native_flush"` // null: it cannot be told
 }
 
 type regionPlatformView struct {
@@ -112,7 +113,7 @@ type methodView struct {
 
 // platformOf finds out all that there is to show. What is not there is shown so; what
 // cannot be read is an error.
-func platformOf(c *config, sys string) (*machineView, error) {
+func platformOf(c *config, sys string, nativeFlush map[string]bool) (*machineView, error) {
 	p := &machineView{
 		Flush: flush.Instruction(), DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering,
 		Adapters: []adapterView{}, Regions: []regionPlatformView{}, // in JSON, empty and not null
@@ -132,10 +133,14 @@ func platformOf(c *config, sys string) (*machineView, error) {
 		return nil, err
 	}
 	for _, a := range adapters {
-		p.Adapters = append(p.Adapters, adapterView{
+		v := adapterView{
 			Name: a.Name, Node: known(a.Node), Driver: a.Driver, Hardware: a.Hardware, Interfaces: append([]string{}, a.Interfaces...),
 			PlacesByDMA: a.Hardware != "",
-		})
+		}
+		if has, told := nativeFlush[a.Name]; told {
+			v.NativeFlush = &has
+		}
+		p.Adapters = append(p.Adapters, v)
 	}
 	var total uint64
 	for _, r := range c.Regions {
@@ -214,25 +219,24 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 		v.Note = "it is not served without allow-volatile"
 	}
 	v.Class = facts.Class.String()
-	v.Methods = append(v.Methods, transportView{Transport: "iwarp", Methods: methods(facts, true)})
-	for _, a := range adapters {
-		facts.PlacesByDMA = a.PlacesByDMA
-		v.Methods = append(v.Methods, transportView{Transport: a.Name, Methods: methods(facts, false)})
+	iwarp := adapterView{Name: "iwarp", NativeFlush: new(bool)}
+	for _, a := range append([]adapterView{iwarp}, adapters...) {
+		v.Methods = append(v.Methods, transportView{Transport: a.Name, Methods: a.methods(facts)})
 	}
 	return v, size, nil
 }
 
-// methods is what follows from facts, best method first. Whether an adapter has native
-// FLUSH is asked when a session opens; software that is known to lack it needs no asking.
-func methods(facts persist.Facts, lacksFlush bool) []methodView {
+// methods is what follows for a region, best method first.
+func (a *adapterView) methods(facts persist.Facts) []methodView {
+	facts.PlacesByDMA, facts.PersistentFlush = a.PlacesByDMA, a.NativeFlush == nil || *a.NativeFlush
 	var all []methodView
 	for _, m := range persist.Methods {
-		facts.PersistentFlush = m == persist.MethodFlush && !lacksFlush
 		why := persist.WhyNot(m, facts)
 		sound := why == persist.ReasonSound
 		v := methodView{Method: m.String(), Sound: &sound, Why: why.String()}
-		if facts.PersistentFlush && sound {
-			v.Sound, v.Why = nil, "if the device has native persistent FLUSH: it is asked when a session opens"
+		if sound && m == persist.MethodFlush {
+			// Libraries must be able to post it, and memory to be registered with it.
+			v.Sound, v.Why = nil, "if the device registers the region with it, which shows when a session opens"
 		}
 		all = append(all, v)
 	}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/mdlayher/netlink"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/persist"
@@ -39,19 +40,20 @@ func TestInspectPlatform(t *testing.T) {
 	require.NoError(t, err)
 	args := []string{"--json", "--direct-write-to-pmem", "--region", "log=" + path,
 		"--region", "new=" + filepath.Join(dir, "new") + ",size=1M", "--region", "lost=" + filepath.Join(dir, "lost")}
+	flushes := func() map[string]bool { return map[string]bool{"rxe0": true} }
 	var out bytes.Buffer
-	require.NoError(t, inspectPlatform(args, &out, sysfs(t, platform)))
+	require.NoError(t, inspectPlatform(args, &out, sysfs(t, platform), flushes))
 	var got machineView
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 
-	zero, one, two := 0, 1, uint64(2)
+	zero, one, two, yes := 0, 1, uint64(2), true
 	require.Equal(t, []memoryView{
 		{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two},
 		{Name: "region1"},
 	}, got.Memory)
 	require.Equal(t, []adapterView{
 		{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{}, PlacesByDMA: true},
-		{Name: "rxe0", Interfaces: []string{"eth1"}},
+		{Name: "rxe0", Interfaces: []string{"eth1"}, NativeFlush: &yes},
 	}, got.Adapters)
 	require.True(t, got.DirectWrite)
 	require.Equal(t, "no: the machine has one", got.Confined)
@@ -70,34 +72,58 @@ func TestInspectPlatform(t *testing.T) {
 	require.Contains(t, got.Regions[2].Note, "no such file")
 	require.Empty(t, got.Regions[2].Class)
 
-	require.Error(t, inspectPlatform([]string{"--listen", "iwarp://0.0.0.0", "--region", "log=" + path}, &out, sysfs(t, nil)), "what serve would refuse")
+	require.Error(t, inspectPlatform([]string{"--listen", "iwarp://0.0.0.0", "--region", "log=" + path}, &out, sysfs(t, nil), flushes), "what serve would refuse")
 	out.Reset()
-	require.NoError(t, inspectPlatform([]string{"--help"}, &out, ""))
+	require.NoError(t, inspectPlatform([]string{"--help"}, &out, "", flushes))
 	require.Contains(t, out.String(), "--config")
 }
 
-// What is said follows persist's one table; that an adapter may have native FLUSH is
-// neither yes nor no.
+// What is said follows persist's one table. That native FLUSH is there is no promise
+// that it can be used.
 func TestMethods(t *testing.T) {
 	yes, no := true, false
+	pmem := persist.Facts{Class: persist.ClassPMem}
+	declared, eADR, relaxed := pmem, pmem, pmem
+	declared.DirectWrite, eADR.EADR = true, true
+	relaxed.DirectWrite, relaxed.RelaxedOrdering = true, true
 	for name, c := range map[string]struct {
 		facts      persist.Facts
-		lacksFlush bool
+		adapter    adapterView
 		flush, apm *bool
 	}{
-		"file":                       {persist.Facts{Class: persist.ClassFile, DirectWrite: true}, false, &no, &no},
-		"pmem over iwarp":            {persist.Facts{Class: persist.ClassPMem, DirectWrite: true}, true, &no, &no},
-		"pmem over iwarp, eADR":      {persist.Facts{Class: persist.ClassPMem, EADR: true}, true, &no, &yes},
-		"pmem over an adapter":       {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true}, false, nil, &no},
-		"pmem, declared":             {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true, DirectWrite: true}, false, nil, &yes},
-		"pmem, declared and relaxed": {persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true, DirectWrite: true, RelaxedOrdering: true}, false, nil, &no},
+		"file":                       {persist.Facts{Class: persist.ClassFile, DirectWrite: true}, adapterView{PlacesByDMA: true}, &no, &no},
+		"pmem over software":         {declared, adapterView{NativeFlush: &no}, &no, &no},
+		"pmem over software, eADR":   {eADR, adapterView{NativeFlush: &no}, &no, &yes},
+		"pmem over an adapter":       {pmem, adapterView{PlacesByDMA: true, NativeFlush: &no}, &no, &no},
+		"pmem, FLUSH":                {pmem, adapterView{PlacesByDMA: true, NativeFlush: &yes}, nil, &no},
+		"pmem, who knows":            {pmem, adapterView{PlacesByDMA: true}, nil, &no},
+		"pmem, declared":             {declared, adapterView{PlacesByDMA: true, NativeFlush: &no}, &no, &yes},
+		"pmem, declared and relaxed": {relaxed, adapterView{PlacesByDMA: true, NativeFlush: &no}, &no, &no},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := methods(c.facts, c.lacksFlush)
+			got := c.adapter.methods(c.facts)
 			require.Equal(t, []string{"flush", "apm", "gpspm"}, []string{got[0].Method, got[1].Method, got[2].Method})
 			require.Equal(t, []*bool{c.flush, c.apm, &yes}, []*bool{got[0].Sound, got[1].Sound, got[2].Sound})
+			c.facts.PlacesByDMA = c.adapter.PlacesByDMA
 			require.Equal(t, persist.WhyNot(persist.MethodAPM, c.facts).String(), got[1].Why)
 		})
+	}
+}
+
+func TestDeviceFlush(t *testing.T) {
+	for _, capabilities := range []uint64{0, capFlush, 1 << 38, ^uint64(0)} {
+		e := netlink.NewAttributeEncoder()
+		e.Uint32(1, 7)
+		e.String(nldevName, "rxe0")
+		e.Uint64(nldevCapabilities, capabilities)
+		b, err := e.Encode()
+		require.NoError(t, err)
+		name, has, err := deviceFlush(b)
+		require.NoError(t, err)
+		require.Equal(t, "rxe0", name)
+		require.Equal(t, capabilities&capFlush != 0, has)
+		_, _, err = deviceFlush(b[:len(b)-1])
+		require.Error(t, err)
 	}
 }
 
@@ -113,12 +139,12 @@ func TestPlatformFields(t *testing.T) {
 }
 
 func TestPlatformText(t *testing.T) {
-	zero, one, two, limit := 0, 1, uint64(2), uint64(8<<20)
-	adapter := methods(persist.Facts{Class: persist.ClassPMem, PlacesByDMA: true}, false)
+	zero, one, two, limit, yes := 0, 1, uint64(2), uint64(8<<20), true
+	adapter := (&adapterView{PlacesByDMA: true}).methods(persist.Facts{Class: persist.ClassPMem})
 	v := machineView{
 		Confined: "node 1", LockLimit: &limit, Flush: "clwb", DirectWrite: true,
 		Memory:   []memoryView{{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two}, {Name: "region1", Domain: "cpu_cache"}, {Name: "region2"}},
-		Adapters: []adapterView{{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{"eth1", "eth2"}, PlacesByDMA: true}, {Name: "rxe0"}},
+		Adapters: []adapterView{{Name: "mlx5_0", Node: &zero, Driver: "mlx5_core", Hardware: "0000:81:00.0", Interfaces: []string{"eth1", "eth2"}, PlacesByDMA: true}, {Name: "rxe0", NativeFlush: &yes}},
 		Regions: []regionPlatformView{
 			{Name: "log", Path: "/dev/dax0.0", Class: "pmem", Node: &one, Methods: []transportView{{"mlx5_0", adapter}}},
 			{Name: "lost", Path: "/lost", Note: "no such file"},
@@ -135,13 +161,13 @@ region0            1     memory_controller (ADR)  2
 region1            ?     cpu_cache (eADR)         not counted
 region2            ?     nothing promised         not counted
 
-RDMA ADAPTER  NODE  DRIVER     HARDWARE      INTERFACES  PLACES BY
-mlx5_0        0     mlx5_core  0000:81:00.0  eth1 eth2   DMA
-rxe0          ?     -          -             -           CPU stores
+RDMA ADAPTER  NODE  DRIVER     HARDWARE      INTERFACES  PLACES BY   NATIVE FLUSH
+mlx5_0        0     mlx5_core  0000:81:00.0  eth1 eth2   DMA         ?
+rxe0          ?     -          -             -           CPU stores  yes
 `)
 	require.Contains(t, v.text(), `
 region log: class pmem, node 1, /dev/dax0.0
-  over mlx5_0  flush:  if the device has native persistent FLUSH: it is asked when a session opens
+  over mlx5_0  flush:  if the device registers the region with it, which shows when a session opens
                apm:    no, the target's CPU caches are not persistent, and direct-write-to-pmem is not declared
                gpspm:  yes
 

@@ -40,13 +40,13 @@ func (p *machineView) text() string {
 	end()
 
 	row("")
-	row("RDMA ADAPTER", "NODE", "DRIVER", "HARDWARE", "INTERFACES", "PLACES BY")
+	row("RDMA ADAPTER", "NODE", "DRIVER", "HARDWARE", "INTERFACES", "PLACES BY", "NATIVE FLUSH")
 	for _, a := range p.Adapters {
 		by := "CPU stores"
 		if a.PlacesByDMA {
 			by = "DMA"
 		}
-		row(a.Name, nodeText(a.Node), cmp.Or(a.Driver, "-"), cmp.Or(a.Hardware, "-"), cmp.Or(strings.Join(a.Interfaces, " "), "-"), by)
+		row(a.Name, nodeText(a.Node), cmp.Or(a.Driver, "-"), cmp.Or(a.Hardware, "-"), cmp.Or(strings.Join(a.Interfaces, " "), "-"), by, yesNo(a.NativeFlush))
 	}
 	if len(p.Adapters) == 0 {
 		row("none")
@@ -112,6 +112,16 @@ func declared(yes bool) string {
 		return "declared"
 	}
 	return "not declared"
+}
+
+func yesNo(b *bool) string {
+	switch {
+	case b == nil:
+		return "?"
+	case *b:
+		return "yes"
+	}
+	return "no"
 }
 
 func nodeText(node *int) string {

@@ -40,7 +40,25 @@ func TestNodes(t *testing.T) {
 				s.stop()
 			})
 		}
-		sh(t, "pmnbd-target inspect-platform --region disk="+dax)
+	})
+}
+
+// What the kernel says of its software devices and of an NVDIMM with eADR, and what
+// follows from that.
+func TestInspectPlatform(t *testing.T) {
+	lab.Run(t, lab.Guest{Setup: []string{"rxe", "siw", "devdax"}, NVDIMM: lab.Memory(t, 64<<20), EADR: true, Nodes: 2}, func(t *testing.T) {
+		sh(t, "pmnbd-target region create disk "+dax)
+		const inspect = "pmnbd-target inspect-platform --region disk=" + dax
+		sh(t, inspect)
+		sh(t, inspect+` --json >/tmp/platform; is() { jq -e "$1" /tmp/platform || { cat /tmp/platform; false; }; }
+			is '.confined == "node 1"'
+			is '.persistent_memory == [{name: "region0", node: 1, persistence_domain: "cpu_cache", unsafe_shutdowns: null}]'
+			is '[.adapters[] | [.name, .places_by_dma, .native_flush]] == [["rxe0", false, true], ["siw0", false, false]]'
+			is '[.regions[] | [.class, .node]] == [["pmem", 1]]'
+			is '[.regions[0].methods[] | [.transport, [.methods[] | [.method, .sound]]]] == [
+				["iwarp", [["flush", false], ["apm", true], ["gpspm", true]]],
+				["rxe0", [["flush", null], ["apm", true], ["gpspm", true]]],
+				["siw0", [["flush", false], ["apm", true], ["gpspm", true]]]]'`)
 	})
 }
 

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// What is said to NETLINK_RDMA (linux/rdma_netlink.h), and the capability that is
+// looked for (rdma/ib_user_verbs.h, IB_UVERBS_DEVICE_FLUSH_PERSISTENT).
+const (
+	nldevGet          = 5<<10 | 1 // RDMA_NLDEV_CMD_GET of RDMA_NL_NLDEV
+	nldevName         = 2
+	nldevCapabilities = 4
+	capFlush          = 1 << 39
+)
+
+// nativeFlush says, by name, which RDMA devices have native persistent FLUSH. A
+// device of which the kernel says nothing is not in it.
+func nativeFlush() map[string]bool {
+	has := make(map[string]bool)
+	c, err := netlink.Dial(unix.NETLINK_RDMA, nil)
+	if err != nil {
+		return has // no module of RDMA is loaded
+	}
+	defer c.Close() //nolint:errcheck // only read
+	all, err := c.Execute(netlink.Message{Header: netlink.Header{Type: nldevGet, Flags: netlink.Request | netlink.Dump}})
+	if err != nil {
+		return has
+	}
+	for _, m := range all {
+		if name, flush, err := deviceFlush(m.Data); err == nil {
+			has[name] = flush
+		}
+	}
+	return has
+}
+
+// deviceFlush reads what the kernel says of a device.
+func deviceFlush(attributes []byte) (name string, has bool, err error) {
+	d, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return "", false, err
+	}
+	for d.Next() {
+		switch d.Type() {
+		case nldevName:
+			name = d.String()
+		case nldevCapabilities:
+			has = d.Uint64()&capFlush != 0
+		}
+	}
+	return name, has, d.Err()
+}
