@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
@@ -27,6 +28,7 @@ type config struct {
 	DirectWrite     bool           `toml:"direct-write-to-pmem"`
 	RelaxedOrdering bool           `toml:"relaxed-ordering"`
 	NUMA            nodeChoice     `toml:"numa"`
+	Spin            duration       `toml:"spin"`
 	Control         controlPlace   `toml:"control"`
 }
 
@@ -42,13 +44,14 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: "NAME=PATH[,size=SIZE][,allow=ID]"}, "region",
 		"a region to serve; a PATH that does not exist is made if a SIZE is given; "+region.PathMemfd+" is anonymous memory;\n"+
 			"with allow=, which can be repeated, only the initiators named may have it")
-	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect; port 0 chooses one")
+	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
 	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "listen beyond loopback although sessions do not authenticate: whoever reaches the port owns the regions")
 	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
 	set.BoolVar(&c.RelaxedOrdering, "relaxed-ordering", c.RelaxedOrdering, "declare that this platform forces PCIe relaxed ordering: forbids the method apm")
 	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
+	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
 }
 
@@ -167,6 +170,26 @@ func (p *controlPlace) UnmarshalText(b []byte) error {
 	}
 	return nil
 }
+
+// A duration is a time such as 50us; a struct, so that a bare number of the file is not
+// taken for nanoseconds.
+type duration struct{ time.Duration }
+
+// UnmarshalText reads what time.ParseDuration does, if it is not negative.
+func (d *duration) UnmarshalText(b []byte) error {
+	t, err := time.ParseDuration(string(b))
+	if err != nil || t < 0 {
+		return fmt.Errorf("%q is no duration: use 0 or a time such as 50us", b)
+	}
+	d.Duration = t
+	return nil
+}
+
+// Set reads the flag's argument.
+func (d *duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
+
+// Type names the flag's argument in help.
+func (d *duration) Type() string { return "DURATION" }
 
 // A list is a flag that can be given several times; the first takes the place of
 // what there was.

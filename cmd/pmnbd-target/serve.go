@@ -85,7 +85,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	var listeners []rdma.Listener
 	var uris []string
 	for _, e := range cfg.Listen {
-		p, err := provider.For(e.Provider, provider.Config{Refused: server.Stranger})
+		p, err := provider.For(e.Provider, provider.Config{Spin: cfg.Spin.Duration, Refused: server.Stranger})
 		var l rdma.Listener
 		if err == nil {
 			l, err = p.Listen(context.Background(), e.Address())
