@@ -130,8 +130,12 @@ func TestZeroInParts(t *testing.T) {
 				write(t, c, off, backendtest.Pattern(256<<10, 1))
 			}
 			index.start(0)
-			c.Request(wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagFUA, Cookie: 1, Off: 1000, Len: 3<<20 + 1})
-			do(t, c, 0)
+			raw := f.enter(entry{form: replies(form)})
+			zero := wire.Request{Command: wire.CmdWriteZeroes, Flags: wire.CmdFlagFUA, Cookie: 1, Off: 1000, Len: 3<<20 + 1}
+			_, err := raw.Write(raw.put(nil, zero))
+			require.NoError(t, err)
+			_, a := raw.recv(t, known(t, zero))
+			require.Zero(t, a)
 			require.Equal(t, []string{"1000+524288", "525288+524288", "1049576+524288", "1573864+524288", "2098152+524288", "2622440+524288", "3146728+1 FUA"}, index.seen())
 			got := read(t, c, 999, 256<<10)
 			require.NotZero(t, got[0])
