@@ -24,6 +24,7 @@ type barriers struct {
 	waiting  []*backend.Op
 	wanted   bool // a barrier for the window's sake, without an op
 	current  *barrier
+	away     bool           // the connections are lost: none is started
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
@@ -35,6 +36,7 @@ type barriers struct {
 
 // A barrier is one that is in flight.
 type barrier struct {
+	seq       uint64
 	ops       []*backend.Op
 	sinks     []backend.Sink // scratch of answer
 	from, to  []uint64       // by lane: the positions of the index that it covers
@@ -102,7 +104,7 @@ func (d *Device) relieve() {
 // it turns out that it need not be sent. b.mu is held.
 func (d *Device) next() (durable *barrier) {
 	b := &d.barriers
-	if d.failed() != nil || (len(b.waiting) == 0 && !b.wanted) {
+	if d.failed() != nil || b.away || (len(b.waiting) == 0 && !b.wanted) {
 		return nil
 	}
 	if c := b.current; c != nil {
@@ -116,6 +118,7 @@ func (d *Device) next() (durable *barrier) {
 	c.ops, b.waiting = b.waiting, c.ops[:0] // the waiting first, the dirty lanes then
 	b.wanted = false
 	b.seq++
+	c.seq = b.seq
 	method := d.method
 	if b.inherits { // only the target can say when its doubt is settled (design §3.8)
 		method = persist.MethodGPSPM
@@ -148,15 +151,15 @@ func (d *Device) nothingBehind(c *barrier) bool {
 	return true
 }
 
-// laneDone counts a lane's answer to the barrier in flight. The last one retires
-// it, in this order: covered marks of all lanes, replies, spans (design §4.2).
-func (d *Device) laneDone() {
+// laneDone counts a lane's answer to barrier seq. The last one retires it, in this
+// order: covered marks of all lanes, replies, spans (design §4.2).
+func (d *Device) laneDone(seq uint64) {
 	b := &d.barriers
 	b.mu.Lock()
 	c := b.current
-	if d.failed() != nil || c == nil {
+	if d.failed() != nil || c == nil || c.seq != seq {
 		b.mu.Unlock()
-		return // failed meanwhile: its ops were answered
+		return // it failed meanwhile, or was cut off
 	}
 	if c.remaining--; c.remaining > 0 {
 		b.mu.Unlock()
@@ -168,6 +171,7 @@ func (d *Device) laneDone() {
 	}
 	b.retired.push(c)
 	b.current, b.inherits = nil, false
+	d.accused.Store(false)
 	b.count++
 	if len(c.ops) > 0 {
 		b.asked += uint64(len(c.ops))
@@ -255,10 +259,13 @@ func (d *Device) fail(cause error) {
 		l.refuse(err) // before anybody hears of the failure
 	}
 	c.answer(err)
+}
+
+// bury ends what the lanes still hold, after the device failed or was closed. Their
+// connections have ended.
+func (d *Device) bury() {
 	for _, l := range d.lanes {
-		if !d.closing.Load() { // then leave ends them one by one
-			l.abort(cause)
-		}
+		l.bury()
 	}
 }
 

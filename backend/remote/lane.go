@@ -46,9 +46,11 @@ type lane struct {
 	closed  error // new ops are refused with it
 	broken  error // why the connection ended
 	ended   bool  // what completes from now on does not count
+	buried  bool  // for good, and nothing is in the window any more
 	queue   fifo[item]
 	wrote   uint64     // bytes of pieces ever enqueued
 	lazy    int        // bytes of writes queued since the last post
+	current uint64     // the barrier that was queued last
 	urgent  bool       // something queued does not wait for more
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
@@ -65,7 +67,8 @@ type lane struct {
 	retired  uint64             // of them, those whose send slot is free again
 	signaled fifo[uint64]       // positions of those that complete
 
-	poster poller // of whoever is posting
+	poster poller     // of whoever is posting
+	idle   *sync.Cond // of mu: nobody posts
 	done   chan struct{}
 }
 
@@ -134,8 +137,34 @@ func (l *lane) read(op *backend.Op, off, dst uint64, n uint32) {
 // which it covers. l.mu is held, and was when to was read: covered means ahead of
 // the barrier in this queue.
 func (l *lane) enqueueBarrier(seq, from, to uint64, m persist.Method) {
+	l.current = seq
 	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: m})
 	l.urgent = true
+}
+
+// connected gives the lane a connection, and its queue what is in the window and not
+// covered, and the READs that were not answered. It is broken still, if it was. l is
+// not in use.
+func (l *lane) connected(c dialed) {
+	l.polling.Lock()
+	defer l.polling.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
+	l.barrier = persist.NewGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.d.granted.MaxMessage, tagBarrier)
+	l.zeroes, l.placed, l.current = zeroes{}, placed{}, 0
+	l.batch, l.taken, l.built, l.retired, l.control = l.batch[:0], 0, 0, 0, nil
+	l.signaled.clear()
+	l.queue.clear()
+	if from, to := l.ring.Covered(), l.ring.Head(); from != to {
+		l.queue.push(item{kind: itemWrites, from: from, to: to})
+	}
+	for i := range l.reads {
+		if l.reads[i].op != nil {
+			l.queue.push(item{kind: itemRead, from: uint64(i)})
+		}
+	}
+	l.lazy, l.urgent = 0, !l.queue.empty()
 }
 
 // complete is the lane's completer: the goroutine that waits for completions,
@@ -161,8 +190,8 @@ func (l *lane) complete() {
 func (l *lane) poll(p *poller) error {
 	for {
 		n, done, err := l.handle(p)
-		if done {
-			l.d.laneDone()
+		if done != 0 {
+			l.d.laneDone(done)
 		}
 		if n == 0 || err != nil {
 			return err
@@ -171,39 +200,45 @@ func (l *lane) poll(p *poller) error {
 }
 
 // handle takes completions and does what they say, in their order, of which two
-// pollers must not take turns. It says how many there were, and whether the barrier
-// in flight is done on this lane. Receives are posted again before anybody can
+// pollers must not take turns. It says how many there were, and which barrier, if any,
+// is done on this lane now. Receives are posted again before anybody can
 // spend the credits that came with them.
-func (l *lane) handle(p *poller) (n int, done bool, err error) {
+func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
 	if n, err = l.conn.Poll(p.cs[:]); n == 0 {
-		return 0, false, err
+		return 0, 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return 0, false, rdma.ErrClosed
+		return 0, 0, rdma.ErrClosed
 	}
 	p.recvs = p.recvs[:0]
 	for _, c := range p.cs[:n] {
 		if c.Op == rdma.OpRecv {
 			finished, err := l.receive(c)
 			if err != nil {
-				return n, false, err
+				return n, 0, err
 			}
-			done = done || finished
+			if finished {
+				done = l.current
+			}
 			p.recvs = append(p.recvs, l.d.receiveInto(l.recvs, c.ID&^tagMask))
 			continue
 		}
 		l.retired = l.signaled.pop()
+		finished := false
 		switch c.ID & tagMask {
 		case tagRead:
 			l.endRead(p, int(c.ID&^tagMask))
 		case tagBarrier:
-			done = l.barrier.Sent(c.ID) || done
+			finished = l.barrier.Sent(c.ID)
 		case tagPlaced:
-			done = l.endPlaced(c.ID) || done
+			finished = l.endPlaced(c.ID)
+		}
+		if finished {
+			done = l.current
 		}
 	}
 	if len(p.recvs) == 0 {
@@ -244,7 +279,7 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		if err := fail.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		return false, fmt.Errorf("the target could not make barrier %d durable: %v: %s", fail.Seq, fail.Code, fail.Text)
+		return false, &BarrierError{fail}
 	case wire.TypeZeroAck:
 		var ack wire.ZeroAck
 		if err := ack.Decode(msg); err != nil {
@@ -296,33 +331,66 @@ func (l *lane) abort(cause error) {
 	if l.broken == nil {
 		l.broken = cause
 	}
+	conn := l.conn
 	l.mu.Unlock()
-	_ = l.conn.Close() // the completer sees it and reports cause
+	_ = conn.Close() // the completer sees it and reports cause
 }
 
-// end is the end of the lane. When it returns no memory is touched by the
-// transport, all reads are answered, and the lane's part of the window is free.
+// end is the end of the connection. When it returns no memory is touched by the
+// transport.
 func (l *lane) end(err error) {
 	l.mu.Lock()
 	if l.broken == nil {
 		l.broken = err
 	}
-	cause := l.broken
 	l.mu.Unlock()
-	_ = l.conn.Close() // nothing to add to cause
-	l.d.fail(cause)
+	_ = l.conn.Close() // nothing to add to err
+	select {
+	case l.d.broke <- struct{}{}:
+	default: // the keeper knows already
+	}
+}
 
-	p := &poller{}
+// settle waits until nobody uses the connection, which has ended. What completes from
+// then on does not count.
+func (l *lane) settle() {
+	l.polling.Lock()
 	l.mu.Lock()
 	l.ended = true
+	l.mu.Unlock()
+	l.polling.Unlock()
+	l.mu.Lock()
+	for l.posting {
+		l.idle.Wait()
+	}
+	l.mu.Unlock()
+}
+
+// bury answers what waits on a lane that has ended for good, and frees its part of
+// the window.
+func (l *lane) bury() {
+	p := &poller{}
+	l.mu.Lock()
 	for i := range l.reads {
 		if l.reads[i].op != nil {
 			l.endRead(p, i)
 		}
 	}
-	l.queue = fifo[item]{}
+	l.queue.clear()
 	from, to := l.ring.Covered(), l.ring.Head()
+	buried := l.buried
+	l.buried = true
 	l.mu.Unlock()
 	p.kick()
-	l.d.window.Free(l.index, from, to)
+	if !buried {
+		l.d.window.Free(l.index, from, to)
+	}
+}
+
+// A BarrierError tells that the target could not make writes durable. Nobody can say
+// any more what is.
+type BarrierError struct{ wire.BarrierFail }
+
+func (e *BarrierError) Error() string {
+	return fmt.Sprintf("the target could not make barrier %d durable: %v: %s", e.Seq, e.Code, e.Text)
 }

@@ -119,6 +119,7 @@ func (p *pair) config(t testing.TB) Config {
 	return Config{
 		Provider: p.provider, Addr: p.addr, Region: "log", ID: [16]byte{1}, StateDir: p.stateDir,
 		Window: 16 << 20, Connections: 8, AllowVolatile: true, Log: zaptest.NewLogger(t),
+		LossTimeout: 1, // a lost connection fails the device at once, where a test does not say otherwise
 	}
 }
 

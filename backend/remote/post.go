@@ -58,6 +58,7 @@ func (l *lane) post() {
 		l.taken += n
 	}
 	l.posting = false
+	l.idle.Broadcast()
 	l.mu.Unlock()
 }
 

@@ -34,6 +34,9 @@ func (f *fifo[T]) empty() bool { return f.n == 0 }
 func (f *fifo[T]) front() *T { return &f.ring[f.head] }
 func (f *fifo[T]) back() *T  { return &f.ring[(f.head+f.n-1)%len(f.ring)] }
 
+// clear forgets all elements.
+func (f *fifo[T]) clear() { f.head, f.n = 0, 0 }
+
 func (f *fifo[T]) pop() T {
 	x := *f.front()
 	f.head = (f.head + 1) % len(f.ring)

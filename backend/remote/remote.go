@@ -10,10 +10,10 @@
 // Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE),
 // submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its
 // completer), post.go (what leaves the queue), zeroes.go (and what it waits for),
-// barrier.go (group commit and failure), claim.go (one process per id and region),
-// snapshot.go (what status shows).
+// placed.go (barriers without the target's CPU), barrier.go (group commit and failure),
+// claim.go (one process per id and region), snapshot.go (what status shows).
 //
-// Lock order, outermost first: lane.polling, barriers.mu → lane.mu → what a Sink locks.
+// Lock order, outermost first: barriers.mu → lane.polling → lane.mu → what a Sink locks.
 package remote
 
 import (
@@ -55,6 +55,9 @@ type Config struct {
 	// Method is the only durability method that will do; 0 takes the best that is
 	// sound. One that is not sound is refused, with the reason.
 	Method persist.Method
+	// LossTimeout is how long a lost session is tried to be brought back before the
+	// device fails; 0 is for ever, as one waits for a disk.
+	LossTimeout time.Duration
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
 	// Log takes one line for each change of state. Required.
@@ -118,14 +121,24 @@ type Device struct {
 	released bool // the window is gone; lost bytes were in it. barriers.mu guards both
 	lost     uint64
 
-	heard     atomic.Int64 // when the target last said something, by clock
-	epoch     time.Time    // when clock was 0
-	beatSent  uint64       // heartbeats; of the goroutine that sends them
-	beatAcked atomic.Uint64
-	beat      chan struct{}
-	beatEnded chan struct{}
-	closeOnce sync.Once
-	closeErr  error
+	// Of the keeper.
+	owner   wire.Owner      // of this run
+	life    context.Context // ends with Close
+	die     context.CancelFunc
+	broke   chan struct{}         // holds one token once a lane ended
+	kept    chan struct{}         // the keeper has ended
+	accused atomic.Bool           // the last loss was an access or operation error, and no barrier has succeeded since
+	waits   atomic.Pointer[error] // why the session is not there; nil if it is
+	unclean bool                  // OPENED said so
+
+	heard      atomic.Int64  // when the target last said something, by clock
+	generation atomic.Uint64 // counts the connections of lane 0
+	epoch      time.Time     // when clock was 0
+	beatAcked  atomic.Uint64 // heartbeats
+	beat       chan struct{}
+	beatEnded  chan struct{}
+	closeOnce  sync.Once
+	closeErr   error
 }
 
 // Dial opens a session. It fails with a *RefusedError when the target refuses,
@@ -149,7 +162,11 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if len(cfg.Region) > wire.MaxText {
 		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
 	}
-	d := &Device{cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{})}
+	d := &Device{
+		cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{}),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}),
+	}
+	d.life, d.die = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.release())
@@ -158,20 +175,37 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.allocate(); err != nil {
 		return nil, err
 	}
-	if d.domain, err = cfg.Provider.OpenDomain(ctx, cfg.Addr); err != nil {
-		return nil, fmt.Errorf("open the RDMA device towards %s: %w", cfg.Addr, err)
-	}
-	if d.writeMem, err = d.domain.Register(d.arenas.Write.Mem(), 0); err != nil {
-		return nil, fmt.Errorf("register the window's memory: %w", err)
-	}
-	if d.readMem, err = d.domain.Register(d.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
-		return nil, fmt.Errorf("register the read memory: %w", err)
+	if err := d.openDomain(ctx); err != nil {
+		return nil, err
 	}
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
 	d.serve()
 	return d, nil
+}
+
+// openDomain opens the RDMA device by which the target is reached, anew if it is open,
+// and registers the arenas with it.
+func (d *Device) openDomain(ctx context.Context) (err error) {
+	if d.domain != nil {
+		err := d.domain.Close()
+		d.domain = nil
+		if err != nil {
+			return fmt.Errorf("close the RDMA device: %w", err)
+		}
+	}
+	if d.domain, err = d.cfg.Provider.OpenDomain(ctx, d.cfg.Addr); err != nil {
+		d.domain = nil
+		return fmt.Errorf("open the RDMA device towards %s: %w", d.cfg.Addr, err)
+	}
+	if d.writeMem, err = d.domain.Register(d.arenas.Write.Mem(), 0); err != nil {
+		return fmt.Errorf("register the window's memory: %w", err)
+	}
+	if d.readMem, err = d.domain.Register(d.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
+		return fmt.Errorf("register the read memory: %w", err)
+	}
+	return nil
 }
 
 // allocate maps the arenas, the window's index and the control memory.
@@ -268,6 +302,7 @@ func (lastFlush) Gone() bool                { return false }
 
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
+	d.die()
 	var errs []error
 	if d.domain != nil {
 		errs = append(errs, d.domain.Close())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,6 +60,7 @@ func (d *Device) receiveInto(mem *rdma.MemoryRegion, i uint64) rdma.WorkRequest 
 type dialed struct {
 	conn         rdma.Conn
 	recvs, sends *rdma.MemoryRegion
+	credits      uint16 // the target's
 }
 
 // connect makes the connection of a lane, with its receives posted.
@@ -85,27 +87,13 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 	return c, nil
 }
 
-// addLane makes c the next lane.
-func (d *Device) addLane(c dialed, credits uint16) error {
-	if credits <= reservedCredits+zeroCredits {
-		return fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", credits, wire.ErrMalformed)
-	}
-	index := len(d.lanes)
-	d.lanes = append(d.lanes, &lane{
-		d: d, index: index, conn: c.conn, ring: d.window.Ring(index), recvs: c.recvs, done: make(chan struct{}),
-		barrier: persist.NewGPSPM(c.sends, int(min(credits, maxMessages))-reservedCredits-zeroCredits, d.granted.MaxMessage, tagBarrier),
-		batch:   make([]rdma.WorkRequest, 0, batchMax),
-	})
-	return nil
-}
-
-// open obtains the session on lane 0, then joins the other lanes.
+// open obtains the session on lane 0, joins the other lanes, and makes them all.
 func (d *Device) open(ctx context.Context) (err error) {
-	var conns []rdma.Conn
+	var conns []dialed
 	defer func() {
 		if err != nil {
 			for _, c := range conns {
-				err = errors.Join(err, c.Close())
+				err = errors.Join(err, c.conn.Close())
 			}
 		}
 	}()
@@ -113,47 +101,36 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	conns = append(conns, c.conn)
-	if d.granted, err = d.handshake(ctx, c); err != nil {
+	conns = append(conns, c)
+	g, err := d.handshake(ctx, c)
+	if err != nil {
 		return err
 	}
-	g := &d.granted
-	if err := check(g); err != nil {
+	if err := check(&g); err != nil {
 		return err
 	}
 	if d.claim == nil || d.claim.region != g.UUID {
 		return fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
-	d.method = persist.Method(g.Method)
 	class := persist.Class(g.Class)
 	if class == persist.ClassVolatile && !d.cfg.AllowVolatile {
 		return errors.New("the region is volatile: --allow-volatile permits that")
 	}
-	if d.cfg.Lanes > int(g.Lanes) {
-		return fmt.Errorf("the target allows %d lanes for a session, not %d: %w", g.Lanes, d.cfg.Lanes, rdma.ErrNotSupported)
-	}
-	if err := d.addLane(c, g.Credits); err != nil {
+	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
 		return err
 	}
-	for n := 1; n < d.cfg.Lanes; n++ {
-		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID, Proof: [24]byte(g.Token[:24])}
-		c, err := d.connect(ctx, n, hint.Append(nil))
-		if err != nil {
-			return fmt.Errorf("lane %d: %w", n, err)
-		}
-		conns = append(conns, c.conn)
-		credits, err := d.join(ctx, c, n)
-		if err != nil {
-			return fmt.Errorf("lane %d: %w", n, err)
-		}
-		if err := d.addLane(c, credits); err != nil {
-			return fmt.Errorf("lane %d: %w", n, err)
-		}
-	}
+	d.granted, d.method = g, persist.Method(g.Method)
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
+	d.unclean = g.Flags&wire.OpenedUnclean != 0
+	for i, c := range conns {
+		l := &lane{d: d, index: i, ring: d.window.Ring(i), batch: make([]rdma.WorkRequest, 0, batchMax)}
+		l.idle = sync.NewCond(&l.mu)
+		l.connected(c)
+		d.lanes = append(d.lanes, l)
+	}
 	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = g.Size, 1, 4096, true
 	d.info.Description = describe(d.cfg.Region, class)
-	if g.Flags&wire.OpenedUnclean != 0 {
+	if d.unclean {
 		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", zap.String("region", d.cfg.Region))
 	}
 	if class == persist.ClassVolatile {
@@ -165,9 +142,34 @@ func (d *Device) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// joinAll connects the other lanes of the session that g grants on the first of conns.
+func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([]dialed, error) {
+	if d.cfg.Lanes > int(g.Lanes) {
+		return conns, fmt.Errorf("the target allows %d lanes for a session, not %d: %w", g.Lanes, d.cfg.Lanes, rdma.ErrNotSupported)
+	}
+	conns[0].credits = g.Credits
+	for n := 1; n < d.cfg.Lanes; n++ {
+		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID, Proof: [24]byte(g.Token[:24])}
+		c, err := d.connect(ctx, n, hint.Append(nil))
+		if err != nil {
+			return conns, fmt.Errorf("lane %d: %w", n, err)
+		}
+		conns = append(conns, c)
+		if conns[n].credits, err = d.join(ctx, c, g, n); err != nil {
+			return conns, fmt.Errorf("lane %d: %w", n, err)
+		}
+	}
+	for _, c := range conns {
+		if c.credits <= reservedCredits+zeroCredits {
+			return conns, fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", c.credits, wire.ErrMalformed)
+		}
+	}
+	return conns, nil
+}
+
 // join makes c lane n of the session and returns the target's credits on it.
-func (d *Device) join(ctx context.Context, c dialed, n int) (credits uint16, err error) {
-	msg := wire.Join{Epoch: d.granted.Epoch, Lane: uint16(n), Proof: d.granted.Token}
+func (d *Device) join(ctx context.Context, c dialed, g *wire.Opened, n int) (credits uint16, err error) {
+	msg := wire.Join{Epoch: g.Epoch, Lane: uint16(n), Proof: g.Token}
 	if _, err := rand.Read(msg.Nonce[:]); err != nil {
 		return 0, fmt.Errorf("draw a nonce: %w", err)
 	}
@@ -180,7 +182,7 @@ func (d *Device) join(ctx context.Context, c dialed, n int) (credits uint16, err
 	if t == wire.TypeRefused {
 		return 0, &RefusedError{Region: d.cfg.Region, Refused: refused}
 	}
-	if joined.Epoch != d.granted.Epoch || int(joined.Lane) != n {
+	if joined.Epoch != g.Epoch || int(joined.Lane) != n {
 		return 0, fmt.Errorf("the target joined lane %d of epoch %d: %w", joined.Lane, joined.Epoch, wire.ErrMalformed)
 	}
 	return joined.Credits, nil
@@ -209,15 +211,13 @@ func check(g *wire.Opened) error {
 // refusal tells the region's UUID, too, so that its lock is taken before anything
 // that the grant would end.
 func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, err error) {
-	msg := wire.Open{Owner: wire.Owner{ID: d.cfg.ID}, Credits: maxMessages, Lanes: uint16(d.cfg.Lanes), Region: d.cfg.Region}
-	if _, err := rand.Read(msg.Owner.Nonce[:]); err != nil {
+	d.owner.ID = d.cfg.ID
+	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
 		return opened, fmt.Errorf("draw a nonce: %w", err)
 	}
+	msg := d.request(d.owner)
 	if msg.Methods, err = d.methods(c.conn); err != nil {
 		return opened, err
-	}
-	if d.cfg.AllowVolatile {
-		msg.Flags |= wire.OpenAllowVolatile
 	}
 	var refused wire.Refused
 	for range openTries {
@@ -278,6 +278,15 @@ func (d *Device) methodWhy() string {
 		return "the best that there is"
 	}
 	return strings.Join(against, "; ")
+}
+
+// request is an OPEN or RESUME of owner, without epoch and methods.
+func (d *Device) request(owner wire.Owner) wire.Open {
+	m := wire.Open{Owner: owner, Credits: maxMessages, Lanes: uint16(d.cfg.Lanes), Region: d.cfg.Region}
+	if d.cfg.AllowVolatile {
+		m.Flags |= wire.OpenAllowVolatile
+	}
+	return m
 }
 
 // chosen tells whether the target chose a method that it was offered.
@@ -349,63 +358,94 @@ func (d *Device) answer(conn rdma.Conn, recvs *rdma.MemoryRegion) (msg []byte, a
 
 // serve starts the goroutines of the session; leave ends them.
 func (d *Device) serve() {
+	g := &d.granted
 	d.heard.Store(d.clock())
 	for _, l := range d.lanes {
 		go l.complete()
 	}
-	go d.heartbeats()
+	go d.heartbeats(time.Duration(g.Heartbeat)*time.Millisecond, time.Duration(g.Lease)*time.Millisecond)
+	go d.keep()
 }
 
 // heartbeats tells the target that we live, and notices that it does not: no
 // transport says so in useful time (design §5).
-func (d *Device) heartbeats() {
+func (d *Device) heartbeats(interval, lease time.Duration) {
 	defer close(d.beatEnded)
-	interval := time.Duration(d.granted.Heartbeat) * time.Millisecond
-	lease := time.Duration(d.granted.Lease) * time.Millisecond
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var sent, generation uint64 // the last heartbeat, and on which connection
 	for {
 		select {
 		case <-d.beat:
 			return
 		case <-tick.C:
 		}
+		if d.waits.Load() != nil {
+			continue // the keeper is at it
+		}
 		if silence := time.Duration(d.clock() - d.heard.Load()); silence > lease {
 			d.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
 			continue
 		}
-		if d.beatAcked.Load() != d.beatSent {
+		if now := d.generation.Load(); d.beatAcked.Load() != sent && generation == now {
 			continue // there is one credit for heartbeats
+		} else {
+			generation = now
 		}
-		d.beatSent++
-		m := wire.Heartbeat{Seq: d.beatSent}
+		sent++
+		m := wire.Heartbeat{Seq: sent}
 		d.lanes[0].send(m.Append(nil))
 	}
 }
 
-// leave gives the session back, with CLOSE if all is flushed, and ends the
-// goroutines: those of the other lanes first, for CLOSE ends their connections.
+// leave gives the session back, if all is flushed, and ends the goroutines.
 func (d *Device) leave(flushed bool) (err error) {
 	close(d.beat)
 	<-d.beatEnded
 	d.closing.Store(true)
-	for _, l := range d.lanes[1:] {
+	d.die()
+	<-d.kept
+	if flushed {
+		err = d.giveBack()
+	}
+	for _, l := range d.lanes {
 		l.abort(backend.ErrClosed)
 		<-l.done
+		l.settle()
 	}
-	l := d.lanes[0]
-	if flushed {
+	d.fail(backend.ErrClosed)
+	d.bury()
+	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
+	return err
+}
+
+// giveBack sends CLOSE on the session's last lane, for it ends the others' connections.
+// A session that turns out to be lost is resumed for it.
+func (d *Device) giveBack() error {
+	patience := closeTimeout
+	if d.cfg.LossTimeout > 0 {
+		patience = min(patience, d.cfg.LossTimeout)
+	}
+	for began := time.Now(); ; {
+		for _, l := range d.lanes[1:] {
+			l.abort(backend.ErrClosed)
+			<-l.done
+		}
+		l := d.lanes[0]
 		m := wire.Close{Epoch: d.granted.Epoch}
 		l.send(m.Append(nil))
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
 		<-l.done
 		timeout.Stop()
-		if !errors.Is(l.broken, errSessionClosed) {
-			err = fmt.Errorf("give the lease back: %w", l.broken)
+		err := d.cut()
+		if errors.Is(l.broken, errSessionClosed) {
+			return nil
+		}
+		if left := patience - time.Since(began); left > 0 && d.failed() == nil {
+			err = d.resume(context.Background(), left)
+		}
+		if err != nil {
+			return fmt.Errorf("give the lease back: %w", err)
 		}
 	}
-	l.abort(backend.ErrClosed)
-	<-l.done
-	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
-	return err
 }

@@ -7,7 +7,6 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/persist"
-	"pmnbd/persist/wire"
 )
 
 // A State is where a device is in its life.
@@ -16,6 +15,8 @@ type State string
 const (
 	// StateOpen: the session is up.
 	StateOpen State = "open"
+	// StateWaiting: the session is interrupted. READ and FLUSH wait; Cause says what for.
+	StateWaiting State = "waiting"
 	// StateFailed: the device failed for good, every op gets an I/O error.
 	StateFailed State = "failed"
 	// StateClosed: the session was given back.
@@ -86,11 +87,18 @@ type BarriersSnapshot struct {
 // Snapshot is how the device is now, also after it failed or was closed. It holds
 // each lock for a few loads.
 func (d *Device) Snapshot() Snapshot {
-	g := &d.granted
+	b := &d.barriers
+	b.mu.Lock()
+	granted, method, why := d.granted, d.method.String(), d.methodWhy()
+	b.mu.Unlock()
+	g := &granted
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
-		Method: d.method.String(), MethodWhy: d.methodWhy(), Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: g.Flags&wire.OpenedUnclean != 0,
+		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
+		Unclean: d.unclean,
+	}
+	if why := d.waits.Load(); why != nil {
+		s.State, s.Cause = StateWaiting, (*why).Error()
 	}
 	if err := d.failed(); err != nil {
 		s.State, s.Cause = StateClosed, err.Error()
@@ -110,7 +118,6 @@ func (d *Device) Snapshot() Snapshot {
 		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.built, Outstanding: l.built - l.retired})
 		l.mu.Unlock()
 	}
-	b := &d.barriers
 	b.mu.Lock()
 	s.Doubt = b.inherits
 	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}

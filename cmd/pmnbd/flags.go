@@ -48,6 +48,7 @@ type config struct {
 	lanes         int
 	readOnly      bool
 	method        persist.Method // 0: the best that is sound
+	lossTimeout   time.Duration
 	allowVolatile bool
 	connections   int // of clients, at most
 	spin          time.Duration
@@ -97,6 +98,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
 	verifyPeer := set.Bool("tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
+	set.DurationVar(&cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
@@ -130,6 +132,9 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	}
 	if cfg.connections < 1 || cfg.connections > maxConnections {
 		return cfg, flags.Usagef("--max-connections %d: use 1 to %d", cfg.connections, maxConnections)
+	}
+	if cfg.lossTimeout < 0 {
+		return cfg, flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", cfg.lossTimeout)
 	}
 	if cfg.handshake <= 0 {
 		return cfg, flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", cfg.handshake)

@@ -114,7 +114,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		dev, err := remote.Dial(ctx, remote.Config{
 			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
 			ID: id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes,
-			Connections: cfg.connections, Method: cfg.method, AllowVolatile: cfg.allowVolatile, Log: log,
+			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, AllowVolatile: cfg.allowVolatile, Log: log,
 		})
 		cancel()
 		if err != nil {

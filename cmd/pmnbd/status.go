@@ -96,7 +96,10 @@ func (e *exportReport) text(h *status.Header, now time.Time) string {
 	var out strings.Builder
 	d := &e.Device
 	state := string(d.State)
-	if d.State == remote.StateFailed {
+	switch d.State {
+	case remote.StateWaiting:
+		state = "WAITING for the target: " + d.Cause
+	case remote.StateFailed:
 		state = "FAILED: " + d.Cause
 	}
 	if e.ReadOnly {

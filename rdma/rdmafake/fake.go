@@ -88,12 +88,15 @@ func (p *Provider) SetAnswersFirst(on bool) {
 	p.mu.Unlock()
 }
 
-// Listen implements rdma.Provider.
+// Listen implements rdma.Provider. An empty addr chooses one.
 func (p *Provider) Listen(_ context.Context, addr string) (rdma.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.port++
-	l := &listener{p: p, addr: "fake:" + strconv.Itoa(p.port), closed: make(chan struct{}), requests: make(chan *request)}
+	if addr == "" {
+		p.port++
+		addr = "fake:" + strconv.Itoa(p.port)
+	}
+	l := &listener{p: p, addr: addr, closed: make(chan struct{}), requests: make(chan *request)}
 	p.listeners[l.addr] = l
 	return l, nil
 }
@@ -139,6 +142,7 @@ type request struct {
 	p      *Provider
 	cfg    rdma.ConnConfig
 	answer chan answer
+	gone   chan struct{} // closed when the dialer gave up
 }
 
 type answer struct {
@@ -160,8 +164,12 @@ func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 	c.private = r.cfg.PrivateData
 	c.connected = make(chan struct{})
 	r.answer <- answer{c: c, privateData: cfg.PrivateData}
-	<-c.connected
-	return c, nil
+	select {
+	case <-c.connected:
+		return c, nil
+	case <-r.gone:
+		return nil, fmt.Errorf("the peer gave up: %w", rdma.ErrLost)
+	}
 }
 
 type domain struct {
@@ -199,7 +207,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	if l == nil {
 		return nil, fmt.Errorf("nobody listens at %s: %w", addr, rdma.ErrLost)
 	}
-	r := &request{p: d.p, cfg: cfg, answer: make(chan answer, 1)}
+	r := &request{p: d.p, cfg: cfg, answer: make(chan answer, 1), gone: make(chan struct{})}
 	select {
 	case l.requests <- r:
 	case <-l.closed:
@@ -221,6 +229,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 		close(a.c.connected)
 		return c, nil
 	case <-ctx.Done():
+		close(r.gone)
 		return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err())
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -37,11 +39,33 @@ type subject struct {
 	durable []byte
 	// close ends it; whole says that nothing went wrong before, so that nothing may now.
 	close func(whole bool)
+	// network is what its connections can be lost on; nil if they are not to be.
+	network *rdmafake.Provider
+}
+
+// losing is a pair whose connections get lost.
+func losing(t testing.TB, cfg rdmafake.Config, lanes int, domain region.Domain) subject {
+	p := rdmafake.New(cfg)
+	s := pairOn(t, p, "", lanes, domain)
+	s.network = p
+	return s
 }
 
 // pair opens a remote device of so many lanes on a target of its own.
 func pair(t testing.TB, p rdma.Provider, listen string, lanes int) subject {
-	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true})
+	return pairOn(t, p, listen, lanes, region.DomainNone)
+}
+
+// pairOn is pair on persistent memory of that domain.
+func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain region.Domain) subject {
+	path := region.PathMemfd
+	if domain != region.DomainNone {
+		dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
+		require.NoError(t, err)
+		path = filepath.Join(dir, "region")
+		defer func() { require.NoError(t, os.RemoveAll(dir)) }() // it is open by then
+	}
+	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true, PMem: domain})
 	require.NoError(t, err)
 	s := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)
@@ -79,6 +103,14 @@ func TestProperty(t *testing.T) {
 		"tiny queues": func(t *testing.T) subject {
 			return pair(t, rdmafake.New(rdmafake.Config{MaxSendWR: 2, MaxReads: 1}), "", 2)
 		},
+		"losing connections, one lane": func(t *testing.T) subject { return losing(t, rdmafake.Config{}, 1, "") },
+		"losing connections, tiny queues": func(t *testing.T) subject {
+			return losing(t, rdmafake.Config{MaxSendWR: 2, MaxReads: 1}, 3, "")
+		},
+		"losing connections, apm": func(t *testing.T) subject { return losing(t, rdmafake.Config{}, 2, region.DomainCaches) },
+		"losing connections, flush": func(t *testing.T) subject {
+			return losing(t, rdmafake.Config{MaxSendWR: 3, PersistentFlush: true}, 2, region.DomainMemory)
+		},
 		"over TCP": func(t *testing.T) subject { return pair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,11 +119,11 @@ func TestProperty(t *testing.T) {
 				whole := false
 				defer func() { s.close(whole) }()
 				m := newModel(t, s)
-				rt.Repeat(map[string]func(*rapid.T){
-					"submit": m.submit,
-					"wait":   m.settle,
-					"flush":  m.flush,
-				})
+				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.settle, "flush": m.flush}
+				if s.network != nil {
+					actions["lose"] = m.lose
+				}
+				rt.Repeat(actions)
 				m.flush(rt)
 				backendtest.AllBack(t, s.dev)
 				whole = true
@@ -146,9 +178,19 @@ func newModel(t *testing.T, s subject) *model {
 
 // submit hands a random batch of a random client to the device.
 func (m *model) submit(rt *rapid.T) {
+	m.room(rt)
+	m.batch(rt)
+}
+
+// room sees to it that the next batches find room: each request of the test holds
+// chunks of its own.
+func (m *model) room(rt *rapid.T) {
 	if len(m.open) > 12 {
-		m.settle(rt) // each request of the test holds chunks of its own
+		m.settle(rt)
 	}
+}
+
+func (m *model) batch(rt *rapid.T) {
 	c := rapid.SampledFrom(m.clients).Draw(rt, "client")
 	var batch []*backendtest.Request
 	for range rapid.IntRange(1, 4).Draw(rt, "batch") {
@@ -157,6 +199,21 @@ func (m *model) submit(rt *rapid.T) {
 		m.open = append(m.open, e)
 	}
 	c.Submit(batch...)
+}
+
+// lose has the connections break, with what is submitted meanwhile held on the wire
+// and lost, or only those that are idle.
+func (m *model) lose(rt *rapid.T) {
+	m.room(rt)
+	if rapid.Bool().Draw(rt, "in flight") {
+		m.s.network.Pause()
+		m.batch(rt)
+	}
+	m.s.network.Cut()
+	if rapid.Bool().Draw(rt, "while away") {
+		m.batch(rt)
+	}
+	m.s.network.Resume()
 }
 
 // request makes a random request and does to the model what it asks for.

@@ -1,0 +1,291 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+const (
+	// minBackoff and maxBackoff bound the wait between two attempts to come back: at
+	// first a target that restarts should not be missed, later a network that heals.
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
+	// attemptTimeout bounds an attempt. The grant may have to join a large zero of the
+	// session before it.
+	attemptTimeout = 30 * time.Second
+)
+
+// backoff is how long to wait after attempt n, the first of which is 0: doubling,
+// and up to a half less by r, which is in [0, 1), so that initiators whose target
+// restarts do not come all at once.
+func backoff(n int, r float64) time.Duration {
+	d := maxBackoff
+	if n < 5 {
+		d = min(minBackoff<<n, maxBackoff)
+	}
+	return d - time.Duration(r*float64(d)/2)
+}
+
+// errStopped: the device is being closed.
+var errStopped = errors.New("closing")
+
+// keep is the device's keeper: the goroutine that brings the session back when a
+// connection of it is lost, or fails the device (design §6).
+//
+//	a lane ends ──► cut the others ──► RESUME, JOIN ──► replay, barrier ──► go on
+//	                                     │    ▲ backoff
+//	                                     ▼    │
+//	                               not yet ───┘   never: fail
+//
+// Meanwhile writes are taken as long as the window has room; READs, FLUSHes and FUA
+// writes wait.
+func (d *Device) keep() {
+	defer close(d.kept)
+	for {
+		select {
+		case <-d.life.Done():
+			return
+		case <-d.broke:
+		}
+		cause := d.cut()
+		err := d.lasting(cause)
+		if err == nil {
+			err = d.comeBack(cause)
+		}
+		if errors.Is(err, errStopped) {
+			return
+		}
+		if err != nil {
+			d.fail(err)
+			d.bury()
+		}
+	}
+}
+
+// cut ends every connection of the session and returns why the first one ended. The
+// barrier in flight, if any, has failed: its ops wait for the next, and what it was
+// to cover is dirty still. When cut returns nothing of the old connections touches
+// memory or counts any more.
+func (d *Device) cut() (cause error) {
+	b := &d.barriers
+	b.mu.Lock()
+	b.away = true
+	if c := b.current; c != nil {
+		b.waiting = append(c.ops, b.waiting...)
+		c.ops, c.remaining = nil, 0
+		b.current = nil
+		b.spare = append(b.spare, c)
+	}
+	b.mu.Unlock()
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		if cause == nil {
+			cause = l.broken
+		}
+		l.mu.Unlock()
+	}
+	for _, l := range d.lanes {
+		l.abort(cause)
+	}
+	for _, l := range d.lanes {
+		<-l.done
+		l.settle()
+	}
+	select {
+	case <-d.broke: // by those that were cut
+	default:
+	}
+	return cause
+}
+
+// lasting is cause, if the session cannot go on after it.
+func (d *Device) lasting(cause error) error {
+	var barrier *BarrierError
+	accused := errors.Is(cause, rdma.ErrRemoteAccess) || errors.Is(cause, rdma.ErrRemoteOp)
+	switch {
+	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess):
+		return cause
+	case accused && d.accused.Load():
+		return fmt.Errorf("again, right after a fresh session, so it is no fault of the network: %w", cause)
+	}
+	d.accused.Store(accused)
+	return nil
+}
+
+// comeBack tries until the session goes on, or cannot.
+func (d *Device) comeBack(cause error) error {
+	lost := time.Now()
+	log := d.log.With(zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr))
+	log.Warn("the session is interrupted: READ and FLUSH wait, writes are taken while the window has room",
+		zap.Uint64("unflushed_bytes", d.Unflushed()), zap.Error(cause))
+	d.trouble(cause)
+	said := ""
+	for n := 0; ; n++ {
+		limit := attemptTimeout
+		if d.cfg.LossTimeout > 0 {
+			limit = min(limit, d.cfg.LossTimeout-time.Since(lost))
+			if limit <= 0 {
+				return fmt.Errorf("the target was away for %v: %w", d.cfg.LossTimeout, cause)
+			}
+		}
+		err := d.resume(d.life, limit)
+		if err == nil {
+			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Duration("after", time.Since(lost)), zap.Int("attempts", n+1))
+			return nil
+		}
+		var end *lastingError
+		if errors.As(err, &end) || errors.Is(err, errStopped) {
+			return err
+		}
+		cause = err
+		d.trouble(err)
+		if text := err.Error(); text != said {
+			said = text
+			log.Warn("the session does not come back yet", zap.Int("attempts", n+1), zap.Error(err))
+		}
+		pause := time.NewTimer(backoff(n, rand.Float64()))
+		select {
+		case <-pause.C:
+		case <-d.life.Done():
+			pause.Stop()
+			return errStopped
+		}
+	}
+}
+
+// trouble notes why the device waits, for status; nil when it does not any more.
+func (d *Device) trouble(err error) {
+	if err == nil {
+		d.waits.Store(nil)
+		return
+	}
+	d.waits.Store(&err)
+}
+
+// A lastingError says why a session can never go on.
+type lastingError struct{ text string }
+
+func (e *lastingError) Error() string { return e.text }
+
+// resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
+// the others, then replay. Of all messages only RESUME may be followed by a replay.
+func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var conns []dialed
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, c := range conns {
+			_ = c.conn.Close() // err says why
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			err = errStopped
+		}
+	}()
+	if err := d.openDomain(ctx); err != nil {
+		return err
+	}
+	c, err := d.connect(ctx, 0, nil)
+	if err != nil {
+		return err
+	}
+	conns = append(conns, c)
+	g, err := d.askResume(ctx, c)
+	if err != nil {
+		return err
+	}
+	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
+		return err
+	}
+	d.revive(&g, conns)
+	d.start(true) // the replay's barrier
+	d.Post()
+	return nil
+}
+
+// askResume sends RESUME and compares what is granted with what was.
+func (d *Device) askResume(ctx context.Context, c dialed) (g wire.Opened, err error) {
+	msg := wire.Resume(d.request(d.owner))
+	msg.Epoch = d.granted.Epoch
+	if msg.Methods, err = d.methods(c.conn); err != nil {
+		return g, err
+	}
+	var refused wire.Refused
+	t, err := d.ask(ctx, c, &msg, &g, &refused)
+	if err != nil {
+		return g, fmt.Errorf("RESUME: %w", err)
+	}
+	if t == wire.TypeRefused {
+		return g, d.refusal(&refused)
+	}
+	if err := chosen(msg.Methods, &g); err != nil {
+		return g, err
+	}
+	if err := check(&g); err != nil {
+		return g, err
+	}
+	return g, d.compare(&g)
+}
+
+// refusal is what a refused RESUME means: that it is too late, or too early.
+func (d *Device) refusal(r *wire.Refused) error {
+	err := &RefusedError{Region: d.cfg.Region, Refused: *r}
+	switch r.Code {
+	case wire.CodeNotOwner, wire.CodeFailed:
+		// Somebody else may have written: a replay would overwrite it. Or the target
+		// lost what it was given.
+		return &lastingError{err.Error()}
+	}
+	return err
+}
+
+// compare tells whether g is what the session had: a window must never be replayed
+// into something else, nor go on where contents were lost.
+func (d *Device) compare(g *wire.Opened) error {
+	old := &d.granted
+	switch {
+	case g.UUID != old.UUID || g.Size != old.Size || g.Class != old.Class:
+		return &lastingError{"the target serves another region under the name " + d.cfg.Region}
+	case g.Epoch <= old.Epoch:
+		return &lastingError{fmt.Sprintf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
+	case g.ContentsID != old.ContentsID:
+		return &lastingError{"the region's contents were lost at the target"}
+	}
+	return nil
+}
+
+// revive gives the lanes their new connections, and the queues what was in them: the
+// writes that no barrier covers, in their order, then the READs. Nothing is ahead of
+// the replay.
+func (d *Device) revive(g *wire.Opened, conns []dialed) {
+	b := &d.barriers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.granted = *g
+	d.method = persist.Method(g.Method)
+	for i, l := range d.lanes {
+		l.connected(conns[i])
+	}
+	b.inherits = g.Flags&wire.OpenedDoubt != 0
+	b.away = false
+	d.trouble(nil)
+	d.heard.Store(d.clock())
+	d.generation.Add(1)
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		l.broken = nil
+		l.mu.Unlock()
+		go l.complete()
+	}
+}
