@@ -190,10 +190,14 @@ func newRequest(cfg Config, ev *event) (*request, error) {
 		return nil, err
 	}
 	e.id = ev.id
-	return &request{
+	r := &request{
 		cfg: cfg, e: e, private: ev.private, addr: e.remote().String(),
 		reads: ev.initiatorDepth, readsIn: ev.responderResources,
-	}, nil
+	}
+	if r.reads == 0 && r.readsIn == 0 { // MPA revision 1 does not say (RFC 6581 §1)
+		r.reads, r.readsIn = maxReads, maxReads
+	}
+	return r, nil
 }
 
 // PrivateData implements rdma.Request.
