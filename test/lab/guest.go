@@ -69,6 +69,7 @@ type Machine struct {
 	log     journal // the command's
 	done    chan struct{}
 	ended   error // of QEMU; set when done is closed
+	test    bool  // the command is the test that started it
 }
 
 // Boot starts g on the best accelerator there is. The guest ends with its command,
