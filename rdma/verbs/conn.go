@@ -66,7 +66,7 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 		return nil, fmt.Errorf("the protection domain is on another device, %s: %w", dev.name, rdma.ErrNotSupported)
 	}
 	c := &Conn{d: d, e: e, addr: e.remote().String()}
-	if err := sysError("make a queue pair on "+dev.name, C.shim_queue_new(e.id, d.pd, C.int(cfg.MaxSendWR), C.int(cfg.MaxRecvWR), &c.q)); err != nil {
+	if err := d.newQueue(c, cfg); err != nil {
 		e.close()
 		return nil, err
 	}
@@ -96,6 +96,16 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 	return c, nil
 }
 
+// newQueue makes c's queue pair.
+func (d *domain) newQueue(c *Conn, cfg rdma.ConnConfig) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.regions == nil {
+		return fmt.Errorf("connect in a closed domain: %w", rdma.ErrClosed)
+	}
+	return sysError("make a queue pair on "+d.dev.name, C.shim_queue_new(c.e.id, d.pd, C.int(cfg.MaxSendWR), C.int(cfg.MaxRecvWR), &c.q))
+}
+
 // start begins to watch an established connection.
 func (c *Conn) start() { c.watcher.Go(c.watch) }
 
@@ -112,6 +122,7 @@ func (c *Conn) watch() {
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
 		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+			c.d.dev.gone.Store(true)
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))
 			return
 		}

@@ -98,8 +98,9 @@ func (d *device) release() {
 	}
 }
 
-// reap makes librdmacm close devices that are gone. It does so only when it lists
-// them, and until then the kernel may not finish the removal (rxe, siw).
+// reap makes librdmacm close devices that are gone: it does so only when it lists
+// them, and (up to version 56 at least) finds any. Until then the kernel does not
+// finish the removal of rxe and siw; that of adapters it does.
 func reap() {
 	if list := C.rdma_get_devices(nil); list != nil {
 		C.rdma_free_devices(list)

@@ -127,7 +127,7 @@ func dialError(ctx context.Context, addr string, err error) error {
 		err = fmt.Errorf("%w: %w", err, rdma.ErrTimeout)
 	case ctx.Err() != nil:
 		err = ctx.Err()
-	case errors.As(err, &reject), errors.Is(err, rdma.ErrLost), errors.Is(err, rdma.ErrNotSupported), errors.Is(err, rdma.ErrLocalAccess):
+	case errors.As(err, &reject), errors.Is(err, rdma.ErrLost), errors.Is(err, rdma.ErrNotSupported), errors.Is(err, rdma.ErrClosed), errors.Is(err, rdma.ErrLocalAccess):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("%w: %w", err, rdma.ErrTimeout)
 	default:

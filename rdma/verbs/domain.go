@@ -91,23 +91,23 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	if a&rdma.RemoteWrite != 0 {
 		a |= rdma.LocalWrite
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.regions == nil {
+		return nil, fmt.Errorf("register in a closed domain: %w", rdma.ErrClosed)
+	}
 	mr, err := d.register(mem, d.flags(a))
 	if err != nil {
 		return nil, err
 	}
 	addr := uint64(uintptr(unsafe.Pointer(&mem[0]))) // mapped: it does not move
 	r := &rdma.MemoryRegion{Mem: mem, Key: uint32(mr.rkey), LocalKey: uint32(mr.lkey), Base: addr, Access: a}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.regions == nil {
-		C.ibv_dereg_mr(mr)
-		return nil, fmt.Errorf("register in a closed domain: %w", rdma.ErrClosed)
-	}
 	d.regions[r] = region{mr: mr, addr: addr, size: uint64(len(mem)), access: a}
 	return r, nil
 }
 
 // register pins mem, or has the device fault pages in where they cannot be pinned.
+// The caller holds mu.
 func (d *domain) register(mem []byte, flags C.uint) (mr *C.struct_ibv_mr, err error) {
 	base := unsafe.Pointer(&mem[0]) // no Go pointer: mapped memory
 	errno := syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), flags, &mr))

@@ -63,10 +63,9 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 		if n == 0 {
 			return posted, err
 		}
-		var took C.int
-		if perr := sysError("post", C.shim_post(c.q, C.int(n), &took)); perr != nil {
+		if perr := sysError("post", C.shim_post(c.q, C.int(n))); perr != nil {
 			c.broken(fmt.Errorf("%s: %w", c.addr, perr))
-			return posted + int(took), c.failure()
+			return posted + int(c.q.posted), c.failure()
 		}
 		posted += n
 		if n < C.SHIM_BATCH {

@@ -177,11 +177,11 @@ static int post_flush(struct shim_queue *q, const struct shim_wr *wr)
 #endif
 }
 
-int shim_post(struct shim_queue *q, int n, int *posted)
+int shim_post(struct shim_queue *q, int n)
 {
 	int i = 0;
 
-	*posted = 0;
+	q->posted = 0;
 	while (i < n) {
 		struct ibv_send_wr *bad;
 		int from = i, err;
@@ -189,7 +189,7 @@ int shim_post(struct shim_queue *q, int n, int *posted)
 		if (q->wr[i].op == SHIM_FLUSH) {
 			if ((err = post_flush(q, &q->wr[i])))
 				return err;
-			*posted = ++i;
+			q->posted = ++i;
 			continue;
 		}
 		for (; i < n && q->wr[i].op != SHIM_FLUSH; i++) {
@@ -198,10 +198,10 @@ int shim_post(struct shim_queue *q, int n, int *posted)
 				q->send[i - 1].next = &q->send[i];
 		}
 		if ((err = ibv_post_send(q->id->qp, &q->send[from], &bad))) {
-			*posted = bad - q->send; /* a prefix went out */
+			q->posted = bad - q->send; /* a prefix went out */
 			return err;
 		}
-		*posted = i;
+		q->posted = i;
 	}
 	return 0;
 }

@@ -49,6 +49,7 @@ struct shim_queue {
 	struct ibv_cq *cq;
 	unsigned int events; /* taken and not yet acknowledged */
 	int can_flush;       /* OpFlush can be posted */
+	int posted;          /* how many shim_post took */
 	struct shim_wr wr[SHIM_BATCH];
 	struct shim_wc wc[SHIM_BATCH];
 
@@ -67,8 +68,8 @@ int shim_accept(struct rdma_cm_id *id, const void *private_data, uint8_t len, ui
 int shim_queue_new(struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int recvs, struct shim_queue **out);
 int shim_queue_free(struct shim_queue *q);
 
-/* The first n descriptors; *posted says how many were taken. */
-int shim_post(struct shim_queue *q, int n, int *posted);
+/* The first n descriptors; posted says how many were taken. */
+int shim_post(struct shim_queue *q, int n);
 int shim_post_recv(struct shim_queue *q, int n);
 
 /* Fills wc; returns how many, or -1. */

@@ -13,13 +13,21 @@ import (
 
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmatest"
+	"pmnbd/test/lab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// address is where a device of this machine can listen, with port 0. Without one
-// the test is skipped.
-func address(t testing.TB) (addr string, dev *device) {
+// A bench is a device of this machine, and an address where it can listen.
+type bench struct {
+	p    rdma.Provider
+	addr string
+	dev  *device
+}
+
+// find returns the first device that has an address. Without one the test is
+// skipped.
+func find(t testing.TB) bench {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
 	require.NoError(t, err)
@@ -31,34 +39,56 @@ func address(t testing.TB) (addr string, dev *device) {
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), 0)
 		e, err := bound(at)
+		var dev *device
 		if err == nil {
 			dev, err = openDevice(e)
 		}
-		if err == nil {
-			t.Cleanup(dev.release)
-			return at.String(), dev
+		if err != nil {
+			why = err.Error()
+			continue
 		}
-		why = err.Error()
+		dev.release() // who has it open would keep it from being removed
+		p, err := New(Config{})
+		require.NoError(t, err)
+		return bench{p, at.String(), dev}
 	}
 	t.Skip("no RDMA device: " + why)
-	return "", nil
+	return bench{}
 }
 
-func testProvider(t testing.TB, cfg Config) rdma.Provider {
-	p, err := New(cfg)
-	require.NoError(t, err)
-	return p
+// run runs what any device can be tested for.
+func (b bench) run(t *testing.T) {
+	t.Logf("device %s", b.dev.name)
+	t.Run("Conformance", func(t *testing.T) {
+		lacks := []rdmatest.Lack{rdmatest.Invalidation}
+		if b.dev.caps.iwarp != 0 {
+			lacks = append(lacks, rdmatest.Causes)
+		}
+		if strings.HasPrefix(b.dev.name, "siw") {
+			lacks = append(lacks, rdmatest.ReadRights)
+		}
+		rdmatest.Run(t, b.p, b.addr, lacks...)
+	})
+	t.Run("Caps", b.caps)
+	t.Run("Registration", b.registration)
+	t.Run("LockedMemory", b.lockedMemory)
+	t.Run("Allocations", b.allocations)
+	t.Run("Spin", b.spin)
+	t.Run("Flush", b.flush)
 }
 
-func TestConformance(t *testing.T) {
-	addr, dev := address(t)
-	t.Log("on ", dev.name)
-	lacks := []rdmatest.Lack{rdmatest.Invalidation}
-	if dev.caps.iwarp != 0 {
-		lacks = append(lacks, rdmatest.Causes)
-	}
-	if strings.HasPrefix(dev.name, "siw") {
-		lacks = append(lacks, rdmatest.ReadRights)
-	}
-	rdmatest.Run(t, testProvider(t, Config{}), addr, lacks...)
+// A device of this machine, if it has one.
+func TestDevice(t *testing.T) { find(t).run(t) }
+
+// The same in the lab, where devices can be taken away.
+func TestSmokeRxe(t *testing.T) { inLab(t, "rxe", "rxe0") }
+func TestSiw(t *testing.T)      { inLab(t, "siw", "siw0") }
+
+func inLab(t *testing.T, kind, link string) {
+	lab.Run(t, lab.Guest{Setup: []string{kind, "devdax"}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
+		b := find(t)
+		b.run(t)
+		t.Run("DeadPeer", b.deadPeer)
+		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })
+	})
 }
