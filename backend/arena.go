@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +21,7 @@ type Arena struct {
 	mem    []byte
 	chunks []Chunk
 	budget *Budget
+	unmap  func([]byte) error // nil: mem is the caller's
 
 	mu   sync.Mutex
 	free []*Chunk // last in, first out: the hottest chunk goes out first
@@ -40,13 +42,22 @@ func NewArena(n int) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map an arena of %d bytes: %w", n*ChunkSize, err)
 	}
+	a := NewArenaOn(mem)
+	a.unmap = unix.Munmap
+	return a, nil
+}
+
+// NewArenaOn makes an arena of mapped memory, a multiple of ChunkSize, that stays the
+// caller's and outlives it.
+func NewArenaOn(mem []byte) *Arena {
+	n := len(mem) / ChunkSize
 	a := &Arena{mem: mem, chunks: make([]Chunk, n), budget: NewBudget(n), free: make([]*Chunk, 0, n)}
 	for i := n - 1; i >= 0; i-- {
 		c := &a.chunks[i]
 		c.arena, c.index = a, i
 		a.free = append(a.free, c)
 	}
-	return a, nil
+	return a
 }
 
 // Mem is the whole arena, for registration.
@@ -85,6 +96,21 @@ func (a *Arena) pop(dst []*Chunk, n int) []*Chunk {
 	return dst
 }
 
+// claim takes chunk c, be it free, or gives it another reference.
+func (a *Arena) claim(c *Chunk) {
+	if c.refs.Load() > 0 {
+		c.Retain()
+		return
+	}
+	if !a.budget.TryTake(1) {
+		panic("backend: a free chunk without a unit")
+	}
+	a.mu.Lock()
+	a.free = slices.DeleteFunc(a.free, func(f *Chunk) bool { return f == c })
+	c.refs.Store(1)
+	a.mu.Unlock()
+}
+
 // Chunk is the chunk that byte off of the arena lies in.
 func (a *Arena) Chunk(off uint64) *Chunk { return &a.chunks[off/ChunkSize] }
 
@@ -96,10 +122,10 @@ func (a *Arena) Close() error {
 	}
 	mem := a.mem
 	a.mem = nil
-	if mem == nil {
+	if mem == nil || a.unmap == nil {
 		return nil
 	}
-	return unix.Munmap(mem)
+	return a.unmap(mem)
 }
 
 // Bytes is the chunk's memory.

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -28,6 +29,7 @@ type Window struct {
 	entries *Budget
 	rings   []Ring
 	mem     []byte
+	unmap   func([]byte) error // nil: mem is the caller's
 	number  atomic.Uint64
 	chunks  int          // that uncovered payloads are meant to pin at most
 	pinned  atomic.Int64 // that they do
@@ -56,26 +58,90 @@ type Entry struct {
 // window and the others for connections that receive: one ring for each of lanes,
 // all of them together holding at most entries pieces. It is closed before arena.
 func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
-	size := ringSize(entries)
-	mem, err := unix.Mmap(-1, 0, lanes*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	size := IndexSize(lanes, entries)
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("map the window's index of %d bytes: %w", lanes*size, err)
+		return nil, fmt.Errorf("map the window's index of %d bytes: %w", size, err)
 	}
+	w := NewWindowOn(mem, arena, chunks, lanes, entries)
+	w.unmap = unix.Munmap
+	return w, nil
+}
+
+// IndexSize is how many bytes an index for so many lanes and entries takes.
+func IndexSize(lanes, entries int) int { return lanes * ringSize(entries) }
+
+// NewWindowOn is NewWindow with the index in mapped memory of IndexSize bytes, zeroed
+// or left by another window of this shape, that stays the caller's. What it holds
+// counts once it is adopted.
+func NewWindowOn(mem []byte, arena *Arena, chunks, lanes, entries int) *Window {
 	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem, chunks: chunks}
+	size := ringSize(entries)
 	for i := range lanes {
 		w.rings = append(w.rings, newRing(mem[i*size:(i+1)*size]))
 	}
-	return w, nil
+	return w
+}
+
+// ErrIndex: the index of a window does not make sense.
+var ErrIndex = errors.New("the window's index is damaged")
+
+// Adopt takes over what the index holds that no barrier covers, of a device of size
+// bytes: as if this process had published it. On an error, ErrIndex, w is good for
+// nothing.
+func (w *Window) Adopt(size uint64) error {
+	var number uint64
+	for i := range w.rings {
+		r := &w.rings[i]
+		from, to := r.Covered(), r.Head()
+		if n := to - from; from > to || n > uint64(len(r.entries)) || !w.entries.TryTake(int(n)) {
+			return fmt.Errorf("%w: lane %d holds the entries from %d to %d", ErrIndex, i, from, to)
+		}
+		last := uint64(0)
+		for ; from < to; from++ {
+			e := r.At(from)
+			if !w.sound(e, size) || e.Number <= last {
+				return fmt.Errorf("%w: lane %d, entry %d: %+v", ErrIndex, i, from, *e)
+			}
+			last = e.Number
+			if e.Kind == EntryData {
+				w.arena.claim(w.arena.Chunk(e.Src))
+				w.pin(w.arena.Chunk(e.Src))
+			}
+		}
+		number = max(number, last)
+	}
+	w.number.Store(number)
+	return nil
+}
+
+// sound reports whether e lies within a device of size bytes and one chunk.
+func (w *Window) sound(e *Entry, size uint64) bool {
+	if e.Len == 0 || e.Off > size || uint64(e.Len) > size-e.Off {
+		return false
+	}
+	if e.Kind == EntryZero {
+		return true
+	}
+	arena := uint64(len(w.arena.mem))
+	return e.Kind == EntryData && e.Src < arena && uint64(e.Len) <= ChunkSize-e.Src%ChunkSize
+}
+
+// pin counts one more entry in chunk c.
+func (w *Window) pin(c *Chunk) {
+	if c.entries.Add(1) == 1 {
+		w.pinned.Add(1)
+	}
 }
 
 // Close unmaps the index.
 func (w *Window) Close() error {
 	mem := w.mem
 	w.mem, w.rings = nil, nil
-	if mem == nil {
+	if mem == nil || w.unmap == nil {
 		return nil
 	}
-	return unix.Munmap(mem)
+	return w.unmap(mem)
 }
 
 // Entries counts the free entries. Each piece is taken from it before Publish.
@@ -97,9 +163,7 @@ func (w *Window) Publish(lane int, e Entry) {
 	if e.Kind == EntryData {
 		c := w.arena.Chunk(e.Src)
 		c.Retain()
-		if c.entries.Add(1) == 1 {
-			w.pinned.Add(1)
-		}
+		w.pin(c)
 	}
 	e.Number = w.number.Add(1)
 	w.rings[lane].publish(e)

@@ -77,3 +77,78 @@ func TestPublishAllocatesNothing(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.NoError(t, arena.Close())
 }
+
+// A window that was left is taken over as it was: what is not covered, in order, with
+// the chunks that it lies in; and given back like any other.
+func TestAdopt(t *testing.T) {
+	const size = 1 << 30
+	mem, index := make([]byte, 4*ChunkSize), make([]byte, IndexSize(2, 8))
+	arena := NewArenaOn(mem)
+	w := NewWindowOn(index, arena, 4, 2, 8)
+	require.NoError(t, w.Adopt(size), "nothing is in it")
+	chunks, ok := arena.TryGet(nil, 4)
+	require.True(t, ok)
+	require.NoError(t, w.Entries().Take(5, nil))
+	at := func(chunk int, off uint64) uint64 { return chunks[chunk].Off() + off }
+	w.Publish(0, Entry{Off: 1, Src: at(0, 5), Len: 10, Kind: EntryData})
+	w.Publish(0, Entry{Off: 2, Src: at(1, 0), Len: ChunkSize, Kind: EntryData})
+	w.Publish(1, Entry{Off: 3, Src: at(1, 7), Len: 1, Kind: EntryData})
+	w.Publish(0, Entry{Off: 4, Len: 1 << 20, Kind: EntryZero})
+	w.Publish(0, Entry{Off: 5, Src: at(3, 0), Len: 2, Kind: EntryData})
+	w.Ring(0).Cover(1) // and the process is killed
+
+	arena = NewArenaOn(mem)
+	next := NewWindowOn(index, arena, 4, 2, 8)
+	require.NoError(t, next.Adopt(size))
+	require.Equal(t, 4, next.Entries().Free())
+	require.Equal(t, 2, arena.Budget().Free(), "chunks 1 and 3 are in use")
+	require.EqualValues(t, 2, next.pinned.Load())
+	require.Equal(t, 2, arena.Chunk(at(1, 0)).Refs())
+	r := next.Ring(0)
+	require.EqualValues(t, 1, r.Covered())
+	require.EqualValues(t, 4, r.Head())
+	require.Equal(t, Entry{Off: 2, Src: at(1, 0), Len: ChunkSize, Kind: EntryData, Number: 2}, *r.At(1))
+	got, ok := arena.TryGet(nil, 2)
+	require.True(t, ok)
+	for _, c := range got {
+		require.NotContains(t, []uint64{at(1, 0), at(3, 0)}, c.Off())
+		c.Release()
+	}
+	require.NoError(t, next.Entries().Take(1, nil))
+	next.Publish(1, Entry{Off: 9, Len: 1, Kind: EntryZero})
+	require.EqualValues(t, 6, next.Ring(1).At(1).Number, "numbers go on")
+	for lane := range 2 {
+		r := next.Ring(lane)
+		from, to := r.Covered(), r.Head()
+		r.Cover(to)
+		next.Free(lane, from, to)
+	}
+	require.Equal(t, 8, next.Entries().Free())
+	require.NoError(t, next.Close())
+	require.NoError(t, arena.Close())
+}
+
+// An index that does not make sense is not believed.
+func TestAdoptDamaged(t *testing.T) {
+	good := Entry{Off: 0, Src: 0, Len: 8, Kind: EntryData, Number: 1}
+	for name, spoil := range map[string]func(r *Ring, e *Entry){
+		"covered behind head":      func(r *Ring, _ *Entry) { r.Cover(2) },
+		"more entries than places": func(r *Ring, _ *Entry) { r.head.Store(5) },
+		"past the device":          func(_ *Ring, e *Entry) { e.Off = 4096 - 7 },
+		"offset overflows":         func(_ *Ring, e *Entry) { e.Off = ^uint64(0) - 3 },
+		"of nothing":               func(_ *Ring, e *Entry) { e.Len = 0 },
+		"past the arena":           func(_ *Ring, e *Entry) { e.Src = 2 * ChunkSize },
+		"over a chunk's end":       func(_ *Ring, e *Entry) { e.Src = ChunkSize - 7 },
+		"of an unknown kind":       func(_ *Ring, e *Entry) { e.Kind = 3 },
+		"without a number":         func(_ *Ring, e *Entry) { e.Number = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := NewWindowOn(make([]byte, IndexSize(1, 4)), NewArenaOn(make([]byte, 2*ChunkSize)), 2, 1, 4)
+			r := w.Ring(0)
+			*r.At(0) = good
+			r.head.Store(1)
+			spoil(r, r.At(0))
+			require.ErrorIs(t, w.Adopt(4096), ErrIndex)
+		})
+	}
+}
