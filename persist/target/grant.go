@@ -226,6 +226,9 @@ func (e *export) leaseLeft(s *session) time.Duration {
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
 	r := &wire.Refused{Epoch: sb.Epoch, Holder: sb.Owner.ID, UUID: e.r.UUID()}
+	if !sb.Clean && sb.Owner != (region.Owner{}) {
+		r.Flags = wire.OpenedUnclean
+	}
 	e.mu.Lock()
 	s := e.session
 	e.mu.Unlock()

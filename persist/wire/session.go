@@ -242,10 +242,12 @@ var codeNames = [...]string{
 //
 //	 16     18         20        24      32       48     64     320
 //	+------+----------+---------+-------+--------+------+------+
-//	| code | reserved | seconds | epoch | holder | uuid | text |
+//	| code | flags    | seconds | epoch | holder | uuid | text |
 //	+------+----------+---------+-------+--------+------+------+
 type Refused struct {
 	Code Code
+	// Flags has OpenedUnclean if the last owner did not close.
+	Flags OpenedFlags
 	// Seconds that the lease of the holder still runs, where Code is CodeBusy.
 	Seconds uint32
 	// Epoch is the persisted one.
@@ -263,7 +265,7 @@ type Refused struct {
 func (m *Refused) Append(b []byte) []byte {
 	b = appendHeader(b, TypeRefused, refusedSize)
 	b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
-	b = binary.BigEndian.AppendUint16(b, 0)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
 	b = binary.BigEndian.AppendUint32(b, m.Seconds)
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
 	b = append(b, m.Holder[:]...)
@@ -276,7 +278,7 @@ func (m *Refused) Decode(b []byte) error {
 	if err := expect(b, TypeRefused, refusedSize); err != nil {
 		return err
 	}
-	m.Code = Code(binary.BigEndian.Uint16(b[16:]))
+	m.Code, m.Flags = Code(binary.BigEndian.Uint16(b[16:])), OpenedFlags(binary.BigEndian.Uint16(b[18:]))
 	m.Seconds = binary.BigEndian.Uint32(b[20:])
 	m.Epoch = binary.BigEndian.Uint64(b[24:])
 	copy(m.Holder[:], b[32:])

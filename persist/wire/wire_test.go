@@ -45,7 +45,7 @@ func samples() []message {
 		&Opened{UUID: id(1), Size: 1 << 40, Class: 2, Methods: 3, Flags: OpenedDoubt, Key: 5, Base: 6, Epoch: 7, ContentsID: id(8),
 			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]uint8{1, 2, 3, 4}, Method: 14},
 		&Resume{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Auth: [64]byte{6}, Region: "log"},
-		&Refused{Code: CodeBusy, Seconds: 9, Epoch: 1 << 50, Holder: id(4), UUID: id(5), Text: "held"},
+		&Refused{Code: CodeBusy, Flags: OpenedUnclean, Seconds: 9, Epoch: 1 << 50, Holder: id(4), UUID: id(5), Text: "held"},
 		&Join{Epoch: 1, Lane: 2, Nonce: id(3), Proof: token},
 		&Joined{Epoch: 1, Lane: 2, Credits: 3},
 		&Close{Epoch: 1}, &Closed{Epoch: 2},
