@@ -88,7 +88,7 @@ func inLab(t *testing.T, kind, link string) {
 	lab.Run(t, lab.Guest{Setup: []string{kind, "devdax"}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
 		b := find(t)
 		b.run(t)
-		t.Run("DeadPeer", b.deadPeer)
 		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })
+		t.Run("DeadPeer", b.deadPeer) // last: addresses come back in their own time
 	})
 }
