@@ -39,10 +39,10 @@ lab-deps: # first: what it installs decides what build builds
 	scripts/install-deps lab
 
 lab: lab-deps build ## every test of the lab, in virtual machines (RUN=regexp of tests)
-	$(LAB) $(GO) test -count=1 -timeout 45m -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs
+	$(LAB) $(GO) test -count=1 -timeout 45m -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs
 
 smoke: lab-deps build ## the part of the lab that CI runs
-	$(LAB) $(GO) test -count=1 -timeout 6m -v $(TAGGED) -run '^TestSmoke' ./test/lab ./rdma/verbs
+	$(LAB) $(GO) test -count=1 -timeout 6m -p 1 -v $(TAGGED) -run '^TestSmoke' ./test/lab ./rdma/verbs
 
 lab-shell: lab-deps build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
 	$(LAB) $(GO) run $(TAGGED) ./test/lab/shell $(SETUP)
