@@ -24,7 +24,7 @@ func clearRegion(path, reason string, syncFile func(int) error, h host) error {
 	if err != nil {
 		return err
 	}
-	r, err := load(f, path, mem, syncFile, h)
+	r, err := load(f, path, mem, OpenOptions{Sync: syncFile}, h)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}

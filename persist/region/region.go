@@ -59,6 +59,10 @@ type OpenOptions struct {
 	// Lines writes back the cache lines of memory of the data extent: flush.Lines if
 	// nil. Tests count what it is given.
 	Lines func([]byte)
+	// Header is Lines for the superblock. Tests that simulate memory have both.
+	Header func([]byte)
+	// Boot, unless zero, stands for the host's boot id: tests boot often.
+	Boot [16]byte
 }
 
 // A Region is an open region. Its methods may be called from several goroutines,
@@ -74,7 +78,8 @@ type Region struct {
 
 	platform Platform
 	syncFile func(fd int) error
-	lines    func([]byte)
+	lines    func([]byte) // of the data extent
+	header   func([]byte) // of the superblock
 	fence    func()
 
 	sb     atomic.Pointer[Superblock] // stored under mu
@@ -107,6 +112,9 @@ func Open(path string, o OpenOptions) (*Region, error) {
 			return memory{class: persist.ClassPMem, platform: Platform{Domain: o.PMem}, flags: unix.MAP_SHARED}, nil
 		}
 	}
+	if o.Boot != ([16]byte{}) {
+		h.bootID = func() ([16]byte, error) { return o.Boot, nil }
+	}
 	return open(path, o, h)
 }
 
@@ -115,12 +123,9 @@ func open(path string, o OpenOptions, h host) (*Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := load(f, path, mem, o.Sync, h)
+	r, err := load(f, path, mem, o, h)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
-	}
-	if o.Lines != nil {
-		r.lines = o.Lines
 	}
 	if err := r.expect(o); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -188,7 +193,7 @@ func lockAndClassify(f *os.File, h host) (memory, error) {
 
 // load maps the region in f, which is locked, and settles its superblock. On
 // success the region owns f.
-func load(f *os.File, path string, m memory, syncFile func(int) error, h host) (*Region, error) {
+func load(f *os.File, path string, m memory, o OpenOptions, h host) (*Region, error) {
 	var header [2 * CopySize]byte
 	if err := m.readHeader(f, header[:]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -214,12 +219,18 @@ func load(f *os.File, path string, m memory, syncFile func(int) error, h host) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if syncFile == nil {
-		syncFile = unix.Fdatasync
+	if o.Sync == nil {
+		o.Sync = unix.Fdatasync
+	}
+	if o.Lines == nil {
+		o.Lines = flush.Lines
+	}
+	if o.Header == nil {
+		o.Header = flush.Lines
 	}
 	r := &Region{
 		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.class, uuid: sb.UUID,
-		platform: m.platform, syncFile: syncFile, lines: flush.Lines, fence: flush.Fence, newer: found.at, generation: sb.Generation,
+		platform: m.platform, syncFile: o.Sync, lines: o.Lines, header: o.Header, fence: flush.Fence, newer: found.at, generation: sb.Generation,
 	}
 	r.sb.Store(sb)
 	if sb.Failed {

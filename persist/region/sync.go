@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 )
 
 var (
@@ -146,7 +145,7 @@ func (r *Region) persist(b []byte) error {
 	if r.class == persist.ClassFile {
 		return r.sync()
 	}
-	flush.Lines(b)
+	r.header(b)
 	return nil
 }
 

@@ -18,8 +18,9 @@ type Conn struct {
 	connected chan struct{}
 
 	recvs    []rdma.WorkRequest
-	posted   []rdma.WorkRequest // held back while the wire is paused
-	built    int                // work requests ever posted
+	posted   []rdma.WorkRequest // held back while the wire is paused, or this one's frozen
+	frozen   bool
+	built    int // work requests ever posted
 	retired  int
 	signaled []int // positions of those whose completion is in cq or to come
 	cq       []rdma.Completion
@@ -82,7 +83,7 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 		c.posted = append(c.posted, wr)
 		posted++
 	}
-	if c.p.paused {
+	if c.p.paused || c.frozen {
 		return posted, c.err
 	}
 	held, before, sends := c.pending, c.received, 0

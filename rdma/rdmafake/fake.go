@@ -42,6 +42,7 @@ type Provider struct {
 	port      int
 	key       uint32
 	paused    bool
+	down      bool
 }
 
 // New makes a provider.
@@ -68,7 +69,9 @@ func (p *Provider) Resume() {
 	defer p.mu.Unlock()
 	p.paused = false
 	for c := range p.conns {
-		c.run()
+		if !c.frozen {
+			c.run()
+		}
 	}
 }
 
@@ -78,6 +81,43 @@ func (p *Provider) Cut() {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		c.fail(fmt.Errorf("cut by the test: %w", rdma.ErrLost))
+	}
+}
+
+// Down is Cut, after which nobody connects until Up: when it returns, whatever an
+// end does is heard by no other.
+func (p *Provider) Down() {
+	p.mu.Lock()
+	p.down = true
+	p.mu.Unlock()
+	p.Cut()
+}
+
+// Up ends Down.
+func (p *Provider) Up() {
+	p.mu.Lock()
+	p.down = false
+	p.mu.Unlock()
+}
+
+// Freeze holds what the connections of now post until Thaw; later ones are not
+// touched. What a connection that ended meanwhile had posted is lost.
+func (p *Provider) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.frozen = true
+	}
+}
+
+// Thaw carries out what was posted since Freeze.
+func (p *Provider) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if c.frozen = false; !p.paused {
+			c.run()
+		}
 	}
 }
 
@@ -202,9 +242,9 @@ func (d *domain) Close() error {
 
 func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	d.p.mu.Lock()
-	l := d.p.listeners[addr]
+	l, down := d.p.listeners[addr], d.p.down
 	d.p.mu.Unlock()
-	if l == nil {
+	if l == nil || down {
 		return nil, fmt.Errorf("nobody listens at %s: %w", addr, rdma.ErrLost)
 	}
 	r := &request{p: d.p, cfg: cfg, answer: make(chan answer, 1), gone: make(chan struct{})}
@@ -222,6 +262,11 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 		}
 		c := newConn(d, cfg, recvs)
 		d.p.mu.Lock()
+		if d.p.down {
+			d.p.mu.Unlock()
+			close(r.gone)
+			return nil, fmt.Errorf("the network went down: %w", rdma.ErrLost)
+		}
 		c.peer, a.c.peer = a.c, c
 		c.private, c.dialed = a.privateData, true
 		d.p.conns[c], d.p.conns[a.c] = struct{}{}, struct{}{}

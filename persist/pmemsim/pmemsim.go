@@ -1,0 +1,189 @@
+// Package pmemsim is persistent memory that loses what a power failure takes: a
+// file whose bytes are what CPUs and adapters see, and beside it what the medium
+// holds.
+//
+// It exists so that claims of durability can be tested on the code that makes them
+// (design §3): a region opened on the file, with Lines for its OpenOptions, works as
+// on an ADR platform on which the caches forget everything. A store is volatile
+// until its cache line is written back, which may happen by itself at any time
+// (Evict, and at random when the power goes), so that a longer write tears. It imports
+// nothing of ours.
+//
+//	stores ──► live, the mapped file ──Lines, Flushed, Evict──► medium
+//	                  │ Kill: as it is                            │ PowerOff: with some of live's lines
+//	                  └──────────────► what Restart finds ◄───────┘
+package pmemsim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Line is the size of a cache line, which the memory takes whole, in bytes.
+const Line = 64
+
+// ErrLine tells of memory that is not this one's.
+var ErrLine = errors.New("not this memory")
+
+// Memory is a file that simulates persistent memory. Its methods may be called from
+// several goroutines, Close once all others have returned.
+type Memory struct {
+	live []byte // the file, mapped
+
+	mu     sync.Mutex
+	medium []byte // what outlives the power
+	next   []byte // what Restart brings back; nil while the machine runs
+	caches bool   // the caches outlive the power, too (eADR)
+	trap   int    // write-backs until sprung is called; 0: none
+	sprung func()
+}
+
+// Open simulates the memory in the file at path, on tmpfs, and takes all that it holds
+// for durable. caches says that CPU caches outlive the power (eADR): what is stored
+// is durable.
+func Open(path string, caches bool) (*Memory, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // the mapping stays
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	live, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return &Memory{live: live, medium: append([]byte(nil), live...), caches: caches}, nil
+}
+
+// Close unmaps the file.
+func (m *Memory) Close() error {
+	live := m.live
+	m.live = nil
+	if live == nil {
+		return nil
+	}
+	return unix.Munmap(live)
+}
+
+// Lines makes b durable, as CLWB and SFENCE do. b is of a mapping of the whole file,
+// so that its capacity, which ends where the file does, tells its place.
+func (m *Memory) Lines(b []byte) {
+	m.spring()
+	if cap(b) > len(m.live) {
+		panic(fmt.Errorf("%w: %d bytes of %d", ErrLine, cap(b), len(m.live)))
+	}
+	m.writeBack(len(m.live)-cap(b), len(b))
+}
+
+// Flushed makes n bytes at off of the file durable, as a native FLUSH does.
+func (m *Memory) Flushed(off uint64, n uint32) { m.writeBack(int(off), int(n)) }
+
+func (m *Memory) writeBack(off, n int) {
+	if n == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next != nil {
+		return // the machine is off, and whoever still runs is a ghost
+	}
+	end := min((off+n+Line-1)/Line*Line, len(m.live))
+	off = off / Line * Line
+	copy(m.medium[off:end], m.live[off:end])
+}
+
+// Trap has f called when Lines is called for the nth time from now, before it does
+// anything. n = 0 removes the trap.
+func (m *Memory) Trap(n int, f func()) {
+	m.mu.Lock()
+	m.trap, m.sprung = n, f
+	m.mu.Unlock()
+}
+
+func (m *Memory) spring() {
+	var f func()
+	m.mu.Lock()
+	if m.trap > 0 {
+		if m.trap--; m.trap == 0 {
+			f = m.sprung
+		}
+	}
+	m.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// Chance says of a cache line, by its number, whether it happened to be written back.
+type Chance func(line int) bool
+
+// Seeded is a Chance of part in 256, always the same for a seed.
+func Seeded(seed uint64, part uint8) Chance {
+	return func(line int) bool {
+		x := seed + uint64(line)*0x9e3779b97f4a7c15 // splitmix64 (Steele et al., 2014)
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		return uint8(x>>56) < part
+	}
+}
+
+// Evict writes back those lines that chance picks, as a cache that needs room does.
+func (m *Memory) Evict(chance Chance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next == nil {
+		evict(m.medium, m.live, chance)
+	}
+}
+
+func evict(medium, live []byte, chance Chance) {
+	for off := 0; off < len(live); off += Line {
+		end := min(off+Line, len(live))
+		if string(medium[off:end]) != string(live[off:end]) && chance(off/Line) {
+			copy(medium[off:end], live[off:end])
+		}
+	}
+}
+
+// PowerOff ends the machine: what is not durable is lost, but for the lines that
+// chance picks. Who uses the memory may go on until Restart; it counts for nothing.
+func (m *Memory) PowerOff(chance Chance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next != nil {
+		return
+	}
+	if m.caches {
+		chance = func(int) bool { return true }
+	}
+	evict(m.medium, m.live, chance)
+	m.next = append([]byte(nil), m.medium...)
+}
+
+// Kill ends the process that uses the memory: nothing is lost, and what it does from
+// now on counts for nothing, as after PowerOff.
+func (m *Memory) Kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next == nil {
+		m.next = append([]byte(nil), m.live...)
+	}
+}
+
+// Restart makes the file what the next process finds, and returns a copy of it. Nobody
+// uses the memory.
+func (m *Memory) Restart() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := m.next
+	copy(m.live, found)
+	m.next = nil
+	return found
+}

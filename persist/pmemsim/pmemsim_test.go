@@ -1,0 +1,135 @@
+package pmemsim
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const size = 64 * Line
+
+// opened is memory of zeroes.
+func opened(t *testing.T, caches bool) *Memory {
+	path := filepath.Join(t.TempDir(), "memory")
+	require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+	m, err := Open(path, caches)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, m.Close())
+		require.NoError(t, m.Close())
+	})
+	return m
+}
+
+// ones says of each line whether it is all ones; it fails if one is torn.
+func ones(t *testing.T, b []byte) (lines []int) {
+	for off := 0; off < len(b); off += Line {
+		line := b[off : off+Line]
+		if n := bytes.Count(line, []byte{1}); n == Line {
+			lines = append(lines, off/Line)
+		} else {
+			require.Zero(t, n)
+		}
+	}
+	return lines
+}
+
+func fill(b []byte) { copy(b, bytes.Repeat([]byte{1}, len(b))) }
+
+func all(int) bool  { return true }
+func none(int) bool { return false }
+
+// What was written back outlives the power; of the rest, what chance left.
+func TestPower(t *testing.T) {
+	every := make([]int, size/Line)
+	for i := range every {
+		every[i] = i
+	}
+	for _, c := range []struct {
+		name   string
+		caches bool
+		do     func(*Memory)
+		end    func(*Memory)
+		want   []int
+	}{
+		{"nothing written back", false, func(*Memory) {}, func(m *Memory) { m.PowerOff(none) }, nil},
+		{"part of a line", false, func(m *Memory) { m.Lines(m.live[3*Line+1 : 3*Line+2]) }, func(m *Memory) { m.PowerOff(none) }, []int{3}},
+		{"across two lines", false, func(m *Memory) { m.Lines(m.live[4*Line-1 : 4*Line+1]) }, func(m *Memory) { m.PowerOff(none) }, []int{3, 4}},
+		{"nothing of nothing", false, func(m *Memory) { m.Lines(m.live[:0]) }, func(m *Memory) { m.PowerOff(none) }, nil},
+		{"native FLUSH", false, func(m *Memory) { m.Flushed(5*Line+60, 8) }, func(m *Memory) { m.PowerOff(none) }, []int{5, 6}},
+		{"evicted before", false, func(m *Memory) { m.Evict(func(n int) bool { return n == 7 }) }, func(m *Memory) { m.PowerOff(none) }, []int{7}},
+		{"evicted at the end", false, func(*Memory) {}, func(m *Memory) { m.PowerOff(func(n int) bool { return n == 9 }) }, []int{9}},
+		{"caches outlive the power", true, func(*Memory) {}, func(m *Memory) { m.PowerOff(none) }, every},
+		{"the process alone ends", false, func(*Memory) {}, func(m *Memory) { m.Kill() }, every},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := opened(t, c.caches)
+			fill(m.live)
+			c.do(m)
+			c.end(m)
+			// A ghost.
+			clear(m.live)
+			m.Lines(m.live)
+			m.Evict(all)
+			m.PowerOff(all)
+			m.Kill()
+			require.Equal(t, c.want, ones(t, m.Restart()))
+			require.Equal(t, c.want, ones(t, m.live))
+		})
+	}
+}
+
+// A process that ended leaves its caches: the power takes them later.
+func TestKillThenPower(t *testing.T) {
+	m := opened(t, false)
+	fill(m.live)
+	m.Lines(m.live[:Line])
+	m.Kill()
+	require.Len(t, ones(t, m.Restart()), size/Line)
+	m.PowerOff(none)
+	require.Equal(t, []int{0}, ones(t, m.Restart()))
+}
+
+func TestTrap(t *testing.T) {
+	m := opened(t, false)
+	fill(m.live)
+	m.Trap(2, func() { m.PowerOff(none) })
+	m.Lines(m.live[:1])
+	m.Lines(m.live[Line:])
+	require.Equal(t, []int{0}, ones(t, m.Restart()), "it sprang before the second")
+	m.Trap(1, func() { t.Error("it was removed") })
+	m.Trap(0, nil)
+	m.Lines(m.live)
+}
+
+func TestForeignMemory(t *testing.T) {
+	m := opened(t, false)
+	require.Panics(t, func() { m.Lines(make([]byte, size+1)) })
+}
+
+// A seed picks always the same lines, and about as many as it should.
+func TestSeeded(t *testing.T) {
+	count := func(c Chance) (n int) {
+		for i := range 10000 {
+			if c(i) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, count(Seeded(1, 128)), count(Seeded(1, 128)))
+	require.InDelta(t, 5000, count(Seeded(1, 128)), 300)
+	require.InDelta(t, 5000, count(Seeded(2, 128)), 300)
+	require.Zero(t, count(Seeded(1, 0)))
+	same := 0
+	a, b := Seeded(1, 128), Seeded(2, 128)
+	for i := range 10000 {
+		if a(i) == b(i) {
+			same++
+		}
+	}
+	require.InDelta(t, 5000, same, 300)
+}
