@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// lossTimeout is that of an initiator whose target does not come back.
+const lossTimeout = "200ms"
+
 // newNoise returns an endless stream of bytes, always the same.
 func newNoise() io.Reader { return rand.NewChaCha8([32]byte{'p', 'm', 'n', 'b', 'd'}) }
 
@@ -94,13 +97,13 @@ func TestTermDrains(t *testing.T) {
 	require.Equal(t, data, got)
 }
 
-// A target that dies in the middle of a barrier: stopped first, so that the
-// FLUSH cannot have been answered, then killed.
+// A target that dies in the middle of a barrier and stays away: stopped first, so
+// that the FLUSH cannot have been answered, then killed.
 func TestTargetKilledInABarrier(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "mid", "16M")
 	target, uri := h.target(t, "mid="+path)
-	_, unix, _ := h.initiator(t, uri, "mid")
+	_, unix, _ := h.initiator(t, uri, "mid", "--loss-timeout", lossTimeout)
 	c := dialNBD(t, unix)
 	data := noise(t, 64<<10)
 	require.NoError(t, c.write(0, data))

@@ -85,7 +85,7 @@ func TestSeveralExports(t *testing.T) {
 // What befalls one export is no other's business, at the end neither.
 func TestOneExportFails(t *testing.T) {
 	h := newHost(t)
-	pmnbd, targets, uris := h.twoExports(t)
+	pmnbd, targets, uris := h.twoExports(t, "--loss-timeout", lossTimeout)
 	one, two := dialNBD(t, uris[0]), dialNBD(t, uris[1])
 	data := noise(t, 4096)
 	require.NoError(t, one.write(0, data))

@@ -216,7 +216,7 @@ func TestStatusOfTheSilent(t *testing.T) {
 func TestStatusAfterFailure(t *testing.T) {
 	h := newHost(t)
 	target, uri := h.target(t, "fail="+h.region(t, "fail", "16M"))
-	_, unix, _ := h.initiator(t, uri, "fail")
+	_, unix, _ := h.initiator(t, uri, "fail", "--loss-timeout", lossTimeout)
 	c := dialNBD(t, unix)
 	require.NoError(t, c.write(0, noise(t, 8192)))
 	target.kill(t)
