@@ -67,7 +67,7 @@ func addresses(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 	}
 	var all []netip.AddrPort
 	for _, ip := range ips {
-		all = append(all, netip.AddrPortFrom(ip, uint16(port)))
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
 	}
 	return all, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,51 @@ func (b bench) caps(t *testing.T) {
 	if !caps.PersistentFlush {
 		_, err := a.Conn.Post([]rdma.WorkRequest{{Op: rdma.OpFlush}})
 		require.ErrorIs(t, err, rdma.ErrNotSupported)
+	}
+}
+
+// Lanes of a session: connections that share domains at both ends, asked for with
+// private data.
+func (b bench) lanes(t *testing.T) {
+	l, err := b.p.Listen(t.Context(), b.addr)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(l.Addr(), strings.TrimSuffix(b.addr, "0")), l.Addr())
+	defer func() { require.NoError(t, l.Close()) }()
+	ours, err := b.p.OpenDomain(t.Context(), l.Addr())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ours.Close()) }()
+	r, err := ours.Register(rdmatest.Memory(t, 4096), rdma.LocalWrite)
+	require.NoError(t, err)
+	var theirs rdma.Domain
+	var q *rdma.MemoryRegion
+	for lane := range 3 {
+		dialled := make(chan error, 1)
+		var x rdma.Conn
+		go func() {
+			var err error
+			x, err = ours.Dial(t.Context(), l.Addr(), rdma.ConnConfig{PrivateData: make([]byte, lane*28)}, []rdma.WorkRequest{{Local: rdma.SGE{Region: r, Len: 64}}})
+			dialled <- err
+		}()
+		req, err := l.Accept()
+		require.NoError(t, err)
+		if theirs == nil {
+			theirs, err = req.OpenDomain()
+			require.NoError(t, err)
+			defer func() { require.NoError(t, theirs.Close()) }()
+			q, err = theirs.Register(rdmatest.Memory(t, 4096), rdma.LocalWrite)
+			require.NoError(t, err)
+		}
+		y, err := req.Accept(theirs, rdma.ConnConfig{}, []rdma.WorkRequest{{Local: rdma.SGE{Region: q, Len: 64}}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, y.Close()) }()
+		require.NoError(t, <-dialled)
+		defer func() { require.NoError(t, x.Close()) }()
+		cs := make([]rdma.Completion, 1)
+		for _, way := range [][2]rdma.Conn{{x, y}, {y, x}} {
+			_, err = way[0].Post([]rdma.WorkRequest{{Op: rdma.OpSend, Inline: []byte("hello")}})
+			require.NoError(t, err)
+			next(t, way[1], cs, 1)
+		}
 	}
 }
 

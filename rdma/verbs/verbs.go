@@ -29,7 +29,9 @@
 // registrations only, and user space has no fast registrations. iWARP devices
 // report what the peer refused as ErrLost: their error completions do not carry
 // the Terminate's reason. siw (Linux 6.12) answers Reads of whatever is registered
-// in the domain, with the right to be read or without.
+// in the domain, with the right to be read or without; and as a responder it may
+// not notice an initiator's first message until more arrives, if that comes while
+// it is still accepting (rarely: the initiator's time limit must end it).
 package verbs
 
 import "time"

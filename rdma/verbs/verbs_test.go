@@ -70,6 +70,7 @@ func (b bench) run(t *testing.T) {
 		rdmatest.Run(t, b.p, b.addr, lacks...)
 	})
 	t.Run("Caps", b.caps)
+	t.Run("Lanes", b.lanes)
 	t.Run("Registration", b.registration)
 	t.Run("LockedMemory", b.lockedMemory)
 	t.Run("Allocations", b.allocations)
