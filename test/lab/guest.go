@@ -69,7 +69,6 @@ type Machine struct {
 	log     journal // the command's
 	done    chan struct{}
 	ended   error // of QEMU; set when done is closed
-	test    bool  // the command is the test that started it
 }
 
 // Boot starts g on the best accelerator there is. The guest ends with its command,
@@ -154,7 +153,8 @@ func (m *Machine) start(ctx context.Context, g Guest, kernel, accel string) erro
 		started <- err
 		if err == nil {
 			_, _ = m.log.ReadFrom(r) // until QEMU ends, which alone holds the other end
-			m.ended = m.cmd.Wait()
+			err := m.cmd.Wait()
+			m.ended = errors.Join(context.Cause(ctx), err)
 		}
 		_ = r.Close()
 		close(m.done)

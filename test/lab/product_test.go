@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,7 +13,7 @@ import (
 )
 
 // A server is pmnbd or pmnbd-target, running in the guest. What it logs is in the
-// test's output.
+// test's output, and in /run/NAME.log.
 type server struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -24,7 +25,10 @@ type server struct {
 func serve(t *testing.T, name string, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(name, append([]string{"serve"}, args...)...), done: make(chan struct{})}
-	s.cmd.Stderr = os.Stdout
+	log, err := os.OpenFile("/run/"+name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, log.Close()) })
+	s.cmd.Stderr = io.MultiWriter(os.Stdout, log)
 	stdout, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Start())

@@ -2,8 +2,6 @@ package lab_test
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,20 +21,6 @@ func needVerbs(t *testing.T) {
 	if !verbs.Built {
 		t.Skip("this build has no RDMA verbs: it lacks the tag verbs")
 	}
-}
-
-// The provider's own tests, conformance among them, on Soft-RoCE.
-func TestSmokeVerbs(t *testing.T) { testVerbs(t, "rxe") }
-
-// … and on software iWARP.
-func TestVerbsOnSiw(t *testing.T) { testVerbs(t, "siw") }
-
-func testVerbs(t *testing.T, device string) {
-	needVerbs(t)
-	binary := filepath.Join(t.TempDir(), "verbs.test")
-	out, err := exec.Command("go", "test", "-c", "-tags", "verbs", "-o", binary, "pmnbd/rdma/verbs").CombinedOutput()
-	require.NoError(t, err, string(out))
-	lab.Finish(t, lab.Start(t, lab.Guest{Setup: []string{device}, Command: []string{binary, "-test.v"}}))
 }
 
 // The whole product on each device, and with the provider in Go at one end and the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -17,59 +18,110 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Two machines. The target's power is cut while the initiator writes and flushes; it
-// boots again, and what was flushed is there.
-func TestTargetPowerCut(t *testing.T) {
+// Two machines on a wire: the target's, with the NVDIMM, and the initiator's.
+type site struct {
+	listen            string
+	target, initiator lab.Guest
+}
+
+// onSites runs fn for each transport between the machines.
+func onSites(t *testing.T, fn func(t *testing.T, s *site)) {
 	lab.Need(t)
 	for _, tt := range []struct {
 		name, listen string
 		device       []string
 	}{
 		{"iwarp in Go", "iwarp://10.0.0.1:7204", nil},
+		{"rxe", "rdma://10.0.0.1:7204", []string{"rxe"}},
+		{"siw", "rdma://10.0.0.1:7204", []string{"siw"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.device != nil {
+				needVerbs(t)
+			}
 			setup := append([]string{"wire"}, tt.device...)
 			a, b := lab.Wire(t.TempDir())
-			target := lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, 64<<20), Wire: a}
-			initiator := lab.Guest{Setup: append(setup, "nbd"), Wire: b}
-			serving := func(before string) *lab.Machine {
-				target.Command = []string{"sh", "-c", before + " exec pmnbd-target serve --insecure-no-auth --listen " + tt.listen + " --region disk=" + dax}
-				m := lab.Start(t, target)
-				require.NoError(t, m.WaitFor(t.Context(), "ready "))
-				return m
-			}
-			t.Run("written", func(t *testing.T) {
-				if lab.Inside() {
-					initiate(t, tt.listen)
-					sh(t, attach)
-					writeUntilError(t)
-					return
-				}
-				at := serving("pmnbd-target region create disk " + dax + " &&")
-				m := lab.Start(t, initiator)
-				require.NoError(t, m.WaitFor(t.Context(), "flushed 100\n"))
-				at.Kill()
-				lab.Finish(t, m)
-				log := m.Log()
-				_, last, _ := strings.Cut(log[strings.LastIndex(log, "\nflushed "):], " ")
-				last, _, _ = strings.Cut(last, "\n")
-				initiator.Env = []string{"FLUSHED=" + last}
-			})
-			t.Run("read", func(t *testing.T) {
-				if lab.Inside() {
-					initiate(t, tt.listen)
-					sh(t, attach)
-					readFlushed(t)
-					return
-				}
-				if initiator.Env == nil {
-					t.Skip("nothing was written")
-				}
-				serving("")
-				lab.Finish(t, lab.Start(t, initiator))
+			fn(t, &site{
+				tt.listen,
+				lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, 64<<20), Wire: a},
+				lab.Guest{Setup: append(setup, "nbd"), Wire: b},
 			})
 		})
 	}
+}
+
+// serve boots the target's machine, which serves the region disk; at first it makes it.
+func (s *site) serve(t *testing.T, first bool) *lab.Machine {
+	t.Helper()
+	script := "pmnbd-target serve --insecure-no-auth --listen " + s.listen + " --region disk=" + dax
+	if first {
+		script = "pmnbd-target region create disk " + dax + " && " + script
+	}
+	g := s.target
+	g.Command = []string{"sh", "-c", script}
+	m := lab.Start(t, g)
+	require.NoError(t, m.WaitFor(t.Context(), "ready "))
+	return m
+}
+
+// The target's power is cut while the initiator writes and flushes, and nobody waits
+// for it: the device fails. The target boots again, and what was flushed is there.
+func TestTargetPowerCut(t *testing.T) {
+	onSites(t, func(t *testing.T, s *site) {
+		t.Run("written", func(t *testing.T) {
+			if lab.Inside() {
+				initiate(t, s.listen, "--loss-timeout", "5s")
+				sh(t, attach)
+				require.ErrorIs(t, writeBlocks(t, math.MaxInt), syscall.EIO)
+				return
+			}
+			target := s.serve(t, true)
+			m := lab.Start(t, s.initiator)
+			require.NoError(t, m.WaitFor(t.Context(), "flushed 100\n"))
+			target.Kill()
+			lab.Finish(t, m)
+			log := m.Log()
+			_, last, _ := strings.Cut(log[strings.LastIndex(log, "\nflushed "):], " ")
+			last, _, _ = strings.Cut(last, "\n")
+			s.initiator.Env = []string{"FLUSHED=" + last}
+		})
+		t.Run("read", func(t *testing.T) {
+			if lab.Inside() {
+				initiate(t, s.listen)
+				sh(t, attach)
+				flushed, err := strconv.Atoi(os.Getenv("FLUSHED"))
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, flushed, 100)
+				readBlocks(t, flushed)
+				return
+			}
+			if s.initiator.Env == nil {
+				t.Skip("nothing was written")
+			}
+			s.serve(t, false)
+			lab.Finish(t, lab.Start(t, s.initiator))
+		})
+	})
+}
+
+// The same, but the initiator waits: the target comes back, and nobody notices more
+// than a pause.
+func TestTargetComesBack(t *testing.T) {
+	onSites(t, func(t *testing.T, s *site) {
+		if lab.Inside() {
+			initiate(t, s.listen)
+			sh(t, attach)
+			require.NoError(t, writeBlocks(t, 300))
+			readBlocks(t, 300)
+			return
+		}
+		target := s.serve(t, true)
+		m := lab.Start(t, s.initiator)
+		require.NoError(t, m.WaitFor(t.Context(), "flushed 100\n"))
+		target.Kill()
+		s.serve(t, false)
+		lab.Finish(t, m)
+	})
 }
 
 const blockSize = 4096
@@ -94,50 +146,52 @@ func stamp(block []byte, n int) {
 	}
 }
 
-// writeUntilError writes and flushes block after block, and says each time how many
-// are flushed. Beside it others write into the second half of the device, and flush
-// nothing. The device's failure ends it.
-func writeUntilError(t *testing.T) {
+// writeBlocks writes and flushes n blocks, one after the other, and says each time how
+// many are flushed. Beside it others write into the second half of the device, and
+// flush nothing. An error ends it.
+func writeBlocks(t *testing.T, n int) error {
 	var load sync.WaitGroup
+	done := make(chan struct{})
 	for part := range 2 {
 		f, block := openDisk(t)
 		load.Go(func() {
-			for n := 0; ; n++ {
-				if _, err := f.WriteAt(block, 32<<20+int64(2*(n%1000)+part)*blockSize); err != nil {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
 					return
+				default:
+					if _, err := f.WriteAt(block, 32<<20+int64(2*(i%1000)+part)*blockSize); err != nil {
+						return
+					}
 				}
 			}
 		})
 	}
 	f, block := openDisk(t)
-	flushed := 0
 	var err error
-	for err == nil {
-		stamp(block, flushed)
-		if _, err = f.WriteAt(block, int64(flushed)*blockSize); err == nil {
+	for i := 0; i < n && err == nil; i++ {
+		stamp(block, i)
+		if _, err = f.WriteAt(block, int64(i)*blockSize); err == nil {
 			err = unix.Fdatasync(int(f.Fd()))
 		}
 		if err == nil {
-			flushed++
-			fmt.Printf("flushed %d\n", flushed)
+			fmt.Printf("flushed %d\n", i+1)
 		}
 	}
+	close(done)
 	load.Wait()
-	require.ErrorIs(t, err, syscall.EIO)
+	return err
 }
 
-// readFlushed checks what writeUntilError has flushed.
-func readFlushed(t *testing.T) {
-	flushed, err := strconv.Atoi(os.Getenv("FLUSHED"))
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, flushed, 100)
+// readBlocks checks the first n blocks that writeBlocks wrote.
+func readBlocks(t *testing.T, n int) {
 	f, block := openDisk(t)
 	want := bytes.Clone(block)
-	for n := range flushed {
-		_, err := f.ReadAt(block, int64(n)*blockSize)
+	for i := range n {
+		_, err := f.ReadAt(block, int64(i)*blockSize)
 		require.NoError(t, err)
-		stamp(want, n)
-		require.Equal(t, want, block, "block %d of %d", n, flushed)
+		stamp(want, i)
+		require.Equal(t, want, block, "block %d of %d", i, n)
 	}
-	t.Logf("%d blocks that were flushed are there", flushed)
+	t.Logf("%d blocks that were flushed are there", n)
 }
