@@ -243,6 +243,9 @@ func (d *Device) fail(cause error) {
 		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
 	}
 	d.failure.Store(&err)
+	if d.file != nil && !d.adopted && !d.closing.Load() {
+		d.file.fail(cause)
+	}
 	c := b.take(len(d.lanes))
 	c.ops, b.waiting = b.waiting, c.ops[:0]
 	if b.current != nil {

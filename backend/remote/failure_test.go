@@ -167,6 +167,24 @@ func TestCloseFlushes(t *testing.T) {
 	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrClosed)
 }
 
+// CLOSE does not overtake a READ, whose key it would end.
+func TestCloseWaitsForReads(t *testing.T) {
+	for range 20 {
+		p := fake(t, rdmafake.Config{})
+		network := p.provider.(*rdmafake.Provider)
+		d := p.dialLanes(t, 2)
+		c := backendtest.NewClient(t, d)
+		network.Pause()
+		reads := []*backendtest.Request{c.Read(0, block, 0), c.Read(1<<20, block, 0)}
+		c.Submit(reads...)
+		closed := make(chan error)
+		go func() { closed <- d.Close() }()
+		network.Resume()
+		require.NoError(t, <-closed)
+		require.NoError(t, c.Wait(reads...))
+	}
+}
+
 // A target that answers nonsense is a lost connection, never a success.
 func TestNonsenseFromTheTarget(t *testing.T) {
 	ack := wire.BarrierAck{Seq: 99, Last: true}

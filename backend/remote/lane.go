@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"pmnbd/backend"
@@ -68,7 +69,7 @@ type lane struct {
 	signaled fifo[uint64]       // positions of those that complete
 
 	poster poller     // of whoever is posting
-	idle   *sync.Cond // of mu: nobody posts
+	idle   *sync.Cond // of mu: nobody posts, or a READ has ended
 	done   chan struct{}
 }
 
@@ -253,6 +254,7 @@ func (l *lane) endRead(p *poller, i int) {
 	op := l.reads[i].op
 	l.reads[i].op = nil
 	l.spare = append(l.spare, i)
+	l.idle.Broadcast()
 	sink := op.Sink
 	if l.d.endPart(op) {
 		p.completed(sink)
@@ -323,6 +325,15 @@ func (l *lane) refuse(err error) {
 		l.closed = err
 	}
 	l.mu.Unlock()
+}
+
+// awaitReads waits until no READ is under way. New ones are refused.
+func (l *lane) awaitReads() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for slices.ContainsFunc(l.reads, func(r readPart) bool { return r.op != nil }) {
+		l.idle.Wait()
+	}
 }
 
 // abort ends the connection for a reason of ours.

@@ -273,6 +273,9 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d.granted = *g
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Epoch = g.Epoch })
+	}
 	d.method = persist.Method(g.Method)
 	for i, l := range d.lanes {
 		l.connected(conns[i])

@@ -199,9 +199,14 @@ func TestRowsOfFailure(t *testing.T) {
 			f.start(inMemory(t), pmem)
 		}, "had another owner since"}, // it does not know the owner
 		{"another owner since", func(t *testing.T, f *farm, _ *Device) {
-			f.start(f.path, pmem)
-			other := f.dial(1)
-			require.NoError(t, other.Close())
+			r, err := region.Open(f.path, pmem)
+			require.NoError(t, err)
+			require.NoError(t, r.Update(func(sb *region.Superblock) error {
+				sb.Epoch++
+				sb.Owner.Nonce[0]++
+				return nil
+			}))
+			f.serve(r)
 		}, "had another owner since"},
 		{"restored from an older copy", func(t *testing.T, f *farm, d *Device) {
 			r, err := region.Open(f.path, pmem)

@@ -7,7 +7,8 @@
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
 //
-// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE),
+// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE), recover.go
+// (RESUME and replay), windowfile.go and inherit.go (what a run leaves to the next),
 // submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its
 // completer), post.go (what leaves the queue), zeroes.go (and what it waits for),
 // placed.go (barriers without the target's CPU), barrier.go (group commit and failure),
@@ -24,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
@@ -43,6 +45,14 @@ type Config struct {
 	ID [16]byte
 	// StateDir is where a lock keeps other processes of this id from the region.
 	StateDir string
+	// WindowDir is where the window lies in a file, on a filesystem in memory, so that
+	// the next run of this initiator can go on where this one was killed. Empty: it is
+	// this process's alone, and what it acknowledged and did not flush dies with it.
+	WindowDir string
+	// AcceptLoss opens the device though something may be lost (LossError).
+	AcceptLoss bool
+	// LocalClients: all clients are on this host, and end with it.
+	LocalClients bool
 	// Window is how much payload that no barrier covers yet is meant to be held, in
 	// bytes: DefaultWindow. At half of it the device starts a barrier of its own;
 	// receive chunks that nobody needs may hold as much again as there are of them.
@@ -107,6 +117,10 @@ type Device struct {
 	arenas  backend.Arenas
 	window  *backend.Window
 	claim   *claim
+	file    *windowFile // nil if the window is anonymous memory
+	adopted bool        // the file is another Device's, which adopts it
+	expect  uint64      // the epoch that OPEN names; 0: whatever the region is in
+	lineage uuid.UUID
 
 	domain            rdma.Domain
 	writeMem, readMem *rdma.MemoryRegion
@@ -162,16 +176,21 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if len(cfg.Region) > wire.MaxText {
 		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
 	}
-	d := &Device{
-		cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}),
-	}
-	d.life, d.die = context.WithCancel(context.Background())
+	d := newDevice(cfg)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.release())
 		}
 	}()
+	if err := d.mapControl(); err != nil {
+		return nil, err
+	}
+	d.lineage = uuid.New()
+	if cfg.WindowDir != "" {
+		if err := d.inherit(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.allocate(); err != nil {
 		return nil, err
 	}
@@ -181,8 +200,20 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
+	for _, l := range d.lanes {
+		go l.complete()
+	}
 	d.serve()
 	return d, nil
+}
+
+func newDevice(cfg Config) *Device {
+	d := &Device{
+		cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{}),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}),
+	}
+	d.life, d.die = context.WithCancel(context.Background())
+	return d
 }
 
 // openDomain opens the RDMA device by which the target is reached, anew if it is open,
@@ -199,6 +230,9 @@ func (d *Device) openDomain(ctx context.Context) (err error) {
 		d.domain = nil
 		return fmt.Errorf("open the RDMA device towards %s: %w", d.cfg.Addr, err)
 	}
+	if d.arenas.Write == nil {
+		return nil // it is only asked
+	}
 	if d.writeMem, err = d.domain.Register(d.arenas.Write.Mem(), 0); err != nil {
 		return fmt.Errorf("register the window's memory: %w", err)
 	}
@@ -208,31 +242,48 @@ func (d *Device) openDomain(ctx context.Context) (err error) {
 	return nil
 }
 
-// allocate maps the arenas, the window's index and the control memory.
-func (d *Device) allocate() (err error) {
-	request := min(d.cfg.Window/4, maxRequest) &^ 4095
-	d.info.MaxRequest = uint32(request)
-	if d.arenas.Write, err = backend.NewArena(int(d.cfg.Window/backend.ChunkSize) + d.cfg.Connections); err != nil {
-		return err
-	}
-	// Two of the largest reads, and a chunk for each connection's small ones.
-	if d.arenas.Read, err = backend.NewArena(int(2*request/backend.ChunkSize) + d.cfg.Connections); err != nil {
-		return err
-	}
-	// Writes of 2 KiB and more fill the bytes first, smaller ones the entries. Zeroes
-	// take one for each stripe: room for the longest request, 4 GiB.
-	entries := max(int(d.cfg.Window/2048), 2*(1<<32)/stripe)
-	if d.window, err = backend.NewWindow(d.arenas.Write, int(d.cfg.Window/backend.ChunkSize), d.cfg.Lanes, entries); err != nil {
-		return err
-	}
-	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
-	d.arenas.Write.Budget().Pressure = d.relieve
-	d.arenas.Entries.Pressure = d.relieve
+// mapControl maps the memory for messages.
+func (d *Device) mapControl() (err error) {
 	size := d.cfg.Lanes * controlSize
 	if d.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return fmt.Errorf("map %d bytes for control messages: %w", size, err)
 	}
 	return nil
+}
+
+// entries is how many pieces the window's index holds. Writes of 2 KiB and more fill
+// the bytes first, smaller ones the entries. Zeroes take one for each stripe: room for
+// 8 GiB of them.
+func (d *Device) entries() int { return max(int(d.cfg.Window/2048), 2*(1<<32)/stripe) }
+
+// allocate maps the arenas and the window's index.
+func (d *Device) allocate() (err error) {
+	request := min(d.cfg.Window/4, maxRequest) &^ 4095
+	d.info.MaxRequest = uint32(request)
+	if d.file != nil {
+		d.arenas.Write, d.window = d.file.window()
+	} else {
+		chunks := int(d.cfg.Window / backend.ChunkSize)
+		if d.arenas.Write, err = backend.NewArena(chunks + d.cfg.Connections); err != nil {
+			return err
+		}
+		if d.window, err = backend.NewWindow(d.arenas.Write, chunks, d.cfg.Lanes, d.entries()); err != nil {
+			return err
+		}
+	}
+	// Two of the largest reads, and a chunk for each connection's small ones.
+	if d.arenas.Read, err = backend.NewArena(int(2*request/backend.ChunkSize) + d.cfg.Connections); err != nil {
+		return err
+	}
+	d.ready()
+	return nil
+}
+
+// ready lets the window's users wait for room in it.
+func (d *Device) ready() {
+	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
+	d.arenas.Write.Budget().Pressure = d.relieve
+	d.arenas.Entries.Pressure = d.relieve
 }
 
 // Info implements backend.Device.
@@ -283,12 +334,18 @@ func (d *Device) close() error {
 	d.start(false)
 	d.Post()
 	err := <-last.done
+	for _, l := range d.lanes {
+		l.awaitReads() // CLOSE must not overtake them: their key would be gone
+	}
 	if err != nil {
 		lost := d.Unflushed()
 		d.barriers.mu.Lock()
 		d.lost = lost
 		d.barriers.mu.Unlock()
 		err = fmt.Errorf("%d bytes were not flushed: %w", lost, err)
+	}
+	if err == nil && d.file != nil {
+		d.file.update(func(h *header) { h.State = windowDrained })
 	}
 	return errors.Join(err, d.leave(err == nil), d.release())
 }
@@ -320,6 +377,12 @@ func (d *Device) release() error {
 	}
 	if d.control != nil {
 		errs = append(errs, unix.Munmap(d.control))
+	}
+	if d.file != nil && !d.adopted {
+		if h := d.file.header(); h.State == windowDrained {
+			errs = append(errs, d.file.shrink())
+		}
+		errs = append(errs, d.file.Close())
 	}
 	if d.claim != nil {
 		errs = append(errs, d.claim.Close())

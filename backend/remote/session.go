@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -119,12 +118,14 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
 		return err
 	}
+	if err := d.opened(&g); err != nil {
+		return err
+	}
 	d.granted, d.method = g, persist.Method(g.Method)
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
 	d.unclean = g.Flags&wire.OpenedUnclean != 0
 	for i, c := range conns {
-		l := &lane{d: d, index: i, ring: d.window.Ring(i), batch: make([]rdma.WorkRequest, 0, batchMax)}
-		l.idle = sync.NewCond(&l.mu)
+		l := d.newLane(i)
 		l.connected(c)
 		d.lanes = append(d.lanes, l)
 	}
@@ -211,11 +212,14 @@ func check(g *wire.Opened) error {
 // refusal tells the region's UUID, too, so that its lock is taken before anything
 // that the grant would end.
 func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, err error) {
-	d.owner.ID = d.cfg.ID
-	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
-		return opened, fmt.Errorf("draw a nonce: %w", err)
+	if d.file == nil {
+		d.owner.ID = d.cfg.ID
+		if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
+			return opened, fmt.Errorf("draw a nonce: %w", err)
+		}
 	}
 	msg := d.request(d.owner)
+	msg.Epoch = d.expect
 	if msg.Methods, err = d.methods(c.conn); err != nil {
 		return opened, err
 	}
@@ -228,7 +232,7 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 		if t == wire.TypeOpened {
 			return opened, chosen(msg.Methods, &opened)
 		}
-		if refused.Code != wire.CodeEpoch {
+		if refused.Code != wire.CodeEpoch || d.expect != 0 {
 			break
 		}
 		if d.claim == nil {
@@ -356,13 +360,10 @@ func (d *Device) answer(conn rdma.Conn, recvs *rdma.MemoryRegion) (msg []byte, a
 	return msg, again, nil
 }
 
-// serve starts the goroutines of the session; leave ends them.
+// serve starts the goroutines of the session, beside the lanes' own; leave ends them.
 func (d *Device) serve() {
 	g := &d.granted
 	d.heard.Store(d.clock())
-	for _, l := range d.lanes {
-		go l.complete()
-	}
 	go d.heartbeats(time.Duration(g.Heartbeat)*time.Millisecond, time.Duration(g.Lease)*time.Millisecond)
 	go d.keep()
 }

@@ -38,6 +38,9 @@ type Snapshot struct {
 	// Unclean: the session before this one was not closed; what was acknowledged in
 	// it and not flushed is lost.
 	Unclean bool `json:"unclean"`
+	// Lineage changes exactly when something that was acknowledged may have been lost,
+	// or somebody else have had the region, between this run and the one before.
+	Lineage uuid.UUID `json:"lineage"`
 	// Doubt: the session inherited doubt, and no barrier has succeeded since.
 	Doubt bool  `json:"doubt"`
 	State State `json:"state"`
@@ -95,7 +98,7 @@ func (d *Device) Snapshot() Snapshot {
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: d.unclean,
+		Unclean: d.unclean, Lineage: d.lineage,
 	}
 	if why := d.waits.Load(); why != nil {
 		s.State, s.Cause = StateWaiting, (*why).Error()

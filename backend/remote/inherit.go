@@ -1,0 +1,236 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"pmnbd/backend"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// A LossError tells that a device cannot be opened without that something may be lost
+// which its clients believe in. Config.AcceptLoss goes on.
+type LossError struct{ text string }
+
+func (e *LossError) Error() string {
+	return e.text + ": --accept-loss goes on without it, once nobody uses the device any more"
+}
+
+func loss(format string, args ...any) error { return &LossError{fmt.Sprintf(format, args...)} }
+
+// inherit finds out what the run of this initiator before left of the region's window,
+// replays it, and readies the window file for a new one. Early-acknowledged writes may
+// be forgotten only if their clients saw the device die: the kernel, and QEMU, send a
+// new pmnbd only what was not answered (design §6).
+//
+//	live ──► adopt: RESUME as the owner before, replay, barrier, CLOSE ──► drained
+//	drained ──► OPEN, in the epoch that it was left in, or not at all
+//	failed, or lost ──► a LossError
+func (d *Device) inherit(ctx context.Context) error {
+	refused, err := d.probe(ctx)
+	if err != nil {
+		return err
+	}
+	if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
+		return err
+	}
+	if d.file, err = openWindowFile(d.cfg.WindowDir, d.cfg.ID, refused.UUID); err != nil {
+		return err
+	}
+	h := d.file.header()
+	if h.State == windowLive && h.Opened != 0 && !d.cfg.AcceptLoss {
+		if err := d.adopt(ctx); err != nil {
+			return fmt.Errorf("go on where the pmnbd before ended: %w", err)
+		}
+		if refused, err = d.probe(ctx); err != nil {
+			return err
+		}
+		h = d.file.header()
+	}
+	d.expect, d.lineage = refused.Epoch, h.Lineage
+	switch {
+	case d.cfg.AcceptLoss:
+		d.log.Warn("accepting the loss of what was acknowledged before and not flushed", zap.String("region", d.cfg.Region))
+		d.lineage = uuid.New()
+	case h.State == 0:
+		if err := d.forgotten(refused); err != nil {
+			return err
+		}
+		d.lineage = uuid.New()
+	case h.State == windowFailed:
+		return loss("the device failed in the run before: %s", h.failure())
+	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
+		// Granted, and killed before it was noted: nothing was acknowledged.
+	case refused.Epoch != h.Epoch:
+		return loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
+			d.cfg.Region, h.Epoch, refused.Epoch)
+	}
+	d.owner.ID = d.cfg.ID
+	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
+	}
+	chunks := uint32(d.cfg.Window / backend.ChunkSize)
+	d.file.update(func(h *header) {
+		*h = header{
+			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
+			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
+			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Lineage: d.lineage,
+		}
+	})
+	return d.file.shape()
+}
+
+// probe asks the target who has the region, by an OPEN that is always refused.
+func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
+	if err := d.openDomain(ctx); err != nil {
+		return refused, err
+	}
+	c, err := d.connect(ctx, 0, nil)
+	if err != nil {
+		return refused, err
+	}
+	defer func() { _ = c.conn.Close() }() // it has said what it had to
+	msg := d.request(wire.Owner{ID: d.cfg.ID, Nonce: [16]byte{1}})
+	var opened wire.Opened
+	t, err := d.ask(ctx, c, &msg, &opened, &refused)
+	switch {
+	case err != nil:
+		return refused, fmt.Errorf("ask for the region: %w", err)
+	case t != wire.TypeRefused:
+		return refused, fmt.Errorf("the target grants epoch 0: %w", wire.ErrMalformed)
+	case refused.Code != wire.CodeEpoch:
+		return refused, &RefusedError{Region: d.cfg.Region, Refused: refused}
+	}
+	return refused, nil
+}
+
+// forgotten tells whether the run before may have acknowledged what is lost, where it left
+// no window file.
+func (d *Device) forgotten(refused wire.Refused) error {
+	if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {
+		return nil
+	}
+	// Since this host booted nobody here can have been its client; if there are none
+	// elsewhere, none has survived.
+	before, err := os.ReadFile(d.bootRecord(refused.UUID))
+	now, err2 := bootID()
+	if err == nil && err2 == nil && d.cfg.LocalClients && string(before) != now {
+		d.log.Info("this host was booted since the run before: nobody is left who knew what it had acknowledged", zap.String("region", d.cfg.Region))
+		return nil
+	}
+	return loss("the run of this initiator before did not close region %s, and its window is not in %s: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
+}
+
+// bootRecord is the file that says in which boot this host last had the region.
+func (d *Device) bootRecord(region [16]byte) string {
+	return filepath.Join(d.cfg.StateDir, fmt.Sprintf("%s-%s.boot", uuid.UUID(d.cfg.ID), uuid.UUID(region)))
+}
+
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}
+
+// opened notes in the window file what was granted, before anything is acknowledged.
+func (d *Device) opened(g *wire.Opened) error {
+	if d.file == nil {
+		return nil
+	}
+	d.file.update(func(h *header) {
+		h.Opened, h.Epoch, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Size, uint32(g.Class), g.ContentsID
+	})
+	boot, err := bootID()
+	if err == nil {
+		err = os.WriteFile(d.bootRecord(g.UUID), []byte(boot), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("note this boot: %w", err)
+	}
+	return nil
+}
+
+// errAdopted is why the lanes of an adopted window have no connection.
+var errAdopted = errors.New("the window was adopted")
+
+// adopt brings what the file's window holds to the target, as the owner that it names,
+// in its shape, and gives the session back.
+func (d *Device) adopt(ctx context.Context) (err error) {
+	h := d.file.header()
+	if err := h.check(); err != nil {
+		return err
+	}
+	cfg := d.cfg
+	cfg.Lanes = int(h.Lanes)
+	a := newDevice(cfg)
+	a.file, a.adopted, a.owner, a.info.MaxRequest = d.file, true, h.Owner, backend.ChunkSize
+	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: uint8(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
+	if err := d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize); err != nil {
+		return err
+	}
+	a.arenas.Write, a.window = d.file.window()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.release())
+		}
+	}()
+	if err := a.window.Adopt(h.Size); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.bury()
+		}
+	}()
+	for i := range cfg.Lanes {
+		l := a.newLane(i)
+		l.broken = errAdopted
+		for at := l.ring.Covered(); at < l.ring.Head(); at++ {
+			l.wrote += uint64(l.ring.At(at).Len)
+		}
+		a.lanes = append(a.lanes, l)
+	}
+	if err := a.mapControl(); err != nil {
+		return err
+	}
+	if a.arenas.Read, err = backend.NewArena(1); err != nil { // nobody reads
+		return err
+	}
+	a.ready()
+	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
+	a.barriers.away = true
+	for n := 0; ; n++ {
+		err := a.resume(ctx, attemptTimeout)
+		if err == nil {
+			break
+		}
+		var end *lastingError
+		if errors.As(err, &end) {
+			return loss("%v", err)
+		}
+		select {
+		case <-time.After(backoff(n, 0)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	a.serve()
+	return a.Close()
+}
+
+// newLane makes a lane that is not connected.
+func (d *Device) newLane(i int) *lane {
+	l := &lane{d: d, index: i, ring: d.window.Ring(i), batch: make([]rdma.WorkRequest, 0, batchMax)}
+	l.idle = sync.NewCond(&l.mu)
+	return l
+}

@@ -1,0 +1,298 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+)
+
+// A host is where runs of one initiator follow each other.
+type host struct {
+	*farm
+	cfg Config
+}
+
+func newHost(t *testing.T) *host {
+	f := newFarm(t)
+	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
+	cfg.WindowDir, cfg.LossTimeout = inMemory(t), 0
+	return &host{f, cfg}
+}
+
+// run starts a run.
+func (h *host) run() (*Device, *backendtest.Client) {
+	h.t.Helper()
+	d, err := Dial(context.Background(), h.cfg)
+	require.NoError(h.t, err)
+	return d, backendtest.NewClient(h.t, d)
+}
+
+// refused expects that no run can start, and why.
+func (h *host) refused(why string) {
+	h.t.Helper()
+	_, err := Dial(context.Background(), h.cfg)
+	var loss *LossError
+	require.ErrorAs(h.t, err, &loss)
+	require.ErrorContains(h.t, err, why)
+	require.ErrorContains(h.t, err, "--accept-loss")
+}
+
+// file is the path of the window file.
+func (h *host) file() string {
+	h.t.Helper()
+	found, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window"))
+	require.NoError(h.t, err)
+	require.Len(h.t, found, 1)
+	return found[0]
+}
+
+// kill ends d as SIGKILL would: its file stays as it is, and the target hears nothing.
+// What of the process must end, for the test's sake, ends with the file out of reach.
+func (h *host) kill(d *Device) {
+	h.t.Helper()
+	copied := h.file() + ".copy"
+	b, err := os.ReadFile(h.file())
+	require.NoError(h.t, err)
+	require.NoError(h.t, os.WriteFile(copied, b, 0o600))
+	require.NoError(h.t, d.leave(false))
+	require.NoError(h.t, d.release())
+	require.NoError(h.t, os.Rename(copied, h.file()))
+}
+
+// What was acknowledged and never flushed is there after a kill, in its order, be the
+// next run of another shape or not; and so on for ever.
+func TestAdoptedWindow(t *testing.T) {
+	h := newHost(t)
+	want := make([]byte, regionSize)
+	shapes := []struct {
+		lanes  int
+		window uint64
+	}{{1, 16 << 20}, {3, 8 << 20}, {1, 4 << 20}, {5, 32 << 20}}
+	var lineage [16]byte
+	for round := range uint32(8) {
+		shape := shapes[round%4]
+		h.cfg.Lanes, h.cfg.Window = shape.lanes, shape.window
+		d, c := h.run()
+		if round == 0 {
+			lineage = d.lineage
+		}
+		require.Equal(t, lineage, [16]byte(d.Snapshot().Lineage), "round %d", round)
+		for off := 0; off < regionSize; off += 1 << 20 {
+			r := c.Read(uint64(off), 1<<20, 0)
+			require.NoError(t, c.Do(r))
+			require.True(t, string(want[off:off+1<<20]) == string(r.Got), "round %d, from %d", round, off)
+		}
+		h.provider.Pause() // nothing of it gets to the target
+		for i, off := range []int{0, 100, 1<<20 - 50, 50, 3 << 20, 0} {
+			data := backendtest.Pattern(block+i*777, round*10+uint32(i))
+			copy(want[off:], data)
+			require.NoError(t, c.Do(c.Write(uint64(off), data, 0)))
+		}
+		clear(want[2<<20-1000:][:5000])
+		require.NoError(t, c.Do(c.Zero(2<<20-1000, 5000)))
+		h.kill(d)
+		h.provider.Resume()
+	}
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Flush()))
+	require.True(t, string(want) == string(h.region.Data()))
+	require.NoError(t, d.Close())
+	info, err := os.Stat(h.file())
+	require.NoError(t, err)
+	require.EqualValues(t, headerPage, info.Size(), "nothing is held that is not needed")
+}
+
+// The table of what a run may find, and what it does.
+func TestInheritance(t *testing.T) {
+	other := func(h *host) {
+		cfg := h.cfg
+		cfg.ID, cfg.StateDir, cfg.WindowDir = [16]byte{7}, h.t.TempDir(), ""
+		d, err := Dial(context.Background(), cfg)
+		require.NoError(h.t, err)
+		require.NoError(h.t, d.Close())
+	}
+	restart := func(h *host, change func(*region.Superblock)) {
+		h.stop()
+		r, err := region.Open(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+		require.NoError(h.t, err)
+		require.NoError(h.t, r.Update(func(sb *region.Superblock) error { change(sb); return nil }))
+		h.serve(r)
+	}
+	for _, tt := range []struct {
+		name   string
+		before func(h *host) // a run, or what is left of one
+		why    string        // no run starts then; "" if one does
+		kept   bool          // the lineage goes on
+	}{
+		{"nothing", func(*host) {}, "", false},
+		{"a clean end", func(h *host) { d, _ := h.run(); require.NoError(h.t, d.Close()) }, "", true},
+		{"a kill", func(h *host) { d, _ := h.run(); h.kill(d) }, "", true},
+		{"a clean end, and somebody else since", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			other(h)
+		}, "somebody else had region", false},
+		{"a kill, and another owner since", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			restart(h, func(sb *region.Superblock) { sb.Owner.Nonce[0]++; sb.Epoch++ })
+		}, "another owner", false},
+		{"a kill, and the contents lost", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			restart(h, func(sb *region.Superblock) { sb.Contents[0]++ })
+		}, "contents were lost", false},
+		{"a kill, and the window lost", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			require.NoError(h.t, os.Remove(h.file()))
+		}, "its window is not in", false},
+		{"a kill, the window lost, and a boot since", func(h *host) {
+			h.cfg.LocalClients = true
+			d, _ := h.run()
+			record := d.bootRecord(h.region.UUID())
+			h.kill(d)
+			require.NoError(h.t, os.Remove(h.file()))
+			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+		}, "", false},
+		{"the same with clients elsewhere", func(h *host) {
+			d, _ := h.run()
+			record := d.bootRecord(h.region.UUID())
+			h.kill(d)
+			require.NoError(h.t, os.Remove(h.file()))
+			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+		}, "its window is not in", false},
+		{"a device that failed", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			d.lanes[0].abort(&BarrierError{})
+			require.Error(h.t, c.Do(c.Flush()))
+			require.Error(h.t, d.Close())
+		}, "the device failed in the run before: the target could not make barrier", false},
+		{"a file that was only made", func(h *host) {
+			f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
+			require.NoError(h.t, err)
+			require.NoError(h.t, f.Close())
+		}, "", false},
+		{"a kill before OPEN was granted", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+		}, "", true},
+		{"a kill before the grant was noted", func(h *host) {
+			d, _ := h.run()
+			epoch := d.granted.Epoch
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
+		}, "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t)
+			tt.before(h)
+			var lineage [16]byte
+			if found, _ := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window")); len(found) > 0 {
+				f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
+				require.NoError(t, err)
+				lineage = f.header().Lineage
+				require.NoError(t, f.Close())
+			}
+			if tt.why != "" {
+				h.refused(tt.why)
+				h.refused(tt.why) // it is not forgotten
+				h.cfg.AcceptLoss = true
+			}
+			d, c := h.run()
+			require.Equal(t, tt.kept, lineage == d.lineage)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 9), 0), c.Flush()))
+			require.NoError(t, d.Close())
+			h.cfg.AcceptLoss = false
+			d, _ = h.run()
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// rewrite changes the header of the window file.
+func (h *host) rewrite(change func(*header)) {
+	f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
+	require.NoError(h.t, err)
+	f.update(change)
+	require.NoError(h.t, f.Close())
+}
+
+// A header that was being written when the process was killed does not count: the one
+// before does. One that was damaged is not believed.
+func TestHeaderCrash(t *testing.T) {
+	dir := t.TempDir()
+	open := func() (*windowFile, error) { return openWindowFile(dir, [16]byte{1}, [16]byte{2}) }
+	f, err := open()
+	require.NoError(t, err)
+	require.Zero(t, f.header().State)
+	f.update(func(h *header) { h.State, h.Epoch = windowLive, 1 })
+	f.update(func(h *header) { h.State, h.Epoch = windowDrained, 2 })
+	require.NoError(t, f.Close())
+	path := filepath.Join(dir, "01000000-0000-0000-0000-000000000000-02000000-0000-0000-0000-000000000000.window")
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for cut := 0; cut < headerPage/2; cut += 7 { // half 0 has generation 2
+		b := append([]byte(nil), whole...)
+		b[cut] ^= 1
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		f, err := open()
+		require.NoError(t, err)
+		h := f.header()
+		require.True(t, h.Epoch == 2 && h.State == windowDrained || h.Epoch == 1 && h.State == windowLive, "byte %d", cut)
+		require.NoError(t, f.Close())
+	}
+	b := make([]byte, headerPage)
+	b[5] = 1
+	require.NoError(t, os.WriteFile(path, b, 0o600))
+	_, err = open()
+	require.ErrorIs(t, err, ErrWindow)
+	require.NoError(t, os.Chmod(path, 0o644))
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	_, err = open()
+	require.ErrorContains(t, err, "others have access")
+}
+
+// A full filesystem shows at the start, not as SIGBUS under a write.
+func TestWindowFileNeedsRoom(t *testing.T) {
+	f, err := openWindowFile(inMemory(t), [16]byte{1}, [16]byte{2})
+	require.NoError(t, err)
+	f.update(func(h *header) { h.Lanes, h.Entries, h.Chunks, h.Stripe = 1, 16, 1<<20, stripe })
+	require.ErrorContains(t, f.shape(), "use a smaller --window")
+	require.NoError(t, f.Close())
+}
+
+// An adoption that cannot be done leaves the window as it is.
+func TestAdoptionWaits(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	h.provider.Pause()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 3), 0)))
+	h.kill(d)
+	h.provider.Resume()
+	h.stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := Dial(ctx, h.cfg)
+	require.Error(t, err)
+	var loss *LossError
+	require.False(t, errors.As(err, &loss))
+	h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	d, c = h.run()
+	r := c.Read(0, block, 0)
+	require.NoError(t, c.Do(r))
+	require.Equal(t, backendtest.Pattern(block, 3), r.Got)
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrClosed)
+}

@@ -1,0 +1,275 @@
+package remote
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/persist/wire"
+)
+
+// A windowFile is where the window of an initiator and region lies, so that it
+// survives the process: writes that were acknowledged and not flushed are in it, and
+// nowhere else if the target did not get them. It is named by the pair, whose lock is
+// held (claim.go), and lies on a filesystem in memory: a reboot of this host takes it.
+//
+//	0            4096             4096+index            a multiple of ChunkSize
+//	+------------+----------------+----------···--------+------------------+
+//	| header × 2 | index rings    |                     | write arena      |
+//	+------------+----------------+----------···--------+------------------+
+//
+// The header is written to the two halves of its page in turn, each with a generation
+// and a CRC: a process can be killed in the middle.
+type windowFile struct {
+	f    *os.File
+	page []byte // the header's
+	mem  []byte // the whole file, once it has a window
+
+	mu sync.Mutex
+	h  header
+	// generation of h.
+	generation uint64
+}
+
+// A windowState is how a window file was left.
+type windowState uint32
+
+const (
+	// windowLive: what its index holds uncovered was acknowledged and may be nowhere
+	// else.
+	windowLive windowState = iota + 1
+	// windowDrained: all was flushed, and the session given back, or about to be.
+	windowDrained
+	// windowFailed: the device failed for good; what it acknowledged may be lost.
+	windowFailed
+)
+
+// A header says what a window file holds. It has a fixed size.
+type header struct {
+	State windowState
+	// Opened: Session and Epoch are of a session of Owner. Else nothing was ever
+	// acknowledged, and Epoch is the one that OPEN names.
+	Opened uint32
+	// Lanes, Entries (of the index) and Chunks (of the arena) are its shape; Window is
+	// how many of the chunks are not for receiving. The stripe is a constant.
+	Lanes, Entries, Chunks, Window uint32
+	Stripe                         uint64
+	Owner                          wire.Owner
+	Epoch                          uint64
+	UUID, ContentsID               [16]byte
+	Size                           uint64
+	Class                          uint32
+	// Lineage stays as long as nothing that was acknowledged is lost, over restarts.
+	Lineage [16]byte
+	Failure [256]byte // why, where State is windowFailed
+}
+
+const (
+	headerPage   = 4096
+	headerMagic  = 0x706d6e62_64770001 // "pmnbdw", version 1
+	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrWindow: a window file cannot be used.
+var ErrWindow = errors.New("window file")
+
+// openWindowFile opens the window file of an initiator and region in dir, made if
+// there is none: then its header's State is 0.
+func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of window files: %w", err)
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region)))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the window file: %w", err)
+	}
+	w := &windowFile{f: f}
+	if err := w.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrWindow, path, err), w.Close())
+	}
+	return w, nil
+}
+
+func (w *windowFile) load() (err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(w.f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Uid != uint32(os.Geteuid()) || st.Mode&0o077 != 0 {
+		return errors.New("it belongs to somebody else, or others have access to it")
+	}
+	fresh := st.Size == 0
+	if fresh {
+		if err := unix.Fallocate(int(w.f.Fd()), 0, 0, headerPage); err != nil {
+			return fmt.Errorf("allocate its header: %w", err)
+		}
+	}
+	if w.page, err = unix.Mmap(int(w.f.Fd()), 0, headerPage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("map its header: %w", err)
+	}
+	if fresh {
+		return nil
+	}
+	found := false
+	for i := range 2 {
+		if h, n, ok := decodeHeader(w.page[i*headerPage/2:][:headerPage/2]); ok && n > w.generation {
+			w.h, w.generation, found = h, n, true
+		}
+	}
+	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
+		return errors.New("its header is damaged, or of another release")
+	}
+	return nil // all zeroes: made, and then the process was killed
+}
+
+// decodeHeader decodes one half of the page.
+func decodeHeader(b []byte) (h header, generation uint64, ok bool) {
+	size := binary.Size(h)
+	body := b[headerPrefix:][:size]
+	generation = binary.LittleEndian.Uint64(b[8:])
+	if binary.LittleEndian.Uint64(b) != headerMagic || binary.LittleEndian.Uint32(b[16:]) != headerCRC(generation, body) {
+		return h, 0, false
+	}
+	_, err := binary.Decode(body, binary.LittleEndian, &h)
+	return h, generation, err == nil
+}
+
+func headerCRC(generation uint64, body []byte) uint32 {
+	var g [8]byte
+	binary.LittleEndian.PutUint64(g[:], generation)
+	return crc32.Update(crc32.Checksum(g[:], castagnoli), castagnoli, body)
+}
+
+// header is a copy of the header.
+func (w *windowFile) header() header {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.h
+}
+
+// update changes the header.
+func (w *windowFile) update(change func(h *header)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.h)
+	w.generation++
+	half := w.page[int(w.generation%2)*headerPage/2:][:headerPage/2]
+	body := half[headerPrefix:][:binary.Size(w.h)]
+	clear(half[:headerPrefix])                            // not valid while it is written
+	_, _ = binary.Encode(body, binary.LittleEndian, &w.h) // it fits
+	binary.LittleEndian.PutUint64(half[8:], w.generation)
+	binary.LittleEndian.PutUint32(half[16:], headerCRC(w.generation, body))
+	binary.LittleEndian.PutUint64(half, headerMagic)
+}
+
+// fail notes that the device failed.
+func (w *windowFile) fail(cause error) {
+	w.update(func(h *header) {
+		h.State = windowFailed
+		h.Failure = [256]byte{}
+		copy(h.Failure[:], cause.Error())
+	})
+}
+
+// failure is why the device failed.
+func (h *header) failure() string { return strings.TrimRight(string(h.Failure[:]), "\x00") }
+
+// indexSize is the size of the index in bytes.
+func (h *header) indexSize() int { return backend.IndexSize(int(h.Lanes), int(h.Entries)) }
+
+// arenaOff is where the arena begins, in bytes.
+func (h *header) arenaOff() int {
+	return (headerPage + h.indexSize() + backend.ChunkSize - 1) / backend.ChunkSize * backend.ChunkSize
+}
+
+// check tells whether the shape of a window that was left is one.
+func (h *header) check() error {
+	if h.Lanes == 0 || h.Lanes > MaxLanes || h.Stripe != stripe || h.Window > h.Chunks ||
+		h.Chunks > MaxWindow/backend.ChunkSize*2 || h.Entries == 0 || h.Entries > 1<<30 {
+		return fmt.Errorf("%w of %d lanes, %d entries, %d chunks and stripes of %d bytes", ErrWindow, h.Lanes, h.Entries, h.Chunks, h.Stripe)
+	}
+	return nil
+}
+
+// shape makes room for a new window of the header's shape; what the file held is gone.
+func (w *windowFile) shape() error {
+	if err := w.unmap(); err != nil {
+		return err
+	}
+	h := w.header()
+	size := int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize
+	fd := int(w.f.Fd())
+	if err := unix.Ftruncate(fd, headerPage); err != nil {
+		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
+	}
+	// All of it now: a full filesystem must show here, not as SIGBUS under a write.
+	if err := unix.Fallocate(fd, 0, 0, size); err != nil {
+		return fmt.Errorf("%w %s: allocate %d bytes: %w: use a smaller --window, or another --window-dir", ErrWindow, w.f.Name(), size, err)
+	}
+	return w.mmap(size)
+}
+
+// mmap maps the window that the file holds.
+func (w *windowFile) mmap(size int64) (err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(w.f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Size < size {
+		return fmt.Errorf("%w %s: %d bytes where %d are due", ErrWindow, w.f.Name(), st.Size, size)
+	}
+	w.mem, err = unix.Mmap(int(w.f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("%w %s: map %d bytes: %w", ErrWindow, w.f.Name(), size, err)
+	}
+	return nil
+}
+
+// window is the arena and the index in the file.
+func (w *windowFile) window() (*backend.Arena, *backend.Window) {
+	h := w.header()
+	arena := backend.NewArenaOn(w.mem[h.arenaOff():][:int(h.Chunks)*backend.ChunkSize])
+	index := w.mem[headerPage:][:h.indexSize()]
+	return arena, backend.NewWindowOn(index, arena, int(h.Window), int(h.Lanes), int(h.Entries))
+}
+
+// shrink gives the memory of a window that is not needed any more back; the header
+// stays.
+func (w *windowFile) shrink() error {
+	if err := w.unmap(); err != nil {
+		return err
+	}
+	return unix.Ftruncate(int(w.f.Fd()), headerPage)
+}
+
+func (w *windowFile) unmap() error {
+	mem := w.mem
+	w.mem = nil
+	if mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}
+
+// Close unmaps and closes the file, which stays.
+func (w *windowFile) Close() error {
+	err := w.unmap()
+	if w.page != nil {
+		err = errors.Join(err, unix.Munmap(w.page))
+		w.page = nil
+	}
+	return errors.Join(err, w.f.Close())
+}
