@@ -56,11 +56,6 @@ var _ rdma.Conn = (*Conn)(nil)
 // newConn makes a queue pair of e in domain d, with recvs posted. It takes e over.
 func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
 	dev := d.dev
-	cfg.MaxReads = min(cfg.MaxReads, int(dev.caps.max_reads_out))
-	if top := int(dev.caps.max_qp_wr); cfg.MaxSendWR > top || cfg.MaxRecvWR > top {
-		e.close()
-		return nil, fmt.Errorf("queues of %d and %d requests, %s has %d at most: %w", cfg.MaxSendWR, cfg.MaxRecvWR, dev.name, top, rdma.ErrNotSupported)
-	}
 	if e.id.verbs != dev.ctx {
 		e.close()
 		return nil, fmt.Errorf("the protection domain is on another device, %s: %w", dev.name, rdma.ErrNotSupported)

@@ -74,7 +74,7 @@ func addresses(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 
 // Dial implements rdma.Domain.
 func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
-	cfg, err := complete(cfg)
+	cfg, err := d.dev.complete(cfg)
 	if err != nil {
 		return nil, err
 	}

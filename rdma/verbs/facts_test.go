@@ -286,19 +286,6 @@ func (b bench) netdev(t *testing.T) string {
 	return ""
 }
 
-// A peer that does not answer is an error after some repetitions. iWARP devices
-// have TCP's patience instead.
-func (b bench) deadPeer(t *testing.T) {
-	if b.dev.caps.iwarp != 0 {
-		t.Skip("TCP's patience is longer than ours")
-	}
-	x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{})
-	dev := b.netdev(t)
-	ip(t, "ip", "link", "set", dev, "down")
-	x.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Local: x.Local(0, 64), Remote: y.At(0)})
-	require.ErrorIs(t, x.Failed(t), rdma.ErrLost)
-}
-
 // A device that is removed ends its connections with that as the cause, and does
 // not wait for us for ever; the listener serves again when it is back.
 func (b bench) removal(t *testing.T, kind, link string) {

@@ -234,7 +234,7 @@ func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 		r.e.close() // the request is answered, one way or the other
 		return nil, fmt.Errorf("a %T is a domain of another provider: %w", d, rdma.ErrNotSupported)
 	}
-	cfg, err := complete(cfg)
+	cfg, err := own.dev.complete(cfg)
 	if err != nil {
 		r.e.close()
 		return nil, err

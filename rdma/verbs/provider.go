@@ -41,16 +41,17 @@ func (p *provider) OpenDomain(ctx context.Context, addr string) (rdma.Domain, er
 	return d, nil
 }
 
-// complete returns cfg with its defaults, or says which of its values is out of
-// range.
-func complete(cfg rdma.ConnConfig) (rdma.ConnConfig, error) {
+// complete returns cfg with its defaults and with as many Reads as d can do, or says
+// which of its values is out of range.
+func (d *device) complete(cfg rdma.ConnConfig) (rdma.ConnConfig, error) {
+	queue := min(maxQueue, int(d.caps.max_qp_wr))
 	for _, f := range []struct {
 		name        string
 		v           *int
 		preset, top int
 	}{
-		{"MaxSendWR", &cfg.MaxSendWR, defaultQueue, maxQueue},
-		{"MaxRecvWR", &cfg.MaxRecvWR, defaultQueue, maxQueue},
+		{"MaxSendWR", &cfg.MaxSendWR, defaultQueue, queue},
+		{"MaxRecvWR", &cfg.MaxRecvWR, defaultQueue, queue},
 		{"MaxReads", &cfg.MaxReads, defaultReads, maxReads},
 		{"MaxReadsIn", &cfg.MaxReadsIn, defaultReads, maxReads},
 	} {
@@ -64,5 +65,7 @@ func complete(cfg rdma.ConnConfig) (rdma.ConnConfig, error) {
 	if len(cfg.PrivateData) > rdma.MaxPrivateData {
 		return cfg, fmt.Errorf("%d bytes of private data, %d fit: %w", len(cfg.PrivateData), rdma.MaxPrivateData, rdma.ErrNotSupported)
 	}
+	cfg.MaxReads = min(cfg.MaxReads, int(d.caps.max_reads_out))
+	cfg.MaxReadsIn = min(cfg.MaxReadsIn, int(d.caps.max_reads_in))
 	return cfg, nil
 }

@@ -90,6 +90,5 @@ func inLab(t *testing.T, kind, link string) {
 		b := find(t)
 		b.run(t)
 		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })
-		t.Run("DeadPeer", b.deadPeer) // last: addresses come back in their own time
 	})
 }
