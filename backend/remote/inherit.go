@@ -103,7 +103,7 @@ func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 	defer func() { _ = c.conn.Close() }() // it has said what it had to
 	msg := d.request(wire.Owner{ID: d.cfg.ID, Nonce: [16]byte{1}})
 	var opened wire.Opened
-	t, err := d.ask(ctx, c, &msg, &opened, &refused)
+	t, err := d.petition(ctx, &c, &msg, false, &opened, &refused)
 	switch {
 	case err != nil:
 		return refused, fmt.Errorf("ask for the region: %w", err)
@@ -112,6 +112,7 @@ func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 	case refused.Code != wire.CodeEpoch:
 		return refused, &RefusedError{Region: d.cfg.Region, Refused: refused}
 	}
+	d.takesOver(&refused)
 	return refused, nil
 }
 

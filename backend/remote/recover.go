@@ -201,7 +201,7 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	conns = append(conns, c)
-	g, err := d.askResume(ctx, c)
+	g, err := d.askResume(ctx, &conns[0])
 	if err != nil {
 		return err
 	}
@@ -215,14 +215,15 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 }
 
 // askResume sends RESUME and compares what is granted with what was.
-func (d *Device) askResume(ctx context.Context, c dialed) (g wire.Opened, err error) {
-	msg := wire.Resume(d.request(d.owner))
+func (d *Device) askResume(ctx context.Context, c *dialed) (g wire.Opened, err error) {
+	msg := d.request(d.owner)
+	msg.Flags &^= wire.OpenTakeover
 	msg.Epoch = d.granted.Epoch
 	if msg.Methods, err = d.methods(c.conn); err != nil {
 		return g, err
 	}
 	var refused wire.Refused
-	t, err := d.ask(ctx, c, &msg, &g, &refused)
+	t, err := d.petition(ctx, c, &msg, true, &g, &refused)
 	if err != nil {
 		return g, fmt.Errorf("RESUME: %w", err)
 	}

@@ -119,6 +119,7 @@ type farm struct {
 	provider *rdmafake.Provider
 	path     string
 	region   *region.Region
+	keys     target.Keys
 	stop     func()
 }
 
@@ -137,7 +138,7 @@ func (f *farm) start(path string, o region.OpenOptions) {
 }
 
 func (f *farm) serve(regions ...*region.Region) {
-	s := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Log: (&pair{}).config(f.t).Log}, regions)
+	s := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Keys: f.keys, Log: (&pair{}).config(f.t).Log}, regions)
 	l, err := f.provider.Listen(context.Background(), "target")
 	require.NoError(f.t, err)
 	served := make(chan error, 1)

@@ -70,6 +70,11 @@ type Config struct {
 	LossTimeout time.Duration
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
+	// Takeover takes the region from another id whose lease still runs.
+	Takeover bool
+	// Key is asked for the key of ID at each handshake, so that it can be changed
+	// meanwhile; nil: there is none, and the target must ask for none.
+	Key func() wire.Key
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
 }

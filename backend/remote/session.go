@@ -59,7 +59,9 @@ func (d *Device) receiveInto(mem *rdma.MemoryRegion, i uint64) rdma.WorkRequest 
 type dialed struct {
 	conn         rdma.Conn
 	recvs, sends *rdma.MemoryRegion
-	credits      uint16 // the target's
+	credits      uint16       // the target's
+	nonce        wire.Nonce   // ours, of the connection
+	secret       *wire.Secret // of the session, once there is one
 }
 
 // connect makes the connection of a lane, with its receives posted.
@@ -101,7 +103,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 		return err
 	}
 	conns = append(conns, c)
-	g, err := d.handshake(ctx, c)
+	g, err := d.handshake(ctx, &conns[0])
 	if err != nil {
 		return err
 	}
@@ -150,13 +152,15 @@ func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([
 	}
 	conns[0].credits = g.Credits
 	for n := 1; n < d.cfg.Lanes; n++ {
-		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID, Proof: [24]byte(g.Token[:24])}
+		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID}
+		conns[0].secret.Sign(&hint)
 		c, err := d.connect(ctx, n, hint.Append(nil))
 		if err != nil {
 			return conns, fmt.Errorf("lane %d: %w", n, err)
 		}
+		c.secret = conns[0].secret
 		conns = append(conns, c)
-		if conns[n].credits, err = d.join(ctx, c, g, n); err != nil {
+		if conns[n].credits, err = d.join(ctx, &c, g, n); err != nil {
 			return conns, fmt.Errorf("lane %d: %w", n, err)
 		}
 	}
@@ -169,14 +173,16 @@ func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([
 }
 
 // join makes c lane n of the session and returns the target's credits on it.
-func (d *Device) join(ctx context.Context, c dialed, g *wire.Opened, n int) (credits uint16, err error) {
-	msg := wire.Join{Epoch: g.Epoch, Lane: uint16(n), Proof: g.Token}
+func (d *Device) join(ctx context.Context, c *dialed, g *wire.Opened, n int) (credits uint16, err error) {
+	msg := wire.Join{Epoch: g.Epoch, Lane: uint16(n)}
 	if _, err := rand.Read(msg.Nonce[:]); err != nil {
 		return 0, fmt.Errorf("draw a nonce: %w", err)
 	}
+	request := msg.Append(nil)
+	c.secret.SignRequest(request)
 	var joined wire.Joined
 	var refused wire.Refused
-	t, err := d.ask(ctx, c, &msg, &joined, &refused)
+	t, err := d.ask(ctx, c, request, &joined, &refused)
 	if err != nil {
 		return 0, fmt.Errorf("JOIN: %w", err)
 	}
@@ -211,7 +217,7 @@ func check(g *wire.Opened) error {
 // handshake sends OPEN until it is granted. The first one asks for the epoch; a
 // refusal tells the region's UUID, too, so that its lock is taken before anything
 // that the grant would end.
-func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, err error) {
+func (d *Device) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err error) {
 	if d.file == nil {
 		d.owner.ID = d.cfg.ID
 		if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
@@ -225,7 +231,7 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 	}
 	var refused wire.Refused
 	for range openTries {
-		t, err := d.ask(ctx, c, &msg, &opened, &refused)
+		t, err := d.petition(ctx, c, &msg, false, &opened, &refused)
 		if err != nil {
 			return opened, fmt.Errorf("OPEN: %w", err)
 		}
@@ -235,6 +241,7 @@ func (d *Device) handshake(ctx context.Context, c dialed) (opened wire.Opened, e
 		if refused.Code != wire.CodeEpoch || d.expect != 0 {
 			break
 		}
+		d.takesOver(&refused)
 		if d.claim == nil {
 			if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
 				return opened, err
@@ -290,7 +297,18 @@ func (d *Device) request(owner wire.Owner) wire.Open {
 	if d.cfg.AllowVolatile {
 		m.Flags |= wire.OpenAllowVolatile
 	}
+	if d.cfg.Takeover {
+		m.Flags |= wire.OpenTakeover
+	}
 	return m
+}
+
+// takesOver says so, if the next OPEN will end somebody's lease: refused told whose.
+func (d *Device) takesOver(refused *wire.Refused) {
+	if refused.Seconds > 0 {
+		d.log.Warn("TAKING THE REGION OVER: what its holder has not flushed is lost to it, and it can never come back",
+			zap.String("region", d.cfg.Region), zap.Stringer("holder", uuid.UUID(refused.Holder)), zap.Uint32("lease_left_seconds", refused.Seconds))
+	}
 }
 
 // chosen tells whether the target chose a method that it was offered.
@@ -302,7 +320,7 @@ func chosen(offered wire.Methods, g *wire.Opened) error {
 }
 
 // ask sends a message and decodes what answers it: granted or refused.
-func (d *Device) ask(ctx context.Context, c dialed, msg interface{ Append([]byte) []byte }, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
+func (d *Device) ask(ctx context.Context, c *dialed, msg []byte, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // wakes Wait
 	t, err := d.exchange(c, msg, granted, refused)
 	if !stop() {
@@ -311,9 +329,9 @@ func (d *Device) ask(ctx context.Context, c dialed, msg interface{ Append([]byte
 	return t, err
 }
 
-func (d *Device) exchange(c dialed, msg interface{ Append([]byte) []byte }, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
-	b := msg.Append(c.sends.Mem[:0])
-	wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(len(b))}}
+func (d *Device) exchange(c *dialed, msg []byte, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
+	n := copy(c.sends.Mem, msg)
+	wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(n)}}
 	if _, err := c.conn.Post([]rdma.WorkRequest{wr}); err != nil {
 		return 0, err
 	}
@@ -325,10 +343,16 @@ func (d *Device) exchange(c dialed, msg interface{ Append([]byte) []byte }, gran
 	if err != nil {
 		return 0, fmt.Errorf("the target's answer: %w", err)
 	}
-	if t == wire.TypeRefused {
+	switch {
+	case t == wire.TypeRefused:
 		err = refused.Decode(answer)
-	} else {
+	case t == wire.TypeChallenge && d.cfg.Key == nil:
+		err = ErrWantsKey
+	default:
 		err = granted.Decode(answer)
+	}
+	if err == nil {
+		err = c.proven(msg, answer, t, refused)
 	}
 	if err != nil {
 		return 0, err

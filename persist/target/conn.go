@@ -27,16 +27,18 @@ type conn struct {
 	msgs   *rdma.MemoryRegion // mem, registered
 	sent   atomic.Uint32      // messages that were too long to go inline
 
-	hint     *session    // whose domain it was made in: it may JOIN that one
-	lane     uint16      // likewise
-	session  *session    // once granted or joined
-	deadline *time.Timer // by which it must be
-	opens    int         // OPENs that were answered
-	counted  bool        // it does not count as a stranger any more
-	barrier  wire.Barrier
-	out      outbox
-	again    []rdma.WorkRequest // receives to post again
-	done     chan struct{}      // nothing of the lane touches a region any more
+	hint      *session        // whose domain it was made in: it may JOIN that one
+	lane      uint16          // likewise
+	session   *session        // once granted or joined
+	deadline  *time.Timer     // by which it must be
+	opens     int             // OPENs that were answered
+	challenge *wire.Challenge // once it was sent
+	secret    *wire.Secret    // of the last request, if it was proven
+	counted   bool            // it does not count as a stranger any more
+	barrier   wire.Barrier
+	out       outbox
+	again     []rdma.WorkRequest // receives to post again
+	done      chan struct{}      // nothing of the lane touches a region any more
 
 	life sync.Mutex
 	dead bool // interrupted while it was being made
@@ -103,7 +105,7 @@ func (s *Server) serveConn(req rdma.Request) {
 	}
 	c.broken(err)
 	if !c.counted {
-		s.breaches.warn(log, "connection ended", zap.Error(err))
+		s.breaches.warn(log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
 		return
 	}
 	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
@@ -263,7 +265,7 @@ func (c *conn) handle(msg []byte) error {
 	if err != nil {
 		var version *wire.VersionError
 		if errors.As(err, &version) {
-			return errors.Join(err, c.refuse(&wire.Refused{Code: wire.CodeVersion, Text: err.Error()}))
+			return errors.Join(err, c.refuse(&wire.Refused{Code: wire.CodeVersion, Text: err.Error()}, nil))
 		}
 		return err
 	}

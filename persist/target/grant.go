@@ -32,47 +32,58 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		return c.grant(&m, false)
+		return c.grant(&m, msg, false)
 	case wire.TypeResume:
 		var m wire.Resume
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		return c.grant((*wire.Open)(&m), true)
+		return c.grant((*wire.Open)(&m), msg, true)
 	case wire.TypeJoin:
 		var m wire.Join
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		joined, refused := c.join(&m)
+		joined, refused := c.join(&m, msg)
 		if refused != nil {
-			return c.refuse(refused)
+			return c.refuse(refused, msg)
 		}
 		c.known()
 		c.deadline.Stop()
-		return c.out.send(c, joined.Append(nil))
+		return c.out.send(c, c.sign(joined.Append(nil), msg))
 	}
 	return fmt.Errorf("%w: %v without a session", errStranger, t)
 }
 
-// grant answers OPEN, or RESUME.
-func (c *conn) grant(m *wire.Open, resume bool) error {
+// grant answers OPEN, or RESUME: m, decoded from msg.
+func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
+	challenge, refused := c.authenticate(m, msg)
+	if challenge != nil {
+		return c.out.send(c, challenge.Append(nil))
+	}
+	if refused != nil {
+		return c.refuse(refused, msg)
+	}
 	c.deadline.Stop() // it takes the time that it takes
 	opened, refused := c.open(m, resume)
 	if refused != nil {
 		c.deadline.Reset(openTimeout)
-		return c.refuse(refused)
+		return c.refuse(refused, msg)
 	}
 	c.known()
-	return c.out.send(c, opened.Append(nil))
+	return c.out.send(c, c.sign(opened.Append(nil), msg))
 }
 
-func (c *conn) refuse(r *wire.Refused) error {
-	if r.Code == wire.CodeEpoch { // a fresh initiator asks for the epoch that way
-		return c.out.send(c, r.Append(nil))
+// refuse answers request with r. A request that has no proof gets none.
+func (c *conn) refuse(r *wire.Refused, request []byte) error {
+	if r.Code != wire.CodeEpoch { // a fresh initiator asks for the epoch that way
+		c.s.refusals.warn(c.log, "session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
 	}
-	c.s.refusals.warn(c.log, "session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
-	return c.out.send(c, r.Append(nil))
+	answer := r.Append(nil)
+	if request != nil {
+		answer = c.sign(answer, request)
+	}
+	return c.out.send(c, answer)
 }
 
 // open grants a session, in the order of design §5, or says why not. To resume is to
@@ -107,6 +118,12 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil, r
 	}
 
+	before := e.r.Superblock()
+	if left := e.leased(m.Owner.ID, &before, e.session); left > 0 {
+		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
+			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
+			zap.Stringer("by", uuid.UUID(m.Owner.ID)), zap.Duration("lease_left", left))
+	}
 	// The old session's queue pairs go, and its keys with the last of them.
 	if e.session != nil {
 		e.session.end(nil)
@@ -138,11 +155,18 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, facts: facts, method: method,
 		lanes: map[uint16]*conn{0: c},
 	}
-	_, _ = rand.Read(s.token[:]) // never fails (crypto/rand)
+	s.taken[0] = true
+	var token wire.Secret
+	if c.secret != nil {
+		s.secret = *c.secret
+	} else {
+		_, _ = rand.Read(token[:]) // never fails (crypto/rand)
+		s.secret = token
+	}
 	s.heard.Store(clock())
 	opened := &wire.Opened{
 		UUID: e.r.UUID(), Size: e.r.Size(), Class: uint8(e.r.Class()),
-		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: s.token,
+		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: token,
 		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
 		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: uint8(method),
 	}
@@ -222,6 +246,14 @@ func (e *export) leaseLeft(s *session) time.Duration {
 	return e.s.cfg.Lease - time.Duration(clock()-since)
 }
 
+// leased is how long the lease of an id other than id still runs; 0 if none does.
+func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Duration {
+	if id == sb.Owner.ID || !e.held(sb, s) {
+		return 0
+	}
+	return max(0, e.leaseLeft(s))
+}
+
 // check says why m is not granted now; nil if it is.
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
@@ -232,7 +264,8 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	e.mu.Lock()
 	s := e.session
 	e.mu.Unlock()
-	held, left := e.held(&sb, s), e.leaseLeft(s)
+	leased := e.leased(m.Owner.ID, &sb, s)
+	r.Seconds = uint32((leased + time.Second - 1) / time.Second)
 	switch {
 	case e.r.Failed() != nil:
 		r.Code, r.Text = wire.CodeFailed, e.r.Failed().Error()
@@ -240,16 +273,16 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 		r.Code, r.Text = wire.CodeSuspect, "the platform lost its power-fail save: see pmnbd-target region clear"
 	case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:
 		r.Code, r.Text = wire.CodeVolatile, "its contents are lost with the target's power; --allow-volatile permits that"
-	case m.Flags&wire.OpenTakeover != 0:
-		r.Code, r.Text = wire.CodeNotSupported, "this release does not take regions over"
+	case resume && m.Flags&wire.OpenTakeover != 0:
+		r.Code, r.Text = wire.CodeInvalid, "RESUME takes nothing over"
 	case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):
 		r.Code, r.Text = wire.CodeNotOwner, "the region was given back, or had another owner since"
 	case resume && m.Epoch > sb.Epoch:
 		r.Code, r.Text = wire.CodeNotOwner, "the region is in an epoch before that"
 	case resume:
 		return nil
-	case held && left > 0 && m.Owner.ID != sb.Owner.ID:
-		r.Code, r.Seconds = wire.CodeBusy, uint32((left+time.Second-1)/time.Second)
+	case leased > 0 && m.Flags&wire.OpenTakeover == 0:
+		r.Code = wire.CodeBusy
 	case m.Epoch == 0 || m.Epoch != sb.Epoch:
 		r.Code = wire.CodeEpoch
 	default:

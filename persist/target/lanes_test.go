@@ -11,7 +11,8 @@ import (
 
 // connectLane connects as lane n of the session o; change may spoil the request.
 func (s *site) connectLane(t *testing.T, o wire.Opened, n uint16, change func(*wire.JoinHint)) (*peer, error) {
-	hint := wire.JoinHint{Lane: n, Epoch: o.Epoch, Region: o.UUID, Proof: [24]byte(o.Token[:24])}
+	hint := wire.JoinHint{Lane: n, Epoch: o.Epoch, Region: o.UUID}
+	o.Token.Sign(&hint)
 	if change != nil {
 		change(&hint)
 	}
@@ -43,22 +44,33 @@ func TestJoin(t *testing.T) {
 	_, err = s.connectLane(t, o, 1, nil)
 	require.Error(t, err, "the lane is taken")
 	for name, m := range map[string]*wire.Join{
-		"another lane":  {Epoch: o.Epoch, Lane: 2, Proof: o.Token},
-		"another epoch": {Epoch: o.Epoch + 1, Lane: 1, Proof: o.Token},
-		"another proof": {Epoch: o.Epoch, Lane: 1},
+		"another lane":  {Epoch: o.Epoch, Lane: 2},
+		"another epoch": {Epoch: o.Epoch + 1, Lane: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r wire.Refused
 			l.t = t
-			l.ask(m, &r)
+			l.send(signed(&o.Token, m))
+			require.NoError(t, l.decode(&r))
 			require.Equal(t, wire.CodeNotOwner, r.Code)
 		})
 	}
+	t.Run("another proof", func(t *testing.T) {
+		var r wire.Refused
+		l.t = t
+		l.ask(&wire.Join{Epoch: o.Epoch, Lane: 1}, &r)
+		require.Equal(t, wire.CodeNotOwner, r.Code)
+	})
 	l.t = t
 	require.Equal(t, wire.CodeInvalid, l.refused(bob, o.Epoch).Code, "it was made to JOIN")
+	join := signed(&o.Token, &wire.Join{Epoch: o.Epoch, Lane: 1})
+	l.send(join)
+	answer, err := l.receive()
+	require.NoError(t, err)
 	var joined wire.Joined
-	l.ask(&wire.Join{Epoch: o.Epoch, Lane: 1, Proof: o.Token}, &joined)
-	require.Equal(t, wire.Joined{Epoch: o.Epoch, Lane: 1, Credits: credits}, joined)
+	require.NoError(t, joined.Decode(answer))
+	require.True(t, o.Token.SignedAnswer(answer, join))
+	require.Equal(t, wire.Joined{Epoch: o.Epoch, Lane: 1, Credits: credits, Proof: joined.Proof}, joined)
 	require.NoError(t, l.write(o, 1, 4096, []byte("by lane 1")), "with the session's key")
 	require.Equal(t, "by lane 1", string(s.region.Data()[4096:4105]))
 
@@ -79,7 +91,8 @@ func TestCloseOnAnotherLane(t *testing.T) {
 	l, err := s.connectLane(t, o, 3, nil)
 	require.NoError(t, err)
 	var joined wire.Joined
-	l.ask(&wire.Join{Epoch: o.Epoch, Lane: 3, Proof: o.Token}, &joined)
+	l.send(signed(&o.Token, &wire.Join{Epoch: o.Epoch, Lane: 3}))
+	require.NoError(t, l.decode(&joined))
 	l.send((&wire.Close{Epoch: o.Epoch}).Append(nil))
 	_, err = l.receive()
 	require.ErrorIs(t, err, rdma.ErrLost)
@@ -97,4 +110,25 @@ func TestGrantEndsLanesThatHaveNotJoined(t *testing.T) {
 	require.ErrorIs(t, err, rdma.ErrLost)
 	_, err = s.connectLane(t, o, 1, nil)
 	require.Error(t, err)
+}
+
+// A lane's connection request that is played back when the lane has gone gets nothing:
+// it would share the session's protection domain before it has proven anything.
+func TestLaneIsTakenOnce(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	l, err := s.connectLane(t, o, 1, nil)
+	require.NoError(t, err)
+	session := s.server.exports["log"].session
+	session.mu.Lock()
+	lane := session.lanes[1]
+	session.mu.Unlock()
+	require.NoError(t, l.conn.Close())
+	<-lane.done
+	_, err = s.connectLane(t, o, 1, nil)
+	var rejected *rdma.RejectError
+	require.ErrorAs(t, err, &rejected)
+	_, err = s.connectLane(t, o, 2, nil)
+	require.NoError(t, err, "others may come still")
 }

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,7 +20,7 @@ type session struct {
 	conn   *conn // lane 0
 	owner  wire.Owner
 	epoch  uint64
-	token  [32]byte
+	secret wire.Secret        // by which lanes are proven
 	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
 	facts  persist.Facts      // that decided which methods are sound
 	method persist.Method
@@ -30,6 +29,7 @@ type session struct {
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more
 	lanes map[uint16]*conn // lane 0 and those that may touch the region
+	taken [maxLanes]bool   // numbers of lanes that there were
 }
 
 // A sharedDomain is the protection domain of a session's lanes; the last of them
@@ -70,7 +70,7 @@ func (s *Server) admit(c *conn, hint *wire.JoinHint) error {
 		e.mu.Lock()
 		session := e.session
 		e.mu.Unlock()
-		if session == nil || session.epoch != hint.Epoch || subtle.ConstantTimeCompare(session.token[:len(hint.Proof)], hint.Proof[:]) == 0 {
+		if session == nil || session.epoch != hint.Epoch || !session.secret.Signed(hint) {
 			return errNoSession
 		}
 		return session.add(c, hint.Lane)
@@ -78,17 +78,19 @@ func (s *Server) admit(c *conn, hint *wire.JoinHint) error {
 	return errNoSession
 }
 
-// add makes c lane n of the session, if there is none.
+// add makes c lane n of the session, if there was none: a connection request that is
+// played back when the lane is gone must not get at the session's key. An initiator
+// that lost a lane comes with RESUME.
 func (s *session) add(c *conn, n uint16) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return errNoSession
 	}
-	if n == 0 || n >= maxLanes || s.lanes[n] != nil {
-		return fmt.Errorf("%w: lane %d is taken, or too many", errStranger, n)
+	if n == 0 || n >= maxLanes || s.taken[n] {
+		return fmt.Errorf("%w: lane %d was taken, or is too many", errStranger, n)
 	}
-	s.lanes[n] = c
+	s.lanes[n], s.taken[n] = c, true
 	c.hint, c.lane, c.domain = s, n, s.conn.domain
 	c.domain.lanes.Add(1)
 	return nil
@@ -123,12 +125,13 @@ func (s *session) end(keep *conn) {
 	}
 }
 
-// join makes c, which was admitted, a lane that barriers come on.
-func (c *conn) join(m *wire.Join) (*wire.Joined, *wire.Refused) {
+// join makes c, which was admitted, a lane that barriers come on, if m, decoded from
+// msg, is proven.
+func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	s := c.hint
-	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || subtle.ConstantTimeCompare(m.Proof[:], s.token[:]) == 0 {
+	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !s.secret.SignedRequest(msg) {
 		return nil, &wire.Refused{Code: wire.CodeNotOwner, Text: "no session of that epoch, lane and proof"}
 	}
-	c.session = s
+	c.session, c.secret = s, &s.secret
 	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits}, nil
 }

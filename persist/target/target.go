@@ -7,7 +7,7 @@
 // persist, persist/wire, persist/region and rdma.
 //
 // Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
-// CLOSE), syncer.go (barriers that wait for the disk), snapshot.go (figures for
+// CLOSE), auth.go (who proves what), syncer.go (barriers that wait for the disk), snapshot.go (figures for
 // people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
@@ -15,6 +15,7 @@
 package target
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -53,9 +54,11 @@ type Config struct {
 	// DirectWrite and RelaxedOrdering are the operator's declarations about this
 	// machine's adapters (persist.Facts).
 	DirectWrite, RelaxedOrdering bool
+	// Keys are those by which sessions authenticate; nil: they do not.
+	Keys Keys
 	// Allow names, by region, the ids of the initiators that may OPEN it. A region
-	// that is not in it is everybody's. Ids are not proven: this keeps hosts from
-	// each other's regions by mistake, not by force.
+	// that is not in it is everybody's. Without Keys ids are not proven: this then
+	// keeps hosts from each other's regions by mistake, not by force.
 	Allow map[string][][16]byte
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
@@ -66,6 +69,8 @@ type Server struct {
 	cfg     Config
 	log     *zap.Logger
 	exports map[string]*export
+	keys    atomic.Pointer[Keys] // nil: sessions do not authenticate
+	decoy   []wire.Key           // nobody's: for ids that have none
 
 	strangers atomic.Int64
 	breaches  limiter // of connections without a session
@@ -108,6 +113,12 @@ func New(cfg Config, regions []*region.Region) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Log, exports: make(map[string]*export),
 		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
+	}
+	if cfg.Keys != nil {
+		decoy := make(wire.Key, wire.MinKey)
+		_, _ = rand.Read(decoy) // never fails (crypto/rand)
+		s.decoy = []wire.Key{decoy}
+		s.SetKeys(cfg.Keys)
 	}
 	for _, r := range regions {
 		e := &export{s: s, r: r, started: clock()}

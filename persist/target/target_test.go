@@ -149,9 +149,23 @@ type message interface {
 func (p *peer) ask(m message, answer message) {
 	p.t.Helper()
 	p.send(m.Append(nil))
+	require.NoError(p.t, p.decode(answer))
+}
+
+// decode waits for a message and decodes it.
+func (p *peer) decode(answer message) error {
 	msg, err := p.receive()
-	require.NoError(p.t, err)
-	require.NoError(p.t, answer.Decode(msg))
+	if err != nil {
+		return err
+	}
+	return answer.Decode(msg)
+}
+
+// signed is m with the initiator's proof.
+func signed(s *wire.Secret, m message) []byte {
+	b := m.Append(nil)
+	s.SignRequest(b)
+	return b
 }
 
 var (
@@ -539,7 +553,8 @@ func TestHostileMessages(t *testing.T) {
 		"RESUME of another's session": {send: (&wire.Resume{Methods: everyMethod, Owner: alice, Region: "log"}).Append(nil), code: wire.CodeNotOwner, alive: true},
 		"JOIN":                        {send: (&wire.Join{Epoch: 1, Lane: 1}).Append(nil), code: wire.CodeNotOwner, alive: true},
 		"owner without id":            {send: (&wire.Open{Methods: everyMethod, Epoch: 1, Region: "log"}).Append(nil), code: wire.CodeInvalid, alive: true},
-		"takeover":                    {send: (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeNotSupported, alive: true},
+		"RESUME that takes over":      {send: (&wire.Resume{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log", Flags: wire.OpenTakeover}).Append(nil), code: wire.CodeInvalid, alive: true},
+		"CHALLENGE":                   {send: (&wire.Challenge{}).Append(nil)},
 		"unknown region":              {send: (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "../log"}).Append(nil), code: wire.CodeUnknownRegion, alive: true},
 		"OPEN in a session":           {session: true, send: open},
 		"garbage in a session":        {session: true, send: []byte("hello")},

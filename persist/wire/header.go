@@ -53,6 +53,7 @@ const (
 	TypeBarrierFail  Type = 14 // the other answer to BARRIER
 	TypeZero         Type = 15
 	TypeZeroAck      Type = 16
+	TypeChallenge    Type = 18 // answers the first OPEN or RESUME where keys are asked for
 )
 
 func (t Type) String() string {
@@ -67,7 +68,7 @@ var typeNames = map[Type]string{
 	TypeJoin: "JOIN", TypeJoined: "JOINED", TypeClose: "CLOSE", TypeClosed: "CLOSED",
 	TypeHeartbeat: "HEARTBEAT", TypeHeartbeatAck: "HEARTBEAT_ACK",
 	TypeBarrier: "BARRIER", TypeBarrierAck: "BARRIER_ACK", TypeBarrierFail: "BARRIER_FAIL",
-	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK",
+	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK", TypeChallenge: "CHALLENGE",
 }
 
 // ErrMalformed: the bytes are not the message that they should be.

@@ -12,7 +12,7 @@ type Join struct {
 	Epoch uint64
 	Lane  uint16
 	Nonce [16]byte
-	// Proof is the token of Opened; later an HMAC over secret, epoch, lane, nonce.
+	// Proof is by the session's secret (Secret.SignRequest).
 	Proof [32]byte
 }
 
@@ -44,14 +44,14 @@ func (m *Join) Decode(b []byte) error {
 //
 //	 0               4      6          8       16     32               56
 //	+---------------+------+----------+-------+------+----------------+
-//	| magic "PMNJ"  | lane | reserved | epoch | uuid | proof, cut off |
+//	| magic "PMNJ"  | lane | reserved | epoch | uuid | proof          |
 //	+---------------+------+----------+-------+------+----------------+
 type JoinHint struct {
 	Lane  uint16
 	Epoch uint64
 	// Region is the region's UUID.
 	Region [16]byte
-	// Proof is the first part of Join's.
+	// Proof is by the session's secret (Secret.Sign).
 	Proof [24]byte
 }
 
@@ -85,14 +85,17 @@ func (m *JoinHint) Decode(b []byte) bool {
 
 // Joined grants a Join.
 //
-//	 16      24     26        28         32
-//	+-------+------+---------+----------+
-//	| epoch | lane | credits | reserved |
-//	+-------+------+---------+----------+
+//	 16      24     26        28         32      64
+//	+-------+------+---------+----------+-------+
+//	| epoch | lane | credits | reserved | proof |
+//	+-------+------+---------+----------+-------+
 type Joined struct {
 	Epoch   uint64
 	Lane    uint16
 	Credits uint16
+	// Proof is by the session's secret (Secret.SignAnswer): the lane ends where the
+	// session does.
+	Proof [32]byte
 }
 
 // Append appends the message to b.
@@ -101,7 +104,8 @@ func (m *Joined) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
 	b = binary.BigEndian.AppendUint16(b, m.Lane)
 	b = binary.BigEndian.AppendUint16(b, m.Credits)
-	return binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint32(b, 0)
+	return append(b, m.Proof[:]...)
 }
 
 // Decode reads the message from b.
@@ -112,5 +116,6 @@ func (m *Joined) Decode(b []byte) error {
 	m.Epoch = binary.BigEndian.Uint64(b[16:])
 	m.Lane = binary.BigEndian.Uint16(b[24:])
 	m.Credits = binary.BigEndian.Uint16(b[26:])
+	copy(m.Proof[:], b[32:])
 	return nil
 }

@@ -7,10 +7,10 @@ type Owner struct{ ID, Nonce [16]byte }
 
 // Open asks for a session.
 //
-//	 16        32        48      56    58      59  60      62      64         128       384
-//	+---------+---------+-------+-----+-------+---+-------+-------+----------+---------+
-//	| id      | nonce   | epoch |flags|methods| 0 |credits| lanes | auth     | name    |
-//	+---------+---------+-------+-----+-------+---+-------+-------+----------+---------+
+//	 16   32      48      56    58      59  60      62      64      96      128    384
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+
+//	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name |
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+
 type Open struct {
 	Owner Owner
 	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
@@ -24,8 +24,10 @@ type Open struct {
 	Credits uint16
 	// Lanes is how many connections the session shall have.
 	Lanes uint16
-	// Auth proves who asks. Zero until sessions authenticate.
-	Auth [64]byte
+	// Nonce is the initiator's part of the secret, and Proof shows that it has the
+	// key (Secret.SignRequest); both zero without one.
+	Nonce Nonce
+	Proof [32]byte
 	// Region is the region's name, at most MaxText bytes.
 	Region string
 }
@@ -36,7 +38,7 @@ type OpenFlags uint16
 const (
 	// OpenAllowVolatile permits a region of class volatile.
 	OpenAllowVolatile OpenFlags = 1 << iota
-	// OpenTakeover ends the lease of another id.
+	// OpenTakeover ends the lease of another id. RESUME never has it.
 	OpenTakeover
 )
 
@@ -52,9 +54,9 @@ func (s Methods) Has(m uint8) bool { return m < 8 && s&(1<<m) != 0 }
 const (
 	openSize    = 384
 	openedSize  = 176
-	refusedSize = 320
+	refusedSize = 352
 	joinSize    = 80
-	joinedSize  = 32
+	joinedSize  = 64
 	closeSize   = 32
 	closedSize  = 32
 )
@@ -71,7 +73,8 @@ func (m *Open) appendAs(b []byte, t Type) []byte {
 	b = append(b, byte(m.Methods), 0)
 	b = binary.BigEndian.AppendUint16(b, m.Credits)
 	b = binary.BigEndian.AppendUint16(b, m.Lanes)
-	b = append(b, m.Auth[:]...)
+	b = append(b, m.Nonce[:]...)
+	b = append(b, m.Proof[:]...)
 	return appendText(b, m.Region)
 }
 
@@ -88,7 +91,8 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 	m.Flags, m.Methods = OpenFlags(binary.BigEndian.Uint16(b[56:])), Methods(b[58])
 	m.Credits = binary.BigEndian.Uint16(b[60:])
 	m.Lanes = binary.BigEndian.Uint16(b[62:])
-	copy(m.Auth[:], b[64:])
+	copy(m.Nonce[:], b[64:])
+	copy(m.Proof[:], b[96:])
 	m.Region = text(b[128:384])
 	return nil
 }
@@ -99,11 +103,11 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
 //	| uuid  | size |class|methods| flags | key | base | epoch | contents id|
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
-//	 80      112     114     116     120     124         128         132     133   176
-//	+-------+-------+-------+-------+-------+-----------+-----------+-------+-------+
-//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0     |
-//	|       |       |       |message|beat,ms|           | by method |       |       |
-//	+-------+-------+-------+-------+-------+-----------+-----------+-------+-------+
+//	 80      112     114     116     120     124         128         132     133 136     168 176
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
+//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof | 0 |
+//	|       |       |       |message|beat,ms|           | by method |       |   |       |   |
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
 type Opened struct {
 	// UUID, Size (bytes of the data extent) and Class are the region's.
 	UUID  [16]byte
@@ -119,8 +123,8 @@ type Opened struct {
 	Epoch uint64
 	// ContentsID changes when what could be read may have been lost.
 	ContentsID [16]byte
-	// Token is what further lanes show. It keeps them apart and protects nothing.
-	Token [32]byte
+	// Token is the secret by which further lanes JOIN, where no key makes one; else 0.
+	Token Secret
 	// Credits is how many receives the target keeps posted on a lane.
 	Credits uint16
 	// Lanes is how many connections the session may have.
@@ -133,6 +137,8 @@ type Opened struct {
 	WhyNot [4]uint8
 	// Method is the session's: the best that is sound and that the initiator has.
 	Method uint8
+	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
+	Proof [32]byte
 }
 
 // OpenedFlags qualify an Opened.
@@ -163,9 +169,9 @@ func (m *Opened) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.Heartbeat)
 	b = binary.BigEndian.AppendUint32(b, m.Lease)
 	b = append(b, m.WhyNot[:]...)
-	b = append(b, m.Method)
-	var reserved [openedSize - 133]byte
-	return append(b, reserved[:]...)
+	b = append(b, m.Method, 0, 0, 0)
+	b = append(b, m.Proof[:]...)
+	return binary.BigEndian.AppendUint64(b, 0)
 }
 
 // Decode reads the message from b.
@@ -189,6 +195,7 @@ func (m *Opened) Decode(b []byte) error {
 	m.Lease = binary.BigEndian.Uint32(b[124:])
 	copy(m.WhyNot[:], b[128:])
 	m.Method = b[132]
+	copy(m.Proof[:], b[136:])
 	return nil
 }
 
@@ -222,6 +229,9 @@ const (
 	CodeMethod
 	// CodeNotAllowed: the operator allows the region to other initiators only.
 	CodeNotAllowed
+	// CodeAuth: the initiator has not proven that it has a key of its id. It says no
+	// more, and comes without a proof.
+	CodeAuth
 )
 
 func (c Code) String() string {
@@ -236,19 +246,20 @@ var codeNames = [...]string{
 	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
 	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
 	CodeNotOwner: "not the owner", CodeMethod: "no sound method", CodeNotAllowed: "initiator not allowed",
+	CodeAuth: "authentication refused",
 }
 
 // Refused answers an Open, Resume or Join that is not granted.
 //
-//	 16     18         20        24      32       48     64     320
-//	+------+----------+---------+-------+--------+------+------+
-//	| code | flags    | seconds | epoch | holder | uuid | text |
-//	+------+----------+---------+-------+--------+------+------+
+//	 16     18         20        24      32       48     64     320     352
+//	+------+----------+---------+-------+--------+------+------+-------+
+//	| code | flags    | seconds | epoch | holder | uuid | text | proof |
+//	+------+----------+---------+-------+--------+------+------+-------+
 type Refused struct {
 	Code Code
 	// Flags has OpenedUnclean if the last owner did not close.
 	Flags OpenedFlags
-	// Seconds that the lease of the holder still runs, where Code is CodeBusy.
+	// Seconds that the lease of a holder other than who asks still runs.
 	Seconds uint32
 	// Epoch is the persisted one.
 	Epoch uint64
@@ -259,6 +270,8 @@ type Refused struct {
 	UUID [16]byte
 	// Text is for people.
 	Text string
+	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
+	Proof [32]byte
 }
 
 // Append appends the message to b.
@@ -270,7 +283,8 @@ func (m *Refused) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, m.Epoch)
 	b = append(b, m.Holder[:]...)
 	b = append(b, m.UUID[:]...)
-	return appendText(b, m.Text)
+	b = appendText(b, m.Text)
+	return append(b, m.Proof[:]...)
 }
 
 // Decode reads the message from b.
@@ -284,6 +298,7 @@ func (m *Refused) Decode(b []byte) error {
 	copy(m.Holder[:], b[32:])
 	copy(m.UUID[:], b[48:])
 	m.Text = text(b[64:320])
+	copy(m.Proof[:], b[320:])
 	return nil
 }
 

@@ -32,6 +32,7 @@ func messages() map[Type]func() message {
 		TypeBarrierFail:  func() message { return new(BarrierFail) },
 		TypeZero:         func() message { return new(Zero) },
 		TypeZeroAck:      func() message { return new(ZeroAck) },
+		TypeChallenge:    func() message { return new(Challenge) },
 	}
 }
 
@@ -40,14 +41,15 @@ func samples() []message {
 	id := func(b byte) (x [16]byte) { return [16]byte(bytes.Repeat([]byte{b}, 16)) }
 	token := [32]byte(bytes.Repeat([]byte{0x77}, 32))
 	return []message{
-		&Open{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Auth: [64]byte{6}, Region: "log"},
+		&Open{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log"},
 		&Open{Region: strings.Repeat("n", MaxText)},
 		&Opened{UUID: id(1), Size: 1 << 40, Class: 2, Methods: 3, Flags: OpenedDoubt, Key: 5, Base: 6, Epoch: 7, ContentsID: id(8),
-			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]uint8{1, 2, 3, 4}, Method: 14},
-		&Resume{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Auth: [64]byte{6}, Region: "log"},
-		&Refused{Code: CodeBusy, Flags: OpenedUnclean, Seconds: 9, Epoch: 1 << 50, Holder: id(4), UUID: id(5), Text: "held"},
+			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]uint8{1, 2, 3, 4}, Method: 14, Proof: [32]byte{15}},
+		&Resume{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log"},
+		&Refused{Code: CodeBusy, Flags: OpenedUnclean, Seconds: 9, Epoch: 1 << 50, Holder: id(4), UUID: id(5), Text: "held", Proof: token},
 		&Join{Epoch: 1, Lane: 2, Nonce: id(3), Proof: token},
-		&Joined{Epoch: 1, Lane: 2, Credits: 3},
+		&Joined{Epoch: 1, Lane: 2, Credits: 3, Proof: token},
+		&Challenge{Nonce: Nonce{1, 2}},
 		&Close{Epoch: 1}, &Closed{Epoch: 2},
 		&Heartbeat{Seq: 1},
 		&HeartbeatAck{Seq: 1, Barrier: 2, DoubtLeft: 3, Doubt: true},
@@ -100,8 +102,10 @@ func TestVectors(t *testing.T) {
 			"504d4e44 0001 0007 00000020 00000000 0000000000000007 0000000000000000"},
 		"ZERO": {&Zero{Seq: 2, Off: 0x1000, Len: 0x2000},
 			"504d4e44 0001 000f 00000030 00000000 0000000000000002 0000000000001000 0000000000002000 0000000000000000"},
-		"JOINED": {&Joined{Epoch: 7, Lane: 1, Credits: 16},
-			"504d4e44 0001 0006 00000020 00000000 0000000000000007 0001 0010 00000000"},
+		"JOINED": {&Joined{Epoch: 7, Lane: 1, Credits: 16, Proof: [32]byte{0xab, 31: 0xcd}},
+			"504d4e44 0001 0006 00000040 00000000 0000000000000007 0001 0010 00000000 ab" + strings.Repeat("00", 30) + "cd"},
+		"CHALLENGE": {&Challenge{Nonce{1, 31: 2}},
+			"504d4e44 0001 0012 00000030 00000000 01" + strings.Repeat("00", 30) + "02"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, err := hex.DecodeString(strings.ReplaceAll(c.hex, " ", ""))

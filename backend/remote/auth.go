@@ -1,0 +1,72 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"pmnbd/persist/wire"
+)
+
+var (
+	// ErrWantsKey means that the target asks for a key and this initiator has none.
+	ErrWantsKey = errors.New("the target asks for a key: give this initiator's with --key-file")
+	// ErrNoProof means that who answers has not proven that it has the key. It may not be
+	// the target, so nothing that it says counts.
+	ErrNoProof = errors.New("the target does not prove that it has this initiator's key: it serves without --key-file, or is not the target")
+)
+
+// petition sends an OPEN, or a RESUME, on a new connection; with a key it is proven, and
+// so must the answer be. Then c has the secret by which other lanes JOIN.
+func (d *Device) petition(ctx context.Context, c *dialed, m *wire.Open, resume bool, opened *wire.Opened, refused *wire.Refused) (t wire.Type, err error) {
+	if d.cfg.Key != nil && c.secret == nil {
+		if err := d.beChallenged(ctx, c, m); err != nil {
+			return 0, err
+		}
+	}
+	m.Nonce = c.nonce
+	msg := m.Append(nil)
+	if resume {
+		msg = (*wire.Resume)(m).Append(nil)
+	}
+	if c.secret != nil {
+		c.secret.SignRequest(msg)
+	}
+	t, err = d.ask(ctx, c, msg, opened, refused)
+	if err == nil && t == wire.TypeOpened && c.secret == nil {
+		c.secret = &opened.Token
+	}
+	return t, err
+}
+
+// beChallenged has the target draw its nonce, and makes the secret. It asks with epoch
+// 0, so that one that asks for no key grants nothing either.
+func (d *Device) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
+	hello := *m
+	hello.Epoch = 0
+	var challenge wire.Challenge
+	var refused wire.Refused
+	t, err := d.ask(ctx, c, hello.Append(nil), &challenge, &refused)
+	if err != nil {
+		return err
+	}
+	if t == wire.TypeRefused {
+		return fmt.Errorf("%w (it says: %v)", ErrNoProof, refused.Code)
+	}
+	if _, err := rand.Read(c.nonce[:]); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
+	}
+	secret := wire.NewSecret(d.cfg.Key(), c.nonce, challenge.Nonce)
+	c.secret = &secret
+	return nil
+}
+
+// proven tells whether answer, which is to msg, may be believed: a refusal of the proof
+// itself has none.
+func (c *dialed) proven(msg, answer []byte, t wire.Type, refused *wire.Refused) error {
+	if c.secret == nil || c.secret.SignedAnswer(answer, msg) || (t == wire.TypeRefused && refused.Code == wire.CodeAuth) {
+		return nil
+	}
+	return ErrNoProof
+}

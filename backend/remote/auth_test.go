@@ -1,0 +1,181 @@
+package remote
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma/rdmafake"
+)
+
+var secretKey = wire.Key("a key of thirty-two bytes, or of more")
+
+// keyed gives the target a key of the pair's initiator, and the initiator key.
+func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.Key)) {
+	id := (&pair{}).config(t).ID
+	p = newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Keys: target.Keys{id: {secretKey}}})
+	cfg = p.config(t)
+	cfg.Lanes, cfg.LossTimeout = 3, 0
+	if key != nil {
+		cfg.Key = func() wire.Key { return key }
+	}
+	return p, cfg, func(keys ...wire.Key) { p.server.SetKeys(target.Keys{id: keys}) }
+}
+
+// Both ends prove that they have the key, on every lane, at the start and when a lost
+// session comes back.
+func TestKeys(t *testing.T) {
+	p, cfg, keys := keyed(t, secretKey)
+	key := secretKey
+	cfg.Key = func() wire.Key { return key }
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.Zero(t, d.granted.Token, "the secret does not cross the wire")
+	c := backendtest.NewClient(t, d)
+	lose := func() {
+		t.Helper()
+		epoch := d.Snapshot().Epoch
+		p.provider.(*rdmafake.Provider).Cut()
+		flush := c.Flush()
+		c.Submit(c.Write(2<<20, backendtest.Pattern(block, uint32(epoch)), 0), flush)
+		require.NoError(t, c.Wait(flush))
+		require.Greater(t, d.Snapshot().Epoch, epoch)
+	}
+	lose()
+	// A rotation: the target takes both, then the initiator has the new one, then the
+	// target takes that alone.
+	next := wire.Key("the key that takes its place: it is long enough")
+	keys(secretKey, next)
+	lose()
+	key = next
+	lose()
+	keys(next)
+	lose()
+
+	// A key that is wrong for a while: the device waits, and nothing is lost.
+	keys(secretKey)
+	p.provider.(*rdmafake.Provider).Cut()
+	flush := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+	require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting && d.Snapshot().Cause != "" }, patience, tick)
+	require.Eventually(t, func() bool { return strings.Contains(d.Snapshot().Cause, "authentication refused") }, patience, tick)
+	keys(next)
+	require.NoError(t, c.Wait(flush))
+	require.Equal(t, backendtest.Pattern(block, 1), p.region.Data()[:block])
+	require.NoError(t, d.Close())
+}
+
+func TestKeysThatDoNotFit(t *testing.T) {
+	t.Run("wrong key", func(t *testing.T) {
+		p, cfg, _ := keyed(t, wire.Key("another key of at least 32 bytes."))
+		_, err := Dial(context.Background(), cfg)
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, wire.CodeAuth, refused.Code)
+		require.EqualValues(t, 1, p.region.Superblock().Epoch)
+	})
+	t.Run("no key", func(t *testing.T) {
+		p, cfg, _ := keyed(t, nil)
+		_, err := Dial(context.Background(), cfg)
+		require.ErrorIs(t, err, ErrWantsKey)
+		require.EqualValues(t, 1, p.region.Superblock().Epoch)
+	})
+	t.Run("a target without keys", func(t *testing.T) {
+		p := fake(t, rdmafake.Config{})
+		cfg := p.config(t)
+		cfg.Key = func() wire.Key { return secretKey }
+		_, err := Dial(context.Background(), cfg)
+		require.ErrorIs(t, err, ErrNoProof)
+		require.EqualValues(t, 1, p.region.Superblock().Epoch, "it was granted nothing")
+	})
+}
+
+// An impostor that takes the target's place has no key: whatever it says, the device
+// waits, and goes on when the target is back. It says what would end a session for good.
+func TestImpostorEndsNothing(t *testing.T) {
+	f := newFarm(t)
+	keys := target.Keys{(&pair{}).config(t).ID: {secretKey}}
+	f.stop()
+	f.keys = keys
+	f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
+	cfg.LossTimeout, cfg.Key = 0, func() wire.Key { return secretKey }
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	f.stop()
+	for name, says := range map[string]target.Keys{
+		"without key":        nil,
+		"with another's key": {(&pair{}).config(t).ID: {wire.Key("another key of at least 32 bytes.")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.t = t
+			f.keys = says
+			f.start(inMemory(t), region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+			require.Eventually(t, func() bool {
+				cause := d.Snapshot().Cause
+				return strings.Contains(cause, "does not prove") || strings.Contains(cause, "authentication refused")
+			}, patience, tick)
+			require.Equal(t, StateWaiting, d.Snapshot().State)
+			f.stop()
+		})
+	}
+	f.t = t
+	f.keys = keys
+	f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
+	require.NoError(t, d.Close())
+}
+
+// What the target answers counts only with its proof.
+func TestAnswersAreProven(t *testing.T) {
+	secret := wire.NewSecret(secretKey, wire.Nonce{1}, wire.Nonce{2})
+	resume := (&wire.Resume{Region: "log"}).Append(nil)
+	secret.SignRequest(resume)
+	c := &dialed{secret: &secret}
+	gone := &wire.Refused{Code: wire.CodeNotOwner}
+	answer := gone.Append(nil)
+	require.ErrorIs(t, c.proven(resume, answer, wire.TypeRefused, gone), ErrNoProof)
+	require.ErrorIs(t, c.proven(resume, (&wire.Opened{}).Append(nil), wire.TypeOpened, &wire.Refused{Code: wire.CodeAuth}), ErrNoProof)
+	secret.SignAnswer(answer, resume)
+	require.NoError(t, c.proven(resume, answer, wire.TypeRefused, gone))
+	no := &wire.Refused{Code: wire.CodeAuth}
+	require.NoError(t, c.proven(resume, no.Append(nil), wire.TypeRefused, no), "who has no key of ours can only say so")
+	require.NoError(t, (&dialed{}).proven(resume, answer, wire.TypeRefused, gone), "without a key")
+}
+
+// Takeover gets a region whose holder's lease runs; what the holder still has can never
+// come back.
+func TestTakeover(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	old := p.dialPatient(t, 2)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0)), "never flushed")
+
+	cfg := p.config(t)
+	cfg.ID, cfg.StateDir = [16]byte{99}, t.TempDir()
+	_, err := Dial(context.Background(), cfg)
+	var refused *RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, wire.CodeBusy, refused.Code)
+	cfg.Takeover = true
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.NotZero(t, d.granted.Flags&wire.OpenedUnclean)
+	n := backendtest.NewClient(t, d)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 3), 0), n.Flush()))
+
+	require.ErrorContains(t, c.Do(c.Flush()), "had another owner since")
+	requireFailed(t, c)
+	require.Error(t, old.Close())
+	require.Equal(t, backendtest.Pattern(block, 3), p.region.Data()[:block])
+	require.NoError(t, d.Close())
+}
