@@ -67,6 +67,7 @@ type lane struct {
 	built    uint64             // work requests ever built
 	retired  uint64             // of them, those whose send slot is free again
 	signaled fifo[uint64]       // positions of those that complete
+	moved    uint64             // completions ever, of other than control messages
 
 	poster poller     // of whoever is posting
 	idle   *sync.Cond // of mu: nobody posts, or a READ has ended
@@ -229,6 +230,9 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 			continue
 		}
 		l.retired = l.signaled.pop()
+		if c.ID&tagMask != tagControl {
+			l.moved++
+		}
 		finished := false
 		switch c.ID & tagMask {
 		case tagRead:
@@ -297,6 +301,8 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		l.d.beatAcked.Store(ack.Seq)
+		l.d.beatBarrier.Store(ack.Barrier)
+		l.d.beatDoubt.Store(ack.DoubtLeft)
 		return false, nil
 	case wire.TypeClosed:
 		var closed wire.Closed

@@ -154,10 +154,14 @@ type Device struct {
 	generation atomic.Uint64 // counts the connections of lane 0
 	epoch      time.Time     // when clock was 0
 	beatAcked  atomic.Uint64 // heartbeats
-	beat       chan struct{}
-	beatEnded  chan struct{}
-	closeOnce  sync.Once
-	closeErr   error
+	// What the last ack of a heartbeat said: the barrier in progress, and the bytes of
+	// doubt left.
+	beatBarrier, beatDoubt atomic.Uint64
+
+	beat      chan struct{}
+	beatEnded chan struct{}
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Dial opens a session. It fails with a *RefusedError when the target refuses,

@@ -399,6 +399,7 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	var sent, generation uint64 // the last heartbeat, and on which connection
+	var stall stall
 	for {
 		select {
 		case <-d.beat:
@@ -410,6 +411,10 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 		}
 		if silence := time.Duration(d.clock() - d.heard.Load()); silence > lease {
 			d.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
+			continue
+		}
+		if l, err := stall.find(d, d.clock(), stallLeases*lease); err != nil {
+			l.abort(err)
 			continue
 		}
 		if now := d.generation.Load(); d.beatAcked.Load() != sent && generation == now {
