@@ -72,6 +72,7 @@ func (b bench) run(t *testing.T) {
 	t.Run("Caps", b.caps)
 	t.Run("Lanes", b.lanes)
 	t.Run("Registration", b.registration)
+	t.Run("FileWithDAX", b.fileWithDAX)
 	t.Run("LockedMemory", b.lockedMemory)
 	t.Run("Allocations", b.allocations)
 	t.Run("Spin", b.spin)
@@ -82,11 +83,11 @@ func (b bench) run(t *testing.T) {
 func TestDevice(t *testing.T) { find(t).run(t) }
 
 // The same in the lab, where devices can be taken away.
-func TestSmokeRxe(t *testing.T) { inLab(t, "rxe", "rxe0") }
-func TestSiw(t *testing.T)      { inLab(t, "siw", "siw0") }
+func TestSmokeRxe(t *testing.T) { inLab(t, "rxe", "rxe0", "devdax") }
+func TestSiw(t *testing.T)      { inLab(t, "siw", "siw0", "fsdax") }
 
-func inLab(t *testing.T, kind, link string) {
-	lab.Run(t, lab.Guest{Setup: []string{kind, "devdax"}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
+func inLab(t *testing.T, kind, link, nvdimm string) {
+	lab.Run(t, lab.Guest{Setup: []string{kind, nvdimm}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
 		b := find(t)
 		b.run(t)
 		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })
