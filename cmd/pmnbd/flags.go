@@ -54,6 +54,8 @@ type config struct {
 	spin          time.Duration
 	handshake     time.Duration
 	id            uuid.UUID // uuid.Nil: the one in the state directory
+	windowDir     string
+	acceptLoss    bool
 	stateDir      string
 	control       status.Place
 	socketMode    fs.FileMode
@@ -102,6 +104,8 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
+	set.StringVar(&cfg.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
+	set.BoolVar(&cfg.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
 	set.DurationVar(&cfg.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")

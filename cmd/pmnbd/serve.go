@@ -104,6 +104,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 
 	ctx, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
+	local := !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" })
 	var served []nbd.Export
 	for _, e := range cfg.exports {
 		transport, err := provider.For(e.target.Provider, provider.Config{Spin: cfg.spin})
@@ -113,7 +114,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		dev, err := remote.Dial(ctx, remote.Config{
 			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
-			ID: id, StateDir: cfg.stateDir, Window: uint64(cfg.window), Lanes: cfg.lanes,
+			ID: id, StateDir: cfg.stateDir, WindowDir: cfg.windowDir, AcceptLoss: cfg.acceptLoss, LocalClients: local, Window: uint64(cfg.window), Lanes: cfg.lanes,
 			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, AllowVolatile: cfg.allowVolatile, Log: log,
 		})
 		cancel()

@@ -26,6 +26,9 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "pmnbd")
 }
 
+// defaultWindowDir is where the daemons of this user keep their windows.
+func defaultWindowDir() string { return fmt.Sprintf("/dev/shm/pmnbd-%d", os.Getuid()) }
+
 // initiatorID is the id of this initiator: the one in dir, made by the first
 // process that asks.
 func initiatorID(dir string) (uuid.UUID, error) {

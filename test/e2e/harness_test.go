@@ -82,7 +82,7 @@ func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
 	if len(args) > 0 && (args[0] == "serve" || args[0] == "status") {
 		own := []string{args[0], "--control", controls(home)}
 		if name == "pmnbd" && args[0] == "serve" {
-			own = append(own, "--state-dir", home)
+			own = append(own, "--state-dir", home, "--window-dir", home)
 		}
 		args = append(own, args[1:]...)
 	}

@@ -172,12 +172,13 @@ func replay(t *testing.T, h host, addr, path string) {
 	third.stop(t)
 }
 
-// A proxy passes one connection on, and keeps what its client sent.
+// A proxy passes connections on, one after the other, and keeps what the last client
+// sent: the first one only asks who has the region.
 type proxy struct {
 	addr     string
 	l        net.Listener
 	all      sync.WaitGroup
-	recorded bytes.Buffer
+	recorded []byte
 }
 
 func recordingProxy(t *testing.T, to string) *proxy {
@@ -187,26 +188,34 @@ func recordingProxy(t *testing.T, to string) *proxy {
 	t.Cleanup(func() { _ = l.Close() })
 	p := &proxy{addr: l.Addr().String(), l: l}
 	p.all.Go(func() {
-		in, err := l.Accept()
-		if err != nil {
-			return // the test has failed
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return // stop
+			}
+			p.pass(in, to)
 		}
-		out, err := net.Dial("tcp", to)
-		if err != nil {
-			_ = in.Close() // which the initiator reports
-			return
-		}
-		var back sync.WaitGroup
-		back.Go(func() {
-			_, _ = io.Copy(in, out) // ends with the target's half
-			_ = in.(*net.TCPConn).CloseWrite()
-		})
-		_, _ = io.Copy(io.MultiWriter(out, &p.recorded), in)
-		_ = out.(*net.TCPConn).CloseWrite()
-		back.Wait()
-		_, _ = in.Close(), out.Close() // both have ended
 	})
 	return p
+}
+
+func (p *proxy) pass(in net.Conn, to string) {
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		_ = in.Close() // which the initiator reports
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(in, out) // ends with the target's half
+		_ = in.(*net.TCPConn).CloseWrite()
+	})
+	var sent bytes.Buffer
+	_, _ = io.Copy(io.MultiWriter(out, &sent), in)
+	_ = out.(*net.TCPConn).CloseWrite()
+	back.Wait()
+	_, _ = in.Close(), out.Close() // both have ended
+	p.recorded = sent.Bytes()
 }
 
 // stop waits until both halves have ended, and returns the recording.
@@ -214,5 +223,5 @@ func (p *proxy) stop(t *testing.T) []byte {
 	t.Helper()
 	require.NoError(t, p.l.Close())
 	p.all.Wait()
-	return p.recorded.Bytes()
+	return p.recorded
 }

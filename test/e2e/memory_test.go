@@ -89,7 +89,7 @@ func TestMemory(t *testing.T) {
 	target := startCommand(t, exec.Command(filepath.Join(bin, "pmnbd-target"), "serve", "--control", controls(h.home), "--listen", "iwarp://127.0.0.1:0", "--region", "memory="+path))
 	uri := target.waitReady(t)[0]
 	socket := filepath.Join(h.home, "memory.sock")
-	pmnbd := startCommand(t, exec.Command(filepath.Join(bin, "pmnbd"), "serve", "--control", controls(h.home), "--state-dir", h.home,
+	pmnbd := startCommand(t, exec.Command(filepath.Join(bin, "pmnbd"), "serve", "--control", controls(h.home), "--state-dir", h.home, "--window-dir", h.home,
 		"--target", uri+"/memory", "--listen", "unix:"+socket, "--window", "64M"))
 	nbd := pmnbd.waitReady(t)[0]
 
