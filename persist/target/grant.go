@@ -207,7 +207,10 @@ func (e *export) facts(c *conn) persist.Facts {
 // register registers the region's data extent for c, with native FLUSH if device and
 // memory have it; facts then say whether they do.
 func (e *export) register(c *conn, facts *persist.Facts) (*rdma.MemoryRegion, error) {
-	const access = rdma.RemoteRead | rdma.RemoteWrite
+	access := rdma.RemoteRead | rdma.RemoteWrite
+	if e.r.Class() == persist.ClassFile {
+		access |= rdma.PageCache
+	}
 	if persist.WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
 		mem, err := c.domain.Register(e.r.Data(), access|rdma.RemoteFlush)
 		if err == nil {
