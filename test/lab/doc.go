@@ -20,7 +20,7 @@
 //		})
 //	}
 //
-// For a power cut or two guests at a time, Boot them and Kill one; see power_test.go
+// For a power cut or two guests at a time, Boot them and Kill one; see smoke_test.go
 // and wire_test.go.
 //
 // Without `make lab` or `make smoke`, which prepare the kernel, the tests skip.
