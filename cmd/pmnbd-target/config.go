@@ -23,6 +23,7 @@ import (
 type config struct {
 	Regions         []servedRegion `toml:"region"`
 	Listen          []listenAddr   `toml:"listen"`
+	KeyFile         string         `toml:"key-file"`
 	Insecure        bool           `toml:"insecure-no-auth"`
 	AllowVolatile   bool           `toml:"allow-volatile"`
 	DirectWrite     bool           `toml:"direct-write-to-pmem"`
@@ -45,7 +46,8 @@ func (c *config) declare(set *pflag.FlagSet) {
 		"a region to serve; a PATH that does not exist is made if a SIZE is given; "+region.PathMemfd+" is anonymous memory;\n"+
 			"with allow=, which can be repeated, only the initiators named may have it")
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
-	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "listen beyond loopback although sessions do not authenticate: whoever reaches the port owns the regions")
+	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), without which nobody gets a session; SIGHUP reads it again")
+	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "listen beyond loopback without --key-file: whoever reaches the port owns the regions")
 	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
@@ -128,8 +130,8 @@ func (c *config) check() error {
 		return flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config")
 	}
 	for _, l := range c.Listen {
-		if !c.Insecure && !loopback(l.Host) {
-			return flags.Usagef("%s is not a loopback address, and sessions do not authenticate yet: use 127.0.0.1, or --insecure-no-auth on a network of your own", l)
+		if c.KeyFile == "" && !c.Insecure && !loopback(l.Host) {
+			return flags.Usagef("%s is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own", l)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
@@ -60,6 +61,12 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
 		return err
 	}
+	var keys target.Keys
+	if cfg.KeyFile != "" {
+		if keys, err = keyfile.Read(cfg.KeyFile); err != nil {
+			return err
+		}
+	}
 	signals, stop := daemon.Signals()
 	defer stop()
 	var regions []*region.Region
@@ -76,7 +83,8 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		regions = append(regions, r)
 	}
 	server := target.New(target.Config{
-		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering, Allow: cfg.allow(), Log: log,
+		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
+		Keys: keys, Allow: cfg.allow(), Log: log,
 	}, regions)
 	control, err := cfg.Control.Listen("target")
 	if err != nil {
@@ -113,6 +121,9 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			}
 		})
 	}
+	if keys != nil {
+		defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
+	}
 	header := status.NewHeader(program)
 	shown := status.Serve(control, log, func() any { return report{header, uris, server.Snapshot()} })
 	if err = daemon.Ready(log, stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
@@ -126,4 +137,15 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	err = errors.Join(err, server.Close(), shown.Close())
 	serving.Wait()
 	return err
+}
+
+// reloadKeys reads the keys again. If that fails they stay what they were.
+func reloadKeys(server *target.Server, path string, log *zap.Logger) {
+	keys, err := keyfile.Read(path)
+	if err != nil {
+		log.Error("keys not changed", zap.Error(err))
+		return
+	}
+	server.SetKeys(keys)
+	log.Info("keys read again: they count from the next handshake", zap.String("file", path), zap.Int("initiators", len(keys)))
 }

@@ -50,7 +50,9 @@ type config struct {
 	method        persist.Method // 0: the best that is sound
 	lossTimeout   time.Duration
 	allowVolatile bool
-	connections   int // of clients, at most
+	takeover      bool
+	keyFile       string // "": no key
+	connections   int    // of clients, at most
 	spin          time.Duration
 	handshake     time.Duration
 	id            uuid.UUID // uuid.Nil: the one in the state directory
@@ -102,6 +104,8 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
 	set.DurationVar(&cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
+	set.BoolVar(&cfg.takeover, "takeover", false, "take the regions from another initiator, though its lease runs: what that has not flushed is lost")
+	set.StringVar(&cfg.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
 	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
 	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
 	set.StringVar(&cfg.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")

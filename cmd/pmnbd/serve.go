@@ -22,6 +22,7 @@ import (
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/nbd"
+	"pmnbd/persist/wire"
 	"pmnbd/status"
 )
 
@@ -35,6 +36,7 @@ type initiator struct {
 	log       *zap.Logger
 	listeners []net.Listener
 	control   net.Listener
+	key       *key // nil: none
 	exports   []export
 	nbd       *nbd.Server
 }
@@ -90,6 +92,13 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 			return nil, err
 		}
 	}
+	var prove func() wire.Key
+	if cfg.keyFile != "" {
+		if s.key, err = readKey(cfg.keyFile, id); err != nil {
+			return nil, err
+		}
+		prove = s.key.get
+	}
 	for _, spec := range cfg.listen {
 		l, err := spec.listen(cfg.socketMode)
 		if err != nil {
@@ -115,7 +124,8 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		dev, err := remote.Dial(ctx, remote.Config{
 			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
 			ID: id, StateDir: cfg.stateDir, WindowDir: cfg.windowDir, AcceptLoss: cfg.acceptLoss, LocalClients: local, Window: uint64(cfg.window), Lanes: cfg.lanes,
-			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, AllowVolatile: cfg.allowVolatile, Log: log,
+			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, AllowVolatile: cfg.allowVolatile,
+			Takeover: cfg.takeover, Key: prove, Log: log,
 		})
 		cancel()
 		if err != nil {
@@ -139,6 +149,9 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 
 // run serves until a signal comes, or no more clients can be accepted, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
+	if s.key != nil {
+		defer daemon.OnReload(func() { s.key.reload(s.log) })()
+	}
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.requireTLS {

@@ -1,0 +1,115 @@
+// Package keyfile reads the keys by which initiators and targets prove themselves to each
+// other.
+//
+// It exists so that both daemons take one format, and refuse a file that others can read.
+// It imports persist/wire.
+package keyfile
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"pmnbd/persist/wire"
+)
+
+const (
+	// maxSize bounds a file in bytes: keys of some thousand initiators.
+	maxSize = 1 << 20
+	// maxKeys is how many keys an initiator may have: the one that it has, and the one
+	// that takes its place. More would be forgotten ones.
+	maxKeys = 2
+)
+
+// Read reads the file at path, which its owner alone may read. Each line has the id of an
+// initiator and a key of it, in hexadecimal, at least 64 digits; an id may have two
+// lines. Empty lines do not count, nor what follows a #. Errors never show a key.
+func Read(path string) (map[[16]byte][]wire.Key, error) {
+	b, err := read(path)
+	if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	keys := make(map[[16]byte][]wire.Key)
+	for i, line := range strings.Split(string(b), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		id, key, err := parse(fields)
+		if err == nil && len(keys[id]) == maxKeys {
+			err = fmt.Errorf("initiator %s has more than %d keys", uuid.UUID(id), maxKeys)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("key file: %s:%d: %w", path, i+1, err)
+		}
+		keys[id] = append(keys[id], key)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("key file: %s has no key: each line is the id of an initiator and a key", path)
+	}
+	return keys, nil
+}
+
+// Own reads the key of initiator id from the file at path. Of two it is the last one.
+func Own(path string, id [16]byte) (wire.Key, error) {
+	keys, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	own := keys[id]
+	if len(own) == 0 {
+		return nil, fmt.Errorf("key file: %s has no key of this initiator: add a line that begins with %s", path, uuid.UUID(id))
+	}
+	return own[len(own)-1], nil
+}
+
+func read(path string) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("%s has mode %04o, so others may know the keys: make new ones, with mode 0600", path, mode)
+	}
+	b, err = io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err == nil && len(b) > maxSize {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxSize)
+	}
+	return b, err
+}
+
+// parse reads a line. What is wrong with a key is said without showing it.
+func parse(fields []string) (id [16]byte, key wire.Key, err error) {
+	if len(fields) != 2 {
+		return id, nil, fmt.Errorf("%d words: use the id of an initiator and a key", len(fields))
+	}
+	u, err := uuid.Parse(fields[0])
+	if err != nil || u == uuid.Nil {
+		return id, nil, errors.New("the first word is not the id of an initiator, a UUID")
+	}
+	key, err = hex.DecodeString(fields[1])
+	switch {
+	case err != nil:
+		return id, nil, errors.New("the key is not hexadecimal")
+	case len(key) < wire.MinKey:
+		return id, nil, fmt.Errorf("the key has %d bytes: use %d or more, such as openssl rand -hex 32 makes", len(key), wire.MinKey)
+	case bytes.Count(key, key[:1]) == len(key):
+		return id, nil, errors.New("the key is one byte many times: make it with openssl rand -hex 32")
+	}
+	return u, key, nil
+}

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Both daemons have keys, and get new ones at SIGHUP without a restart: the target takes
+// two for a while. A wrong key interrupts nothing but a session that comes back, which
+// waits; who starts with one is told, and so is the target's log.
+func TestKeys(t *testing.T) {
+	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+	h := newHost(t)
+	old, next := strings.Repeat("0123456789abcdef", 4), strings.Repeat("fedcba9876543210", 5)
+	write := func(name string, keys ...string) string {
+		path, text := filepath.Join(h.home, name), ""
+		for _, key := range keys {
+			text += id + " " + key + "\n"
+		}
+		require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+		return path
+	}
+	targets, own := write("target.keys", old), write("initiator.key", old)
+	region := h.region(t, "log", "4M")
+	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+region, "--key-file", targets)
+	at := target.waitReady(t)[0]
+
+	code, _, errs := h.result(t, "pmnbd", "serve", "--target", at+"/log", "--listen", "unix:"+filepath.Join(h.home, "x.sock"), "--id", id)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "the target asks for a key: give this initiator's with --key-file")
+	code, _, errs = h.result(t, "pmnbd", "serve", "--target", at+"/log", "--listen", "unix:"+filepath.Join(h.home, "x.sock"), "--id", id, "--key-file", write("wrong", next))
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "authentication refused")
+	target.waitLog(t, "session refused")
+	target.waitLog(t, "authentication refused")
+
+	p, _, _ := h.initiator(t, at, "log", "--id", id, "--key-file", own, "--lanes", "3")
+	reload := func(p *process, log string) {
+		t.Helper()
+		p.signal(t, syscall.SIGHUP)
+		p.waitLog(t, log)
+	}
+	require.NoError(t, os.Chmod(targets, 0o644))
+	reload(target, "keys not changed")
+	write("target.keys", old, next)
+	reload(target, "keys read again")
+	write("initiator.key", next)
+	reload(p, "key read again")
+	write("target.keys", next)
+	target.stop(t)
+	p.waitLog(t, "the session is interrupted")
+	target = start(t, h.home, "pmnbd-target", "serve", "--listen", at, "--region", "log="+region, "--key-file", targets)
+	target.waitReady(t)
+	p.waitLog(t, "the session goes on")
+	p.stop(t)
+	target.stop(t)
+}
+
+// A second initiator takes the region of one that lives, and both logs say so.
+func TestTakeover(t *testing.T) {
+	h, other := newHost(t), newHost(t)
+	target, at := h.target(t, "log="+h.region(t, "log", "4M"))
+	first, _, _ := h.initiator(t, at, "log")
+	code, _, errs := other.result(t, "pmnbd", "serve", "--target", at+"/log", "--listen", "unix:"+filepath.Join(other.home, "x.sock"))
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "region busy, held by ")
+	second, _, _ := other.initiator(t, at, "log", "--takeover")
+	second.waitLog(t, "TAKING THE REGION OVER")
+	target.waitLog(t, "REGION TAKEN OVER")
+	first.waitLog(t, "had another owner since")
+	second.stop(t)
+	first.kill(t)
+	target.stop(t)
+}
