@@ -180,19 +180,16 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		return err
 	}
 	a.arenas.Write, a.window = d.file.window()
+	serves := false
 	defer func() {
-		if err != nil {
+		if !serves { // else Close did it
+			a.bury()
 			err = errors.Join(err, a.release())
 		}
 	}()
 	if err := a.window.Adopt(h.Size); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			a.bury()
-		}
-	}()
 	for i := range cfg.Lanes {
 		l := a.newLane(i)
 		l.broken = errAdopted
@@ -226,6 +223,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		}
 	}
 	a.serve()
+	serves = true
 	return a.Close()
 }
 
