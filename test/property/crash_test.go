@@ -1,0 +1,288 @@
+package property
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/backend/remote"
+	"pmnbd/persist/pmemsim"
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma/rdmafake"
+)
+
+var worlds = []world{
+	{"gpspm", region.DomainMemory, rdmafake.Config{}, 1, "gpspm"},
+	{"gpspm, three lanes, tiny queues", region.DomainMemory, rdmafake.Config{MaxSendWR: 3, MaxReads: 1}, 3, "gpspm"},
+	{"apm", region.DomainCaches, rdmafake.Config{}, 2, "apm"},
+	{"flush", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4}, 2, "flush"},
+}
+
+// TestCrashes: whatever breaks, what was flushed is on the medium, and reads return
+// what was last written, as long as the device lives; and it fails only if its region
+// has another owner, or lost what was not durable and might have been read.
+func TestCrashes(t *testing.T) {
+	fewer(t, 20)
+	rapid.Check(t, func(rt *rapid.T) {
+		w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
+		s := newStation(t, w)
+		m := &crashes{t: t, s: s, model: &model{past: history{base: make([]byte, size)}}}
+		whole := false
+		defer func() { m.close(rt, whole) }()
+		m.newOwner(rt)
+		m.inherits = false // nobody had it before
+		require.Equal(rt, w.method, m.dev.Snapshot().Method)
+		rt.Repeat(map[string]func(*rapid.T){
+			"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush,
+			"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner,
+		})
+		m.end(rt)
+		whole = true
+	})
+}
+
+// fewer has rapid make n checks, unless it was told how many.
+func fewer(t *testing.T, n int) {
+	f := flag.Lookup("rapid.checks")
+	if was := f.Value.String(); was == f.DefValue {
+		require.NoError(t, f.Value.Set(strconv.Itoa(n)))
+		t.Cleanup(func() { require.NoError(t, f.Value.Set(was)) })
+	}
+}
+
+// A crashes is a model whose device's target crashes, and gets other owners.
+type crashes struct {
+	*model
+	t        *testing.T
+	s        *station
+	dev      *remote.Device
+	inherits bool // the owner before did not close
+}
+
+// doubtful reports whether the owner may have read what is not durable.
+func (m *crashes) doubtful() bool { return m.inherits && m.durable == 0 }
+
+// newOwner opens a session of a new owner.
+func (m *crashes) newOwner(rt *rapid.T) {
+	dev, err := m.s.dial()
+	require.NoError(rt, err)
+	m.adopt(rt, dev)
+}
+
+// adopt makes dev the device. It reads all there is, which must be what may be there,
+// and stays as it is from then on.
+func (m *crashes) adopt(rt *rapid.T, dev *remote.Device) {
+	m.dev, m.model.s = dev, subject{dev: dev, network: m.s.network}
+	m.open, m.doomed, m.inherits, m.durable = nil, false, true, 0
+	m.connect(m.t)
+	m.data = m.readAll(rt)
+	require.NoError(rt, m.past.check(m.data), "what a new owner finds")
+	m.past.add(change{0, bytes.Clone(m.data)}, false)
+}
+
+// readAll reads the whole device.
+func (m *crashes) readAll(rt *rapid.T) (all []byte) {
+	c := m.clients[0]
+	for off := 0; off < size; off += 1 << 20 {
+		r := c.Read(uint64(off), min(1<<20, size-off), 0)
+		require.NoError(rt, c.Do(r))
+		all = append(all, r.Got...)
+	}
+	return all
+}
+
+// note notes what was answered.
+func (m *crashes) note() {
+	for i := range m.open {
+		if e := &m.open[i]; e.req.Completed() && e.req.Err == nil {
+			m.answered(e)
+		}
+	}
+}
+
+func drawCrash(rt *rapid.T) crash {
+	return crash{
+		power: rapid.Bool().Draw(rt, "power"),
+		seed:  rapid.Uint64().Draw(rt, "lines"),
+		part:  rapid.SampledFrom([]uint8{0, 40, 128, 250}).Draw(rt, "of 256"),
+	}
+}
+
+// evict has some cache lines written back.
+func (m *crashes) evict(rt *rapid.T) {
+	c := drawCrash(rt)
+	m.s.mem.Evict(pmemsim.Seeded(c.seed, c.part))
+}
+
+// crash ends the target, now or when it is about to write something back, for a
+// barrier or in a grant; it comes back, perhaps not at the first try.
+func (m *crashes) crash(rt *rapid.T) {
+	m.room(rt)
+	c := drawCrash(rt)
+	at := rapid.IntRange(0, 8).Draw(rt, "at write-back") // 0: now
+	resuming := rapid.Bool().Draw(rt, "while resuming")
+	away := rapid.Bool().Draw(rt, "submit while away")
+	var starts []int
+	if rapid.IntRange(0, 3).Draw(rt, "starts") == 0 {
+		starts = append(starts, rapid.IntRange(1, 3).Draw(rt, "crash at start"))
+	}
+	answered := make(chan struct{})
+	if at > 0 {
+		crashed := m.s.crashAt(at, c)
+		m.batch(rt)
+		if resuming {
+			m.s.network.Cut()
+		}
+		m.batch(rt)
+		go m.await(m.open, answered)
+		select {
+		case <-crashed:
+		case <-answered:
+		}
+	} else {
+		m.batch(rt)
+		close(answered)
+	}
+	m.s.crash(c)
+	if away {
+		m.batch(rt)
+	}
+	lost := m.restart(rt, c, starts...)
+	<-answered
+	if lost {
+		m.bury(rt)
+	}
+}
+
+// await waits until all is answered, or one with an error.
+func (m *crashes) await(open []expectation, answered chan<- struct{}) {
+	defer close(answered)
+	for _, e := range open {
+		if e.client.Wait(e.req) != nil {
+			return
+		}
+	}
+}
+
+// restart restarts the target after crash c, and looks at what it found. If the
+// contents are lost, the device is doomed.
+func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
+	m.note()
+	found, lost := m.s.restart(c, starts...)
+	require.NoError(rt, m.past.check(found), "what the target finds")
+	if lost {
+		require.True(rt, m.doubtful(), "nothing was lost that could have been read")
+		m.doomed = true
+	}
+	return lost
+}
+
+// bury sees a doomed device fail for good, and makes a new owner.
+func (m *crashes) bury(rt *rapid.T) {
+	m.settle(rt)
+	c := m.clients[0]
+	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
+	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
+	require.Error(rt, m.dev.Close())
+	m.newOwner(rt)
+}
+
+// owner gives the region to a new owner, after the present one closed, or not: with
+// its messages held on the way, its connections lost, or its end under way. The
+// target may crash in the grant. Nothing of the old owner lands from then on.
+func (m *crashes) owner(rt *rapid.T) {
+	m.room(rt)
+	how := rapid.SampledFrom([]string{"closed", "frozen", "cut", "closing"}).Draw(rt, "how")
+	c := drawCrash(rt)
+	at := rapid.IntRange(0, 8).Draw(rt, "crash at write-back") // 0: not
+	old, client := m.dev, m.clients[0]
+	if how == "closed" {
+		m.settle(rt)
+		require.NoError(rt, old.Close())
+		require.NoError(rt, old.Close())
+		require.True(rt, m.s.region.Superblock().Clean)
+		m.past.closed()
+		m.newOwner(rt)
+		m.inherits = false
+		return
+	}
+	if how == "frozen" {
+		m.s.network.Freeze()
+	}
+	m.batch(rt)
+	switch how {
+	case "cut":
+		m.s.network.Cut()
+	case "closing":
+		go old.Close() //nolint:errcheck // it is closed again, and that waits
+	}
+	dev := m.take(rt, at, c)
+	m.note()
+	m.adopt(rt, dev)
+	m.s.network.Thaw()
+	if how != "closing" {
+		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
+	}
+	_ = old.Close() // it may have had nothing to lose
+	_ = old.Close()
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
+}
+
+// take opens a session of a new owner while the old one is alive, and the target
+// crashes.
+func (m *crashes) take(rt *rapid.T, at int, c crash) *remote.Device {
+	if at > 0 {
+		m.s.crashAt(at, c)
+		dev, err := m.s.dial()
+		m.s.crash(c)
+		m.note()
+		found, lost := m.s.restart(c)
+		require.NoError(rt, m.past.check(found), "what the target finds")
+		switch {
+		case err == nil && !lost:
+			return dev
+		case err == nil:
+			require.Error(rt, dev.Close(), "it inherited doubt, and the power went")
+		}
+	}
+	for {
+		dev, err := m.s.dial()
+		var refused *remote.RefusedError
+		if errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch) {
+			continue // the old one was faster
+		}
+		require.NoError(rt, err)
+		return dev
+	}
+}
+
+// end ends a run in which all went well: what is flushed is all there is.
+func (m *crashes) end(rt *rapid.T) {
+	m.flush(rt)
+	c := crash{power: true}
+	m.s.crash(c)
+	require.False(rt, m.restart(rt, c))
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+	backendtest.AllBack(m.t, m.dev)
+}
+
+// close closes what was opened.
+func (m *crashes) close(rt *rapid.T, whole bool) {
+	m.s.revive()
+	if m.dev != nil {
+		err := m.dev.Close()
+		if whole {
+			require.NoError(rt, err)
+			require.True(rt, m.s.region.Superblock().Clean)
+		}
+	}
+	m.s.close()
+}

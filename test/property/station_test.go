@@ -1,0 +1,167 @@
+package property
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"pmnbd/backend/remote"
+	"pmnbd/persist/pmemsim"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A world is what a station is made of.
+type world struct {
+	name   string
+	domain region.Domain
+	fake   rdmafake.Config
+	lanes  int
+	method string // that must come of it
+}
+
+// A station is a target, the real one, on simulated memory: it can crash at any time
+// and comes back at the same address.
+type station struct {
+	t       *testing.T
+	w       world
+	dir     string
+	network *rdmafake.Provider
+	mem     *pmemsim.Memory
+	boot    byte
+	devices int
+	region  *region.Region
+	down    atomic.Bool
+	stop    func()
+}
+
+func newStation(t *testing.T, w world) *station {
+	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
+	require.NoError(t, err)
+	s := &station{t: t, w: w, dir: dir, boot: 1}
+	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
+	s.network = rdmafake.New(w.fake)
+	path := filepath.Join(dir, "region")
+	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, PMem: w.domain, Boot: [16]byte{1}})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	s.mem, err = pmemsim.Open(path, w.domain.EADR())
+	require.NoError(t, err)
+	s.start()
+	return s
+}
+
+// open opens the region, as a starting target does.
+func (s *station) open() *region.Region {
+	r, err := region.Open(filepath.Join(s.dir, "region"), region.OpenOptions{
+		Name: "r", PMem: s.w.domain, Lines: s.mem.Lines, Header: s.mem.Lines, Boot: [16]byte{s.boot},
+	})
+	require.NoError(s.t, err)
+	return r
+}
+
+// start starts the target's process, and the network.
+func (s *station) start() {
+	r := s.open()
+	server := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
+	s.network.Up()
+	l, err := s.network.Listen(context.Background(), "target")
+	require.NoError(s.t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	s.region = r
+	s.stop = func() {
+		require.NoError(s.t, server.Close())
+		require.NoError(s.t, <-served)
+		require.NoError(s.t, r.Close())
+	}
+}
+
+// revive starts the target again if a test ended while it was off.
+func (s *station) revive() {
+	s.network.Resume()
+	s.network.Thaw()
+	if s.down.Load() {
+		s.restart(crash{})
+	}
+}
+
+// close ends the station.
+func (s *station) close() {
+	s.stop()
+	require.NoError(s.t, s.mem.Close())
+	require.NoError(s.t, os.RemoveAll(s.dir))
+}
+
+// A crash is the end of the target: of its process, or of the power with all but some
+// cache lines.
+type crash struct {
+	power bool
+	seed  uint64
+	part  uint8 // of the cache lines that were written back by chance, in 256
+}
+
+// crash ends the target now. Nobody hears anything of it from then on.
+func (s *station) crash(c crash) {
+	s.down.Store(true)
+	s.network.Down()
+	if c.power {
+		s.mem.PowerOff(pmemsim.Seeded(c.seed, c.part))
+	} else {
+		s.mem.Kill()
+	}
+}
+
+// crashAt has it crash when it is about to write back for the nth time from now. The
+// channel tells.
+func (s *station) crashAt(n int, c crash) (crashed <-chan struct{}) {
+	done := make(chan struct{})
+	s.mem.Trap(n, func() {
+		s.crash(c)
+		close(done)
+	})
+	return done
+}
+
+// restart starts the target again after crash c and returns the data extent that it
+// found, and whether its contents count as lost. Each of starts is a start at which it
+// crashes again, when it is about to write back for the nth time.
+func (s *station) restart(c crash, starts ...int) (found []byte, lost bool) {
+	before := s.region.Superblock().Contents
+	s.stop()
+	for {
+		s.mem.Trap(0, nil)
+		found = s.mem.Restart()[region.DataOffset:]
+		if c.power {
+			s.boot++
+		}
+		if len(starts) == 0 {
+			s.start()
+			s.down.Store(false)
+			return found, s.region.Superblock().Contents != before
+		}
+		s.crashAt(starts[0], c)
+		starts = starts[1:]
+		r := s.open()
+		s.crash(c)
+		require.NoError(s.t, r.Close())
+	}
+}
+
+// dial opens a session of a new owner, which has the id of those before and need not
+// wait for their lease.
+func (s *station) dial() (*remote.Device, error) {
+	s.devices++
+	return remote.Dial(context.Background(), remote.Config{
+		Provider: s.network, Addr: "target", Region: "r", ID: [16]byte{1}, StateDir: filepath.Join(s.dir, strconv.Itoa(s.devices)),
+		Window: 8 << 20, Lanes: s.w.lanes, Connections: 16, Log: zap.NewNop(),
+	})
+}
