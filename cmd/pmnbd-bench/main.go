@@ -4,8 +4,9 @@
 // prints one table. With --suite it compares two exports in more ways, the CPU time
 // of their servers included.
 //
-// It is a client: it imports nbd/client, and knows nothing of what is behind an
-// export.
+// There it is a client: it imports nbd/client, and knows nothing of what is behind an
+// export. pmnbd-bench methods is an initiator instead: on backend/remote it compares the
+// durability methods without NBD and without a block device.
 package main
 
 import (
@@ -46,12 +47,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	o, err := parse(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return flags.ExitOK
-	}
-	if err == nil {
-		err = benchmark(ctx, o, stdout)
+	var err error
+	if len(args) > 0 && args[0] == "methods" {
+		err = benchMethods(ctx, args[1:], stdout)
+	} else {
+		err = benchmark(ctx, args, stdout)
 	}
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
@@ -59,7 +59,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return flags.Exit(stderr, "pmnbd-bench", err)
 }
 
-func benchmark(ctx context.Context, o options, stdout io.Writer) error {
+func benchmark(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parse(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	r, err := measure(ctx, o)
 	if err != nil {
 		return err
@@ -68,7 +75,7 @@ func benchmark(ctx context.Context, o options, stdout io.Writer) error {
 		r.compareAll()
 	}
 	if o.json != "" {
-		if err := r.save(o.json); err != nil {
+		if err := save(r, o.json); err != nil {
 			return err
 		}
 	}
@@ -94,6 +101,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	fs.StringArrayVar(&pids, "pids", nil, "processes whose CPU time is that of a target, `LABEL=PID[,PID...]`; may be repeated")
 	fs.Usage = func() {
 		_, _ = fmt.Fprintf(stdout, `usage: pmnbd-bench [flags] TARGET...
+       pmnbd-bench methods --help
 
 Measures 4 KiB operations at random offsets, and prints a row for each TARGET:
   [LABEL=]nbd+unix:///NAME?socket=/PATH   an export on a unix socket

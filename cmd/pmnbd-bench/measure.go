@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -86,7 +87,7 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	// Never zero and never compressible: no layer below has it easy.
 	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // it never fails
 
-	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, works: o.works}
+	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), works: o.works}
 	var rows []*row
 	defer func() {
 		for _, r := range rows {

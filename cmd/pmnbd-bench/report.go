@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,16 @@ type round struct {
 	Max     float64 `json:"max_us"`
 	// CPU is what the processes named by --pids used for an operation.
 	CPU float64 `json:"cpu_us_per_op,omitempty"`
+}
+
+// newRound sorts samples, which took d together.
+func newRound(samples []time.Duration, d time.Duration) round {
+	slices.Sort(samples)
+	r := round{Seconds: d.Seconds(), Ops: len(samples), P50: percentile(samples, 50), P99: percentile(samples, 99)}
+	if len(samples) > 0 {
+		r.Max = micros(samples[len(samples)-1])
+	}
+	return r
 }
 
 func (r round) rate() float64 { return float64(r.Ops) / r.Seconds }
@@ -48,12 +57,7 @@ type cell struct {
 func (c *cell) add(samples []time.Duration, d time.Duration) {
 	c.samples = append(c.samples, samples...)
 	c.seconds += d.Seconds()
-	slices.Sort(samples)
-	r := round{Seconds: d.Seconds(), Ops: len(samples), P50: percentile(samples, 50), P99: percentile(samples, 99)}
-	if len(samples) > 0 {
-		r.Max = micros(samples[len(samples)-1])
-	}
-	c.Rounds = append(c.Rounds, r)
+	c.Rounds = append(c.Rounds, newRound(samples, d))
 }
 
 // finish works out the figures over all rounds.
@@ -168,10 +172,9 @@ func number(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// save writes the report as JSON to a file.
-func (r *report) save(path string) error {
-	r.OS, r.CPUs = runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU()
-	data, err := json.MarshalIndent(r, "", "  ")
+// save writes a report as JSON to a file.
+func save(report any, path string) error {
+	data, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ disk: write is pwrite into the page cache, write+flush is pwrite and fdatasync; 
 
 func TestSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.json")
-	require.NoError(t, sample().save(path))
+	require.NoError(t, save(sample(), path))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var got report

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/provider"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+const methodsHelp = `Measures how long it takes to make 1 to 32 writes of 64 bytes to 64 KiB durable on regions
+of targets, by each method that is sound, without a block device: the time from Submit of the writes and a
+FLUSH to the FLUSH's completion, one such batch at a time. Prints ratios in Markdown. No key is offered.
+
+Usage:
+  pmnbd-bench methods [flags] [LABEL=]iwarp://HOST:PORT/REGION [LABEL=]rdma://HOST:PORT/REGION …
+
+The first 32M of every REGION are OVERWRITTEN.
+
+`
+
+// shapes are those of the table. Sizes are a cache line, a small and a usual block of a
+// log, and what fills several packets; 32 Writes are more than one cache's worth of posting.
+func shapes() (all []shape) {
+	for _, bytes := range []int{64, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
+		for _, writes := range []int{1, 4, 16, 32} {
+			all = append(all, shape{bytes, writes})
+		}
+	}
+	return all
+}
+
+// measuredMethods are in the order of the table: the others are compared with the
+// first, which is sound on every region.
+var measuredMethods = []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush}
+
+// methodArea is how much of a region is written, in bytes.
+const methodArea = 32 << 20
+
+// methodOptions is the command line of methods. The defaults: a fifth of a second are
+// some hundreds of barriers in each of five rounds.
+type methodOptions struct {
+	perCell       time.Duration
+	rounds        int
+	json          string
+	allowVolatile bool
+	targets       []methodTarget
+}
+
+type methodTarget struct {
+	label string
+	flags.Endpoint
+}
+
+func parseMethods(args []string, stdout io.Writer) (methodOptions, error) {
+	var o methodOptions
+	fs := pflag.NewFlagSet("methods", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {} // printed here, to where it belongs
+	fs.DurationVar(&o.perCell, "time", time.Second, "how long each cell of the table is measured, over all rounds")
+	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
+	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
+	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")
+	err := flags.Parse(fs, args, "TARGET", "[…]")
+	if errors.Is(err, pflag.ErrHelp) {
+		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", methodsHelp, fs.FlagUsages())
+	}
+	if err != nil {
+		return o, err
+	}
+	switch {
+	case o.perCell < time.Millisecond || o.perCell > time.Hour:
+		return o, flags.Usagef("--time %v: want 1ms to 1h", o.perCell)
+	case o.rounds < 1 || o.rounds > 1000:
+		return o, flags.Usagef("--rounds %d: want 1 to 1000", o.rounds)
+	}
+	for _, arg := range fs.Args() {
+		label, uri := arg, arg
+		if l, rest, ok := strings.Cut(arg, "="); ok {
+			label, uri = l, rest
+		}
+		e, err := flags.ParseTarget(uri)
+		if err != nil {
+			return o, err
+		}
+		for _, other := range o.targets {
+			if other.label == label {
+				return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", label, uri)
+			}
+		}
+		o.targets = append(o.targets, methodTarget{label, e})
+	}
+	return o, nil
+}
+
+// benchMethods is `pmnbd-bench methods`.
+func benchMethods(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parseMethods(args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r, err := measureMethods(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.json != "" {
+		if err := save(r, o.json); err != nil {
+			return err
+		}
+	}
+	return r.markdown(stdout)
+}
+
+// measureMethods visits every way in every round. A region has one session at a time,
+// so that each visit opens its own.
+func measureMethods(ctx context.Context, o methodOptions) (_ *methodReport, err error) {
+	r := newMethodReport(o)
+	state, err := os.MkdirTemp("", "pmnbd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(state)) }() // our own
+	id := uuid.New()
+	for n := range o.rounds {
+		for i := range r.Ways {
+			w := &r.Ways[(i+n)%len(r.Ways)] // none always comes behind the same neighbour
+			if w.Refused != "" {
+				continue
+			}
+			if err := w.visit(ctx, n, o, id, state); err != nil {
+				return nil, fmt.Errorf("%s: %v: %w", w.Target, w.method, err)
+			}
+		}
+	}
+	r.finish()
+	return r, nil
+}
+
+// openTimeout bounds opening a session.
+const openTimeout = 30 * time.Second
+
+// visit measures every cell of w for one round.
+func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, state string) (err error) {
+	transport, err := provider.For(w.at.Provider, provider.Config{})
+	if err != nil {
+		return err
+	}
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	dev, err := remote.Dial(opening, remote.Config{
+		Provider: transport, Addr: w.at.Address(), Region: w.at.Region, ID: id, StateDir: state,
+		Method: w.method, AllowVolatile: o.allowVolatile, Log: zap.NewNop(),
+	})
+	cancel()
+	var refused *remote.RefusedError
+	if errors.As(err, &refused) && refused.Code == wire.CodeMethod || w.method == persist.MethodFlush && errors.Is(err, rdma.ErrNotSupported) {
+		w.Refused = err.Error()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	w.Description = dev.Info().Description
+	measured := o.perCell / time.Duration(o.rounds)
+	for _, c := range w.cells {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// The same offsets for every way.
+		rng := rand.New(rand.NewPCG(uint64(n), uint64(c.Bytes*c.Writes)))
+		b, err := newBarriers(dev, c.shape, min(methodArea, int64(dev.Info().Size)), rng)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		samples, err := b.drive(measured/10, measured)
+		b.close()
+		if err != nil {
+			return fmt.Errorf("%d writes of %d bytes: %w", c.Writes, c.Bytes, err)
+		}
+		c.Rounds = append(c.Rounds, newRound(samples, time.Since(began)))
+	}
+	return nil
+}
