@@ -13,6 +13,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
+	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
@@ -328,4 +329,40 @@ func TestBackoff(t *testing.T) {
 		require.Equal(t, want*time.Millisecond/2, backoff(n, 1))
 	}
 	require.Equal(t, maxBackoff, backoff(1<<40, 0))
+}
+
+// What is granted again must be what was granted before: a window is never replayed
+// into something else.
+func TestCompare(t *testing.T) {
+	was := wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7, ContentsID: [16]byte{2}}
+	d := &Device{granted: was}
+	for _, tt := range []struct {
+		name   string
+		change func(g *wire.Opened)
+		says   string
+	}{
+		{"the same, one epoch on", func(*wire.Opened) {}, ""},
+		{"many epochs on", func(g *wire.Opened) { g.Epoch = 100 }, ""},
+		{"doubt and another key", func(g *wire.Opened) { g.Flags, g.Key = wire.OpenedDoubt, 5 }, ""},
+		{"another region", func(g *wire.Opened) { g.UUID[0]++ }, "another region"},
+		{"another size", func(g *wire.Opened) { g.Size *= 2 }, "another region"},
+		{"another class", func(g *wire.Opened) { g.Class = 2 }, "another region"},
+		{"the same epoch", func(g *wire.Opened) { g.Epoch = 7 }, "went back"},
+		{"an epoch before", func(g *wire.Opened) { g.Epoch = 6 }, "went back"},
+		{"other contents", func(g *wire.Opened) { g.ContentsID[0]++ }, "contents were lost"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := was
+			g.Epoch++
+			tt.change(&g)
+			err := d.compare(&g)
+			if tt.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			var end *lastingError
+			require.ErrorAs(t, err, &end)
+			require.ErrorContains(t, err, tt.says)
+		})
+	}
 }
