@@ -1,0 +1,204 @@
+package target
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+var (
+	aliceKey = wire.Key(bytes.Repeat([]byte("alice's."), 4))
+	bobKey   = wire.Key(bytes.Repeat([]byte("bob's..."), 4))
+)
+
+func keyed(t *testing.T, keys Keys) *site {
+	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
+}
+
+// challenged asks to be challenged and returns the secret by key.
+func (p *peer) challenged(key wire.Key) *wire.Secret {
+	p.t.Helper()
+	var c wire.Challenge
+	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &c)
+	s := wire.NewSecret(key, wire.Nonce{}, c.Nonce)
+	return &s
+}
+
+// prove sends m with a proof and returns the answer, whose own must be right.
+func (p *peer) prove(s *wire.Secret, m, answer message) {
+	p.t.Helper()
+	request := signed(s, m)
+	p.send(request)
+	msg, err := p.receive()
+	require.NoError(p.t, err)
+	require.NoError(p.t, answer.Decode(msg))
+	require.True(p.t, s.SignedAnswer(msg, request))
+}
+
+// unproven sends a message and returns the refusal, which has no proof.
+func (p *peer) unproven(request []byte) (r wire.Refused) {
+	p.t.Helper()
+	p.send(request)
+	require.NoError(p.t, p.decode(&r))
+	require.Equal(p.t, wire.CodeAuth, r.Code)
+	require.Zero(p.t, r.Proof)
+	return r
+}
+
+func (s *site) openKeyed(t *testing.T, key wire.Key, owner wire.Owner) (p *peer, secret *wire.Secret, o wire.Opened) {
+	p = s.connect(t)
+	secret = p.challenged(key)
+	var r wire.Refused
+	m := wire.Open{Methods: everyMethod, Owner: owner, Region: "log"}
+	p.prove(secret, &m, &r)
+	require.Equal(t, wire.CodeEpoch, r.Code)
+	m.Epoch = r.Epoch
+	p.prove(secret, &m, &o)
+	return p, secret, o
+}
+
+func TestKeys(t *testing.T) {
+	s := keyed(t, Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}})
+	p, secret, o := s.openKeyed(t, aliceKey, alice)
+	require.Zero(t, o.Token, "the lanes' secret does not cross the wire")
+	require.NoError(t, p.write(o, 1, 0, []byte("proven")))
+
+	t.Run("lanes", func(t *testing.T) {
+		hint := wire.JoinHint{Lane: 1, Epoch: o.Epoch, Region: o.UUID}
+		_, err := dialWith(t, s.p, s.addr, hint.Append(nil))
+		var rejected *rdma.RejectError
+		require.ErrorAs(t, err, &rejected, "without a proof")
+		o.Token.Sign(&hint)
+		_, err = dialWith(t, s.p, s.addr, hint.Append(nil))
+		require.ErrorAs(t, err, &rejected, "by the token, which is 0")
+		secret.Sign(&hint)
+		l, err := dialWith(t, s.p, s.addr, hint.Append(nil))
+		require.NoError(t, err)
+		l.send((&wire.Join{Epoch: o.Epoch, Lane: 1}).Append(nil))
+		var r wire.Refused
+		require.NoError(t, l.decode(&r))
+		require.Equal(t, wire.CodeNotOwner, r.Code, "the request's proof is not JOIN's")
+		var joined wire.Joined
+		l.prove(secret, &wire.Join{Epoch: o.Epoch, Lane: 1, Nonce: [16]byte{1}}, &joined)
+		require.NoError(t, l.write(o, 2, 4096, []byte("by lane 1")))
+	})
+	t.Run("refusals are proven", func(t *testing.T) {
+		p := s.connect(t)
+		var r wire.Refused
+		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
+		require.Equal(t, wire.CodeBusy, r.Code)
+		p = s.connect(t)
+		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "other"}, &r)
+		require.Equal(t, wire.CodeUnknownRegion, r.Code)
+	})
+	t.Run("RESUME", func(t *testing.T) {
+		p := s.connect(t)
+		secret := p.challenged(aliceKey)
+		var n wire.Opened
+		p.prove(secret, &wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}, &n)
+		require.Equal(t, o.Epoch+1, n.Epoch)
+		require.NoError(t, p.write(n, 1, 0, []byte("resumed")))
+	})
+}
+
+// Who proves nothing is told nothing, and destroys nothing.
+func TestWithoutProof(t *testing.T) {
+	s := keyed(t, Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}})
+	owner, _, o := s.openKeyed(t, aliceKey, alice)
+	good := wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}
+	var first *wire.Refused
+	for name, request := range map[string]func(p *peer) []byte{
+		"no proof":   func(p *peer) []byte { p.challenged(aliceKey); return good.Append(nil) },
+		"wrong key":  func(p *peer) []byte { return signed(p.challenged(bobKey), &good) },
+		"no RESUME":  func(p *peer) []byte { p.challenged(aliceKey); return (*wire.Resume)(&good).Append(nil) },
+		"empty key":  func(p *peer) []byte { return signed(p.challenged(nil), &good) },
+		"0 for both": func(p *peer) []byte { p.challenged(nil); return signed(&wire.Secret{}, &good) },
+		"an id that has no key, and alice's": func(p *peer) []byte {
+			m := good
+			m.Owner.ID = [16]byte{9}
+			return signed(p.challenged(aliceKey), &m)
+		},
+		"a region that is not served, by a wrong key": func(p *peer) []byte {
+			m := good
+			m.Region = "other"
+			return signed(p.challenged(bobKey), &m)
+		},
+		"another epoch than the one that was proven": func(p *peer) []byte {
+			b := signed(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch - 1, Region: "log"})
+			b[55] = byte(o.Epoch)
+			return b
+		},
+		"OPEN made of RESUME": func(p *peer) []byte {
+			b := signed(p.challenged(aliceKey), (*wire.Resume)(&good))
+			b[7] = byte(wire.TypeOpen)
+			return b
+		},
+		"a takeover that was not asked for": func(p *peer) []byte {
+			b := signed(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Epoch: o.Epoch, Region: "log"})
+			b[57] |= byte(wire.OpenTakeover)
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := s.connect(t)
+			r := p.unproven(request(p))
+			r.Text = "" // has what was asked for
+			if first == nil {
+				first = &r
+			}
+			require.Equal(t, *first, r, "it says the same")
+			require.Equal(t, wire.Refused{Code: wire.CodeAuth}, r)
+		})
+	}
+	t.Run("what was recorded, on another connection", func(t *testing.T) {
+		p := s.connect(t)
+		secret := p.challenged(aliceKey)
+		resume := wire.Resume(good)
+		recorded := signed(secret, &resume)
+		q := s.connect(t)
+		q.challenged(aliceKey)
+		q.unproven(recorded)
+		fresh := s.connect(t)
+		var c wire.Challenge
+		fresh.send(recorded)
+		require.NoError(t, fresh.decode(&c), "as a first message it asks to be challenged, no more")
+	})
+	t.Run("after a proof", func(t *testing.T) {
+		p := s.connect(t)
+		var r wire.Refused
+		p.prove(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
+		p.unproven(good.Append(nil))
+	})
+	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
+	require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
+}
+
+// During a rotation both keys are good. A session goes on whatever becomes of its key.
+func TestRotation(t *testing.T) {
+	next := wire.Key(bytes.Repeat([]byte("alice's next key"), 3))
+	s := keyed(t, Keys{alice.ID: {aliceKey}})
+	try := func(key wire.Key) bool {
+		p := s.connect(t)
+		p.send(signed(p.challenged(key), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}))
+		var r wire.Refused
+		require.NoError(t, p.decode(&r))
+		return r.Code != wire.CodeAuth
+	}
+	p, _, o := s.openKeyed(t, aliceKey, alice)
+	require.True(t, try(aliceKey))
+	require.False(t, try(next))
+	s.server.SetKeys(Keys{alice.ID: {aliceKey, next}})
+	require.True(t, try(aliceKey))
+	require.True(t, try(next))
+	s.server.SetKeys(Keys{alice.ID: {next}})
+	require.False(t, try(aliceKey))
+	require.True(t, try(next))
+	s.server.SetKeys(Keys{})
+	require.False(t, try(next))
+	require.NoError(t, p.write(o, 1, 0, []byte("goes on")))
+}
