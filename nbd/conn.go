@@ -18,23 +18,17 @@ import (
 	"pmnbd/sockio"
 )
 
-const (
-	// maxInFlight bounds the requests of a connection that are not answered, where
-	// answered means that the reply is in the socket. The kernel's client keeps at
-	// most 128 by default.
-	maxInFlight = 128
-	// stallTimeout is how long a client may hold, without a byte of progress, what
-	// others wait for: space reserved for a payload (design §4.8), or READs that it
-	// does not fetch.
-	stallTimeout = 10 * time.Second
-)
+// maxInFlight bounds the requests of a connection that are not answered, where
+// answered means that the reply is in the socket. The kernel's client keeps at most
+// 128 by default.
+const maxInFlight = 128
 
 // Why a connection ends, beside errors of the socket.
 var (
 	errDisc        = errors.New("client disconnected")
 	errHungUp      = errors.New("client hung up")
-	errInterrupted = errors.New("server is shutting down")
-	errStalled     = errors.New("client held what others wait for without making progress")
+	errInterrupted = errors.New("ended by the server")
+	errStalled     = errors.New("client held too long what others wait for")
 	errProtocol    = errors.New("breach of the protocol")
 )
 
@@ -54,8 +48,11 @@ type conn struct {
 	srv    *Server
 	nc     net.Conn
 	log    *zap.Logger
+	began  time.Time
 	killed chan struct{} // closed by kill
 	once   sync.Once     // of kill
+
+	negotiating bool // Server.mu guards it
 
 	// stopping ends reading: Shutdown, or a reply that could not be written.
 	stopping atomic.Bool
@@ -115,7 +112,6 @@ func (c *conn) run() {
 		}
 		_ = c.nc.Close()
 	}()
-	began := time.Now()
 	agreed, err := c.handshake()
 	if err != nil {
 		if errors.Is(err, errAborted) || errors.Is(err, errInterrupted) || errors.Is(err, io.EOF) {
@@ -123,6 +119,9 @@ func (c *conn) run() {
 		} else {
 			c.log.Warn("negotiation failed", zap.Error(err))
 		}
+		return
+	}
+	if !c.srv.admit(c) {
 		return
 	}
 	if err := c.setUp(agreed); err != nil {
@@ -144,19 +143,19 @@ func (c *conn) run() {
 	if errors.Is(cause, errProtocol) || errors.Is(cause, errStalled) {
 		level = zap.WarnLevel
 	}
-	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(began)))
+	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(c.began)))
 }
 
 // handshake negotiates, for as long as the configuration allows.
 func (c *conn) handshake() (terms, error) {
-	until := time.Now().Add(c.srv.cfg.HandshakeTimeout)
+	until := c.began.Add(c.srv.cfg.HandshakeTimeout)
 	c.setReadDeadline(until)
 	if err := c.nc.SetWriteDeadline(until); err != nil {
 		return terms{}, err
 	}
 	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS}
 	agreed, err := n.run()
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.stopping.Load() {
+	if c.stopping.Load() && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)) {
 		err = errInterrupted
 	}
 	if err != nil {
@@ -290,6 +289,7 @@ func (c *conn) kill() {
 // when the client hangs up or the connection is killed: a request that waits is
 // dropped then (design §6). This is the rare path: it costs a goroutine.
 func (c *conn) await(take func(stop <-chan struct{}) error) error {
+	c.readUntil(time.Time{}) // a stall is no hang-up, and must not end the watch
 	stop, taken, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -302,7 +302,6 @@ func (c *conn) await(take func(stop <-chan struct{}) error) error {
 	_ = c.nc.SetReadDeadline(past) // ends the watch
 	<-ended
 	c.setReadDeadline(time.Time{})
-	c.timed = false
 	if errors.Is(err, backend.ErrStopped) {
 		return errHungUp
 	}

@@ -47,6 +47,11 @@ var hostileStreams = func() []streamRow {
 			other := &rawConn{form: map[replies]replies{simple: extended, structured: extended, extended: simple}[c.form]}
 			return append(other.put(nil, wire.Request{Command: wire.CmdFlush}), 0, 0, 0, 0)
 		}},
+		{"something else, shorter than a header", false, always([]byte("GET "))},
+		{"the magic of the other header, and nothing behind", false, func(c *rawConn) []byte {
+			other := &rawConn{form: map[replies]replies{simple: extended, structured: extended, extended: simple}[c.form]}
+			return other.put(nil, wire.Request{})[:4]
+		}},
 		{"the magic of a simple reply", false, always(append(wire.AppendSimpleReply(nil, wire.SimpleReply{}), make([]byte, wire.SimpleReplySize)...))},
 		{"the magic of a structured reply", false, func(*rawConn) []byte {
 			b := make([]byte, wire.ExtendedRequestSize)
@@ -267,9 +272,13 @@ func TestCrowd(t *testing.T) {
 	bystander.check(t)
 	for in := 1; in < most; { // as fast as those that left are gone
 		nc := f.raw()
-		if _, err := io.ReadFull(nc, make([]byte, wire.GreetingSize)); err == nil {
-			in++
+		if _, err := io.ReadFull(nc, make([]byte, wire.GreetingSize)); err != nil {
+			continue
 		}
+		_, err := nc.Write(wire.AppendClientFlags(nil, fixed))
+		require.NoError(t, err)
+		require.Equal(t, ack, last(t, nc, wire.OptGo, wire.AppendInfoRequest(nil, "disk")))
+		in++
 	}
 	closed(t, f.raw())
 	bystander.check(t)

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,40 +196,122 @@ func TestHangUpWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestStalled: a client that holds what others wait for, and does nothing, is cut
-// off; as long as nobody waits, it is not.
+// TestHangUpAfterAStall: the deadline of a payload that came slowly does not hide that
+// its client hung up, while the complete request waits.
+func TestHangUpAfterAStall(t *testing.T) {
+	const size, stall = 600_000, time.Millisecond // three chunks
+	dev := newWindowed(t, 1<<20, 30, 30)
+	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
+	waits := make(chan struct{})
+	entries := dev.arenas.Entries
+	entries.Pressure = sync.OnceFunc(func() { close(waits) })
+	other := f.client()
+	nc := f.enterRaw()
+	stream := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: size})
+	_, err := nc.Write(append(stream, make([]byte, size-1)...))
+	require.NoError(t, err)
+	hold := entries.Free()
+	require.NoError(t, entries.Take(hold, nil))
+	_, err = nc.Write([]byte{0})
+	require.NoError(t, err)
+	<-waits
+	for since := time.Now(); time.Since(since) < 5*stall; {
+		read(t, other, 0, 4096)
+	}
+	require.NoError(t, nc.(*net.UnixConn).CloseWrite())
+	closed(t, nc)
+	entries.Give(hold)
+}
+
+// TestStalled: a client that holds what others wait for, and does nothing, or next to
+// nothing, is cut off; as long as nobody waits, it is not.
 func TestStalled(t *testing.T) {
-	t.Run("reservations", func(t *testing.T) {
-		dev := newWindowed(t, 1<<20, 2+2*4, 30)
-		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, dev)
-		x := f.srv.exports[0]
-		waits := make(chan struct{})
-		x.reservations.Pressure = sync.OnceFunc(func() { close(waits) })
-		all := x.reservations.Total()
-		require.NoError(t, x.reservations.Take(all, nil))
-		nc := f.enterRaw()
-		_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20}))
-		require.NoError(t, err)
-		<-waits
-		x.reservations.Give(all) // it is the first to be served
-		write(t, f.client(), 0, make([]byte, 1<<20))
-		closed(t, nc)
-	})
-	t.Run("replies", func(t *testing.T) {
-		dev := newMem(t, 1<<20)
-		few, err := backend.NewArena(2 * (4 + 1))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, few.Close()) })
-		f := serveWith(t, Config{stall: time.Millisecond},
-			shaped{dev, 1 << 20, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
-		for range 2 { // they take almost half of the arena each
+	for _, tt := range []struct {
+		name  string
+		stall time.Duration
+		drip  bool // a little now and then
+	}{
+		{"silent", time.Millisecond, false},
+		{"a little now and then", 100 * time.Millisecond, true},
+	} {
+		t.Run("reservations, "+tt.name, func(t *testing.T) {
+			dev := newWindowed(t, 1<<20, 2+2*4, 30)
+			f := serveWith(t, Config{MaxConnections: 2, stall: tt.stall}, dev)
+			x := f.srv.exports[0]
+			waits := make(chan struct{})
+			x.reservations.Pressure = sync.OnceFunc(func() { close(waits) })
+			all := x.reservations.Total()
+			require.NoError(t, x.reservations.Take(all, nil))
 			nc := f.enterRaw()
-			req := wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: 1 << 20})
-			_, err := nc.Write(append(req, req...))
+			_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20}))
 			require.NoError(t, err)
-			require.Zero(t, recvReply(t, nc).Errno)
+			<-waits
+			x.reservations.Give(all) // it is the first to be served
+			if tt.drip {
+				drip(t, nc, func() error { _, err := nc.Write([]byte{0}); return err })
+			}
+			write(t, f.client(), 0, make([]byte, 1<<20))
+			closed(t, nc)
+		})
+		t.Run("replies, "+tt.name, func(t *testing.T) {
+			const size = 4 << 20
+			dev := newMem(t, size)
+			few, err := backend.NewArena(2 * (chunksFor(size) + 1))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, few.Close()) })
+			f := serveWith(t, Config{stall: tt.stall},
+				shaped{dev, size, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
+			var most atomic.Int64 // that one of them fetched
+			for range 2 {         // they take almost half of the arena each
+				nc := f.enterRaw()
+				req := wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: size})
+				_, err := nc.Write(append(req, req...))
+				require.NoError(t, err)
+				require.Zero(t, recvReply(t, nc).Errno)
+				fetched, p := int64(0), make([]byte, 8<<10)
+				if tt.drip {
+					drip(t, nc, func() error {
+						n, err := nc.Read(p)
+						fetched += int64(n)
+						most.Store(max(most.Load(), fetched))
+						return err
+					})
+				}
+			}
+			read(t, f.client(), 0, size)
+			require.Less(t, most.Load(), int64(size/2), "nobody was cut off")
+		})
+	}
+	t.Run("slow, while nobody waits", func(t *testing.T) {
+		const size = 600_000
+		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, newWindowed(t, 1<<20, 2+2*4, 30))
+		nc := f.enterRaw()
+		stream := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: size}), make([]byte, size)...)
+		drip(t, nc, func() error {
+			n, err := nc.Write(stream[:min(20_000, len(stream))])
+			if stream = stream[n:]; len(stream) == 0 {
+				err = io.EOF
+			}
+			return err
+		})
+		require.Zero(t, recvReply(t, nc).Errno)
+	})
+}
+
+// drip calls some, again and again at a slow pace, until it fails, as it does when the
+// test closes nc.
+func drip(t *testing.T, nc net.Conn, some func() error) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for some() == nil {
+			<-tick.C
 		}
-		read(t, f.client(), 0, 1<<20)
+	})
+	t.Cleanup(func() {
+		_ = nc.Close()
+		wg.Wait()
 	})
 }
 

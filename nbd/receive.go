@@ -28,8 +28,8 @@ type receiver struct {
 
 	// drained: the last read took all that the socket held.
 	drained bool
-	// timed: a read deadline is set.
-	timed bool
+	// deadline is that of reading; zero: none.
+	deadline time.Time
 
 	// incoming is the WRITE whose payload is being received, missing how much of it
 	// is not parsed yet, in bytes. A refused one is dropped as it comes.
@@ -39,6 +39,7 @@ type receiver struct {
 	// export's reservations they took.
 	reserved []*backend.Chunk
 	units    int
+	pace     pace // of the payload that they are for
 }
 
 // receive reads, parses and submits until the connection must end, and says why.
@@ -114,10 +115,11 @@ func (c *conn) read(p []byte) (int, error) {
 		c.beforeBlocking()
 		n, err := c.sock.Read(p)
 		c.unparkSink()
-		if c.timed && errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() {
-			if c.exp.reservations.Waiting() || c.exp.arenas.Write.Budget().Waiting() {
+		if c.units > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() {
+			if c.pace.tooSlow(c.taken()) && (c.exp.reservations.Waiting() || c.exp.arenas.Write.Budget().Waiting()) {
 				return 0, errStalled
 			}
+			c.pace.begin(c.taken(), c.srv.cfg.stall)
 			continue
 		}
 		return n, c.readError(err)
@@ -125,18 +127,26 @@ func (c *conn) read(p []byte) (int, error) {
 }
 
 // beforeBlocking readies the reader for a wait of any length. One that holds
-// reserved chunks has a deadline.
+// reserved chunks has until its period ends.
 func (c *conn) beforeBlocking() {
 	c.parkSink()
-	switch {
-	case c.units > 0:
-		c.setReadDeadline(time.Now().Add(c.srv.cfg.stall))
-		c.timed = true
-	case c.timed:
-		c.setReadDeadline(time.Time{})
-		c.timed = false
+	if c.units > 0 {
+		c.readUntil(c.pace.end)
+	} else {
+		c.readUntil(time.Time{})
 	}
 }
+
+// readUntil sets when reading ends; never, with the zero time.
+func (c *conn) readUntil(t time.Time) {
+	if t != c.deadline {
+		c.setReadDeadline(t)
+		c.deadline = t
+	}
+}
+
+// taken is how much of the incoming payload has come, in bytes.
+func (c *conn) taken() uint64 { return c.incoming.length - uint64(c.missing) }
 
 // readError is the cause that an error of reading stands for.
 func (c *conn) readError(err error) error {
@@ -226,54 +236,6 @@ func (c *conn) parse() error {
 			return err
 		}
 	}
-}
-
-// decode decodes the request at the beginning of b, of which it takes n bytes; 0 if
-// it is not complete. A payload of that length, in bytes, follows.
-func (c *conn) decode(b []byte) (req wire.Request, payload uint64, n int, err error) {
-	if c.terms.replies == extended {
-		return c.decodeExtended(b)
-	}
-	if len(b) < wire.RequestSize {
-		return req, 0, 0, nil
-	}
-	if req, err = wire.DecodeRequest(b); err != nil {
-		return req, 0, 0, breach("%w", err)
-	}
-	if req.Command == wire.CmdWrite {
-		payload = req.Len
-	}
-	return req, payload, wire.RequestSize, nil
-}
-
-// decodeExtended is decode where extended headers were agreed on. The payload by
-// which a BLOCK_STATUS asks for our one context is taken as part of the header; any
-// other that is no WRITE's makes its request invalid, by the flag that is left.
-func (c *conn) decodeExtended(b []byte) (req wire.Request, payload uint64, n int, err error) {
-	if len(b) < wire.ExtendedRequestSize {
-		return req, 0, 0, nil
-	}
-	if req, err = wire.DecodeExtendedRequest(b); err != nil {
-		return req, 0, 0, breach("%w", err)
-	}
-	n = wire.ExtendedRequestSize
-	if req.Command == wire.CmdWrite {
-		return req, req.Len, n, nil // with the flag or without: QEMU's client forgets it
-	}
-	if req.Flags&wire.CmdFlagPayloadLen == 0 {
-		return req, 0, n, nil
-	}
-	if req.Command == wire.CmdBlockStatus && req.Len == wire.StatusPayloadSize {
-		if len(b) < n+wire.StatusPayloadSize {
-			return req, 0, 0, nil
-		}
-		if length, id, err := wire.DecodeStatusPayload(b[n:][:wire.StatusPayloadSize]); err == nil && id == contextID {
-			req.Len = length
-			req.Flags &^= wire.CmdFlagPayloadLen
-			return req, 0, n + wire.StatusPayloadSize, nil
-		}
-	}
-	return req, req.Len, n, nil
 }
 
 // begin takes one request whose header was parsed, and behind which there are
@@ -397,6 +359,7 @@ func (c *conn) reserve() error {
 		return err
 	}
 	c.reserved = append(c.reserved[:0], got...)
+	c.pace.begin(c.taken(), c.srv.cfg.stall)
 	return nil
 }
 

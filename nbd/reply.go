@@ -3,7 +3,6 @@ package nbd
 import (
 	"errors"
 	"os"
-	"time"
 
 	"pmnbd/backend"
 	"pmnbd/nbd/wire"
@@ -145,20 +144,25 @@ func (c *conn) wakeReader() {
 }
 
 // writeBacklog writes what the socket did not take at once, until nothing is left.
-// A client that fetches nothing for stallTimeout while others wait for the read
-// arena is cut off.
+// A client that fetches too little of it while others wait for the read arena is cut
+// off.
 func (c *conn) writeBacklog() {
 	defer c.wg.Done()
+	var p pace
+	c.mu.Lock()
+	c.writePeriod(&p)
+	c.mu.Unlock()
 	for {
-		_ = c.nc.SetWriteDeadline(time.Now().Add(c.srv.cfg.stall)) // fails on a closed socket, as waiting does
 		err := c.sock.WaitWritable()
-		stalled := errors.Is(err, os.ErrDeadlineExceeded)
 		c.mu.Lock()
 		switch {
-		case stalled && c.exp.arenas.Read.Budget().Waiting():
-			c.fail(errStalled)
-		case err != nil && !stalled:
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			c.fail(err)
+		case p.tooSlow(c.q.Written()) && c.exp.arenas.Read.Budget().Waiting():
+			c.fail(errStalled)
+		default:
+			c.writePeriod(&p)
 		}
 		c.flush()
 		if c.q.Empty() {
@@ -168,6 +172,12 @@ func (c *conn) writeBacklog() {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// writePeriod begins a period of p, at whose end a wait to write ends. mu is held.
+func (c *conn) writePeriod(p *pace) {
+	p.begin(c.q.Written(), c.srv.cfg.stall)
+	_ = c.nc.SetWriteDeadline(p.end) // fails on a closed socket, as waiting does
 }
 
 // Gone reports whether the client hung up without a DISC behind the requests. It is

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
+	"go.uber.org/zap/zapcore"
 
 	"pmnbd/backend"
 	"pmnbd/nbd/wire"
@@ -25,13 +25,15 @@ import (
 
 // Config is how a Server serves. The zero value works.
 type Config struct {
-	// Logger gets a line per connection and per breach of the protocol, none per
-	// request. Nil is silence.
+	// Logger gets lines per connection and per breach of the protocol, none per
+	// request; of each kind at most 10 in 10 s, for clients come as often as they
+	// like. Nil is silence.
 	Logger *zap.Logger
-	// MaxConnections bounds the connections, those in negotiation included; one
-	// more is closed at once. Each may hold a receive chunk, for which the write
-	// arena needs room beside the window. 0 means 64: more than any client opens
-	// for one device, and 16 MiB of chunks.
+	// MaxConnections bounds the connections, those in negotiation included. One more
+	// takes the place of the one that has been negotiating for the longest time, or
+	// is closed at once. Each may hold a receive chunk, for which the write arena
+	// needs room beside the window. 0 means 64: more than any client opens for one
+	// device, and 16 MiB of chunks.
 	MaxConnections int
 	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
 	// servers allow.
@@ -60,6 +62,13 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
+// Of the lines of one kind about clients, samples go out in a time of sampled: enough
+// for somebody who looks for the cause of a refusal, little for the disk with the log.
+const (
+	sampled = 10 * time.Second
+	samples = 10
+)
+
 // An Export is a Device under a name.
 type Export struct {
 	Name   string // at most wire.MaxString bytes
@@ -72,7 +81,8 @@ type Export struct {
 // Shutdown.
 type Server struct {
 	cfg     Config
-	exports []*export // the first is the default
+	log     *zap.Logger // of what clients do
+	exports []*export   // the first is the default
 
 	mu        sync.Mutex
 	closed    bool
@@ -91,6 +101,9 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
 	}
+	s.log = s.cfg.Logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(core, sampled, samples, 0)
+	}))
 	for _, e := range exports {
 		if len(e.Name) > wire.MaxString {
 			return nil, fmt.Errorf("export name of %d bytes: at most %d are allowed", len(e.Name), wire.MaxString)
@@ -151,30 +164,20 @@ func (s *Server) Serve(l net.Listener) error {
 			s.start(nc)
 		case s.isClosed():
 			return nil
-		case transient(err):
-			s.cfg.Logger.Warn("accepting clients is interrupted", zap.Stringer("listener", l.Addr()), zap.Error(err))
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
+		default: // a client's failure, or the system is out of something: it may pass
+			s.log.Warn("accepting clients is interrupted", zap.Stringer("listener", l.Addr()), zap.Error(err))
 			if !s.pause(acceptPause) {
 				return nil
 			}
-		default:
-			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
 	}
 }
 
-// acceptPause is how long accepting rests when the system is out of something
-// that only other work can give back.
+// acceptPause is how long accepting rests when it failed: what is missing only other
+// work can give back.
 const acceptPause = 100 * time.Millisecond
-
-// transient reports whether Accept may succeed later.
-func transient(err error) bool {
-	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EINTR} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
 
 // pause waits for d, and reports false when Shutdown cut that short.
 func (s *Server) pause(d time.Duration) bool {
@@ -196,21 +199,34 @@ func (s *Server) isClosed() bool {
 
 // start serves nc on a goroutine of its own, if there is room for it.
 func (s *Server) start(nc net.Conn) {
-	c := &conn{srv: s, nc: nc, killed: make(chan struct{})}
-	c.log = s.cfg.Logger.With(zap.String("client", clientName(nc)))
+	c := &conn{srv: s, nc: nc, began: time.Now(), killed: make(chan struct{}), negotiating: true}
+	c.log = s.log.With(zap.String("client", clientName(nc)))
 	s.mu.Lock()
-	full := len(s.conns) >= s.cfg.MaxConnections
-	if s.closed || full {
+	var away *conn
+	switch {
+	case s.closed:
 		s.mu.Unlock()
 		_ = nc.Close()
-		if full {
-			c.log.Warn("client turned away: too many connections", zap.Int("limit", s.cfg.MaxConnections))
+		return
+	case len(s.conns) >= s.cfg.MaxConnections:
+		if away = s.slowest(); away == nil {
+			away = c
 		}
+		delete(s.conns, away)
+	}
+	if away != c {
+		s.conns[c] = struct{}{}
+		s.wg.Add(1)
+	}
+	s.mu.Unlock()
+	if away != nil {
+		away.kill()
+		away.log.Warn("client turned away: too many connections",
+			zap.Int("limit", s.cfg.MaxConnections), zap.Duration("after", time.Since(away.began)))
+	}
+	if away == c {
 		return
 	}
-	s.conns[c] = struct{}{}
-	s.wg.Add(1)
-	s.mu.Unlock()
 	go func() {
 		defer s.wg.Done()
 		c.run()
@@ -218,6 +234,26 @@ func (s *Server) start(nc net.Conn) {
 		delete(s.conns, c)
 		s.mu.Unlock()
 	}()
+}
+
+// slowest is the connection that has been negotiating for the longest time, or nil:
+// those who say nothing must not keep others out until they time out. mu is held.
+func (s *Server) slowest() (slowest *conn) {
+	for c := range s.conns {
+		if c.negotiating && (slowest == nil || c.began.Before(slowest.began)) {
+			slowest = c
+		}
+	}
+	return slowest
+}
+
+// admit ends c's negotiation, and reports whether its place is still its own.
+func (s *Server) admit(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.negotiating = false
+	_, ok := s.conns[c]
+	return ok
 }
 
 // clientName names a client in logs: the address of its end, or of ours where it

@@ -3,6 +3,7 @@ package nbd
 import (
 	"bytes"
 	"context"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,6 +15,9 @@ import (
 	gonbd "github.com/pojntfx/go-nbd/pkg/client"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
@@ -356,11 +360,80 @@ func TestNewRefuses(t *testing.T) {
 func TestMaxConnections(t *testing.T) {
 	f := serveWith(t, Config{MaxConnections: 2}, newMem(t, 1<<20))
 	a, b := f.client(), f.client()
-	nc := f.raw()
-	_, err := nc.Read(make([]byte, 1))
-	require.Error(t, err, "a third is closed at once")
+	closed(t, f.raw()) // a third
 	write(t, a, 0, []byte("x"))
 	write(t, b, 0, []byte("y"))
+}
+
+// TestSilentClients: those that say nothing keep nobody out, and nobody is put out who
+// has entered. Of several the longest there goes first.
+func TestSilentClients(t *testing.T) {
+	f := serveWith(t, Config{MaxConnections: 3, HandshakeTimeout: time.Hour}, newMem(t, 1<<20))
+	greeted := func() net.Conn {
+		nc := f.raw()
+		readN(t, nc, wire.GreetingSize)
+		return nc
+	}
+	entered := f.client()
+	first, second := greeted(), greeted()
+	_, err := second.Write(wire.AppendClientFlags(nil, fixed))
+	require.NoError(t, err)
+	third := greeted()
+	closed(t, first)
+	require.Equal(t, ack, last(t, second, wire.OptGo, wire.AppendInfoRequest(nil, "disk")))
+	f.client()
+	closed(t, third)
+	closed(t, f.raw()) // all three have entered
+	write(t, entered, 0, []byte("x"))
+}
+
+// TestLogIsBounded: clients come, and break the rules, as often as they like.
+func TestLogIsBounded(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	f := serveWith(t, Config{Logger: zap.New(core)}, newMem(t, 1<<20))
+	for range 3 * samples {
+		nc := f.raw()
+		greet(t, nc, math.MaxUint32)
+		closed(t, nc)
+		nc = f.enterRaw()
+		_, err := nc.Write([]byte("garbage"))
+		require.NoError(t, err)
+		closed(t, nc)
+	}
+	for _, kind := range []string{"client entered", "client left", "negotiation failed"} {
+		require.Len(t, logged.FilterMessage(kind).All(), samples, kind)
+	}
+}
+
+// A failing listener has errors to give before it accepts.
+type failing struct {
+	net.Listener
+	errs []error
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if len(l.errs) == 0 {
+		return l.Listener.Accept()
+	}
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
+}
+
+// TestAcceptErrors: accept(2) passes on what befell a client, or lacks something for a
+// while. Only a listener that somebody closed is the end.
+func TestAcceptErrors(t *testing.T) {
+	f := serve(t, newMem(t, 1<<20))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	f.addr = l.Addr()
+	serving := make(chan error)
+	go func() {
+		serving <- f.srv.Serve(&failing{l, []error{unix.EMFILE, unix.EPROTO, unix.EPERM, unix.EHOSTUNREACH}})
+	}()
+	write(t, f.client(), 0, []byte("x"))
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-serving, net.ErrClosed)
 }
 
 func TestShutdown(t *testing.T) {
