@@ -366,3 +366,28 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
+
+// A session that is resumed in doubt has its FLUSHes wait until the doubt is settled,
+// also those with nothing to flush.
+func TestResumedInDoubt(t *testing.T) {
+	f := newFarm(t)
+	d := f.dial(0)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	epoch := d.Snapshot().Epoch
+	f.stop()
+	hold := make(chan struct{})
+	r, err := region.Open(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func(b []byte) { <-hold }})
+	require.NoError(t, err)
+	require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Doubt = true; return nil }))
+	f.serve(r)
+	require.Eventually(t, func() bool { s := d.Snapshot(); return s.Epoch > epoch && s.State == StateOpen }, patience, tick)
+	require.True(t, d.Snapshot().Doubt)
+	flush := c.Flush()
+	c.Submit(flush)
+	require.False(t, flush.Completed())
+	close(hold)
+	require.NoError(t, c.Wait(flush))
+	require.False(t, d.Snapshot().Doubt)
+	require.NoError(t, d.Close())
+}
