@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -377,6 +378,8 @@ func TestResumedInDoubt(t *testing.T) {
 	epoch := d.Snapshot().Epoch
 	f.stop()
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
 	r, err := region.Open(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func(b []byte) { <-hold }})
 	require.NoError(t, err)
 	require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Doubt = true; return nil }))
@@ -386,7 +389,7 @@ func TestResumedInDoubt(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(flush)
 	require.False(t, flush.Completed())
-	close(hold)
+	release()
 	require.NoError(t, c.Wait(flush))
 	require.False(t, d.Snapshot().Doubt)
 	require.NoError(t, d.Close())
