@@ -174,3 +174,15 @@ func TestNbdcopyBothWays(t *testing.T) {
 	require.Equal(t, sum.Sum(nil), sumExport(t, tcp))
 	require.Equal(t, sum.Sum(nil), sumRegion(t, path, size))
 }
+
+// readRegion returns n bytes of a region's data extent, from off.
+func readRegion(t *testing.T, path string, off int64, n int) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	got := make([]byte, n)
+	_, err = f.ReadAt(got, dataOffset+off)
+	require.NoError(t, err)
+	return got
+}

@@ -94,8 +94,8 @@ func (l *verifiedLoad) run(ops int) error {
 	return nil
 }
 
-// start queues one request of slot i: half writes, some with FUA, most of the rest
-// reads, of any size and alignment, small ones more often.
+// start queues one request of slot i: half writes, some of them with FUA or of zeroes,
+// most of the rest reads, of any size and alignment, small ones more often.
 func (l *verifiedLoad) start(i int) {
 	s := &l.slots[i]
 	size := 1 + l.rng.IntN(maxLoad>>l.rng.IntN(10)) // up to 256 KiB … up to 512 bytes
@@ -104,10 +104,13 @@ func (l *verifiedLoad) start(i int) {
 	want := l.want[i*slotSize+at:][:size]
 	s.reads, s.want = nil, nil
 	switch kind := l.rng.IntN(100); {
+	case kind < 5:
+		clear(want)
+		l.n.c.Request(wire.Request{Command: wire.CmdWriteZeroes, Cookie: uint64(i), Off: off, Len: uint64(size)})
 	case kind < 50:
 		copy(want, l.noise[l.rng.IntN(slotSize):])
 		var flags wire.CommandFlags
-		if kind < 5 {
+		if kind < 10 {
 			flags = wire.CmdFlagFUA
 		}
 		l.n.c.Write(uint32(i), off, want, flags)

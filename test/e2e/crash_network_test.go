@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"bytes"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/test/crash"
+)
+
+// toBoth sets the weather in both directions.
+func (r *rig) toBoth(w crash.Weather) {
+	r.proxy.Set(crash.ToServer, w)
+	r.proxy.Set(crash.ToClient, w)
+}
+
+// flips damages every nth piece that arrives, by one bit, until there are none left.
+type flips struct {
+	n          int64
+	seen, left atomic.Int64
+}
+
+func (f *flips) damage(b []byte) {
+	if seen := f.seen.Add(1); seen%f.n == 0 && f.left.Add(-1) >= 0 {
+		at := int(seen) * 7919 % len(b)
+		b[at] ^= 1 << (seen / f.n % 8)
+	}
+}
+
+// damage has bits flipped in one direction until that has happened often.
+func (r *rig) damage(t *testing.T, d crash.Direction) {
+	t.Helper()
+	f := &flips{n: 20}
+	f.left.Store(40)
+	r.proxy.Set(d, crash.Weather{Damage: f.damage})
+	for f.left.Load() > 0 {
+		r.answered(t)
+	}
+	r.proxy.Set(d, crash.Weather{})
+	r.answered(t)
+}
+
+// Whatever the network does, no client sees anything but a pause.
+func TestNetworkFaults(t *testing.T) {
+	r := newRig(t, 2)
+	r.answered(t) // a short window
+	files := [2]int{r.pmnbd.openFiles(t), r.target.openFiles(t)}
+	for _, c := range []struct {
+		name   string
+		attack func(t *testing.T, r *rig)
+	}{
+		{"reset", func(t *testing.T, r *rig) {
+			for range 10 {
+				r.proxy.Reset()
+				r.answered(t)
+			}
+		}},
+		{"one lane reset", func(t *testing.T, r *rig) {
+			for range 6 { // the second lane of the newest session
+				k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
+				require.NoError(t, err)
+				k.Reset()
+				r.answered(t)
+			}
+		}},
+		{"half closed by the initiator's side", func(t *testing.T, r *rig) {
+			for range 3 {
+				r.newest(t).HalfClose(crash.ToServer)
+				r.answered(t)
+			}
+		}},
+		{"half closed by the target's side", func(t *testing.T, r *rig) {
+			for range 3 {
+				r.newest(t).HalfClose(crash.ToClient)
+				r.answered(t)
+			}
+		}},
+		{"refused for a while", func(t *testing.T, r *rig) {
+			r.proxy.Refuse(true)
+			r.proxy.Reset()
+			r.pmnbd.waitLog(t, "does not come back yet")
+			r.proxy.Refuse(false)
+			r.answered(t)
+		}},
+		{"delayed", func(t *testing.T, r *rig) {
+			r.toBoth(crash.Weather{Delay: 20 * time.Millisecond})
+			r.answered(t)
+			r.toBoth(crash.Weather{})
+			r.answered(t)
+		}},
+		{"delayed and reset", func(t *testing.T, r *rig) {
+			for range 3 {
+				r.toBoth(crash.Weather{Delay: 30 * time.Millisecond})
+				r.answered(t)
+				r.proxy.Reset()
+				r.toBoth(crash.Weather{})
+				r.answered(t)
+			}
+		}},
+		{"trickled", func(t *testing.T, r *rig) {
+			// Odd pieces, so that nothing arrives as it was sent.
+			r.toBoth(crash.Weather{Piece: 1237, Pause: 50 * time.Microsecond})
+			r.answered(t)
+			r.toBoth(crash.Weather{})
+			r.answered(t)
+		}},
+		{"frozen for a while", func(t *testing.T, r *rig) {
+			for _, d := range []crash.Direction{crash.ToServer, crash.ToClient} {
+				k := r.newest(t)
+				r.proxy.Set(d, crash.Weather{Frozen: true})
+				require.NoError(t, k.Held(patience(t), d, 1))
+				r.proxy.Set(d, crash.Weather{})
+				r.answered(t)
+			}
+		}},
+		{"damaged on the way to the target", func(t *testing.T, r *rig) {
+			r.damage(t, crash.ToServer)
+			require.Contains(t, r.target.stderr.String(), "CRC")
+		}},
+		{"damaged on the way to the initiator", func(t *testing.T, r *rig) {
+			r.damage(t, crash.ToClient)
+			require.Contains(t, r.pmnbd.stderr.String(), "CRC")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.during(t, func() { c.attack(t, r) })
+			r.verify(t)
+		})
+	}
+	// A client or a late connection more or less may be on its way out.
+	require.LessOrEqual(t, r.pmnbd.openFiles(t), files[0]+2, "descriptors of the initiator")
+	require.LessOrEqual(t, r.target.openFiles(t), files[1]+4, "descriptors of the target")
+	r.stop(t)
+}
+
+// newest is the link that was made last.
+func (r *rig) newest(t *testing.T) *crash.Link {
+	t.Helper()
+	k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
+	require.NoError(t, err)
+	return k
+}
+
+// What was on its way when a connection died is delivered when its session is
+// history, and newer data are acknowledged and flushed: none of it lands.
+func TestOldBytesArriveLate(t *testing.T) {
+	r := newRig(t, 1, "--lanes", "1")
+	k := r.newest(t)
+	c := dialNBD(t, r.nbd)
+	const at = 2 * loadSize
+	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
+	got := make([]byte, len(data))
+
+	k.Set(crash.ToServer, crash.Weather{Frozen: true})
+	require.NoError(t, c.write(at, old))
+	require.NoError(t, k.Held(patience(t), crash.ToServer, len(old)))
+	k.DropClient()
+	require.NoError(t, c.flush(), "by the next session")
+	require.NoError(t, c.write(at, data))
+	require.NoError(t, c.flush())
+	r.during(t, func() {
+		k.Set(crash.ToServer, crash.Weather{})
+		require.NoError(t, k.Delivered(patience(t), crash.ToServer))
+		require.NoError(t, c.read(at, got))
+		require.True(t, bytes.Equal(data, got), "what is read")
+		require.NoError(t, c.flush())
+	})
+	r.verify(t)
+	c.close()
+	r.stop(t)
+	region := readRegion(t, r.path, at, len(data))
+	require.True(t, bytes.Equal(data, region), "what the region has")
+}
+
+// Bytes of a session that the target still believes in arrive after the initiator
+// gave its connection up, and before it is back: its replay is newer than they are.
+func TestOldBytesArriveBeforeTheResume(t *testing.T) {
+	r := newRig(t, 0, "--lanes", "1")
+	k := r.newest(t)
+	c := dialNBD(t, r.nbd)
+	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
+	k.Set(crash.ToServer, crash.Weather{Frozen: true})
+	require.NoError(t, c.write(0, old))
+	require.NoError(t, k.Held(patience(t), crash.ToServer, len(old)))
+	r.proxy.Refuse(true)
+	k.DropClient()
+	r.pmnbd.waitLog(t, "does not come back yet")
+	require.NoError(t, c.write(0, data))
+	k.Set(crash.ToServer, crash.Weather{})
+	require.NoError(t, k.Delivered(patience(t), crash.ToServer))
+	r.proxy.Refuse(false)
+	require.NoError(t, c.flush())
+	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
+	c.close()
+	r.stop(t)
+}
+
+// A session's every byte, played to the target during another one of the same owner
+// and after it: it may interrupt, and writes nothing.
+func TestCapturedSessionIsPlayed(t *testing.T) {
+	r := newRig(t, 0, "--lanes", "1")
+	r.proxy.Record()
+	c := dialNBD(t, r.nbd)
+	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
+	n := r.proxy.Links()
+	r.proxy.Reset() // the recording begins with a RESUME
+	require.NoError(t, c.write(0, old))
+	require.NoError(t, c.flush())
+	k, err := r.proxy.Link(patience(t), n)
+	require.NoError(t, err)
+	recorded := k.Recorded(crash.ToServer)
+	require.True(t, bytes.Contains(recorded, old[:1024]), "it has the data")
+	require.NoError(t, c.write(0, data))
+	require.NoError(t, c.flush())
+
+	got := make([]byte, len(data))
+	for range 3 {
+		answer, err := crash.Play(patience(t), r.uri[len("iwarp://"):], recorded)
+		require.NoError(t, err)
+		require.NotEmpty(t, answer)
+		require.NoError(t, c.read(0, got))
+		require.True(t, bytes.Equal(data, got), "what is read")
+		require.NoError(t, c.flush(), "the owner's session goes on, or again")
+	}
+	c.close()
+	r.pmnbd.stop(t)
+	_, err = crash.Play(patience(t), r.uri[len("iwarp://"):], recorded)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
+	require.True(t, r.inspect(t, r.path).Clean, "a CLOSE ended it for good")
+}
+
+// An initiator of another id is refused for as long as there is a lease, and has no
+// effect.
+func TestSecondInitiatorUnderLoad(t *testing.T) {
+	r := newRig(t, 1)
+	r.during(t, func() {
+		for range 3 {
+			code, _, stderr := r.result(t, "pmnbd", "serve", "--id", uuid.NewString(), "--target", r.uri+"/rig", "--listen", "tcp:0")
+			require.Equal(t, 1, code)
+			require.Contains(t, stderr, "busy")
+		}
+	})
+	r.verify(t)
+	r.stop(t)
+}
+
+// Another host has the same id, as the clone of a virtual machine has: the region
+// goes to whom asks last, and the other never writes again.
+func TestSameIDOfAnotherHost(t *testing.T) {
+	const id = "11111111-2222-4333-8444-555555555555"
+	r := newRig(t, 0, "--id", id)
+	first := dialNBD(t, r.nbd)
+	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
+	require.NoError(t, first.write(0, old))
+	require.NoError(t, first.flush())
+	r.proxy.Refuse(true)
+	r.proxy.Reset()
+	require.NoError(t, first.write(0, old), "a WRITE needs the window only")
+
+	clone := newHost(t)
+	code, _, stderr := clone.result(t, "pmnbd", "serve", "--id", id, "--target", r.uri+"/rig", "--listen", "tcp:0")
+	require.Equal(t, 1, code, "it must be told to")
+	require.Contains(t, stderr, "--accept-loss")
+	pmnbd, nbd, _ := clone.initiator(t, r.uri, "rig", "--id", id, "--accept-loss")
+	second := dialNBD(t, nbd)
+	require.NoError(t, second.write(0, data))
+	require.NoError(t, second.flush())
+	r.proxy.Refuse(false)
+	require.ErrorIs(t, first.flush(), syscall.EIO)
+	require.ErrorIs(t, first.write(0, old), syscall.EIO)
+	require.Contains(t, r.pmnbd.stderr.String(), "another owner since")
+	require.NoError(t, second.flush())
+	second.close()
+	pmnbd.stop(t)
+	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
+}
+
+// An initiator that is cut off for longer than its lease, while another has the
+// region: it never writes again.
+func TestCutOffWhileAnotherOwns(t *testing.T) {
+	t.Parallel() // it waits
+	r := newRig(t, 0)
+	first := dialNBD(t, r.nbd)
+	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
+	require.NoError(t, first.write(0, old))
+	require.NoError(t, first.flush())
+	r.toBoth(crash.Weather{Frozen: true})
+	require.NoError(t, first.write(0, old), "a WRITE needs the window only")
+	r.busyUntilTheLeaseEnds(t)
+
+	other := newHost(t)
+	pmnbd, nbd, _ := other.initiator(t, r.uri, "rig", "--id", uuid.NewString())
+	second := dialNBD(t, nbd)
+	require.NoError(t, second.write(0, data))
+	require.NoError(t, second.flush())
+	r.toBoth(crash.Weather{}) // what was held arrives too
+	require.ErrorIs(t, first.flush(), syscall.EIO)
+	require.NoError(t, second.flush())
+	second.close()
+	pmnbd.stop(t)
+	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
+}
