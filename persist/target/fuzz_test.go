@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -34,6 +35,8 @@ const (
 	stepHeartbeat
 	stepOther
 	stepRaw
+	stepResume
+	stepRecorded
 	steps
 )
 
@@ -54,26 +57,55 @@ type model struct {
 	keys   [fuzzPeers]uint32 // that each was granted last
 	owner  *peer             // of own
 	hers   wire.Opened
+
+	by    wire.Owner // whom log was granted to last
+	given bool       // and who has not given it back: the lease outlasts the input
+
+	keyed      bool                       // sessions authenticate
+	challenges [fuzzPeers]*wire.Challenge // of the peers' connections
+	recorded   [fuzzPeers][]byte          // each peer's last OPEN or RESUME
+}
+
+// keyOf is the key by which peer i claims to be id: peer 0 has alice's and bob's, peer 1
+// bob's alone, peer 2 none.
+func keyOf(i int, id [16]byte) wire.Key {
+	switch {
+	case i == 0 && id == alice.ID:
+		return aliceKey
+	case i <= 1:
+		return bobKey
+	}
+	return nil
 }
 
 // FuzzTarget lets three peers, in turn, do what the input says: messages good, bad
 // and damaged, Writes and Reads by keys that are theirs and that are not. Beside
 // them somebody owns another region. Nobody without a session changes a region, and
-// nobody changes another's; a grant adds one to the epoch and nothing else does; the
+// nobody changes another's; a grant adds one to the epoch and nothing else does. It goes
+// to who names the epoch, and to another id only by a takeover; to who resumes only if
+// nobody was in between; and, with keys, to who proves one on that very connection. The
 // target goes on serving.
 func FuzzTarget(f *testing.F) {
 	raw := func(p byte, msg []byte) []byte { return append([]byte{stepRaw, p, byte(len(msg)), 0}, msg...) }
-	f.Add([]byte{stepOpen, 0, 1, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepBarrier, 0, 1, 1, 0, 4, 0, 1, stepClose, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7})
-	f.Add([]byte{stepOpen, 0, 1, 0, stepOpen, 1, 1, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepZero, 1, 0, 2, 0, 9, stepHeartbeat, 1})
-	f.Add([]byte{stepWrite, 0, 0, 0, 0, 4, 4, 7, stepConnect, 0, stepWrite, 0, 0, 1, 0, 4, 4, 7, stepRead, 1, 0, 1, 0, 4, 4, stepRead, 2, 1, 2, 0, 4, 4})
-	f.Add([]byte{stepOpen, 0, 1, 0, stepZero, 0, 255, 255, 255, 255, stepOpen, 1, 1, 3, stepOpen, 1, 0, 0, stepOther, 1, 1, stepOther, 2, 3})
-	f.Add([]byte{stepOpen, 0, 1, 0, stepJoinHint, 1, 1, stepWrite, 1, 0, 0, 0, 0, 4, 1, stepBarrier, 1, 0})
+	const open, keyed = 0, 1
+	granted := []byte{open, stepOpen, 0, 1, 0, 0}
+	f.Add(slices.Concat(granted, []byte{stepWrite, 0, 0, 0, 0, 4, 4, 7, stepBarrier, 0, 1, 1, 0, 4, 0, 1, stepClose, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7}))
+	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepZero, 1, 0, 2, 0, 9, stepHeartbeat, 1}))
+	f.Add([]byte{open, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepConnect, 0, stepWrite, 0, 0, 1, 0, 4, 4, 7, stepRead, 1, 0, 1, 0, 4, 4, stepRead, 2, 1, 2, 0, 4, 4})
+	f.Add(slices.Concat(granted, []byte{stepZero, 0, 255, 255, 255, 255, stepOpen, 1, 1, 3, 0, stepOpen, 1, 0, 0, 0, 0, stepOther, 1, 1, stepOther, 2, 3}))
+	f.Add(slices.Concat(granted, []byte{stepJoinHint, 1, 1, stepWrite, 1, 0, 0, 0, 0, 4, 1, stepBarrier, 1, 0}))
 	later := (&wire.Heartbeat{Seq: 1}).Append(nil)
 	binary.BigEndian.PutUint16(later[4:], wire.Version+1)
-	f.Add([]byte{stepOpen, 0, 1, 0, stepBarrier, 0, 1, 1, 0xff, 0xff, 0, 2, stepWrite, 0, 0, 0, 0, 0})
-	f.Add(slices.Concat([]byte{stepOpen, 0, 1, 0}, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
-	f.Add(raw(0, (&wire.Close{Epoch: 1}).Append(nil)))
-	f.Add(raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Off: fuzzSize, Len: 1}}}).Append(nil)))
+	f.Add(slices.Concat(granted, []byte{stepBarrier, 0, 1, 1, 0xff, 0xff, 0, 2, stepWrite, 0, 0, 0, 0, 0}))
+	f.Add(slices.Concat(granted, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
+	f.Add(append([]byte{open}, raw(0, (&wire.Close{Epoch: 1}).Append(nil))...))
+	f.Add(append([]byte{open}, raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Off: fuzzSize, Len: 1}}}).Append(nil))...))
+	// Bob is refused, takes over, and alice comes back too late.
+	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 1, stepOpen, 1, 1, 0, 3, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepResume, 2, 0, 0, stepConnect, 1, stepResume, 1, 0, 1}))
+	// With keys the first message is challenged, the second granted; the third peer plays
+	// it back; who lost the connection resumes.
+	f.Add([]byte{keyed, stepOpen, 0, 0, 0, 0, 0, stepOpen, 0, 1, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepRecorded, 2, 0, stepRecorded, 2, 0,
+		stepConnect, 0, stepResume, 0, 0, 0, stepResume, 0, 0, 0, stepRecorded, 1, 0, stepRecorded, 1, 0, stepOpen, 1, 1, 0, 3, stepOpen, 1, 1, 0, 3})
 
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<10 {
@@ -90,13 +122,19 @@ func FuzzTarget(f *testing.F) {
 
 func newModel(t *testing.T, in []byte) *model {
 	m := &model{t: t, in: in, holder: -1, want: make([]byte, fuzzSize), kept: make([]byte, fuzzSize)}
+	m.keyed = m.number(1)%2 == 1
 	open := func(name string) *region.Region {
 		r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: name, CreateSize: fuzzSize, AllowVolatile: true})
 		require.NoError(t, err)
 		return r
 	}
 	m.log, m.own = open("log"), open("own")
-	m.s = &site{p: rdmafake.New(rdmafake.Config{}), server: New(Config{Log: zap.NewNop()}, []*region.Region{m.log, m.own})}
+	hers := m.own.UUID() // an id that no input guesses
+	cfg := Config{Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: zap.NewNop()}
+	if m.keyed {
+		cfg.Keys = Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}, hers: {aliceKey}}
+	}
+	m.s = &site{p: rdmafake.New(rdmafake.Config{}), server: New(cfg, []*region.Region{m.log, m.own})}
 	l, err := m.s.p.Listen(context.Background(), "")
 	require.NoError(t, err)
 	m.s.addr = l.Addr()
@@ -113,12 +151,24 @@ func newModel(t *testing.T, in []byte) *model {
 		m.peers[i] = m.s.connect(t)
 	}
 	m.owner = m.s.connect(t)
-	var r wire.Refused
-	request := wire.Open{Methods: everyMethod, Owner: wire.Owner{ID: m.own.UUID(), Nonce: [16]byte{1}}, Region: "own", Flags: wire.OpenAllowVolatile} // an id that no input guesses
-	m.owner.ask(&request, &r)
-	request.Epoch = r.Epoch
-	m.owner.ask(&request, &m.hers)
+	m.hers = m.open(m.owner, wire.Owner{ID: hers, Nonce: [16]byte{1}}, "own")
 	return m
+}
+
+// open obtains a session as somebody who may.
+func (m *model) open(p *peer, owner wire.Owner, name string) (o wire.Opened) {
+	secret := &wire.Secret{}
+	if m.keyed {
+		secret = p.challenged(aliceKey)
+	}
+	request := wire.Open{Methods: everyMethod, Owner: owner, Region: name, Flags: wire.OpenAllowVolatile | wire.OpenTakeover}
+	var r wire.Refused
+	p.send(signed(secret, &request))
+	require.NoError(m.t, p.decode(&r))
+	request.Epoch = r.Epoch
+	p.send(signed(secret, &request))
+	require.NoError(m.t, p.decode(&o))
+	return o
 }
 
 // number takes up to n bytes off the input.
@@ -137,10 +187,11 @@ func (m *model) step() {
 	switch kind {
 	case stepConnect:
 		require.NoError(m.t, p.conn.Close())
-		m.peers[i], m.keys[i] = m.s.connect(m.t), 0
+		m.peers[i], m.keys[i], m.challenges[i] = m.s.connect(m.t), 0, nil
 		m.left(i)
-	case stepJoinHint: // as a lane, by a guess at the session's token
+	case stepJoinHint: // as a lane, by a guess at the session's secret
 		hint := wire.JoinHint{Lane: uint16(m.number(1)), Epoch: m.epoch, Region: m.log.UUID()}
+		(&wire.Secret{}).Sign(&hint)
 		_, err := p.domain.Dial(context.Background(), m.s.addr, rdma.ConnConfig{PrivateData: hint.Append(nil)}, nil)
 		require.Error(m.t, err)
 	case stepOpen:
@@ -151,7 +202,26 @@ func (m *model) step() {
 		if m.number(1)%4 == 3 {
 			name, epoch = "own", m.own.Superblock().Epoch
 		}
-		m.send(i, (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: epoch, Region: name, Flags: wire.OpenAllowVolatile}).Append(nil))
+		flags, owner := wire.OpenAllowVolatile, alice
+		choice := m.number(1)
+		if choice&1 != 0 {
+			owner = bob
+		}
+		if choice&2 != 0 {
+			flags |= wire.OpenTakeover
+		}
+		m.ask(i, owner.ID, &wire.Open{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: name, Flags: flags})
+	case stepResume:
+		owner := alice
+		epoch := m.epoch - m.number(1)
+		if m.number(1)&1 != 0 {
+			owner = bob
+		}
+		m.ask(i, owner.ID, &wire.Resume{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: "log", Flags: wire.OpenAllowVolatile})
+	case stepRecorded:
+		if msg := m.recorded[m.number(1)%fuzzPeers]; msg != nil {
+			m.send(i, msg)
+		}
 	case stepClose:
 		m.send(i, (&wire.Close{Epoch: m.epoch + m.number(1)}).Append(nil))
 	case stepWrite, stepRead:
@@ -229,6 +299,47 @@ func (m *model) access(i int, write bool) {
 	}
 }
 
+// ask sends an OPEN or RESUME as peer i, with the best proof that it can make.
+func (m *model) ask(i int, id [16]byte, request message) {
+	msg := request.Append(nil)
+	if c := m.challenges[i]; c != nil {
+		secret := wire.NewSecret(keyOf(i, id), wire.Nonce{}, c.Nonce)
+		secret.SignRequest(msg)
+	}
+	m.recorded[i] = msg
+	m.send(i, msg)
+}
+
+// granted looks at what msg of peer i was granted for.
+func (m *model) granted(i int, msg, answer []byte) {
+	require.NoError(m.t, m.opened.Decode(answer))
+	require.Equal(m.t, m.log.UUID(), m.opened.UUID, "the other region has an owner")
+	var open wire.Open
+	if open.Decode(msg) == nil {
+		require.Equal(m.t, m.epoch, open.Epoch)
+		if m.given && open.Owner.ID != m.by.ID {
+			require.NotZero(m.t, open.Flags&wire.OpenTakeover, "the lease of another id")
+		}
+	} else {
+		var resume wire.Resume
+		require.NoError(m.t, resume.Decode(msg))
+		open = wire.Open(resume)
+		require.Equal(m.t, m.by, open.Owner)
+		require.LessOrEqual(m.t, open.Epoch, m.epoch)
+	}
+	if m.keyed {
+		require.True(m.t, i == 0 || (i == 1 && open.Owner.ID == bob.ID), "peer %d has no key of that id", i)
+		secret := wire.NewSecret(keyOf(i, open.Owner.ID), wire.Nonce{}, m.challenges[i].Nonce)
+		require.True(m.t, secret.SignedRequest(msg), "what was proven on another connection")
+		require.True(m.t, secret.SignedAnswer(answer, msg))
+		require.Zero(m.t, m.opened.Token)
+	}
+	m.epoch++
+	require.Equal(m.t, m.epoch, m.opened.Epoch)
+	m.by, m.given = open.Owner, true
+	m.holder, m.keys[i] = i, m.opened.Key
+}
+
 // send sends a message as peer i, and learns from its answer. Every message has one,
 // or ends the connection.
 func (m *model) send(i int, msg []byte) {
@@ -243,11 +354,11 @@ func (m *model) send(i int, msg []byte) {
 	require.NoError(m.t, err)
 	switch t {
 	case wire.TypeOpened:
-		require.NoError(m.t, m.opened.Decode(answer))
-		require.Equal(m.t, m.log.UUID(), m.opened.UUID, "the other region has an owner")
-		m.epoch++
-		require.Equal(m.t, m.epoch, m.opened.Epoch)
-		m.holder, m.keys[i] = i, m.opened.Key
+		m.granted(i, msg, answer)
+	case wire.TypeChallenge:
+		require.True(m.t, m.keyed)
+		m.challenges[i] = new(wire.Challenge)
+		require.NoError(m.t, m.challenges[i].Decode(answer))
 	case wire.TypeRefused: // of a session only a version that it does not speak, which ends it
 		if m.holder == i {
 			m.ends(i)
@@ -259,7 +370,7 @@ func (m *model) send(i int, msg []byte) {
 		m.ends(i)
 	case wire.TypeClosed:
 		require.Equal(m.t, m.holder, i)
-		m.holder = -1
+		m.holder, m.given = -1, false
 	case wire.TypeZeroAck:
 		require.Equal(m.t, m.holder, i)
 		var z wire.Zero
@@ -287,7 +398,7 @@ func (m *model) check() {
 // finish shows that the target still serves.
 func (m *model) finish() {
 	p := m.s.connect(m.t)
-	o := p.open(alice)
+	o := m.open(p, alice, "log")
 	require.Equal(m.t, m.epoch+1, o.Epoch)
 	require.NoError(m.t, p.write(o, 1, 0, []byte("fine")))
 	require.Equal(m.t, "fine", string(m.log.Data()[:4]))
