@@ -7,8 +7,8 @@
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
 //
-// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE), recover.go
-// (RESUME and replay), windowfile.go and inherit.go (what a run leaves to the next),
+// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE), auth.go (what
+// both ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), windowfile.go and inherit.go (what a run leaves to the next),
 // submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its
 // completer), post.go (what leaves the queue), zeroes.go (and what it waits for),
 // placed.go (barriers without the target's CPU), barrier.go (group commit and failure),
