@@ -66,6 +66,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		if keys, err = keyfile.Read(cfg.KeyFile); err != nil {
 			return err
 		}
+		daemon.HoldReload()
 	}
 	signals, stop := daemon.Signals()
 	defer stop()

@@ -56,6 +56,9 @@ func serve(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if cfg.keyFile != "" {
+		daemon.HoldReload()
+	}
 	signals, stop := daemon.Signals()
 	defer stop()
 	s, err := open(cfg, daemon.Log(stderr))

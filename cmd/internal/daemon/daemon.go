@@ -8,8 +8,6 @@ package daemon
 import (
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -28,12 +26,4 @@ func Log(w io.Writer) *zap.Logger {
 		}
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
-}
-
-// Signals delivers SIGTERM and SIGINT: the first asks to end, the second to do so
-// at once. stop ends the delivery.
-func Signals() (signals <-chan os.Signal, stop func()) {
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
-	return c, func() { signal.Stop(c) }
 }
