@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -471,7 +472,15 @@ func (d *Device) giveBack() error {
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
 		}
-		if left := patience - time.Since(began); left > 0 && d.failed() == nil {
+		for n := 0; err != nil && d.failed() == nil; n++ {
+			var end *lastingError
+			left := patience - time.Since(began)
+			if left <= 0 || errors.As(err, &end) {
+				break
+			}
+			if n > 0 { // busy with the RESUME that the keeper gave up, for one
+				<-time.After(min(left, backoff(n-1, mathrand.Float64())))
+			}
 			err = d.resume(context.Background(), left)
 		}
 		if err != nil {
