@@ -17,8 +17,8 @@ const attachHelp = `Makes a block device of an export that pmnbd serves here on 
 URI, or the only one that there is. It prints a line when the device is there.
 
 With one connection it ends then. With several it stays, to replace connections that end, until SIGTERM
-(the device stays attached) or pmnbd detach. A device whose pmnbd was restarted cleanly gets its new
-connections by itself, or with one connection when attach is run again. docs/attach.md tells the rest.
+(the device stays attached) or pmnbd detach. A device whose pmnbd was restarted gets its new connections
+by itself, or with one connection when attach is run again. docs/attach.md tells the rest.
 
 Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]
@@ -79,7 +79,7 @@ func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
 	if *count < 1 || *count > maxAttachConnections {
 		return nil, flags.Usagef("--connections %d: use 1 to %d", *count, maxAttachConnections)
 	}
-	if k.timeout < time.Second {
+	if k.timeout < time.Second || k.timeout%time.Second != 0 {
 		return nil, flags.Usagef("--timeout %v: use whole seconds, such as 10m", k.timeout)
 	}
 	k.socks = make([]sock, *count)

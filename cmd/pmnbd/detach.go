@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -63,42 +64,54 @@ func detach(args []string, stdout io.Writer) error {
 // detach takes the device away and waits until the kernel has let it go. was tells
 // that it was attached.
 func (h *host) detach(ctx context.Context, dev kernel.Device, force bool) (was bool, err error) {
+	unlock, err := h.lock(ctx, dev)
+	if err != nil {
+		return false, err
+	}
+	a, err := h.load(dev)
+	if err != nil || a == nil {
+		unlock()
+		return false, err
+	}
+	// What the kernel does now is not bounded and not to be interrupted. If it is not
+	// done in time it goes on without us, and nobody else begins with the device.
 	type result struct {
 		was bool
 		err error
 	}
 	done := make(chan result, 1)
+	var opened atomic.Bool
 	go func() {
-		was, err := h.disconnect(dev, force)
+		defer unlock()
+		was, err := h.disconnect(dev, force, &opened)
 		done <- result{was, err}
 	}()
 	select {
 	case r := <-done:
-		was, err = r.was, r.err
+		if r.err != nil || !r.was {
+			return r.was, r.err
+		}
 	case <-ctx.Done():
-		// It is in the kernel, and not to be interrupted.
-		return true, fmt.Errorf("the kernel has not disconnected %v: its server takes no bytes; end that, and it will be", dev)
+		if opened.Load() {
+			return true, fmt.Errorf("the kernel has not disconnected %v: its server takes no bytes; end that, and it will be", dev)
+		}
+		return true, fmt.Errorf("%v cannot be opened, and is not detached: somebody else who opens it waits for its server", dev)
 	}
-	if err == nil && was {
-		err = dev.WaitReleased(ctx)
+	if err := dev.WaitReleased(ctx, a.Backend); err != nil {
+		return true, err
 	}
-	if err != nil {
-		return was, err
+	if unlock, err = h.lock(ctx, dev); err != nil {
+		if errors.Is(err, errBusy) {
+			err = nil // by who attaches it anew, and replaces what is remembered
+		}
+		return true, err
 	}
-	return was, h.forget(dev)
+	defer unlock()
+	return true, h.forget(dev, a.Backend)
 }
 
 // disconnect disconnects the device if it is ours and nothing is on it, or force.
-func (h *host) disconnect(dev kernel.Device, force bool) (was bool, err error) {
-	unlock, err := h.lock()
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	a, err := h.load(dev)
-	if err != nil || a == nil {
-		return false, err
-	}
+func (h *host) disconnect(dev kernel.Device, force bool, opened *atomic.Bool) (was bool, err error) {
 	f, err := dev.Hold(!force)
 	if errors.Is(err, kernel.ErrInUse) {
 		return true, fmt.Errorf("unmount it first: %w", err)
@@ -106,9 +119,11 @@ func (h *host) disconnect(dev kernel.Device, force bool) (was bool, err error) {
 	if err != nil {
 		return true, err
 	}
+	opened.Store(true)
 	defer func() { _ = f.Close() }() // and with it goes the device
 	// Held now, it stays what it is.
-	if a, err = h.load(dev); err != nil || a == nil {
+	a, err := h.load(dev)
+	if err != nil || a == nil {
 		return false, err
 	}
 	a.Detached = true

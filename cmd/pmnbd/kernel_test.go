@@ -28,6 +28,13 @@ type fakeKernel struct {
 	socks   []int
 	// unseen is how many RECONFIGUREs come before the kernel sees that sockets ended.
 	unseen int
+	// refuse makes the next RECONFIGURE fail after the first socket.
+	refuse bool
+	// taken are the cookies of all sockets that it ever took. One that is offered again
+	// would be in two places.
+	taken map[uint64]bool
+	// disconnecting, if any, is called in the middle of a DISCONNECT.
+	disconnecting func()
 	// opened: somebody else has the device open, which stays after a disconnect.
 	opened bool
 }
@@ -39,7 +46,7 @@ const (
 )
 
 func newKernel(t *testing.T) *fakeKernel {
-	k := &fakeKernel{t: t, root: t.TempDir()}
+	k := &fakeKernel{t: t, root: t.TempDir(), taken: make(map[uint64]bool)}
 	for path, content := range map[string]string{"dev/nbd0": "", "sys/block/nbd0/queue/max_sectors_kb": "1280\n"} {
 		path = filepath.Join(k.root, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -57,6 +64,25 @@ func (k *fakeKernel) host() *host {
 }
 
 func (k *fakeKernel) sysfs(name string) string { return filepath.Join(k.root, "sys/block/nbd0", name) }
+
+// read is a sysfs attribute.
+func (k *fakeKernel) read(name string) string {
+	b, err := os.ReadFile(k.sysfs(name))
+	require.NoError(k.t, err)
+	return string(b)
+}
+
+// live is how many connections the device has.
+func (k *fakeKernel) live() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, fd := range k.socks {
+		if !dead(fd) {
+			n++
+		}
+	}
+	return n
+}
 
 // attach shows a device that belongs to backend.
 func (k *fakeKernel) attach(backend string) {
@@ -124,24 +150,33 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 		return nil, genltest.Error(int(unix.EBUSY))
 	case m.Header.Command == nbdConnect:
 		k.timeout = timeout
-		k.take(fds, len(fds))
+		for _, fd := range fds {
+			k.socks = append(k.socks, k.own(fd))
+		}
 		k.attach(backend)
 	case m.Header.Command == nbdReconfigure:
 		if !attached || k.backend != backend {
 			return nil, genltest.Error(int(unix.EINVAL))
 		}
+		for _, fd := range fds {
+			if k.taken[k.cookie(fd)] {
+				k.t.Errorf("a socket is offered that was taken")
+			}
+		}
 		if k.unseen > 0 {
 			k.unseen--
 			break
 		}
-		gone := 0
-		for _, fd := range k.socks {
-			if dead(fd) {
-				gone++
-			}
+		if k.refuse {
+			k.refuse = false
+			k.replace(fds[:1])
+			return nil, genltest.Error(int(unix.EINVAL))
 		}
-		k.take(fds, gone)
+		k.replace(fds)
 	case m.Header.Command == nbdDisconnect:
+		if k.disconnecting != nil {
+			k.disconnecting()
+		}
 		k.hangUp(len(k.socks))
 		if !k.opened {
 			k.release()
@@ -152,22 +187,29 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 	return []genetlink.Message{{}}, nil
 }
 
-// take puts at most n of fds into the places of sockets that are gone.
-func (k *fakeKernel) take(fds []int, n int) {
-	var live []int
-	for _, fd := range k.socks {
-		if !dead(fd) {
-			live = append(live, fd)
-			continue
+// cookie is a socket's identity.
+func (k *fakeKernel) cookie(fd int) uint64 {
+	c, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	require.NoError(k.t, err)
+	return c
+}
+
+// own is a socket of the kernel's own.
+func (k *fakeKernel) own(fd int) int {
+	k.taken[k.cookie(fd)] = true
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	require.NoError(k.t, err)
+	tv := unix.NsecToTimeval(int64(k.timeout) * 1e9)
+	require.NoError(k.t, unix.SetsockoptTimeval(own, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
+	return own
+}
+
+// replace puts fds into the places of sockets that are gone, as far as there are any.
+func (k *fakeKernel) replace(fds []int) {
+	for i, fd := range k.socks {
+		if len(fds) > 0 && dead(fd) {
+			require.NoError(k.t, unix.Close(fd))
+			k.socks[i], fds = k.own(fds[0]), fds[1:]
 		}
-		require.NoError(k.t, unix.Close(fd))
 	}
-	for _, fd := range fds[:min(n, len(fds))] {
-		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		require.NoError(k.t, err)
-		tv := unix.NsecToTimeval(int64(k.timeout) * 1e9)
-		require.NoError(k.t, unix.SetsockoptTimeval(own, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
-		live = append(live, own)
-	}
-	k.socks = live
 }

@@ -16,10 +16,17 @@ import (
 	"pmnbd/status"
 )
 
-// A source is an export that is served on a unix socket of this machine.
+// A source is an export that a process serves on a unix socket of this machine.
 type source struct {
 	export, socket string
+	pid            int
+	started        time.Time
 	device         remote.Snapshot
+}
+
+// same tells whether both are of one process: connections to either are to the other.
+func (s *source) same(o *source) bool {
+	return s.export == o.export && s.socket == o.socket && s.pid == o.pid && s.started.Equal(o.started)
 }
 
 // A want says which source; what is empty may be any.
@@ -48,7 +55,8 @@ func (w want) String() string {
 	return s
 }
 
-// findSource looks for w at the control sockets of p.
+// findSource looks for w at the control sockets of p. Where w names nothing all of them
+// must answer: another could be meant.
 func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 	all, err := status.Find[report](ctx, p, program)
 	var found []*source
@@ -62,7 +70,7 @@ func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 			for _, uri := range e.Listen {
 				l, err := parseWant(uri)
 				if err == nil && l.socket != "" && (w.socket == "" || w.socket == l.socket) {
-					found = append(found, &source{export: e.Name, socket: l.socket, device: e.Device})
+					found = append(found, &source{e.Name, l.socket, f.Document.PID, f.Document.Started, e.Device})
 					uris = append(uris, uri)
 					break
 				}
@@ -73,6 +81,9 @@ func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 	case 0:
 		return nil, errors.Join(fmt.Errorf("no pmnbd serves %v on a unix socket without TLS: looked at %v", w, p), err)
 	case 1:
+		if err != nil && w == (want{}) {
+			return nil, fmt.Errorf("name the export: it could be another than %s: %w", uris[0], err)
+		}
 		return found[0], nil
 	}
 	return nil, fmt.Errorf("several could be meant, name one: %s", strings.Join(uris, " "))

@@ -46,7 +46,7 @@ type State struct {
 // State reads the device's state. It lasts while the device is held.
 func (d Device) State() (s State, err error) {
 	pid, err := d.read("pid")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+	if gone(err) {
 		return s, nil
 	}
 	if err == nil {
@@ -57,14 +57,20 @@ func (d Device) State() (s State, err error) {
 	}
 	s.Attached = true
 	s.Backend, err = d.read("backend")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return s, nil // attached by ioctl, by an old kernel, or just going
+	if gone(err) {
+		// Attached by ioctl or by an old kernel; or it is just going, its pid first.
+		if _, err = d.read("pid"); gone(err) {
+			return State{}, nil
+		}
 	}
 	if err != nil {
 		return s, fmt.Errorf("who has %v: %w", d, err)
 	}
 	return s, nil
 }
+
+// gone tells whether an attribute is not there. It ends with the attachment.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // sysfs is the path of an attribute.
 func (d Device) sysfs(name string) string {
@@ -92,18 +98,30 @@ func (d Device) Hold(exclusive bool) (*os.File, error) {
 	return f, err
 }
 
-// LimitRequests keeps the kernel from sending requests of more than size bytes.
-func (d Device) LimitRequests(size uint32) error {
-	const name = "queue/max_sectors_kb"
-	s, err := d.read(name)
-	var now uint64
+const maxSectors = "queue/max_sectors_kb"
+
+// LargestRequest is how many bytes the kernel puts into a request.
+func (d Device) LargestRequest() (uint64, error) {
+	s, err := d.read(maxSectors)
+	var kb uint64
 	if err == nil {
-		now, err = strconv.ParseUint(s, 10, 32)
-	}
-	if limit := uint64(size) >> 10; err == nil && limit < now {
-		err = os.WriteFile(d.sysfs(name), strconv.AppendUint(nil, limit, 10), 0)
+		kb, err = strconv.ParseUint(s, 10, 32)
 	}
 	if err != nil {
+		return 0, fmt.Errorf("the largest request of %v: %w", d, err)
+	}
+	return kb << 10, nil
+}
+
+// LimitRequests keeps the kernel from making requests of more than size bytes. It waits
+// until those that it has are answered (queue_attr_store in block/blk-sysfs.c, since
+// Linux 6.11), so the device needs a server.
+func (d Device) LimitRequests(size uint32) error {
+	now, err := d.LargestRequest()
+	if err != nil || uint64(size) >= now {
+		return err
+	}
+	if err := os.WriteFile(d.sysfs(maxSectors), strconv.AppendUint(nil, uint64(size)>>10, 10), 0); err != nil {
 		return fmt.Errorf("limit the requests of %v: %w", d, err)
 	}
 	return nil
@@ -112,13 +130,13 @@ func (d Device) LimitRequests(size uint32) error {
 // pollState is how often WaitReleased looks: the kernel tells nobody when it lets go.
 const pollState = 50 * time.Millisecond
 
-// WaitReleased waits until nothing is attached: nobody has the device open any more.
-// It is ErrInUse when ctx ends before that.
-func (d Device) WaitReleased(ctx context.Context) error {
+// WaitReleased waits until what backend attached is not any more: nobody has the device
+// open. It is ErrInUse when ctx ends before that.
+func (d Device) WaitReleased(ctx context.Context, backend string) error {
 	tick := time.NewTicker(pollState)
 	defer tick.Stop()
 	for {
-		if s, err := d.State(); err != nil || !s.Attached {
+		if s, err := d.State(); err != nil || !s.Attached || s.Backend != backend {
 			return err
 		}
 		select {

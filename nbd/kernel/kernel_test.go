@@ -236,7 +236,7 @@ func TestState(t *testing.T) {
 
 func TestLimitRequests(t *testing.T) {
 	d := Device{0, t.TempDir()}
-	require.Error(t, d.LimitRequests(1<<20))
+	require.ErrorContains(t, d.LimitRequests(1<<20), "the largest request of /dev/nbd0")
 	for _, tc := range []struct {
 		now  string
 		size uint32
@@ -251,5 +251,22 @@ func TestLimitRequests(t *testing.T) {
 		b, err := os.ReadFile(d.sysfs("queue/max_sectors_kb"))
 		require.NoError(t, err)
 		require.Equal(t, tc.want, string(b))
+		largest, err := d.LargestRequest()
+		require.NoError(t, err)
+		require.Equal(t, uint64(min(tc.size, 1280<<10)), largest)
+	}
+}
+
+// What cannot be read is not taken for a device that is not attached.
+func TestStateUnreadable(t *testing.T) {
+	for _, name := range []string{"pid", "backend"} {
+		d := Device{3, t.TempDir()}
+		write(t, d, "pid", "1\n")
+		write(t, d, "backend", "ours\n")
+		require.NoError(t, os.Remove(d.sysfs(name)))
+		require.NoError(t, os.Mkdir(d.sysfs(name), 0o755)) // EISDIR
+		_, err := d.State()
+		require.ErrorContains(t, err, "who has /dev/nbd3")
+		require.Error(t, d.WaitReleased(t.Context(), "ours"))
 	}
 }

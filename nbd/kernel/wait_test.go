@@ -24,13 +24,15 @@ func TestHold(t *testing.T) {
 
 func TestWaitReleased(t *testing.T) {
 	d := Device{0, t.TempDir()}
-	require.NoError(t, d.WaitReleased(t.Context()))
+	require.NoError(t, d.WaitReleased(t.Context(), "ours"))
 	write(t, d, "pid", "1\n")
+	write(t, d, "backend", "ours\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, d.WaitReleased(ctx), ErrInUse)
+	require.ErrorIs(t, d.WaitReleased(ctx, "ours"), ErrInUse)
+	require.NoError(t, d.WaitReleased(ctx, "theirs"), "attached by somebody else since")
 	done := make(chan error)
-	go func() { done <- d.WaitReleased(t.Context()) }()
+	go func() { done <- d.WaitReleased(t.Context(), "ours") }()
 	require.NoError(t, os.Remove(d.sysfs("pid")))
 	require.NoError(t, <-done)
 }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+)
+
+// A kept device is one whose keeper runs in the test.
+type kept struct {
+	stop  context.CancelFunc
+	lines chan string // what it logs
+	ended chan error
+}
+
+func keep(t *testing.T, k *keeper) *kept {
+	require.NoError(t, k.supply(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &kept{stop: cancel, lines: make(chan string, 64), ended: make(chan error, 1)}
+	log := zaptest.NewLogger(t).WithOptions(zap.Hooks(func(e zapcore.Entry) error { c.lines <- e.Message; return nil }))
+	go func() {
+		err := k.keep(ctx, log)
+		k.close()
+		c.ended <- err
+	}()
+	t.Cleanup(cancel)
+	return c
+}
+
+// line is the next one.
+func (c *kept) line(t *testing.T) string {
+	t.Helper()
+	select {
+	case line := <-c.lines:
+		return line
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "it says no more")
+		return ""
+	}
+}
+
+// until waits for a line.
+func (c *kept) until(t *testing.T, line string) {
+	t.Helper()
+	for c.line(t) != line {
+	}
+}
+
+func TestKeeper(t *testing.T) {
+	b := newBench(t)
+	s := b.serve(t)
+	c := keep(t, b.keeper(3))
+	require.Equal(t, 3, b.live())
+
+	// One alone, as when a request takes too long.
+	require.NoError(t, unix.Shutdown(b.socks[1], unix.SHUT_RDWR))
+	require.Equal(t, "connections replaced", c.line(t))
+	require.Equal(t, 3, b.live())
+
+	b.mu.Lock()
+	b.unseen = 1
+	b.mu.Unlock()
+	s.stop(t)
+	require.Equal(t, "connections are missing", c.line(t))
+	s = b.serve(t)
+	c.until(t, "connections replaced")
+	require.Equal(t, 3, b.live())
+
+	was, err := b.detach(t, false)
+	require.NoError(t, err)
+	require.True(t, was)
+	require.NoError(t, <-c.ended, "it ends with the device")
+	s.stop(t)
+}
+
+func TestKeeperStops(t *testing.T) {
+	b := newBench(t)
+	s := b.serve(t)
+	c := keep(t, b.keeper(2))
+	c.stop()
+	require.NoError(t, <-c.ended)
+	require.FileExists(t, b.sysfs("pid"), "it stays attached")
+
+	err := b.keeper(3).run(io.Discard, io.Discard)
+	require.ErrorContains(t, err, "use --connections 2")
+	c = keep(t, b.keeper(2)) // takes over
+	s.stop(t)
+	require.Equal(t, "connections are missing", c.line(t))
+	lost := session()
+	lost.Lineage = uuid.New()
+	s = startServing(t, b.dir, &b.place, offer{session: lost})
+	require.ErrorIs(t, <-c.ended, errNotFollowing)
+	s.stop(t)
+}
+
+// A keeper whose device was detached while its server was away ends, whoever has the
+// device now, and whether or not a server comes.
+func TestKeeperEnds(t *testing.T) {
+	for _, next := range []string{"nobody", "us", "another command", "somebody else"} {
+		t.Run(next, func(t *testing.T) {
+			b := newBench(t)
+			s := b.serve(t)
+			c := keep(t, b.keeper(2))
+			s.stop(t)
+			require.Equal(t, "connections are missing", c.line(t))
+			unlock, err := b.host().lock(t.Context(), b.dev) // the keeper does not look
+			require.NoError(t, err)
+			b.hangUp(2)
+			b.release()
+			switch next {
+			case "us":
+				b.opened = true
+				a, err := b.host().remembered(b.dev)
+				require.NoError(t, err)
+				b.fakeKernel.attach(a.Backend)
+				a.Detached = true
+				require.NoError(t, b.host().save(b.dev, a))
+			case "another command":
+				b.fakeKernel.attach("pmnbd:next")
+				require.NoError(t, b.host().save(b.dev, &attachment{Backend: "pmnbd:next", Region: region, Lineage: lineage, Connections: 2}))
+			case "somebody else":
+				b.fakeKernel.attach("them")
+			}
+			unlock()
+			require.NoError(t, <-c.ended)
+			require.Equal(t, "ending", c.line(t))
+		})
+	}
+}
+
+// The device goes on with the connections that there are.
+func TestKeeperWithSome(t *testing.T) {
+	b := newBench(t)
+	s := startServing(t, b.dir, &b.place, offer{session: session(), connections: 3})
+	k := b.keeper(4)
+	require.Error(t, k.supply(t.Context()), "the kernel takes no more later")
+	require.NoFileExists(t, b.sysfs("pid"))
+	k.close()
+	s.stop(t)
+
+	s = b.serve(t)
+	c := keep(t, b.keeper(4))
+	s.stop(t)
+	require.Equal(t, "connections are missing", c.line(t))
+	s = startServing(t, b.dir, &b.place, offer{session: session(), connections: 3})
+	require.Equal(t, "connections are missing", c.line(t), "for another reason")
+	require.Equal(t, 3, b.live())
+	s.stop(t)
+	s = b.serve(t)
+	c.until(t, "connections replaced")
+	require.Equal(t, 4, b.live())
+	c.stop()
+	require.NoError(t, <-c.ended)
+	s.stop(t)
+}
+
+// What the kernel took before it refused is not offered again.
+func TestKeeperRefused(t *testing.T) {
+	b := newBench(t)
+	s := b.serve(t)
+	defer s.stop(t)
+	c := keep(t, b.keeper(3))
+	b.mu.Lock()
+	for _, fd := range b.socks {
+		require.NoError(t, unix.Shutdown(fd, unix.SHUT_RDWR))
+	}
+	b.refuse = true
+	b.mu.Unlock()
+	c.until(t, "connections replaced")
+	require.Equal(t, 3, b.live())
+	c.stop()
+	require.NoError(t, <-c.ended)
+}
+
+// A device that cannot be looked at was not detached.
+func TestKeeperUnreadable(t *testing.T) {
+	b := newBench(t)
+	s := b.serve(t)
+	c := keep(t, b.keeper(2))
+	unseen := func(do func()) {
+		unlock, err := b.host().lock(t.Context(), b.dev)
+		require.NoError(t, err)
+		do()
+		unlock()
+	}
+	pid := b.sysfs("pid")
+	unseen(func() {
+		require.NoError(t, os.Rename(pid, pid+".was"))
+		require.NoError(t, os.Mkdir(pid, 0o755))
+	})
+	s.stop(t)
+	require.Equal(t, "connections are missing", c.line(t))
+	unseen(func() {
+		require.NoError(t, os.Remove(pid))
+		require.NoError(t, os.Rename(pid+".was", pid))
+	})
+	s = b.serve(t)
+	c.until(t, "connections replaced")
+	c.stop()
+	require.NoError(t, <-c.ended)
+	s.stop(t)
+}
