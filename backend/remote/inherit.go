@@ -208,7 +208,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
 	a.barriers.away = true
 	for n := 0; ; n++ {
-		err := a.resume(ctx, attemptTimeout)
+		err := a.resume(ctx, attemptLimit(n))
 		if err == nil {
 			break
 		}

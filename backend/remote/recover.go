@@ -19,10 +19,23 @@ const (
 	// first a target that restarts should not be missed, later a network that heals.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
-	// attemptTimeout bounds an attempt. The grant may have to join a large zero of the
+	// connectTimeout bounds a connection: TCP itself asks ever more rarely, and should
+	// not be in such a pause when the network heals.
+	connectTimeout = 5 * time.Second
+	// minAttempt and maxAttempt bound an attempt. An answer may never come, if its
+	// length was damaged; but the grant may also have to join a large zero of the
 	// session before it.
-	attemptTimeout = 30 * time.Second
+	minAttempt = 5 * time.Second
+	maxAttempt = 30 * time.Second
 )
+
+// attemptLimit is how long attempt n may take, the first of which is 0: doubling.
+func attemptLimit(n int) time.Duration {
+	if n > 2 {
+		return maxAttempt
+	}
+	return minAttempt << n
+}
 
 // backoff is how long to wait after attempt n, the first of which is 0: doubling,
 // and up to a half less by r, which is in [0, 1), so that initiators whose target
@@ -130,7 +143,7 @@ func (d *Device) comeBack(cause error) error {
 	d.trouble(cause)
 	said := ""
 	for n := 0; ; n++ {
-		limit := attemptTimeout
+		limit := attemptLimit(n)
 		if d.cfg.LossTimeout > 0 {
 			limit = min(limit, d.cfg.LossTimeout-time.Since(lost))
 			if limit <= 0 {
@@ -196,7 +209,9 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 	if err := d.openDomain(ctx); err != nil {
 		return err
 	}
-	c, err := d.connect(ctx, 0, nil)
+	connecting, connected := context.WithTimeout(ctx, connectTimeout)
+	c, err := d.connect(connecting, 0, nil)
+	connected()
 	if err != nil {
 		return err
 	}

@@ -330,6 +330,10 @@ func TestBackoff(t *testing.T) {
 		require.Equal(t, want*time.Millisecond/2, backoff(n, 1))
 	}
 	require.Equal(t, maxBackoff, backoff(1<<40, 0))
+	for n, want := range []time.Duration{5, 10, 20, 30, 30} {
+		require.Equal(t, want*time.Second, attemptLimit(n))
+	}
+	require.Equal(t, maxAttempt, attemptLimit(1<<40))
 }
 
 // What is granted again must be what was granted before: a window is never replayed
