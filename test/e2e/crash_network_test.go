@@ -50,6 +50,7 @@ func TestNetworkFaults(t *testing.T) {
 	r := newRig(t, 2)
 	r.answered(t) // a short window
 	files := [2]int{r.pmnbd.openFiles(t), r.target.openFiles(t)}
+	memory := [2]int{r.pmnbd.procStatus(t, "VmRSS"), r.target.procStatus(t, "VmRSS")}
 	for _, c := range []struct {
 		name   string
 		attack func(t *testing.T, r *rig)
@@ -135,6 +136,8 @@ func TestNetworkFaults(t *testing.T) {
 	// A client or a late connection more or less may be on its way out.
 	require.LessOrEqual(t, r.pmnbd.openFiles(t), files[0]+2, "descriptors of the initiator")
 	require.LessOrEqual(t, r.target.openFiles(t), files[1]+4, "descriptors of the target")
+	require.LessOrEqual(t, r.pmnbd.procStatus(t, "VmRSS"), memory[0]+extraMemory, "KiB of the initiator")
+	require.LessOrEqual(t, r.target.procStatus(t, "VmRSS"), memory[1]+extraMemory, "KiB of the target")
 	r.stop(t)
 }
 
