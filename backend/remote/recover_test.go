@@ -93,6 +93,9 @@ func TestAnyLaneLost(t *testing.T) {
 		d.lanes[i%3].abort(rdma.ErrLost)
 		require.NoError(t, c.Do(c.Flush()))
 		require.Equal(t, backendtest.Pattern(block, uint32(i)), p.region.Data()[i<<20:][:block])
+		d.barriers.mu.Lock()
+		require.Zero(t, d.granted.Flags, "nobody else had it: there is nothing to doubt")
+		d.barriers.mu.Unlock()
 	}
 	require.NoError(t, d.Close())
 }
