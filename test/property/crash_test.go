@@ -203,6 +203,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	how := rapid.SampledFrom([]string{"closed", "frozen", "cut", "closing"}).Draw(rt, "how")
 	c := drawCrash(rt)
 	at := rapid.IntRange(0, 8).Draw(rt, "crash at write-back") // 0: not
+	doubt := rapid.Bool().Draw(rt, "crash in doubt")
 	old, client := m.dev, m.clients[0]
 	if how == "closed" {
 		m.settle(rt)
@@ -224,6 +225,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	case "closing":
 		go old.Close() //nolint:errcheck // it is closed again, and that waits
 	}
+	m.s.set(&m.s.slow, doubt)
 	dev := m.take(rt, at, c)
 	m.note()
 	m.adopt(rt, dev)
@@ -234,6 +236,24 @@ func (m *crashes) owner(rt *rapid.T) {
 	_ = old.Close() // it may have had nothing to lose
 	_ = old.Close()
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
+	if doubt {
+		m.crashInDoubt(rt)
+	}
+}
+
+// crashInDoubt ends the target while the flush of the whole extent lasts, of which
+// the owner's first FLUSH has to wait for the end.
+func (m *crashes) crashInDoubt(rt *rapid.T) {
+	c := drawCrash(rt)
+	e := expectation{client: m.clients[0], req: m.clients[0].Flush(), entry: m.past.end(), what: "flush in doubt"}
+	m.open = append(m.open, e)
+	e.client.Submit(e.req)
+	m.batch(rt)
+	m.s.crash(c)
+	m.s.set(&m.s.slow, false)
+	if m.restart(rt, c) {
+		m.bury(rt)
+	}
 }
 
 // take opens a session of a new owner while the old one is alive, and the target

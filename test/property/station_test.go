@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,14 +39,19 @@ type station struct {
 	boot    byte
 	devices int
 	region  *region.Region
-	down    atomic.Bool
 	stop    func()
+
+	mu   sync.Mutex
+	cond sync.Cond
+	down bool
+	slow bool // a flush of the whole extent lasts
 }
 
 func newStation(t *testing.T, w world) *station {
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
 	s := &station{t: t, w: w, dir: dir, boot: 1}
+	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
 	s.network = rdmafake.New(w.fake)
 	path := filepath.Join(dir, "region")
@@ -62,10 +67,29 @@ func newStation(t *testing.T, w world) *station {
 // open opens the region, as a starting target does.
 func (s *station) open() *region.Region {
 	r, err := region.Open(filepath.Join(s.dir, "region"), region.OpenOptions{
-		Name: "r", PMem: s.w.domain, Lines: s.mem.Lines, Header: s.mem.Lines, Boot: [16]byte{s.boot},
+		Name: "r", PMem: s.w.domain, Lines: s.lines, Header: s.mem.Lines, Boot: [16]byte{s.boot},
 	})
 	require.NoError(s.t, err)
 	return r
+}
+
+// lines writes back data, the whole extent not while s.slow, unless the
+// target has ended.
+func (s *station) lines(b []byte) {
+	s.mu.Lock()
+	for len(b) == size && s.slow && !s.down {
+		s.cond.Wait()
+	}
+	s.mu.Unlock()
+	s.mem.Lines(b)
+}
+
+// set changes s.down or s.slow.
+func (s *station) set(flag *bool, to bool) {
+	s.mu.Lock()
+	*flag = to
+	s.cond.Broadcast()
+	s.mu.Unlock()
 }
 
 // start starts the target's process, and the network.
@@ -89,7 +113,8 @@ func (s *station) start() {
 func (s *station) revive() {
 	s.network.Resume()
 	s.network.Thaw()
-	if s.down.Load() {
+	s.set(&s.slow, false)
+	if s.down {
 		s.restart(crash{})
 	}
 }
@@ -111,7 +136,7 @@ type crash struct {
 
 // crash ends the target now. Nobody hears anything of it from then on.
 func (s *station) crash(c crash) {
-	s.down.Store(true)
+	s.set(&s.down, true)
 	s.network.Down()
 	if c.power {
 		s.mem.PowerOff(pmemsim.Seeded(c.seed, c.part))
@@ -144,8 +169,8 @@ func (s *station) restart(c crash, starts ...int) (found []byte, lost bool) {
 			s.boot++
 		}
 		if len(starts) == 0 {
+			s.set(&s.down, false)
 			s.start()
-			s.down.Store(false)
 			return found, s.region.Superblock().Contents != before
 		}
 		s.crashAt(starts[0], c)
