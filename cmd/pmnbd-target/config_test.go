@@ -179,6 +179,15 @@ func TestConfigErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// Keys, or the operator's word, let listeners be seen by others.
+func TestBeyondLoopback(t *testing.T) {
+	for _, flag := range []string{"--key-file=/keys", "--insecure-no-auth"} {
+		cfg, err := parsed(t, "", "--region", "log=/log", "--listen", "iwarp://0.0.0.0", flag)
+		require.NoError(t, err)
+		require.NoError(t, cfg.check(), flag)
+	}
+}
+
 func TestRegionFlag(t *testing.T) {
 	for _, c := range []struct {
 		in   string
