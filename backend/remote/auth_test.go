@@ -166,7 +166,7 @@ func TestTakeover(t *testing.T) {
 	var refused *RefusedError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, wire.CodeBusy, refused.Code)
-	cfg.Takeover = true
+	cfg.Takeover, cfg.LossTimeout = true, 0
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.NotZero(t, d.granted.Flags&wire.OpenedUnclean)
@@ -177,5 +177,7 @@ func TestTakeover(t *testing.T) {
 	requireFailed(t, c)
 	require.Error(t, old.Close())
 	require.Equal(t, backendtest.Pattern(block, 3), p.region.Data()[:block])
+	p.provider.(*rdmafake.Provider).Cut()
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 4), 0), n.Flush()), "it resumes as any owner does")
 	require.NoError(t, d.Close())
 }

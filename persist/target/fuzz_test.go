@@ -100,12 +100,13 @@ func FuzzTarget(f *testing.F) {
 	f.Add(slices.Concat(granted, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
 	f.Add(append([]byte{open}, raw(0, (&wire.Close{Epoch: 1}).Append(nil))...))
 	f.Add(append([]byte{open}, raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Off: fuzzSize, Len: 1}}}).Append(nil))...))
-	// Bob is refused, takes over, and alice comes back too late.
-	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 1, stepOpen, 1, 1, 0, 3, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepResume, 2, 0, 0, stepConnect, 1, stepResume, 1, 0, 1}))
+	// Bob is refused, for want of a takeover and of the epoch, takes over, and alice comes back too late.
+	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 1, stepOpen, 1, 0, 1, 0, 3, stepOpen, 1, 1, 0, 3, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepResume, 2, 0, 0, stepConnect, 1, stepResume, 1, 0, 1}))
 	// With keys the first message is challenged, the second granted; the third peer plays
 	// it back; who lost the connection resumes.
 	f.Add([]byte{keyed, stepOpen, 0, 0, 0, 0, 0, stepOpen, 0, 1, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepRecorded, 2, 0, stepRecorded, 2, 0,
 		stepConnect, 0, stepResume, 0, 0, 0, stepResume, 0, 0, 0, stepRecorded, 1, 0, stepRecorded, 1, 0, stepOpen, 1, 1, 0, 3, stepOpen, 1, 1, 0, 3})
+	f.Add([]byte{keyed, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 1}) // as alice by bob's key, then as bob
 
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<10 {
