@@ -204,6 +204,18 @@ func TestRowsOfFailure(t *testing.T) {
 		{"another region under the name", func(t *testing.T, f *farm, _ *Device) {
 			f.start(inMemory(t), pmem)
 		}, "had another owner since"}, // it does not know the owner
+		{"another region, which names its owner", func(t *testing.T, f *farm, _ *Device) {
+			old := f.region.Superblock()
+			o := pmem
+			o.Name, o.CreateSize = "log", regionSize
+			r, err := region.Open(inMemory(t), o)
+			require.NoError(t, err)
+			require.NoError(t, r.Update(func(sb *region.Superblock) error {
+				sb.Owner, sb.Epoch, sb.Contents, sb.Clean = old.Owner, old.Epoch, old.Contents, false
+				return nil
+			}))
+			f.serve(r)
+		}, "another region under the name"},
 		{"another owner since", func(t *testing.T, f *farm, _ *Device) {
 			r, err := region.Open(f.path, pmem)
 			require.NoError(t, err)
