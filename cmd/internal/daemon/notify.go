@@ -14,9 +14,12 @@ import (
 // addresses actually bound, and tells systemd, with status for people.
 func Ready(log *zap.Logger, stdout io.Writer, uris []string, status string) error {
 	_, err := fmt.Fprintf(stdout, "ready %s\n", strings.Join(uris, " "))
-	notify(log, daemon.SdNotifyReady, "STATUS="+status)
+	Started(log, status)
 	return err
 }
+
+// Started tells systemd that the service is what it is for, with status for people.
+func Started(log *zap.Logger, status string) { notify(log, daemon.SdNotifyReady, "STATUS="+status) }
 
 // stopMargin is what ending takes beside draining.
 const stopMargin = 5 * time.Second
