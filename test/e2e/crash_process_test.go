@@ -29,7 +29,7 @@ func soakRounds(t *testing.T, few int, each time.Duration) int {
 // logs how long the client waits once the target is back.
 func TestTargetIsKilledAgainAndAgain(t *testing.T) {
 	const every = time.Second
-	rounds := soakRounds(t, 4, every)
+	rounds := soakRounds(t, 4, every*3/2)
 	r := newRig(t, 3)
 	p := r.pulse(t)
 	var pauses []time.Duration

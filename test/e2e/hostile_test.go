@@ -8,11 +8,12 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/test/crash"
 )
 
 // mpaRequest is a good MPA request of revision 1, with CRC and without private data
@@ -133,14 +134,17 @@ func TestHostilePeers(t *testing.T) {
 func replay(t *testing.T, h host, addr, path string) {
 	const size = 16 << 20
 	old, data := noise(t, 1<<20), bytes.Repeat([]byte("new "), 1<<18)
-	p := recordingProxy(t, addr)
-	first, unix, _ := h.initiator(t, "iwarp://"+p.addr, "quiet")
+	p := newProxy(t, addr)
+	p.Record()
+	first, unix, _ := h.initiator(t, "iwarp://"+p.Addr(), "quiet")
 	c := dialNBD(t, unix)
 	require.NoError(t, c.write(0, old))
 	require.NoError(t, c.flush())
 	c.close()
 	first.stop(t)
-	recorded := p.stop(t)
+	k, err := p.Link(patience(t), p.Links()-1) // the first one only asks who has the region
+	require.NoError(t, err)
+	recorded := k.Recorded(crash.ToServer)
 	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording has the data")
 
 	second, unix, _ := h.initiator(t, "iwarp://"+addr, "quiet")
@@ -150,9 +154,8 @@ func replay(t *testing.T, h host, addr, path string) {
 	sum := sumRegion(t, path, size)
 	again := func() {
 		t.Helper()
-		nc := dialTCP(t, addr)
-		_, _ = nc.Write(recorded) // it may be cut off
-		hangUp(nc)
+		_, err := crash.Play(patience(t), addr, recorded)
+		require.NoError(t, err)
 		require.Equal(t, sum, sumRegion(t, path, size))
 	}
 	again()
@@ -170,58 +173,4 @@ func replay(t *testing.T, h host, addr, path string) {
 	require.Equal(t, data, got)
 	c.close()
 	third.stop(t)
-}
-
-// A proxy passes connections on, one after the other, and keeps what the last client
-// sent: the first one only asks who has the region.
-type proxy struct {
-	addr     string
-	l        net.Listener
-	all      sync.WaitGroup
-	recorded []byte
-}
-
-func recordingProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	p := &proxy{addr: l.Addr().String(), l: l}
-	p.all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return // stop
-			}
-			p.pass(in, to)
-		}
-	})
-	return p
-}
-
-func (p *proxy) pass(in net.Conn, to string) {
-	out, err := net.Dial("tcp", to)
-	if err != nil {
-		_ = in.Close() // which the initiator reports
-		return
-	}
-	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(in, out) // ends with the target's half
-		_ = in.(*net.TCPConn).CloseWrite()
-	})
-	var sent bytes.Buffer
-	_, _ = io.Copy(io.MultiWriter(out, &sent), in)
-	_ = out.(*net.TCPConn).CloseWrite()
-	back.Wait()
-	_, _ = in.Close(), out.Close() // both have ended
-	p.recorded = sent.Bytes()
-}
-
-// stop waits until both halves have ended, and returns the recording.
-func (p *proxy) stop(t *testing.T) []byte {
-	t.Helper()
-	require.NoError(t, p.l.Close())
-	p.all.Wait()
-	return p.recorded
 }
