@@ -34,6 +34,7 @@ type conn struct {
 	opens     int             // OPENs that were answered
 	challenge *wire.Challenge // once it was sent
 	secret    *wire.Secret    // of the last request, if it was proven
+	probed    bool            // it was told the epoch: initiators ask for it before they come
 	counted   bool            // it does not count as a stranger any more
 	barrier   wire.Barrier
 	out       outbox
@@ -104,6 +105,10 @@ func (s *Server) serveConn(req rdma.Request) {
 		}
 	}
 	c.broken(err)
+	if c.probed && !c.counted && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)) {
+		log.Debug("connection ended that asked for the epoch", zap.Error(err))
+		return
+	}
 	if !c.counted {
 		s.breaches.warn(log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
 		return

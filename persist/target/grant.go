@@ -76,7 +76,9 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 
 // refuse answers request with r. A request that has no proof gets none.
 func (c *conn) refuse(r *wire.Refused, request []byte) error {
-	if r.Code != wire.CodeEpoch { // a fresh initiator asks for the epoch that way
+	if r.Code == wire.CodeEpoch {
+		c.probed = true
+	} else {
 		c.s.refusals.warn(c.log, "session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
 	}
 	answer := r.Append(nil)
