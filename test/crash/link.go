@@ -106,8 +106,12 @@ func (k *Link) Reset() {
 }
 
 // DropClient resets the client's end alone. What it has sent is still delivered, when
-// the weather allows it.
-func (k *Link) DropClient() { reset(k.client) }
+// the weather allows it, and the end of the stream behind it: a reset could overtake
+// what the server has not read yet.
+func (k *Link) DropClient() {
+	k.HalfClose(ToServer)
+	reset(k.client)
+}
 
 // HalfClose ends one direction: its receiver meets the end of the stream behind what
 // is held, its sender is not told.

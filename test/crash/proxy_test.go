@@ -176,8 +176,9 @@ func TestProxy(t *testing.T) {
 			s.receive(againServer, "new")
 			s.silent(server)
 			k.Set(ToServer, Weather{})
-			s.receive(server, "old")
 			require.NoError(s.t, k.Delivered(s.ctx, ToServer))
+			s.receive(server, "old")
+			s.ended(server, io.EOF)
 		},
 		"delayed": func(s *site, client, server *net.TCPConn, _ *Link) {
 			const delay = 20 * time.Millisecond

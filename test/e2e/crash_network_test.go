@@ -168,7 +168,7 @@ func TestOldBytesArriveLate(t *testing.T) {
 	require.NoError(t, c.flush())
 	r.during(t, func() {
 		k.Set(crash.ToServer, crash.Weather{})
-		require.NoError(t, k.Delivered(patience(t), crash.ToServer))
+		seenOff(t, k)
 		require.NoError(t, c.read(at, got))
 		require.True(t, bytes.Equal(data, got), "what is read")
 		require.NoError(t, c.flush())
@@ -178,6 +178,13 @@ func TestOldBytesArriveLate(t *testing.T) {
 	r.stop(t)
 	region := readRegion(t, r.path, at, len(data))
 	require.True(t, bytes.Equal(data, region), "what the region has")
+}
+
+// seenOff waits until the target has got all of a link that it gets, and closed.
+func seenOff(t *testing.T, k *crash.Link) {
+	t.Helper()
+	require.NoError(t, k.Delivered(patience(t), crash.ToServer))
+	require.NoError(t, k.Delivered(patience(t), crash.ToClient))
 }
 
 // Bytes of a session that the target still believes in arrive after the initiator
@@ -195,7 +202,7 @@ func TestOldBytesArriveBeforeTheResume(t *testing.T) {
 	r.pmnbd.waitLog(t, "does not come back yet")
 	require.NoError(t, c.write(0, data))
 	k.Set(crash.ToServer, crash.Weather{})
-	require.NoError(t, k.Delivered(patience(t), crash.ToServer))
+	seenOff(t, k)
 	r.proxy.Refuse(false)
 	require.NoError(t, c.flush())
 	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
