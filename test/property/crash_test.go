@@ -245,6 +245,10 @@ func (m *crashes) owner(rt *rapid.T) {
 // the owner's first FLUSH has to wait for the end.
 func (m *crashes) crashInDoubt(rt *rapid.T) {
 	c := drawCrash(rt)
+	if rapid.Bool().Draw(rt, "resume before") {
+		m.s.network.Cut()
+		require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+	}
 	e := expectation{client: m.clients[0], req: m.clients[0].Flush(), entry: m.past.end(), what: "flush in doubt"}
 	m.open = append(m.open, e)
 	e.client.Submit(e.req)
