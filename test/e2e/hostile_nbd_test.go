@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/nbd/client"
 	"pmnbd/nbd/wire"
 )
 
@@ -90,21 +91,21 @@ func TestHostileClients(t *testing.T) {
 		}},
 		{"as many as there may be", func(t *testing.T) {
 			var in []net.Conn
-			greeted := func(uri string) bool {
+			entered := func(uri string) bool {
 				nc := dialRaw(t, uri)
-				_, err := io.ReadFull(nc, make([]byte, wire.GreetingSize))
+				_, err := client.New(nc, client.Config{Export: "r"})
 				if err == nil {
 					in = append(in, nc)
 				}
 				return err == nil
 			}
 			for len(in) < most-1 { // those before may still be leaving
-				greeted(unix)
+				entered(unix)
 			}
-			require.False(t, greeted(unix))
-			require.False(t, greeted(tcp))
+			require.False(t, entered(unix))
+			require.False(t, entered(tcp))
 			require.NoError(t, in[0].Close())
-			for !greeted(tcp) { // until it has seen that
+			for !entered(tcp) { // until it has seen that
 			}
 			for _, nc := range in[1:] {
 				leave(t, nc)
