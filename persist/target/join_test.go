@@ -1,0 +1,48 @@
+package target
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+// A grant waits for what a lane of the old session has under way in the region,
+// before it persists anything (design §5).
+func TestGrantJoinsWhatTouchesTheRegion(t *testing.T) {
+	var busy, overlapped atomic.Bool
+	began, release := make(chan struct{}), make(chan struct{})
+	s := serveWith(t, region.PathMemfd, region.OpenOptions{
+		Lines: func(b []byte) {
+			if len(b) != 1 {
+				return // the whole extent
+			}
+			busy.Store(true)
+			close(began)
+			<-release
+			for range 10000 { // a grant that does not wait is faster
+				runtime.Gosched()
+			}
+			busy.Store(false)
+		},
+		Header: func([]byte) {
+			if busy.Load() {
+				overlapped.Store(true)
+			}
+		},
+	}, Config{})
+	old := s.connect(t)
+	old.open(alice)
+	old.send((&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Len: 1}}}).Append(nil))
+	<-began
+	go func() {
+		defer close(release)
+		_, _ = old.receive() // the grant has destroyed its queue pair
+	}()
+	s.connect(t).open(alice)
+	require.False(t, overlapped.Load())
+}
