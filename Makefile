@@ -10,7 +10,7 @@ TAGS   = $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && { print
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo test bench soak fuzz lab-deps lab smoke lab-shell lint check cross clean
+.PHONY: help build demo test bench soak fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -43,6 +43,10 @@ lab: lab-deps build ## every test of the lab, in virtual machines (RUN=regexp of
 
 smoke: lab-deps build ## the part of the lab that CI runs
 	$(LAB) $(GO) test -count=1 -timeout 6m -p 1 -v $(TAGGED) -run '^TestSmoke' ./test/lab ./rdma/verbs
+
+lab-bench: lab-deps build ## what durability methods cost: bin/methods.json, half an hour
+	scripts/install-deps lab-bench
+	$(LAB) PMNBD_LAB_BENCH=$(CURDIR)/bin $(GO) test -count=1 -timeout 60m -v $(TAGGED) -run '^TestBench$$' ./test/lab
 
 lab-shell: lab-deps build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
 	$(LAB) $(GO) run $(TAGGED) ./test/lab/shell $(SETUP)

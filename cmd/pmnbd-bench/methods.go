@@ -168,8 +168,7 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 		Method: w.method, AllowVolatile: o.allowVolatile, Log: zap.NewNop(),
 	})
 	cancel()
-	var refused *remote.RefusedError
-	if errors.As(err, &refused) && refused.Code == wire.CodeMethod || w.method == persist.MethodFlush && errors.Is(err, rdma.ErrNotSupported) {
+	if w.method != measuredMethods[0] && unsound(err) {
 		w.Refused = err.Error()
 		return nil
 	}
@@ -198,4 +197,10 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 		c.Rounds = append(c.Rounds, newRound(samples, time.Since(began)))
 	}
 	return nil
+}
+
+// unsound reports whether a session was refused for its method, by either end.
+func unsound(err error) bool {
+	var refused *remote.RefusedError
+	return errors.As(err, &refused) && refused.Code == wire.CodeMethod || errors.Is(err, rdma.ErrNotSupported)
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"runtime"
-	"slices"
 	"strings"
 
 	"pmnbd/cmd/internal/flags"
@@ -81,44 +81,61 @@ func (c *methodCell) medians() (m []float64) {
 	return m
 }
 
-// markdown prints, for each target, the first method in µs and the others as ratios of
-// it, round by round: the rounds alternate, so that those of one number shared the
-// host's mood.
+// markdown prints two tables. In the first the first method is in µs and the others are
+// ratios of it, round by round: the rounds alternate, so that those of one number shared
+// the host's mood. The second is for hosts that others use too.
 func (r *methodReport) markdown(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most) of the rounds' medians. %s in µs, the others as ratios of it: less is faster.\n\n",
+	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most) of the rounds' medians. %v in µs, the others as ratios of it: less is faster.\n\n",
 		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds), measuredMethods[0])
-	b.WriteString("| bytes × writes |")
+	r.rows(&b, func(first, w *way, n int) string {
+		if w == first {
+			return spread(w.cells[n].medians())
+		}
+		return spread(ratios(w.cells[n].medians(), first.cells[n].medians()))
+	})
+	b.WriteString("\nWhen least disturbed: the least of the rounds' 10th percentiles, µs.\n\n")
+	r.rows(&b, func(_, w *way, n int) string { return number(w.cells[n].least()) })
+	b.WriteByte('\n')
 	for _, w := range r.Ways {
-		fmt.Fprintf(&b, " %s %s |", w.Target, w.Method)
+		if w.Refused != "" {
+			fmt.Fprintf(&b, "* %s %s: %s\n", w.Target, w.Method, w.Refused)
+		}
 	}
-	b.WriteString("\n|-|" + strings.Repeat("-:|", len(r.Ways)) + "\n")
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// rows prints a row for each shape. value is asked for what a way has in row n, and told
+// the first way of the same target.
+func (r *methodReport) rows(b *strings.Builder, value func(first, w *way, n int) string) {
+	b.WriteString("| bytes × writes |")
+	columns := 0
+	for _, w := range r.Ways {
+		if w.Refused == "" {
+			fmt.Fprintf(b, " %s %s |", w.Target, w.Method)
+			columns++
+		}
+	}
+	b.WriteString("\n|-|" + strings.Repeat("-:|", columns) + "\n")
 	for n, s := range shapes() {
-		fmt.Fprintf(&b, "| %d × %d |", s.Bytes, s.Writes)
-		for i, w := range r.Ways {
-			first := r.Ways[i-i%len(measuredMethods)]
-			switch {
-			case w.Refused != "":
-				b.WriteString(" – |")
-			case w.method == first.method || first.Refused != "":
-				fmt.Fprintf(&b, " %s |", spread(w.cells[n].medians()))
-			default:
-				fmt.Fprintf(&b, " %s |", spread(ratios(w.cells[n].medians(), first.cells[n].medians())))
+		fmt.Fprintf(b, "| %d × %d |", s.Bytes, s.Writes)
+		for i := range r.Ways {
+			if w := &r.Ways[i]; w.Refused == "" {
+				fmt.Fprintf(b, " %s |", value(&r.Ways[i-i%len(measuredMethods)], w, n))
 			}
 		}
 		b.WriteByte('\n')
 	}
-	var notes []string
-	for _, w := range r.Ways {
-		if w.Refused != "" {
-			notes = append(notes, fmt.Sprintf("* %s %s: %s\n", w.Target, w.Method, w.Refused))
-		}
+}
+
+// least is the least of the rounds' 10th percentiles, in µs.
+func (c *methodCell) least() float64 {
+	v := math.Inf(1)
+	for _, r := range c.Rounds {
+		v = min(v, r.P10)
 	}
-	if slices.Sort(notes); len(notes) > 0 {
-		b.WriteString("\n" + strings.Join(notes, ""))
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return v
 }
 
 func ratios(a, b []float64) (q []float64) {

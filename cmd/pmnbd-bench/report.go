@@ -16,6 +16,7 @@ import (
 type round struct {
 	Seconds float64 `json:"seconds"`
 	Ops     int     `json:"ops"`
+	P10     float64 `json:"p10_us"`
 	P50     float64 `json:"p50_us"`
 	P99     float64 `json:"p99_us"`
 	Max     float64 `json:"max_us"`
@@ -26,7 +27,7 @@ type round struct {
 // newRound sorts samples, which took d together.
 func newRound(samples []time.Duration, d time.Duration) round {
 	slices.Sort(samples)
-	r := round{Seconds: d.Seconds(), Ops: len(samples), P50: percentile(samples, 50), P99: percentile(samples, 99)}
+	r := round{Seconds: d.Seconds(), Ops: len(samples), P10: percentile(samples, 10), P50: percentile(samples, 50), P99: percentile(samples, 99)}
 	if len(samples) > 0 {
 		r.Max = micros(samples[len(samples)-1])
 	}

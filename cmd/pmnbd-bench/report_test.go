@@ -72,8 +72,8 @@ func TestSave(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &got))
 	require.Len(t, got.Cells, 5)
 	require.Equal(t, []round{
-		{Seconds: 1, Ops: 3, P50: 20, P99: 30, Max: 30},
-		{Seconds: 1, Ops: 2, P50: 10, P99: 500, Max: 500},
+		{Seconds: 1, Ops: 3, P10: 10, P50: 20, P99: 30, Max: 30},
+		{Seconds: 1, Ops: 2, P10: 10, P50: 10, P99: 500, Max: 500},
 	}, got.Cells[0].Rounds)
 	require.Equal(t, 2.5, got.Cells[0].Rate)
 }

@@ -1,0 +1,148 @@
+package lab_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/test/lab"
+)
+
+// benchVar names the directory for what the benchmark finds. docs/methods.md has it.
+const benchVar = "PMNBD_LAB_BENCH"
+
+// What the durability methods cost, and what block devices on the same memory do, in one
+// guest whose caches are persistent; then in one whose caches are not, where apm is not
+// sound on devices that place with CPU stores.
+func TestBench(t *testing.T) {
+	needVerbs(t)
+	results := os.Getenv(benchVar)
+	if results == "" {
+		t.Skip("it takes minutes and shows no fault: `make lab-bench` runs it")
+	}
+	found := make(map[string]map[string]json.RawMessage)
+	for _, tt := range []struct {
+		name    string
+		eadr    bool
+		devices bool
+	}{
+		{"eadr", true, true},
+		{"mem-ctrl", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nvdimm := lab.Memory(t, 256<<20)
+			if lab.Inside() {
+				benchMethods(t)
+				if tt.devices {
+					benchDevices(t)
+				}
+				return
+			}
+			self, err := os.Executable()
+			require.NoError(t, err)
+			// It takes longer than lab.Start allows: go test's own limit bounds it.
+			m, err := lab.Boot(t.Context(), lab.Guest{
+				Setup: []string{"rxe", "siw", "devdax", "nbd"}, NVDIMM: nvdimm, EADR: tt.eadr,
+				Env:     []string{benchVar + "=" + results},
+				Command: []string{self, "-test.v", "-test.run", "^TestBench$/^" + tt.name + "$"},
+			})
+			require.NoError(t, err)
+			defer m.Close()
+			lab.Finish(t, m)
+			found[tt.name] = make(map[string]json.RawMessage)
+			for _, name := range []string{"machine", "methods", "devices"} {
+				if name == "devices" && !tt.devices {
+					continue
+				}
+				raw, err := os.ReadFile(filepath.Join(m.Out, name+".json"))
+				require.NoError(t, err)
+				found[tt.name][name] = raw
+			}
+		})
+	}
+	if !lab.Inside() && !t.Failed() {
+		all, err := json.Marshal(found)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(results, "methods.json"), append(all, '\n'), 0o666))
+	}
+}
+
+// Where a target in the guest listens, by transport.
+var transports = []struct{ name, uri string }{
+	{"rxe", "rdma://10.0.0.1:7204"},
+	{"siw", "rdma://10.0.1.1:7205"},
+	{"go", "iwarp://127.0.0.1:7206"},
+}
+
+// benchTarget serves a new region on all transports.
+func benchTarget(t *testing.T) *server {
+	t.Helper()
+	// Windows of the region that was there before are for nobody.
+	sh(t, "rm -rf /dev/shm/pmnbd-0; pmnbd-target region create --force disk "+dax)
+	args := []string{"--insecure-no-auth", "--region", "disk=" + dax}
+	for _, tr := range transports {
+		args = append(args, "--listen", tr.uri)
+	}
+	return serve(t, "pmnbd-target", args...)
+}
+
+// benchMethods compares methods without a block layer.
+func benchMethods(t *testing.T) {
+	target := benchTarget(t)
+	describe(t, target.cmd.Process.Pid)
+	args := "pmnbd-bench methods --time 500ms --rounds 5 --json /out/methods.json"
+	for _, tr := range transports {
+		args += " " + tr.name + "=" + tr.uri + "/disk"
+	}
+	sh(t, args)
+	target.stop()
+}
+
+// refusals are the methods that benchMethods could not measure, as benches name them.
+func refusals(t *testing.T) map[string]bool {
+	raw, err := os.ReadFile("/out/methods.json")
+	require.NoError(t, err)
+	var got struct {
+		Ways []struct{ Target, Method, Refused string }
+	}
+	require.NoError(t, json.Unmarshal(raw, &got))
+	refused := make(map[string]bool)
+	for _, w := range got.Ways {
+		refused[w.Target+" "+w.Method] = w.Refused != ""
+	}
+	return refused
+}
+
+// describe says on what machine, and with which programs, figures were obtained.
+func describe(t *testing.T, target int) {
+	machine := map[string]string{"accelerator": os.Getenv("PMNBD_LAB_GUEST")}
+	for what, script := range map[string]string{
+		"kernel":      "uname -r",
+		"cpu":         "sed -n 's/^model name.*: //p' /proc/cpuinfo | sed -n 1p",
+		"cpus":        "nproc",
+		"persistence": "cat /sys/bus/nd/devices/region0/persistence_domain",
+		"libibverbs":  fmt.Sprintf("sed -n 's|.*/libibverbs[.]so[.]||p' /proc/%d/maps | sed -n 1p", target),
+		"qemu":        "qemu-system-x86_64 --version | sed -n '1s/.*version //p'",
+		"fio":         "fio --version",
+		"nbdkit":      "nbdkit --version",
+	} {
+		out, err := exec.Command("bash", "-eu", "-o", "pipefail", "-c", script).Output()
+		require.NoError(t, err, what)
+		machine[what] = strings.TrimSpace(string(out))
+	}
+	save(t, "machine", machine)
+}
+
+// save leaves v, as JSON, to the host.
+func save(t *testing.T, name string, v any) {
+	t.Helper()
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile("/out/"+name+".json", b, 0o666))
+}
