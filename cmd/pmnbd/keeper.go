@@ -80,7 +80,9 @@ func (k *keeper) run(stdout, stderr io.Writer) error {
 		case <-ctx.Done():
 		}
 	}()
-	err = k.keep(ctx, daemon.Log(stderr).With(zap.Stringer("device", k.dev)))
+	log := daemon.Log(stderr).With(zap.Stringer("device", k.dev))
+	daemon.Started(log, fmt.Sprintf("%v is export %s", k.dev, k.device.Export))
+	err = k.keep(ctx, log)
 	cancel()
 	<-ended
 	return err
