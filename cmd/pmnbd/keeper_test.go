@@ -22,6 +22,9 @@ type kept struct {
 	ended chan error
 }
 
+// atMost is how long a test waits for what is to come.
+const atMost = 20 * time.Second
+
 func keep(t *testing.T, k *keeper) *kept {
 	require.NoError(t, k.supply(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,9 +45,21 @@ func (c *kept) line(t *testing.T) string {
 	select {
 	case line := <-c.lines:
 		return line
-	case <-time.After(20 * time.Second):
+	case <-time.After(atMost):
 		require.Fail(t, "it says no more")
 		return ""
+	}
+}
+
+// end is what the keeper returns.
+func (c *kept) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(atMost):
+		require.Fail(t, "it does not end")
+		return nil
 	}
 }
 
@@ -62,7 +77,9 @@ func TestKeeper(t *testing.T) {
 	require.Equal(t, 3, b.live())
 
 	// One alone, as when a request takes too long.
+	b.mu.Lock()
 	require.NoError(t, unix.Shutdown(b.socks[1], unix.SHUT_RDWR))
+	b.mu.Unlock()
 	require.Equal(t, "connections replaced", c.line(t))
 	require.Equal(t, 3, b.live())
 
@@ -78,7 +95,7 @@ func TestKeeper(t *testing.T) {
 	was, err := b.detach(t, false)
 	require.NoError(t, err)
 	require.True(t, was)
-	require.NoError(t, <-c.ended, "it ends with the device")
+	require.NoError(t, c.end(t), "it ends with the device")
 	s.stop(t)
 }
 
@@ -87,7 +104,7 @@ func TestKeeperStops(t *testing.T) {
 	s := b.serve(t)
 	c := keep(t, b.keeper(2))
 	c.stop()
-	require.NoError(t, <-c.ended)
+	require.NoError(t, c.end(t))
 	require.FileExists(t, b.sysfs("pid"), "it stays attached")
 
 	err := b.keeper(3).run(io.Discard, io.Discard)
@@ -98,7 +115,7 @@ func TestKeeperStops(t *testing.T) {
 	lost := session()
 	lost.Lineage = uuid.New()
 	s = startServing(t, b.dir, &b.place, offer{session: lost})
-	require.ErrorIs(t, <-c.ended, errNotFollowing)
+	require.ErrorIs(t, c.end(t), errNotFollowing)
 	s.stop(t)
 }
 
@@ -114,7 +131,9 @@ func TestKeeperEnds(t *testing.T) {
 			require.Equal(t, "connections are missing", c.line(t))
 			unlock, err := b.host().lock(t.Context(), b.dev) // the keeper does not look
 			require.NoError(t, err)
+			b.mu.Lock()
 			b.hangUp(2)
+			b.mu.Unlock()
 			b.release()
 			switch next {
 			case "us":
@@ -131,7 +150,7 @@ func TestKeeperEnds(t *testing.T) {
 				b.fakeKernel.attach("them")
 			}
 			unlock()
-			require.NoError(t, <-c.ended)
+			require.NoError(t, c.end(t))
 			require.Equal(t, "ending", c.line(t))
 		})
 	}
@@ -152,14 +171,14 @@ func TestKeeperWithSome(t *testing.T) {
 	s.stop(t)
 	require.Equal(t, "connections are missing", c.line(t))
 	s = startServing(t, b.dir, &b.place, offer{session: session(), connections: 3})
-	require.Equal(t, "connections are missing", c.line(t), "for another reason")
+	c.until(t, "connections are missing") // for another reason
 	require.Equal(t, 3, b.live())
 	s.stop(t)
 	s = b.serve(t)
 	c.until(t, "connections replaced")
 	require.Equal(t, 4, b.live())
 	c.stop()
-	require.NoError(t, <-c.ended)
+	require.NoError(t, c.end(t))
 	s.stop(t)
 }
 
@@ -178,7 +197,7 @@ func TestKeeperRefused(t *testing.T) {
 	c.until(t, "connections replaced")
 	require.Equal(t, 3, b.live())
 	c.stop()
-	require.NoError(t, <-c.ended)
+	require.NoError(t, c.end(t))
 }
 
 // A device that cannot be looked at was not detached.
@@ -206,6 +225,6 @@ func TestKeeperUnreadable(t *testing.T) {
 	s = b.serve(t)
 	c.until(t, "connections replaced")
 	c.stop()
-	require.NoError(t, <-c.ended)
+	require.NoError(t, c.end(t))
 	s.stop(t)
 }
