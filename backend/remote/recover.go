@@ -63,6 +63,7 @@ var errStopped = errors.New("closing")
 // writes wait.
 func (d *Device) keep() {
 	defer close(d.kept)
+	var o outage
 	for {
 		select {
 		case <-d.life.Done():
@@ -72,7 +73,8 @@ func (d *Device) keep() {
 		cause := d.cut()
 		err := d.lasting(cause)
 		if err == nil {
-			err = d.comeBack(cause)
+			o.lost(time.Now(), d.Barriers())
+			err = d.comeBack(&o, cause)
 		}
 		if errors.Is(err, errStopped) {
 			return
@@ -134,25 +136,53 @@ func (d *Device) lasting(cause error) error {
 	return nil
 }
 
+// An outage is from when a session was lost until one lasts. One that comes back and
+// is lost at once, before a barrier has succeeded, is in the same outage: its patience
+// goes on, and so do the pauses between attempts.
+type outage struct {
+	since    time.Time
+	attempts int
+	barriers uint64    // that had succeeded before
+	back     time.Time // when the session came back last
+	said     string    // in the log
+}
+
+// lasts is how long a session must live to count as back, if no barrier shows it.
+const lasts = 10 * time.Second
+
+// lost begins an outage, or goes on with it.
+func (o *outage) lost(now time.Time, barriers uint64) {
+	if o.since.IsZero() || barriers != o.barriers || now.Sub(o.back) > lasts {
+		*o = outage{since: now, barriers: barriers}
+	}
+}
+
 // comeBack tries until the session goes on, or cannot.
-func (d *Device) comeBack(cause error) error {
-	lost := time.Now()
+func (d *Device) comeBack(o *outage, cause error) error {
 	log := d.log.With(zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr))
-	log.Warn("the session is interrupted: READ and FLUSH wait, writes are taken while the window has room",
-		zap.Uint64("unflushed_bytes", d.Unflushed()), zap.Error(cause))
+	if o.attempts == 0 {
+		log.Warn("the session is interrupted: READ and FLUSH wait, writes are taken while the window has room",
+			zap.Uint64("unflushed_bytes", d.Unflushed()), zap.Error(cause))
+	}
 	d.trouble(cause)
-	said := ""
-	for n := 0; ; n++ {
-		limit := attemptLimit(n)
+	for ; ; o.attempts++ {
+		if o.attempts > 0 {
+			if err := d.pause(backoff(o.attempts-1, rand.Float64())); err != nil {
+				return err
+			}
+		}
+		limit := attemptLimit(o.attempts)
 		if d.cfg.LossTimeout > 0 {
-			limit = min(limit, d.cfg.LossTimeout-time.Since(lost))
+			limit = min(limit, d.cfg.LossTimeout-time.Since(o.since))
 			if limit <= 0 {
 				return fmt.Errorf("the target was away for %v: %w", d.cfg.LossTimeout, cause)
 			}
 		}
 		err := d.resume(d.life, limit)
 		if err == nil {
-			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Duration("after", time.Since(lost)), zap.Int("attempts", n+1))
+			o.attempts++
+			o.back = time.Now()
+			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
@@ -161,17 +191,22 @@ func (d *Device) comeBack(cause error) error {
 		}
 		cause = err
 		d.trouble(err)
-		if text := err.Error(); text != said {
-			said = text
-			log.Warn("the session does not come back yet", zap.Int("attempts", n+1), zap.Error(err))
+		if text := err.Error(); text != o.said {
+			o.said = text
+			log.Warn("the session does not come back yet", zap.Int("attempts", o.attempts+1), zap.Error(err))
 		}
-		pause := time.NewTimer(backoff(n, rand.Float64()))
-		select {
-		case <-pause.C:
-		case <-d.life.Done():
-			pause.Stop()
-			return errStopped
-		}
+	}
+}
+
+// pause waits, or fails with errStopped.
+func (d *Device) pause(t time.Duration) error {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-d.life.Done():
+		return errStopped
 	}
 }
 
