@@ -121,9 +121,6 @@ func (c *conn) run() {
 		}
 		return
 	}
-	if !c.srv.admit(c) {
-		return
-	}
 	if err := c.setUp(agreed); err != nil {
 		c.log.Error("client cannot be served", zap.Error(err))
 		return
@@ -153,7 +150,7 @@ func (c *conn) handshake() (terms, error) {
 	if err := c.nc.SetWriteDeadline(until); err != nil {
 		return terms{}, err
 	}
-	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS}
+	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS, admit: c.admit}
 	agreed, err := n.run()
 	if c.stopping.Load() && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)) {
 		err = errInterrupted

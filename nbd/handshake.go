@@ -25,6 +25,8 @@ type negotiation struct {
 	// startTLS goes on with TLS on the client's connection.
 	startTLS func() (io.ReadWriter, error)
 	secure   bool // it did
+	// admit is asked before the client is told that it has entered.
+	admit func() bool
 
 	fixed, noZeroes bool // the client's flags
 	terms           terms
@@ -47,6 +49,9 @@ func (n *negotiation) run() (terms, error) {
 			continue
 		}
 		reply, end := n.option(o, data)
+		if n.terms.export != nil && !n.admit() {
+			return terms{}, errInterrupted
+		}
 		if len(reply) > 0 {
 			if _, err := n.rw.Write(reply); err != nil {
 				return terms{}, fmt.Errorf("reply to %v: %w", o, err)

@@ -247,12 +247,12 @@ func (s *Server) slowest() (slowest *conn) {
 	return slowest
 }
 
-// admit ends c's negotiation, and reports whether its place is still its own.
-func (s *Server) admit(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// admit gives c its place for good, and reports whether it still has one.
+func (c *conn) admit() bool {
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
 	c.negotiating = false
-	_, ok := s.conns[c]
+	_, ok := c.srv.conns[c]
 	return ok
 }
 
