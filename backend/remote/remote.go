@@ -7,12 +7,13 @@
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
 //
-// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats, CLOSE), auth.go (what
-// both ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), windowfile.go and inherit.go (what a run leaves to the next),
-// submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its
-// completer), post.go (what leaves the queue), zeroes.go (and what it waits for),
-// placed.go (barriers without the target's CPU), barrier.go (group commit and failure),
-// claim.go (one process per id and region), snapshot.go (what status shows).
+// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats), auth.go (what both
+// ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), close.go,
+// windowfile.go and inherit.go (what a run leaves to the next), submit.go (ops cut into
+// pieces), queue.go and lane.go (a lane's queue and its completer), post.go (what leaves
+// the queue), zeroes.go (and what it waits for), placed.go (barriers without the target's
+// CPU), barrier.go (group commit and failure), claim.go (one process per id and region),
+// snapshot.go (what status shows).
 //
 // Lock order, outermost first: barriers.mu → lane.polling → lane.mu → what a Sink locks.
 package remote
@@ -323,81 +324,6 @@ func (d *Device) Unflushed() (bytes uint64) {
 // clock is the time since the device was made, in nanoseconds, unmoved by people
 // who set clocks.
 func (d *Device) clock() int64 { return int64(time.Since(d.epoch)) }
-
-// Close implements backend.Device: it refuses new ops, has a barrier cover what
-// was written, and gives the lease back. An error means that acknowledged writes
-// may be lost, or that memory was not given back. The connections of clients have
-// ended before.
-func (d *Device) Close() error {
-	d.closeOnce.Do(func() { d.closeErr = d.close() })
-	return d.closeErr
-}
-
-func (d *Device) close() error {
-	for _, l := range d.lanes {
-		l.refuse(backend.ErrClosed)
-	}
-	last := lastFlush{done: make(chan error, 1)}
-	op := &backend.Op{Cmd: backend.Flush, Sink: last}
-	d.commit(op)
-	d.start(false)
-	d.Post()
-	err := <-last.done
-	for _, l := range d.lanes {
-		l.awaitReads() // CLOSE must not overtake them: their key would be gone
-	}
-	if err != nil {
-		lost := d.Unflushed()
-		d.barriers.mu.Lock()
-		d.lost = lost
-		d.barriers.mu.Unlock()
-		err = fmt.Errorf("%d bytes were not flushed: %w", lost, err)
-	}
-	if err == nil && d.file != nil {
-		d.file.update(func(h *header) { h.State = windowDrained })
-	}
-	return errors.Join(err, d.leave(err == nil), d.release())
-}
-
-// lastFlush is the sink of the flush at Close.
-type lastFlush struct{ done chan error }
-
-func (s lastFlush) Complete(op *backend.Op) { s.done <- op.Err }
-func (lastFlush) Kick()                     {}
-func (lastFlush) Gone() bool                { return false }
-
-// release gives back what Dial took, as far as it got.
-func (d *Device) release() error {
-	d.die()
-	var errs []error
-	if d.domain != nil {
-		errs = append(errs, d.domain.Close())
-	}
-	if d.window != nil {
-		d.barriers.mu.Lock()
-		d.released = true
-		d.barriers.mu.Unlock()
-		errs = append(errs, d.window.Close())
-	}
-	for _, a := range []*backend.Arena{d.arenas.Write, d.arenas.Read} {
-		if a != nil {
-			errs = append(errs, a.Close())
-		}
-	}
-	if d.control != nil {
-		errs = append(errs, unix.Munmap(d.control))
-	}
-	if d.file != nil && !d.adopted {
-		if h := d.file.header(); h.State == windowDrained {
-			errs = append(errs, d.file.shrink())
-		}
-		errs = append(errs, d.file.Close())
-	}
-	if d.claim != nil {
-		errs = append(errs, d.claim.Close())
-	}
-	return errors.Join(errs...)
-}
 
 // describe is the export's description.
 func describe(region string, class persist.Class) string {

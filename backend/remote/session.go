@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"pmnbd/backend"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -426,65 +424,5 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 		sent++
 		m := wire.Heartbeat{Seq: sent}
 		d.lanes[0].send(m.Append(nil))
-	}
-}
-
-// leave gives the session back, if all is flushed, and ends the goroutines.
-func (d *Device) leave(flushed bool) (err error) {
-	close(d.beat)
-	<-d.beatEnded
-	d.closing.Store(true)
-	d.die()
-	<-d.kept
-	if flushed {
-		err = d.giveBack()
-	}
-	for _, l := range d.lanes {
-		l.abort(backend.ErrClosed)
-		<-l.done
-		l.settle()
-	}
-	d.fail(backend.ErrClosed)
-	d.bury()
-	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
-	return err
-}
-
-// giveBack sends CLOSE on the session's last lane, for it ends the others' connections.
-// A session that turns out to be lost is resumed for it.
-func (d *Device) giveBack() error {
-	patience := closeTimeout
-	if d.cfg.LossTimeout > 0 {
-		patience = min(patience, d.cfg.LossTimeout)
-	}
-	for began := time.Now(); ; {
-		for _, l := range d.lanes[1:] {
-			l.abort(backend.ErrClosed)
-			<-l.done
-		}
-		l := d.lanes[0]
-		m := wire.Close{Epoch: d.granted.Epoch}
-		l.send(m.Append(nil))
-		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
-		<-l.done
-		timeout.Stop()
-		err := d.cut()
-		if errors.Is(l.broken, errSessionClosed) {
-			return nil
-		}
-		for n := 0; err != nil && d.failed() == nil; n++ {
-			var end *lastingError
-			left := patience - time.Since(began)
-			if left <= 0 || errors.As(err, &end) {
-				break
-			}
-			if n > 0 { // busy with the RESUME that the keeper gave up, for one
-				<-time.After(min(left, backoff(n-1, mathrand.Float64())))
-			}
-			err = d.resume(context.Background(), left)
-		}
-		if err != nil {
-			return fmt.Errorf("give the lease back: %w", err)
-		}
 	}
 }

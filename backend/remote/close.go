@@ -1,0 +1,151 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// Close implements backend.Device: it refuses new ops, has a barrier cover what
+// was written, and gives the lease back. An error means that acknowledged writes
+// may be lost, or that memory was not given back. The connections of clients have
+// ended before.
+func (d *Device) Close() error {
+	d.closeOnce.Do(func() { d.closeErr = d.close() })
+	return d.closeErr
+}
+
+func (d *Device) close() error {
+	for _, l := range d.lanes {
+		l.refuse(backend.ErrClosed)
+	}
+	last := lastFlush{done: make(chan error, 1)}
+	op := &backend.Op{Cmd: backend.Flush, Sink: last}
+	d.commit(op)
+	d.start(false)
+	d.Post()
+	err := <-last.done
+	for _, l := range d.lanes {
+		l.awaitReads() // CLOSE must not overtake them: their key would be gone
+	}
+	if err != nil {
+		lost := d.Unflushed()
+		d.barriers.mu.Lock()
+		d.lost = lost
+		d.barriers.mu.Unlock()
+		err = fmt.Errorf("%d bytes were not flushed: %w", lost, err)
+	}
+	if err == nil && d.file != nil {
+		d.file.update(func(h *header) { h.State = windowDrained })
+	}
+	return errors.Join(err, d.leave(err == nil), d.release())
+}
+
+// lastFlush is the sink of the flush at Close.
+type lastFlush struct{ done chan error }
+
+func (s lastFlush) Complete(op *backend.Op) { s.done <- op.Err }
+func (lastFlush) Kick()                     {}
+func (lastFlush) Gone() bool                { return false }
+
+// release gives back what Dial took, as far as it got.
+func (d *Device) release() error {
+	d.die()
+	var errs []error
+	if d.domain != nil {
+		errs = append(errs, d.domain.Close())
+	}
+	if d.window != nil {
+		d.barriers.mu.Lock()
+		d.released = true
+		d.barriers.mu.Unlock()
+		errs = append(errs, d.window.Close())
+	}
+	for _, a := range []*backend.Arena{d.arenas.Write, d.arenas.Read} {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	if d.control != nil {
+		errs = append(errs, unix.Munmap(d.control))
+	}
+	if d.file != nil && !d.adopted {
+		if h := d.file.header(); h.State == windowDrained {
+			errs = append(errs, d.file.shrink())
+		}
+		errs = append(errs, d.file.Close())
+	}
+	if d.claim != nil {
+		errs = append(errs, d.claim.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// leave gives the session back, if all is flushed, and ends the goroutines.
+func (d *Device) leave(flushed bool) (err error) {
+	close(d.beat)
+	<-d.beatEnded
+	d.closing.Store(true)
+	d.die()
+	<-d.kept
+	if flushed {
+		err = d.giveBack()
+	}
+	for _, l := range d.lanes {
+		l.abort(backend.ErrClosed)
+		<-l.done
+		l.settle()
+	}
+	d.fail(backend.ErrClosed)
+	d.bury()
+	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
+	return err
+}
+
+// giveBack sends CLOSE on the session's last lane, for it ends the others' connections.
+// A session that turns out to be lost is resumed for it.
+func (d *Device) giveBack() error {
+	patience := closeTimeout
+	if d.cfg.LossTimeout > 0 {
+		patience = min(patience, d.cfg.LossTimeout)
+	}
+	for began := time.Now(); ; {
+		for _, l := range d.lanes[1:] {
+			l.abort(backend.ErrClosed)
+			<-l.done
+		}
+		l := d.lanes[0]
+		m := wire.Close{Epoch: d.granted.Epoch}
+		l.send(m.Append(nil))
+		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
+		<-l.done
+		timeout.Stop()
+		err := d.cut()
+		if errors.Is(l.broken, errSessionClosed) {
+			return nil
+		}
+		for n := 0; err != nil && d.failed() == nil; n++ {
+			var end *lastingError
+			left := patience - time.Since(began)
+			if left <= 0 || errors.As(err, &end) {
+				break
+			}
+			if n > 0 { // busy with the RESUME that the keeper gave up, for one
+				<-time.After(min(left, backoff(n-1, rand.Float64())))
+			}
+			err = d.resume(context.Background(), left)
+		}
+		if err != nil {
+			return fmt.Errorf("give the lease back: %w", err)
+		}
+	}
+}
