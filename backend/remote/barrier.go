@@ -242,6 +242,9 @@ func (d *Device) fail(cause error) {
 	if d.closing.Load() {
 		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
 	}
+	for _, l := range d.lanes {
+		l.refuse(err) // before anybody hears of the failure
+	}
 	d.failure.Store(&err)
 	if d.file != nil && !d.adopted && !d.closing.Load() {
 		d.file.fail(cause)
@@ -257,9 +260,6 @@ func (d *Device) fail(cause error) {
 	if !d.closing.Load() {
 		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
 			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
-	}
-	for _, l := range d.lanes {
-		l.refuse(err) // before anybody hears of the failure
 	}
 	c.answer(err)
 }

@@ -85,15 +85,19 @@ const (
 
 // device serves the region called disk, which is on dax, over listen of the target,
 // and starts an initiator for it on socket.
-func device(t *testing.T, listen string) (target, initiator *server) {
+func device(t *testing.T, listen string, more ...string) (target, initiator *server) {
 	t.Helper()
 	target = serve(t, "pmnbd-target", "--listen", listen, "--region", "disk="+dax)
-	return target, initiate(t, target.ready[0])
+	return target, initiate(t, target.ready[0], more...)
 }
 
+// initiate starts an initiator whose id is the same in every guest, and whose windows
+// end with the guest: one that was left must be told that the loss is accepted.
 func initiate(t *testing.T, target string, more ...string) *server {
 	t.Helper()
-	return serve(t, "pmnbd", append([]string{"--target", target + "/disk", "--listen", "unix:" + socket}, more...)...)
+	return serve(t, "pmnbd", append([]string{
+		"--target", target + "/disk", "--listen", "unix:" + socket, "--id", "6d6e6264-0000-4000-8000-000000000001",
+	}, more...)...)
 }
 
 // Pieces of scripts.

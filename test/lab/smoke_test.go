@@ -32,7 +32,7 @@ func TestSmokeDisk(t *testing.T) {
 	})
 	t.Run("the file after it", func(t *testing.T) {
 		lab.Run(t, g, func(t *testing.T) {
-			_, initiator := device(t, listen)
+			_, initiator := device(t, listen, "--accept-loss")
 			sh(t, attach+mount+extended+umount+`
 				fsck.ext4 -fn /dev/nbd0
 				nbd-client -d /dev/nbd0`)

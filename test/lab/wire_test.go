@@ -87,7 +87,7 @@ func TestTargetPowerCut(t *testing.T) {
 		})
 		t.Run("read", func(t *testing.T) {
 			if lab.Inside() {
-				initiate(t, s.listen)
+				initiate(t, s.listen, "--accept-loss")
 				sh(t, attach)
 				flushed, err := strconv.Atoi(os.Getenv("FLUSHED"))
 				require.NoError(t, err)
