@@ -75,7 +75,7 @@ func (m *mutant) kill(t *testing.T, broken []byte) {
 	spec := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(spec, overlay, 0o600))
 
-	args := []string{"test", "-count=1", "-timeout=5m", "-overlay=" + spec, "-run=" + m.run, m.pkg}
+	args := []string{"test", "-count=1", "-timeout=3m", "-overlay=" + spec, "-run=" + m.run, m.pkg}
 	if m.hangs {
 		args[2] = "-timeout=40s"
 	}

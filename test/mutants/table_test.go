@@ -158,7 +158,7 @@ var table = []mutant{
 	}, {
 		name: "anybody resumes", rule: "§6 only the persisted owner: A is gone, B writes, A replays",
 		file: "persist/target/grant.go", old: "case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):", new: "case false:",
-		pkg: model, run: crashes, few: true,
+		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
 	}, {
 		name: "any epoch opens", rule: "§5 OPEN, model F1",
 		file: "persist/target/grant.go", old: "case m.Epoch == 0 || m.Epoch != sb.Epoch:", new: "case m.Epoch == 0:",
