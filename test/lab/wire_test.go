@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,14 +40,20 @@ func onSites(t *testing.T, fn func(t *testing.T, s *site)) {
 			if tt.device != nil {
 				needVerbs(t)
 			}
-			setup := append([]string{"wire"}, tt.device...)
-			a, b := lab.Wire(t.TempDir())
-			fn(t, &site{
-				tt.listen,
-				lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, 64<<20), Wire: a},
-				lab.Guest{Setup: append(setup, "nbd"), Wire: b},
-			})
+			fn(t, newSite(t, tt.listen, 64<<20, tt.device...))
 		})
+	}
+}
+
+// newSite links two machines; the target's has an NVDIMM of size bytes, and both have
+// the RDMA devices.
+func newSite(t *testing.T, listen string, size int64, devices ...string) *site {
+	setup := slices.Clip(append([]string{"wire"}, devices...))
+	a, b := lab.Wire(t.TempDir())
+	return &site{
+		listen,
+		lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, size), Wire: a},
+		lab.Guest{Setup: append(setup, "nbd"), Wire: b},
 	}
 }
 
@@ -62,6 +69,17 @@ func (s *site) serve(t *testing.T, first bool) *lab.Machine {
 	m := lab.Start(t, g)
 	require.NoError(t, m.WaitFor(t.Context(), "ready "))
 	return m
+}
+
+// last is what follows word in the last whole line of log that begins with it.
+func last(log, word string) string {
+	log = log[:strings.LastIndexByte(log, '\n')+1]
+	i := strings.LastIndex("\n"+log, "\n"+word)
+	if i < 0 {
+		return ""
+	}
+	line, _, _ := strings.Cut(log[i+len(word):], "\n")
+	return line
 }
 
 // The target's power is cut while the initiator writes and flushes, and nobody waits
@@ -80,10 +98,7 @@ func TestTargetPowerCut(t *testing.T) {
 			require.NoError(t, m.WaitFor(t.Context(), "flushed 100\n"))
 			target.Kill()
 			lab.Finish(t, m)
-			log := m.Log()
-			_, last, _ := strings.Cut(log[strings.LastIndex(log, "\nflushed "):], " ")
-			last, _, _ = strings.Cut(last, "\n")
-			s.initiator.Env = []string{"FLUSHED=" + last}
+			s.initiator.Env = []string{"FLUSHED=" + last(m.Log(), "flushed ")}
 		})
 		t.Run("read", func(t *testing.T) {
 			if lab.Inside() {
