@@ -38,32 +38,27 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// An initiator that is restarted cleanly under load: the device goes on.
+// An initiator that ends under load, cleanly or not, and is started again: the device
+// goes on, within the half minute after which the kernel sends again.
 func TestAttachRestart(t *testing.T) {
 	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 128<<20)}
-	for _, tt := range []struct {
-		name  string
-		stays bool // attach replaces the connections by itself
-	}{
-		{"one connection", false},
-		{"four connections", true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			lab.Run(t, g, func(t *testing.T) {
-				sh(t, "pmnbd-target region create --force disk "+dax)
-				target, initiator := device(t, "iwarp://127.0.0.1:7204")
+	lab.Run(t, g, func(t *testing.T) {
+		sh(t, "pmnbd-target region create disk "+dax)
+		target := serve(t, "pmnbd-target", "--listen", "iwarp://127.0.0.1:7204", "--region", "disk="+dax)
+		for _, tt := range []struct {
+			name   string
+			stays  bool // attach replaces the connections by itself
+			killed bool // what was acknowledged and not flushed is in the window alone
+		}{
+			{"one connection", false, false},
+			{"four connections", true, false},
+			{"one connection, killed", false, true},
+			{"four connections, killed", true, true},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				initiator := initiate(t, target.ready[0])
 				if tt.stays {
-					keeper := exec.Command("pmnbd", "attach", "--connections", "4", "disk", "/dev/nbd0")
-					keeper.Stderr = os.Stdout
-					stdout, err := keeper.StdoutPipe()
-					require.NoError(t, err)
-					require.NoError(t, keeper.Start())
-					t.Cleanup(func() {
-						require.NoError(t, keeper.Process.Signal(syscall.SIGTERM))
-						require.NoError(t, keeper.Wait())
-					})
-					_, err = stdout.Read(make([]byte, 1)) // its line
-					require.NoError(t, err)
+					keep(t)
 				} else {
 					sh(t, "pmnbd attach disk /dev/nbd0")
 				}
@@ -71,17 +66,49 @@ func TestAttachRestart(t *testing.T) {
 				load := exec.Command("fio", "--name=load", "--filename=/dev/nbd0", "--direct=1", "--rw=randwrite", "--bs=4k",
 					"--iodepth=8", "--ioengine=libaio", "--size=8m", "--io_size=16m", "--fsync=16", "--verify=crc32c", "--verify_fatal=1")
 				load.Stdout, load.Stderr = os.Stdout, os.Stdout
+				sh(t, "awk '{ print $5 }' /sys/block/nbd0/stat >/run/before")
 				require.NoError(t, load.Start())
-				sh(t, "until [ $(awk '{ print $5 }' /sys/block/nbd0/stat) -gt 200 ]; do sleep 0.05; done")
-				initiator.stop()
-				sh(t, "until awk '{ exit $1 + $2 == 0 }' /sys/block/nbd0/inflight; do sleep 0.05; done")
-				initiate(t, target.ready[0])
+				ended := make(chan error, 1)
+				go func() { ended <- load.Wait() }()
+				sh(t, "until [ $(awk '{ print $5 }' /sys/block/nbd0/stat) -gt $(( $(cat /run/before) + 200 )) ]; do sleep 0.05; done")
+				if tt.killed {
+					require.NoError(t, os.Truncate("/run/pmnbd.log", 0))
+					initiator.kill()
+				} else {
+					initiator.stop()
+				}
+				select {
+				case err := <-ended:
+					require.FailNow(t, "the load ended before the initiator", "%v", err)
+				default:
+				}
+				initiator = initiate(t, target.ready[0])
+				if tt.killed {
+					sh(t, "grep -q 'adopting the window' /run/pmnbd.log")
+				}
 				if !tt.stays {
 					sh(t, "pmnbd attach disk /dev/nbd0")
 				}
-				require.NoError(t, load.Wait())
+				require.NoError(t, <-ended)
 				sh(t, "pmnbd detach /dev/nbd0")
+				initiator.stop()
 			})
-		})
-	}
+		}
+	})
+}
+
+// keep runs an attach that stays until the test's end.
+func keep(t *testing.T) {
+	t.Helper()
+	keeper := exec.Command("pmnbd", "attach", "--connections", "4", "disk", "/dev/nbd0")
+	keeper.Stderr = os.Stdout
+	stdout, err := keeper.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, keeper.Start())
+	t.Cleanup(func() {
+		require.NoError(t, keeper.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, keeper.Wait())
+	})
+	_, err = stdout.Read(make([]byte, 1)) // its line
+	require.NoError(t, err)
 }
