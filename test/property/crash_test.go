@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -142,7 +143,7 @@ func (m *crashes) crash(rt *rapid.T) {
 			m.s.network.Cut()
 		}
 		m.batch(rt)
-		go m.await(m.open, answered)
+		go await(slices.Clone(m.open), answered)
 		select {
 		case <-crashed:
 		case <-answered:
@@ -162,8 +163,9 @@ func (m *crashes) crash(rt *rapid.T) {
 	}
 }
 
-// await waits until all is answered, or one with an error.
-func (m *crashes) await(open []expectation, answered chan<- struct{}) {
+// await waits until all is answered, or one with an error. What is open is its own:
+// the model notes what else may be read while it waits.
+func await(open []expectation, answered chan<- struct{}) {
 	defer close(answered)
 	for _, e := range open {
 		if e.client.Wait(e.req) != nil {

@@ -114,7 +114,10 @@ func (s *station) revive() {
 	s.network.Resume()
 	s.network.Thaw()
 	s.set(&s.slow, false)
-	if s.down {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
 		s.restart(crash{})
 	}
 }
