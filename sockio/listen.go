@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -54,4 +55,17 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	old := unix.Umask(int(0o777 &^ mode))
 	defer unix.Umask(old)
 	return net.Listen("unix", path)
+}
+
+// ListenTCP listens on addr, HOST:PORT.
+func ListenTCP(addr string) (*net.TCPListener, error) {
+	network := "tcp"
+	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().Is4() {
+		network = "tcp4" // else 0.0.0.0 would listen on IPv6, too
+	}
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
 }

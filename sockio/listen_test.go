@@ -44,3 +44,17 @@ func TestListenUnix(t *testing.T) {
 	_, err = ListenUnix("/"+strings.Repeat("x", MaxUnixPath), 0o600)
 	require.ErrorContains(t, err, "at most 107 bytes")
 }
+
+// An IPv4 address is no wish for IPv6.
+func TestListenTCP(t *testing.T) {
+	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0", "127.0.0.1:0": "127.0.0.1"} {
+		l, err := ListenTCP(address)
+		require.NoError(t, err)
+		require.Equal(t, want, l.Addr().(*net.TCPAddr).IP.String())
+		_, err = ListenTCP(l.Addr().String())
+		require.ErrorIs(t, err, unix.EADDRINUSE)
+		require.NoError(t, l.Close())
+	}
+	_, err := ListenTCP("127.0.0.1:http-of-nobody")
+	require.Error(t, err)
+}

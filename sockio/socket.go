@@ -4,7 +4,7 @@
 // threads of their own stays behind one small type, where it can be measured and
 // changed (design §4.10): nbd uses it for its clients, rdma/iwarp for its queue
 // pairs. Now it is the poller. It owns the socket and the gather list (Queue) of
-// what is to be written, and how a unix socket comes to be; it knows nothing of what
+// what is to be written, and how listening sockets come to be; it knows nothing of what
 // the bytes mean. It imports nothing of ours.
 package sockio
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -61,15 +60,11 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	if l.network == "unix" {
 		return sockio.ListenUnix(l.addr, mode)
 	}
-	network := "tcp"
-	if a, err := netip.ParseAddrPort(l.addr); err == nil && a.Addr().Is4() {
-		network = "tcp4" // else 0.0.0.0 would listen on IPv6, too
-	}
-	tcp, err := net.Listen(network, l.addr)
+	tcp, err := sockio.ListenTCP(l.addr)
 	if err != nil {
 		return nil, err
 	}
-	return tcpListener{tcp.(*net.TCPListener)}, nil
+	return tcpListener{tcp}, nil
 }
 
 // handedOver takes the sockets that systemd listens on for this process, in their
