@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -13,18 +14,41 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type document struct {
 	Header
-	Answer int `json:"answer"`
+	Answer int    `json:"answer"`
+	Bulk   string `json:"bulk"`
+	// Names are what one of its metrics is labelled with.
+	Names []string `json:"-"`
 }
+
+var (
+	answer  = Gauge("test_answer", "What the document says.")
+	lengths = Counter("test_names_total", "How long a name is.", "name")
+)
+
+func (d document) Collect(ch chan<- prometheus.Metric) {
+	Send(ch, answer, d.Answer)
+	for _, name := range d.Names {
+		Send(ch, lengths, len(name), name)
+	}
+}
+
+// A mislabelled document has a metric with one label too many.
+type mislabelled struct{}
+
+func (mislabelled) Collect(ch chan<- prometheus.Metric) { Send(ch, answer, 1, "too many") }
 
 func directory(t *testing.T) *Place {
 	p := &Place{}
@@ -36,7 +60,7 @@ func serve(t *testing.T, p *Place, name, program string, answer int) *Server {
 	l, err := p.Listen(name)
 	require.NoError(t, err)
 	h := NewHeader(program)
-	s := Serve(l, zaptest.NewLogger(t), func() any { return document{h, answer} })
+	s := Serve(l, nil, zaptest.NewLogger(t), func() Document { return document{Header: h, Answer: answer} })
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -235,11 +259,11 @@ func TestCloseCutsConnections(t *testing.T) {
 	require.NoError(t, err)
 	asked, more := make(chan struct{}), make(chan struct{})
 	var made atomic.Bool
-	s := Serve(l, zaptest.NewLogger(t), func() any {
+	s := Serve(l, nil, zaptest.NewLogger(t), func() Document {
 		close(asked)
 		<-more
 		made.Store(true)
-		return strings.Repeat("x", 8<<20)
+		return document{Bulk: strings.Repeat("x", 8<<20)}
 	})
 	silent, err := net.Dial("unix", l.Addr().String())
 	require.NoError(t, err)
@@ -261,25 +285,83 @@ func TestCloseCutsConnections(t *testing.T) {
 	require.True(t, <-closed)
 }
 
-func TestOnlyStatusIsServed(t *testing.T) {
+func TestWhatIsServed(t *testing.T) {
 	p := directory(t)
-	s := serve(t, p, "x", "pmnbd", 1)
-	socket := filepath.Join(p.path, names(t, p)[0])
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", socket)
-	}}}
+	control, err := p.Listen("x")
+	require.NoError(t, err)
+	var a Address
+	require.NoError(t, a.Set("0"))
+	metrics, err := a.Listen()
+	require.NoError(t, err)
+	s := Serve(control, metrics, zaptest.NewLogger(t), func() Document { return document{} })
 	for _, c := range []struct {
+		at           net.Addr
 		method, path string
 		code         int
 	}{
-		{http.MethodGet, "/status", 200}, {http.MethodGet, "/", 404}, {http.MethodPost, "/status", 405},
+		{control.Addr(), http.MethodGet, "/status", 200},
+		{control.Addr(), http.MethodGet, "/metrics", 200},
+		{control.Addr(), http.MethodGet, "/", 404},
+		{control.Addr(), http.MethodPost, "/status", 405},
+		{control.Addr(), http.MethodPost, "/metrics", 405},
+		{metrics.Addr(), http.MethodGet, "/metrics", 200},
+		{metrics.Addr(), http.MethodGet, "/status", 404},
+		{metrics.Addr(), http.MethodGet, "/", 404},
+		{metrics.Addr(), http.MethodPost, "/metrics", 405},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://x"+c.path, nil)
-		require.NoError(t, err)
-		res, err := client.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, c.code, res.StatusCode, "%s %s", c.method, c.path)
+		code, _ := get(t, c.at, c.method, c.path)
+		require.Equal(t, c.code, code, "%s %s of %s", c.method, c.path, c.at.Network())
 	}
 	require.NoError(t, s.Close())
+	_, err = net.Dial("tcp", metrics.Addr().String())
+	require.ErrorIs(t, err, unix.ECONNREFUSED)
+	require.Empty(t, names(t, p))
+}
+
+// get asks for path at an address, and returns the code and the body of the answer.
+func get(t *testing.T, at net.Addr, method, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial(at.Network(), at.String())
+	}}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://x"+path, nil)
+	require.NoError(t, err)
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return res.StatusCode, string(body)
+}
+
+// Those who are too many are cut, and those who leave make room.
+func TestTooMany(t *testing.T) {
+	var d door
+	come := func() net.Conn {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { require.NoError(t, errors.Join(ours.Close(), theirs.Close())) })
+		d.track(ours, http.StateNew)
+		return ours
+	}
+	leave := func(c net.Conn) {
+		require.NoError(t, c.Close())
+		d.track(c, http.StateClosed)
+	}
+	cut := func(c net.Conn) bool { return errors.Is(c.SetDeadline(time.Time{}), io.ErrClosedPipe) }
+	var inside []net.Conn
+	for range maxConns {
+		c := come()
+		require.False(t, cut(c))
+		inside = append(inside, c)
+	}
+	extra := come()
+	require.True(t, cut(extra))
+	leave(extra)
+	leave(inside[0])
+	last := come()
+	require.False(t, cut(last))
+	for _, c := range append(inside[1:], last) {
+		leave(c)
+	}
+	d.conns.Wait()
 }

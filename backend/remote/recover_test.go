@@ -55,6 +55,7 @@ func TestSessionGoesOn(t *testing.T) {
 			}
 			for round := range uint32(8) {
 				epoch := d.Snapshot().Epoch
+				recoveries := d.Snapshot().Recoveries
 				client.Submit(write(0, block, round*10+1, false)) // flushed by nobody yet
 				network.Pause()
 				flush, read := client.Flush(), client.Read(0, 3*block, 0)
@@ -68,6 +69,7 @@ func TestSessionGoesOn(t *testing.T) {
 				require.NoError(t, client.Wait())
 				require.Greater(t, d.Snapshot().Epoch, epoch)
 				require.Equal(t, StateOpen, d.Snapshot().State)
+				require.Greater(t, d.Snapshot().Recoveries, recoveries)
 				all := client.Read(0, regionSize, 0)
 				require.NoError(t, client.Do(all))
 				require.True(t, string(want) == string(all.Got), "round %d", round)

@@ -152,7 +152,7 @@ type Device struct {
 	unclean bool                  // OPENED said so
 
 	heard      atomic.Int64  // when the target last said something, by clock
-	generation atomic.Uint64 // counts the connections of lane 0
+	generation atomic.Uint64 // counts the sessions' returns: which connection lane 0 has
 	epoch      time.Time     // when clock was 0
 	beatAcked  atomic.Uint64 // heartbeats
 	// What the last ack of a heartbeat said: the barrier in progress, and the bytes of

@@ -45,10 +45,12 @@ type Snapshot struct {
 	Doubt bool  `json:"doubt"`
 	State State `json:"state"`
 	// Cause says why State is not open.
-	Cause    string           `json:"cause,omitempty"`
-	Lanes    []LaneSnapshot   `json:"lanes"`
-	Window   WindowSnapshot   `json:"window"`
-	Barriers BarriersSnapshot `json:"barriers"`
+	Cause string `json:"cause,omitempty"`
+	// Recoveries counts how often the session was interrupted and went on.
+	Recoveries uint64           `json:"recoveries"`
+	Lanes      []LaneSnapshot   `json:"lanes"`
+	Window     WindowSnapshot   `json:"window"`
+	Barriers   BarriersSnapshot `json:"barriers"`
 }
 
 // A LaneSnapshot is how a lane was.
@@ -98,7 +100,7 @@ func (d *Device) Snapshot() Snapshot {
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: d.unclean, Lineage: d.lineage,
+		Unclean: d.unclean, Lineage: d.lineage, Recoveries: d.generation.Load(),
 	}
 	if why := d.waits.Load(); why != nil {
 		s.State, s.Cause = StateWaiting, (*why).Error()

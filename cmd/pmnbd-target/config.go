@@ -31,6 +31,7 @@ type config struct {
 	NUMA            nodeChoice     `toml:"numa"`
 	Spin            duration       `toml:"spin"`
 	Control         controlPlace   `toml:"control"`
+	Metrics         status.Address `toml:"metrics"`
 }
 
 func defaults() config {
@@ -55,6 +56,7 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
 	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
+	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); whoever reaches it sees names and counters")
 }
 
 // parse reads the flags of a command, those of its own that own declares too, and the

@@ -47,6 +47,10 @@ var settings = map[string][2]struct {
 		{`control = "unix:/run/a.sock"`, []string{"--control", "unix:/run/a.sock"}},
 		{`control = "unix:/run/b/"`, []string{"--control", "unix:/run/b/"}},
 	},
+	"metrics": {
+		{`metrics = "9104"`, []string{"--metrics", ":9104"}},
+		{`metrics = "[::1]:9104"`, []string{"--metrics", "[::1]:9104"}},
+	},
 	"numa": {
 		{`numa = "off"`, []string{"--numa", "off"}},
 		{`numa = 1`, []string{"--numa", "1"}},
@@ -150,6 +154,7 @@ func TestConfigErrors(t *testing.T) {
 		"no number of a node":    {`numa = -1`, `numa "-1"`},
 		"a time that is past":    {`spin = "-1s"`, `"-1s" is no duration`},
 		"a number for a time":    {"\nspin = 50", `"50" is no duration`},
+		"no address to scrape":   {"\nmetrics = \"pm1\"", `:2: "pm1" is no address for metrics`},
 		"no place":               {`control = "/x"`, `control "/x": use unix:`},
 		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is no size`},
 		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},

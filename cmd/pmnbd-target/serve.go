@@ -91,6 +91,10 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
+	metrics, err := cfg.Metrics.Listen()
+	if err != nil {
+		return errors.Join(err, server.Close(), control.Close())
+	}
 	var listeners []rdma.Listener
 	var uris []string
 	for _, e := range cfg.Listen {
@@ -102,6 +106,9 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		if err != nil {
 			for _, l := range listeners {
 				err = errors.Join(err, l.Close())
+			}
+			if metrics != nil {
+				err = errors.Join(err, metrics.Close())
 			}
 			return fmt.Errorf("listen on %s: %w", e, errors.Join(err, server.Close(), control.Close()))
 		}
@@ -126,7 +133,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
 	}
 	header := status.NewHeader(program)
-	shown := status.Serve(control, log, func() any { return report{header, uris, server.Snapshot()} })
+	shown := status.Serve(control, metrics, log, func() status.Document { return report{header, uris, server.Snapshot()} })
 	if err = daemon.Ready(log, stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
 		select {
 		case s := <-signals:

@@ -75,7 +75,7 @@ func TestStatus(t *testing.T) {
 
 	l, err := place.Listen("target")
 	require.NoError(t, err)
-	s := status.Serve(l, zaptest.NewLogger(t), func() any { return sample() })
+	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return sample() })
 	defer func() { require.NoError(t, s.Close()) }()
 	for _, c := range []struct {
 		args []string

@@ -87,7 +87,7 @@ func startServing(t *testing.T, dir string, place *status.Place, o offer) *servi
 		h := status.NewHeader(program)
 		o.header = func() status.Header { return h }
 	}
-	s.shown = status.Serve(control, log, func() any {
+	s.shown = status.Serve(control, nil, log, func() status.Document {
 		e := exportReport{Snapshot: s.server.Snapshot()[0], Listen: []string{uri(l, "nbd", "log")}, Device: o.session}
 		return report{o.header(), []exportReport{e}}
 	})

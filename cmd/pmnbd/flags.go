@@ -60,6 +60,7 @@ type config struct {
 	acceptLoss    bool
 	stateDir      string
 	control       status.Place
+	metrics       status.Address
 	socketMode    fs.FileMode
 	drainTimeout  time.Duration
 	tls           *tls.Config // nil: none
@@ -111,6 +112,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.StringVar(&cfg.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
 	set.BoolVar(&cfg.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
+	set.Var(&cfg.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); whoever reaches it sees names and counters")
 	set.DurationVar(&cfg.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")

@@ -45,6 +45,7 @@ func TestParseServe(t *testing.T) {
 		"an id that is none":     {args: []string{logTarget, "--id=me"}, says: "uuidgen"},
 		"rights that are none":   {args: []string{logTarget, "--socket-mode=888"}, says: "such as 660"},
 		"a listener of no kind":  {args: []string{logTarget, "--listen=udp:1"}, says: "tcp:HOST:PORT"},
+		"no address to scrape":   {args: []string{logTarget, "--metrics=pm1"}, says: "--metrics"},
 		"a window too small":     {args: []string{logTarget, "--window=1M"}, says: "use 4M to 64G"},
 		"more lanes than served": {args: []string{logTarget, "--lanes=17"}, says: "use 1 to 16"},
 	} {
@@ -70,6 +71,7 @@ func TestServeFlags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 64, cfg.connections)
 	require.Equal(t, 10*time.Second, cfg.handshake)
+	require.Empty(t, cfg.metrics.String())
 	cfg, err = parse([]string{logTarget, "--read-only", "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"}, nil)
 	require.NoError(t, err)
 	require.True(t, cfg.readOnly)

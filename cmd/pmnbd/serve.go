@@ -36,7 +36,8 @@ type initiator struct {
 	log       *zap.Logger
 	listeners []net.Listener
 	control   net.Listener
-	key       *key // nil: none
+	metrics   net.Listener // nil: none
+	key       *key         // nil: none
 	exports   []export
 	nbd       *nbd.Server
 }
@@ -113,6 +114,12 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		return nil, err
 	}
 	opened = append(opened, s.control)
+	if s.metrics, err = cfg.metrics.Listen(); err != nil {
+		return nil, err
+	}
+	if s.metrics != nil {
+		opened = append(opened, s.metrics)
+	}
 
 	ctx, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
@@ -168,7 +175,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}()
 	}
 	header := status.NewHeader(program)
-	shown := status.Serve(s.control, s.log, func() any { return s.report(header) })
+	shown := status.Serve(s.control, s.metrics, s.log, func() status.Document { return s.report(header) })
 	var names, uris []string
 	for _, x := range s.exports {
 		names, uris = append(names, x.name), append(uris, x.uris...)

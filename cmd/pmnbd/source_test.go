@@ -23,7 +23,7 @@ func TestFindSource(t *testing.T) {
 		{Snapshot: nbd.Snapshot{Name: "data"}, Listen: []string{"nbd+unix:///data?socket=/s"}},
 		{Snapshot: nbd.Snapshot{Name: "tls"}, Listen: []string{"nbds+unix:///tls?socket=/s", "nbds://127.0.0.1:1/tls"}},
 	}}
-	s := status.Serve(l, zaptest.NewLogger(t), func() any { return served })
+	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return served })
 	defer func() { require.NoError(t, s.Close()) }()
 	for _, tc := range []struct {
 		want   want

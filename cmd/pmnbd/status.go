@@ -142,14 +142,7 @@ func (e *exportReport) text(h *status.Header, now time.Time) string {
 
 	w = tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(w, "  command\trequests\tbytes\twith FUA\terrors\t")
-	for _, c := range []struct {
-		name  string
-		count nbd.Count
-	}{
-		{"READ", e.Commands.Read}, {"WRITE", e.Commands.Write}, {"FLUSH", e.Commands.Flush},
-		{"TRIM", e.Commands.Trim}, {"CACHE", e.Commands.Cache}, {"WRITE_ZEROES", e.Commands.WriteZeroes},
-		{"BLOCK_STATUS", e.Commands.BlockStatus}, {"other", e.Commands.Other},
-	} {
+	for _, c := range listed(&e.Commands) {
 		if n := c.count; n.Requests > 0 {
 			_, _ = fmt.Fprintf(w, "  %s\t%d\t%s\t%d\t%d\t\n", c.name, n.Requests, flags.Size(n.Bytes).Rounded(), n.FUA, n.Errors)
 		}

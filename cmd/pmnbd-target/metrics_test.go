@@ -1,0 +1,52 @@
+package main
+
+import (
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+
+	"pmnbd/status"
+)
+
+func TestMetrics(t *testing.T) {
+	r := sample()
+	r.Regions[1].Failed, r.Regions[1].Suspect = true, true
+	answer := httptest.NewRecorder()
+	status.MetricsHandler(zaptest.NewLogger(t), func() status.Document { return r }).ServeHTTP(answer, httptest.NewRequest("GET", status.MetricsPath, nil))
+	text := answer.Body.String()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Equal(t, `pmnbd_target_barriers_total{region="a"} 10
+pmnbd_target_barriers_total{region="b"} 0
+pmnbd_target_region_clean{region="a"} 0
+pmnbd_target_region_clean{region="b"} 1
+pmnbd_target_region_doubt{region="a"} 1
+pmnbd_target_region_doubt{region="b"} 0
+pmnbd_target_region_epoch{region="a"} 3
+pmnbd_target_region_epoch{region="b"} 1
+pmnbd_target_region_failed{region="a"} 0
+pmnbd_target_region_failed{region="b"} 1
+pmnbd_target_region_held{region="a"} 1
+pmnbd_target_region_held{region="b"} 0
+pmnbd_target_region_info{class="file",region="a",region_uuid="00000000-0000-0000-0000-000000000000"} 1
+pmnbd_target_region_info{class="volatile",region="b",region_uuid="00000000-0000-0000-0000-000000000000"} 1
+pmnbd_target_region_lease_left_seconds{region="a"} 9.25
+pmnbd_target_region_lease_left_seconds{region="b"} 0
+pmnbd_target_region_size_bytes{region="a"} 1.073741824e+09
+pmnbd_target_region_size_bytes{region="b"} 4096
+pmnbd_target_region_suspect{region="a"} 0
+pmnbd_target_region_suspect{region="b"} 1
+pmnbd_target_session_info{method="gpspm",owner_id="01000000-0000-0000-0000-000000000000",region="a"} 1
+pmnbd_target_session_lanes{region="a"} 2
+pmnbd_target_session_lanes{region="b"} 0
+pmnbd_target_start_time_seconds 1000
+pmnbd_target_syncs_total{region="a"} 12
+pmnbd_target_syncs_total{region="b"} 0
+`, regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, ""))
+}
