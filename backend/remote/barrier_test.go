@@ -255,6 +255,51 @@ func TestBarrierIsBehindItsWrites(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// What is behind a barrier is not covered by it, and stays in the window.
+func TestBarrierCoversNothingBehindIt(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	release := p.sync.block()
+	first := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
+	<-p.sync.began
+	require.NoError(t, c.Do(c.Write(block, backendtest.Pattern(block, 2), 0)))
+	release()
+	require.NoError(t, c.Wait(first))
+	require.EqualValues(t, block, d.Unflushed())
+	require.EqualValues(t, block, d.lanes[0].ring.At(d.lanes[0].ring.Covered()).Off)
+	before := p.server.Barriers("log")
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, before+1, p.server.Barriers("log"))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// What overlaps a zero that is not acknowledged stops the queue, and the barrier behind
+// it, or that would cover what the target does not have.
+func TestStoppedQueueHoldsItsBarrier(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	c := backendtest.NewClient(t, d)
+	l := d.lanes[0]
+	l.mu.Lock()
+	l.posting = true // nobody else does
+	l.mu.Unlock()
+	read, flush := c.Read(8*block, block, 0), c.Flush()
+	c.Submit(c.Zero(0, 2*block), c.Write(block, backendtest.Pattern(block, 1), 0), read, flush)
+	l.mu.Lock()
+	l.build()
+	built := l.built
+	l.posting, l.urgent = false, true // what was built is to be posted
+	l.mu.Unlock()
+	require.EqualValues(t, 1, built, "the zero, and nothing behind it")
+	d.Post()
+	require.NoError(t, c.Wait(read, flush))
+	require.Equal(t, append(make([]byte, block), backendtest.Pattern(block, 1)...), p.region.Data()[:2*block])
+	require.NoError(t, d.Close())
+}
+
 // The ranges that a barrier names, in however many parts, hold every byte that
 // was written or zeroed ahead of it.
 func TestRangesCoverEveryWrite(t *testing.T) {
