@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -156,31 +157,52 @@ func TestLastFlushEndsTheBarrier(t *testing.T) {
 // The target's CPU stores zeroes. Where no barrier names ranges to it, it writes them
 // back before it acknowledges them, and a barrier succeeds only then (design §4.7).
 func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
-	var r *region.Region
-	began, hold := make(chan persist.Range, 1), make(chan struct{})
-	p := flushing(t, rdmafake.Config{}, func(mem []byte) {
-		if r == nil {
-			return // the superblock's
-		}
-		began <- persist.Range{Off: uint64(cap(r.Data()) - cap(mem)), Len: uint64(len(mem))}
-		<-hold
-	})
-	d := p.dial(t)
-	c := backendtest.NewClient(t, d)
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8192, 1), 0)))
-	r = p.region
-	zero, flush := c.Zero(4096, 4096), c.Flush()
-	c.Submit(zero, flush)
-	require.Equal(t, persist.Range{Off: 4096, Len: 4096}, <-began)
-	require.NoError(t, c.Wait(zero))
-	d.lanes[0].mu.Lock()
-	require.True(t, d.lanes[0].zeroes.due(1))
-	d.lanes[0].mu.Unlock()
-	require.False(t, flush.Completed(), "the zero is not durable")
-	close(hold)
-	require.NoError(t, c.Wait(flush))
-	r = nil
-	require.NoError(t, d.Close())
+	for want, cfg := range map[persist.Method]rdmafake.Config{
+		persist.MethodFlush: {PersistentFlush: true},
+		persist.MethodAPM:   {PlacesByDMA: true},
+	} {
+		t.Run(want.String(), func(t *testing.T) {
+			var writes atomic.Bool // since the session was opened
+			var data []byte
+			began, hold := make(chan persist.Range, 1), make(chan struct{})
+			release := sync.OnceFunc(func() { close(hold) })
+			p := newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{DirectWrite: true}, region.OpenOptions{
+				PMem: region.DomainMemory,
+				Lines: func(mem []byte) {
+					if writes.Load() {
+						began <- persist.Range{Off: uint64(cap(data) - cap(mem)), Len: uint64(len(mem))}
+						<-hold
+					}
+				},
+			})
+			t.Cleanup(release)
+			data = p.region.Data()
+			d := p.dial(t)
+			require.Equal(t, want, d.method)
+			c := backendtest.NewClient(t, d)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8192, 1), 0)))
+			writes.Store(true)
+			zero, flush := c.Zero(4096, 4096), c.Flush()
+			c.Submit(zero, flush)
+			flushed := make(chan error, 1)
+			go func() { flushed <- c.Wait(flush) }()
+			select {
+			case r := <-began:
+				require.Equal(t, persist.Range{Off: 4096, Len: 4096}, r)
+			case err := <-flushed:
+				require.FailNow(t, "flushed, and the zero was never written back", "%v", err)
+			}
+			require.NoError(t, c.Wait(zero))
+			d.lanes[0].mu.Lock()
+			require.True(t, d.lanes[0].zeroes.due(1))
+			d.lanes[0].mu.Unlock()
+			require.False(t, flush.Completed(), "the zero is not durable")
+			writes.Store(false)
+			release()
+			require.NoError(t, <-flushed)
+			require.NoError(t, d.Close())
+		})
+	}
 }
 
 // A method is chosen among those that are sound; one that was asked for and is not

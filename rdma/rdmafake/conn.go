@@ -35,7 +35,7 @@ type Conn struct {
 }
 
 func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
-	caps := rdma.Caps{OrderedPlacement: true, PersistentFlush: d.p.cfg.PersistentFlush, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
+	caps := rdma.Caps{OrderedPlacement: true, PersistentFlush: d.p.cfg.PersistentFlush, PlacesByDMA: d.p.cfg.PlacesByDMA, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
 	if caps.MaxSendWR == 0 {
 		caps.MaxSendWR = d.p.cfg.MaxSendWR
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	// bytes of each, with locks held: where in the memory region, and how many.
 	PersistentFlush bool
 	Flushed         func(off uint64, n uint32)
+	// PlacesByDMA: devices say so.
+	PlacesByDMA bool
 }
 
 // A Provider is a little world of its own. One mutex guards all of it.
