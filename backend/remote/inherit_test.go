@@ -11,6 +11,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
 
@@ -135,6 +136,12 @@ func TestInheritance(t *testing.T) {
 		{"nothing", func(*host) {}, "", false},
 		{"a clean end", func(h *host) { d, _ := h.run(); require.NoError(h.t, d.Close()) }, "", true},
 		{"a kill", func(h *host) { d, _ := h.run(); h.kill(d) }, "", true},
+		{"a clean end, after an interruption", func(h *host) {
+			d, c := h.run()
+			h.provider.Cut()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			require.NoError(h.t, d.Close())
+		}, "", true},
 		{"a clean end, and somebody else since", func(h *host) {
 			d, _ := h.run()
 			require.NoError(h.t, d.Close())
@@ -219,6 +226,76 @@ func TestInheritance(t *testing.T) {
 			require.NoError(t, d.Close())
 		})
 	}
+}
+
+// A window is adopted by the initiator and for the region that it is of, by no other.
+func TestWindowsAreKeptApart(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		other func(t *testing.T, cfg *Config)
+		back  bool // the first one's window can be adopted afterwards
+	}{
+		{"regions", func(_ *testing.T, cfg *Config) { cfg.Region = "other" }, true},
+		{"initiators", func(t *testing.T, cfg *Config) {
+			cfg.ID, cfg.StateDir, cfg.Takeover = [16]byte{7}, t.TempDir(), true
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t)
+			h.stop()
+			pmem := region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+			r, err := region.Open(h.path, pmem)
+			require.NoError(t, err)
+			pmem.Name, pmem.CreateSize = "other", regionSize
+			second, err := region.Open(inMemory(t), pmem)
+			require.NoError(t, err)
+			h.serve(r, second)
+			d, c := h.run()
+			h.provider.Pause()
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			h.provider.Resume()
+
+			cfg := h.cfg
+			tt.other(t, &cfg)
+			o, err := Dial(context.Background(), cfg)
+			require.NoError(t, err)
+			require.NotEqual(t, d.lineage, o.lineage)
+			oc := backendtest.NewClient(t, o)
+			read := oc.Read(0, block, 0)
+			require.NoError(t, oc.Do(read))
+			require.Equal(t, make([]byte, block), read.Got)
+			require.NoError(t, o.Close())
+
+			if !tt.back {
+				h.refused("another owner")
+				return
+			}
+			d, c = h.run()
+			read = c.Read(0, block, 0)
+			require.NoError(t, c.Do(read))
+			require.Equal(t, backendtest.Pattern(block, 1), read.Got)
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// What was adopted is durable before the device serves: its session is given back, and
+// no barrier of the next one would name it.
+func TestAdoptedIsDurable(t *testing.T) {
+	h := newHost(t)
+	h.stop()
+	var lines log
+	h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func(b []byte) {
+		lines.note(regionSize-uint64(cap(b)), uint32(len(b)))
+	}})
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(5*block, backendtest.Pattern(block, 1), 0)))
+	h.kill(d)
+	lines.take()
+	d, _ = h.run()
+	require.Contains(t, lines.take(), persist.Range{Off: 5 * block, Len: block})
+	require.NoError(t, d.Close())
 }
 
 // rewrite changes the header of the window file.
