@@ -68,6 +68,7 @@ func TestGroupCommit(t *testing.T) {
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	release := p.sync.block()
+	defer release()
 	first := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
 	<-p.sync.began
@@ -98,6 +99,7 @@ func TestFlushJoinsTheBarrierInFlight(t *testing.T) {
 	d := p.dial(t)
 	c, other := backendtest.NewClient(t, d), backendtest.NewClient(t, d)
 	release := p.sync.block()
+	defer release()
 	first := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
 	<-p.sync.began
@@ -261,6 +263,7 @@ func TestBarrierCoversNothingBehindIt(t *testing.T) {
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	release := p.sync.block()
+	defer release()
 	first := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), first)
 	<-p.sync.began

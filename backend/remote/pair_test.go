@@ -56,18 +56,18 @@ func (h *syncHook) sync(fd int) error {
 	return unix.Fdatasync(fd)
 }
 
-// block makes syncs wait until release is called.
+// block makes syncs wait until release is called, once or more.
 func (h *syncHook) block() (release func()) {
 	hold := make(chan struct{})
 	h.mu.Lock()
 	h.hold = hold
 	h.mu.Unlock()
-	return func() {
+	return sync.OnceFunc(func() {
 		h.mu.Lock()
 		h.hold = nil
 		h.mu.Unlock()
 		close(hold)
-	}
+	})
 }
 
 func (h *syncHook) fail(err error) {
