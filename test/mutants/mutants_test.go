@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +22,9 @@ const root = "../.."
 type mutant struct {
 	name string
 	rule string // of the design
-	file string
-	old  string // occurs once in file
-	new  string // takes its place
+	// It is what becomes of old, which occurs once in file, and of also's.
+	file, old, new string
+	also           []edit
 	// pkg and run name the test that must catch it.
 	pkg, run string
 	// hangs: the test waits for what can no longer happen.
@@ -32,45 +33,72 @@ type mutant struct {
 	few bool
 }
 
+// An edit is one place of a mutant that has several.
+type edit struct{ file, old, new string }
+
 // crashes and property are the tests that know no rule, only what NBD allows.
 const (
 	crashes = "^TestCrashes$"
 	model   = "./test/property"
 )
 
-// mutate is the file with the mutant in it.
-func (m *mutant) mutate(t *testing.T) []byte {
-	src, err := os.ReadFile(filepath.Join(root, m.file))
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(src), m.old), "the code that it breaks is not there any more, or twice: %s\n%s", m.file, m.old)
-	broken := []byte(strings.Replace(string(src), m.old, m.new, 1))
-	_, err = format.Source(broken)
-	require.NoError(t, err, m.file)
-	return broken
+var table = slices.Concat(barriers, places, recovery, inheritance, methods, sessions, regions)
+
+// mutate is the files with the mutant in them, by path.
+func (m *mutant) mutate(t *testing.T) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	for _, e := range append([]edit{{m.file, m.old, m.new}}, m.also...) {
+		src, read := files[e.file]
+		if !read {
+			b, err := os.ReadFile(filepath.Join(root, e.file))
+			require.NoError(t, err)
+			src = string(b)
+		}
+		require.Equal(t, 1, strings.Count(src, e.old), "%s: the code that it breaks is not there any more, or twice: %s\n%s", m.name, e.file, e.old)
+		files[e.file] = strings.Replace(src, e.old, e.new, 1)
+	}
+	for name, src := range files {
+		_, err := format.Source([]byte(src))
+		require.NoError(t, err, "%s: %s", m.name, name)
+	}
+	return files
 }
 
-// TestMutants runs each mutant against its test, which must fail.
+// TestTable: each mutant can be planted, and each is another one.
+func TestTable(t *testing.T) {
+	names := make(map[string]bool)
+	for _, m := range table {
+		require.NotEmpty(t, m.mutate(t))
+		require.False(t, names[m.name], "%s: twice", m.name)
+		names[m.name] = true
+		require.NotEmpty(t, m.rule, m.name)
+		require.Regexp(t, `^\^Test\w+\$$`, m.run, "%s: one test", m.name)
+	}
+}
+
+// TestMutants runs mutants against their tests, which must fail.
 func TestMutants(t *testing.T) {
 	all := os.Getenv("PMNBD_MUTANTS") == "all"
 	for _, m := range table {
-		t.Run(m.name, func(t *testing.T) {
-			broken := m.mutate(t)
-			if !all && !m.few {
-				t.Skip("PMNBD_MUTANTS=all builds it")
-			}
-			m.kill(t, broken)
-		})
+		if all || m.few {
+			t.Run(m.name, func(t *testing.T) { m.kill(t, m.mutate(t)) })
+		}
 	}
 }
 
 // kill runs the test on the broken code.
-func (m *mutant) kill(t *testing.T, broken []byte) {
+func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, filepath.Base(m.file))
-	require.NoError(t, os.WriteFile(file, broken, 0o600))
-	whole, err := filepath.Abs(filepath.Join(root, m.file))
-	require.NoError(t, err)
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {whole: file}})
+	replace := make(map[string]string)
+	for name, src := range broken {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
+		require.NoError(t, os.WriteFile(file, []byte(src), 0o600))
+		whole, err := filepath.Abs(filepath.Join(root, name))
+		require.NoError(t, err)
+		replace[whole] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	spec := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(spec, overlay, 0o600))

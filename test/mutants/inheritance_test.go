@@ -1,0 +1,64 @@
+package mutants
+
+// inheritance is of what a run of an initiator leaves to the next.
+var inheritance = []mutant{
+	{
+		name: "a window is adopted by the wrong export", rule: "§5 window files are named by id and region",
+		file: "backend/remote/windowfile.go", old: `fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region))`, new: `fmt.Sprintf("%s.window", uuid.UUID(id))`,
+		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
+	}, {
+		name: "a window is adopted by another initiator", rule: "§5 window files are named by id and region",
+		file: "backend/remote/windowfile.go", old: `fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region))`, new: `fmt.Sprintf("%s.window", uuid.UUID(region))`,
+		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
+	}, {
+		name: "a live window is taken for a drained one", rule: "§6 the next pmnbd adopts it",
+		file: "backend/remote/inherit.go", old: "if h.State == windowLive && ", new: "if false && ",
+		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
+	}, {
+		name: "an adopted window is given back unflushed", rule: "§6 replay, barrier, then the first reply",
+		file: "backend/remote/inherit.go", old: "	return a.Close()\n",
+		new:  "	a.file.update(func(h *header) { h.State = windowDrained })\n	return errors.Join(a.leave(true), a.release())\n",
+		also: []edit{{"backend/remote/recover.go", "	d.start(true) // the replay's barrier\n", ""}},
+		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
+	}, {
+		name: "what is granted is not noted", rule: "§6 the header holds owner and epoch",
+		file: "backend/remote/inherit.go", old: "h.Opened, h.Epoch, h.Size", new: "_, h.Epoch, h.Size",
+		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
+	}, {
+		name: "what is resumed is not noted", rule: "§6 the header holds owner and epoch",
+		file: "backend/remote/recover.go", old: "d.file.update(func(h *header) { h.Epoch = g.Epoch })", new: "",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a drained window opens in any epoch", rule: "§6 in the header's epoch, model F6",
+		file: "backend/remote/inherit.go", old: "case refused.Epoch != h.Epoch:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a failed window is gone on with", rule: "§6 the next pmnbd starts failed",
+		file: "backend/remote/inherit.go", old: "case h.State == windowFailed:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a failure is not noted in the window", rule: "§6 the next pmnbd starts failed",
+		file: "backend/remote/barrier.go", old: "		d.file.fail(cause)\n", new: "",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a lost window is not missed", rule: "§6 no file while the target names our id",
+		file: "backend/remote/inherit.go", old: "if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "clients on other hosts are forgotten", rule: "§6 no client can have survived",
+		file: "backend/remote/inherit.go", old: "d.cfg.LocalClients && ", new: "",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a header that is being written is believed", rule: "§6 a process can be killed in the middle",
+		file: "backend/remote/windowfile.go", old: " || binary.LittleEndian.Uint32(b[16:]) != headerCRC(generation, body)", new: "",
+		pkg: "./backend/remote", run: "^TestHeaderCrash$",
+	}, {
+		name: "entries of a damaged index are believed", rule: "§6 what is adopted is checked",
+		file: "backend/window.go", old: "!w.sound(e, size) || ", new: "",
+		pkg: "./backend", run: "^TestAdoptDamaged$",
+	}, {
+		name: "a damaged index is believed", rule: "§6 what is adopted is checked",
+		file: "backend/window.go", old: "from > to || n > uint64(len(r.entries)) || !w.", new: "!w.",
+		pkg: "./backend", run: "^TestAdoptDamaged$",
+	},
+}

@@ -1,0 +1,57 @@
+package mutants
+
+// recovery is of a lost session that comes back.
+var recovery = []mutant{
+	{
+		name: "nothing is replayed", rule: "§6 replay",
+		file: "backend/remote/lane.go", old: "l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue", new: "l.ring.Covered(), l.ring.Head(); from != to && false {\n		l.queue",
+		pkg: model, run: crashes, few: true,
+	}, {
+		name: "replay out of order", rule: "§6 through the same queue, in order",
+		file: "backend/remote/lane.go",
+		old:  "		l.queue.push(item{kind: itemWrites, from: from, to: to})\n", new: "		for to > from {\n			to--\n			l.queue.push(item{kind: itemWrites, from: to, to: to + 1})\n		}\n",
+		pkg: model, run: crashes,
+	}, {
+		name: "READs are answered before the replay", rule: "§6 replay, then answer",
+		file: "backend/remote/lane.go", old: "	if from, to := l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue",
+		new: "	for i := range l.reads {\n		if l.reads[i].op != nil {\n			l.queue.push(item{kind: itemRead, from: uint64(i)})\n		}\n	}\n	if from, to := l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue",
+		also: []edit{{
+			"backend/remote/lane.go",
+			"	}\n	for i := range l.reads {\n		if l.reads[i].op != nil {\n			l.queue.push(item{kind: itemRead, from: uint64(i)})\n		}\n	}\n	l.lazy", "	}\n	l.lazy",
+		}},
+		pkg: "./backend/remote", run: "^TestTargetRestarts$",
+	}, {
+		name: "no barrier follows the replay", rule: "§6 replay, barrier",
+		file: "backend/remote/recover.go", old: "	d.start(true) // the replay's barrier\n", new: "",
+		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
+	}, {
+		name: "a barrier that was cut off counts", rule: "§4.6 ranges of a failed barrier are dirty",
+		file: "backend/remote/recover.go",
+		old:  "		c.ops, c.remaining = nil, 0\n", new: "		for i, l := range d.lanes {\n			l.ring.Cover(c.to[i])\n		}\n		c.ops, c.remaining = nil, 0\n",
+		pkg: model, run: crashes,
+	}, {
+		name: "a late answer to a barrier that was cut off counts", rule: "§6 nothing that completes late counts, model R2",
+		file: "backend/remote/barrier.go", old: "c == nil || c.seq != seq {", new: "c == nil {",
+		pkg: "./backend/remote", run: "^TestCutBarrierDoesNotCount$", hangs: true,
+	}, {
+		name: "a late completion of a destroyed queue pair counts", rule: "§6 nothing that completes late counts, model R2",
+		file: "backend/remote/lane.go", old: "	if l.ended {\n", new: "	if false {\n",
+		pkg: "./backend/remote", run: "^TestNothingCountsAfterTheEnd$",
+	}, {
+		name: "doubt is forgotten by RESUME", rule: "§3.8 OPENED carries it, also to who resumes",
+		file: "backend/remote/recover.go", old: "b.inherits = g.Flags&wire.OpenedDoubt != 0", new: "b.inherits = false",
+		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
+	}, {
+		name: "lost contents are gone on with", rule: "§6 contents id",
+		file: "backend/remote/recover.go", old: "case g.ContentsID != old.ContentsID:", new: "case false:",
+		pkg: model, run: crashes,
+	}, {
+		name: "a reconnect to a different region", rule: "§6 UUID",
+		file: "backend/remote/recover.go", old: "case g.UUID != old.UUID || ", new: "case ",
+		pkg: "./backend/remote", run: "^TestRowsOfFailure$",
+	}, {
+		name: "a region that went back is gone on with", rule: "§6 epoch",
+		file: "persist/target/grant.go", old: "case resume && m.Epoch > sb.Epoch:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestRowsOfFailure$",
+	},
+}

@@ -1,0 +1,44 @@
+package mutants
+
+// regions is of the superblock, and of syncs that fail.
+var regions = []mutant{
+	{
+		name: "a failed msync is swallowed", rule: "§3.5",
+		file: "persist/region/sync.go", old: "	if err := r.sync(); err != nil {\n		return r.fail(err)\n	}\n	return nil\n}\n\n// sync is", new: "	_ = r.sync()\n	return nil\n}\n\n// sync is",
+		pkg: "./persist/region", run: "^TestFailureSticks$",
+	}, {
+		name: "an msync error is consumed by another lane", rule: "§3.5 failed is set before the lock is released",
+		file: "persist/region/sync.go", old: "	if err := r.sync(); err != nil {\n		return r.fail(err)\n	}\n	return nil\n}\n\n// sync is", new: "	return r.sync()\n}\n\n// sync is",
+		pkg: "./persist/region", run: "^TestFailureSticks$",
+	}, {
+		name: "failed is lost by a restart", rule: "§5 failed survives",
+		file: "persist/region/region.go", old: "	if sb.Failed {\n", new: "	if false {\n",
+		pkg: "./persist/region", run: "^TestFailureSticks$",
+	}, {
+		name: "failed is in one copy alone", rule: "§5 failed survives, rot of a copy too",
+		file: "persist/region/sync.go", old: "	for range 2 {\n		sb := ", new: "	for range 1 {\n		sb := ",
+		pkg: "./persist/region", run: "^TestFailureSticks$",
+	}, {
+		name: "a rotten superblock copy is believed", rule: "§5 superblock",
+		file: "persist/region/copies.go", old: "return c.states[0] == CopyRotten || c.states[1] == CopyRotten", new: "return false",
+		pkg: "./persist/region", run: "^TestRot$",
+	}, {
+		name: "the superblock's generation is there before its body", rule: "§5 each step durable before the next",
+		file: "persist/region/copies.go", old: "	storeGeneration(generation, 0)\n", new: "	storeGeneration(generation, generationTag|sb.Generation)\n",
+		pkg: model, run: crashes,
+	}, {
+		name: "the superblock is changed outside the lock", rule: "§5 a read-modify-write under the lock, model R3",
+		file: "persist/region/region.go", old: "func (r *Region) Update(f func(*Superblock) error) error {\n	r.mu.Lock()\n	defer r.mu.Unlock()\n",
+		new:  "func (r *Region) Update(f func(*Superblock) error) error {\n",
+		also: []edit{{"persist/region/region.go", "	sb.Cleared = text(", "	r.mu.Lock()\n	defer r.mu.Unlock()\n	sb.Cleared = text("}},
+		pkg:  "./persist/region", run: "^TestUpdate$",
+	}, {
+		name: "clear without rewriting pages", rule: "§6 region clear",
+		file: "persist/region/clear.go", old: "rewrite(r.file, DataOffset, int64(r.size)); err != nil", new: "error(nil); err != nil",
+		pkg: "./persist/region", run: "^TestClear$",
+	}, {
+		name: "a new boot in doubt keeps the contents id", rule: "§2 contents id, model F4",
+		file: "persist/region/copies.go", old: "if m.class == persist.ClassVolatile || sb.Doubt {", new: "if m.class == persist.ClassVolatile {",
+		pkg: "./persist/region", run: "^TestContentsID$",
+	},
+}

@@ -1,0 +1,86 @@
+package mutants
+
+// sessions is of the target: grants, leases, and its half of a barrier.
+var sessions = []mutant{
+	{
+		name: "an ack before the flush", rule: "§3.3 gpspm",
+		file: "persist/target/conn.go", old: "	if !e.r.MayBlock() {\n", new: "	if false {\n",
+		pkg: model, run: crashes, few: true,
+	}, {
+		name: "an ack before the sync", rule: "§3.5 it follows a sync that began after the barrier came",
+		file: "persist/target/syncer.go", old: "if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {", new: "if false {",
+		pkg: "./persist/target", run: "^TestAckAfterItsSync$", hangs: true,
+	}, {
+		name: "an ack in doubt", rule: "§3.8 barriers wait for it",
+		file: "persist/target/conn.go", old: "(e.r.MayBlock() || e.syncer.doubt.Load())", new: "e.r.MayBlock()",
+		pkg: model, run: crashes,
+	}, {
+		name: "a new owner inherits nothing", rule: "§3.8 doubt",
+		file: "persist/target/grant.go", old: "			sb.Doubt = true //", new: "			//",
+		pkg: model, run: crashes,
+	}, {
+		name: "doubt is cleared by RESUME", rule: "§3.8 only a whole flush does",
+		file: "persist/target/grant.go", old: "		sb.Epoch++\n", new: "		sb.Doubt = sb.Doubt && !resume\n		sb.Epoch++\n",
+		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
+	}, {
+		name: "doubt is cleared by a flush that began before the grant", rule: "§3.8, model F2",
+		file: "persist/target/syncer.go", old: "			if again() {\n				return errAgain\n", new: "			if false {\n				return errAgain\n",
+		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
+	}, {
+		name: "doubt is cleared without a flush", rule: "§3.8 of the whole extent",
+		file: "persist/target/syncer.go", old: "off < y.e.r.Size() && !again()", new: "false && off < y.e.r.Size() && !again()",
+		pkg: model, run: crashes,
+	}, {
+		name: "doubt is cleared by CLOSE", rule: "§3.8 never CLOSE",
+		file: "persist/target/grant.go", old: "sb.Clean = !sb.Doubt && !sb.Failed", new: "sb.Clean, sb.Doubt = true, false",
+		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
+	}, {
+		name: "A closes, B writes, A replays", rule: "§6 only the persisted owner resumes",
+		file: "persist/target/grant.go", old: "case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):", new: "case false:",
+		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
+	}, {
+		name: "a late OPEN of an old epoch is granted", rule: "§5 OPEN, model F1",
+		file: "persist/target/grant.go", old: "case m.Epoch == 0 || m.Epoch != sb.Epoch:", new: "case m.Epoch == 0:",
+		pkg: "./persist/target", run: "^TestGrantEndsTheOldSession$",
+	}, {
+		name: "the owner is not checked again under the lock", rule: "§5 granting",
+		file: "persist/target/grant.go", old: "	if r := e.check(m, resume); r != nil {\n		return nil, r\n	}\n\n	before", new: "	before",
+		pkg: "./persist/target", run: "^TestGrantLooksAgainUnderTheLock$",
+	}, {
+		name: "a lease keeps nobody out", rule: "§5 lease",
+		file: "persist/target/grant.go", old: "case leased > 0 && m.Flags&wire.OpenTakeover == 0:", new: "case false:",
+		pkg: "./persist/target", run: "^TestLease$",
+	}, {
+		name: "no grace after a target's start", rule: "§5 lease",
+		file: "persist/target/grant.go", old: "since := e.started", new: "since := int64(-1) << 62",
+		pkg: "./persist/target", run: "^TestLease$",
+	}, {
+		name: "the epoch is not persisted", rule: "§5 granting",
+		file: "persist/target/grant.go", old: "		sb.Epoch++\n", new: "",
+		pkg: model, run: crashes,
+	}, {
+		name: "the owner is not persisted", rule: "§5 granting",
+		file: "persist/target/grant.go", old: "sb.Owner, sb.Clean = region.Owner(m.Owner), false", new: "sb.Clean = false",
+		pkg: model, run: crashes,
+	}, {
+		name: "old queue pairs live on", rule: "§5 granting: destroy",
+		file: "persist/target/grant.go", old: "		e.session.end(nil)\n", new: "",
+		pkg: model, run: crashes,
+	}, {
+		name: "a zero of the old session ends after the grant", rule: "§5 granting: join",
+		file: "persist/target/session.go", old: "	for _, c := range lanes {\n		<-c.done\n	}\n", new: "",
+		pkg: "./persist/target", run: "^TestGrantJoinsWhatTouchesTheRegion$",
+	}, {
+		name: "the old key is left registered", rule: "§5 granting: deregister",
+		file: "persist/target/session.go", old: "	return d.Close()\n", new: "	return nil\n",
+		pkg: "./persist/target", run: "^TestGrantOrder$",
+	}, {
+		name: "the key outlives CLOSE", rule: "§5 deregister",
+		file: "persist/target/grant.go", old: "s.conn.domain.Deregister(s.mem); err != nil", new: "error(nil); err != nil",
+		pkg: "./persist/target", run: "^TestSession$",
+	}, {
+		name: "credits are not kept", rule: "§5 credits",
+		file: "persist/target/syncer.go", old: "if unanswered > credits {", new: "if false {",
+		pkg: "./persist/target", run: "^TestCreditsAreKept$", hangs: true,
+	},
+}
