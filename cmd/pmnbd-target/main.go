@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/version"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -33,7 +34,7 @@ Two commands to try it without any hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
-"pmnbd-target COMMAND --help" explains a command. Exit codes: 0 done, 1 it could not be done, 2 not understood.
+"pmnbd-target COMMAND --help" explains a command, "pmnbd-target --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood.
 `
 
 // run dispatches a command line and returns the exit code.
@@ -54,6 +55,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return runInspectPlatform(args, stdout, stderr)
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
+	case "version", "--version":
+		_, err = io.WriteString(stdout, version.String("pmnbd-target"))
 	case "":
 		err = flags.Usagef("a command is missing: use serve, status, region or inspect-platform, or --help")
 	default:

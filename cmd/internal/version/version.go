@@ -1,0 +1,29 @@
+// Package version says what a binary was built from, for --version of each command:
+// the first thing to compare when two ends do not understand each other. It owns
+// nothing, and imports of ours only persist/wire, for the protocol's number.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"pmnbd/persist/wire"
+)
+
+// String is one line with the program's name: the module's version, which go build
+// takes from git, the version of the control protocol, the build tags, and what built
+// it for what.
+func String(program string) string {
+	version, tags := "(unknown)", "none"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "-tags" {
+				tags = s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s, protocol %d, tags %s, %s %s/%s\n",
+		program, version, wire.Version, tags, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
