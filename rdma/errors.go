@@ -40,7 +40,7 @@ type FaultError struct {
 }
 
 func (e *FaultError) Error() string {
-	return fmt.Sprintf("fault on registered memory at %#x", e.Addr)
+	return fmt.Sprintf("fault (SIGBUS) on memory at %#x: its file became shorter, or the medium lost what it held", e.Addr)
 }
 
 // A RejectError is the answer of a peer that refused to connect.

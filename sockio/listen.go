@@ -27,7 +27,7 @@ func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		return listener, err
 	}
 	if !Abandoned(path) {
-		return nil, err
+		return nil, fmt.Errorf("%w: somebody serves that socket, or it is none: use another path", err)
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, fmt.Errorf("replace a socket that nobody serves: %w", err)

@@ -25,8 +25,8 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("the target refuses region %s: %v", e.Region, e.Code)
-	if e.Code == wire.CodeBusy {
-		s += fmt.Sprintf(", held by %s for %d more seconds", uuid.UUID(e.Holder), e.Seconds)
+	if e.Code == wire.CodeBusy && e.Holder != [16]byte{} { // else a grant is under way
+		s += fmt.Sprintf(", held by %s for %d more seconds, and longer while that lives: stop it, or take the region from it with --takeover", uuid.UUID(e.Holder), e.Seconds)
 	}
 	if e.Text != "" {
 		s += ": " + e.Text
@@ -78,7 +78,7 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 	}
 	c.conn, err = d.domain.Dial(ctx, d.cfg.Addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: maxMessages}, wrs)
 	if err != nil {
-		return c, fmt.Errorf("connect to the target at %s: %w", d.cfg.Addr, err)
+		return c, fmt.Errorf("%w: is pmnbd-target serving there?", err)
 	}
 	if !c.conn.Caps().OrderedPlacement {
 		err = fmt.Errorf("the RDMA device does not place overlapping Writes in order: %w yet", rdma.ErrNotSupported)

@@ -36,6 +36,26 @@ func TestSecondInitiatorIsRefused(t *testing.T) {
 	require.NoError(t, second.Close())
 }
 
+func TestRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wire.Refused
+		want string
+	}{
+		{"held by another", wire.Refused{Code: wire.CodeBusy, Holder: [16]byte{15: 1}, Seconds: 7},
+			"the target refuses region log: region busy, held by 00000000-0000-0000-0000-000000000001 for 7 more seconds, and longer while that lives: stop it, or take the region from it with --takeover"},
+		{"being granted", wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "try again"},
+			"the target refuses region log: region busy: try again"},
+		{"failed", wire.Refused{Code: wire.CodeFailed, Holder: [16]byte{15: 1}, Text: "input/output error"},
+			"the target refuses region log: region failed: input/output error"},
+		{"without more words", wire.Refused{Code: wire.CodeEpoch}, "the target refuses region log: other epoch"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.EqualError(t, &RefusedError{Region: "log", Refused: tt.Refused}, tt.want)
+		})
+	}
+}
+
 // A new run of the same initiator need not wait, and ends the old one for ever:
 // its queue pair is destroyed, its key good for nothing, its epoch past.
 func TestSameIDTakesItsOwnRegion(t *testing.T) {

@@ -83,7 +83,7 @@ type Region struct {
 	fence    func()
 
 	sb     atomic.Pointer[Superblock] // stored under mu
-	failed atomic.Pointer[error]      // stored under mu; never reset
+	failed atomic.Pointer[string]     // stored under mu; never reset
 	begun  atomic.Uint64              // syncs begun
 
 	mu         sync.Mutex

@@ -23,9 +23,17 @@ func (r *Region) MayBlock() bool { return r.class == persist.ClassFile }
 // ErrFailed, and never becomes nil again.
 func (r *Region) Failed() error {
 	if p := r.failed.Load(); p != nil {
-		return *p
+		return fmt.Errorf("%w: %s", ErrFailed, *p)
 	}
 	return nil
+}
+
+// Failure is the cause of Failed, and what to do about it; "" without a failure.
+func (r *Region) Failure() string {
+	if p := r.failed.Load(); p != nil {
+		return *p
+	}
+	return ""
 }
 
 // Fail makes the region failed for a cause found by who uses its memory, such as a
@@ -179,6 +187,6 @@ func (r *Region) storeUnsynced(sb Superblock) {
 }
 
 func (r *Region) setFailed(why string) {
-	err := fmt.Errorf("region %q: %w: %s; see `pmnbd-target region clear`", r.name, ErrFailed, why)
-	r.failed.Store(&err)
+	why += "; see `pmnbd-target region clear`"
+	r.failed.Store(&why)
 }

@@ -113,6 +113,10 @@ func (s *Server) serveConn(req rdma.Request) {
 		s.breaches.warn(log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
 		return
 	}
+	if c.session == nil && errors.Is(err, rdma.ErrLost) {
+		log.Debug("connection ended whose session was closed", zap.Error(err))
+		return
+	}
 	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
 }
 

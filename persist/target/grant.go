@@ -274,7 +274,7 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	r.Seconds = uint32((leased + time.Second - 1) / time.Second)
 	switch {
 	case e.r.Failed() != nil:
-		r.Code, r.Text = wire.CodeFailed, e.r.Failed().Error()
+		r.Code, r.Text = wire.CodeFailed, e.r.Failure()
 	case sb.Suspect:
 		r.Code, r.Text = wire.CodeSuspect, "the platform lost its power-fail save: see pmnbd-target region clear"
 	case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:

@@ -105,9 +105,8 @@ func (e *export) snapshot() RegionSnapshot {
 		}
 	}
 	// Not the superblock's: a failure that could not be written down counts too.
-	if err := e.r.Failed(); err != nil {
-		s.Failed, s.Failure = true, err.Error()
-	}
+	s.Failure = e.r.Failure()
+	s.Failed = s.Failure != ""
 	return s
 }
 

@@ -44,6 +44,9 @@ func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkReq
 		return nil, err
 	}
 	rep, err := readMPA(nc, replyKey)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the peer hung up instead of answering: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -105,5 +108,19 @@ func dialError(ctx context.Context, addr string, err error) error {
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
 		kind = rdma.ErrTimeout
 	}
-	return fmt.Errorf("connect to %s: %w: %w", addr, err, kind)
+	// Package net names the addresses again.
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("connect to %s: %w", addr, notConnected{err, kind})
 }
+
+// A notConnected error is of a kind that its text need not tell: there was no
+// connection that could have been lost.
+type notConnected struct {
+	error
+	kind error
+}
+
+// Unwrap implements errors.Is and errors.As.
+func (e notConnected) Unwrap() []error { return []error{e.error, e.kind} }

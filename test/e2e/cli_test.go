@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,12 +106,12 @@ func TestCannotStart(t *testing.T) {
 		{"target: port in use", []string{"pmnbd-target", "serve", "--listen", uri, "--region", "other=" + other}, []string{targetPort, "in use"}},
 		{"region: create over a region", []string{"pmnbd-target", "region", "create", "other", other, "--size", "16M"}, []string{other, "--force"}},
 		{"region: inspect what is none", []string{"pmnbd-target", "region", "inspect", zeroes}, []string{zeroes}},
-		{"target unreachable", initiate("iwarp://"+closed+"/good", socket), []string{closed}},
+		{"target unreachable", initiate("iwarp://"+closed+"/good", socket), []string{closed + ": connect: connection refused: is pmnbd-target serving there?"}},
 		{"region unknown", initiate(uri+"/nowhere", socket), []string{"nowhere"}},
 		{"region busy: the same initiator", initiate(uri+"/good", socket), []string{"another pmnbd", "--id"}},
-		{"region busy: another initiator", initiate(uri+"/good", socket, "--id", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"), []string{"good", "busy"}},
+		{"region busy: another initiator", initiate(uri+"/good", socket, "--id", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"), []string{"good", "busy", "held by ", "--takeover"}},
 		{"NBD port in use", initiate(uri+"/good", "tcp:"+nbdPort), []string{"in use"}},
-		{"NBD socket in use", initiate(uri+"/good", "unix:"+filepath.Join(h.home, "good.sock")), []string{"in use"}},
+		{"NBD socket in use", initiate(uri+"/good", "unix:"+filepath.Join(h.home, "good.sock")), []string{"in use", "another path"}},
 	})
 
 	// None of that hurt who was there before.
@@ -177,6 +178,8 @@ func TestHelp(t *testing.T) {
 		says []string
 	}{
 		{[]string{"pmnbd", "--help"}, []string{"serve"}},
+		{[]string{"pmnbd", "--version"}, []string{"pmnbd ", "protocol ", runtime.GOARCH}},
+		{[]string{"pmnbd-target", "--version"}, []string{"pmnbd-target ", "protocol ", runtime.GOARCH}},
 		{[]string{"pmnbd", "serve", "--help"}, []string{"--target", "--listen", "--export", "--window", "--allow-volatile", "iwarp://", "unix:", "tcp:"}},
 		{[]string{"pmnbd-target", "--help"}, []string{"serve", "region"}},
 		{[]string{"pmnbd-target", "serve", "--help"}, []string{"--listen", "--region", "--allow-volatile", "NAME=PATH"}},

@@ -47,6 +47,9 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return pflag.ErrHelp
 	}
+	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
+		return Usagef("--%s: %v", value.GetFlag().Name, errors.Unwrap(value)) // which shows the value
+	}
 	if err != nil {
 		return Usagef("%v (%s)", err, names(set))
 	}
