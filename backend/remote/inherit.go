@@ -1,13 +1,13 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +48,14 @@ func (d *Device) inherit(ctx context.Context) error {
 	if d.file, err = openWindowFile(d.cfg.WindowDir, d.cfg.ID, refused.UUID); err != nil {
 		return err
 	}
+	boot, err := bootID()
+	if err != nil {
+		return fmt.Errorf("tell whether the window is of this boot: %w", err)
+	}
 	h := d.file.header()
+	if h.Boot != boot {
+		h = header{} // a reboot takes windows, wherever they lie
+	}
 	if h.State == windowLive && h.Opened != 0 && !d.cfg.AcceptLoss {
 		if err := d.adopt(ctx); err != nil {
 			return fmt.Errorf("go on where the pmnbd before ended: %w", err)
@@ -85,7 +92,7 @@ func (d *Device) inherit(ctx context.Context) error {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
-			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Lineage: d.lineage,
+			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Boot: boot, Lineage: d.lineage,
 		}
 	})
 	return d.file.shape()
@@ -126,11 +133,11 @@ func (d *Device) forgotten(refused wire.Refused) error {
 	// elsewhere, none has survived.
 	before, err := os.ReadFile(d.bootRecord(refused.UUID))
 	now, err2 := bootID()
-	if err == nil && err2 == nil && d.cfg.LocalClients && string(before) != now {
+	if err == nil && err2 == nil && d.cfg.LocalClients && string(before) != now.String() {
 		d.log.Info("this host was booted since the run before: nobody is left who knew what it had acknowledged", zap.String("region", d.cfg.Region))
 		return nil
 	}
-	return loss("the run of this initiator before did not close region %s, and its window is not in %s: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
+	return loss("the run of this initiator before did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
 }
 
 // bootRecord is the file that says in which boot this host last had the region.
@@ -138,9 +145,12 @@ func (d *Device) bootRecord(region [16]byte) string {
 	return filepath.Join(d.cfg.StateDir, fmt.Sprintf("%s-%s.boot", uuid.UUID(d.cfg.ID), uuid.UUID(region)))
 }
 
-func bootID() (string, error) {
+func bootID() (uuid.UUID, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b)), err
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return uuid.ParseBytes(bytes.TrimSpace(b))
 }
 
 // opened notes in the window file what was granted, before anything is acknowledged.
@@ -153,7 +163,7 @@ func (d *Device) opened(g *wire.Opened) error {
 	})
 	boot, err := bootID()
 	if err == nil {
-		err = os.WriteFile(d.bootRecord(g.UUID), []byte(boot), 0o600)
+		err = os.WriteFile(d.bootRecord(g.UUID), []byte(boot.String()), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("note this boot: %w", err)

@@ -178,6 +178,20 @@ func TestInheritance(t *testing.T) {
 			require.NoError(h.t, os.Remove(h.file()))
 			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
 		}, "its window is not in", false},
+		{"a kill, and a boot since that left the file", func(h *host) {
+			h.cfg.LocalClients = true
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			record := d.bootRecord(h.region.UUID())
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Boot[0]++ })
+			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+		}, "", false},
+		{"the same file, but nothing tells that this host booted", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Boot[0]++ })
+		}, "from before this host booted", false},
 		{"a device that failed", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))

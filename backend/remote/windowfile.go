@@ -22,6 +22,8 @@ import (
 // survives the process: writes that were acknowledged and not flushed are in it, and
 // nowhere else if the target did not get them. It is named by the pair, whose lock is
 // held (claim.go), and lies on a filesystem in memory: a reboot of this host takes it.
+// Elsewhere a loss of power can leave any mixture of what it ever held, and writes that
+// were flushed and replaced long ago must not be replayed: of another boot it is no window.
 //
 //	0            4096             4096+index            a multiple of ChunkSize
 //	+------------+----------------+----------···--------+------------------+
@@ -69,6 +71,8 @@ type header struct {
 	UUID, ContentsID               [16]byte
 	Size                           uint64
 	Class                          uint32
+	// Boot is the host's boot id.
+	Boot [16]byte
 	// Lineage stays as long as nothing that was acknowledged is lost, over restarts.
 	Lineage [16]byte
 	Failure [256]byte // why, where State is windowFailed
@@ -76,7 +80,7 @@ type header struct {
 
 const (
 	headerPage   = 4096
-	headerMagic  = 0x706d6e62_64770001 // "pmnbdw", version 1
+	headerMagic  = 0x706d6e62_64770002 // "pmnbdw", version 2
 	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
 )
 
