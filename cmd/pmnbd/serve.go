@@ -234,7 +234,7 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	for _, x := range s.exports {
 		unflushed += x.dev.Unflushed()
 	}
-	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed, and may be lost", why, unflushed)
+	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed: start pmnbd again on this host before it reboots, or they are lost", why, unflushed)
 }
 
 // giveBack closes all devices at once, so that a slow one takes no time from the
