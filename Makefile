@@ -16,7 +16,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
 
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
-	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build $(TAGGED) -o bin/ ./cmd/...
+	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build -trimpath $(TAGGED) -o bin/ ./cmd/...
 
 demo: ## one device on loopback: verified work, then a table of latencies
 	@scripts/demo
