@@ -39,7 +39,7 @@ func serverTLS(mode, dir string, verifyPeer bool) (cfg *tls.Config, require bool
 		return nil, false, flags.Usagef("--tls %q: use off, on or require", mode)
 	}
 	if dir == "" {
-		return nil, false, flags.Usagef("--tls=%s needs --tls-certificates, a directory with %s, %s and %s", mode, tlsCA, tlsCert, tlsKey)
+		return nil, false, flags.Usagef("--tls=%s needs --tls-certificates, a directory with %s and %s, and %s to verify clients by", mode, tlsCert, tlsKey, tlsCA)
 	}
 	cfg, err = loadTLS(dir, verifyPeer)
 	if err != nil {
