@@ -18,8 +18,9 @@ help: ## list the targets
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
 	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build -trimpath $(TAGGED) -o bin/ ./cmd/...
 
-demo: ## one device on loopback: verified work, then a table of latencies
-	@scripts/demo
+demo: build ## one device on loopback: verified work, then a table of latencies
+	scripts/install-deps demo
+	scripts/demo
 
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test newer-qemu
