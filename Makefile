@@ -4,9 +4,12 @@ GO     ?= go
 LINT   := bin/golangci-lint
 SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
-# RDMA adapters where their libraries are: native FLUSH needs those of rdma-core 45.
-TAGS   = $(shell pkg-config --exists libibverbs librdmacm 2>/dev/null && { printf verbs; \
-	pkg-config --atleast-version=1.14.45 libibverbs && printf ,verbs_flush; })
+# RDMA adapters where their libraries are: native FLUSH needs those of rdma-core 45. The
+# lab's guests have them, by NEWER, where the system's are older.
+PKG    = PKG_CONFIG_PATH='$(PKG_CONFIG_PATH)' pkg-config
+TAGS   = $(shell $(PKG) --exists libibverbs librdmacm 2>/dev/null && { printf verbs; \
+	$(PKG) --atleast-version=1.14.45 libibverbs && printf ,verbs_flush; })
+NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
@@ -37,16 +40,19 @@ fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz
 
 lab-deps: # first: what it installs decides what build builds
-	scripts/install-deps lab
+	scripts/install-deps lab $(LABDEPS)
+
+lab lab-bench lab-shell: export PKG_CONFIG_PATH := $(NEWER):$(PKG_CONFIG_PATH)
+lab lab-bench lab-shell: LABDEPS = newer-rdma-core
 
 lab: lab-deps build ## every test of the lab, in virtual machines (RUN=regexp of tests)
-	$(LAB) $(GO) test -count=1 -timeout 45m -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs
+	$(LAB) $(GO) test -count=1 -timeout 60m -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs
 
 smoke: lab-deps build ## the part of the lab that CI runs
 	$(LAB) $(GO) test -count=1 -timeout 6m -p 1 -v $(TAGGED) -run '^TestSmoke' ./test/lab ./rdma/verbs
 
+lab-bench: LABDEPS += lab-bench
 lab-bench: lab-deps build ## what durability methods cost: bin/methods.json, half an hour
-	scripts/install-deps lab-bench
 	$(LAB) PMNBD_LAB_BENCH=$(CURDIR)/bin $(GO) test -count=1 -timeout 60m -v $(TAGGED) -run '^TestBench$$' ./test/lab
 
 lab-shell: lab-deps build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')

@@ -6,3 +6,6 @@ package verbs
 
 // #cgo CFLAGS: -DSHIM_NATIVE_FLUSH
 import "C"
+
+// CanFlush says whether this build can post OpFlush, where the device has it.
+const CanFlush = true

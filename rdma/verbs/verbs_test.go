@@ -87,7 +87,7 @@ func TestSmokeRxe(t *testing.T) { inLab(t, "rxe", "rxe0", "devdax") }
 func TestSiw(t *testing.T)      { inLab(t, "siw", "siw0", "fsdax") }
 
 func inLab(t *testing.T, kind, link, nvdimm string) {
-	lab.Run(t, lab.Guest{Setup: []string{kind, nvdimm}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
+	lab.Run(t, lab.Guest{Setup: []string{"rdma-core", kind, nvdimm}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
 		b := find(t)
 		b.run(t)
 		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })

@@ -48,7 +48,7 @@ func TestBench(t *testing.T) {
 			require.NoError(t, err)
 			// It takes longer than lab.Start allows: go test's own limit bounds it.
 			m, err := lab.Boot(t.Context(), lab.Guest{
-				Setup: []string{"rxe", "siw", "devdax", "nbd"}, NVDIMM: nvdimm, EADR: tt.eadr,
+				Setup: []string{"rdma-core", "rxe", "siw", "devdax", "nbd"}, NVDIMM: nvdimm, EADR: tt.eadr,
 				Env:     []string{benchVar + "=" + results},
 				Command: []string{self, "-test.v", "-test.run", "^TestBench$/^" + tt.name + "$"},
 			})

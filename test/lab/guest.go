@@ -25,8 +25,8 @@ const (
 
 // A Guest says what to boot and what runs in it. Zero values leave out what they name.
 type Guest struct {
-	// Setup is what guest/setup prepares before Command, in this order: wire, rxe,
-	// siw, devdax, fsdax, nbd.
+	// Setup is what guest/setup prepares before Command, in this order: wire,
+	// rdma-core, rxe, siw, devdax, fsdax, nbd.
 	Setup []string
 	// NVDIMM is the file behind the emulated NVDIMM. It keeps what was stored, however
 	// the guest ends.
