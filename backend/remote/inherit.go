@@ -179,7 +179,7 @@ var errAdopted = errors.New("the window was adopted")
 func (d *Device) adopt(ctx context.Context) (err error) {
 	h := d.file.header()
 	if err := h.check(); err != nil {
-		return err
+		return loss("%v", err)
 	}
 	cfg := d.cfg
 	cfg.Lanes = int(h.Lanes)
@@ -198,7 +198,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		}
 	}()
 	if err := a.window.Adopt(h.Size); err != nil {
-		return err
+		return loss("%v", err)
 	}
 	for i := range cfg.Lanes {
 		l := a.newLane(i)

@@ -192,6 +192,17 @@ func TestInheritance(t *testing.T) {
 			h.kill(d)
 			h.rewrite(func(hd *header) { hd.Boot[0]++ })
 		}, "from before this host booted", false},
+		{"a kill, and the index damaged", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			b, err := os.ReadFile(h.file())
+			require.NoError(h.t, err)
+			for i := range headerPage {
+				b[headerPage+i] ^= byte(i)
+			}
+			require.NoError(h.t, os.WriteFile(h.file(), b, 0o600))
+		}, "go on where the pmnbd before ended: ", false},
 		{"a device that failed", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))

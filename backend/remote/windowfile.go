@@ -134,7 +134,7 @@ func (w *windowFile) load() (err error) {
 		}
 	}
 	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
-		return errors.New("its header is damaged, or of another release")
+		return errors.New("its header is damaged, or of another release: start the release that wrote it, or remove the file and use --accept-loss")
 	}
 	return nil // all zeroes: made, and then the process was killed
 }
