@@ -11,6 +11,11 @@ var barriers = []mutant{
 		file: "backend/remote/barrier.go", old: "if c.remaining--; c.remaining > 0 {", new: "if c.remaining--; false {",
 		pkg: "./backend/remote", run: "^TestBarrierWaitsForAllLanes$",
 	}, {
+		name: "a barrier in front of its writes", rule: "§4.6 covered means ahead of the barrier",
+		file: "backend/remote/lane.go",
+		old:  "to: to, next: from, method: m})\n", new: "to: to, next: from, method: m})\n	for range l.queue.n - 1 {\n		l.queue.push(l.queue.pop())\n	}\n",
+		pkg: "./backend/remote", run: "^TestBarrierIsBehindItsWrites$",
+	}, {
 		name: "barrier N+1 is answered before N", rule: "§3.7 barriers complete in order",
 		file: "backend/remote/barrier.go",
 		old:  "			c.ops = append(c.ops, b.waiting...)\n			b.waiting = b.waiting[:0]\n",
@@ -63,6 +68,10 @@ var barriers = []mutant{
 		file: "backend/remote/submit.go", old: "if op.FUA && op.Err == nil {", new: "if false {",
 		pkg: model, run: crashes,
 	}, {
+		name: "FUA of a zero in parts ends with the first", rule: "§3.7 FUA covers its write",
+		file: "nbd/receive.go", old: "	op.FUA = fua // the last part's barrier covers them all\n", new: "	_ = fua\n",
+		pkg: "./nbd", run: "^TestZeroInParts$",
+	}, {
 		name: "a zero's range is not covered", rule: "§4.7 zeroes are covered",
 		file: "backend/remote/queue.go",
 		old:  "		e := l.ring.At(from)\n", new: "		e := l.ring.At(from)\n		if e.Kind == 2 {\n			continue\n		}\n",
@@ -106,5 +115,17 @@ var barriers = []mutant{
 		file: "persist/gpspm.go",
 		old:  "	g.parts[i].sent = true\n", new: "	g.parts[i].sent = true\n	g.free = append(g.free, i)\n",
 		pkg: "./persist", run: "^TestPartsKeepCredits$",
+	}, {
+		name: "a barrier is done with its first part", rule: "§4.6 the last part's ack covers all",
+		file: "persist/gpspm.go", old: "	return p.last\n", new: "	return true\n",
+		pkg: "./persist", run: "^TestPartsKeepCredits$",
+	}, {
+		name: "two pollers take turns", rule: "§4.5 what completes is handled in its order",
+		file: "backend/remote/lane.go", old: "	l.polling.Lock()\n	defer l.polling.Unlock()\n	if n, err", new: "	if n, err",
+		pkg: "./backend/remote", run: "^TestOnePollerAtATime$",
+	}, {
+		name: "Close does not flush", rule: "§6 SIGTERM",
+		file: "backend/remote/close.go", old: "	d.commit(op)\n", new: "	last.Complete(op)\n",
+		pkg: "./backend/remote", run: "^TestCloseFlushes$",
 	},
 }

@@ -60,5 +60,18 @@ var inheritance = []mutant{
 		name: "a damaged index is believed", rule: "§6 what is adopted is checked",
 		file: "backend/window.go", old: "from > to || n > uint64(len(r.entries)) || !w.", new: "!w.",
 		pkg: "./backend", run: "^TestAdoptDamaged$",
+	}, {
+		name: "numbers begin again in an adopted window", rule: "§4.2 replay goes by number",
+		file: "backend/window.go", old: "	w.number.Store(number)\n", new: "",
+		pkg: "./backend", run: "^TestAdopt$",
+	}, {
+		name: "chunks of an adopted window are given out", rule: "§4.2 spans are free behind the mark alone",
+		file: "backend/window.go", old: "				w.arena.claim(w.arena.Chunk(e.Src))\n", new: "",
+		pkg: "./backend", run: "^TestAdopt$",
+	}, {
+		name: "an accepted loss is hidden from who stayed", rule: "§6 --accept-loss ends the lineage",
+		file: "backend/remote/inherit.go",
+		old:  "zap.String(\"region\", d.cfg.Region))\n		d.lineage = uuid.New()\n", new: "zap.String(\"region\", d.cfg.Region))\n",
+		pkg: "./backend/remote", run: "^TestInheritance$",
 	},
 }

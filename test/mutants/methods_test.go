@@ -15,6 +15,10 @@ var methods = []mutant{
 		file: "persist/method.go", old: "case f.Class != ClassPMem:", new: "case f.Class == ClassVolatile:",
 		pkg: "./persist", run: "^TestWhyNot$",
 	}, {
+		name: "flush without a device that has it", rule: "§3.3 native persistent FLUSH",
+		file: "persist/method.go", old: "case m == MethodFlush && f.PersistentFlush:", new: "case m == MethodFlush:",
+		pkg: "./persist", run: "^TestWhyNot$",
+	}, {
 		name: "the target downgrades silently", rule: "§3.3 never a silent downgrade",
 		file: "persist/method.go", old: "if initiator.Has(uint8(m)) && WhyNot", new: "if WhyNot",
 		pkg: "./persist", run: "^TestChoose$",

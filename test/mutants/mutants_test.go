@@ -130,7 +130,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 // cause is the line of a failed test that says what it saw.
 func cause(text string) string {
 	for line := range strings.Lines(text) {
-		for _, mark := range []string{"Error:", "panic", "[rapid] failed", "Messages:"} {
+		for _, mark := range []string{"Error:", "panic", "[rapid] failed", "[rapid] flaky", "Messages:"} {
 			if strings.Contains(line, mark) {
 				return strings.TrimSpace(line)
 			}

@@ -53,5 +53,21 @@ var recovery = []mutant{
 		name: "a region that went back is gone on with", rule: "§6 epoch",
 		file: "persist/target/grant.go", old: "case resume && m.Epoch > sb.Epoch:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$",
+	}, {
+		name: "an epoch that went back is gone on with", rule: "§6 epoch, the initiator's look",
+		file: "backend/remote/recover.go", old: "case g.Epoch <= old.Epoch:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestCompare$",
+	}, {
+		name: "a barrier that failed is resumed from", rule: "§6 a barrier error that is not a lost connection",
+		file: "backend/remote/recover.go", old: "case errors.As(cause, &barrier), errors.Is", new: "case false && errors.As(cause, &barrier), errors.Is",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "an access error again and again is resumed from", rule: "§6 it is no fault of the network",
+		file: "backend/remote/recover.go", old: "case accused && d.accused.Load():", new: "case false:",
+		pkg: "./backend/remote", run: "^TestAccusedTwice$", hangs: true,
+	}, {
+		name: "damaged bytes are placed", rule: "§6 data damaged on the way, §7 CRC before placement",
+		file: "rdma/iwarp/mpa.go", old: "	if crc && ", new: "	if false && ",
+		pkg: "./rdma/iwarp", run: "^TestFPDU$",
 	},
 }

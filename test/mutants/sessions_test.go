@@ -11,6 +11,10 @@ var sessions = []mutant{
 		file: "persist/target/syncer.go", old: "if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestAckAfterItsSync$", hangs: true,
 	}, {
+		name: "class volatile stays in the caches", rule: "§3.6 its timing stands for PMem",
+		file: "persist/region/sync.go", old: "if r.class == persist.ClassPMem && r.platform", new: "if r.class == persist.ClassVolatile || r.platform",
+		pkg: "./persist/target", run: "^TestVolatileFlushesLines$",
+	}, {
 		name: "an ack in doubt", rule: "§3.8 barriers wait for it",
 		file: "persist/target/conn.go", old: "(e.r.MayBlock() || e.syncer.doubt.Load())", new: "e.r.MayBlock()",
 		pkg: model, run: crashes,
@@ -39,6 +43,26 @@ var sessions = []mutant{
 		file: "persist/target/grant.go", old: "case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
 	}, {
+		name: "RESUME takes over", rule: "§6 it never does",
+		file: "backend/remote/recover.go", old: "	msg.Flags &^= wire.OpenTakeover\n", new: "",
+		pkg: "./backend/remote", run: "^TestTakeover$", hangs: true,
+	}, {
+		name: "a stranger joins", rule: "§5 a lane proves itself",
+		file: "persist/target/session.go", old: " || !s.secret.SignedRequest(msg) {", new: " {",
+		pkg: "./persist/target", run: "^TestJoin$",
+	}, {
+		name: "a lane is taken again", rule: "§5 what is played back gets at nothing",
+		file: "persist/target/session.go", old: "s.taken[n] {", new: "s.lanes[n] != nil {",
+		pkg: "./persist/target", run: "^TestLaneIsTakenOnce$",
+	}, {
+		name: "a challenge is always the same", rule: "§5 what is played back gets at nothing",
+		file: "persist/target/auth.go", old: "_, _ = rand.Read(c.challenge.Nonce[:])", new: "_, _ = rand.Read(nil)",
+		pkg: "./persist/target", run: "^TestWithoutProof$",
+	}, {
+		name: "an answer without proof is believed", rule: "§5 authentication is mutual",
+		file: "backend/remote/auth.go", old: "	return ErrNoProof\n", new: "	return nil\n",
+		pkg: "./backend/remote", run: "^TestAnswersAreProven$",
+	}, {
 		name: "a late OPEN of an old epoch is granted", rule: "§5 OPEN, model F1",
 		file: "persist/target/grant.go", old: "case m.Epoch == 0 || m.Epoch != sb.Epoch:", new: "case m.Epoch == 0:",
 		pkg: "./persist/target", run: "^TestGrantEndsTheOldSession$",
@@ -50,6 +74,10 @@ var sessions = []mutant{
 		name: "a lease keeps nobody out", rule: "§5 lease",
 		file: "persist/target/grant.go", old: "case leased > 0 && m.Flags&wire.OpenTakeover == 0:", new: "case false:",
 		pkg: "./persist/target", run: "^TestLease$",
+	}, {
+		name: "messages do not extend a lease", rule: "§5 lease",
+		file: "persist/target/conn.go", old: "	c.session.heard.Store(clock())\n", new: "",
+		pkg: "./persist/target", run: "^TestHeartbeatExtendsTheLease$",
 	}, {
 		name: "no grace after a target's start", rule: "§5 lease",
 		file: "persist/target/grant.go", old: "since := e.started", new: "since := int64(-1) << 62",
@@ -71,6 +99,10 @@ var sessions = []mutant{
 		file: "persist/target/session.go", old: "	for _, c := range lanes {\n		<-c.done\n	}\n", new: "",
 		pkg: "./persist/target", run: "^TestGrantJoinsWhatTouchesTheRegion$",
 	}, {
+		name: "a sync of the old session ends after the grant", rule: "§5 granting: join",
+		file: "persist/target/syncer.go", old: "	for slices.ContainsFunc(y.active, its) {\n		y.idle.Wait()\n	}\n", new: "",
+		pkg: "./persist/target", run: "^TestSyncFailsAfterTheLaneIsGone$",
+	}, {
 		name: "the old key is left registered", rule: "§5 granting: deregister",
 		file: "persist/target/session.go", old: "	return d.Close()\n", new: "	return nil\n",
 		pkg: "./persist/target", run: "^TestGrantOrder$",
@@ -82,5 +114,13 @@ var sessions = []mutant{
 		name: "credits are not kept", rule: "§5 credits",
 		file: "persist/target/syncer.go", old: "if unanswered > credits {", new: "if false {",
 		pkg: "./persist/target", run: "^TestCreditsAreKept$", hangs: true,
+	}, {
+		name: "bounds overflow", rule: "§4.6 off <= size && len <= size-off",
+		file: "persist/target/target.go", old: "r.Off > size || r.Len > size-r.Off {", new: "r.Off+r.Len > size {",
+		pkg: "./persist/target", run: "^TestHostileMessages$",
+	}, {
+		name: "class volatile without the initiator's flag", rule: "§3.6 an explicit flag on both ends",
+		file: "persist/target/grant.go", old: "case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:", new: "case false:",
+		pkg: "./persist/target", run: "^TestVolatileNeedsTheFlag$",
 	},
 }
