@@ -29,7 +29,8 @@ Two commands to try it without any hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
-"pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood.
+"pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood,
+3 serve needs --accept-loss.
 `
 
 // run dispatches a command line and returns the exit code.
@@ -41,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var err error
 	switch command {
 	case "serve":
-		return flags.Exit(stderr, "pmnbd serve", serve(args, stdout, stderr))
+		return runServe(args, stdout, stderr)
 	case "status":
 		return flags.Exit(stderr, "pmnbd status", showStatus(args, stdout))
 	case "attach":

@@ -49,6 +49,20 @@ type export struct {
 	dev  *remote.Device
 }
 
+// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged:
+// trying again is no help, as it is after others, and a person has to decide.
+const exitLoss = 3
+
+// runServe runs `pmnbd serve` and returns the exit code.
+func runServe(args []string, stdout, stderr io.Writer) int {
+	err := serve(args, stdout, stderr)
+	code := flags.Exit(stderr, "pmnbd serve", err)
+	if loss := (*remote.LossError)(nil); errors.As(err, &loss) {
+		code = exitLoss
+	}
+	return code
+}
+
 func serve(args []string, stdout, stderr io.Writer) error {
 	cfg, err := parse(args, stdout)
 	if errors.Is(err, pflag.ErrHelp) {

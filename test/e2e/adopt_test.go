@@ -38,7 +38,7 @@ func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
 	require.NoError(t, os.Rename(windows[0], windows[0]+".away"))
 	serve := []string{"serve", "--target", uri + "/adopt", "--listen", "unix:" + filepath.Join(h.home, "no.sock")}
 	code, _, stderr := h.result(t, "pmnbd", serve...)
-	require.Equal(t, 1, code)
+	require.Equal(t, 3, code)
 	require.Contains(t, stderr, "--accept-loss")
 	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 

@@ -275,7 +275,7 @@ func TestSameIDOfAnotherHost(t *testing.T) {
 
 	clone := newHost(t)
 	code, _, stderr := clone.result(t, "pmnbd", "serve", "--id", id, "--target", r.uri+"/rig", "--listen", "tcp:0")
-	require.Equal(t, 1, code, "it must be told to")
+	require.Equal(t, 3, code, "it must be told to")
 	require.Contains(t, stderr, "--accept-loss")
 	pmnbd, nbd, _ := clone.initiator(t, r.uri, "rig", "--id", id, "--accept-loss")
 	second := dialNBD(t, nbd)

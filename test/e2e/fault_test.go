@@ -115,7 +115,7 @@ func failedSync(t *testing.T) (asPlanned bool) {
 	require.False(t, h.inspect(t, path).Failed)
 	_, uri = h.target(t, "eio="+path)
 	code, _, stderr = h.result(t, "pmnbd", "serve", "--target", uri+"/eio", "--listen", "unix:"+filepath.Join(h.home, "no.sock"))
-	require.Equal(t, 1, code, "clients may believe in what was lost")
+	require.Equal(t, 3, code, "clients may believe in what was lost")
 	require.Contains(t, stderr, "--accept-loss")
 	_, unix, _ = h.initiator(t, uri, "eio", "--accept-loss")
 	c = dialNBD(t, unix)
