@@ -6,10 +6,11 @@
 // (design §3): a region opened on the file, with Lines for its OpenOptions, works as
 // on an ADR platform on which the caches forget everything. A store is volatile
 // until its cache line is written back, which may happen by itself at any time
-// (Evict, and at random when the power goes), so that a longer write tears. It imports
+// (Evict, and at random when the power goes), so that a longer write tears. What an
+// adapter places past the caches is durable by the byte, and says so (Pushed). It imports
 // nothing of ours.
 //
-//	stores ──► live, the mapped file ──Lines, Flushed, Evict──► medium
+//	stores ──► live, the mapped file ──Lines, Flushed, Pushed, Evict──► medium
 //	                  │ Kill: as it is                            │ PowerOff: with some of live's lines
 //	                  └──────────────► what Restart finds ◄───────┘
 package pmemsim
@@ -85,18 +86,23 @@ func (m *Memory) Lines(b []byte) {
 // Flushed makes n bytes at off of the file durable, as a native FLUSH does.
 func (m *Memory) Flushed(off uint64, n uint32) { m.writeBack(int(off), int(n)) }
 
+// Pushed makes n bytes at off of the file durable, and nothing else of their lines, as
+// an adapter does that places past the caches: a store beside them stays volatile.
+func (m *Memory) Pushed(off uint64, n uint32) { m.copy(int(off), int(off)+int(n)) }
+
 func (m *Memory) writeBack(off, n int) {
-	if n == 0 {
-		return
+	if n > 0 {
+		m.copy(off/Line*Line, min((off+n+Line-1)/Line*Line, len(m.live)))
 	}
+}
+
+func (m *Memory) copy(from, to int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.next != nil {
 		return // the machine is off, and whoever still runs is a ghost
 	}
-	end := min((off+n+Line-1)/Line*Line, len(m.live))
-	off = off / Line * Line
-	copy(m.medium[off:end], m.live[off:end])
+	copy(m.medium[from:to], m.live[from:to])
 }
 
 // Trap has f called when Lines is called for the nth time from now, before it does

@@ -82,6 +82,18 @@ func TestPower(t *testing.T) {
 	}
 }
 
+// An adapter past the caches takes its own bytes along, and no store beside them.
+func TestPushed(t *testing.T) {
+	m := opened(t, false)
+	fill(m.live)
+	m.Pushed(2*Line+8, Line)
+	m.PowerOff(none)
+	m.Pushed(0, Line)
+	found := m.Restart()
+	require.Equal(t, Line, bytes.Count(found, []byte{1}))
+	require.Equal(t, Line, bytes.Count(found[2*Line+8:3*Line+8], []byte{1}))
+}
+
 // A process that ended leaves its caches: the power takes them later.
 func TestKillThenPower(t *testing.T) {
 	m := opened(t, false)

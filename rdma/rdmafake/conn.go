@@ -25,6 +25,8 @@ type Conn struct {
 	signaled []int // positions of those whose completion is in cq or to come
 	cq       []rdma.Completion
 	late     []rdma.Completion // held back by AnswersFirst
+	adapter  []placement       // at the peer: Writes that are not placed yet
+	bus      []placement       // placed, and not pushed into memory yet; without their data
 	received int               // messages
 	dialed   bool
 	wake     *sync.Cond
@@ -34,8 +36,19 @@ type Conn struct {
 	closed   bool
 }
 
+// A placement is what a Write does, to memory with that key.
+type placement struct {
+	key  uint32
+	off  uint64
+	n    uint32
+	data []byte
+}
+
 func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
-	caps := rdma.Caps{OrderedPlacement: true, PersistentFlush: d.p.cfg.PersistentFlush, PlacesByDMA: d.p.cfg.PlacesByDMA, MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256}
+	caps := rdma.Caps{
+		OrderedPlacement: true, PlacesByDMA: d.p.cfg.PlacesByDMA, PersistentFlush: d.p.cfg.PersistentFlush,
+		MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256,
+	}
 	if caps.MaxSendWR == 0 {
 		caps.MaxSendWR = d.p.cfg.MaxSendWR
 	}
@@ -142,6 +155,9 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		}
 		local = m[wr.Local.Off : wr.Local.Off+uint64(wr.Local.Len)]
 	}
+	if wr.Op != rdma.OpWrite {
+		c.place(func() bool { return true })
+	}
 	switch wr.Op {
 	case rdma.OpWrite, rdma.OpRead:
 		need := rdma.RemoteWrite
@@ -156,9 +172,13 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		if off > uint64(len(r.Mem)) || uint64(len(local)) > uint64(len(r.Mem))-off {
 			return fmt.Errorf("address %#x: %w", wr.Remote.Addr, rdma.ErrRemoteAccess)
 		}
-		if wr.Op == rdma.OpRead {
+		switch {
+		case wr.Op == rdma.OpRead:
 			copy(local, r.Mem[off:])
-		} else {
+			c.push()
+		case c.caps.PlacesByDMA:
+			c.adapter = append(c.adapter, placement{wr.Remote.Key, off, uint32(len(local)), bytes.Clone(local)})
+		default:
 			copy(r.Mem[off:], local)
 		}
 	case rdma.OpSend:
@@ -190,10 +210,40 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 	return nil
 }
 
+// place places those Writes in the peer's adapter that are chosen, and forgets the
+// others. p.mu is held.
+func (c *Conn) place(chosen func() bool) {
+	for _, w := range c.adapter {
+		if r := c.peer.d.regions[w.key]; r != nil && chosen() {
+			copy(r.Mem[w.off:], w.data)
+			c.bus = append(c.bus, placement{w.key, w.off, w.n, nil})
+		}
+	}
+	clear(c.adapter)
+	c.adapter = c.adapter[:0]
+}
+
+// push pushes what was placed into memory. p.mu is held.
+func (c *Conn) push() {
+	if f := c.p.cfg.Pushed; f != nil {
+		for _, w := range c.bus {
+			f(w.off, w.n)
+		}
+	}
+	c.bus = c.bus[:0]
+}
+
+// stray reports whether a Write is placed whose connection ended. p.mu is held.
+func (c *Conn) stray() bool {
+	c.p.strays++
+	return c.p.cfg.Strays != nil && c.p.cfg.Strays(c.p.strays)
+}
+
 // fail ends the connection. p.mu is held.
 func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
+		c.place(c.stray)
 	}
 	c.posted = nil
 	delete(c.p.conns, c)

@@ -30,8 +30,14 @@ type Config struct {
 	// bytes of each, with locks held: where in the memory region, and how many.
 	PersistentFlush bool
 	Flushed         func(off uint64, n uint32)
-	// PlacesByDMA: devices say so.
+	// PlacesByDMA: what a Write carries stays in the peer's adapter, in no order, until
+	// a Read, FLUSH or Send of its queue pair comes behind it. If the connection ends
+	// before, Strays says of each Write, by a number, whether it is placed; nil: none is.
 	PlacesByDMA bool
+	Strays      func(write int) bool
+	// Pushed, if not nil, is told what of the Writes a Read has pushed out of adapter
+	// and bus into memory: as Flushed, right before the Read completes.
+	Pushed func(off uint64, n uint32)
 }
 
 // A Provider is a little world of its own. One mutex guards all of it.
@@ -45,6 +51,7 @@ type Provider struct {
 	key       uint32
 	paused    bool
 	down      bool
+	strays    int // Writes that Config.Strays was asked about
 }
 
 // New makes a provider.
