@@ -113,10 +113,11 @@ func (c *Conn) watch() {
 		case err != nil:
 			c.broken(fmt.Errorf("%s: %w", c.addr, err))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED:
+		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED && !c.d.dev.gone.Load():
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // by an end that has heard of it
+			ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
 			c.d.dev.gone.Store(true)
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))
 			return
@@ -142,15 +143,32 @@ func (c *Conn) broken(err error) {
 	c.fail(err)
 }
 
-// fail keeps err as the connection's failure if it is the first, wakes Wait, and
-// tells the peer. The caller holds qmu.
+// refused is broken for what the device tells the peer itself, and with its cause: a
+// disconnect could come before that.
+func (c *Conn) refused(err error) {
+	c.qmu.Lock()
+	defer c.qmu.Unlock()
+	c.fetch()
+	c.keep(err)
+}
+
+// fail keeps err as the connection's failure if it is the first, and tells the peer.
+// The caller holds qmu.
 func (c *Conn) fail(err error) {
+	if c.keep(err) {
+		C.rdma_disconnect(c.e.id) // not connected any more: so much the better
+	}
+}
+
+// keep keeps err as the connection's failure if it is the first, and wakes Wait. The
+// caller holds qmu.
+func (c *Conn) keep(err error) (first bool) {
 	if c.err.Load() != nil {
-		return
+		return false
 	}
 	c.err.Store(&err)
 	c.comp.interrupt()
-	C.rdma_disconnect(c.e.id) // not connected any more: so much the better
+	return true
 }
 
 // failure is the error of fail.

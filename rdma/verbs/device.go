@@ -145,7 +145,7 @@ func (d *device) watchAsync() {
 			c := d.conns[qp]
 			d.mu.Unlock()
 			if c != nil {
-				c.broken(fmt.Errorf("%s: %w", name, rdma.ErrLost))
+				c.refused(fmt.Errorf("%s: %w", name, rdma.ErrLost))
 			}
 		}
 	}

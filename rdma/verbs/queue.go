@@ -226,7 +226,12 @@ func (c *Conn) take(wc *C.struct_shim_wc) {
 	}
 	done := s.at(uint64(wc.id) &^ recvBit)
 	if wc.status != C.IBV_WC_SUCCESS {
-		c.fail(fmt.Errorf("%s: %w", c.addr, statusError(done.op, wc.status, wc.vendor_err)))
+		err := fmt.Errorf("%s: %w", c.addr, statusError(done.op, wc.status, wc.vendor_err))
+		if done.op == rdma.OpRecv && wc.status != C.IBV_WC_WR_FLUSH_ERR {
+			c.keep(err) // the device refuses what the peer sent, see refused
+		} else {
+			c.fail(err)
+		}
 		return
 	}
 	done.done = true
