@@ -26,8 +26,11 @@ const (
 // A Guest says what to boot and what runs in it. Zero values leave out what they name.
 type Guest struct {
 	// Setup is what guest/setup prepares before Command, in this order: wire,
-	// rdma-core, rxe, siw, devdax, fsdax, nbd.
+	// rdma-core, rxe or rxe-repaired, siw, devdax, fsdax, nbd.
 	Setup []string
+	// Kernel is one that scripts/lab-kernel prepares when it is asked for, instead of
+	// the lab's own: backports.
+	Kernel string
 	// NVDIMM is the file behind the emulated NVDIMM. It keeps what was stored, however
 	// the guest ends.
 	NVDIMM string
@@ -100,9 +103,9 @@ var accelerator = sync.OnceValue(func() string {
 })
 
 func boot(ctx context.Context, g Guest, accel string) (*Machine, error) {
-	kernel := os.Getenv(kernelVar)
-	if kernel == "" {
-		return nil, errors.New("no kernel: " + kernelVar + " is not set, see `make lab`")
+	kernel, err := g.kernel()
+	if err != nil {
+		return nil, err
 	}
 	out, err := os.MkdirTemp("", "pmnbd-lab-")
 	if err != nil {
@@ -114,6 +117,30 @@ func boot(ctx context.Context, g Guest, accel string) (*Machine, error) {
 		return nil, fmt.Errorf("boot a guest: %w", err)
 	}
 	return m, nil
+}
+
+// errNoKernel means that there is no such kernel for this machine.
+var errNoKernel = errors.New("the mirror has no such kernel")
+
+// kernel is the directory of the kernel that g boots.
+func (g *Guest) kernel() (string, error) {
+	if g.Kernel == "" {
+		kernel := os.Getenv(kernelVar)
+		if kernel == "" {
+			return "", errors.New("no kernel: " + kernelVar + " is not set, see `make lab`")
+		}
+		return kernel, nil
+	}
+	script := exec.Command(filepath.Join(here, "../../scripts/lab-kernel"), g.Kernel)
+	script.Stderr = os.Stderr
+	printed, err := script.Output()
+	switch exit := (*exec.ExitError)(nil); {
+	case errors.As(err, &exit) && exit.ExitCode() == 3:
+		return "", fmt.Errorf("kernel %q: %w", g.Kernel, errNoKernel)
+	case err != nil:
+		return "", fmt.Errorf("prepare kernel %q: %w", g.Kernel, err)
+	}
+	return strings.TrimSpace(string(printed)), nil
 }
 
 func (m *Machine) start(ctx context.Context, g Guest, kernel, accel string) error {

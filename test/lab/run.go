@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -106,6 +107,9 @@ func Start(t *testing.T, g Guest) *Machine {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	t.Cleanup(cancel)
 	m, err := Boot(ctx, g)
+	if errors.Is(err, errNoKernel) {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
