@@ -151,6 +151,8 @@ type Config struct {
 	Size int
 	// Access of the responder's region; 0 means All.
 	Access rdma.Access
+	// Memory maps what both regions are of; nil means the function Memory.
+	Memory func(t testing.TB, n int) []byte
 }
 
 // Connect makes a connected pair over a listener of its own: a dialled, b
@@ -172,10 +174,13 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	if cfg.Access == 0 {
 		cfg.Access = All
 	}
+	if cfg.Memory == nil {
+		cfg.Memory = Memory
+	}
 	a, b = &End{}, &End{}
 	d, err := p.OpenDomain(context.Background(), l.Addr())
 	require.NoError(t, err)
-	a.open(t, d, cfg.Size, All)
+	a.open(t, d, cfg.Memory(t, cfg.Size), All)
 
 	var wg sync.WaitGroup
 	var dialErr error
@@ -188,7 +193,7 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	require.NoError(t, err)
 	d, err = req.OpenDomain()
 	require.NoError(t, err)
-	b.open(t, d, cfg.Size, cfg.Access)
+	b.open(t, d, cfg.Memory(t, cfg.Size), cfg.Access)
 	b.Conn, err = req.Accept(b.Domain, cfg.ConnConfig, nil)
 	require.NoError(t, err)
 	wg.Wait()
@@ -200,10 +205,9 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	return a, b
 }
 
-// open takes d and registers the end's region in it.
-func (e *End) open(t testing.TB, d rdma.Domain, size int, a rdma.Access) {
+// open takes d and registers the end's region, mem, in it.
+func (e *End) open(t testing.TB, d rdma.Domain, mem []byte, a rdma.Access) {
 	t.Helper()
-	mem := Memory(t, size)
 	e.Domain = d
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	r, err := d.Register(mem, a)

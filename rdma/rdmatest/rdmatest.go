@@ -27,6 +27,8 @@ type suite struct {
 	p     rdma.Provider
 	addr  string
 	lacks []Lack
+	// memory is Config.Memory of every pair.
+	memory func(t testing.TB, n int) []byte
 }
 
 // refused checks that err says want, or as much of it as the provider can know.
@@ -39,12 +41,18 @@ func (s *suite) refused(t testing.TB, err, want error) {
 }
 
 func (s *suite) connect(t *testing.T, cfg Config) (a, b *End) {
+	cfg.Memory = s.memory
 	return Connect(t, s.p, s.addr, cfg)
 }
 
 // Run runs the suite on p; listenAddr is where p can listen, with port 0.
 func Run(t *testing.T, p rdma.Provider, listenAddr string, lacks ...Lack) {
-	s := &suite{p, listenAddr, lacks}
+	RunOn(t, Memory, p, listenAddr, lacks...)
+}
+
+// RunOn is Run on memory of another kind: memory maps n bytes for the length of t.
+func RunOn(t *testing.T, memory func(t testing.TB, n int) []byte, p rdma.Provider, listenAddr string, lacks ...Lack) {
+	s := &suite{p, listenAddr, lacks, memory}
 	for _, tt := range []struct {
 		name string
 		run  func(t *testing.T)

@@ -23,7 +23,8 @@ type device struct {
 	name string
 	caps C.struct_shim_caps
 	// dma: the device is an adapter; software devices place with CPU stores.
-	dma bool
+	dma    bool
+	paging paging
 
 	// anchor keeps librdmacm's hold, and hears of the device's removal.
 	anchor *endpoint

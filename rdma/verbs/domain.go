@@ -91,47 +91,53 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	if a&rdma.RemoteWrite != 0 {
 		a |= rdma.LocalWrite
 	}
+	r, err := d.add(mem, a, 0)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		// A file with DAX. Its FLUSH is not asked for: whether it is sound on pages
+		// that come and go neither the standard nor a kernel says.
+		why := errors.New("FLUSH needs memory that is")
+		if a&rdma.RemoteFlush == 0 {
+			why = d.dev.onDemand()
+		}
+		if why != nil {
+			return nil, fmt.Errorf("%w (a file with DAX cannot be pinned, and %s needs that: %w; use /dev/daxX.Y, or an iwarp:// listener)", err, d.dev.name, why)
+		}
+		return d.add(mem, a, C.IBV_ACCESS_ON_DEMAND)
+	}
+	return r, err
+}
+
+// add registers mem, with rights a and the flags more.
+func (d *domain) add(mem []byte, a rdma.Access, more C.uint) (*rdma.MemoryRegion, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.regions == nil {
 		return nil, fmt.Errorf("register in a closed domain: %w", rdma.ErrClosed)
 	}
-	mr, err := d.register(mem, d.flags(a))
-	if err != nil {
-		return nil, err
+	base := unsafe.Pointer(&mem[0]) // mapped, no Go pointer: it does not move
+	var mr *C.struct_ibv_mr
+	if errno := syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), d.flags(a)|more, &mr)); errno != 0 {
+		return nil, d.refused(len(mem), a, errno)
 	}
-	addr := uint64(uintptr(unsafe.Pointer(&mem[0]))) // mapped: it does not move
+	addr := uint64(uintptr(base))
 	r := &rdma.MemoryRegion{Mem: mem, Key: uint32(mr.rkey), LocalKey: uint32(mr.lkey), Base: addr, Access: a}
 	d.regions[r] = region{mr: mr, addr: addr, size: uint64(len(mem)), access: a}
 	return r, nil
 }
 
-// register pins mem, or has the device fault pages in where they cannot be pinned.
-// The caller holds mu.
-func (d *domain) register(mem []byte, flags C.uint) (mr *C.struct_ibv_mr, err error) {
-	base := unsafe.Pointer(&mem[0]) // no Go pointer: mapped memory
-	errno := syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), flags, &mr))
-	if errno == syscall.EOPNOTSUPP && d.dev.caps.odp != 0 {
-		errno = syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), flags|C.IBV_ACCESS_ON_DEMAND, &mr))
+// refused is errno of a registration of n bytes.
+func (d *domain) refused(n int, a rdma.Access, errno syscall.Errno) error {
+	what := fmt.Sprintf("register %d bytes with %s", n, d.dev.name)
+	if a&rdma.RemoteFlush != 0 {
+		what += " for FLUSH"
 	}
-	if errno == 0 {
-		return mr, nil
-	}
-	what := fmt.Sprintf("register %d bytes with %s", len(mem), d.dev.name)
-	switch errno {
-	case syscall.ENOMEM, syscall.EPERM:
+	switch {
+	case errno == syscall.ENOMEM || errno == syscall.EPERM:
 		what += " (locked memory is bounded: LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited)"
-	case syscall.EOPNOTSUPP, syscall.EFAULT:
-		if flags&flushFlags != 0 {
-			what += " for FLUSH"
-		}
-		what += " (a file with DAX cannot be pinned and this device, or kernel, cannot do without: use /dev/daxX.Y)"
-	case syscall.EINVAL:
-		if flags&flushFlags != 0 {
-			what += " for FLUSH (only /dev/daxX.Y is persistent memory to the device)"
-		}
+	case errno == syscall.EINVAL && a&rdma.RemoteFlush != 0:
+		what += " (only /dev/daxX.Y is persistent memory to the device)"
 	}
-	return nil, fmt.Errorf("%s: %w: %w", what, errno, rdma.ErrNotSupported)
+	return fmt.Errorf("%s: %w: %w", what, errno, rdma.ErrNotSupported)
 }
 
 // Deregister implements rdma.Domain.

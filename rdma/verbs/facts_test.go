@@ -100,31 +100,6 @@ func (b bench) registration(t *testing.T) {
 	require.ErrorIs(t, err, rdma.ErrClosed)
 }
 
-// A file with DAX cannot be pinned: a device that does without pins takes it, others
-// name the remedy.
-func (b bench) fileWithDAX(t *testing.T) {
-	f, err := os.Create("/mnt/pmem/verbs")
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("no file system with DAX on /mnt/pmem")
-	}
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	require.NoError(t, f.Truncate(1<<20))
-	mem, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, unix.Munmap(mem)) }()
-	d, err := b.p.OpenDomain(t.Context(), b.addr)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, d.Close()) }()
-	_, err = d.Register(mem, rdma.RemoteWrite)
-	if b.dev.caps.odp != 0 {
-		require.NoError(t, err)
-		return
-	}
-	require.ErrorIs(t, err, rdma.ErrNotSupported)
-	require.ErrorContains(t, err, "/dev/daxX.Y")
-}
-
 // Locked memory runs out: the error names the remedy. Only a process without
 // CAP_IPC_LOCK has the bound, so it is this test once more, as such a process.
 func (b bench) lockedMemory(t *testing.T) {

@@ -21,7 +21,7 @@
 //
 // Locks, outermost first: Conn.waiting (in Wait), Conn.mu (posting), domain.mu
 // (regions), Conn.qmu (rings and completions). devices.mu and device.mu are held
-// across none of them.
+// across none of them; paging.mu is held across all of a try, and taken with none.
 //
 // # What devices do not have
 //
@@ -32,6 +32,10 @@
 // in the domain, with the right to be read or without; and as a responder it may
 // not notice an initiator's first message until more arrives, if that comes while
 // it is still accepting (rarely: the initiator's time limit must end it).
+//
+// Files with DAX cannot be pinned. A device with on-demand paging takes them once a
+// try has shown that it places in such memory where it was told: rxe does not (Linux
+// 7.3). Adapters have not been seen to.
 package verbs
 
 import "time"

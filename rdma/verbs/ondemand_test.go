@@ -1,0 +1,181 @@
+//go:build verbs && cgo
+
+package verbs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmatest"
+	"pmnbd/test/lab"
+)
+
+// onDemandFlag is IBV_ACCESS_ON_DEMAND.
+const onDemandFlag = 1 << 6
+
+// Files with DAX in the lab: Linux 6.12 has no on-demand paging in rxe, a newer one
+// has it and misplaces, and repaired it is of use.
+func TestOnDemandPaging(t *testing.T) {
+	for _, tt := range []struct{ name, kernel, rxe string }{
+		{"rxe of 6.12", "", "rxe"},
+		{"rxe of backports", "backports", "rxe"},
+		{"rxe repaired", "backports", "rxe-repaired"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := lab.Guest{Kernel: tt.kernel, Setup: []string{tt.rxe, "fsdax"}, NVDIMM: lab.Memory(t, 64<<20)}
+			lab.Run(t, g, func(t *testing.T) {
+				b := find(t)
+				b.fileWithDAX(t)
+				if tt.rxe == "rxe-repaired" {
+					b.onDemand(t)
+				}
+			})
+		})
+	}
+}
+
+const pmem = "/mnt/pmem"
+
+// daxMemory maps a new file with DAX of n bytes.
+func daxMemory(t testing.TB, n int) []byte {
+	_, mem := daxFile(t, n)
+	return mem
+}
+
+func daxFile(t testing.TB, n int) (*os.File, []byte) {
+	t.Helper()
+	f, err := os.CreateTemp(pmem, "")
+	require.NoError(t, err)
+	_, err = f.Write(make([]byte, n))
+	require.NoError(t, err)
+	mem, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, unix.Munmap(mem))
+		require.NoError(t, f.Close())
+		require.NoError(t, os.Remove(f.Name()))
+	})
+	return f, mem
+}
+
+// A file with DAX cannot be pinned: a device that does without pins, and places where
+// it should, takes it. Others name the remedy.
+func (b bench) fileWithDAX(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(pmem, "lost+found")); err != nil {
+		t.Skip("no file system with DAX on " + pmem)
+	}
+	mem := daxMemory(t, 64<<10)
+	x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{})
+	d := y.Domain.(*domain)
+	if b.dev.caps.odp != 0 {
+		r, err := d.add(mem, rdmatest.All, onDemandFlag)
+		require.NoError(t, err)
+		copy(x.Region.Mem, "to be kept")
+		x.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, 10), Remote: rdma.Remote{Key: r.Key, Addr: r.Base + 100}})
+		x.Next(t)
+		if bytes.Equal(mem[100:110], []byte("to be kept")) {
+			_, err = d.Register(mem, rdmatest.All)
+			require.NoError(t, err)
+			return
+		}
+		require.ErrorIs(t, d.dev.onDemand(), errMisplaces)
+	}
+	_, err := d.Register(mem, rdmatest.All)
+	require.ErrorIs(t, err, rdma.ErrNotSupported)
+	require.ErrorContains(t, err, "use /dev/daxX.Y")
+	t.Log(err)
+}
+
+// onDemand runs what a device must do with files that it takes.
+func (b bench) onDemand(t *testing.T) {
+	t.Run("Conformance", func(t *testing.T) {
+		rdmatest.RunOn(t, daxMemory, b.p, b.addr, rdmatest.Invalidation)
+	})
+	t.Run("NoFlush", func(t *testing.T) {
+		_, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{})
+		_, err := y.Domain.Register(daxMemory(t, 4096), rdmatest.All|rdma.RemoteFlush)
+		require.ErrorIs(t, err, rdma.ErrNotSupported)
+		require.ErrorContains(t, err, "use /dev/daxX.Y")
+	})
+	const size = 1 << 20
+	// served is a file registered by y, whose bytes are all 'a' but for those that x
+	// can write.
+	served := func(t *testing.T) (x *rdmatest.End, at func(off uint64) rdma.Remote, f *os.File, mem []byte) {
+		f, mem = daxFile(t, size)
+		x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{Size: size})
+		r, err := y.Domain.Register(mem, rdmatest.All)
+		require.NoError(t, err)
+		copy(x.Region.Mem, bytes.Repeat([]byte{'a'}, size))
+		at = func(off uint64) rdma.Remote { return rdma.Remote{Key: r.Key, Addr: r.Base + off} }
+		x.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, size), Remote: at(0)})
+		x.Next(t)
+		require.Equal(t, x.Region.Mem, mem)
+		return x, at, f, mem
+	}
+	// fill gives all free blocks to another file, and check looks for stray bytes in it.
+	fill := func(t *testing.T) (other *os.File, check func()) {
+		other, err := os.CreateTemp(pmem, "")
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			require.NoError(t, other.Close())
+			require.NoError(t, os.Remove(other.Name()))
+		})
+		chunk := bytes.Repeat([]byte{'o'}, 64<<10)
+		for err == nil {
+			_, err = other.Write(chunk)
+		}
+		require.ErrorIs(t, err, unix.ENOSPC)
+		return other, func() {
+			all, err := os.ReadFile(other.Name())
+			require.NoError(t, err)
+			require.Empty(t, bytes.Trim(all, "o"))
+		}
+	}
+	write := func(x *rdmatest.End, to rdma.Remote) rdma.WorkRequest {
+		return rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, 64<<10), Remote: to}
+	}
+	t.Run("Synced", func(t *testing.T) {
+		// A sync takes the pages from the device, to see them dirtied anew.
+		x, at, f, mem := served(t)
+		for c := byte('b'); c < 'f'; c++ {
+			require.NoError(t, f.Sync())
+			copy(x.Region.Mem, bytes.Repeat([]byte{c}, 64<<10))
+			x.Post(t, write(x, at(100)))
+			x.Next(t)
+			require.Equal(t, x.Region.Mem[:64<<10], mem[100:100+64<<10])
+		}
+	})
+	t.Run("Hole", func(t *testing.T) {
+		x, at, f, mem := served(t)
+		require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 256<<10, 512<<10))
+		other, check := fill(t)
+		copy(x.Region.Mem, bytes.Repeat([]byte{'b'}, 64<<10))
+		x.Post(t, write(x, at(0)), write(x, at(512<<10)))
+		require.Equal(t, rdma.OpWrite, x.Next(t).Op, "beside the hole")
+		require.Error(t, x.Failed(t), "no block is free for it")
+		check()
+		require.NoError(t, other.Truncate(0))
+		require.Equal(t, x.Region.Mem[:64<<10], mem[:64<<10])
+		require.Equal(t, make([]byte, 512<<10), mem[256<<10:768<<10])
+	})
+	for name, op := range map[string]rdma.Opcode{"TruncatedWrite": rdma.OpWrite, "TruncatedRead": rdma.OpRead} {
+		t.Run(name, func(t *testing.T) {
+			x, at, f, mem := served(t)
+			require.NoError(t, f.Truncate(size/2))
+			_, check := fill(t)
+			wr := write(x, at(size/2))
+			wr.Op = op
+			x.Post(t, write(x, at(0)), wr)
+			require.Equal(t, rdma.OpWrite, x.Next(t).Op, "what is left of it")
+			require.Error(t, x.Failed(t))
+			check()
+			require.Equal(t, bytes.Repeat([]byte{'a'}, size/2), mem[:size/2])
+		})
+	}
+}
