@@ -220,8 +220,9 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 	}
 	v.Class = facts.Class.String()
 	iwarp := adapterView{Name: "iwarp", NativeFlush: new(bool)}
-	for _, a := range append([]adapterView{iwarp}, adapters...) {
-		v.Methods = append(v.Methods, transportView{Transport: a.Name, Methods: a.methods(facts)})
+	v.Methods = append(v.Methods, transportView{Transport: iwarp.Name, Methods: iwarp.methods(facts)})
+	for _, a := range adapters {
+		v.Methods = append(v.Methods, transportView{Transport: a.Name, Methods: registered(a.methods(facts), facts.Class, info.DAX)})
 	}
 	return v, size, nil
 }
@@ -241,6 +242,23 @@ func (a *adapterView) methods(facts persist.Facts) []methodView {
 		all = append(all, v)
 	}
 	return all
+}
+
+// registered narrows an adapter's methods down: it must register the region to use any.
+func registered(methods []methodView, class persist.Class, dax bool) []methodView {
+	no := false
+	for i := range methods {
+		switch m := &methods[i]; {
+		case class == persist.ClassFile:
+			m.Sound, m.Why = &no, "an adapter does not mark the page cache dirty: use /dev/daxX.Y, a file with DAX, or an iwarp:// listener"
+		case !dax || m.Sound != nil && !*m.Sound:
+		case m.Method == persist.MethodFlush.String():
+			m.Sound, m.Why = &no, "a file with DAX cannot be pinned: use /dev/daxX.Y"
+		default:
+			m.Sound, m.Why = nil, "if the device pages on demand, which shows when a session opens: a file with DAX cannot be pinned"
+		}
+	}
+	return methods
 }
 
 // lockLimit is how much memory the process may pin, nil without limit, and whether that

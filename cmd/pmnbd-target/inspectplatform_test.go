@@ -110,6 +110,31 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// What an adapter cannot register it has no method for.
+func TestRegistered(t *testing.T) {
+	yes, no := true, false
+	eADR := persist.Facts{Class: persist.ClassPMem, EADR: true}
+	for name, c := range map[string]struct {
+		facts persist.Facts
+		dax   bool
+		want  []*bool // flush, apm, gpspm
+		why   string  // of gpspm
+	}{
+		"device-dax":       {eADR, false, []*bool{nil, &yes, &yes}, "sound"},
+		"DAX":              {eADR, true, []*bool{&no, nil, nil}, "pages on demand"},
+		"DAX, ADR":         {persist.Facts{Class: persist.ClassPMem}, true, []*bool{&no, &no, nil}, "pages on demand"},
+		"DAX, not durable": {persist.Facts{Class: persist.ClassVolatile}, true, []*bool{&no, &no, nil}, "pages on demand"},
+		"page cache":       {persist.Facts{Class: persist.ClassFile}, false, []*bool{&no, &no, &no}, "use /dev/daxX.Y, a file with DAX, or an iwarp:// listener"},
+		"tmpfs":            {persist.Facts{Class: persist.ClassVolatile}, false, []*bool{&no, &no, &yes}, "sound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := registered((&adapterView{}).methods(c.facts), c.facts.Class, c.dax)
+			require.Equal(t, c.want, []*bool{got[0].Sound, got[1].Sound, got[2].Sound})
+			require.Contains(t, got[2].Why, c.why)
+		})
+	}
+}
+
 func TestDeviceFlush(t *testing.T) {
 	for _, capabilities := range []uint64{0, capFlush, 1 << 38, ^uint64(0)} {
 		e := netlink.NewAttributeEncoder()

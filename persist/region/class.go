@@ -38,6 +38,8 @@ type memory struct {
 	// device is the size of a device-dax device in bytes. It can be mapped, and
 	// neither read, written, allocated nor synced. 0: a file.
 	device uint64
+	// dax: a file that is mapped itself, without a page cache.
+	dax bool
 	// flags map it (mmap(2)).
 	flags int
 	// why it is volatile, where that is not plain.
@@ -123,6 +125,7 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (memory, error) {
 	} else if !dax {
 		return mem, nil
 	}
+	mem.dax = true
 	return m.directAccess(mem)
 }
 

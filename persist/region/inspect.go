@@ -22,6 +22,8 @@ type Info struct {
 	// region where it is.
 	Class    persist.Class
 	Platform Platform
+	// DAX: a file on a filesystem with DAX, which RDMA devices cannot pin.
+	DAX bool
 }
 
 // Inspect reads the superblock of the region at path. It takes no lock and
@@ -63,7 +65,7 @@ func inspect(f *os.File, h host) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
 	}
-	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.class, Platform: mem.platform}, nil
+	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.class, Platform: mem.platform, DAX: mem.dax}, nil
 }
 
 // readHeader reads both copies of the superblock.
