@@ -28,14 +28,22 @@ func claimRegion(dir string, id, region [16]byte) (*claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the region: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close() // nothing was written
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another pmnbd of this host and id serves this region (%s is locked): stop it, or give this one an --id of its own", path)
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+	if err := lock(f); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return &claim{f, region}, nil
+}
+
+// lock keeps other processes from f, a file of an id and region, until it is closed.
+func lock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("another pmnbd of this host and id serves this region (%s is locked): stop it, or give this one an --id of its own", f.Name())
+	case err != nil:
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 // Close gives the lock up.

@@ -398,3 +398,23 @@ func TestAdoptionWaits(t *testing.T) {
 	require.NoError(t, d.Close())
 	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrClosed)
 }
+
+// A process whose state directory is another does not find the lock there, and must not
+// take the window of one that lives: it would replay what that has in hand, and then
+// shorten the file under it.
+func TestWindowOfTheLiving(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	cfg := h.cfg
+	cfg.StateDir = t.TempDir()
+	for range 2 {
+		_, err := Dial(context.Background(), cfg)
+		require.ErrorContains(t, err, "another pmnbd of this host and id")
+	}
+	require.NoError(t, c.Do(c.Flush()))
+	require.NoError(t, d.Close())
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+}

@@ -21,7 +21,8 @@ import (
 // A windowFile is where the window of an initiator and region lies, so that it
 // survives the process: writes that were acknowledged and not flushed are in it, and
 // nowhere else if the target did not get them. It is named by the pair, whose lock is
-// held (claim.go), and lies on a filesystem in memory: a reboot of this host takes it.
+// held (claim.go), and locked itself. It lies on a filesystem in memory: a reboot of this
+// host takes it.
 // Elsewhere a loss of power can leave any mixture of what it ever held, and writes that
 // were flushed and replaced long ago must not be replayed: of another boot it is no window.
 //
@@ -101,6 +102,10 @@ func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
 		return nil, fmt.Errorf("open the window file: %w", err)
 	}
 	w := &windowFile{f: f}
+	// The claim does not do: it is in another directory, which may be another process's.
+	if err := lock(f); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	if err := w.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrWindow, path, err), w.Close())
 	}
