@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -71,7 +72,7 @@ func (d *Device) inherit(ctx context.Context) error {
 		d.log.Warn("accepting the loss of what was acknowledged before and not flushed", zap.String("region", d.cfg.Region))
 		d.lineage = uuid.New()
 	case h.State == 0:
-		if err := d.forgotten(refused); err != nil {
+		if err := d.forgotten(refused, boot); err != nil {
 			return err
 		}
 		d.lineage = uuid.New()
@@ -124,23 +125,23 @@ func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 }
 
 // forgotten tells whether the run before may have acknowledged what is lost, where it left
-// no window file.
-func (d *Device) forgotten(refused wire.Refused) error {
+// no window file in this boot.
+func (d *Device) forgotten(refused wire.Refused, boot uuid.UUID) error {
 	if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {
 		return nil
 	}
 	// Since this host booted nobody here can have been its client; if there are none
 	// elsewhere, none has survived.
-	before, err := os.ReadFile(d.bootRecord(refused.UUID))
-	now, err2 := bootID()
-	if err == nil && err2 == nil && d.cfg.LocalClients && string(before) != now.String() {
+	record, _ := os.ReadFile(d.bootRecord(refused.UUID)) // what cannot be read shows nothing
+	if before, err := uuid.ParseBytes(record); err == nil && d.cfg.LocalClients && before != boot {
 		d.log.Info("this host was booted since the run before: nobody is left who knew what it had acknowledged", zap.String("region", d.cfg.Region))
 		return nil
 	}
 	return loss("the run of this initiator before did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
 }
 
-// bootRecord is the file that says in which boot this host last had the region.
+// bootRecord is the file that says in which boot this host last had the region, if that
+// was for local clients only.
 func (d *Device) bootRecord(region [16]byte) string {
 	return filepath.Join(d.cfg.StateDir, fmt.Sprintf("%s-%s.boot", uuid.UUID(d.cfg.ID), uuid.UUID(region)))
 }
@@ -161,11 +162,15 @@ func (d *Device) opened(g *wire.Opened) error {
 	d.file.update(func(h *header) {
 		h.Opened, h.Epoch, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Size, uint32(g.Class), g.ContentsID
 	})
-	boot, err := bootID()
-	if err == nil {
-		err = os.WriteFile(d.bootRecord(g.UUID), []byte(boot.String()), 0o600)
+	record := d.bootRecord(g.UUID)
+	if err := os.Remove(record); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the boot before: %w", err)
 	}
-	if err != nil {
+	if !d.cfg.LocalClients {
+		return nil // some may outlive this host's boot
+	}
+	boot := d.file.header().Boot
+	if err := os.WriteFile(record, []byte(uuid.UUID(boot).String()), 0o600); err != nil {
 		return fmt.Errorf("note this boot: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
@@ -166,26 +167,38 @@ func TestInheritance(t *testing.T) {
 		{"a kill, the window lost, and a boot since", func(h *host) {
 			h.cfg.LocalClients = true
 			d, _ := h.run()
-			record := d.bootRecord(h.region.UUID())
 			h.kill(d)
 			require.NoError(h.t, os.Remove(h.file()))
-			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+			h.boot()
 		}, "", false},
 		{"the same with clients elsewhere", func(h *host) {
+			h.cfg.LocalClients = true
 			d, _ := h.run()
-			record := d.bootRecord(h.region.UUID())
 			h.kill(d)
 			require.NoError(h.t, os.Remove(h.file()))
-			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+			h.boot()
+			h.cfg.LocalClients = false
+		}, "its window is not in", false},
+		{"the same with clients elsewhere before", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			require.NoError(h.t, os.Remove(h.file()))
+			h.boot()
+			h.cfg.LocalClients = true
+		}, "its window is not in", false},
+		{"the same with a record that could not be written", func(h *host) {
+			h.cfg.LocalClients = true
+			d, _ := h.run()
+			h.kill(d)
+			require.NoError(h.t, os.Remove(h.file()))
+			require.NoError(h.t, os.Truncate(d.bootRecord(h.region.UUID()), 0))
 		}, "its window is not in", false},
 		{"a kill, and a boot since that left the file", func(h *host) {
 			h.cfg.LocalClients = true
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			record := d.bootRecord(h.region.UUID())
 			h.kill(d)
-			h.rewrite(func(hd *header) { hd.Boot[0]++ })
-			require.NoError(h.t, os.WriteFile(record, []byte("before"), 0o600))
+			h.boot()
 		}, "", false},
 		{"the same file, but nothing tells that this host booted", func(h *host) {
 			d, _ := h.run()
@@ -329,6 +342,41 @@ func (h *host) rewrite(change func(*header)) {
 	require.NoError(h.t, err)
 	f.update(change)
 	require.NoError(h.t, f.Close())
+}
+
+// boot makes all that the runs before have left be of another boot of their host.
+func (h *host) boot() {
+	other := uuid.New()
+	records, err := filepath.Glob(filepath.Join(h.cfg.StateDir, "*.boot"))
+	require.NoError(h.t, err)
+	for _, r := range records {
+		require.NoError(h.t, os.WriteFile(r, []byte(other.String()), 0o600))
+	}
+	if found, _ := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window")); len(found) > 0 {
+		h.rewrite(func(hd *header) { hd.Boot = other })
+	}
+}
+
+// On a disk a window survives the loss of power as what it was a while before. Nothing of
+// it may come after what was flushed since.
+func TestWindowOfAnotherBoot(t *testing.T) {
+	h := newHost(t)
+	h.cfg.LocalClients = true
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	written, err := os.ReadFile(h.file())
+	require.NoError(t, err)
+	young := backendtest.Pattern(block, 2)
+	require.NoError(t, c.Do(c.Write(0, young, 0)))
+	require.NoError(t, c.Do(c.Flush()))
+	h.kill(d)
+	require.NoError(t, os.WriteFile(h.file(), written, 0o600))
+	h.boot()
+	d, c = h.run()
+	r := c.Read(0, block, 0)
+	require.NoError(t, c.Do(r))
+	require.True(t, string(young) == string(r.Got), "an old write came late")
+	require.NoError(t, d.Close())
 }
 
 // A header that was being written when the process was killed does not count: the one
