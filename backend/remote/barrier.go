@@ -257,7 +257,7 @@ func (d *Device) fail(cause error) {
 	}
 	b.mu.Unlock()
 
-	if !d.closing.Load() {
+	if !d.closing.Load() && !d.adopted { // the window that was adopted is there still
 		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
 			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
 	}

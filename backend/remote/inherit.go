@@ -239,7 +239,14 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	}
 	a.serve()
 	serves = true
-	return a.Close()
+	// Close waits as long as it takes for a target that went again, or whose disk hangs.
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(ended); a.fail(context.Cause(ctx)) })
+	err = a.Close()
+	if !stop() {
+		<-ended
+	}
+	return err
 }
 
 // newLane makes a lane that is not connected.

@@ -14,6 +14,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/rdma/rdmafake"
 )
 
 // A host is where runs of one initiator follow each other.
@@ -342,6 +343,38 @@ func (h *host) rewrite(change func(*header)) {
 	require.NoError(h.t, err)
 	f.update(change)
 	require.NoError(h.t, f.Close())
+}
+
+// Whoever starts a run may give up while the target cannot end the barrier of what was
+// adopted; the next one adopts it again.
+func TestAdoptionGivenUp(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	cfg := p.config(t)
+	cfg.WindowDir, cfg.LossTimeout = inMemory(t), 0
+	h := &host{&farm{t: t, region: p.region}, cfg}
+	d, c := h.run()
+	want := backendtest.Pattern(block, 1)
+	require.NoError(t, c.Do(c.Write(0, want, 0)))
+	h.kill(d)
+	release := p.sync.block()
+	ctx, stop := context.WithCancel(context.Background())
+	gaveUp := make(chan error, 1)
+	go func() { _, err := Dial(ctx, h.cfg); gaveUp <- err }()
+	for range 3 { // those of the superblock, for RESUME
+		<-p.sync.began
+		next := p.sync.block()
+		release()
+		release = next
+	}
+	<-p.sync.began
+	stop()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
+	release()
+	d, c = h.run()
+	r := c.Read(0, block, 0)
+	require.NoError(t, c.Do(r))
+	require.True(t, string(want) == string(r.Got))
+	require.NoError(t, d.Close())
 }
 
 // boot makes all that the runs before have left be of another boot of their host.

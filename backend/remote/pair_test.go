@@ -56,7 +56,8 @@ func (h *syncHook) sync(fd int) error {
 	return unix.Fdatasync(fd)
 }
 
-// block makes syncs wait until release is called, once or more.
+// block makes syncs wait until release is called, once or more; those that begin after
+// another block until that one's is.
 func (h *syncHook) block() (release func()) {
 	hold := make(chan struct{})
 	h.mu.Lock()
@@ -64,7 +65,9 @@ func (h *syncHook) block() (release func()) {
 	h.mu.Unlock()
 	return sync.OnceFunc(func() {
 		h.mu.Lock()
-		h.hold = nil
+		if h.hold == hold {
+			h.hold = nil
+		}
 		h.mu.Unlock()
 		close(hold)
 	})

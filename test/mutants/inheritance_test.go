@@ -20,8 +20,8 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "an adopted window is given back unflushed", rule: "§6 replay, barrier, then the first reply",
-		file: "backend/remote/inherit.go", old: "	return a.Close()\n",
-		new:  "	a.file.update(func(h *header) { h.State = windowDrained })\n	return errors.Join(a.leave(true), a.release())\n",
+		file: "backend/remote/inherit.go", old: "	err = a.Close()\n",
+		new:  "	a.file.update(func(h *header) { h.State = windowDrained })\n	err = errors.Join(a.leave(true), a.release())\n",
 		also: []edit{{"backend/remote/recover.go", "	d.start(true) // the replay's barrier\n", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
