@@ -333,9 +333,9 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	}
 	b.inherits = g.Flags&wire.OpenedDoubt != 0
 	b.away = false
-	d.trouble(nil)
 	d.heard.Store(d.clock())
 	d.generation.Add(1)
+	d.trouble(nil) // from here on heartbeats look at the two
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		l.broken = nil

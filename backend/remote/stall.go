@@ -52,7 +52,7 @@ func (s *stall) find(d *Device, now int64, patience time.Duration) (*lane, error
 	var stuck *lane
 	for i, l := range d.lanes {
 		l.mu.Lock()
-		p := progress{moved: l.moved + 1}
+		p := progress{seq: d.generation.Load(), moved: l.moved + 1} // an outage is not the new connection's
 		if l.signaled.empty() {
 			p = progress{}
 		}

@@ -65,6 +65,12 @@ func TestStall(t *testing.T) {
 				d.lanes[1].signaled.push(1)
 			}
 		}, says: "lane 1 has carried nothing", lane: 1},
+		{name: "sessions come and go", step: func(uint64) {
+			d.generation.Add(1)
+			if d.lanes[1].signaled.empty() {
+				d.lanes[1].signaled.push(1)
+			}
+		}},
 		{name: "a lane is slow", step: func(uint64) {
 			d.lanes[1].moved++
 			if d.lanes[1].signaled.empty() {
