@@ -144,8 +144,18 @@ func (d *Device) giveBack() error {
 			}
 			err = d.resume(context.Background(), left)
 		}
+		if d.givenBack(err) {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("give the lease back: %w", err)
 		}
 	}
+}
+
+// givenBack tells whether err, of a RESUME after CLOSE, means that only the answer to
+// CLOSE was lost: the region is clean, in our epoch.
+func (d *Device) givenBack(err error) bool {
+	var r *RefusedError
+	return errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.Epoch == d.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
 }

@@ -10,6 +10,7 @@ import (
 
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
+	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
@@ -54,4 +55,43 @@ func TestCloseAsksAgain(t *testing.T) {
 	require.NoError(t, d.release())
 	require.True(t, p.region.Superblock().Clean)
 	require.GreaterOrEqual(t, tries.Load(), int64(4))
+}
+
+// A CLOSE that was carried out is one, even if its answer was lost.
+func TestCloseIsNotAnswered(t *testing.T) {
+	var steps atomic.Int64 // that updates of the superblock have left
+	network := rdmafake.New(rdmafake.Config{})
+	p := newPairOn(t, network, "", inMemory(t), target.Config{}, region.OpenOptions{
+		PMem: region.DomainMemory, Lines: func([]byte) {}, Header: func([]byte) {
+			if steps.Add(-1) == 0 {
+				network.Cut()
+			}
+		},
+	})
+	d := p.dialPatient(t, 2)
+	steps.Store(3)
+	require.NoError(t, d.Close())
+	require.LessOrEqual(t, steps.Load(), int64(0))
+	require.True(t, p.region.Superblock().Clean)
+}
+
+// Of what the target says to a RESUME after CLOSE, only this means that it heard it.
+func TestGivenBack(t *testing.T) {
+	d := &Device{granted: wire.Opened{Epoch: 5}}
+	for _, tt := range []struct {
+		name string
+		says wire.Refused
+		want bool
+	}{
+		{"clean, in our epoch", wire.Refused{Code: wire.CodeNotOwner, Epoch: 5}, true},
+		{"clean, in another epoch", wire.Refused{Code: wire.CodeNotOwner, Epoch: 6}, false},
+		{"not clean", wire.Refused{Code: wire.CodeNotOwner, Epoch: 5, Flags: wire.OpenedUnclean}, false},
+		{"failed", wire.Refused{Code: wire.CodeFailed, Epoch: 5}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, d.givenBack(d.refusal(&tt.says)))
+		})
+	}
+	require.False(t, d.givenBack(nil))
+	require.False(t, d.givenBack(rdma.ErrLost))
 }

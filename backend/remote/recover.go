@@ -220,9 +220,9 @@ func (d *Device) trouble(err error) {
 }
 
 // A lastingError says why a session can never go on.
-type lastingError struct{ text string }
+type lastingError struct{ error }
 
-func (e *lastingError) Error() string { return e.text }
+func (e *lastingError) Unwrap() error { return e.error }
 
 // resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
 // the others, then replay. Of all messages only RESUME may be followed by a replay.
@@ -296,7 +296,7 @@ func (d *Device) refusal(r *wire.Refused) error {
 	case wire.CodeNotOwner, wire.CodeFailed:
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
-		return &lastingError{err.Error()}
+		return &lastingError{err}
 	}
 	return err
 }
@@ -307,11 +307,11 @@ func (d *Device) compare(g *wire.Opened) error {
 	old := &d.granted
 	switch {
 	case g.UUID != old.UUID || g.Size != old.Size || g.Class != old.Class:
-		return &lastingError{"the target serves another region under the name " + d.cfg.Region}
+		return &lastingError{fmt.Errorf("the target serves another region under the name %s", d.cfg.Region)}
 	case g.Epoch <= old.Epoch:
-		return &lastingError{fmt.Sprintf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
+		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
 	case g.ContentsID != old.ContentsID:
-		return &lastingError{"the region's contents were lost at the target"}
+		return &lastingError{errors.New("the region's contents were lost at the target")}
 	}
 	return nil
 }
