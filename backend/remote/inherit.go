@@ -71,6 +71,7 @@ func (d *Device) inherit(ctx context.Context) error {
 	case d.cfg.AcceptLoss:
 		d.log.Warn("accepting the loss of what was acknowledged before and not flushed", zap.String("region", d.cfg.Region))
 		d.lineage = uuid.New()
+		h = header{}
 	case h.State == 0:
 		if err := d.forgotten(refused, boot); err != nil {
 			return err
@@ -89,11 +90,13 @@ func (d *Device) inherit(ctx context.Context) error {
 		return fmt.Errorf("draw a nonce: %w", err)
 	}
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
+	contents := h.ContentsID
 	d.file.update(func(h *header) {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
 			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Boot: boot, Lineage: d.lineage,
+			ContentsID: contents,
 		}
 	})
 	return d.file.shape()
@@ -154,10 +157,14 @@ func bootID() (uuid.UUID, error) {
 	return uuid.ParseBytes(bytes.TrimSpace(b))
 }
 
-// opened notes in the window file what was granted, before anything is acknowledged.
+// opened notes in the window file what was granted, before anything is acknowledged, if
+// it is what the run before left.
 func (d *Device) opened(g *wire.Opened) error {
 	if d.file == nil {
 		return nil
+	}
+	if left := d.file.header().ContentsID; left != ([16]byte{}) && left != g.ContentsID {
+		return loss("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)
 	}
 	d.file.update(func(h *header) {
 		h.Opened, h.Epoch, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Size, uint32(g.Class), g.ContentsID

@@ -160,6 +160,11 @@ func TestInheritance(t *testing.T) {
 			h.kill(d)
 			restart(h, func(sb *region.Superblock) { sb.Contents[0]++ })
 		}, "contents were lost", false},
+		{"a clean end, and the contents lost", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			restart(h, func(sb *region.Superblock) { sb.Contents[0]++ })
+		}, "contents of region log were lost", false},
 		{"a kill, and the window lost", func(h *host) {
 			d, _ := h.run()
 			h.kill(d)

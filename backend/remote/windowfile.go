@@ -60,8 +60,9 @@ const (
 // A header says what a window file holds. It has a fixed size.
 type header struct {
 	State windowState
-	// Opened: Session and Epoch are of a session of Owner. Else nothing was ever
-	// acknowledged, and Epoch is the one that OPEN names.
+	// Opened: Epoch and what is known of the region are of a session of Owner. Else
+	// nothing was ever acknowledged, Epoch is the one that OPEN names, and ContentsID is
+	// what the run before left, or zero.
 	Opened uint32
 	// Lanes, Entries (of the index) and Chunks (of the arena) are its shape; Window is
 	// how many of the chunks are not for receiving. The stripe is a constant.
