@@ -37,6 +37,14 @@ var inheritance = []mutant{
 		file: "backend/remote/inherit.go", old: "case refused.Epoch != h.Epoch:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "contents that were lost go on", rule: "§2 contents id",
+		file: "backend/remote/inherit.go", old: "left != ([16]byte{}) && left != g.ContentsID", new: "left == ([16]byte{}) && left == g.ContentsID",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "the window of a living process is adopted", rule: "§5 a local lock per id and region",
+		file: "backend/remote/windowfile.go", old: "if err := lock(f); err != nil {", new: "if err := lock(f); err != nil && false {",
+		pkg: "./backend/remote", run: "^TestWindowOfTheLiving$",
+	}, {
 		name: "a failed window is gone on with", rule: "§6 the next pmnbd starts failed",
 		file: "backend/remote/inherit.go", old: "case h.State == windowFailed:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
