@@ -13,7 +13,7 @@ import (
 // received, and an index ring per lane says, in order, what each of them is
 // (design §4.2). It is all that a replay needs.
 //
-// The index has no Go pointers, so that it can later lie in a file beside the
+// The index has no Go pointers, so that it can lie in a file beside the
 // arena and be adopted by the next process.
 //
 //	      covered          head

@@ -19,8 +19,6 @@ var (
 	ErrRemoteOp = errors.New("remote operation error")
 	// ErrLocalAccess: a request named local memory wrongly. It is our bug.
 	ErrLocalAccess = errors.New("local access error")
-	// ErrLocalFlush: the request was dropped because the queue pair had failed.
-	ErrLocalFlush = errors.New("work request flushed")
 	// ErrTimeout: a deadline passed while connecting.
 	ErrTimeout = errors.New("timed out")
 	// ErrClosed: the object was closed by its owner.
