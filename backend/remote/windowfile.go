@@ -22,9 +22,9 @@ import (
 // survives the process: writes that were acknowledged and not flushed are in it, and
 // nowhere else if the target did not get them. It is named by the pair, whose lock is
 // held (claim.go), and locked itself. It lies on a filesystem in memory: a reboot of this
-// host takes it.
-// Elsewhere a loss of power can leave any mixture of what it ever held, and writes that
-// were flushed and replaced long ago must not be replayed: of another boot it is no window.
+// host takes it. Elsewhere a loss of power can leave any mixture of what it ever held,
+// and writes that were flushed and replaced long ago must not be replayed: of another
+// boot it is no window.
 //
 //	0            4096             4096+index            a multiple of ChunkSize
 //	+------------+----------------+----------···--------+------------------+
