@@ -74,10 +74,37 @@ type Machine struct {
 	ended   error // of QEMU; set when done is closed
 }
 
-// Boot starts g on the best accelerator there is. The guest ends with its command,
-// with ctx, or with Kill; Close must be called in any case.
+// upMark is what a guest prints before its command does.
+const upMark = "lab: the guest is up\n"
+
+// boots is how often Boot tries.
+const boots = 3
+
+// Boot starts g on the best accelerator there is, and returns when its command does or
+// its setup has failed. The guest ends with its command, with ctx, or with Kill; Close
+// must be called in any case.
+//
+// A guest that dies on the way up is booted again: QEMU's translator now and then runs
+// another instruction than the one that a kernel has just patched into itself. What is
+// tested has not begun then.
 func Boot(ctx context.Context, g Guest) (*Machine, error) {
-	return boot(ctx, g, accelerator())
+	for n := 1; ; n++ {
+		m, err := boot(ctx, g, accelerator())
+		if err != nil || g.shell {
+			return m, err
+		}
+		if m.WaitFor(ctx, upMark) == nil {
+			return m, nil
+		}
+		if _, err = m.Wait(); err == nil {
+			return m, nil // it has a result
+		}
+		m.Close()
+		if n == boots || ctx.Err() != nil {
+			return nil, err
+		}
+		fmt.Println("lab: once more:", err)
+	}
 }
 
 // Shell is Boot with a shell on our terminal for a command.
@@ -213,6 +240,9 @@ func (g *Guest) script(accel string) (string, error) {
 	fmt.Fprintf(&b, "export %s\n", quote(env))
 	if len(g.Setup) > 0 {
 		fmt.Fprintf(&b, "%s %s || exit\n", quote([]string{filepath.Join(here, "guest/setup")}), quote(g.Setup))
+	}
+	if !g.shell {
+		fmt.Fprintf(&b, "echo %s\n", quote([]string{strings.TrimSpace(upMark)}))
 	}
 	fmt.Fprintf(&b, "cd %s && exec %s\n", quote([]string{dir}), quote(g.Command))
 	return b.String(), nil

@@ -157,7 +157,7 @@ func relay(log, name string, print bool) (verdict string) {
 			if m[2] == name && m[1] != "" {
 				verdict = m[1]
 			}
-		} else if print && line != "PASS\n" && line != cutMark {
+		} else if print && line != "PASS\n" && line != cutMark && line != upMark {
 			_, _ = os.Stdout.WriteString(line) // as go test does
 		}
 	}
