@@ -39,7 +39,8 @@ type conn struct {
 	barrier   wire.Barrier
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
-	done      chan struct{}      // nothing of the lane touches a region any more
+	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
+	alive     error              // why its queue pair may still be there, once done is closed
 
 	life sync.Mutex
 	dead bool // interrupted while it was being made
@@ -203,7 +204,9 @@ func (c *conn) receive(i uint64) rdma.WorkRequest {
 // then its keys.
 func (c *conn) release() {
 	if c.Conn != nil {
-		_ = c.Close() // the cause was logged
+		if c.alive = c.Close(); c.alive != nil {
+			c.log.Error("queue pair not destroyed: its region is granted to nobody until pmnbd-target is restarted", zap.Error(c.alive))
+		}
 	}
 	if c.session != nil {
 		c.session.export.syncer.forget(c) // it answers out of c.mem
@@ -224,7 +227,7 @@ func (c *conn) release() {
 	c.s.mu.Lock()
 	delete(c.s.conns, c)
 	c.s.mu.Unlock()
-	if s := c.hint; s != nil {
+	if s := c.hint; s != nil && c.alive == nil {
 		s.remove(c)
 	}
 	close(c.done)

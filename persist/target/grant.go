@@ -128,7 +128,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	}
 	// The old session's queue pairs go, and its keys with the last of them.
 	if e.session != nil {
-		e.session.end(nil)
+		if err := e.session.end(nil); err != nil {
+			return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the session before, restart pmnbd-target: %v", err)}
+		}
 	}
 
 	unclean := false
@@ -320,7 +322,9 @@ func (s *session) giveBack() error {
 		return errors.New("the region is being granted to somebody else")
 	}
 	defer e.granting.Unlock()
-	s.end(s.conn)
+	if err := s.end(s.conn); err != nil {
+		return fmt.Errorf("end the other lanes: %w", err)
+	}
 	e.syncer.forget(s.conn)
 	if err := s.conn.domain.Deregister(s.mem); err != nil {
 		return fmt.Errorf("end the session's key: %w", err)

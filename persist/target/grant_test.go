@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
@@ -29,6 +31,7 @@ type tracer struct {
 	more   chan struct{} // closed by the next event, if somebody waits
 	conns  int
 	caps   func(conn int) // unless nil, called when the target asks what a connection can
+	stays  map[int]error  // the queue pairs that cannot be destroyed, and why
 }
 
 func (r *tracer) note(format string, args ...any) {
@@ -48,6 +51,16 @@ func (r *tracer) reset() []string {
 	events := r.events
 	r.events = nil
 	return events
+}
+
+// stay has the queue pair of a connection stay for a reason when it is to be destroyed.
+func (r *tracer) stay(conn int, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stays == nil {
+		r.stays = make(map[int]error)
+	}
+	r.stays[conn] = why
 }
 
 // wait waits for an event.
@@ -143,7 +156,9 @@ func (c *tracedConn) Caps() rdma.Caps {
 func (c *tracedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() { c.r.note("destroy %d", c.n) })
-	return err
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return errors.Join(err, c.r.stays[c.n])
 }
 
 func (c *tracedConn) Post(wrs []rdma.WorkRequest) (int, error) {
@@ -288,6 +303,47 @@ func TestGrantOrder(t *testing.T) {
 		require.NoError(t, p.write(n, 1, 0, []byte("new")))
 		require.Error(t, busy.write(n, 1, 0, []byte("not theirs")))
 		require.Error(t, p.write(o, 2, 0, []byte("the old key")))
+	})
+}
+
+// Who has the region next would be written over by what an old queue pair still places:
+// the region is nobody's while one lives.
+func TestQueuePairThatStays(t *testing.T) {
+	for name, lane := range map[string]int{"of lane 0": 0, "of another lane": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := newTracedSite(t, Config{})
+			old := s.connect(t)
+			o := old.open(alice)
+			join, err := s.connectLane(t, o, 1, nil)
+			require.NoError(t, err)
+			var joined wire.Joined
+			join.send(signed(&o.Token, &wire.Join{Epoch: o.Epoch, Lane: 1}))
+			require.NoError(t, join.decode(&joined))
+			s.trace.stay(lane, unix.EBUSY)
+			require.NoError(t, old.conn.Close())
+			require.NoError(t, join.conn.Close())
+			for range 2 {
+				r := s.connect(t).refused(alice, o.Epoch)
+				require.Equal(t, wire.CodeBusy, r.Code)
+				require.Contains(t, r.Text, "restart pmnbd-target: "+unix.EBUSY.Error())
+				s.connect(t).ask(&wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}, &r)
+				require.Equal(t, wire.CodeBusy, r.Code)
+			}
+			require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
+			s.trace.stay(lane, nil)
+		})
+	}
+	t.Run("when the owner gives it back", func(t *testing.T) {
+		s := newTracedSite(t, Config{})
+		old := s.connect(t)
+		o := old.open(alice)
+		_, err := s.connectLane(t, o, 1, nil)
+		require.NoError(t, err)
+		s.trace.stay(1, unix.EBUSY)
+		old.send((&wire.Close{Epoch: o.Epoch}).Append(nil))
+		require.Error(t, old.decode(&wire.Closed{}))
+		require.False(t, s.region.Superblock().Clean)
+		require.Equal(t, wire.CodeBusy, s.connect(t).refused(alice, o.Epoch).Code)
 	})
 }
 

@@ -106,8 +106,9 @@ func (s *session) remove(c *conn) {
 }
 
 // end destroys the queue pairs of all lanes but keep, and joins everything of them
-// that can touch the region. What of it only waits is woken.
-func (s *session) end(keep *conn) {
+// that can touch the region. What of it only waits is woken. After an error some may
+// live on, and what the old owner sent could still land.
+func (s *session) end(keep *conn) (err error) {
 	s.mu.Lock()
 	s.ended = true
 	var lanes []*conn
@@ -122,7 +123,9 @@ func (s *session) end(keep *conn) {
 	}
 	for _, c := range lanes {
 		<-c.done
+		err = errors.Join(err, c.alive)
 	}
+	return err
 }
 
 // join makes c, which was admitted, a lane that barriers come on, if m, decoded from
