@@ -96,8 +96,12 @@ var sessions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "a zero of the old session ends after the grant", rule: "§5 granting: join",
-		file: "persist/target/session.go", old: "	for _, c := range lanes {\n		<-c.done\n	}\n", new: "",
+		file: "persist/target/session.go", old: "		<-c.done\n", new: "",
 		pkg: "./persist/target", run: "^TestGrantJoinsWhatTouchesTheRegion$",
+	}, {
+		name: "a queue pair that stays is taken for destroyed", rule: "§5 granting: destroy",
+		file: "persist/target/session.go", old: "		err = errors.Join(err, c.alive)\n", new: "",
+		pkg: "./persist/target", run: "^TestQueuePairThatStays$",
 	}, {
 		name: "a sync of the old session ends after the grant", rule: "§5 granting: join",
 		file: "persist/target/syncer.go", old: "	for slices.ContainsFunc(y.active, its) {\n		y.idle.Wait()\n	}\n", new: "",
