@@ -92,7 +92,7 @@ var sessions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "old queue pairs live on", rule: "§5 granting: destroy",
-		file: "persist/target/grant.go", old: "		e.session.end(nil)\n", new: "",
+		file: "persist/target/grant.go", old: "if err := e.session.end(nil); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: model, run: crashes,
 	}, {
 		name: "a zero of the old session ends after the grant", rule: "§5 granting: join",
