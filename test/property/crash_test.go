@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -21,21 +22,25 @@ import (
 )
 
 var worlds = []world{
-	{"gpspm", region.DomainMemory, rdmafake.Config{}, 1, "gpspm"},
-	{"gpspm, three lanes, tiny queues", region.DomainMemory, rdmafake.Config{MaxSendWR: 3, MaxReads: 1}, 3, "gpspm"},
-	{"apm", region.DomainCaches, rdmafake.Config{}, 2, "apm"},
-	{"flush", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4}, 2, "flush"},
+	{"gpspm", region.DomainMemory, rdmafake.Config{}, false, 1, "gpspm"},
+	{"gpspm, three lanes, tiny queues, an adapter", region.DomainMemory, rdmafake.Config{MaxSendWR: 3, MaxReads: 1, PlacesByDMA: true}, false, 3, "gpspm"},
+	{"apm on eADR", region.DomainCaches, rdmafake.Config{}, false, 2, "apm"},
+	{"apm on eADR, an adapter", region.DomainCaches, rdmafake.Config{PlacesByDMA: true}, false, 1, "apm"},
+	{"apm on ADR, an adapter past the caches", region.DomainMemory, rdmafake.Config{PlacesByDMA: true}, true, 2, "apm"},
+	{"flush, an adapter", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4, PlacesByDMA: true}, false, 2, "flush"},
 }
 
 // TestCrashes: whatever breaks, what was flushed is on the medium, and reads return
 // what was last written, as long as the device lives; and it fails only if its region
-// has another owner, or lost what was not durable and might have been read.
+// has another owner, or lost what was not durable and might have been read. A process
+// that adopts the window of one that was killed has all that that one had answered, or
+// says that it was lost.
 func TestCrashes(t *testing.T) {
 	fewer(t, 20)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
 		s := newStation(t, w)
-		m := &crashes{t: t, s: s, model: &model{past: history{base: make([]byte, size)}}}
+		m := &crashes{t: t, s: s, id: 1, model: &model{past: history{base: make([]byte, size)}}}
 		whole := false
 		defer func() { m.close(rt, whole) }()
 		m.newOwner(rt)
@@ -43,7 +48,7 @@ func TestCrashes(t *testing.T) {
 		require.Equal(rt, w.method, m.dev.Snapshot().Method)
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush,
-			"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner,
+			"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
 		})
 		m.end(rt)
 		whole = true
@@ -64,6 +69,8 @@ type crashes struct {
 	*model
 	t        *testing.T
 	s        *station
+	id       byte // of the owner
+	p        *process
 	dev      *remote.Device
 	inherits bool // the owner before did not close
 }
@@ -71,21 +78,21 @@ type crashes struct {
 // doubtful reports whether the owner may have read what is not durable.
 func (m *crashes) doubtful() bool { return m.inherits && m.durable == 0 }
 
-// newOwner opens a session of a new owner.
+// newOwner opens a session of a new owner, who finds no window.
 func (m *crashes) newOwner(rt *rapid.T) {
-	dev, err := m.s.dial()
-	require.NoError(rt, err)
-	m.adopt(rt, dev)
+	p := m.s.process(m.id, m.s.state())
+	require.NoError(rt, p.dial(m.s.w.lanes, true))
+	m.inherit(rt, p, m.past.survived)
 }
 
-// adopt makes dev the device. It reads all there is, which must be what may be there,
-// and stays as it is from then on.
-func (m *crashes) adopt(rt *rapid.T, dev *remote.Device) {
-	m.dev, m.model.s = dev, subject{dev: dev, network: m.s.network}
-	m.open, m.doomed, m.inherits, m.durable = nil, false, true, 0
+// inherit makes p the process. It reads all there is, which must be right, and stays as it
+// is from then on.
+func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
+	m.p, m.dev, m.model.s = p, p.dev, subject{dev: p.dev, network: m.s.network, process: p}
+	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect(m.t)
 	m.data = m.readAll(rt)
-	require.NoError(rt, m.past.check(m.data), "what a new owner finds")
+	require.NoError(rt, right(m.data), "what a new owner finds")
 	m.past.add(change{0, bytes.Clone(m.data)}, false)
 }
 
@@ -179,7 +186,7 @@ func await(open []expectation, answered chan<- struct{}) {
 func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 	m.note()
 	found, lost := m.s.restart(c, starts...)
-	require.NoError(rt, m.past.check(found), "what the target finds")
+	require.NoError(rt, m.past.survived(found), "what the target finds")
 	if lost {
 		require.True(rt, m.doubtful(), "nothing was lost that could have been read")
 		m.doomed = true
@@ -194,6 +201,7 @@ func (m *crashes) bury(rt *rapid.T) {
 	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
 	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
 	require.Error(rt, m.dev.Close())
+	m.refused(rt, m.p)
 	m.newOwner(rt)
 }
 
@@ -206,14 +214,26 @@ func (m *crashes) owner(rt *rapid.T) {
 	c := drawCrash(rt)
 	at := rapid.IntRange(0, 8).Draw(rt, "crash at write-back") // 0: not
 	doubt := rapid.Bool().Draw(rt, "crash in doubt")
-	old, client := m.dev, m.clients[0]
+	other := rapid.Bool().Draw(rt, "another id")
+	before, old, client := m.p, m.dev, m.clients[0]
+	if other {
+		m.id = 3 - m.id
+	}
 	if how == "closed" {
 		m.settle(rt)
 		require.NoError(rt, old.Close())
 		require.NoError(rt, old.Close())
 		require.True(rt, m.s.region.Superblock().Clean)
 		m.past.closed()
-		m.newOwner(rt)
+		if other {
+			m.newOwner(rt)
+			m.refused(rt, before)
+		} else {
+			before.leave()
+			p := m.s.process(m.id, before.left)
+			require.NoError(rt, p.dial(m.s.w.lanes, false))
+			m.inherit(rt, p, m.past.survived)
+		}
 		m.inherits = false
 		return
 	}
@@ -228,16 +248,18 @@ func (m *crashes) owner(rt *rapid.T) {
 		go old.Close() //nolint:errcheck // it is closed again, and that waits
 	}
 	m.s.set(&m.s.slow, doubt)
-	dev := m.take(rt, at, c)
+	p := m.take(rt, at, c)
 	m.note()
-	m.adopt(rt, dev)
+	m.inherit(rt, p, m.past.survived)
 	m.s.network.Thaw()
 	if how != "closing" {
 		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
 	}
 	_ = old.Close() // it may have had nothing to lose
 	_ = old.Close()
+	m.refused(rt, before)
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
+	m.s.sweep(m.p)
 	if doubt {
 		m.crashInDoubt(rt)
 	}
@@ -252,6 +274,7 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 		require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
 	}
 	e := expectation{client: m.clients[0], req: m.clients[0].Flush(), entry: m.past.end(), what: "flush in doubt"}
+	e.reply = m.p.listens(&e.req.Op)
 	m.open = append(m.open, e)
 	e.client.Submit(e.req)
 	m.batch(rt)
@@ -264,29 +287,33 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 
 // take opens a session of a new owner while the old one is alive, and the target
 // crashes.
-func (m *crashes) take(rt *rapid.T, at int, c crash) *remote.Device {
+func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 	if at > 0 {
 		m.s.crashAt(at, c)
-		dev, err := m.s.dial()
+		p := m.s.process(m.id, m.s.state())
+		err := p.dial(m.s.w.lanes, true)
 		m.s.crash(c)
 		m.note()
 		found, lost := m.s.restart(c)
-		require.NoError(rt, m.past.check(found), "what the target finds")
+		require.NoError(rt, m.past.survived(found), "what the target finds")
 		switch {
 		case err == nil && !lost:
-			return dev
+			return p
 		case err == nil:
-			require.Error(rt, dev.Close(), "it inherited doubt, and the power went")
+			m.s.set(&m.s.slow, false) // if it were to flush, it need not wait
+			require.Error(rt, p.dev.Close(), "it inherited doubt, and the power went")
 		}
 	}
 	for {
-		dev, err := m.s.dial()
+		p := m.s.process(m.id, m.s.state())
+		err := p.dial(m.s.w.lanes, true)
 		var refused *remote.RefusedError
 		if errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch) {
+			require.NoError(rt, os.RemoveAll(p.dir))
 			continue // the old one was faster
 		}
 		require.NoError(rt, err)
-		return dev
+		return p
 	}
 }
 

@@ -1,7 +1,9 @@
 package property
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +23,9 @@ type history struct {
 // An entry is a write or zero, or what a new owner found.
 type entry struct {
 	change
-	fua     bool // no FLUSH speaks for it: it may be under way still
-	durable bool
+	fua      bool // no FLUSH speaks for it: it may be under way still
+	answered bool
+	durable  bool
 }
 
 // add appends c.
@@ -74,25 +77,81 @@ func (h *history) settle() {
 	}
 }
 
-// check says which byte of found it must not be, or nil.
-func (h *history) check(found []byte) error {
-	right := make([]bool, len(found))
-	final := make([]bool, len(found)) // an entry that was looked at is durable
-	for i := len(h.log) - 1; i >= 0; i-- {
-		e := &h.log[i]
-		for j, b := range e.data {
-			if at := e.off + j; !final[at] {
-				right[at] = right[at] || found[at] == b
-				final[at] = e.durable
+// answered notes that write n was answered, and may be so again.
+func (h *history) answered(n int) {
+	if n >= h.first {
+		h.log[n-h.first].answered = true
+	}
+}
+
+// survived says which byte of found the target must not have after a crash, or nil: what
+// is durable is there, of the rest anything.
+func (h *history) survived(found []byte) error {
+	return h.check(found, func(e *entry) bool { return e.durable })
+}
+
+// adopted is survived for what comes of a window that outlived its process: what was
+// answered is there, too.
+func (h *history) adopted(found []byte) error {
+	return h.check(found, func(e *entry) bool { return e.durable || e.answered })
+}
+
+// check says which byte of found is neither that of an entry which nothing certain hides,
+// nor, if no certain entry hides it, that of the base.
+func (h *history) check(found []byte, certain func(*entry) bool) error {
+	cuts := []int{0, len(found)}
+	for i := range h.log {
+		cuts = append(cuts, h.log[i].off, h.log[i].off+len(h.log[i].data))
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	for i, from := range cuts[:len(cuts)-1] {
+		to := cuts[i+1]
+		var choices [][]byte // newest first
+		for j := len(h.log) - 1; ; j-- {
+			if j < 0 {
+				choices = append(choices, h.base[from:to])
+				break
+			}
+			e := &h.log[j]
+			if e.off <= from && to <= e.off+len(e.data) {
+				choices = append(choices, e.data[from-e.off:to-e.off])
+				if certain(e) {
+					break
+				}
 			}
 		}
-	}
-	for at, b := range found {
-		if !right[at] && (final[at] || h.base[at] != b) {
-			return fmt.Errorf("byte %d is %#x, which it may not be: the durable base has %#x, %d writes are newer", at, b, h.base[at], len(h.log))
+		if at := foreign(found[from:to], choices); at >= 0 {
+			return fmt.Errorf("byte %d is %#x, which it may not be: the last that is certain is %#x, %d writes are newer",
+				from+at, found[from+at], choices[len(choices)-1][at], len(choices)-1)
 		}
 	}
 	return nil
+}
+
+// foreign is where found has a byte that none of choices has there; -1: nowhere.
+func foreign(found []byte, choices [][]byte) int {
+	if slices.ContainsFunc(choices, func(c []byte) bool { return bytes.Equal(c, found) }) {
+		return -1
+	}
+	if len(found) == 1 {
+		return 0
+	}
+	// Halves: most of what lies together is of one write.
+	half := len(found) / 2
+	halves := func(from, to int) (part [][]byte) {
+		for _, c := range choices {
+			part = append(part, c[from:to])
+		}
+		return part
+	}
+	if at := foreign(found[:half], halves(0, half)); at >= 0 {
+		return at
+	}
+	if at := foreign(found[half:], halves(half, len(found))); at >= 0 {
+		return half + at
+	}
+	return -1
 }
 
 func TestHistory(t *testing.T) {
@@ -102,16 +161,25 @@ func TestHistory(t *testing.T) {
 	reset()
 	h.add(at(0, "aa"), false)
 	h.add(at(1, "bb"), false)
-	allowed := func(want ...string) {
+	among := func(check func([]byte) error, want ...string) {
 		t.Helper()
 		var got []string
 		for _, s := range []string{"....", "aa..", ".bb.", "abb.", "aab.", "a.b.", "...c", "abbc", "xa.."} {
-			if h.check([]byte(s)) == nil {
+			if check([]byte(s)) == nil {
 				got = append(got, s)
 			}
 		}
 		require.Equal(t, want, got)
 	}
+	allowed := func(want ...string) {
+		t.Helper()
+		among(h.survived, want...)
+	}
+	allowed("....", "aa..", ".bb.", "abb.", "aab.", "a.b.")
+	h.answered(0)
+	among(h.adopted, "aa..", "abb.", "aab.")
+	h.answered(1)
+	among(h.adopted, "abb.")
 	allowed("....", "aa..", ".bb.", "abb.", "aab.", "a.b.")
 	h.flushed(1)
 	allowed("aa..", "abb.", "aab.")
@@ -124,6 +192,7 @@ func TestHistory(t *testing.T) {
 	h.written(2)
 	allowed("abbc")
 	h.written(2)
+	h.answered(2)
 	require.Empty(t, h.log)
 
 	reset() // a durable entry hides those before it

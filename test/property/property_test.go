@@ -43,6 +43,8 @@ type subject struct {
 	close func(whole bool)
 	// network is what its connections can be lost on; nil if they are not to be.
 	network *rdmafake.Provider
+	// process is what the device is of; nil if it is not to be killed.
+	process *process
 }
 
 // losing is a pair whose connections get lost.
@@ -143,6 +145,8 @@ type model struct {
 	past    history // what is durable
 	writer  uint32
 	open    []expectation
+	held    int  // chunks that were written and may be in the window
+	reading int  // chunks of open
 	durable int  // FLUSHes and FUA writes that were answered
 	doomed  bool // the device must fail
 }
@@ -153,6 +157,7 @@ type model struct {
 type expectation struct {
 	client *backendtest.Client
 	req    *backendtest.Request
+	reply  *reply // nil: of a device that is not killed
 	off    int
 	want   []byte
 	later  []change
@@ -194,23 +199,32 @@ func (m *model) submit(rt *rapid.T) {
 	m.batch(rt)
 }
 
-// room sees to it that the next batches find room: each request of the test holds
-// chunks of its own.
+// room sees to it that what an action submits finds room, be the target there or not: each
+// request holds up to three chunks of its own. That is for two batches, or for three of
+// a device that can be killed, whose window is larger.
 func (m *model) room(rt *rapid.T) {
-	if len(m.open) > 12 {
+	if m.held > 24 {
+		m.flushed(rt, m.clients[0])
+	}
+	if len(m.open) > 12 || m.reading > 8 {
 		m.settle(rt)
 	}
 }
 
 func (m *model) batch(rt *rapid.T) {
-	c := m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")]
-	var batch []*backendtest.Request
+	c, batch := m.draw(rt)
+	c.Submit(batch...)
+}
+
+// draw makes a batch.
+func (m *model) draw(rt *rapid.T) (c *backendtest.Client, batch []*backendtest.Request) {
+	c = m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")]
 	for range rapid.IntRange(1, 4).Draw(rt, "batch") {
 		e := m.request(rt, c)
 		batch = append(batch, e.req)
 		m.open = append(m.open, e)
 	}
-	c.Submit(batch...)
+	return c, batch
 }
 
 // lose has the connections break, with what is submitted meanwhile held on the wire
@@ -257,6 +271,14 @@ func (m *model) request(rt *rapid.T, c *backendtest.Client) expectation {
 	default:
 		e.req = c.Flush()
 	}
+	if kind == "write" {
+		m.held += len(e.req.Data)
+	} else {
+		m.reading += len(e.req.Data)
+	}
+	if m.s.process != nil {
+		e.reply = m.s.process.listens(&e.req.Op)
+	}
 	return e
 }
 
@@ -280,16 +302,21 @@ func (m *model) settle(rt *rapid.T) {
 			continue
 		}
 		m.answered(&e)
-		if e.want == nil || bytes.Equal(e.want, e.req.Got) {
-			continue
-		}
-		for i, b := range e.req.Got {
-			if !e.right(i, b) {
-				require.Fail(rt, "read something else", "%s: first at byte %d", e.what, i)
-			}
+		e.check(rt)
+	}
+	m.open, m.reading = m.open[:0], 0
+}
+
+// check checks what was read.
+func (e *expectation) check(rt *rapid.T) {
+	if e.want == nil || bytes.Equal(e.want, e.req.Got) {
+		return
+	}
+	for i, b := range e.req.Got {
+		if !e.right(i, b) {
+			require.Fail(rt, "read something else", "%s: first at byte %d", e.what, i)
 		}
 	}
-	m.open = m.open[:0]
 }
 
 // answered notes what the success of e promises.
@@ -301,16 +328,23 @@ func (m *model) answered(e *expectation) {
 	case e.req.FUA:
 		m.past.written(e.entry)
 		m.durable++
+	case e.req.Cmd == backend.Write, e.req.Cmd == backend.WriteZeroes:
+		m.past.answered(e.entry)
 	}
 }
 
 // flush makes everything durable and compares what is behind the device.
 func (m *model) flush(rt *rapid.T) {
+	m.flushed(rt, m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")])
+}
+
+// flushed is flush by client c.
+func (m *model) flushed(rt *rapid.T, c *backendtest.Client) {
 	m.settle(rt)
-	c := m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")]
 	require.NoError(rt, c.Do(c.Flush()))
 	m.past.flushed(m.past.end())
 	m.durable++
+	m.held = 0
 	if m.s.durable != nil && !bytes.Equal(m.data, m.s.durable) {
 		require.Fail(rt, "the region is not what was written")
 	}

@@ -2,9 +2,9 @@ package property
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"pmnbd/backend/remote"
 	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
@@ -24,6 +23,7 @@ type world struct {
 	name   string
 	domain region.Domain
 	fake   rdmafake.Config
+	direct bool // direct-write-to-pmem is declared
 	lanes  int
 	method string // that must come of it
 }
@@ -37,9 +37,11 @@ type station struct {
 	network *rdmafake.Provider
 	mem     *pmemsim.Memory
 	boot    byte
-	devices int
 	region  *region.Region
 	stop    func()
+
+	processes int
+	all       []*process
 
 	mu   sync.Mutex
 	cond sync.Cond
@@ -53,6 +55,8 @@ func newStation(t *testing.T, w world) *station {
 	s := &station{t: t, w: w, dir: dir, boot: 1}
 	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
+	w.fake.Pushed = func(off uint64, n uint32) { s.mem.Pushed(region.DataOffset+off, n) }
+	w.fake.Strays = pmemsim.Seeded(1, 128)
 	s.network = rdmafake.New(w.fake)
 	path := filepath.Join(dir, "region")
 	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, PMem: w.domain, Boot: [16]byte{1}})
@@ -92,10 +96,13 @@ func (s *station) set(flag *bool, to bool) {
 	s.mu.Unlock()
 }
 
+// state is a directory for a process that finds nothing.
+func (s *station) state() string { return filepath.Join(s.dir, fmt.Sprintf("state-%d", s.processes)) }
+
 // start starts the target's process, and the network.
 func (s *station) start() {
 	r := s.open()
-	server := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
+	server := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
 	s.network.Up()
 	l, err := s.network.Listen(context.Background(), "target")
 	require.NoError(s.t, err)
@@ -120,10 +127,30 @@ func (s *station) revive() {
 	if down {
 		s.restart(crash{})
 	}
+	s.sweep(nil)
 }
 
-// close ends the station.
+// sweep buries all dead processes, and removes what any but now has left. Nobody will
+// look for it.
+func (s *station) sweep(now *process) {
+	for _, p := range s.all {
+		if !p.step() {
+			p.bury()
+		}
+		for _, dir := range []string{p.dir, p.left} {
+			if now == nil || dir != now.dir && dir != now.left {
+				require.NoError(s.t, os.RemoveAll(dir))
+			}
+		}
+	}
+}
+
+// close ends the station. Whoever lives has closed.
 func (s *station) close() {
+	for _, p := range s.all {
+		p.cancel()
+		p.ended.Wait()
+	}
 	s.stop()
 	require.NoError(s.t, s.mem.Close())
 	require.NoError(s.t, os.RemoveAll(s.dir))
@@ -182,14 +209,4 @@ func (s *station) restart(c crash, starts ...int) (found []byte, lost bool) {
 		s.crash(c)
 		require.NoError(s.t, r.Close())
 	}
-}
-
-// dial opens a session of a new owner, which has the id of those before and need not
-// wait for their lease.
-func (s *station) dial() (*remote.Device, error) {
-	s.devices++
-	return remote.Dial(context.Background(), remote.Config{
-		Provider: s.network, Addr: "target", Region: "r", ID: [16]byte{1}, StateDir: filepath.Join(s.dir, strconv.Itoa(s.devices)),
-		Window: 8 << 20, Lanes: s.w.lanes, Connections: 16, Log: zap.NewNop(),
-	})
 }

@@ -1,0 +1,204 @@
+package property
+
+import (
+	"bytes"
+	"errors"
+	"os"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"pmnbd/backend"
+	"pmnbd/backend/remote"
+	"pmnbd/persist/wire"
+)
+
+// An interruption ends a process that adopts a window, or the target meanwhile.
+type interruption struct {
+	target bool
+	at     int // the step of the process, or the write-back of the target
+	holds  bool
+	crash  crash
+}
+
+// kill kills the process: now, or at one of the next steps that it takes for a batch or to
+// close. Its messages are lost, or come late. The target may crash while it is away. Then
+// another process adopts its window, at the first try or later; or does not know of it;
+// or another initiator has the region first.
+func (m *crashes) kill(rt *rapid.T) {
+	m.room(rt)
+	at := rapid.IntRange(0, 40).Draw(rt, "at step") // 0: between two batches
+	closing := rapid.IntRange(0, 3).Draw(rt, "closing") == 0
+	late := rapid.SampledFrom([]string{"lost", "before", "after"}).Draw(rt, "what was on its way")
+	away := rapid.IntRange(0, 2).Draw(rt, "target") > 0
+	c := drawCrash(rt)
+	next := rapid.SampledFrom([]string{"adopts", "adopts", "adopts", "accepts loss", "another id"}).Draw(rt, "the next")
+	lanes := rapid.IntRange(1, 3).Draw(rt, "lanes")
+	var interruptions []interruption
+	for range rapid.IntRange(0, 2).Draw(rt, "interruptions") {
+		interruptions = append(interruptions, interruption{
+			rapid.Bool().Draw(rt, "of the target"), rapid.IntRange(1, 25).Draw(rt, "at"), rapid.Bool().Draw(rt, "held"), drawCrash(rt),
+		})
+	}
+	m.batch(rt)
+	client, batch := m.draw(rt)
+
+	p := m.p
+	p.trapAt(at, late != "lost")
+	client.Submit(batch...)
+	if closing {
+		m.closing(p)
+	} else if at > 0 {
+		for _, e := range m.open {
+			select {
+			case <-e.reply.done:
+			case <-p.killed:
+			}
+		}
+	}
+	p.kill()
+	m.hear(rt, closing)
+	if late == "before" {
+		m.s.network.Thaw()
+	}
+	lost := false
+	if away {
+		m.s.crash(c)
+		lost = m.restart(rt, c)
+	}
+	switch next {
+	case "adopts":
+		m.adopted(rt, p, lost, lanes, interruptions)
+	case "another id":
+		m.id = 3 - m.id
+		m.newOwner(rt)
+		m.refused(rt, p)
+	default:
+		q := m.s.process(m.id, p.left)
+		require.NoError(rt, q.dial(lanes, true))
+		m.inherit(rt, q, m.past.survived)
+	}
+	m.s.network.Thaw()
+	m.s.sweep(m.p)
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the dead landed")
+}
+
+// closing closes p's device until that is done or p killed.
+func (m *crashes) closing(p *process) {
+	closed := make(chan error, 1)
+	p.ended.Go(func() { closed <- p.dev.Close() })
+	select {
+	case err := <-closed:
+		if err == nil && p.spared() {
+			m.past.closed()
+		}
+	case <-p.killed:
+	}
+}
+
+// hear notes what the clients of a process heard before it was killed, and forgets the
+// rest: they know that they got no answer.
+func (m *crashes) hear(rt *rapid.T, closing bool) {
+	for i := range m.open {
+		e := &m.open[i]
+		if !e.reply.was() {
+			continue
+		}
+		<-e.reply.done
+		if err := e.req.Err; err != nil {
+			require.True(rt, closing, "%s: %v", e.what, err)
+			require.ErrorIs(rt, err, backend.ErrClosed, e.what)
+			continue
+		}
+		m.answered(e)
+		e.check(rt)
+	}
+	m.open, m.reading = nil, 0
+}
+
+// adopted has processes adopt what p left, until one has. If the contents count as lost,
+// which those of an owner in doubt do, nobody can; nor those of a session that a start was
+// granted and did not live to note, though nothing in it was read.
+func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interruptions []interruption) {
+	mayLose, straight := lost, true
+	for left := 100; ; {
+		q := m.s.process(m.id, p.left)
+		p = q
+		lost := false
+		if len(interruptions) > 0 {
+			straight = false
+			lost = m.interrupt(rt, q, lanes, interruptions[0])
+			mayLose = mayLose || lost
+			interruptions = interruptions[1:]
+		} else {
+			_ = q.dial(lanes, false)
+		}
+		if !q.spared() {
+			continue
+		}
+		var loss *remote.LossError
+		var refused *remote.RefusedError
+		switch err := q.err; {
+		case err == nil && lost: // before it had opened the region, or since
+			_ = q.dev.Close()
+		case err == nil:
+			m.inherit(rt, q, m.past.adopted)
+			m.past.closed() // a barrier followed the replay
+			m.inherits = !straight
+			return
+		case errors.As(err, &loss):
+			require.True(rt, mayLose, "lost without need: %v", err)
+			m.newOwner(rt)
+			return
+		case errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch):
+			straight = false // one that was killed was faster
+		default:
+			left-- // an interruption may be felt by the next, not for ever
+			require.True(rt, !straight && left > 0, "%v", err)
+		}
+		q.leave()
+		require.NoError(rt, os.RemoveAll(q.dir)) // a window each
+	}
+}
+
+// interrupt has q open the region, and interrupts that. It reports whether the contents
+// were lost.
+func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) (lost bool) {
+	if !i.target {
+		q.trapAt(i.at, i.holds)
+		q.start(lanes, false)
+		select {
+		case <-q.opened:
+		case <-q.killed:
+		}
+		return false
+	}
+	crashed := m.s.crashAt(i.at, i.crash)
+	q.start(lanes, false)
+	select {
+	case <-q.opened:
+	case <-crashed:
+	}
+	m.s.crash(i.crash)
+	found, lost := m.s.restart(i.crash)
+	require.NoError(rt, m.past.survived(found), "what the target finds")
+	<-q.opened
+	return lost
+}
+
+// second starts another process of the same id beside the one that lives: the lock of
+// this host keeps it out.
+func (m *crashes) second(rt *rapid.T) {
+	p := m.s.process(m.id, m.p.dir)
+	require.ErrorContains(rt, p.dial(m.s.w.lanes, rapid.Bool().Draw(rt, "accepts loss")), "another pmnbd")
+}
+
+// refused has a process come back to the window of p when the region has had another
+// owner since, or lost what p had answered: it does not get in.
+func (m *crashes) refused(rt *rapid.T, p *process) {
+	if p.step() {
+		p.leave()
+	}
+	var loss *remote.LossError
+	require.ErrorAs(rt, m.s.process(p.id, p.left).dial(m.s.w.lanes, false), &loss)
+}
