@@ -40,14 +40,14 @@ func TestCrashes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
 		s := newStation(t, w)
-		m := &crashes{t: t, s: s, id: 1, model: &model{past: history{base: make([]byte, size)}}}
+		m := &crashes{s: s, id: 1, model: &model{t: t, past: history{base: make([]byte, size)}}}
 		whole := false
 		defer func() { m.close(rt, whole) }()
 		m.newOwner(rt)
 		m.inherits = false // nobody had it before
 		require.Equal(rt, w.method, m.dev.Snapshot().Method)
 		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush,
+			"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp,
 			"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
 		})
 		m.end(rt)
@@ -67,7 +67,6 @@ func fewer(t *testing.T, n int) {
 // A crashes is a model whose device's target crashes, and gets other owners.
 type crashes struct {
 	*model
-	t        *testing.T
 	s        *station
 	id       byte // of the owner
 	p        *process
@@ -90,7 +89,7 @@ func (m *crashes) newOwner(rt *rapid.T) {
 func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 	m.p, m.dev, m.model.s = p, p.dev, subject{dev: p.dev, network: m.s.network, process: p}
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
-	m.connect(m.t)
+	m.connect()
 	m.data = m.readAll(rt)
 	require.NoError(rt, right(m.data), "what a new owner finds")
 	m.past.add(change{0, bytes.Clone(m.data)}, false)

@@ -123,7 +123,7 @@ func TestProperty(t *testing.T) {
 				whole := false
 				defer func() { s.close(whole) }()
 				m := newModel(t, s)
-				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.settle, "flush": m.flush}
+				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp}
 				if s.network != nil {
 					actions["lose"] = m.lose
 				}
@@ -139,6 +139,7 @@ func TestProperty(t *testing.T) {
 // A model submits one batch after the other, of any client, so that the order of
 // submission is the order that the device has to keep.
 type model struct {
+	t       *testing.T
 	s       subject
 	clients []*backendtest.Client
 	data    []byte  // what is read
@@ -180,16 +181,16 @@ func (e *expectation) right(i int, b byte) bool {
 }
 
 func newModel(t *testing.T, s subject) *model {
-	m := &model{s: s, data: make([]byte, size), past: history{base: make([]byte, size)}}
-	m.connect(t)
+	m := &model{t: t, s: s, data: make([]byte, size), past: history{base: make([]byte, size)}}
+	m.connect()
 	return m
 }
 
 // connect makes the device's clients.
-func (m *model) connect(t *testing.T) {
+func (m *model) connect() {
 	m.clients = nil
 	for range 3 {
-		m.clients = append(m.clients, backendtest.NewClient(t, m.s.dev))
+		m.clients = append(m.clients, backendtest.NewClient(m.t, m.s.dev))
 	}
 }
 
@@ -225,6 +226,18 @@ func (m *model) draw(rt *rapid.T) (c *backendtest.Client, batch []*backendtest.R
 		m.open = append(m.open, e)
 	}
 	return c, batch
+}
+
+// hangUp has a client hang up that may have requests under way: what comes of it from then
+// on is dropped, and another client takes its place.
+func (m *model) hangUp(rt *rapid.T) {
+	m.room(rt)
+	n := rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")
+	c := m.clients[n]
+	late := c.Write(uint64(rapid.IntRange(0, size-4096).Draw(rt, "offset")), backendtest.Pattern(4096, 0), 0)
+	c.HangUp()
+	require.ErrorIs(rt, c.Do(late), backend.ErrGone)
+	m.clients[n] = backendtest.NewClient(m.t, m.s.dev)
 }
 
 // lose has the connections break, with what is submitted meanwhile held on the wire
