@@ -32,7 +32,7 @@ test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see
 bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
 
-soak: ## what is too long for CI, ten minutes in all (SOAK=seconds)
+soak: ## what is too long for CI, half an hour and more (SOAK=seconds of the load)
 	scripts/install-deps test newer-qemu
 	scripts/soak
 
