@@ -21,6 +21,7 @@ type Arena struct {
 	mem    []byte
 	chunks []Chunk
 	budget *Budget
+	pins   *Budget            // nil: no limit
 	unmap  func([]byte) error // nil: mem is the caller's
 
 	mu   sync.Mutex
@@ -32,6 +33,7 @@ type Chunk struct {
 	arena *Arena
 	index int
 	refs  atomic.Int32
+	pins  atomic.Int32 // see pin.go
 
 	entries atomic.Int32 // of a window that lie in it
 }
@@ -63,7 +65,7 @@ func NewArenaOn(mem []byte) *Arena {
 // Mem is the whole arena, for registration.
 func (a *Arena) Mem() []byte { return a.mem }
 
-// Budget counts the chunks, for Pressure and for figures.
+// Budget counts the chunks.
 func (a *Arena) Budget() *Budget { return a.budget }
 
 // TryGet appends n free chunks to dst, each with one reference, or reports false.

@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrStopped is returned by waits that their stop channel ended.
@@ -19,6 +20,7 @@ type Budget struct {
 	total   int
 	free    int
 	waiters []*budgetWaiter // in order of arrival
+	waiting atomic.Int32    // len(waiters), for who must not lock
 }
 
 type budgetWaiter struct {
@@ -62,6 +64,7 @@ func (b *Budget) Take(n int, stop <-chan struct{}) error {
 	w := &budgetWaiter{n: n, ready: make(chan struct{})}
 	b.mu.Lock()
 	b.waiters = append(b.waiters, w)
+	b.waiting.Add(1)
 	b.serve()
 	b.mu.Unlock()
 	if b.Pressure != nil {
@@ -77,6 +80,7 @@ func (b *Budget) Take(n int, stop <-chan struct{}) error {
 	for i, x := range b.waiters {
 		if x == w {
 			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
+			b.waiting.Add(-1)
 			b.serve() // those behind may fit now
 			return ErrStopped
 		}
@@ -101,18 +105,16 @@ func (b *Budget) Give(n int) {
 	b.mu.Unlock()
 }
 
-// Waiting reports whether anybody waits.
-func (b *Budget) Waiting() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.waiters) > 0
-}
+// Waiting reports whether anybody waits. Who is not seen here has not called Pressure
+// yet.
+func (b *Budget) Waiting() bool { return b.waiting.Load() > 0 }
 
 // serve hands units to waiters in order. b.mu is held.
 func (b *Budget) serve() {
 	for len(b.waiters) > 0 && b.waiters[0].n <= b.free {
 		w := b.waiters[0]
 		b.waiters = append(b.waiters[:0], b.waiters[1:]...)
+		b.waiting.Add(-1)
 		b.free -= w.n
 		close(w.ready)
 	}

@@ -31,8 +31,7 @@ type Window struct {
 	mem     []byte
 	unmap   func([]byte) error // nil: mem is the caller's
 	number  atomic.Uint64
-	chunks  int          // that uncovered payloads are meant to pin at most
-	pinned  atomic.Int64 // that they do
+	pinned  atomic.Int64 // chunks in which uncovered payloads lie
 }
 
 // EntryKind says what a piece writes.
@@ -54,9 +53,9 @@ type Entry struct {
 	Kind   EntryKind
 }
 
-// NewWindow makes the index for the payloads of arena, of which chunks are for the
-// window and the others for connections that receive: one ring for each of lanes,
-// all of them together holding at most entries pieces. It is closed before arena.
+// NewWindow makes the index for the payloads of arena, and limits its pins to chunks:
+// one ring for each of lanes, all of them together holding at most entries pieces. It
+// is closed before arena.
 func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
 	size := IndexSize(lanes, entries)
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -75,7 +74,8 @@ func IndexSize(lanes, entries int) int { return lanes * ringSize(entries) }
 // or left by another window of this shape, that stays the caller's. What it holds
 // counts once it is adopted.
 func NewWindowOn(mem []byte, arena *Arena, chunks, lanes, entries int) *Window {
-	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem, chunks: chunks}
+	arena.LimitPins(chunks)
+	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem}
 	size := ringSize(entries)
 	for i := range lanes {
 		w.rings = append(w.rings, newRing(mem[i*size:(i+1)*size]))
@@ -105,8 +105,13 @@ func (w *Window) Adopt(size uint64) error {
 			}
 			last = e.Number
 			if e.Kind == EntryData {
-				w.arena.claim(w.arena.Chunk(e.Src))
-				w.pin(w.arena.Chunk(e.Src))
+				c := w.arena.Chunk(e.Src)
+				w.arena.claim(c)
+				if !c.TryPin() {
+					return fmt.Errorf("%w: payloads lie in more than %d chunks", ErrIndex, w.arena.pins.Total())
+				}
+				w.pin(c)
+				c.Unpin()
 			}
 		}
 		number = max(number, last)
@@ -127,9 +132,11 @@ func (w *Window) sound(e *Entry, size uint64) bool {
 	return e.Kind == EntryData && e.Src < arena && uint64(e.Len) <= ChunkSize-e.Src%ChunkSize
 }
 
-// pin counts one more entry in chunk c.
+// pin counts one more entry in chunk c, which the caller has pinned. All entries in a
+// chunk share one pin.
 func (w *Window) pin(c *Chunk) {
 	if c.entries.Add(1) == 1 {
+		c.repin()
 		w.pinned.Add(1)
 	}
 }
@@ -150,15 +157,18 @@ func (w *Window) Entries() *Budget { return w.entries }
 // Ring is the index of a lane.
 func (w *Window) Ring(lane int) *Ring { return &w.rings[lane] }
 
-// HalfFull reports whether half of the window, in bytes or entries, is in use:
-// time for a barrier that nobody asked for.
+// HalfFull reports whether half of the window, in bytes or entries, is in use, or
+// somebody waits for a part of it: time for a barrier that nobody asked for. Who waits
+// may do so with less than half in use, when payloads that still come hold the rest.
 func (w *Window) HalfFull() bool {
-	return 2*int(w.pinned.Load()) > w.chunks || 2*w.entries.Free() < w.entries.Total()
+	pins := w.arena.pins
+	return 2*int(w.pinned.Load()) > pins.Total() || pins.Waiting() || w.entries.Waiting() ||
+		2*w.entries.Free() < w.entries.Total()
 }
 
-// Publish makes e the newest entry of a lane, gives it its number, and retains
-// the chunk of its payload. It is called under that lane's mutex: a number drawn
-// outside it would let replay order differ from queue order.
+// Publish makes e the newest entry of a lane, gives it its number, and retains and
+// pins the chunk of its payload, which the caller holds pinned. It is called under that
+// lane's mutex: a number drawn outside it would let replay order differ from queue order.
 func (w *Window) Publish(lane int, e Entry) {
 	if e.Kind == EntryData {
 		c := w.arena.Chunk(e.Src)
@@ -176,10 +186,11 @@ func (w *Window) Free(lane int, from, to uint64) {
 	for i := from; i < to; i++ {
 		if e := r.At(i); e.Kind == EntryData {
 			c := w.arena.Chunk(e.Src)
+			c.Release()
 			if c.entries.Add(-1) == 0 {
 				w.pinned.Add(-1)
+				c.Unpin()
 			}
-			c.Release()
 		}
 	}
 	w.entries.Give(int(to - from))

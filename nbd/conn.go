@@ -216,6 +216,7 @@ func (c *conn) submit() {
 	c.Kick()
 	c.dev.Post()
 	c.batch = c.batch[:0]
+	c.unpin()
 }
 
 // request takes an unused request. It submits the batch before it waits for one.

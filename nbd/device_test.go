@@ -111,7 +111,8 @@ func (d *slow) release(n int) {
 }
 
 // A windowed device keeps writes, with their chunks and entries, until a FLUSH, or
-// until somebody waits for either, as the remote device does.
+// until somebody waits for either, as the remote device does; but none of them go
+// while it is withheld.
 type windowed struct {
 	*mem.Device
 	arenas backend.Arenas
@@ -119,14 +120,18 @@ type windowed struct {
 	mu      sync.Mutex
 	spans   []backend.Span
 	entries int
+
+	withheld bool
 }
 
-func newWindowed(t testing.TB, size uint64, chunks, entries int) *windowed {
+// newWindowed makes a windowed device for so many connections.
+func newWindowed(t testing.TB, size uint64, window, connections, entries int) *windowed {
 	d := &windowed{Device: newMem(t, size)}
-	w, err := backend.NewArena(chunks)
+	w, err := backend.NewArena(window + connections)
 	require.NoError(t, err)
+	w.LimitPins(window)
 	d.arenas = backend.Arenas{Write: w, Read: d.Device.Arenas().Read, Entries: backend.NewBudget(entries), Stripe: 1 << 20}
-	w.Budget().Pressure = d.retire
+	w.Pins().Pressure = d.retire
 	d.arenas.Entries.Pressure = d.retire
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return d
@@ -147,6 +152,9 @@ func (d *windowed) Submit(ops []*backend.Op) {
 			d.mu.Lock()
 			for _, s := range op.Data {
 				s.Chunk.Retain()
+				if !s.Chunk.TryPin() {
+					panic("a payload without a place in the window")
+				}
 				d.spans = append(d.spans, s)
 			}
 			d.entries += op.Entries
@@ -159,15 +167,23 @@ func (d *windowed) Submit(ops []*backend.Op) {
 		}
 	}
 	d.Device.Submit(ops)
+	if d.arenas.Write.Waiting() || d.arenas.Entries.Waiting() {
+		d.retire()
+	}
 }
 
 func (d *windowed) retire() {
 	d.mu.Lock()
+	if d.withheld {
+		d.mu.Unlock()
+		return
+	}
 	spans, entries := d.spans, d.entries
 	d.spans, d.entries = nil, 0
 	d.mu.Unlock()
 	for _, s := range spans {
 		s.Chunk.Release()
+		s.Chunk.Unpin()
 	}
 	d.arenas.Entries.Give(entries)
 }

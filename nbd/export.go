@@ -38,8 +38,9 @@ type export struct {
 }
 
 // newExport checks that e's arenas suffice: every connection may hold one receive
-// chunk for as long as its client likes, and one client that does not read its
-// replies must leave room for the largest READ of another.
+// chunk for as long as its client likes, payloads that are not complete half of the
+// window, and one client that does not read its replies must leave room for the
+// largest READ of another.
 func newExport(e Export, maxConns int) (*export, error) {
 	x := &export{
 		name:     e.Name,
@@ -56,10 +57,16 @@ func newExport(e Export, maxConns int) (*export, error) {
 		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)
 	}
 	largest := chunksFor(int(x.info.MaxRequest))
-	window := x.arenas.Write.Budget().Total() - maxConns
-	if window/2 < largest {
-		return nil, fmt.Errorf("a write arena of %d chunks is too small for %d connections and requests of %d chunks: %d are needed",
-			window+maxConns, maxConns, largest, maxConns+2*largest)
+	write := x.arenas.Write
+	chunks := write.Budget().Total()
+	window := chunks - maxConns
+	if pins := write.Pins(); pins != nil {
+		window = pins.Total()
+	}
+	if window/2 < largest+1 || window > chunks-maxConns { // a payload begins in the chunk of its header
+		least := max(window, 2*(largest+1))
+		return nil, fmt.Errorf("a write arena of %d chunks, %d for the window, is too small for %d connections and requests of %d chunks: %d are needed, %d for the window",
+			chunks, window, maxConns, largest, maxConns+least, least)
 	}
 	x.reservations = backend.NewBudget(window / 2)
 	sinks := x.arenas.Read.Budget().Total()

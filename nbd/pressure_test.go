@@ -105,11 +105,11 @@ func TestWindow(t *testing.T) {
 		name            string
 		chunks, entries int
 	}{
-		{"few chunks", 4 + 2*4, 10_000},
-		{"few entries", 64, 12},
+		{"few chunks", 2 * (4 + 1), 10_000},
+		{"few entries", 60, 12},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := serveWith(t, Config{MaxConnections: 4}, newWindowed(t, 3*share, tt.chunks, tt.entries))
+			f := serveWith(t, Config{MaxConnections: 4}, newWindowed(t, 3*share, tt.chunks, 4, tt.entries))
 			var wg sync.WaitGroup
 			for w := range uint64(3) {
 				wg.Go(func() { windowClient(t, f.client(), rand.New(rand.NewPCG(w, 9)), w*share, share) })
@@ -161,14 +161,14 @@ func TestHangUpWhileWaiting(t *testing.T) {
 	for _, what := range []string{"chunks", "entries", "reservations"} {
 		for _, how := range []string{"client hangs up", "server cuts"} {
 			t.Run(what+", "+how, func(t *testing.T) {
-				dev := newWindowed(t, 1<<20, 30, 30)
+				dev := newWindowed(t, 1<<20, 28, 2, 30)
 				waits := make(chan struct{})
 				f := serveWith(t, Config{MaxConnections: 2}, dev)
 				x := f.srv.exports[0]
-				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Budget(), "entries": dev.arenas.Entries, "reservations": x.reservations}[what]
+				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries, "reservations": x.reservations}[what]
 				b.Pressure = sync.OnceFunc(func() { close(waits) })
 				nc := f.enterRaw()
-				hold := b.Free() - 1 // one to receive into, one entry for the first
+				hold := b.Free() - 1 // one for the first
 				require.NoError(t, b.Take(hold, nil))
 				stream := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Cookie: 7, Len: 1})
 				size := 600_000 // three chunks
@@ -200,7 +200,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 // its client hung up, while the complete request waits.
 func TestHangUpAfterAStall(t *testing.T) {
 	const size, stall = 600_000, time.Millisecond // three chunks
-	dev := newWindowed(t, 1<<20, 30, 30)
+	dev := newWindowed(t, 1<<20, 28, 2, 30)
 	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
 	waits := make(chan struct{})
 	entries := dev.arenas.Entries
@@ -235,7 +235,7 @@ func TestStalled(t *testing.T) {
 		{"a little now and then", 100 * time.Millisecond, true},
 	} {
 		t.Run("reservations, "+tt.name, func(t *testing.T) {
-			dev := newWindowed(t, 1<<20, 2+2*4, 30)
+			dev := newWindowed(t, 1<<20, 2*(4+1), 2, 30)
 			f := serveWith(t, Config{MaxConnections: 2, stall: tt.stall}, dev)
 			x := f.srv.exports[0]
 			waits := make(chan struct{})
@@ -284,7 +284,7 @@ func TestStalled(t *testing.T) {
 	}
 	t.Run("slow, while nobody waits", func(t *testing.T) {
 		const size = 600_000
-		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, newWindowed(t, 1<<20, 2+2*4, 30))
+		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, newWindowed(t, 1<<20, 2*(4+1), 2, 30))
 		nc := f.enterRaw()
 		stream := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: size}), make([]byte, size)...)
 		drip(t, nc, func() error {
@@ -318,7 +318,7 @@ func drip(t *testing.T, nc net.Conn, some func() error) {
 // TestLeavingUnderLoad: clients leave in the middle of whatever they are doing, and
 // nothing of theirs stays behind; serve looks.
 func TestLeavingUnderLoad(t *testing.T) {
-	f := serveWith(t, Config{MaxConnections: 16}, newWindowed(t, 4<<20, 16+2*4, 64))
+	f := serveWith(t, Config{MaxConnections: 16}, newWindowed(t, 4<<20, 2*(4+1), 16, 64))
 	var wg sync.WaitGroup
 	for w := range uint64(4) {
 		wg.Go(func() {

@@ -35,12 +35,20 @@ type receiver struct {
 	// is not parsed yet, in bytes. A refused one is dropped as it comes.
 	incoming *request
 	missing  int
-	// reserved are the chunks for the rest of the payload, units how many of the
-	// export's reservations they took.
+	// reserved are the chunks, pinned, for the rest of the payload, units how many of
+	// the export's reservations it took.
 	reserved []*backend.Chunk
 	units    int
 	pace     pace // of the payload that they are for
+
+	// pinned are the chunks in which payloads of the batch lie, or, while that is empty,
+	// what has come of one with a reservation. A connection has a chunk to receive into
+	// whatever others do; it needs the window's for payloads alone (design §4.8).
+	pinned []*backend.Chunk
 }
+
+// maxHeader is the longest run of bytes that decode takes or leaves as a whole.
+const maxHeader = wire.ExtendedRequestSize + wire.StatusPayloadSize
 
 // receive reads, parses and submits until the connection must end, and says why.
 func (c *conn) receive() error {
@@ -116,7 +124,7 @@ func (c *conn) read(p []byte) (int, error) {
 		n, err := c.sock.Read(p)
 		c.unparkSink()
 		if c.units > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() {
-			if c.pace.tooSlow(c.taken()) && (c.exp.reservations.Waiting() || c.exp.arenas.Write.Budget().Waiting()) {
+			if c.pace.tooSlow(c.taken()) && (c.exp.reservations.Waiting() || c.exp.arenas.Write.Waiting()) {
 				return 0, errStalled
 			}
 			c.pace.begin(c.taken(), c.srv.cfg.stall)
@@ -165,6 +173,9 @@ func (c *conn) readError(err error) error {
 
 // makeRoom sees to it that the current chunk has room.
 func (c *conn) makeRoom() error {
+	// A header that straddles the end of the chunk is all that is ever moved.
+	var header [maxHeader]byte
+	tail := 0
 	if c.chunk != nil {
 		// The last reference is ours: nothing of the chunk is in use, and its
 		// start is hot.
@@ -175,25 +186,21 @@ func (c *conn) makeRoom() error {
 		if room >= minRead || room > 0 && c.missing > 0 { // reserved was: the rest of it
 			return nil
 		}
+		tail = copy(header[:], c.chunk.Bytes()[c.r:c.w])
+		c.chunk.Release() // whoever takes one more than its own would wait for others
+		c.chunk = nil
 	}
-	var next *backend.Chunk
-	if len(c.reserved) > 0 {
-		last := len(c.reserved) - 1
-		next, c.reserved = c.reserved[last], c.reserved[:last]
+	if last := len(c.reserved) - 1; last >= 0 {
+		c.chunk, c.reserved = c.reserved[last], c.reserved[:last]
+		c.pinned = append(c.pinned, c.chunk)
 	} else {
 		got, err := c.chunks(c.exp.arenas.Write, 1)
 		if err != nil {
 			return err
 		}
-		next = got[0]
+		c.chunk = got[0]
 	}
-	// A header that straddles the end of the chunk is all that is ever moved.
-	var tail int
-	if c.chunk != nil {
-		tail = copy(next.Bytes(), c.chunk.Bytes()[c.r:c.w])
-		c.chunk.Release()
-	}
-	c.chunk, c.r, c.w = next, 0, tail
+	c.r, c.w = 0, copy(c.chunk.Bytes(), header[:tail])
 	return nil
 }
 
@@ -213,6 +220,29 @@ func (c *conn) chunks(a *backend.Arena, n int) ([]*backend.Chunk, error) {
 	}
 	c.got = got
 	return got, nil
+}
+
+// pin pins the current chunk for what is about to be submitted, unless that was done.
+func (c *conn) pin() error {
+	if n := len(c.pinned); n > 0 && c.pinned[n-1] == c.chunk {
+		return nil
+	}
+	if !c.chunk.TryPin() {
+		c.submit()
+		if err := c.await(c.chunk.Pin); err != nil {
+			return err
+		}
+	}
+	c.pinned = append(c.pinned, c.chunk)
+	return nil
+}
+
+// unpin drops the pins of what was submitted.
+func (c *conn) unpin() {
+	for _, ch := range c.pinned {
+		ch.Unpin()
+	}
+	c.pinned = c.pinned[:0]
 }
 
 // parse takes the requests that were read, up to an incomplete one, into the batch.
@@ -340,25 +370,37 @@ func (c *conn) enqueue(rq *request) {
 }
 
 // reserve takes the chunks that the incoming payload will fill beyond the current
-// one, before more of it is read.
+// one, and pins all of them, before more of it is read. What fits the current chunk
+// is the window's only when it is complete.
 func (c *conn) reserve() error {
 	n := chunksFor(c.missing - (backend.ChunkSize - c.r))
 	if n <= 0 {
 		return nil
 	}
-	if !c.exp.reservations.TryTake(n) {
-		c.submit()
-		err := c.await(func(stop <-chan struct{}) error { return c.exp.reservations.Take(n, stop) })
+	// Nothing behind this header can be parsed yet. What is ahead of it goes, with its
+	// pins: who holds a reservation holds nothing else that others wait for.
+	c.submit()
+	if !c.exp.reservations.TryTake(n + 1) {
+		err := c.await(func(stop <-chan struct{}) error { return c.exp.reservations.Take(n+1, stop) })
 		if err != nil {
 			return err
 		}
 	}
-	c.units = n
-	got, err := c.chunks(c.exp.arenas.Write, n)
-	if err != nil {
+	c.units = n + 1
+	if err := c.pin(); err != nil {
 		return err
 	}
-	c.reserved = append(c.reserved[:0], got...)
+	got, ok := c.exp.arenas.Write.TryGetPinned(c.reserved[:0], n)
+	if !ok {
+		err := c.await(func(stop <-chan struct{}) (err error) {
+			got, err = c.exp.arenas.Write.GetPinned(c.reserved[:0], n, stop)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	c.reserved = got
 	c.pace.begin(c.taken(), c.srv.cfg.stall)
 	return nil
 }
@@ -382,14 +424,22 @@ func (c *conn) takePayload() {
 	c.missing -= n
 }
 
-// payloadComplete enqueues the incoming WRITE, with its entries in the window's
-// index.
+// payloadComplete enqueues the incoming WRITE, with its entries and its chunk in the
+// window; only then a reservation is given back. So nobody waits in a circle:
+// reservations are half of the window at most, barriers alone free the other half, and
+// any payload fits there; entries are freed by barriers, and by who waits for chunks.
 func (c *conn) payloadComplete() error {
 	rq := c.incoming
-	c.giveReserved()
-	if err := c.takeEntries(&rq.op); err != nil {
-		return err // rq is still incoming, and dropped as such
+	if rq.op.Err == nil {
+		// On an error rq is still incoming, and dropped as such.
+		if err := c.takeEntries(&rq.op); err != nil {
+			return err
+		}
+		if err := c.pin(); err != nil {
+			return err
+		}
 	}
+	c.giveReserved()
 	c.incoming = nil
 	c.enqueue(rq)
 	return nil
@@ -399,20 +449,20 @@ func (c *conn) payloadComplete() error {
 func (c *conn) giveReserved() {
 	for _, ch := range c.reserved {
 		ch.Release()
+		ch.Unpin()
 	}
 	c.reserved = c.reserved[:0]
 	c.exp.reservations.Give(c.units)
 	c.units = 0
 }
 
-// dropReceived gives back the current chunk and an incomplete WRITE.
+// dropReceived gives back the current chunk and an incomplete WRITE. What is pinned of
+// the chunk is the window's, and nobody waits for that.
 func (c *conn) dropReceived() {
 	c.giveReserved()
 	if rq := c.incoming; rq != nil {
-		for _, s := range rq.op.Data {
-			s.Chunk.Release()
-		}
-		rq.op.Data = rq.op.Data[:0]
+		release(&rq.op)
+		c.exp.arenas.Entries.Give(rq.op.Entries)
 		c.incoming, c.missing = nil, 0
 		c.free = append(c.free, rq.op.Tag)
 	}
@@ -420,4 +470,5 @@ func (c *conn) dropReceived() {
 		c.chunk.Release()
 		c.chunk = nil
 	}
+	c.unpin()
 }

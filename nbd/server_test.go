@@ -344,7 +344,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no exports", Config{}, nil, "without exports"},
 		{"a name twice", Config{}, []Export{{Name: "a", Device: d}, {Name: "a", Device: d}}, `export "a": the name is taken`},
 		{"a long name", Config{}, []Export{{Name: string(make([]byte, 4097)), Device: d}}, "4097 bytes"},
-		{"too many connections", Config{MaxConnections: 400}, []Export{{Name: "a", Device: d}}, "write arena of 512 chunks is too small for 400"},
+		{"too many connections", Config{MaxConnections: 400}, []Export{{Name: "a", Device: d}}, "write arena of 512 chunks, 112 for the window, is too small for 400"},
 		{"too large requests", Config{}, []Export{{Name: "a", Device: shaped{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
 		{"too small a read arena", Config{}, []Export{{Name: "a", Device: shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
 	} {

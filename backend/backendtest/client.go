@@ -58,7 +58,7 @@ func NewClient(t testing.TB, dev backend.Device) *Client {
 // received across a chunk's end.
 func (c *Client) Write(off uint64, data []byte, lead int) *Request {
 	r := c.request(backend.Write, off, uint64(len(data)))
-	r.Data = c.spans(c.dev.Arenas().Write, len(data), lead)
+	r.Data = c.spans(c.dev.Arenas().Write.GetPinned, len(data), lead)
 	for _, s := range r.Data {
 		data = data[copy(s.Bytes(), data):]
 	}
@@ -76,7 +76,7 @@ func (c *Client) Zero(off, length uint64) *Request {
 // Read makes a READ; lead is as in Write.
 func (c *Client) Read(off uint64, n, lead int) *Request {
 	r := c.request(backend.Read, off, uint64(n))
-	r.Data = c.spans(c.dev.Arenas().Read, n, lead)
+	r.Data = c.spans(c.dev.Arenas().Read.Get, n, lead)
 	return r
 }
 
@@ -110,8 +110,8 @@ func (c *Client) take(b *backend.Budget, n int) {
 	require.NoError(c.t, b.Take(n, stop), "%d units of %d, %d free", n, b.Total(), b.Free())
 }
 
-// spans allocates n bytes of a.
-func (c *Client) spans(a *backend.Arena, n, lead int) []backend.Span {
+// spans allocates n bytes.
+func (c *Client) spans(get func([]*backend.Chunk, int, <-chan struct{}) ([]*backend.Chunk, error), n, lead int) []backend.Span {
 	c.t.Helper()
 	lead = min(lead, n)
 	chunks := (n - lead + backend.ChunkSize - 1) / backend.ChunkSize
@@ -121,8 +121,8 @@ func (c *Client) spans(a *backend.Arena, n, lead int) []backend.Span {
 	stop := make(chan struct{})
 	timer := time.AfterFunc(patience, func() { close(stop) })
 	defer timer.Stop()
-	got, err := a.Get(nil, chunks, stop)
-	require.NoError(c.t, err, "%d chunks of %d, %d free", chunks, a.Budget().Total(), a.Budget().Free())
+	got, err := get(nil, chunks, stop)
+	require.NoError(c.t, err, "%d chunks", chunks)
 	var spans []backend.Span
 	for _, ch := range got {
 		s := backend.Span{Chunk: ch, Len: uint32(min(n, backend.ChunkSize))}
@@ -147,13 +147,22 @@ func (r *Request) Completed() bool {
 // Post. It does not wait.
 func (c *Client) Submit(reqs ...*Request) {
 	ops := make([]*backend.Op, len(reqs))
+	var pinned []*backend.Chunk
 	for i, r := range reqs {
 		ops[i] = &r.Op
+		if r.Cmd == backend.Write {
+			for _, s := range r.Data {
+				pinned = append(pinned, s.Chunk)
+			}
+		}
 	}
 	c.mu.Lock()
 	c.open += len(reqs)
 	c.mu.Unlock()
 	c.dev.Submit(ops)
+	for _, ch := range pinned {
+		ch.Unpin()
+	}
 	c.Kick()
 	c.dev.Post()
 }
@@ -245,13 +254,13 @@ func (c *Client) HangUp() {
 	c.mu.Unlock()
 }
 
-// AllBack waits until nobody holds a chunk or an entry of dev. Nothing may be
+// AllBack waits until nobody holds a chunk, a pin or an entry of dev. Nothing may be
 // outstanding. A device may free spans just after it replied to a FLUSH, so this
 // asks for all that there is, in order, which is granted when the last is back.
 func AllBack(t testing.TB, dev backend.Device) {
 	t.Helper()
 	a := dev.Arenas()
-	for name, b := range map[string]*backend.Budget{"write": a.Write.Budget(), "read": a.Read.Budget(), "entries": a.Entries} {
+	for name, b := range map[string]*backend.Budget{"write": a.Write.Budget(), "pins": a.Write.Pins(), "read": a.Read.Budget(), "entries": a.Entries} {
 		if b == nil {
 			continue
 		}

@@ -25,7 +25,7 @@ func newCall(b *Backend) *call {
 // read does the READ of p.
 func (c *call) read(p []byte) error {
 	c.op.Cmd = backend.Read
-	if err := c.take(c.b.arenas.Read, len(p)); err != nil {
+	if err := c.take(c.b.arenas.Read.Get, len(p)); err != nil {
 		return err
 	}
 	defer c.release()
@@ -43,9 +43,13 @@ func (c *call) write(p []byte) error {
 	c.op.Cmd = backend.Write
 	a := c.b.arenas
 	if s, ok := c.b.cut(len(p)); ok {
+		if err := s.Chunk.Pin(c.b.stop); err != nil {
+			s.Chunk.Release()
+			return c.stopped(err)
+		}
 		c.op.Data = append(c.op.Data, s)
 	} else {
-		if err := c.take(a.Write, len(p)); err != nil {
+		if err := c.take(a.Write.GetPinned, len(p)); err != nil {
 			return err
 		}
 		c.b.keep(c.op.Data[len(c.op.Data)-1])
@@ -73,9 +77,9 @@ func (c *call) do() error {
 	return c.op.Err
 }
 
-// take gives the op spans of n bytes, in chunks of a that nobody else uses.
-func (c *call) take(a *backend.Arena, n int) (err error) {
-	c.chunks, err = a.Get(c.chunks[:0], (n+backend.ChunkSize-1)/backend.ChunkSize, c.b.stop)
+// take gives the op spans of n bytes, in chunks that nobody else uses.
+func (c *call) take(get func([]*backend.Chunk, int, <-chan struct{}) ([]*backend.Chunk, error), n int) (err error) {
+	c.chunks, err = get(c.chunks[:0], (n+backend.ChunkSize-1)/backend.ChunkSize, c.b.stop)
 	if err != nil {
 		return c.stopped(err)
 	}
@@ -90,10 +94,13 @@ func (c *call) take(a *backend.Arena, n int) (err error) {
 // stopped is the error of a wait that Close ended.
 func (c *call) stopped(err error) error { return fmt.Errorf("%w: %w", backend.ErrClosed, err) }
 
-// release drops the op's references to its spans.
+// release drops the op's references to its spans, and the pins of a write.
 func (c *call) release() {
 	for _, s := range c.op.Data {
 		s.Chunk.Release()
+		if c.op.Cmd == backend.Write {
+			s.Chunk.Unpin()
+		}
 	}
 	c.op.Data = c.op.Data[:0]
 }

@@ -22,7 +22,7 @@ func scatter(t *testing.T, c *backendtest.Client, d *Device, n int) {
 	arena := d.Arenas().Write
 	for done := 0; done < n; {
 		batch := min(n-done, backend.ChunkSize/512)
-		chunks, err := arena.Get(nil, 1, t.Context().Done())
+		chunks, err := arena.GetPinned(nil, 1, t.Context().Done())
 		require.NoError(t, err)
 		require.NoError(t, d.Arenas().Entries.Take(batch, t.Context().Done()))
 		ops := make([]*backend.Op, batch)
@@ -34,6 +34,7 @@ func scatter(t *testing.T, c *backendtest.Client, d *Device, n int) {
 		d.Submit(ops)
 		d.Post()
 		chunks[0].Release()
+		chunks[0].Unpin()
 		done += batch
 	}
 }

@@ -99,19 +99,20 @@ func TestFullWindowAndAFailedBarrier(t *testing.T) {
 	arena := d.Arenas().Write
 	release := p.sync.block()
 	p.sync.fail(unix.EIO)
-	for arena.Budget().Free() > 0 {
+	for arena.Pins().Free() > 0 {
 		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0)) // pins a chunk
 	}
 	<-p.sync.began // the window's own barrier, at half
 	got := make(chan []*backend.Chunk)
 	go func() {
-		chunks, _ := arena.Get(nil, 3, t.Context().Done())
+		chunks, _ := arena.GetPinned(nil, 3, t.Context().Done())
 		got <- chunks
 	}()
-	require.Eventually(t, arena.Budget().Waiting, patience, tick)
+	require.Eventually(t, arena.Waiting, patience, tick)
 	release()
 	for _, chunk := range <-got {
 		chunk.Release()
+		chunk.Unpin()
 	}
 	requireFailed(t, c)
 	backendtest.AllBack(t, d)

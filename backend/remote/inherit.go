@@ -201,7 +201,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	if err := d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize); err != nil {
 		return err
 	}
-	a.arenas.Write, a.window = d.file.window()
+	a.arenas.Write, a.window = d.file.window(int(h.Chunks)) // nobody receives
 	serves := false
 	defer func() {
 		if !serves { // else Close did it

@@ -108,9 +108,17 @@ func (x *driver) run(t testing.TB) {
 			if err := x.d.Arenas().Entries.Take(1, nil); err != nil {
 				t.Fatal(err)
 			}
+			if err := op.Data[0].Chunk.Pin(nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	x.d.Submit(x.ops)
+	for _, op := range x.ops {
+		if op.Cmd == backend.Write {
+			op.Data[0].Chunk.Unpin()
+		}
+	}
 	x.d.Post()
 	for range x.ops {
 		<-x.left

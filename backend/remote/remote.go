@@ -54,9 +54,8 @@ type Config struct {
 	AcceptLoss bool
 	// LocalClients: all clients are on this host, and end with it.
 	LocalClients bool
-	// Window is how much payload that no barrier covers yet is meant to be held, in
-	// bytes: DefaultWindow. At half of it the device starts a barrier of its own;
-	// receive chunks that nobody needs may hold as much again as there are of them.
+	// Window is how much memory payloads that no barrier covers yet hold at most, in
+	// bytes: DefaultWindow. At half of it the device starts a barrier of its own.
 	Window uint64
 	// Lanes is how many connections the session has: DefaultLanes, MaxLanes at most.
 	Lanes int
@@ -271,7 +270,7 @@ func (d *Device) allocate() (err error) {
 	request := min(d.cfg.Window/4, maxRequest) &^ 4095
 	d.info.MaxRequest = uint32(request)
 	if d.file != nil {
-		d.arenas.Write, d.window = d.file.window()
+		d.arenas.Write, d.window = d.file.window(int(d.file.header().Window))
 	} else {
 		chunks := int(d.cfg.Window / backend.ChunkSize)
 		if d.arenas.Write, err = backend.NewArena(chunks + d.cfg.Connections); err != nil {
@@ -292,7 +291,7 @@ func (d *Device) allocate() (err error) {
 // ready lets the window's users wait for room in it.
 func (d *Device) ready() {
 	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
-	d.arenas.Write.Budget().Pressure = d.relieve
+	d.arenas.Write.Pins().Pressure = d.relieve
 	d.arenas.Entries.Pressure = d.relieve
 }
 

@@ -65,7 +65,7 @@ type LaneSnapshot struct {
 // A WindowSnapshot is how full the window was.
 type WindowSnapshot struct {
 	// Used and Limit are memory, in chunks of backend.ChunkSize: payloads that no
-	// barrier covers, and what connections receive into.
+	// barrier covers, and room for larger ones that are being received.
 	Used  uint64 `json:"used_bytes"`
 	Limit uint64 `json:"limit_bytes"`
 	// Entries are pieces of writes.
@@ -111,7 +111,7 @@ func (d *Device) Snapshot() Snapshot {
 			s.State = StateFailed
 		}
 	}
-	bytes, entries := d.arenas.Write.Budget(), d.arenas.Entries
+	bytes, entries := d.arenas.Write.Pins(), d.arenas.Entries
 	s.Window = WindowSnapshot{
 		Used:    uint64(bytes.Total()-bytes.Free()) * backend.ChunkSize,
 		Limit:   uint64(bytes.Total()) * backend.ChunkSize,

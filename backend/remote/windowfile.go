@@ -248,12 +248,12 @@ func (w *windowFile) mmap(size int64) (err error) {
 	return nil
 }
 
-// window is the arena and the index in the file.
-func (w *windowFile) window() (*backend.Arena, *backend.Window) {
+// window is the arena and the index in the file, for payloads in so many chunks.
+func (w *windowFile) window(chunks int) (*backend.Arena, *backend.Window) {
 	h := w.header()
 	arena := backend.NewArenaOn(w.mem[h.arenaOff():][:int(h.Chunks)*backend.ChunkSize])
 	index := w.mem[headerPage:][:h.indexSize()]
-	return arena, backend.NewWindowOn(index, arena, int(h.Window), int(h.Lanes), int(h.Entries))
+	return arena, backend.NewWindowOn(index, arena, chunks, int(h.Lanes), int(h.Entries))
 }
 
 // shrink gives the memory of a window that is not needed any more back; the header

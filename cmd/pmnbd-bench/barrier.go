@@ -34,7 +34,7 @@ func newBarriers(dev backend.Device, s shape, area int64, rng *rand.Rand) (*barr
 	b := &barriers{dev: dev, shape: s, area: area, rng: rng, done: make(chan struct{}, 1)}
 	perChunk := backend.ChunkSize / s.Bytes
 	var ok bool
-	if b.chunks, ok = dev.Arenas().Write.TryGet(nil, (s.Writes+perChunk-1)/perChunk); !ok {
+	if b.chunks, ok = dev.Arenas().Write.TryGetPinned(nil, (s.Writes+perChunk-1)/perChunk); !ok {
 		return nil, errors.New("the window is too small")
 	}
 	for i := range s.Writes {

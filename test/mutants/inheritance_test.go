@@ -78,7 +78,7 @@ var inheritance = []mutant{
 		pkg: "./backend", run: "^TestAdopt$",
 	}, {
 		name: "chunks of an adopted window are given out", rule: "§4.2 spans are free behind the mark alone",
-		file: "backend/window.go", old: "				w.arena.claim(w.arena.Chunk(e.Src))\n", new: "",
+		file: "backend/window.go", old: "				w.arena.claim(c)\n", new: "",
 		pkg: "./backend", run: "^TestAdopt$",
 	}, {
 		name: "an accepted loss is hidden from who stayed", rule: "§6 --accept-loss ends the lineage",

@@ -1,0 +1,88 @@
+package remote
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/rdma/rdmafake"
+)
+
+// smallest opens a session with the smallest window.
+func (p *pair) smallest(t *testing.T) *Device {
+	cfg := p.config(t)
+	cfg.Window = MinWindow
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	return d
+}
+
+// The window holds as many unflushed bytes as it was given, and what connections
+// receive into is there all the same.
+func TestWindowIsExact(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.smallest(t)
+	c := backendtest.NewClient(t, d)
+	arena := d.Arenas().Write
+	release := p.sync.block()
+	for i := range MinWindow / backend.ChunkSize {
+		c.Submit(c.Write(uint64(i)*backend.ChunkSize, backendtest.Pattern(backend.ChunkSize, uint32(i)), 0))
+	}
+	require.EqualValues(t, MinWindow, d.Unflushed())
+	s := d.Snapshot().Window
+	require.EqualValues(t, MinWindow, s.Used)
+	require.EqualValues(t, MinWindow, s.Limit)
+	_, ok := arena.TryGetPinned(nil, 1)
+	require.False(t, ok)
+	free, ok := arena.TryGet(nil, d.cfg.Connections)
+	require.True(t, ok)
+	require.False(t, free[0].TryPin())
+	for _, ch := range free {
+		ch.Release()
+	}
+	release()
+	require.NoError(t, c.Do(c.Flush()))
+	backendtest.AllBack(t, d)
+	require.Zero(t, d.Snapshot().Window.Used)
+	require.NoError(t, d.Close())
+}
+
+// Who waits while nothing is dirty, and half of the window is held for payloads that
+// still come, has a barrier as soon as there is something that one can free.
+func TestWaitBeforeTheWritesThatItWaitsFor(t *testing.T) {
+	const half = MinWindow / backend.ChunkSize / 2
+	p := fake(t, rdmafake.Config{})
+	d := p.smallest(t)
+	c := backendtest.NewClient(t, d)
+	arena := d.Arenas().Write
+	coming, ok := arena.TryGetPinned(nil, half)
+	require.True(t, ok)
+	var writes []*backendtest.Request
+	for i := range half {
+		writes = append(writes, c.Write(uint64(i)*block, backendtest.Pattern(block, uint32(i)), 0))
+	}
+	waits, pressure := make(chan struct{}), arena.Pins().Pressure
+	arena.Pins().Pressure = func() { pressure(); close(waits) }
+	got := make(chan error)
+	go func() {
+		chunks, err := arena.GetPinned(nil, 1, nil)
+		for _, ch := range chunks {
+			ch.Release()
+			ch.Unpin()
+		}
+		got <- err
+	}()
+	<-waits
+	c.Submit(writes...)
+	require.NoError(t, <-got)
+	for _, ch := range coming {
+		ch.Release()
+		ch.Unpin()
+	}
+	require.NoError(t, c.Do(c.Flush()))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}

@@ -1,0 +1,213 @@
+package nbd
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/nbd/wire"
+)
+
+// fullWindow is the least window, in chunks, for requests of 1 MiB.
+const fullWindow = 2 * (4 + 1)
+
+// withholds serves a device that retires nothing until it is told to. Each wait for a
+// pin sends a token.
+func withholds(t *testing.T, connections int) (f *fixture, dev *windowed, waits chan struct{}) {
+	dev = newWindowed(t, 8<<20, fullWindow, connections, 10_000)
+	dev.withheld = true
+	w := make(chan struct{}, 2*connections)
+	dev.arenas.Write.Pins().Pressure = func() { w <- struct{}{} }
+	return serveWith(t, Config{MaxConnections: connections}, dev), dev, w
+}
+
+// chunks is how many chunks the writes lie in that dev keeps.
+func (d *windowed) chunks() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	held := make(map[*backend.Chunk]bool)
+	for _, s := range d.spans {
+		held[s.Chunk] = true
+	}
+	return len(held)
+}
+
+// TestReadsNeedNothingOfTheWindow: while 64 writers fill the window, and the device
+// retires nothing, clients that only read go on, those that come then too. The window
+// holds what it may and no byte more.
+func TestReadsNeedNothingOfTheWindow(t *testing.T) {
+	// More than a chunk of each, and none lies across a chunk's end: it would wait for a
+	// reservation first.
+	const writers, size, each = 64, 4096 - wire.RequestSize, 80
+	f, dev, waits := withholds(t, writers+3)
+	before, after := f.enterRaw(), f.client()
+	var stream []byte
+	for i := range uint64(each) {
+		stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdWrite, Cookie: i, Off: i * size, Len: size})
+		stream = append(stream, backendtest.Pattern(size, uint32(i))...)
+	}
+	var clients sync.WaitGroup
+	for range writers {
+		nc := f.enterRaw()
+		clients.Go(func() {
+			if _, err := nc.Write(stream); err != nil {
+				t.Error(err)
+			}
+			replies := make([]byte, each*wire.SimpleReplySize)
+			if _, err := io.ReadFull(nc, replies); err != nil {
+				t.Error(err)
+			}
+			for i := range uint64(each) {
+				r, err := wire.DecodeSimpleReply(replies[i*wire.SimpleReplySize:][:wire.SimpleReplySize])
+				if want := (wire.SimpleReply{Cookie: i}); err != nil || r != want {
+					t.Errorf("reply %d: %+v, %v", i, r, err)
+				}
+			}
+			waits <- struct{}{} // for nothing any more
+		})
+	}
+	for range writers {
+		<-waits
+	}
+	require.Zero(t, dev.arenas.Write.Pins().Free())
+	require.Equal(t, fullWindow, dev.chunks())
+
+	for _, nc := range []net.Conn{before, f.enterRaw()} {
+		_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: 1}))
+		require.NoError(t, err)
+		require.Zero(t, recvReply(t, nc).Errno)
+		readN(t, nc, 1)
+	}
+
+	dev.mu.Lock()
+	dev.withheld = false
+	dev.mu.Unlock()
+	dev.arenas.Write.Pins().Pressure = dev.retire // nobody calls it: all wait
+	dev.retire()
+	clients.Wait()
+	for i := range uint64(each) {
+		require.Equal(t, backendtest.Pattern(size, uint32(i)), read(t, after, i*size, size))
+	}
+}
+
+// TestHeaderAcrossAChunksEnd: a connection needs no second chunk to go on in another
+// one, though the window has all that are not the connections'.
+func TestHeaderAcrossAChunksEnd(t *testing.T) {
+	f, dev, _ := withholds(t, 2)
+	reader, writer := f.enterRaw(), f.enterRaw()
+	req := wire.Request{Command: wire.CmdWrite, Len: backend.ChunkSize - wire.RequestSize}
+	write := append(wire.AppendRequest(nil, req), make([]byte, req.Len)...)
+	for range fullWindow { // each fills a chunk
+		_, err := writer.Write(write)
+		require.NoError(t, err)
+		require.Zero(t, recvReply(t, writer).Errno)
+	}
+	_, err := writer.Write(write[:1]) // and one that it keeps
+	require.NoError(t, err)
+	const reads = backend.ChunkSize/wire.RequestSize + 100
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		var stream []byte
+		for i := range uint64(reads) {
+			stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdRead, Cookie: i, Len: 1})
+		}
+		if _, err := reader.Write(stream); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range uint64(reads) {
+		require.Equal(t, wire.SimpleReply{Cookie: i}, recvReply(t, reader))
+		readN(t, reader, 1)
+	}
+	sending.Wait()
+	require.Equal(t, fullWindow, dev.chunks())
+	dev.mu.Lock()
+	dev.withheld = false
+	dev.mu.Unlock()
+	dev.retire()
+}
+
+// TestLeavingAFullWindow: who leaves what it wrote, or waits to write, to a window that
+// is full does not wait, and what it received into is there for others.
+func TestLeavingAFullWindow(t *testing.T) {
+	const writers = fullWindow + 3
+	f, dev, waits := withholds(t, writers)
+	write := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1}), 'x')
+	var clients []net.Conn
+	for i := range writers {
+		nc := f.enterRaw()
+		clients = append(clients, nc)
+		_, err := nc.Write(write)
+		require.NoError(t, err)
+		if i < fullWindow {
+			require.Zero(t, recvReply(t, nc).Errno)
+		} else {
+			<-waits
+		}
+	}
+	for _, nc := range clients {
+		require.NoError(t, nc.(*net.UnixConn).CloseWrite())
+		closed(t, nc)
+	}
+	arena := dev.arenas.Write
+	require.Equal(t, writers, arena.Budget().Free(), "all but the window's")
+	require.Zero(t, arena.Pins().Free())
+	require.Equal(t, fullWindow, dev.chunks())
+	require.Equal(t, 10_000-fullWindow, dev.arenas.Entries.Free(), "who waited gave its entries back")
+	dev.withheld = false // no connection is left
+	dev.retire()
+}
+
+// TestReservationBehindALargePayload: who waits for a reservation's chunks does not keep
+// those of the payload before.
+func TestReservationBehindALargePayload(t *testing.T) {
+	const size = 1 << 20
+	dev := newWindowed(t, 2*size, fullWindow, 1, 10_000)
+	f := serveWith(t, Config{MaxConnections: 1}, dev)
+	held, ok := dev.arenas.Write.TryGetPinned(nil, fullWindow-6) // one more than the first needs is left
+	require.True(t, ok)
+	nc := f.enterRaw()
+	var stream []byte
+	for i := range uint64(2) {
+		stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdWrite, Cookie: i, Off: i * size, Len: size})
+		stream = append(stream, make([]byte, size)...)
+	}
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		if _, err := nc.Write(stream); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range uint64(2) {
+		require.Equal(t, wire.SimpleReply{Cookie: i}, recvReply(t, nc))
+	}
+	sending.Wait()
+	for _, ch := range held {
+		ch.Release()
+		ch.Unpin()
+	}
+}
+
+// TestStalledInAPayload: a payload that fits what its connection has to receive into
+// needs nothing of the window before it is complete.
+func TestStalledInAPayload(t *testing.T) {
+	const stalled = 2 * fullWindow
+	f := serveWith(t, Config{MaxConnections: stalled + 1}, newWindowed(t, 8<<20, fullWindow, stalled+1, 10_000))
+	half := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 2}), 'x')
+	whole := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1}), 'x')
+	for range stalled {
+		nc := f.enterRaw()
+		_, err := nc.Write(append(append([]byte(nil), whole...), half...))
+		require.NoError(t, err)
+		require.Zero(t, recvReply(t, nc).Errno)
+	}
+	writer := f.client()
+	for range 2 * fullWindow {
+		write(t, writer, 0, make([]byte, 1<<20))
+	}
+}
