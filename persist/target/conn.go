@@ -205,7 +205,7 @@ func (c *conn) receive(i uint64) rdma.WorkRequest {
 func (c *conn) release() {
 	if c.Conn != nil {
 		if c.alive = c.Close(); c.alive != nil {
-			c.log.Error("queue pair not destroyed: its region is granted to nobody until pmnbd-target is restarted", zap.Error(c.alive))
+			c.log.Error("queue pair not destroyed: if it is a session's, its region is granted to nobody until pmnbd-target is restarted", zap.Error(c.alive))
 		}
 	}
 	if c.session != nil {
@@ -219,6 +219,7 @@ func (c *conn) release() {
 	if c.domain != nil {
 		if err := c.domain.release(); err != nil {
 			c.log.Error("protection domain not closed", zap.Error(err))
+			c.alive = errors.Join(c.alive, err) // a queue pair that was never ours may be in it
 		}
 	}
 	if c.mem != nil {

@@ -121,16 +121,17 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	}
 
 	before := e.r.Superblock()
-	if left := e.leased(m.Owner.ID, &before, e.session); left > 0 {
-		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
-			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
-			zap.Stringer("by", uuid.UUID(m.Owner.ID)), zap.Duration("lease_left", left))
-	}
+	left := e.leased(m.Owner.ID, &before, e.session)
 	// The old session's queue pairs go, and its keys with the last of them.
 	if e.session != nil {
 		if err := e.session.end(nil); err != nil {
 			return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the session before, restart pmnbd-target: %v", err)}
 		}
+	}
+	if left > 0 {
+		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
+			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
+			zap.Stringer("by", uuid.UUID(m.Owner.ID)), zap.Duration("lease_left", left))
 	}
 
 	unclean := false

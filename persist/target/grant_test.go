@@ -32,6 +32,7 @@ type tracer struct {
 	conns  int
 	caps   func(conn int) // unless nil, called when the target asks what a connection can
 	stays  map[int]error  // the queue pairs that cannot be destroyed, and why
+	used   error          // why protection domains cannot be closed
 }
 
 func (r *tracer) note(format string, args ...any) {
@@ -133,7 +134,9 @@ func (d *tracedDomain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, 
 func (d *tracedDomain) Close() error {
 	err := d.Domain.Close()
 	d.r.note("key of %d ends", d.n)
-	return err
+	d.r.mu.Lock()
+	defer d.r.mu.Unlock()
+	return errors.Join(err, d.r.used)
 }
 
 type tracedConn struct {
@@ -333,6 +336,16 @@ func TestQueuePairThatStays(t *testing.T) {
 			s.trace.stay(lane, nil)
 		})
 	}
+	t.Run("that is known by its protection domain alone", func(t *testing.T) {
+		s := newTracedSite(t, Config{})
+		old := s.connect(t)
+		o := old.open(alice)
+		s.trace.mu.Lock()
+		s.trace.used = unix.EBUSY
+		s.trace.mu.Unlock()
+		require.NoError(t, old.conn.Close())
+		require.Equal(t, wire.CodeBusy, s.connect(t).refused(alice, o.Epoch).Code)
+	})
 	t.Run("when the owner gives it back", func(t *testing.T) {
 		s := newTracedSite(t, Config{})
 		old := s.connect(t)

@@ -17,6 +17,16 @@
  */
 #define RETRY_COUNT 6
 
+/*
+ * The kernel destroys what a process has on an adapter that is unplugged or reset, and
+ * answers EIO to whoever wants to destroy it later: libibverbs takes that for success
+ * only if it is asked to, before it is first used.
+ */
+__attribute__((constructor)) static void gone_is_destroyed(void)
+{
+	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
+}
+
 static int fail(void) { return errno ? errno : EIO; }
 
 int shim_query(struct ibv_context *ctx, struct shim_caps *caps)
@@ -120,26 +130,26 @@ int shim_queue_new(struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int recv
 	return 0;
 }
 
-/* What cannot be destroyed keeps what it stands on: memory may still be named by it. */
+/*
+ * A queue pair that cannot be destroyed keeps what it stands on: memory may still be
+ * named by it. Once it is gone nothing is, and what else cannot be destroyed is left.
+ */
 int shim_queue_free(struct shim_queue *q)
 {
-	int err = 0;
+	int err = q->id->qp ? ibv_destroy_qp(q->id->qp) : 0;
 
-	if (q->id->qp)
-		err = ibv_destroy_qp(q->id->qp);
 	if (err)
 		return err;
 	q->id->qp = NULL;
 	if (q->cq) {
 		ibv_ack_cq_events(q->cq, q->events);
 		q->events = 0;
-		err = ibv_destroy_cq(q->cq);
+		if (ibv_destroy_cq(q->cq))
+			return 0;
 	}
-	if (!err && q->channel)
-		err = ibv_destroy_comp_channel(q->channel);
-	if (!err)
+	if (!q->channel || !ibv_destroy_comp_channel(q->channel))
 		free(q);
-	return err;
+	return 0;
 }
 
 /* Descriptor i as a request of its own. */
