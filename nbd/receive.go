@@ -427,7 +427,7 @@ func (c *conn) takePayload() {
 // payloadComplete enqueues the incoming WRITE, with its entries and its chunk in the
 // window; only then a reservation is given back. So nobody waits in a circle:
 // reservations are half of the window at most, barriers alone free the other half, and
-// any payload fits there; entries are freed by barriers, and by who waits for chunks.
+// any payload fits there; entries are freed by barriers, and by who waits for a pin.
 func (c *conn) payloadComplete() error {
 	rq := c.incoming
 	if rq.op.Err == nil {

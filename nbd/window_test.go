@@ -159,7 +159,9 @@ func TestLeavingAFullWindow(t *testing.T) {
 	require.Zero(t, arena.Pins().Free())
 	require.Equal(t, fullWindow, dev.chunks())
 	require.Equal(t, 10_000-fullWindow, dev.arenas.Entries.Free(), "who waited gave its entries back")
-	dev.withheld = false // no connection is left
+	dev.mu.Lock() // the last to leave started a FLUSH
+	dev.withheld = false
+	dev.mu.Unlock()
 	dev.retire()
 }
 

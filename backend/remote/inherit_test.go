@@ -446,6 +446,7 @@ func TestHeaderCrash(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 	_, err = open()
 	require.ErrorIs(t, err, ErrWindow)
+	require.ErrorAs(t, err, new(*LossError), "no start does better")
 	require.NoError(t, os.Chmod(path, 0o644))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	_, err = open()

@@ -140,7 +140,7 @@ func (w *windowFile) load() (err error) {
 		}
 	}
 	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
-		return errors.New("its header is damaged, or of another release: start the release that wrote it, or remove the file and use --accept-loss")
+		return loss("its header is damaged, or of another release: start the release that wrote it, or remove the file")
 	}
 	return nil // all zeroes: made, and then the process was killed
 }
@@ -239,7 +239,7 @@ func (w *windowFile) mmap(size int64) (err error) {
 		return err
 	}
 	if st.Size < size {
-		return fmt.Errorf("%w %s: %d bytes where %d are due", ErrWindow, w.f.Name(), st.Size, size)
+		return loss("%v %s: %d bytes where %d are due", ErrWindow, w.f.Name(), st.Size, size)
 	}
 	w.mem, err = unix.Mmap(int(w.f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

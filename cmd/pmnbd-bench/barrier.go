@@ -97,6 +97,7 @@ func (b *barriers) drive(warm, measured time.Duration) ([]time.Duration, error) 
 func (b *barriers) close() {
 	for _, c := range b.chunks {
 		c.Release()
+		c.Unpin()
 	}
 }
 
