@@ -105,7 +105,7 @@ func (c *Chunk) pinFirst() {
 
 // repin pins a chunk that the caller of the caller has pinned.
 func (c *Chunk) repin() {
-	if c.arena.pins != nil && c.pins.Add(1) <= 1 {
+	if c.pins.Add(1) <= 1 {
 		panic("backend: a payload without a place in the window")
 	}
 }
