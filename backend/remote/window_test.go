@@ -28,6 +28,7 @@ func TestWindowIsExact(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	arena := d.Arenas().Write
 	release := p.sync.block()
+	defer release()
 	for i := range MinWindow / backend.ChunkSize {
 		c.Submit(c.Write(uint64(i)*backend.ChunkSize, backendtest.Pattern(backend.ChunkSize, uint32(i)), 0))
 	}

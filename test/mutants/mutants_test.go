@@ -42,7 +42,7 @@ const (
 	model   = "./test/property"
 )
 
-var table = slices.Concat(barriers, places, recovery, inheritance, methods, sessions, regions)
+var table = slices.Concat(barriers, places, window, recovery, inheritance, methods, sessions, regions)
 
 // mutate is the files with the mutant in them, by path.
 func (m *mutant) mutate(t *testing.T) map[string]string {
