@@ -55,6 +55,7 @@ type lane struct {
 	urgent  bool       // something queued does not wait for more
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
+	fetched uint64     // reads that have ended, ever
 	barrier *persist.GPSPM
 	placed  placed
 	zeroes  zeroes
@@ -258,6 +259,7 @@ func (l *lane) endRead(p *poller, i int) {
 	op := l.reads[i].op
 	l.reads[i].op = nil
 	l.spare = append(l.spare, i)
+	l.fetched++
 	l.idle.Broadcast()
 	sink := op.Sink
 	if l.d.endPart(op) {

@@ -73,7 +73,7 @@ func (d *Device) keep() {
 		cause := d.cut()
 		err := d.lasting(cause)
 		if err == nil {
-			o.lost(time.Now(), d.Barriers())
+			o.lost(time.Now(), d.Barriers(), d.owes.any(), d.answered(&d.owes))
 			err = d.comeBack(&o, cause)
 		}
 		if errors.Is(err, errStopped) {
@@ -136,27 +136,6 @@ func (d *Device) lasting(cause error) error {
 	return nil
 }
 
-// An outage is from when a session was lost until one lasts. One that comes back and
-// is lost at once, before a barrier has succeeded, is in the same outage: its patience
-// goes on, and so do the pauses between attempts.
-type outage struct {
-	since    time.Time
-	attempts int
-	barriers uint64    // that had succeeded before
-	back     time.Time // when the session came back last
-	said     string    // in the log
-}
-
-// lasts is how long a session must live to count as back, if no barrier shows it.
-const lasts = 10 * time.Second
-
-// lost begins an outage, or goes on with it.
-func (o *outage) lost(now time.Time, barriers uint64) {
-	if o.since.IsZero() || barriers != o.barriers || now.Sub(o.back) > lasts {
-		*o = outage{since: now, barriers: barriers}
-	}
-}
-
 // comeBack tries until the session goes on, or cannot.
 func (d *Device) comeBack(o *outage, cause error) error {
 	log := d.log.With(zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr))
@@ -182,7 +161,7 @@ func (d *Device) comeBack(o *outage, cause error) error {
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
-			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
+			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Stringer("method", d.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
@@ -336,6 +315,7 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	d.heard.Store(d.clock())
 	d.generation.Add(1)
 	d.trouble(nil) // from here on heartbeats look at the two
+	d.owes = d.owed()
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		l.broken = nil

@@ -341,26 +341,6 @@ func TestCutBarrierDoesNotCount(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A session that comes back and is lost at once is in the same outage; one that has
-// shown that it lives begins another.
-func TestOutage(t *testing.T) {
-	began := time.Now()
-	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	var o outage
-	o.lost(at(0), 7)
-	require.Equal(t, outage{since: at(0), barriers: 7}, o)
-	o.attempts, o.back = 3, at(1)
-	o.lost(at(2), 7)
-	require.Equal(t, 3, o.attempts, "it did not last")
-	require.Equal(t, at(0), o.since)
-	o.back = at(3)
-	o.lost(at(4), 8)
-	require.Equal(t, outage{since: at(4), barriers: 8}, o, "a barrier succeeded")
-	o.attempts, o.back = 1, at(5)
-	o.lost(at(16), 8)
-	require.Equal(t, outage{since: at(16), barriers: 8}, o, "it lasted")
-}
-
 func TestBackoff(t *testing.T) {
 	for n, want := range []time.Duration{10, 20, 40, 80, 160, 250, 250, 250} {
 		require.Equal(t, want*time.Millisecond, backoff(n, 0))

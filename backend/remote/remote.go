@@ -148,6 +148,7 @@ type Device struct {
 	kept    chan struct{}         // the keeper has ended
 	accused atomic.Bool           // the last loss was an access or operation error, and no barrier has succeeded since
 	waits   atomic.Pointer[error] // why the session is not there; nil if it is
+	owes    debt                  // what waited when the session came back last; the keeper's
 	unclean bool                  // OPENED said so
 
 	heard      atomic.Int64  // when the target last said something, by clock
