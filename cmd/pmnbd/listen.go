@@ -110,13 +110,15 @@ func adopt(f *os.File) (net.Listener, error) {
 	return nil, errors.Join(fmt.Errorf("%s %s is not served: use ListenStream= with a path, or a TCP port", l.Addr().Network(), l.Addr()), l.Close())
 }
 
-// patience is how long a client's TCP end may be silent, asked or sent to, before
-// its connection ends: a dead host's is gone within two minutes, while a network
-// that is repaired sooner costs nothing. A client that is only idle answers the
-// probes, by its kernel, for as long as it lives.
+// patience is how long a client's TCP end may be silent while it is asked, before its
+// connection ends: a dead host's is gone within two minutes, while a network that is
+// repaired sooner costs nothing. A client that is only idle answers the probes, by its
+// kernel, for as long as it lives. There is no TCP_USER_TIMEOUT: Linux counts it for a
+// peer that has no room too, although that one's kernel answers, and a client may stop
+// reading for as long as it likes while nobody waits for what it holds.
 const patience = 2 * time.Minute
 
-// keepAlive makes silence noticed: patience is what ends the connection.
+// keepAlive makes silence noticed.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: patience / 4, Interval: patience / 8, Count: 6}
 
 // A tcpListener gives what it accepts our patience, which sockets made by systemd
@@ -129,13 +131,7 @@ func (l tcpListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Errors here are a broken connection's, which whoever reads from it meets too.
-	_ = c.SetKeepAliveConfig(keepAlive)
-	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds()))
-		})
-	}
+	_ = c.SetKeepAliveConfig(keepAlive) // fails for a broken connection, which whoever reads from it meets too
 	return c, nil
 }
 
