@@ -18,7 +18,7 @@ import (
 // Close implements backend.Device: it refuses new ops, has a barrier cover what
 // was written, and gives the lease back. An error means that acknowledged writes
 // may be lost, or that memory was not given back. The connections of clients have
-// ended before.
+// ended before, or do so once all that they asked for is answered.
 func (d *Device) Close() error {
 	d.closeOnce.Do(func() { d.closeErr = d.close() })
 	return d.closeErr
@@ -57,6 +57,9 @@ func (s lastFlush) Complete(op *backend.Op) { s.done <- op.Err }
 func (lastFlush) Kick()                     {}
 func (lastFlush) Gone() bool                { return false }
 
+// cutPatience is how long a connection that was cut may take to give its chunks back.
+const cutPatience = 10 * time.Second
+
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
 	d.die()
@@ -70,10 +73,17 @@ func (d *Device) release() error {
 		d.barriers.mu.Unlock()
 		errs = append(errs, d.window.Close())
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), cutPatience)
+	defer cancel()
 	for _, a := range []*backend.Arena{d.arenas.Write, d.arenas.Read} {
-		if a != nil {
-			errs = append(errs, a.Close())
+		if a == nil {
+			continue
 		}
+		// Whoever holds a chunk reads from it, or receives into it.
+		if all := a.Budget(); all.Take(all.Total(), ctx.Done()) == nil {
+			all.Give(all.Total())
+		}
+		errs = append(errs, a.Close())
 	}
 	if d.control != nil {
 		errs = append(errs, unix.Munmap(d.control))

@@ -95,3 +95,18 @@ func TestGivenBack(t *testing.T) {
 	require.False(t, d.givenBack(nil))
 	require.False(t, d.givenBack(rdma.ErrLost))
 }
+
+// A connection that was cut may hold chunks for a moment after all that it asked for is
+// answered: their memory is there until it has given them back.
+func TestCloseWaitsForChunks(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	d := p.dial(t)
+	held, ok := d.Arenas().Read.TryGet(nil, 1)
+	require.True(t, ok)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	require.Eventually(t, d.Arenas().Read.Waiting, patience, tick)
+	held[0].Bytes()[0] = 1
+	held[0].Release()
+	require.NoError(t, <-closed)
+}
