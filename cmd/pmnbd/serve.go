@@ -248,6 +248,14 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	for _, x := range s.exports {
 		unflushed += x.dev.Unflushed()
 	}
+	return notDrained(why, unflushed)
+}
+
+// notDrained says what it costs that drain gave up.
+func notDrained(why string, unflushed uint64) error {
+	if unflushed == 0 {
+		return fmt.Errorf("%s: nothing is lost: all that was acknowledged is flushed; the next start takes the regions back", why)
+	}
 	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed: start pmnbd again on this host before it reboots, or they are lost", why, unflushed)
 }
 
