@@ -13,7 +13,7 @@ NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo test bench soak fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
+.PHONY: help build demo demo-deps test bench soak fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -21,9 +21,11 @@ help: ## list the targets
 build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
 	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build -trimpath $(TAGGED) -o bin/ ./cmd/...
 
-demo: build ## one device on loopback: verified work, then a table of latencies
-	scripts/install-deps demo
-	scripts/demo
+demo-deps: build
+	@scripts/install-deps demo
+
+demo: ## one device on loopback: verified work, then a table of latencies
+	@scripts/demo $(MAKE) --no-print-directory demo-deps
 
 test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test newer-qemu

@@ -3,7 +3,8 @@
 // line.
 //
 // It exists so that the two binaries read and complain alike. It owns no flag;
-// each command declares its own. It imports nothing of ours.
+// each command declares its own. It imports rdma/verbs, for whether this build
+// has it, and nothing else of ours.
 package flags
 
 import (
