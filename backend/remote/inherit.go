@@ -37,7 +37,7 @@ func loss(format string, args ...any) error { return &LossError{fmt.Sprintf(form
 //
 //	live ──► adopt: RESUME as the owner before, replay, barrier, CLOSE ──► drained
 //	drained ──► OPEN, in the epoch that it was left in, or not at all
-//	failed, or lost ──► a LossError
+//	failed, or lost ──► a LossError; if that is accepted, OPEN in any epoch
 func (d *Device) inherit(ctx context.Context) error {
 	refused, err := d.probe(ctx)
 	if err != nil {
@@ -53,37 +53,22 @@ func (d *Device) inherit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}
-	h := d.file.header()
-	if h.Boot != boot {
-		h = header{} // a reboot takes windows, wherever they lie
+	// The flag may be there for another region, or still: it counts where it is needed.
+	h, err := d.left(ctx, &refused, boot)
+	var lost *LossError
+	if errors.As(err, &lost) && d.cfg.AcceptLoss {
+		h = header{}
+		refused, err = d.probe(ctx) // a RESUME may have raised the epoch
 	}
-	if h.State == windowLive && h.Opened != 0 && !d.cfg.AcceptLoss {
-		if err := d.adopt(ctx); err != nil {
-			return fmt.Errorf("go on where the pmnbd before ended: %w", err)
-		}
-		if refused, err = d.probe(ctx); err != nil {
-			return err
-		}
-		h = d.file.header()
+	if err != nil {
+		return err
+	}
+	if lost != nil {
+		d.accept(lost)
 	}
 	d.expect, d.lineage = refused.Epoch, h.Lineage
-	switch {
-	case d.cfg.AcceptLoss:
-		d.log.Warn("accepting the loss of what was acknowledged before and not flushed", zap.String("region", d.cfg.Region))
+	if h.State == 0 {
 		d.lineage = uuid.New()
-		h = header{}
-	case h.State == 0:
-		if err := d.forgotten(refused, boot); err != nil {
-			return err
-		}
-		d.lineage = uuid.New()
-	case h.State == windowFailed:
-		return loss("the device failed in the run before: %s", h.failure())
-	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
-		// Granted, and killed before it was noted: nothing was acknowledged.
-	case refused.Epoch != h.Epoch:
-		return loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
-			d.cfg.Region, h.Epoch, refused.Epoch)
 	}
 	d.owner.ID = d.cfg.ID
 	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
@@ -100,6 +85,43 @@ func (d *Device) inherit(ctx context.Context) error {
 		}
 	})
 	return d.file.shape()
+}
+
+// left makes of what the run before left something to go on with: the header of a window
+// in which nothing is, or an empty one where nobody misses one. refused is what the target
+// last said of the region.
+func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID) (h header, err error) {
+	h = d.file.header()
+	if h.Boot != boot {
+		h = header{} // a reboot takes windows, wherever they lie
+	}
+	if h.State == windowLive && h.Opened != 0 {
+		if err := d.adopt(ctx); err != nil {
+			return h, fmt.Errorf("go on where the pmnbd before ended: %w", err)
+		}
+		if *refused, err = d.probe(ctx); err != nil {
+			return h, err
+		}
+		h = d.file.header()
+	}
+	switch {
+	case h.State == 0:
+		return h, d.forgotten(refused, boot)
+	case h.State == windowFailed:
+		return h, loss("the device failed in the run before: %s", h.failure())
+	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
+		// Granted, and killed before it was noted: nothing was acknowledged.
+	case refused.Epoch != h.Epoch:
+		return h, loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
+			d.cfg.Region, h.Epoch, refused.Epoch)
+	}
+	return h, nil
+}
+
+// accept says what is gone on without.
+func (d *Device) accept(lost *LossError) {
+	d.log.Warn("ACCEPTING A LOSS: who kept the device since may miss what was acknowledged, or meet other contents",
+		zap.String("region", d.cfg.Region), zap.String("lost", lost.text))
 }
 
 // probe asks the target who has the region, by an OPEN that is always refused.
@@ -129,7 +151,7 @@ func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 
 // forgotten tells whether the run before may have acknowledged what is lost, where it left
 // no window file in this boot.
-func (d *Device) forgotten(refused wire.Refused, boot uuid.UUID) error {
+func (d *Device) forgotten(refused *wire.Refused, boot uuid.UUID) error {
 	if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {
 		return nil
 	}
@@ -164,9 +186,15 @@ func (d *Device) opened(g *wire.Opened) error {
 		return nil
 	}
 	if left := d.file.header().ContentsID; left != ([16]byte{}) && left != g.ContentsID {
-		return loss("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)
+		lost := &LossError{fmt.Sprintf("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)}
+		if !d.cfg.AcceptLoss {
+			return lost
+		}
+		d.accept(lost)
+		d.lineage = uuid.New()
 	}
 	d.file.update(func(h *header) {
+		h.Lineage = d.lineage
 		h.Opened, h.Epoch, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Size, uint32(g.Class), g.ContentsID
 	})
 	record := d.bootRecord(g.UUID)
@@ -236,7 +264,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		}
 		var end *lastingError
 		if errors.As(err, &end) {
-			return loss("%v", err)
+			return loss("%v; %d acknowledged bytes were not flushed", err, a.Unflushed())
 		}
 		select {
 		case <-time.After(backoff(n, 0)):

@@ -83,6 +83,7 @@ func TestAdoptedWindow(t *testing.T) {
 	for round := range uint32(8) {
 		shape := shapes[round%4]
 		h.cfg.Lanes, h.cfg.Window = shape.lanes, shape.window
+		h.cfg.AcceptLoss = round%2 == 1 // there is none
 		d, c := h.run()
 		if round == 0 {
 			lineage = d.lineage
@@ -246,9 +247,10 @@ func TestInheritance(t *testing.T) {
 			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
 		}, "", true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		inherits := func(t *testing.T, acceptLoss bool) {
 			h := newHost(t)
 			tt.before(h)
+			h.cfg.AcceptLoss = acceptLoss
 			var lineage [16]byte
 			if found, _ := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window")); len(found) > 0 {
 				f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
@@ -268,7 +270,11 @@ func TestInheritance(t *testing.T) {
 			h.cfg.AcceptLoss = false
 			d, _ = h.run()
 			require.NoError(t, d.Close())
-		})
+		}
+		t.Run(tt.name, func(t *testing.T) { inherits(t, false) })
+		if tt.why == "" {
+			t.Run(tt.name+", accepting a loss that is none", func(t *testing.T) { inherits(t, true) })
+		}
 	}
 }
 

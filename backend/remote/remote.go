@@ -50,7 +50,8 @@ type Config struct {
 	// the next run of this initiator can go on where this one was killed. Empty: it is
 	// this process's alone, and what it acknowledged and did not flush dies with it.
 	WindowDir string
-	// AcceptLoss opens the device though something may be lost (LossError).
+	// AcceptLoss opens the device where a LossError would be returned, and changes
+	// nothing where none would.
 	AcceptLoss bool
 	// LocalClients: all clients are on this host, and end with it.
 	LocalClients bool

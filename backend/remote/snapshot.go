@@ -38,8 +38,9 @@ type Snapshot struct {
 	// Unclean: the session before this one was not closed; what was acknowledged in
 	// it and not flushed is lost.
 	Unclean bool `json:"unclean"`
-	// Lineage changes exactly when something that was acknowledged may have been lost,
-	// or somebody else have had the region, between this run and the one before.
+	// Lineage stays over restarts while nothing that was acknowledged can have been lost,
+	// and nobody else have had the region. It is a new one where a LossError was accepted,
+	// and where there was no window file of this boot.
 	Lineage uuid.UUID `json:"lineage"`
 	// Doubt: the session inherited doubt, and no barrier has succeeded since.
 	Doubt bool  `json:"doubt"`

@@ -52,3 +52,48 @@ func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
 	pmnbd.stop(t)
 	require.True(t, h.inspect(t, path).Clean)
 }
+
+// --accept-loss is of the process, the loss of one export: what the other one
+// acknowledged is there, and who kept its device goes on.
+func TestAcceptedLossIsOfOneExport(t *testing.T) {
+	h := newHost(t)
+	target, uri := h.target(t, "one="+h.region(t, "one", "16M"), "two="+h.region(t, "two", "16M"))
+	serve := []string{"serve", "--listen", "unix:" + filepath.Join(h.home, "s"), "--target", uri + "/one", "--target", uri + "/two"}
+	pmnbd := start(t, h.home, "pmnbd", serve...)
+	data := noise(t, 1<<20)
+	uris := pmnbd.waitReady(t)
+	one, two := dialNBD(t, uris[0]), dialNBD(t, uris[1])
+	before := h.exports(t)
+	target.signal(t, syscall.SIGSTOP)
+	require.NoError(t, one.write(0, data))
+	require.NoError(t, two.write(0, data))
+	pmnbd.kill(t)
+	target.signal(t, syscall.SIGCONT)
+	windows, err := filepath.Glob(filepath.Join(h.home, "*-"+before[0].Device.UUID+".window"))
+	require.NoError(t, err)
+	require.Len(t, windows, 1)
+	require.NoError(t, os.Remove(windows[0]))
+
+	code, _, stderr := h.result(t, "pmnbd", serve...)
+	require.Equal(t, 3, code)
+	require.Contains(t, stderr, `export "one"`)
+	pmnbd = start(t, h.home, "pmnbd", append(serve, "--accept-loss")...)
+	uris = pmnbd.waitReady(t)
+	require.Contains(t, pmnbd.stderr.String(), "ACCEPTING A LOSS")
+	after := h.exports(t)
+	require.NotEqual(t, before[0].Device.Lineage, after[0].Device.Lineage)
+	require.Equal(t, before[1].Device.Lineage, after[1].Device.Lineage)
+	got := make([]byte, len(data))
+	two = dialNBD(t, uris[1])
+	require.NoError(t, two.read(0, got))
+	require.Equal(t, data, got)
+	two.close()
+	pmnbd.stop(t)
+
+	pmnbd = start(t, h.home, "pmnbd", append(serve, "--accept-loss")...) // left in a file
+	pmnbd.waitReady(t)
+	again := h.exports(t)
+	require.Equal(t, after[0].Device.Lineage, again[0].Device.Lineage)
+	require.Equal(t, after[1].Device.Lineage, again[1].Device.Lineage)
+	pmnbd.stop(t)
+}

@@ -82,8 +82,11 @@ var inheritance = []mutant{
 		pkg: "./backend", run: "^TestAdopt$",
 	}, {
 		name: "an accepted loss is hidden from who stayed", rule: "§6 --accept-loss ends the lineage",
-		file: "backend/remote/inherit.go",
-		old:  "zap.String(\"region\", d.cfg.Region))\n		d.lineage = uuid.New()\n", new: "zap.String(\"region\", d.cfg.Region))\n",
+		file: "backend/remote/inherit.go", old: "		h = header{}\n		refused, err = d.probe(ctx)", new: "		refused, err = d.probe(ctx)",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a loss is accepted that is none", rule: "§6 until --accept-loss: who need not lose adopts",
+		file: "backend/remote/inherit.go", old: "if errors.As(err, &lost) && d.cfg.AcceptLoss {", new: "if lost = new(LossError); d.cfg.AcceptLoss {",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	},
 }

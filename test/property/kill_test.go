@@ -74,9 +74,7 @@ func (m *crashes) kill(rt *rapid.T) {
 		m.newOwner(rt)
 		m.refused(rt, p)
 	default:
-		q := m.s.process(m.id, p.left)
-		require.NoError(rt, q.dial(lanes, true))
-		m.inherit(rt, q, m.past.survived)
+		m.accepts(rt, p, lost, lanes)
 	}
 	m.s.network.Thaw()
 	m.s.sweep(m.p)
@@ -158,6 +156,29 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 		}
 		q.leave()
 		require.NoError(rt, os.RemoveAll(q.dir)) // a window each
+	}
+}
+
+// accepts has processes open the region, whatever p left and the target lost, until one has:
+// only what is lost may be missing.
+func (m *crashes) accepts(rt *rapid.T, p *process, lost bool, lanes int) {
+	right := m.past.adopted
+	if lost {
+		right = m.past.survived
+	}
+	for {
+		q := m.s.process(m.id, p.left)
+		err := q.dial(lanes, true)
+		var refused *remote.RefusedError
+		if err == nil {
+			m.inherit(rt, q, right)
+			return
+		}
+		require.ErrorAs(rt, err, &refused)
+		require.Contains(rt, []wire.Code{wire.CodeBusy, wire.CodeEpoch}, refused.Code) // the one that was killed was faster
+		q.leave()
+		require.NoError(rt, os.RemoveAll(q.dir))
+		p = q
 	}
 }
 
