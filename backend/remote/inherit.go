@@ -65,6 +65,9 @@ func (d *Device) inherit(ctx context.Context) error {
 	}
 	if lost != nil {
 		d.accept(lost)
+		if err := d.file.wipe(); err != nil {
+			return err
+		}
 	}
 	d.expect, d.lineage = refused.Epoch, h.Lineage
 	if h.State == 0 {
@@ -92,6 +95,9 @@ func (d *Device) inherit(ctx context.Context) error {
 // last said of the region.
 func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID) (h header, err error) {
 	h = d.file.header()
+	if h.State == windowDamaged {
+		return h, loss("the header of %v %s is damaged, or of another release: that one could go on with it", ErrWindow, d.file.f.Name())
+	}
 	if h.Boot != boot {
 		h = header{} // a reboot takes windows, wherever they lie
 	}

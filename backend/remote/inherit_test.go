@@ -223,6 +223,28 @@ func TestInheritance(t *testing.T) {
 			}
 			require.NoError(h.t, os.WriteFile(h.file(), b, 0o600))
 		}, "go on where the pmnbd before ended: ", false},
+		{"a kill, and the header damaged", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
+		}, "is damaged", false},
+		{"a clean end, and the header damaged", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
+		}, "is damaged", false},
+		{"a kill, and most of the header lost", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			require.NoError(h.t, os.Truncate(h.file(), headerPrefix))
+		}, "is damaged", false},
+		{"a kill of another release", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			h.scribble(func(half []byte) { half[0]++ })
+		}, "or of another release", false},
 		{"a device that failed", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
@@ -356,6 +378,15 @@ func (h *host) rewrite(change func(*header)) {
 	require.NoError(h.t, f.Close())
 }
 
+// scribble changes both halves of the header's page.
+func (h *host) scribble(change func(half []byte)) {
+	b, err := os.ReadFile(h.file())
+	require.NoError(h.t, err)
+	change(b[:headerPage/2])
+	change(b[headerPage/2:])
+	require.NoError(h.t, os.WriteFile(h.file(), b, 0o600))
+}
+
 // Whoever starts a run may give up while the target cannot end the barrier of what was
 // adopted; the next one adopts it again.
 func TestAdoptionGivenUp(t *testing.T) {
@@ -450,9 +481,15 @@ func TestHeaderCrash(t *testing.T) {
 	b := make([]byte, headerPage)
 	b[5] = 1
 	require.NoError(t, os.WriteFile(path, b, 0o600))
-	_, err = open()
-	require.ErrorIs(t, err, ErrWindow)
-	require.ErrorAs(t, err, new(*LossError), "no start does better")
+	f, err = open()
+	require.NoError(t, err)
+	require.Equal(t, windowDamaged, f.header().State)
+	require.NoError(t, f.wipe())
+	require.Equal(t, header{}, f.header())
+	require.NoError(t, f.Close())
+	wiped, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, headerPage), wiped, "nothing is left that another release would believe")
 	require.NoError(t, os.Chmod(path, 0o644))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	_, err = open()

@@ -55,6 +55,8 @@ const (
 	windowDrained
 	// windowFailed: the device failed for good; what it acknowledged may be lost.
 	windowFailed
+	// windowDamaged: no header can be read. It is never written.
+	windowDamaged
 )
 
 // A header says what a window file holds. It has a fixed size.
@@ -92,7 +94,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var ErrWindow = errors.New("window file")
 
 // openWindowFile opens the window file of an initiator and region in dir, made if
-// there is none: then its header's State is 0.
+// there is none: then its header's State is 0. It is windowDamaged if what there is
+// cannot be read.
 func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of window files: %w", err)
@@ -140,9 +143,28 @@ func (w *windowFile) load() (err error) {
 		}
 	}
 	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
-		return loss("its header is damaged, or of another release: start the release that wrote it, or remove the file")
+		w.h.State = windowDamaged
 	}
 	return nil // all zeroes: made, and then the process was killed
+}
+
+// wipe makes the file as if it was only made: nothing of another release's header is left
+// that this release does not see.
+func (w *windowFile) wipe() error {
+	if err := w.unmap(); err != nil {
+		return err
+	}
+	fd := int(w.f.Fd())
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
+	}
+	if err := unix.Fallocate(fd, 0, 0, headerPage); err != nil { // its page stays mapped
+		return fmt.Errorf("%w %s: allocate its header: %w", ErrWindow, w.f.Name(), err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.h, w.generation = header{}, 0
+	return nil
 }
 
 // decodeHeader decodes one half of the page.

@@ -65,6 +65,10 @@ var inheritance = []mutant{
 		file: "backend/remote/windowfile.go", old: " || binary.LittleEndian.Uint32(b[16:]) != headerCRC(generation, body)", new: "",
 		pkg: "./backend/remote", run: "^TestHeaderCrash$",
 	}, {
+		name: "a damaged header is none", rule: "§6 what was acknowledged is not forgotten unseen",
+		file: "backend/remote/windowfile.go", old: "		w.h.State = windowDamaged\n", new: "",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
 		name: "entries of a damaged index are believed", rule: "§6 what is adopted is checked",
 		file: "backend/window.go", old: "!w.sound(e, size) || ", new: "",
 		pkg: "./backend", run: "^TestAdoptDamaged$",
