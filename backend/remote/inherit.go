@@ -60,9 +60,13 @@ func (d *Device) inherit(ctx context.Context) error {
 		h = header{}
 		refused, err = d.probe(ctx) // a RESUME may have raised the epoch
 	}
+	if err == nil && refused.Code == wire.CodeBusy {
+		err = &RefusedError{Region: d.cfg.Region, Refused: refused} // what was left stays as it is
+	}
 	if err != nil {
 		return err
 	}
+	d.takesOver(&refused)
 	if lost != nil {
 		d.accept(lost)
 		if err := d.file.wipe(); err != nil {
@@ -102,6 +106,8 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 		h = header{} // a reboot takes windows, wherever they lie
 	}
 	if h.State == windowLive && h.Opened != 0 {
+		// Also if another id holds the region. A RESUME is granted to nobody but the owner
+		// that is persisted, so the refusal is then for good.
 		if err := d.adopt(ctx); err != nil {
 			return h, fmt.Errorf("go on where the pmnbd before ended: %w", err)
 		}
@@ -111,10 +117,12 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 		h = d.file.header()
 	}
 	switch {
-	case h.State == 0:
-		return h, d.forgotten(refused, boot)
 	case h.State == windowFailed:
 		return h, loss("the device failed in the run before: %s", h.failure())
+	case refused.Code == wire.CodeBusy:
+		// Nothing was lost, and what there is to compare is not known before it is free.
+	case h.State == 0:
+		return h, d.forgotten(refused, boot)
 	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
 		// Granted, and killed before it was noted: nothing was acknowledged.
 	case refused.Epoch != h.Epoch:
@@ -130,7 +138,8 @@ func (d *Device) accept(lost *LossError) {
 		zap.String("region", d.cfg.Region), zap.String("lost", lost.text))
 }
 
-// probe asks the target who has the region, by an OPEN that is always refused.
+// probe asks the target who has the region, by an OPEN that is always refused. One that
+// another id holds is refused as busy: that is for the caller to judge.
 func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 	if err := d.openDomain(ctx); err != nil {
 		return refused, err
@@ -148,10 +157,10 @@ func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 		return refused, fmt.Errorf("ask for the region: %w", err)
 	case t != wire.TypeRefused:
 		return refused, fmt.Errorf("the target grants epoch 0: %w", wire.ErrMalformed)
+	case refused.Code == wire.CodeBusy && refused.UUID != [16]byte{}:
 	case refused.Code != wire.CodeEpoch:
 		return refused, &RefusedError{Region: d.cfg.Region, Refused: refused}
 	}
-	d.takesOver(&refused)
 	return refused, nil
 }
 

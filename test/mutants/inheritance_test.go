@@ -69,6 +69,14 @@ var inheritance = []mutant{
 		file: "backend/remote/windowfile.go", old: "		w.h.State = windowDamaged\n", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "a loss waits until the region is free", rule: "§6 RESUME refused: for good",
+		file: "backend/remote/inherit.go", old: "	if h.State == windowLive && ", new: "	if refused.Code != wire.CodeBusy && h.State == windowLive && ",
+		pkg: "./backend/remote", run: "^TestRegionIsHeldByAnother$",
+	}, {
+		name: "a clean end is lost to who holds the region", rule: "§6 exit 1, and again",
+		file: "backend/remote/inherit.go", old: "	case refused.Code == wire.CodeBusy:\n", new: "	case false:\n",
+		pkg: "./backend/remote", run: "^TestRegionIsHeldByAnother$",
+	}, {
 		name: "entries of a damaged index are believed", rule: "§6 what is adopted is checked",
 		file: "backend/window.go", old: "!w.sound(e, size) || ", new: "",
 		pkg: "./backend", run: "^TestAdoptDamaged$",

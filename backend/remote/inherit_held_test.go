@@ -1,0 +1,112 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+// While another initiator holds the region: what is lost is lost by now, and a start that
+// would lose nothing waits.
+func TestRegionIsHeldByAnother(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before func(h *host, take func() *Device) // take: the other opens the region, and stays
+		why    string                             // it is lost; "" if the region is only busy
+	}{
+		{"nothing", func(_ *host, take func() *Device) { take() }, ""},
+		{"a clean end", func(h *host, take func() *Device) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			take()
+		}, ""},
+		{"a kill before OPEN was granted", func(h *host, take func() *Device) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+			take()
+		}, ""},
+		{"a kill, and a boot since", func(h *host, take func() *Device) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			h.boot()
+			take()
+		}, ""},
+		{"a kill", func(h *host, take func() *Device) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			take()
+		}, "; 4096 acknowledged bytes were not flushed"},
+		{"a kill, and the target started since, for whoever has the region", func(h *host, take func() *Device) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+			o := take()
+			require.NoError(h.t, o.leave(false))
+			require.NoError(h.t, o.release())
+			h.stop()
+			h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+		}, "another owner"},
+		{"a device that failed by that", func(h *host, take func() *Device) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			take()
+			require.Error(h.t, c.Do(c.Flush()))
+			require.Error(h.t, d.Close())
+		}, "the device failed in the run before"},
+		{"a kill, and the header damaged", func(h *host, take func() *Device) {
+			d, _ := h.run()
+			h.kill(d)
+			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
+			take()
+		}, "is damaged"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t)
+			other := h.cfg
+			other.ID, other.StateDir, other.WindowDir, other.Takeover = [16]byte{7}, t.TempDir(), "", true
+			var o *Device
+			tt.before(h, func() *Device {
+				var err error
+				o, err = Dial(context.Background(), other)
+				require.NoError(t, err)
+				return o
+			})
+			busy := func() {
+				t.Helper()
+				_, err := Dial(context.Background(), h.cfg)
+				var loss *LossError
+				require.False(t, errors.As(err, &loss), "%v", err)
+				var refused *RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, wire.CodeBusy, refused.Code)
+				require.Equal(t, other.ID, refused.Holder)
+			}
+			for range 2 { // it is not forgotten
+				if tt.why != "" {
+					h.refused(tt.why)
+				} else {
+					busy()
+				}
+				h.cfg.AcceptLoss = true
+				busy()
+				h.cfg.AcceptLoss = false
+			}
+			h.cfg.AcceptLoss, h.cfg.Takeover = true, true
+			d, c := h.run()
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 9), 0), c.Flush()))
+			require.NoError(t, d.Close())
+			if o.life.Err() == nil {
+				require.Error(t, o.Close())
+			}
+		})
+	}
+}
