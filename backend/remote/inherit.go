@@ -105,7 +105,7 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 	if h.Boot != boot {
 		h = header{} // a reboot takes windows, wherever they lie
 	}
-	if h.State == windowLive && h.Opened != 0 {
+	if h.State == windowLive && h.Opened != 0 || h.State == windowDrained && d.resumed(&h, refused) {
 		// Also if another id holds the region. A RESUME is granted to nobody but the owner
 		// that is persisted, so the refusal is then for good.
 		if err := d.adopt(ctx); err != nil {
@@ -130,6 +130,13 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 			d.cfg.Region, h.Epoch, refused.Epoch)
 	}
 	return h, nil
+}
+
+// resumed tells whether the run that left h may have resumed its session without hearing of
+// it, when CLOSE broke: the region is unclean then, in a later epoch of this id. Whether it
+// was that run, or another of this id elsewhere, RESUME tells.
+func (d *Device) resumed(h *header, refused *wire.Refused) bool {
+	return refused.Holder == d.cfg.ID && refused.Epoch > h.Epoch && refused.Flags&wire.OpenedUnclean != 0
 }
 
 // accept says what is gone on without.
@@ -230,7 +237,7 @@ func (d *Device) opened(g *wire.Opened) error {
 var errAdopted = errors.New("the window was adopted")
 
 // adopt brings what the file's window holds to the target, as the owner that it names,
-// in its shape, and gives the session back.
+// in its shape, and gives the session back. Nothing is in one that is drained.
 func (d *Device) adopt(ctx context.Context) (err error) {
 	h := d.file.header()
 	if err := h.check(); err != nil {
@@ -241,7 +248,12 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	a := newDevice(cfg)
 	a.file, a.adopted, a.owner, a.info.MaxRequest = d.file, true, h.Owner, backend.ChunkSize
 	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: uint8(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
-	if err := d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize); err != nil {
+	if h.State == windowDrained {
+		err = d.file.shape() // its memory was given back
+	} else {
+		err = d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize)
+	}
+	if err != nil {
 		return err
 	}
 	a.arenas.Write, a.window = d.file.window(int(h.Chunks)) // nobody receives

@@ -150,6 +150,33 @@ func TestInheritance(t *testing.T) {
 			require.NoError(h.t, d.Close())
 			other(h)
 		}, "somebody else had region", false},
+		{"a clean end but for CLOSE, and a RESUME that was not answered", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			restart(h, func(sb *region.Superblock) { sb.Clean = false; sb.Epoch += 2 })
+		}, "", true},
+		{"the same, and a kill in it", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.State = windowDrained })
+			restart(h, func(sb *region.Superblock) { sb.Epoch++ })
+		}, "", true},
+		{"the same by another run of this id", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			restart(h, func(sb *region.Superblock) { sb.Clean = false; sb.Epoch++; sb.Owner.Nonce[0]++ })
+		}, "another owner", false},
+		{"the same by another run of this id, which closed", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			restart(h, func(sb *region.Superblock) { sb.Epoch++; sb.Owner.Nonce[0]++ })
+		}, "somebody else had region", false},
+		{"the same, and the contents lost", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			restart(h, func(sb *region.Superblock) { sb.Clean = false; sb.Epoch++; sb.Contents[0]++ })
+		}, "contents were lost", false},
 		{"a kill, and another owner since", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))

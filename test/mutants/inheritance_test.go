@@ -37,6 +37,15 @@ var inheritance = []mutant{
 		file: "backend/remote/inherit.go", old: "case refused.Epoch != h.Epoch:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "its own RESUME is somebody else's", rule: "§6 a refusal means that somebody had the region",
+		file: "backend/remote/inherit.go", old: "d.resumed(&h, refused)", new: "false",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "somebody else of its id is itself", rule: "§6 only the persisted owner resumes, id and nonce",
+		file: "backend/remote/inherit.go", old: "case refused.Epoch != h.Epoch:", new: "case refused.Epoch != h.Epoch && refused.Holder != d.cfg.ID:",
+		also: []edit{{"backend/remote/inherit.go", "d.resumed(&h, refused)", "false"}},
+		pkg:  "./backend/remote", run: "^TestInheritance$",
+	}, {
 		name: "contents that were lost go on", rule: "§2 contents id",
 		file: "backend/remote/inherit.go", old: "left != ([16]byte{}) && left != g.ContentsID", new: "left == ([16]byte{}) && left == g.ContentsID",
 		pkg: "./backend/remote", run: "^TestInheritance$",
