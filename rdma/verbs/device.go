@@ -135,21 +135,41 @@ func (d *device) watchAsync() {
 		}) != nil || errno != nil {
 			return
 		}
-		qp := C.shim_event_qp(&ev)
+		c := d.named(&ev)
 		name := C.GoString(C.ibv_event_type_str(ev.event_type))
-		C.ibv_ack_async_event(&ev) // before anybody destroys what it names
+		// Until here what it names is not destroyed, for that waits: its address is nobody
+		// else's yet. A Conn may be closed by now; then it has its failure already.
+		C.ibv_ack_async_event(&ev)
 		switch ev.event_type {
 		case C.IBV_EVENT_DEVICE_FATAL:
 			d.fail(name)
+		case C.IBV_EVENT_CQ_ERR: // no completion comes any more
+			if c != nil {
+				c.broken(fmt.Errorf("%s: %s: %w", c.addr, name, rdma.ErrLost))
+			}
 		case C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
-			d.mu.Lock()
-			c := d.conns[qp]
-			d.mu.Unlock()
 			if c != nil {
 				c.refused(fmt.Errorf("%s: %w", name, rdma.ErrLost))
 			}
 		}
 	}
+}
+
+// named is the connection of the queue that ev names, which is not acknowledged yet;
+// nil if it names none, or one that is being destroyed. It takes mu alone: who
+// destroys a queue waits for the acknowledgement, and holds Conn.qmu.
+func (d *device) named(ev *C.struct_ibv_async_event) *Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ev.event_type != C.IBV_EVENT_CQ_ERR {
+		return d.conns[C.shim_event_qp(ev)]
+	}
+	for _, c := range d.conns {
+		if c.q.cq == C.shim_event_cq(ev) {
+			return c
+		}
+	}
+	return nil
 }
 
 // fail fails every connection of the device.

@@ -89,4 +89,9 @@ static inline struct ibv_qp *shim_event_qp(const struct ibv_async_event *e)
 	return e->element.qp;
 }
 
+static inline struct ibv_cq *shim_event_cq(const struct ibv_async_event *e)
+{
+	return e->element.cq;
+}
+
 #endif

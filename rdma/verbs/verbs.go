@@ -19,9 +19,13 @@
 // says (gone, device removed), and each device has two, for its asynchronous
 // events and its removal.
 //
-// Locks, outermost first: Conn.waiting (in Wait), Conn.mu (posting), domain.mu
-// (regions), Conn.qmu (rings and completions). devices.mu and device.mu are held
-// across none of them; paging.mu is held across all of a try, and taken with none.
+// Locks, outermost first: paging.mu (across all of a try), Conn.waiting (in Wait),
+// Conn.mu (posting), domain.mu (regions), devices.mu (references), device.mu (its
+// connections), Conn.qmu (rings and completions). Two waits go with them: who gives a
+// device's last reference back joins its goroutines under domain.mu and devices.mu, so
+// these take device.mu and Conn.qmu alone; and who destroys a queue pair waits, under
+// Conn.qmu and no longer in the device's list, for its events to be acknowledged, so
+// device.mu alone is taken before an acknowledgement.
 //
 // # What devices do not have
 //

@@ -77,6 +77,8 @@ func (b bench) run(t *testing.T) {
 	t.Run("Allocations", b.allocations)
 	t.Run("Spin", b.spin)
 	t.Run("Flush", b.flush)
+	t.Run("PartialPost", b.partialPost)
+	t.Run("CompletionQueueError", b.completionQueueError)
 }
 
 // A device of this machine, if it has one.
