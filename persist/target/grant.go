@@ -148,13 +148,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.CodeFailed, Text: err.Error()}
 	}
 	sb := e.r.Superblock()
-	mem, err := e.register(c, &facts)
-	if err != nil {
-		return nil, &wire.Refused{Code: wire.CodeNotSupported, Text: fmt.Sprintf("register the region: %v", err)}
-	}
-	method, ok := persist.Choose(m.Methods, facts)
-	if !ok { // the device refused what it had promised
-		return nil, noMethod(m.Methods, facts) // mem goes with the connection's domain
+	mem, method, refused := e.register(c, m.Methods, &facts)
+	if refused != nil {
+		return nil, refused
 	}
 	s := &session{
 		export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, facts: facts, method: method,
@@ -211,21 +207,30 @@ func (e *export) facts(c *conn) persist.Facts {
 }
 
 // register registers the region's data extent for c, with native FLUSH if device and
-// memory have it; facts then say whether they do.
-func (e *export) register(c *conn, facts *persist.Facts) (*rdma.MemoryRegion, error) {
+// memory have it; facts then say whether they do, and method is the best of those that
+// are left to the initiator. Memory is registered only for who gets a session.
+func (e *export) register(c *conn, initiator wire.Methods, facts *persist.Facts) (mem *rdma.MemoryRegion, method persist.Method, _ *wire.Refused) {
 	access := rdma.RemoteRead | rdma.RemoteWrite
 	if e.r.Class() == persist.ClassFile {
 		access |= rdma.PageCache
 	}
+	var err error
 	if persist.WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
-		mem, err := c.domain.Register(e.r.Data(), access|rdma.RemoteFlush)
-		if err == nil {
-			return mem, nil
+		if mem, err = c.domain.Register(e.r.Data(), access|rdma.RemoteFlush); err != nil {
+			facts.PersistentFlush = false // the device does not keep what it promised
+			c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
 		}
-		facts.PersistentFlush = false
-		c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
 	}
-	return c.domain.Register(e.r.Data(), access)
+	method, ok := persist.Choose(initiator, *facts)
+	if !ok {
+		return nil, 0, noMethod(initiator, *facts)
+	}
+	if mem == nil {
+		if mem, err = c.domain.Register(e.r.Data(), access); err != nil {
+			return nil, 0, &wire.Refused{Code: wire.CodeNotSupported, Text: fmt.Sprintf("register the region: %v", err)}
+		}
+	}
+	return mem, method, nil
 }
 
 // noMethod refuses an initiator that has, or insists on, methods that are not sound.

@@ -33,6 +33,9 @@ type tracer struct {
 	caps   func(conn int) // unless nil, called when the target asks what a connection can
 	stays  map[int]error  // the queue pairs that cannot be destroyed, and why
 	used   error          // why protection domains cannot be closed
+	lacks  rdma.Access    // rights that the device refuses to register memory with
+	// disorderly are the connections whose device places Writes in any order.
+	disorderly map[int]bool
 }
 
 func (r *tracer) note(format string, args ...any) {
@@ -125,6 +128,12 @@ type tracedDomain struct {
 }
 
 func (d *tracedDomain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error) {
+	d.r.mu.Lock()
+	lacks := a & d.r.lacks
+	d.r.mu.Unlock()
+	if lacks != 0 {
+		return nil, rdma.ErrNotSupported
+	}
 	if a&rdma.RemoteWrite != 0 {
 		d.r.note("register for %d", d.n)
 	}
@@ -148,12 +157,14 @@ type tracedConn struct {
 
 func (c *tracedConn) Caps() rdma.Caps {
 	c.r.mu.Lock()
-	caps := c.r.caps
+	asked, disorderly := c.r.caps, c.r.disorderly[c.n]
 	c.r.mu.Unlock()
-	if caps != nil {
-		caps(c.n)
+	if asked != nil {
+		asked(c.n)
 	}
-	return c.Conn.Caps()
+	caps := c.Conn.Caps()
+	caps.OrderedPlacement = !disorderly
+	return caps
 }
 
 func (c *tracedConn) Close() error {
