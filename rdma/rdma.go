@@ -120,8 +120,8 @@ type Completion struct {
 
 // Caps is what a connection can do.
 type Caps struct {
-	// OrderedPlacement: overlapping Writes of one queue pair are placed in the
-	// order in which they were posted (design §4.5).
+	// OrderedPlacement: this end places overlapping Writes of the peer in the order in
+	// which they were posted (design §4.5). It says nothing about the other end.
 	OrderedPlacement bool
 	// PlacesByDMA is false where the provider places with CPU stores.
 	PlacesByDMA bool

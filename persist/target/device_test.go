@@ -29,3 +29,43 @@ func TestFlushIsNotRegistered(t *testing.T) {
 	require.False(t, o.Methods.Has(uint8(persist.MethodFlush)))
 	require.NoError(t, p.write(o, 1, 0, []byte("by gpspm")))
 }
+
+// A target whose device may place an older Write over a newer one refuses sessions: the
+// initiator's own device does not know.
+func TestDeviceThatPlacesInAnyOrder(t *testing.T) {
+	const why = "does not place overlapping Writes in order"
+	t.Run("OPEN and RESUME", func(t *testing.T) {
+		s := newTracedSite(t, Config{})
+		s.trace.disorderly = map[int]bool{1: true}
+		p := s.connect(t) // connection 0
+		o := p.open(alice)
+		s.trace.reset()
+		other := s.connect(t) // connection 1
+		var r wire.Refused
+		for name, m := range map[string]message{
+			"OPEN":     &wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"},
+			"takeover": &wire.Open{Methods: everyMethod, Owner: bob, Epoch: o.Epoch, Region: "log", Flags: wire.OpenTakeover},
+			"RESUME":   &wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"},
+		} {
+			other.ask(m, &r)
+			require.Equal(t, wire.CodeNotSupported, r.Code, name)
+			require.Contains(t, r.Text, why, name)
+			require.Equal(t, []string{"REFUSED to 1"}, s.trace.reset(), "%s: nothing was destroyed", name)
+		}
+		require.NoError(t, p.write(o, 1, 0, []byte("still hers")))
+	})
+	t.Run("JOIN", func(t *testing.T) {
+		s := newTracedSite(t, Config{})
+		s.trace.disorderly = map[int]bool{1: true}
+		p := s.connect(t) // connection 0
+		o := p.open(alice)
+		lane, err := s.connectLane(t, o, 1, nil) // connection 1
+		require.NoError(t, err)
+		var r wire.Refused
+		lane.send(signed(&o.Token, &wire.Join{Epoch: o.Epoch, Lane: 1}))
+		require.NoError(t, lane.decode(&r))
+		require.Equal(t, wire.CodeNotSupported, r.Code)
+		require.Contains(t, r.Text, why)
+		require.NoError(t, p.write(o, 1, 0, []byte("lane 0 goes on")))
+	})
+}

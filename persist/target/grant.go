@@ -108,6 +108,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	if r := e.check(m, resume); r != nil {
 		return nil, r // nothing was destroyed
 	}
+	if r := c.disorders(); r != nil {
+		return nil, r
+	}
 	facts := e.facts(c)
 	if _, ok := persist.Choose(m.Methods, facts); !ok {
 		return nil, noMethod(m.Methods, facts)
@@ -193,6 +196,16 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		zap.Stringer("initiator", uuid.UUID(m.Owner.ID)), zap.Bool("proven", c.secret != nil),
 		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("resumed", resume), zap.Bool("predecessor_unclean", unclean))
 	return opened, nil
+}
+
+// disorders refuses what would share a session with an adapter of this machine that may
+// place an older Write over a newer one (RFC 5040 §5.5): who places decides that, so the
+// initiator's own adapter says nothing about it (design §4.5).
+func (c *conn) disorders() *wire.Refused {
+	if c.Caps().OrderedPlacement {
+		return nil
+	}
+	return &wire.Refused{Code: wire.CodeNotSupported, Text: "the target's RDMA device does not place overlapping Writes in order"}
 }
 
 // facts are what is known of e for a session of lane c, before its memory is

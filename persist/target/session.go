@@ -135,6 +135,9 @@ func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !s.secret.SignedRequest(msg) {
 		return nil, &wire.Refused{Code: wire.CodeNotOwner, Text: "no session of that epoch, lane and proof"}
 	}
+	if r := c.disorders(); r != nil {
+		return nil, r
+	}
 	c.session, c.secret = s, &s.secret
 	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits}, nil
 }

@@ -105,7 +105,7 @@ func (s *suite) writeThenSend(t *testing.T) {
 
 func (s *suite) overlappingWrites(t *testing.T) {
 	a, b := s.connect(t, Config{})
-	if !a.Conn.Caps().OrderedPlacement {
+	if !b.Conn.Caps().OrderedPlacement {
 		t.Skip("the provider does not order placement")
 	}
 	const count, size = 64, 3000

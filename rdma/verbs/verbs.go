@@ -37,6 +37,9 @@
 // not notice an initiator's first message until more arrives, if that comes while
 // it is still accepting (rarely: the initiator's time limit must end it).
 //
+// iWARP adapters do not promise OrderedPlacement, and sessions want it, so neither end
+// takes one; siw places in order.
+//
 // Files with DAX cannot be pinned. A device with on-demand paging takes them once a
 // try has shown that it places in such memory where it was told: rxe does not (Linux
 // 7.3). Adapters have not been seen to.

@@ -55,6 +55,10 @@ var sessions = []mutant{
 		file: "persist/target/session.go", old: "s.taken[n] {", new: "s.lanes[n] != nil {",
 		pkg: "./persist/target", run: "^TestLaneIsTakenOnce$",
 	}, {
+		name: "sessions on a device that places in any order", rule: "§4.5 who places decides",
+		file: "persist/target/grant.go", old: "	if c.Caps().OrderedPlacement {\n", new: "	if true {\n",
+		pkg: "./persist/target", run: "^TestDeviceThatPlacesInAnyOrder$",
+	}, {
 		name: "a challenge is always the same", rule: "§5 what is played back gets at nothing",
 		file: "persist/target/auth.go", old: "_, _ = rand.Read(c.challenge.Nonce[:])", new: "_, _ = rand.Read(nil)",
 		pkg: "./persist/target", run: "^TestWithoutProof$",
