@@ -43,7 +43,7 @@ func (l *lane) post() {
 		if l.taken < len(l.batch) {
 			n, err = l.conn.Post(l.batch[l.taken:])
 			if n == 0 && err == nil {
-				err = fmt.Errorf("%w: the transport has fewer send slots than it said", rdma.ErrLocalAccess)
+				err = fmt.Errorf("the transport has fewer send slots than it said: %w", rdma.ErrLost)
 			}
 			look = true
 		} else {
