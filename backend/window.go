@@ -209,9 +209,6 @@ func (r *Ring) Head() uint64 { return r.head.Load() }
 // Covered is the position of the oldest entry that no successful barrier covers.
 func (r *Ring) Covered() uint64 { return r.covered.Load() }
 
-// Dirty reports whether there are such entries.
-func (r *Ring) Dirty() bool { return r.Head() != r.Covered() }
-
 // At is the entry at position i, which lies between Covered and Head, or was just
 // covered and is not freed yet.
 func (r *Ring) At(i uint64) *Entry { return &r.entries[i%uint64(len(r.entries))] }

@@ -228,7 +228,7 @@ type retireSink struct {
 
 func (s *retireSink) Complete(op *backend.Op) {
 	s.err = op.Err
-	s.dirty = s.d.window.Ring(0).Dirty()
+	s.dirty = dirty(s.d.window.Ring(0))
 	s.free = s.d.Arenas().Write.Budget().Free()
 	close(s.done)
 }

@@ -79,7 +79,7 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 	c.Submit(flush)
 	require.Eventually(t, func() bool { return p.server.Barriers("log") == 1 }, patience, tick)
 	require.False(t, flush.Completed())
-	require.True(t, d.lanes[0].ring.Dirty(), "no mark moves before all lanes have answered")
+	require.True(t, dirty(d.lanes[0].ring), "no mark moves before all lanes have answered")
 	held.mu.Lock()
 	held.posting = false
 	held.mu.Unlock()

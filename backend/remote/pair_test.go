@@ -146,6 +146,9 @@ func (p *pair) dialLanes(t testing.TB, n int) *Device {
 	return d
 }
 
+// dirty reports whether a lane has entries that no successful barrier covers.
+func dirty(r *backend.Ring) bool { return r.Head() != r.Covered() }
+
 func TestConformance(t *testing.T) {
 	for name, c := range map[string]struct {
 		rdmafake.Config

@@ -86,7 +86,7 @@ func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 	require.NoError(t, c.Wait(flush))
 	named := lines.take()
 	require.Contains(t, named, persist.Range{Len: block})
-	if !l.ring.Dirty() {
+	if !dirty(l.ring) {
 		require.Contains(t, named, persist.Range{Off: 4 * block, Len: block}, "it counts as covered")
 	}
 	require.NoError(t, d.Close())

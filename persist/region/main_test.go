@@ -50,6 +50,9 @@ func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
 	return r
 }
 
+// FlushAll makes the whole data extent durable.
+func (r *Region) FlushAll() error { return r.Flush([]persist.Range{{Len: r.size}}) }
+
 // header is the superblock's copies as the file has them.
 func header(t testing.TB, path string) (h [2 * CopySize]byte) {
 	t.Helper()

@@ -109,12 +109,6 @@ func (r *Region) zero(g persist.Range) (err error) {
 	return nil
 }
 
-// FlushAll makes the whole data extent durable, as Flush does.
-func (r *Region) FlushAll() error {
-	whole := [1]persist.Range{{Len: r.size}}
-	return r.Flush(whole[:])
-}
-
 // flushFile makes durable all of the file as it was when begun syncs had begun.
 func (r *Region) flushFile(begun uint64) error {
 	r.mu.Lock()

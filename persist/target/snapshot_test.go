@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 )
 
@@ -79,7 +80,7 @@ func TestSnapshot(t *testing.T) {
 	require.Positive(t, silent.LeaseLeft)
 
 	syncing = errors.New("medium error")
-	require.Error(t, s.region.FlushAll())
+	require.Error(t, s.region.Flush([]persist.Range{{Len: s.region.Size()}}))
 	failed := snapshot()
 	require.True(t, failed.Failed)
 	require.Contains(t, failed.Failure, "medium error")
