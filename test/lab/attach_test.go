@@ -11,27 +11,68 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Every way to make a block device of an export, with both filesystems on it.
+type (
+	// A way makes a block device of an export.
+	way        struct{ name, attach, detach string }
+	filesystem struct{ name, mkfs, fsck string }
+)
+
+var (
+	byAttach = way{"attach", "pmnbd attach disk /dev/nbd0", "pmnbd detach /dev/nbd0"}
+	ways     = []way{
+		{"nbd-client", attach, "nbd-client -d /dev/nbd0"},
+		{"nbd-client, four connections", "nbd-client -C 4 -unix " + socket + " -N disk /dev/nbd0", "nbd-client -d /dev/nbd0"},
+		{"nbd-client by ioctl", "nbd-client -nonetlink -unix " + socket + " -N disk /dev/nbd0", "nbd-client -nonetlink -d /dev/nbd0"},
+		byAttach,
+	}
+	xfs         = filesystem{"xfs", "mkfs.xfs -q -f", "xfs_repair -n"}
+	filesystems = []filesystem{
+		{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "fsck.ext4 -fn"},
+		xfs,
+	}
+)
+
+// carriers are the transports on which attaching is tested: the provider in Go, and
+// Soft-RoCE.
+var carriers = []struct{ name, device, listen string }{
+	{name: "iwarp", listen: "iwarp://127.0.0.1:7204"},
+	{name: "rxe", device: "rxe", listen: "rdma://10.0.0.1:7204"},
+}
+
+// carried runs fn in a guest for each of carriers, with an initiator for a disk on an
+// NVDIMM of size bytes.
+func carried(t *testing.T, size int64, fn func(t *testing.T, name string)) {
+	for _, c := range carriers {
+		t.Run(c.name, func(t *testing.T) {
+			g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, size)}
+			if c.device != "" {
+				needVerbs(t)
+				g.Setup = append(g.Setup, c.device)
+			}
+			lab.Run(t, g, func(t *testing.T) {
+				sh(t, "pmnbd-target region create --force disk "+dax)
+				device(t, c.listen)
+				fn(t, c.name)
+			})
+		})
+	}
+}
+
+// Every way to make a block device of an export, with both filesystems on it. By rxe only
+// what TestDiskByVerbs leaves out: clients do not see the transport.
 func TestAttach(t *testing.T) {
-	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 640<<20)}
-	lab.Run(t, g, func(t *testing.T) {
-		sh(t, "pmnbd-target region create disk "+dax)
-		device(t, "iwarp://127.0.0.1:7204")
-		for _, tt := range []struct{ name, attach, detach string }{
-			{"nbd-client", attach, "nbd-client -d /dev/nbd0"},
-			{"nbd-client, four connections", "nbd-client -C 4 -unix " + socket + " -N disk /dev/nbd0", "nbd-client -d /dev/nbd0"},
-			{"nbd-client by ioctl", "nbd-client -nonetlink -unix " + socket + " -N disk /dev/nbd0", "nbd-client -nonetlink -d /dev/nbd0"},
-			{"attach", "pmnbd attach disk /dev/nbd0", "pmnbd detach /dev/nbd0"},
-		} {
-			for _, fs := range []struct{ name, mkfs, fsck string }{
-				{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "fsck.ext4 -fn"},
-				{"xfs", "mkfs.xfs -q -f", "xfs_repair -n"},
-			} {
-				t.Run(tt.name+" "+fs.name, func(t *testing.T) {
-					sh(t, tt.attach+"\n"+fs.mkfs+" /dev/nbd0\n"+mount+extend+`
+	carried(t, 640<<20, func(t *testing.T, carrier string) {
+		ways, filesystems := ways, filesystems
+		if carrier == "rxe" {
+			ways, filesystems = []way{byAttach}, []filesystem{xfs}
+		}
+		for _, w := range ways {
+			for _, fs := range filesystems {
+				t.Run(w.name+" "+fs.name, func(t *testing.T) {
+					sh(t, w.attach+"\n"+fs.mkfs+" /dev/nbd0\n"+mount+extend+`
 						fio --name=fsync --directory=/mnt/disk --rw=randwrite --bsrange=512-64k --size=8m --fsync=8 --verify=crc32c --verify_fatal=1 --output-format=terse
-						`+umount+fs.fsck+" /dev/nbd0\n"+tt.detach+"\n"+
-						tt.attach+"\n"+mount+extended+umount+tt.detach)
+						`+umount+fs.fsck+" /dev/nbd0\n"+w.detach+"\n"+
+						w.attach+"\n"+mount+extended+umount+w.detach)
 				})
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/nbd/wire"
-	"pmnbd/test/lab"
 )
 
 // go-nbd's client makes a block device of an export, when the length of its GO is put
@@ -22,14 +21,11 @@ import (
 // becomes a FLUSH: what it is good for ends there.
 func TestGoNBDClient(t *testing.T) {
 	const role = "PMNBD_TEST_GONBD"
-	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 128<<20)}
-	lab.Run(t, g, func(t *testing.T) {
-		if os.Getenv(role) != "" {
-			beGoNBD(t)
-			return
-		}
-		sh(t, "pmnbd-target region create disk "+dax)
-		device(t, "iwarp://127.0.0.1:7204")
+	if os.Getenv(role) != "" {
+		beGoNBD(t)
+		return
+	}
+	carried(t, 128<<20, func(t *testing.T, _ string) {
 		// A process of its own: a signal, as that of a child's end, would interrupt the
 		// ioctl in which the client stays, and with it the device.
 		attached := exec.Command(os.Args[0], "-test.run=^TestGoNBDClient$")

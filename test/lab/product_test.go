@@ -87,7 +87,7 @@ const (
 // and starts an initiator for it on socket.
 func device(t *testing.T, listen string, more ...string) (target, initiator *server) {
 	t.Helper()
-	target = serve(t, "pmnbd-target", "--listen", listen, "--region", "disk="+dax)
+	target = serve(t, "pmnbd-target", "--insecure-no-auth", "--listen", listen, "--region", "disk="+dax)
 	return target, initiate(t, target.ready[0], more...)
 }
 
