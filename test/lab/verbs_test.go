@@ -1,15 +1,9 @@
 package lab_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"pmnbd/rdma"
-	"pmnbd/rdma/iwarp"
-	"pmnbd/rdma/rdmatest"
 	"pmnbd/rdma/verbs"
 	"pmnbd/test/lab"
 )
@@ -49,47 +43,6 @@ func TestDiskByVerbs(t *testing.T) {
 				initiator.stop()
 				initiate(t, tt.scheme+":"+at)
 				sh(t, attach+mount+extended+umount+"nbd-client -d /dev/nbd0")
-			})
-		})
-	}
-}
-
-// A pair listens by one provider and dials by another.
-type pair struct{ listener, dialer rdma.Provider }
-
-func (p pair) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
-	return p.listener.Listen(ctx, addr)
-}
-
-func (p pair) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
-	return p.dialer.OpenDomain(ctx, addr)
-}
-
-// The provider in Go and the kernel's siw understand each other, either way round.
-// siw asks for revision 2 without CRC, and answers what it is asked.
-func TestIwarpAndSiw(t *testing.T) {
-	needVerbs(t)
-	for _, tt := range []struct {
-		name string
-		cfg  iwarp.Config
-		dial bool
-	}{
-		{"to siw, revision 1", iwarp.Config{Revision: 1}, true},
-		{"to siw, revision 1, no CRC", iwarp.Config{Revision: 1, NoCRC: true}, true},
-		{"to siw, revision 2", iwarp.Config{}, true},
-		{"to siw, revision 2, no CRC", iwarp.Config{NoCRC: true}, true},
-		{"from siw", iwarp.Config{}, false},
-		{"from siw, no CRC", iwarp.Config{NoCRC: true}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			lab.Run(t, lab.Guest{Setup: []string{"siw"}}, func(t *testing.T) {
-				kernel, err := verbs.New(verbs.Config{})
-				require.NoError(t, err)
-				if tt.dial {
-					rdmatest.Run(t, pair{kernel, iwarp.New(tt.cfg)}, "10.0.1.1:0", rdmatest.Causes, rdmatest.ReadRights)
-				} else {
-					rdmatest.Run(t, pair{iwarp.New(tt.cfg), kernel}, "10.0.1.1:0", rdmatest.Causes, rdmatest.Invalidation)
-				}
 			})
 		})
 	}
