@@ -12,9 +12,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"pmnbd/cmd/internal/flags"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var alice, bob = uuid.MustParse("6f9619ff-8b86-d011-b42d-00c04fc964ff"), uuid.MustParse("a1a2a3a4-b1b2-4c1c-9d1d-e1e2e3e4e5e6")
 

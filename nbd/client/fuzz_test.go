@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/nbd/wire"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // socketpair is a connected pair of unix sockets.
 func socketpair(t testing.TB) (a, b *net.UnixConn) {

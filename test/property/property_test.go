@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
@@ -30,6 +31,8 @@ import (
 	"pmnbd/rdma/iwarp"
 	"pmnbd/rdma/rdmafake"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // size of the devices: three stripes and a bit, so that requests cross them.
 const size = 3<<20 + 64<<10
