@@ -51,7 +51,6 @@ func TestEachLineOnce(t *testing.T) {
 }
 
 func testEachLineOnce(t *testing.T, mem []byte, line int) {
-	type span struct{ off, n int }
 	var spans []span
 	for off := range 2*line + 1 { // every alignment of both ends
 		for n := range 3*line + 1 {
