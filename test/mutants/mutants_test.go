@@ -29,6 +29,8 @@ type mutant struct {
 	pkg, run string
 	// hangs: the test waits for what can no longer happen.
 	hangs bool
+	// needs is a program without which the test is skipped.
+	needs string
 	// few: CI builds it.
 	few bool
 }
@@ -42,7 +44,7 @@ const (
 	model   = "./test/property"
 )
 
-var table = slices.Concat(barriers, places, window, recovery, inheritance, methods, sessions, regions)
+var table = slices.Concat(barriers, places, window, recovery, inheritance, methods, sessions, regions, lines)
 
 // mutate is the files with the mutant in them, by path.
 func (m *mutant) mutate(t *testing.T) map[string]string {
@@ -59,6 +61,9 @@ func (m *mutant) mutate(t *testing.T) map[string]string {
 		files[e.file] = strings.Replace(src, e.old, e.new, 1)
 	}
 	for name, src := range files {
+		if filepath.Ext(name) != ".go" {
+			continue
+		}
 		_, err := format.Source([]byte(src))
 		require.NoError(t, err, "%s: %s", m.name, name)
 	}
@@ -89,6 +94,11 @@ func TestMutants(t *testing.T) {
 
 // kill runs the test on the broken code.
 func (m *mutant) kill(t *testing.T, broken map[string]string) {
+	if m.needs != "" {
+		if _, err := exec.LookPath(m.needs); err != nil {
+			t.Skipf("no %s (scripts/install-deps test)", m.needs)
+		}
+	}
 	dir := t.TempDir()
 	replace := make(map[string]string)
 	for name, src := range broken {
@@ -103,7 +113,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	spec := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(spec, overlay, 0o600))
 
-	args := []string{"test", "-count=1", "-timeout=3m", "-overlay=" + spec, "-run=" + m.run, m.pkg}
+	args := []string{"test", "-count=1", "-timeout=3m", "-run=" + m.run, m.pkg}
 	if m.hangs {
 		args[2] = "-timeout=40s"
 	}
@@ -114,6 +124,8 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
+	// Here, what the test itself builds is broken, too.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+spec)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	text := string(out)
