@@ -1,10 +1,13 @@
 package iwarp
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -27,54 +30,59 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// FuzzConn feeds a connection with FPDUs made of the input: a length byte, then
-// that many times 4 bytes of ULPDU; with length 255 the rest goes in unframed.
-// Whatever comes, memory outside the granted region stays as it was, and the
-// connection can be closed.
+// FuzzConn feeds a connection with FPDUs made of the input: a length byte, then that
+// many bytes of ULPDU; with length 255 the rest goes in unframed. Whatever comes, memory,
+// completions and what the peer gets are as the model has them, memory outside the
+// granted region stays as it was, and the connection can be closed.
 func FuzzConn(f *testing.F) {
-	// Keys and tagged offsets that can be guessed, or no input would find memory.
-	const key, size, guard = 0x0100_0007, 4096, 64
+	const guard = 64
 	frame := func(us ...[]byte) (b []byte) {
 		for _, u := range us {
-			u = append(u, make([]byte, -len(u)&3)...)
-			b = append(b, byte(len(u)/4))
+			b = append(b, byte(len(u)))
 			b = append(b, u...)
 		}
 		return b
 	}
-	f.Add(frame(tagged(opWrite, true, key, regionBase, "data"), send(true, 1, 0, "hello")))
-	f.Add(frame(read(1, readRequest{1, 2, 64, key, regionBase}), read(2, readRequest{1, 2, size, key, regionBase})))
-	f.Add(frame(tagged(opReadResponse, true, key, regionBase+guard, "0123456789abcdef")))
-	f.Add(frame(tagged(opReadResponse, false, key, regionBase+guard, "01234567"), tagged(opReadResponse, true, key, regionBase+guard+8, "89abcdef")))
-	f.Add(frame(send(false, 1, 0, "1234"), send(true, 1, 4, "5678"), appendUntagged(nil, opSendInvalidate, true, key, queueSend, 2, 0)))
-	f.Add(frame(append(appendUntagged(nil, opTerminate, true, 0, queueTerminate, 1, 0), 0x11, 0, 0, 0)))
-	f.Add(append([]byte{255}, fpdu(tagged(opWrite, true, key, regionBase+size-2, "past"))...))
+	write := func(off uint64, p string) []byte { return tagged(opWrite, true, fuzzKey, regionBase+off, p) }
+	response := func(last bool, off uint64, p string) []byte {
+		return tagged(opReadResponse, last, fuzzKey, regionBase+fuzzSink+off, p)
+	}
+	source := func(msn uint32, off uint64, n uint32) []byte {
+		return read(msn, readRequest{1, 2, n, fuzzKey, regionBase + off})
+	}
+	invalidate := func(msn, key uint32) []byte {
+		return appendUntagged(nil, opSendInvalidate, true, key, queueSend, msn, 0)
+	}
+	f.Add(frame(write(0, "data"), send(true, 1, 0, "hello"), write(fuzzSize-4, "last")))
+	f.Add(frame(source(1, 1, 64), write(7, "data"), source(2, 0, fuzzSize), source(3, 0, 0), source(4, fuzzSize-1, 1)))
+	f.Add(frame(source(1, 0, 1), source(2, 0, 2), source(3, 0, 3), source(4, 0, 4), source(5, 0, 5)))
+	f.Add(frame(response(true, 0, "0123456789abcdef")))
+	f.Add(frame(response(false, 0, "01234567"), response(true, 8, "89abcdef"), response(true, 0, "0123456789abcdef")))
+	f.Add(frame(send(false, 1, 0, "1234"), send(true, 1, 4, "5678"), invalidate(2, fuzzKey), write(0, "late")))
+	f.Add(frame(send(true, 1, 0, "0123456789abcdef"), send(true, 2, 0, "0123456789abcdefg")))
+	f.Add(frame(source(1, 0, 0), source(2, 0, 8), invalidate(1, fuzzKey)))
+	f.Add(frame(invalidate(1, fuzzKey), send(true, 2, 0, "nowhere")))
+	f.Add(frame(invalidate(1, fuzzKey+1)))
+	f.Add(frame(send(true, 2, 0, "early")))
+	f.Add(frame(send(false, 1, 0, "1234"), send(true, 1, 5, "6")))
+	f.Add(frame(write(8, "good"), append(appendUntagged(nil, opTerminate, true, 0, queueTerminate, 1, 0), 0x11, 0, 0, 0), write(16, "late")))
+	f.Add(append([]byte{255}, fpdu(write(fuzzSize-3, "past"))...))
 
-	mem := rdmatest.Memory(f, size+2*guard)
+	clean := make([]byte, fuzzSize+2*guard)
+	for i := range clean {
+		clean[i] = byte(i ^ i>>8) // what is in the wrong place differs
+	}
+	mem := rdmatest.Memory(f, len(clean))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 4<<10 {
 			return // it has to fit the socket
 		}
-		clear(mem)
-		d := newDomain(Config{})
-		r := &region{mem: mem[guard : guard+size], access: rdmatest.All, key: key}
-		r.public = &rdma.MemoryRegion{Mem: r.mem, Key: key, Base: regionBase, Access: r.access}
-		d.regions[key] = r
-		cfg, err := complete(rdma.ConnConfig{MaxSendWR: 4, MaxRecvWR: 4})
-		require.NoError(t, err)
-		own, peer := socketPair(t)
-		local := rdma.SGE{Region: r.public, Off: guard, Len: 16}
-		c, err := newConn(d, &setup{conn: own, ord: 2}, cfg, []rdma.WorkRequest{{Local: local}, {Local: local}})
-		require.NoError(t, err)
-		_, err = c.Post([]rdma.WorkRequest{{Op: rdma.OpRead, Local: local}})
-		require.NoError(t, err)
-
 		var stream []byte
 		for len(in) > 0 {
-			n := int(in[0]) * 4
+			n := int(in[0])
 			in = in[1:]
 			b := in
-			if n < 255*4 {
+			if n < 255 {
 				b = in[:min(n, len(in))]
 				in = in[len(b):]
 				b = fpdu(b)
@@ -83,24 +91,60 @@ func FuzzConn(f *testing.F) {
 			}
 			stream = append(stream, b...)
 		}
-		_, err = peer.Write(stream)
-		require.NoError(t, err)
-		require.NoError(t, peer.(halves).CloseWrite())
-		var cs [4]rdma.Completion
-		for err == nil {
-			if _, err = c.Poll(cs[:]); err == nil {
-				err = c.Wait()
-			}
-			if err == nil {
-				continue
-			}
-			require.True(t, isKind(err), err)
+		want := bytes.Clone(clean)
+		m := fuzzModel{region: want[guard : guard+fuzzSize]}
+		m.take(stream)
+
+		copy(mem, clean)
+		got, sent := converse(t, mem[guard:guard+fuzzSize], stream)
+		if !bytes.Equal(want, mem) {
+			require.Equal(t, want, mem) // which is slow
 		}
-		require.NoError(t, c.Close())
-		require.NoError(t, peer.Close())
-		require.Equal(t, make([]byte, guard), mem[:guard])
-		require.Equal(t, make([]byte, guard), mem[guard+size:])
+		require.Equal(t, m.completions(), got)
+		replies, terminate := m.replies()
+		gotReplies, gotTerminate := replied(t, sent)
+		require.Equal(t, replies, gotReplies)
+		require.Equal(t, terminate, gotTerminate)
 	})
+}
+
+// converse lets a peer send stream, at once, to a connection whose region is mem. It
+// returns what completed and what the peer got.
+func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []byte) {
+	d := newDomain(Config{})
+	r := &region{mem: mem, access: rdmatest.All, key: fuzzKey}
+	r.public = &rdma.MemoryRegion{Mem: mem, Key: fuzzKey, Base: regionBase, Access: r.access}
+	d.regions[fuzzKey] = r
+	cfg, err := complete(rdma.ConnConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxReadsIn: fuzzReads})
+	require.NoError(t, err)
+	own, peer := socketPair(t)
+	require.NoError(t, peer.SetReadDeadline(time.Now().Add(30*time.Second))) // ends a test that hangs
+	request := func(id uint64, op rdma.Opcode, off int) rdma.WorkRequest {
+		return rdma.WorkRequest{ID: id, Op: op, Local: rdma.SGE{Region: r.public, Off: uint64(off), Len: fuzzPart}}
+	}
+	c, err := newConn(d, &setup{conn: own, ord: 2}, cfg, []rdma.WorkRequest{request(1, 0, fuzzRecvOff(0)), request(2, 0, fuzzRecvOff(1))})
+	require.NoError(t, err)
+	_, err = c.Post([]rdma.WorkRequest{request(fuzzReadID, rdma.OpRead, fuzzSink)})
+	require.NoError(t, err)
+
+	_, err = peer.Write(stream)
+	require.NoError(t, err)
+	require.NoError(t, peer.(halves).CloseWrite())
+	var cs [4]rdma.Completion
+	for err == nil {
+		var n int
+		n, err = c.Poll(cs[:])
+		got = append(got, cs[:n]...)
+		if err == nil {
+			err = c.Wait()
+		}
+	}
+	require.True(t, isKind(err), err)
+	sent, err = io.ReadAll(peer) // to the end that it was told of
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.NoError(t, peer.Close())
+	return got, sent
 }
 
 func isKind(err error) bool {
