@@ -97,3 +97,31 @@ func TestAcceptedLossIsOfOneExport(t *testing.T) {
 	require.Equal(t, after[1].Device.Lineage, again[1].Device.Lineage)
 	pmnbd.stop(t)
 }
+
+// An initiator that comes back while another one has the region knows at once that its
+// window is lost, and is not started again and again for it.
+func TestWindowIsLostToWhoStays(t *testing.T) {
+	h, other := newHost(t), newHost(t)
+	_, uri := h.target(t, "held="+h.region(t, "held", "16M"))
+	pmnbd, unix, _ := h.initiator(t, uri, "held")
+	require.NoError(t, dialNBD(t, unix).write(0, noise(t, 1<<20)))
+	pmnbd.kill(t)
+	stays, unix, _ := other.initiator(t, uri, "held", "--takeover")
+	serve := []string{"serve", "--target", uri + "/held", "--listen", "unix:" + filepath.Join(h.home, "no.sock")}
+	for range 2 {
+		code, _, stderr := h.result(t, "pmnbd", serve...)
+		require.Equal(t, 3, code)
+		require.Contains(t, stderr, "another owner")
+		code, _, stderr = h.result(t, "pmnbd", append(serve, "--accept-loss")...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, "busy")
+	}
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, noise(t, 4096)))
+	require.NoError(t, c.flush())
+	c.close()
+	stays.stop(t)
+	pmnbd = start(t, h.home, "pmnbd", append(serve, "--accept-loss")...)
+	pmnbd.waitReady(t)
+	pmnbd.stop(t)
+}
