@@ -80,6 +80,42 @@ func TestUpdateCrash(t *testing.T) {
 	require.Equal(t, states[len(states)-1], found.best)
 }
 
+// What a copy says may be durable nowhere: its writer was killed before its last step
+// was. It is before anybody is told.
+func TestOpeningMakesDurable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		host
+		syncs, lines int
+	}{
+		"file":     {fileHost, 1, 0},
+		"volatile": {volatileHost, 0, 2 * CopySize},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := tt.host
+			path := created(t, h)
+			r, err := open(path, OpenOptions{AllowVolatile: true}, h) // settles the boot
+			require.NoError(t, err)
+			require.NoError(t, r.Close())
+			before := header(t, path)
+			syncs, lines := 0, 0
+			o := OpenOptions{AllowVolatile: true}
+			o.Sync = func(int) error { syncs++; return nil }
+			o.Header = func(b []byte) { lines += len(b) }
+			r, err = open(path, o, h)
+			require.NoError(t, err)
+			require.NoError(t, r.Close())
+			require.Equal(t, before, header(t, path), "there was nothing to settle")
+			require.Equal(t, tt.syncs, syncs)
+			require.Equal(t, tt.lines, lines, "bytes of the header, where no sync writes them back")
+		})
+	}
+	t.Run("it cannot", func(t *testing.T) {
+		path := created(t, fileHost)
+		_, err := open(path, OpenOptions{Sync: func(int) error { return unix.EIO }}, fileHost)
+		require.ErrorIs(t, err, unix.EIO)
+	})
+}
+
 // A crash while a region is made leaves no region or a whole one.
 func TestCreateCrash(t *testing.T) {
 	path := created(t, fileHost)

@@ -44,8 +44,25 @@ func created(t testing.TB, h host) string {
 func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
 	t.Helper()
 	o.AllowVolatile = true
+	armed := false // what opening makes durable is not what a test's hooks are about
+	if hook := o.Sync; hook != nil {
+		o.Sync = func(fd int) error {
+			if !armed {
+				return unix.Fdatasync(fd)
+			}
+			return hook(fd)
+		}
+	}
+	if hook := o.Header; hook != nil {
+		o.Header = func(b []byte) {
+			if armed {
+				hook(b)
+			}
+		}
+	}
 	r, err := open(path, o, h)
 	require.NoError(t, err)
+	armed = true
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -237,18 +238,33 @@ func load(f *os.File, path string, m memory, o OpenOptions, h host) (*Region, er
 		r.setFailed(sb.Failure)
 	}
 	next := settle(found, &m, boot, newID())
-	if next != *sb || found.states != [2]CopyState{CopyGood, CopyGood} {
-		r.mu.Lock()
-		err := r.write(next)
-		if err != nil {
-			err = errors.Join(err, r.fail(err)) // nobody else will be told of it
-		}
-		r.mu.Unlock()
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
-		}
+	if err := r.adopt(found, next); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
 	}
 	return r, nil
+}
+
+// adopt makes durable what was found, and next where that is something else. Whoever
+// wrote the newer copy may have been killed before its last step was durable: what is
+// told of it, an epoch for one, must not be taken back by a loss of power.
+func (r *Region) adopt(found copies, next Superblock) (err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case found.best.Failed:
+	case r.class == persist.ClassFile:
+		err = r.syncFile(int(r.file.Fd()))
+	default:
+		r.header(r.mem[:2*CopySize])
+	}
+	if err == nil && (next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}) {
+		err = r.write(next)
+	}
+	if err != nil {
+		err = errors.Join(err, r.fail(err)) // nobody else will be told of it
+	}
+	return err
 }
 
 // expect compares the region with what Open was told to find.

@@ -27,6 +27,10 @@ var regions = []mutant{
 		file: "persist/region/copies.go", old: "	storeGeneration(generation, 0)\n", new: "	storeGeneration(generation, generationTag|sb.Generation)\n",
 		pkg: model, run: crashes,
 	}, {
+		name: "a superblock is believed before it is durable", rule: "§5 what is told of an epoch stays",
+		file: "persist/region/region.go", old: "		r.header(r.mem[:2*CopySize])\n", new: "",
+		pkg: "./persist/region", run: "^TestOpeningMakesDurable$",
+	}, {
 		name: "the superblock is changed outside the lock", rule: "§5 a read-modify-write under the lock, model R3",
 		file: "persist/region/region.go", old: "func (r *Region) Update(f func(*Superblock) error) error {\n	r.mu.Lock()\n	defer r.mu.Unlock()\n",
 		new:  "func (r *Region) Update(f func(*Superblock) error) error {\n",
