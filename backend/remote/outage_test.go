@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,54 +91,32 @@ func TestDebt(t *testing.T) {
 // nothing else, is away: --loss-timeout ends it, however long it lived in between.
 func TestBackForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &narrow{Provider: rdmafake.New(rdmafake.Config{})}
-		p := newPair(t, n, "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
+		var closed atomic.Bool
+		narrow := wrapped{rdmafake.New(rdmafake.Config{}), func(c rdma.Conn) rdma.Conn { return &narrowConn{Conn: c, closed: &closed} }}
+		p := newPair(t, narrow, "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
 		cfg := p.config(t)
 		cfg.LossTimeout = 11 * time.Second // it lives for 12 each time, longer than lasts
 		d, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)
 		c := backendtest.NewClient(t, d)
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-		n.closed.Store(true)
+		closed.Store(true)
 		require.ErrorContains(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()), "away for 11s")
 		require.Positive(t, d.generation.Load(), "it came back")
 		require.Error(t, d.Close())
 	})
 }
 
-// A narrow network lets no Write pass once it is closed, nor what comes behind one.
-type narrow struct {
-	rdma.Provider
-	closed atomic.Bool
-}
-
-func (n *narrow) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
-	d, err := n.Provider.OpenDomain(ctx, addr)
-	return &narrowDomain{d, n}, err
-}
-
-type narrowDomain struct {
-	rdma.Domain
-	n *narrow
-}
-
-func (d *narrowDomain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
-	c, err := d.Domain.Dial(ctx, addr, cfg, recvs)
-	if err != nil {
-		return nil, err
-	}
-	return &narrowConn{Conn: c, n: d.n}, nil
-}
-
+// A narrowConn lets no Write pass once its network is closed, nor what comes behind one.
 type narrowConn struct {
 	rdma.Conn
-	n     *narrow
-	stuck atomic.Bool
+	closed *atomic.Bool
+	stuck  atomic.Bool
 }
 
 func (c *narrowConn) Post(wrs []rdma.WorkRequest) (int, error) {
 	for _, wr := range wrs {
-		if wr.Op == rdma.OpWrite && c.n.closed.Load() {
+		if wr.Op == rdma.OpWrite && c.closed.Load() {
 			c.stuck.Store(true)
 		}
 	}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 
@@ -18,8 +17,8 @@ import (
 func TestOnePollerAtATime(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
 	wire := p.provider.(*rdmafake.Provider)
-	g := &gate{Provider: wire, took: make(chan struct{}), proceed: make(chan struct{})}
-	p.provider = g
+	g := &gate{took: make(chan struct{}), proceed: make(chan struct{})}
+	p.provider = wrapped{wire, func(c rdma.Conn) rdma.Conn { return gatedConn{c, g} }}
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	wire.Pause() // so that the completer takes what comes
@@ -37,30 +36,11 @@ func TestOnePollerAtATime(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A gate is a provider of connections of which one, when armed, stays in the Poll
-// that took completions.
+// A gate is for connections of which one, when armed, stays in the Poll that took
+// completions.
 type gate struct {
-	rdma.Provider
 	armed         atomic.Bool
 	took, proceed chan struct{}
-}
-
-func (g *gate) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
-	d, err := g.Provider.OpenDomain(ctx, addr)
-	return gatedDomain{d, g}, err
-}
-
-type gatedDomain struct {
-	rdma.Domain
-	g *gate
-}
-
-func (d gatedDomain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
-	c, err := d.Domain.Dial(ctx, addr, cfg, recvs)
-	if err != nil {
-		return nil, err
-	}
-	return gatedConn{c, d.g}, nil
 }
 
 type gatedConn struct {

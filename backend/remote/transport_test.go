@@ -24,8 +24,8 @@ func TestPartialPost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := fake(t, rdmafake.Config{})
-			odd := &odd{Provider: p.provider, taken: tt.taken, err: tt.err}
-			p.provider = odd
+			odd := &odd{taken: tt.taken, err: tt.err}
+			p.provider = odd.of(p.provider)
 			d := p.dialPatient(t, 1)
 			c := backendtest.NewClient(t, d)
 			epoch := d.Snapshot().Epoch
@@ -43,38 +43,23 @@ func TestPartialPost(t *testing.T) {
 // An initiator refuses a device of its own that places in any order, as a target does.
 func TestDeviceThatPlacesInAnyOrder(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
-	p.provider = &odd{Provider: p.provider, disorderly: true}
+	p.provider = (&odd{disorderly: true}).of(p.provider)
 	_, err := Dial(context.Background(), p.config(t))
 	require.ErrorIs(t, err, rdma.ErrNotSupported)
 	require.ErrorContains(t, err, "in order")
 }
 
-// An odd provider is one whose connections place in any order, or, when it is armed, of
-// which one takes less of a post than there is room for.
+// What is odd about connections: they place in any order, or, when that is armed, one
+// takes less of a post than there is room for.
 type odd struct {
-	rdma.Provider
 	disorderly bool
 	armed      atomic.Bool
 	taken      int
 	err        error
 }
 
-func (o *odd) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
-	d, err := o.Provider.OpenDomain(ctx, addr)
-	return oddDomain{d, o}, err
-}
-
-type oddDomain struct {
-	rdma.Domain
-	o *odd
-}
-
-func (d oddDomain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
-	c, err := d.Domain.Dial(ctx, addr, cfg, recvs)
-	if err != nil {
-		return nil, err
-	}
-	return oddConn{c, d.o}, nil
+func (o *odd) of(p rdma.Provider) rdma.Provider {
+	return wrapped{p, func(c rdma.Conn) rdma.Conn { return oddConn{c, o} }}
 }
 
 type oddConn struct {
