@@ -79,9 +79,7 @@ func (m *crashes) doubtful() bool { return m.inherits && m.durable == 0 }
 
 // newOwner opens a session of a new owner, who finds no window.
 func (m *crashes) newOwner(rt *rapid.T) {
-	p := m.s.process(m.id, m.s.state())
-	require.NoError(rt, p.dial(m.s.w.lanes, true))
-	m.inherit(rt, p, m.past.survived)
+	m.inherit(rt, m.take(rt, 0, crash{}), m.past.survived)
 }
 
 // inherit makes p the process. It reads all there is, which must be right, and stays as it
@@ -284,8 +282,8 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 	}
 }
 
-// take opens a session of a new owner while the old one is alive, and the target
-// crashes.
+// take opens a session of a new owner while the old one is alive, or what it had sent
+// still comes, and the target crashes at a step of that; at 0 it does not.
 func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 	if at > 0 {
 		m.s.crashAt(at, c)
