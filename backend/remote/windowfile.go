@@ -151,18 +151,12 @@ func (w *windowFile) load() (err error) {
 // wipe makes the file as if it was only made: nothing of another release's header is left
 // that this release does not see.
 func (w *windowFile) wipe() error {
-	if err := w.unmap(); err != nil {
-		return err
-	}
-	fd := int(w.f.Fd())
-	if err := unix.Ftruncate(fd, 0); err != nil {
+	if err := w.shrink(); err != nil {
 		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
-	}
-	if err := unix.Fallocate(fd, 0, 0, headerPage); err != nil { // its page stays mapped
-		return fmt.Errorf("%w %s: allocate its header: %w", ErrWindow, w.f.Name(), err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	clear(w.page)
 	w.h, w.generation = header{}, 0
 	return nil
 }
