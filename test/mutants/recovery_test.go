@@ -21,6 +21,10 @@ var recovery = []mutant{
 		}},
 		pkg: "./backend/remote", run: "^TestTargetRestarts$",
 	}, {
+		name: "a session that came back for nothing ends an outage", rule: "§6 --loss-timeout, then EIO",
+		file: "backend/remote/recover.go", old: "d.Barriers(), d.owes.any(), ", new: "d.Barriers(), false, ",
+		pkg: "./backend/remote", run: "^TestBackForNothing$",
+	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
 		file: "backend/remote/recover.go", old: "	d.start(true) // the replay's barrier\n", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
