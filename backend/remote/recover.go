@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"pmnbd/persist"
@@ -268,11 +269,15 @@ func (d *Device) askResume(ctx context.Context, c *dialed) (g wire.Opened, err e
 	return g, d.compare(&g)
 }
 
-// refusal is what a refused RESUME means: that it is too late, or too early.
+// refusal decides what a refused RESUME means: that it comes too late, or too early. Only
+// the region that was granted can say that it is lost. Another target that answers at the
+// address, or a region made anew under the name, knows nothing of it.
 func (d *Device) refusal(r *wire.Refused) error {
 	err := &RefusedError{Region: d.cfg.Region, Refused: *r}
-	switch r.Code {
-	case wire.CodeNotOwner, wire.CodeFailed:
+	switch {
+	case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:
+		return d.elsewhere(r.UUID)
+	case r.UUID == d.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeFailed):
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
 		return &lastingError{err}
@@ -280,13 +285,22 @@ func (d *Device) refusal(r *wire.Refused) error {
 	return err
 }
 
+// elsewhere says that the name leads to region other. Nothing is replayed into that, and
+// the device waits: the right target may come back to the address.
+func (d *Device) elsewhere(other [16]byte) error {
+	return fmt.Errorf("region %s at %s has UUID %s now, and this device is on %s: another target answers there, or the region was made anew. Check the address, and serve the right region there again; until then nothing is sent",
+		d.cfg.Region, d.cfg.Addr, uuid.UUID(other), uuid.UUID(d.granted.UUID))
+}
+
 // compare tells whether g is what the session had: a window must never be replayed
 // into something else, nor go on where contents were lost.
 func (d *Device) compare(g *wire.Opened) error {
 	old := &d.granted
 	switch {
-	case g.UUID != old.UUID || g.Size != old.Size || g.Class != old.Class:
-		return &lastingError{fmt.Errorf("the target serves another region under the name %s", d.cfg.Region)}
+	case g.UUID != old.UUID:
+		return d.elsewhere(g.UUID)
+	case g.Size != old.Size || g.Class != old.Class:
+		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", d.cfg.Region)}
 	case g.Epoch <= old.Epoch:
 		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
 	case g.ContentsID != old.ContentsID:

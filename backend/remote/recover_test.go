@@ -2,12 +2,14 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
@@ -193,6 +195,21 @@ func TestTargetRestarts(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// leadsBack waits until d has seen that the name leads to another region, and serves the
+// right one there again.
+func (f *farm) leadsBack(d *Device, o region.OpenOptions) {
+	f.t.Helper()
+	other := f.region.UUID()
+	require.Eventually(f.t, func() bool {
+		s := d.Snapshot()
+		return s.State == StateWaiting && strings.Contains(s.Cause, uuid.UUID(other).String())
+	}, patience, tick)
+	require.Contains(f.t, d.Snapshot().Cause, d.Snapshot().RegionUUID.String())
+	require.Equal(f.t, make([]byte, block), f.region.Data()[:block], "nothing was replayed")
+	f.stop()
+	f.start(f.path, o)
+}
+
 // TestRowsOfFailure is the table of design §6: what a session does that finds the
 // target changed.
 func TestRowsOfFailure(t *testing.T) {
@@ -203,10 +220,16 @@ func TestRowsOfFailure(t *testing.T) {
 		says   string // the device fails for good, and says so
 	}{
 		{"same contents, new process", func(_ *testing.T, f *farm, _ *Device) { f.start(f.path, pmem) }, ""},
-		{"another region under the name", func(t *testing.T, f *farm, _ *Device) {
+		{"another region under the name for a while", func(t *testing.T, f *farm, d *Device) {
 			f.start(inMemory(t), pmem)
-		}, "had another owner since"}, // it does not know the owner
-		{"another region, which names its owner", func(t *testing.T, f *farm, _ *Device) {
+			f.leadsBack(d, pmem)
+		}, ""},
+		{"another region for a while, which failed", func(t *testing.T, f *farm, d *Device) {
+			f.start(inMemory(t), pmem)
+			_ = f.region.Fail(os.ErrDeadlineExceeded)
+			f.leadsBack(d, pmem)
+		}, ""},
+		{"another region for a while, which names its owner", func(t *testing.T, f *farm, d *Device) {
 			old := f.region.Superblock()
 			o := pmem
 			o.Name, o.CreateSize = "log", regionSize
@@ -217,7 +240,8 @@ func TestRowsOfFailure(t *testing.T) {
 				return nil
 			}))
 			f.serve(r)
-		}, "another region under the name"},
+			f.leadsBack(d, pmem)
+		}, ""},
 		{"another owner since", func(t *testing.T, f *farm, _ *Device) {
 			r, err := region.Open(f.path, pmem)
 			require.NoError(t, err)
@@ -366,9 +390,8 @@ func TestCompare(t *testing.T) {
 		{"the same, one epoch on", func(*wire.Opened) {}, ""},
 		{"many epochs on", func(g *wire.Opened) { g.Epoch = 100 }, ""},
 		{"doubt and another key", func(g *wire.Opened) { g.Flags, g.Key = wire.OpenedDoubt, 5 }, ""},
-		{"another region", func(g *wire.Opened) { g.UUID[0]++ }, "another region"},
-		{"another size", func(g *wire.Opened) { g.Size *= 2 }, "another region"},
-		{"another class", func(g *wire.Opened) { g.Class = 2 }, "another region"},
+		{"another size", func(g *wire.Opened) { g.Size *= 2 }, "another size or class"},
+		{"another class", func(g *wire.Opened) { g.Class = 2 }, "another size or class"},
 		{"the same epoch", func(g *wire.Opened) { g.Epoch = 7 }, "went back"},
 		{"an epoch before", func(g *wire.Opened) { g.Epoch = 6 }, "went back"},
 		{"other contents", func(g *wire.Opened) { g.ContentsID[0]++ }, "contents were lost"},
@@ -387,6 +410,45 @@ func TestCompare(t *testing.T) {
 			require.ErrorContains(t, err, tt.says)
 		})
 	}
+}
+
+// Another region is none of the device's business: it waits for its own.
+func TestElsewhere(t *testing.T) {
+	d := &Device{granted: wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7}}
+	for _, tt := range []struct {
+		name    string
+		err     error
+		lasting bool
+		says    string
+	}{
+		{"not the owner", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}}), true, "not the owner"},
+		{"failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{1}}), true, "failed"},
+		{"not the owner of another", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{2}}), false, "02000000"},
+		{"another failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{2}}), false, "02000000"},
+		{"not the owner of nobody knows which", d.refusal(&wire.Refused{Code: wire.CodeNotOwner}), false, "not the owner"},
+		{"suspect", d.refusal(&wire.Refused{Code: wire.CodeSuspect, UUID: [16]byte{1}}), false, "suspect"},
+		{"unknown", d.refusal(&wire.Refused{Code: wire.CodeUnknownRegion}), false, "unknown region"},
+		{"another was granted", d.compare(&wire.Opened{UUID: [16]byte{2}, Size: 4096, Class: 3, Epoch: 8}), false, "02000000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var end *lastingError
+			require.ErrorContains(t, tt.err, tt.says)
+			require.Equal(t, tt.lasting, errors.As(tt.err, &end), "%v", tt.err)
+		})
+	}
+}
+
+// A device waits for its own region as long as for a target that is away, no longer.
+func TestLossTimeoutElsewhere(t *testing.T) {
+	f := newFarm(t)
+	d := f.dial(50 * time.Millisecond)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	f.stop()
+	f.start(inMemory(t), region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	require.ErrorContains(t, c.Do(c.Flush()), "away for 50ms")
+	requireFailed(t, c)
+	require.Error(t, d.Close())
 }
 
 // A session that is resumed in doubt has its FLUSHes wait until the doubt is settled,

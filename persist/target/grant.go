@@ -148,7 +148,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil
 	})
 	if err != nil {
-		return nil, &wire.Refused{Code: wire.CodeFailed, Text: err.Error()}
+		return nil, &wire.Refused{Code: wire.CodeFailed, UUID: e.r.UUID(), Text: err.Error()}
 	}
 	sb := e.r.Superblock()
 	mem, method, refused := e.register(c, m.Methods, &facts)

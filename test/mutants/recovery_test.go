@@ -51,8 +51,13 @@ var recovery = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "a reconnect to a different region", rule: "§6 UUID",
-		file: "backend/remote/recover.go", old: "case g.UUID != old.UUID || ", new: "case ",
-		pkg: "./backend/remote", run: "^TestRowsOfFailure$",
+		file: "backend/remote/recover.go", old: "case g.UUID != old.UUID:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestElsewhere$",
+	}, {
+		name: "another region's refusal is for good", rule: "§6 RESUME refused by the region itself",
+		file: "backend/remote/recover.go", old: "case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:", new: "case false:",
+		also: []edit{{"backend/remote/recover.go", "case r.UUID == d.granted.UUID && (r.Code", "case (r.Code"}},
+		pkg:  "./backend/remote", run: "^TestElsewhere$",
 	}, {
 		name: "a region that went back is gone on with", rule: "§6 epoch",
 		file: "persist/target/grant.go", old: "case resume && m.Epoch > sb.Epoch:", new: "case false:",
