@@ -43,8 +43,9 @@ func defaults() config {
 
 // declare declares the flags; what c holds are their defaults.
 func (c *config) declare(set *pflag.FlagSet) {
-	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: "NAME=PATH[,size=SIZE][,allow=ID]"}, "region",
+	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: regionForm}, "region",
 		"a region to serve; a PATH that does not exist is made if a SIZE is given; "+region.PathMemfd+" is anonymous memory;\n"+
+			"a PATH with a comma in it stands in double quotes;\n"+
 			"with allow=, which can be repeated, only the initiators named may have it")
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
 	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), without which nobody gets a session; SIGHUP reads it again")
@@ -144,7 +145,7 @@ func (c *config) allow() map[string][][16]byte {
 	allow := make(map[string][][16]byte)
 	for _, r := range c.Regions {
 		for _, id := range r.Allow {
-			allow[r.Name] = append(allow[r.Name], id)
+			allow[r.Name] = append(allow[r.Name], id.UUID)
 		}
 	}
 	return allow

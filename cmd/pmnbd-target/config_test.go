@@ -39,7 +39,7 @@ var settings = map[string][2]struct {
 	flags []string
 }{
 	"region": {
-		{"[[region]]\nname = \"a\"\npath = \"/a,b\"\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\n", []string{"--region", "a=/a,b,size=1G,allow=" + alice.String()}},
+		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\n", []string{"--region", `a="/a,b",size=1G,allow=` + alice.String()}},
 		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\npath = \"/c\"\n", []string{"--region", "b=/b", "--region", "c=/c"}},
 	},
 	"listen": {
@@ -161,7 +161,8 @@ func TestConfigErrors(t *testing.T) {
 		"no place":               {`control = "/x"`, `control "/x": use unix:`},
 		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is no size`},
 		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},
-		"no id":                  {log + `allow = ["me"]`, `invalid UUID`},
+		"no id":                  {log + `allow = ["me"]`, `"me": not the id of an initiator`},
+		"a flag for a path":      {"[[region]]\nname = \"log\"\npath = \"/log,alow=x\"", `:3: /log,alow=x: a path with a comma`},
 		"nobody allowed":         {log + `allow = []`, `region "log": nobody is allowed`},
 		"no region":              {`numa = "off"`, "nothing to serve"},
 		"no listener":            {log + "[x]", "unknown key"},
@@ -202,12 +203,13 @@ func TestRegionFlag(t *testing.T) {
 		want servedRegion
 		says string
 	}{
-		{in: "log=/dev/shm/log", want: servedRegion{Name: "log", Path: "/dev/shm/log"}},
-		{in: "log=/dev/shm/log,size=1G", want: servedRegion{Name: "log", Path: "/dev/shm/log", Size: 1 << 30}},
-		{in: "log=a=b,c,size=4K", want: servedRegion{Name: "log", Path: "a=b,c", Size: 4096}},
-		{in: "log=a,size=4K,b", want: servedRegion{Name: "log", Path: "a,size=4K,b"}},
-		{in: "log=memfd:,size=1M", want: servedRegion{Name: "log", Path: "memfd:", Size: 1 << 20}},
-		{in: "log=a,allow=" + alice.String() + ",size=4K,allow=" + bob.String(), want: servedRegion{Name: "log", Path: "a", Size: 4096, Allow: []uuid.UUID{bob, alice}}},
+		{in: "log=/dev/shm/log", want: servedRegion{Name: "log", Path: regionPath{"/dev/shm/log"}}},
+		{in: "log=/dev/shm/log,size=1G", want: servedRegion{Name: "log", Path: regionPath{"/dev/shm/log"}, Size: 1 << 30}},
+		{in: `log="a=b,c",size=4K`, want: servedRegion{Name: "log", Path: regionPath{"a=b,c"}, Size: 4096}},
+		{in: `log="a,size=4K",size=8K`, want: servedRegion{Name: "log", Path: regionPath{"a,size=4K"}, Size: 8192}},
+		{in: `log=a"b`, want: servedRegion{Name: "log", Path: regionPath{`a"b`}}},
+		{in: "log=memfd:,size=1M", want: servedRegion{Name: "log", Path: regionPath{"memfd:"}, Size: 1 << 20}},
+		{in: "log=a,allow=" + alice.String() + ",size=4K,allow=" + bob.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Size: 4096, Allow: []allowedID{{alice}, {bob}}}},
 		{in: "log=memfd:", says: "needs a size"},
 		{in: "log", says: "use NAME=PATH"},
 		{in: "log=", says: "it has no path"},
@@ -218,7 +220,13 @@ func TestRegionFlag(t *testing.T) {
 		{in: "log=x,size=0", says: "multiple of 4096"},
 		{in: "log=x,size=1", says: "multiple of 4096"},
 		{in: "log=x,size=4K,size=8K", says: "given twice"},
-		{in: "log=x,allow=me", says: "allow=me: "},
+		{in: "log=x,allow=me", says: `allow "me": not the id of an initiator`},
+		{in: "log=x,allow=" + uuid.Nil.String(), says: "not the id of an initiator"},
+		{in: "log=x,alow=" + alice.String() + ",size=16M", says: `unknown option "alow"`},
+		{in: "log=x,size=16M,alow=" + alice.String(), says: `unknown option "alow"`},
+		{in: "log=x,", says: `unknown option ""`},
+		{in: "log=a,size=4K,b", says: `unknown option "b"`},
+		{in: `log="a,size=4K`, says: "quotation mark"},
 	} {
 		t.Run(c.in, func(t *testing.T) {
 			cfg, err := parsed(t, "", "--region", c.in)

@@ -186,9 +186,9 @@ func persistentMemory(sys string) ([]memoryView, error) {
 
 // regionPlatform is what follows for a region, and its size.
 func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterView) (v regionPlatformView, size uint64, err error) {
-	v, size = regionPlatformView{Name: r.Name, Path: r.Path, Methods: []transportView{}}, uint64(r.Size)
+	v, size = regionPlatformView{Name: r.Name, Path: r.Path.string, Methods: []transportView{}}, uint64(r.Size)
 	facts := persist.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
-	dir, err := region.Device(sys, r.Path)
+	dir, err := region.Device(sys, r.Path.string)
 	if err != nil {
 		return v, size, err
 	}
@@ -199,9 +199,9 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 		}
 		v.Node = known(node)
 	}
-	info, err := region.Inspect(r.Path)
+	info, err := region.Inspect(r.Path.string)
 	switch {
-	case r.Path == region.PathMemfd:
+	case r.Path.string == region.PathMemfd:
 		facts.Class = persist.ClassVolatile
 	case errors.Is(err, os.ErrNotExist) && r.Size != 0:
 		v.Note = "it is not there yet: serve makes it"

@@ -144,7 +144,7 @@ func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
 func (c *config) regionNodes(sys string) ([]int, error) {
 	var all []int
 	for _, r := range c.Regions {
-		dir, err := region.Device(sys, r.Path)
+		dir, err := region.Device(sys, r.Path.string)
 		if err == nil && dir != "" {
 			all, err = addNode(all, dir)
 		}

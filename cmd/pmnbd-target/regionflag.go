@@ -12,48 +12,84 @@ import (
 
 // A servedRegion is a region that shall be served: a table of the file, or a flag.
 type servedRegion struct {
-	Name string `toml:"name"`
-	Path string `toml:"path"`
+	Name string     `toml:"name"`
+	Path regionPath `toml:"path"`
 	// Size is what the region is made with if Path does not exist; 0: it must.
 	Size flags.Size `toml:"size"`
 	// Allow are the ids of the initiators that may have it; nil: every one.
-	Allow []uuid.UUID `toml:"allow"`
+	Allow []allowedID `toml:"allow"`
 }
 
-// UnmarshalText reads NAME=PATH[,size=SIZE][,allow=ID]. Only options that end the
-// flag are taken out of the path.
+// A regionPath is where a region is; a struct, or the file's decoder would not ask
+// UnmarshalText.
+type regionPath struct{ string }
+
+// UnmarshalText reads what the flag takes as PATH.
+func (p *regionPath) UnmarshalText(b []byte) (err error) {
+	p.string, err = flags.Path(string(b))
+	return err
+}
+
+// An allowedID is the id of an initiator that may have a region.
+type allowedID struct{ uuid.UUID }
+
+// UnmarshalText reads a UUID.
+func (a *allowedID) UnmarshalText(b []byte) (err error) {
+	if a.UUID, err = uuid.ParseBytes(b); err != nil || a.UUID == uuid.Nil {
+		return flags.Usagef("allow %q: not the id of an initiator: use a UUID, as in the file initiator-id of its state directory", b)
+	}
+	return nil
+}
+
+// regionForm is how a region is written as a flag.
+const regionForm = "NAME=PATH[,size=SIZE][,allow=ID]"
+
+// UnmarshalText reads regionForm. A comma always ends the path, unless the path is quoted
+// (flags.CutPath): an option with a typo that became part of a path would leave the region
+// open to everybody, and make a file of that name.
 func (r *servedRegion) UnmarshalText(b []byte) error {
-	var ok bool
-	if r.Name, r.Path, ok = strings.Cut(string(b), "="); !ok {
-		return r.usage("use NAME=PATH[,size=SIZE][,allow=ID]")
+	name, rest, ok := strings.Cut(string(b), "=")
+	if r.Name = name; !ok {
+		return r.usage("use %s", regionForm)
 	}
-	for {
-		i := strings.LastIndexByte(r.Path, ',')
-		if i < 0 {
-			return nil
-		}
-		switch option, value, _ := strings.Cut(r.Path[i+1:], "="); option {
-		case "size":
-			if r.Size != 0 {
-				return r.usage("its size is given twice")
-			}
-			if err := r.Size.Set(value); err != nil {
-				return r.usage("%v", err)
-			}
-			if err := region.CheckSize(uint64(r.Size)); err != nil {
-				return r.usage("%v", err)
-			}
-		case "allow":
-			id, err := uuid.Parse(value)
-			if err != nil {
-				return r.usage("allow=%s: %v", value, err)
-			}
-			r.Allow = append(r.Allow, id)
-		default:
-			return nil
-		}
-		r.Path = r.Path[:i]
+	path, options, more, err := flags.CutPath(rest)
+	if err != nil {
+		return r.usage("%v", err)
 	}
+	r.Path.string = path
+	for more {
+		var option string
+		option, options, more = strings.Cut(options, ",")
+		if err := r.option(option); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// option reads an option behind the path.
+func (r *servedRegion) option(s string) error {
+	switch option, value, _ := strings.Cut(s, "="); option {
+	case "size":
+		if r.Size != 0 {
+			return r.usage("its size is given twice")
+		}
+		if err := r.Size.Set(value); err != nil {
+			return r.usage("%v", err)
+		}
+		if err := region.CheckSize(uint64(r.Size)); err != nil {
+			return r.usage("%v", err)
+		}
+	case "allow":
+		var id allowedID
+		if err := id.UnmarshalText([]byte(value)); err != nil {
+			return r.usage("%v", err)
+		}
+		r.Allow = append(r.Allow, id)
+	default:
+		return r.usage("unknown option %q: use %s, and double quotes around a PATH with a comma in it", option, regionForm)
+	}
+	return nil
 }
 
 // String is the region as people name it.
@@ -64,14 +100,14 @@ func (r *servedRegion) check() error {
 	if err := region.CheckName(r.Name); err != nil {
 		return r.usage("%v", err)
 	}
-	if r.Path == "" {
+	if r.Path.string == "" {
 		return r.usage("it has no path")
 	}
 	if r.Size != 0 {
 		if err := region.CheckSize(uint64(r.Size)); err != nil {
 			return r.usage("%v", err)
 		}
-	} else if r.Path == region.PathMemfd {
+	} else if r.Path.string == region.PathMemfd {
 		return r.usage("anonymous memory needs a size")
 	}
 	if r.Allow != nil && len(r.Allow) == 0 {

@@ -77,7 +77,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		}
 	}()
 	for _, s := range cfg.Regions {
-		r, err := region.Open(s.Path, region.OpenOptions{Name: s.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(s.Size)})
+		r, err := region.Open(s.Path.string, region.OpenOptions{Name: s.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(s.Size)})
 		if err != nil {
 			return fmt.Errorf("region %s: %w", s.Name, err)
 		}

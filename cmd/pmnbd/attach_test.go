@@ -55,13 +55,13 @@ func (d capped) Info() backend.Info {
 }
 
 var (
-	region  = uuid.MustParse("8a242a0a-db70-4e74-9ce1-39347455d2d5")
-	lineage = uuid.MustParse("d4f1b0a2-3a0e-4b55-8a52-0c7d6f0e1b11")
+	regionID = uuid.MustParse("8a242a0a-db70-4e74-9ce1-39347455d2d5")
+	lineage  = uuid.MustParse("d4f1b0a2-3a0e-4b55-8a52-0c7d6f0e1b11")
 )
 
 // session is one of the region's that goes on from the others.
 func session() remote.Snapshot {
-	return remote.Snapshot{RegionUUID: region, Lineage: lineage, State: remote.StateOpen}
+	return remote.Snapshot{RegionUUID: regionID, Lineage: lineage, State: remote.StateOpen}
 }
 
 // startServing serves on dir/s.

@@ -17,6 +17,7 @@ import (
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd/wire"
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/status"
 )
 
@@ -181,6 +182,9 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 		target, err := flags.ParseTarget(s)
 		if err != nil {
 			return nil, err
+		}
+		if err := region.CheckName(target.Region); err != nil {
+			return nil, flags.Usagef("--target %s: %v; give --target once for each region", s, err)
 		}
 		e := exportSpec{target.Region, target}
 		if len(names) > 0 {

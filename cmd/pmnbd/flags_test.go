@@ -36,6 +36,7 @@ func TestParseServe(t *testing.T) {
 		"a region twice":         {args: []string{logTarget, "--target=iwarp://pm1:7204/log", "--export=a", "--export=b"}, says: "is given twice"},
 		"a long name":            {args: []string{logTarget, "--export", strings.Repeat("x", 4097)}, says: "at most 4096"},
 		"no region":              {says: "--target"},
+		"a list of regions":      {args: []string{"--target=iwarp://pm1/log,data"}, says: "once for each region"},
 		"no clients":             {args: []string{logTarget, "--max-connections=0"}, says: "use 1 to 4096"},
 		"a crowd":                {args: []string{logTarget, "--max-connections=4097"}, says: "use 1 to 4096"},
 		"no time to negotiate":   {args: []string{logTarget, "--handshake-timeout=0"}, says: "such as 10s"},

@@ -152,7 +152,7 @@ func TestKeeperEnds(t *testing.T) {
 				require.NoError(t, b.host().save(b.dev, a))
 			case "another command":
 				b.fakeKernel.attach("pmnbd:next")
-				require.NoError(t, b.host().save(b.dev, &attachment{Backend: "pmnbd:next", Region: region, Lineage: lineage, Connections: 2}))
+				require.NoError(t, b.host().save(b.dev, &attachment{Backend: "pmnbd:next", Region: regionID, Lineage: lineage, Connections: 2}))
 			case "somebody else":
 				b.fakeKernel.attach("them")
 			}

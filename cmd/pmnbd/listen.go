@@ -27,24 +27,29 @@ type listenSpec struct {
 
 // parseListen reads unix:/PATH and tcp:HOST:PORT; tcp: without a host is loopback.
 func parseListen(s string) (listenSpec, error) {
-	network, addr, ok := strings.Cut(s, ":")
+	network, addr, _ := strings.Cut(s, ":")
 	switch {
-	case ok && network == "unix" && addr != "":
-		path, err := filepath.Abs(addr)
+	case strings.HasPrefix(addr, "//") && network != "unix":
+		return listenSpec{}, flags.Usagef("--listen %s: this is not a URI: use tcp:HOST:PORT, such as tcp:127.0.0.1:10809, or unix:/PATH", s)
+	case network == "unix" && addr != "":
+		path, err := flags.Path(addr)
 		if err != nil {
+			return listenSpec{}, flags.Usagef("--listen unix:%v", err)
+		}
+		if path, err = filepath.Abs(path); err != nil {
 			return listenSpec{}, fmt.Errorf("--listen %s: %w", s, err)
 		}
 		if len(path) > sockio.MaxUnixPath {
-			return listenSpec{}, flags.Usagef("--listen %s: a socket's path has at most %d bytes", s, sockio.MaxUnixPath)
+			return listenSpec{}, flags.Usagef("--listen %s: the path has %d bytes, a socket's path at most %d", s, len(path), sockio.MaxUnixPath)
 		}
 		return listenSpec{network, path}, nil
-	case ok && network == "tcp" && addr != "":
+	case network == "tcp" && addr != "":
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			host, port = "", addr // tcp:PORT
 		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			return listenSpec{}, flags.Usagef("--listen %s: use tcp:HOST:PORT, with brackets around IPv6", s)
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, "/, ") {
+			return listenSpec{}, flags.Usagef("--listen %s: use tcp:HOST:PORT, with brackets around IPv6, once for each address", s)
 		}
 		if host == "" {
 			host = "127.0.0.1"

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/cmd/internal/flags"
 )
 
 func TestParseListen(t *testing.T) {
@@ -22,6 +24,13 @@ func TestParseListen(t *testing.T) {
 		{"tcp::0", listenSpec{"tcp", "127.0.0.1:0"}},
 		{"tcp:0.0.0.0:1", listenSpec{"tcp", "0.0.0.0:1"}},
 		{"tcp:[::]:1", listenSpec{"tcp", "[::]:1"}},
+		{`unix:"/run/a,b"`, listenSpec{"unix", "/run/a,b"}},
+		{in: "unix:/run/a,mode=0666"},
+		{in: "unix:/run/a,tcp:1"},
+		{in: `unix:"/run/a`},
+		{in: "tcp://127.0.0.1:10809"},
+		{in: "nbd://127.0.0.1:10809"},
+		{in: "tcp:127.0.0.1:1,127.0.0.1:2"},
 		{in: "tcp:::1:1"},
 		{in: "tcp:host"},
 		{in: "tcp:host:65536"},
@@ -33,6 +42,9 @@ func TestParseListen(t *testing.T) {
 		got, err := parseListen(c.in)
 		require.Equal(t, c.want == listenSpec{}, err != nil, "%s: %v", c.in, err)
 		require.Equal(t, c.want, got, c.in)
+		if err != nil {
+			require.ErrorIs(t, err, flags.ErrUsage, c.in)
+		}
 	}
 }
 
