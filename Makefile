@@ -2,7 +2,7 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak .ci/run \
+SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak scripts/stress .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
 # RDMA adapters where their libraries are: native FLUSH needs those of rdma-core 45. The
 # lab's guests have them, by NEWER, where the system's are older.
@@ -13,7 +13,7 @@ NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo demo-deps test bench soak fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
+.PHONY: help build demo demo-deps test bench soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -37,6 +37,10 @@ bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
 soak: ## what is too long for CI, half an hour and more (SOAK=seconds of the load)
 	scripts/install-deps test newer-qemu
 	scripts/soak
+
+stress: ## each package's tests 500 times, slow ones 20, on a busy machine; hours (PACKAGES=./nbd COUNT= SLOW=)
+	scripts/install-deps test newer-qemu
+	TAGS=$(TAGS) scripts/stress
 
 fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz
