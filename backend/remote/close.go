@@ -167,5 +167,9 @@ func (d *Device) giveBack() error {
 // CLOSE was lost: the region is clean, in our epoch.
 func (d *Device) givenBack(err error) bool {
 	var r *RefusedError
-	return errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.UUID == d.granted.UUID && r.Epoch == d.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
+	back := errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.UUID == d.granted.UUID && r.Epoch == d.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
+	if back {
+		d.marked(r.Mark)
+	}
+	return back
 }

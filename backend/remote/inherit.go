@@ -82,13 +82,13 @@ func (d *Device) inherit(ctx context.Context) error {
 		return fmt.Errorf("draw a nonce: %w", err)
 	}
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
-	contents := h.ContentsID
+	contents, mark := h.ContentsID, h.Mark
 	d.file.update(func(h *header) {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
 			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Boot: boot, Lineage: d.lineage,
-			ContentsID: contents,
+			ContentsID: contents, Mark: mark,
 		}
 	})
 	return d.file.shape()
@@ -123,8 +123,12 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 		// Nothing was lost, and what there is to compare is not known before it is free.
 	case h.State == 0:
 		return h, d.forgotten(refused, boot)
+	case refused.Mark < h.Mark:
+		return h, d.restored(h.Mark, refused.Mark)
 	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
 		// Granted, and killed before it was noted: nothing was acknowledged.
+	case h.Opened != 0 && refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:
+		return h, loss("somebody else had region %s since this initiator left it: it was restored from a copy, and came to epoch %d again", d.cfg.Region, h.Epoch)
 	case refused.Epoch != h.Epoch:
 		return h, loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
 			d.cfg.Region, h.Epoch, refused.Epoch)
@@ -137,6 +141,13 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 // was that run, or another of this id elsewhere, RESUME tells.
 func (d *Device) resumed(h *header, refused *wire.Refused) bool {
 	return refused.Holder == d.cfg.ID && refused.Epoch > h.Epoch && refused.Flags&wire.OpenedUnclean != 0
+}
+
+// restored is the loss of a region that has an older mark than it had when this initiator
+// left it.
+func (d *Device) restored(left, has uint64) *LossError {
+	return &LossError{fmt.Sprintf("region %s was restored from a copy since this initiator left it: it has mark %d, and had mark %d. What was flushed in between is not in it",
+		d.cfg.Region, has, left)}
 }
 
 // accept says what is gone on without.
@@ -207,8 +218,14 @@ func (d *Device) opened(g *wire.Opened) error {
 	if d.file == nil {
 		return nil
 	}
-	if left := d.file.header().ContentsID; left != ([16]byte{}) && left != g.ContentsID {
-		lost := &LossError{fmt.Sprintf("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)}
+	var lost *LossError
+	switch left := d.file.header(); {
+	case left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID:
+		lost = &LossError{fmt.Sprintf("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)}
+	case g.Mark < left.Mark:
+		lost = d.restored(left.Mark, g.Mark)
+	}
+	if lost != nil {
 		if !d.cfg.AcceptLoss {
 			return lost
 		}
@@ -217,7 +234,7 @@ func (d *Device) opened(g *wire.Opened) error {
 	}
 	d.file.update(func(h *header) {
 		h.Lineage = d.lineage
-		h.Opened, h.Epoch, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Size, uint32(g.Class), g.ContentsID
+		h.Opened, h.Epoch, h.Mark, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Mark, g.Size, uint32(g.Class), g.ContentsID
 	})
 	record := d.bootRecord(g.UUID)
 	if err := os.Remove(record); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -248,6 +265,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	a := newDevice(cfg)
 	a.file, a.adopted, a.owner, a.info.MaxRequest = d.file, true, h.Owner, backend.ChunkSize
 	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: uint8(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
+	a.mark.Store(h.Mark)
 	if h.State == windowDrained {
 		err = d.file.shape() // its memory was given back
 	} else {

@@ -305,12 +305,14 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		l.d.beatAcked.Store(ack.Seq)
 		l.d.beatBarrier.Store(ack.Barrier)
 		l.d.beatDoubt.Store(ack.DoubtLeft)
+		l.d.marked(ack.Mark)
 		return false, nil
 	case wire.TypeClosed:
 		var closed wire.Closed
 		if err := closed.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
+		l.d.marked(closed.Mark)
 		return false, errSessionClosed
 	}
 	return false, fmt.Errorf("%w: the target sent %v", rdma.ErrLost, t)

@@ -248,7 +248,7 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 func (d *Device) askResume(ctx context.Context, c *dialed) (g wire.Opened, err error) {
 	msg := d.request(d.owner)
 	msg.Flags &^= wire.OpenTakeover
-	msg.Epoch = d.granted.Epoch
+	msg.Epoch, msg.Mark = d.granted.Epoch, d.mark.Load()
 	if msg.Methods, err = d.methods(c.conn); err != nil {
 		return g, err
 	}
@@ -277,7 +277,7 @@ func (d *Device) refusal(r *wire.Refused) error {
 	switch {
 	case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:
 		return d.elsewhere(r.UUID)
-	case r.UUID == d.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeFailed):
+	case r.UUID == d.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || r.Code == wire.CodeFailed):
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
 		return &lastingError{err}
@@ -303,10 +303,28 @@ func (d *Device) compare(g *wire.Opened) error {
 		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", d.cfg.Region)}
 	case g.Epoch <= old.Epoch:
 		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
+	case g.Mark < d.mark.Load():
+		return &lastingError{fmt.Errorf("the region went back from mark %d to %d: it was restored from a copy", d.mark.Load(), g.Mark)}
 	case g.ContentsID != old.ContentsID:
 		return &lastingError{errors.New("the region's contents were lost at the target")}
 	}
 	return nil
+}
+
+// marked keeps the mark that the target told, for the run that adopts the window, too.
+func (d *Device) marked(mark uint64) {
+	for {
+		old := d.mark.Load()
+		if mark <= old {
+			return
+		}
+		if d.mark.CompareAndSwap(old, mark) {
+			break
+		}
+	}
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Mark = max(h.Mark, mark) })
+	}
 }
 
 // revive gives the lanes their new connections, and the queues what was in them: the
@@ -320,6 +338,7 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	if d.file != nil {
 		d.file.update(func(h *header) { h.Epoch = g.Epoch })
 	}
+	d.marked(g.Mark)
 	d.method = persist.Method(g.Method)
 	for i, l := range d.lanes {
 		l.connected(conns[i])

@@ -129,6 +129,7 @@ type farm struct {
 	path     string
 	region   *region.Region
 	keys     target.Keys
+	marks    bool // they advance, at the next heartbeat
 	stop     func()
 }
 
@@ -147,7 +148,11 @@ func (f *farm) start(path string, o region.OpenOptions) {
 }
 
 func (f *farm) serve(regions ...*region.Region) {
-	s := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Keys: f.keys, Log: (&pair{}).config(f.t).Log}, regions)
+	cfg := target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Keys: f.keys, Log: (&pair{}).config(f.t).Log}
+	if f.marks {
+		cfg.Heartbeat, cfg.MarkInterval = 10*time.Millisecond, 1
+	}
+	s := target.New(cfg, regions)
 	l, err := f.provider.Listen(context.Background(), "target")
 	require.NoError(f.t, err)
 	served := make(chan error, 1)
@@ -257,7 +262,7 @@ func TestRowsOfFailure(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Epoch = 1; return nil }))
 			f.serve(r)
-		}, "an epoch before that"},
+		}, "restored from a copy: it is in epoch"},
 		{"contents lost", func(t *testing.T, f *farm, _ *Device) {
 			r, err := region.Open(f.path, pmem)
 			require.NoError(t, err)
@@ -380,8 +385,9 @@ func TestBackoff(t *testing.T) {
 // What is granted again must be what was granted before: a window is never replayed
 // into something else.
 func TestCompare(t *testing.T) {
-	was := wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7, ContentsID: [16]byte{2}}
+	was := wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7, ContentsID: [16]byte{2}, Mark: 3}
 	d := &Device{granted: was}
+	d.mark.Store(3)
 	for _, tt := range []struct {
 		name   string
 		change func(g *wire.Opened)
@@ -394,6 +400,8 @@ func TestCompare(t *testing.T) {
 		{"another class", func(g *wire.Opened) { g.Class = 2 }, "another size or class"},
 		{"the same epoch", func(g *wire.Opened) { g.Epoch = 7 }, "went back"},
 		{"an epoch before", func(g *wire.Opened) { g.Epoch = 6 }, "went back"},
+		{"a mark before", func(g *wire.Opened) { g.Mark = 2 }, "went back"},
+		{"a mark further on", func(g *wire.Opened) { g.Mark = 4 }, ""},
 		{"other contents", func(g *wire.Opened) { g.ContentsID[0]++ }, "contents were lost"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

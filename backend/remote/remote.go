@@ -119,6 +119,7 @@ type Device struct {
 	cfg     Config
 	log     *zap.Logger
 	granted wire.Opened
+	mark    atomic.Uint64 // the highest mark of the region that the target has told
 	info    backend.Info
 	arenas  backend.Arenas
 	window  *backend.Window

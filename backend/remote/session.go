@@ -123,6 +123,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 		return err
 	}
 	d.granted, d.method = g, persist.Method(g.Method)
+	d.mark.Store(g.Mark)
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
 	d.unclean = g.Flags&wire.OpenedUnclean != 0
 	for i, c := range conns {

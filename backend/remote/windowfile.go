@@ -72,6 +72,7 @@ type header struct {
 	Stripe                         uint64
 	Owner                          wire.Owner
 	Epoch                          uint64
+	Mark                           uint64 // the highest that the target has told
 	UUID, ContentsID               [16]byte
 	Size                           uint64
 	Class                          uint32
@@ -84,7 +85,7 @@ type header struct {
 
 const (
 	headerPage   = 4096
-	headerMagic  = 0x706d6e62_64770002 // "pmnbdw", version 2
+	headerMagic  = 0x706d6e62_64770003 // "pmnbdw", version 3
 	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
 )
 

@@ -177,6 +177,7 @@ type regionView struct {
 	Version         int        `json:"version"`
 	Generation      uint64     `json:"generation"`
 	Epoch           uint64     `json:"epoch"`
+	Mark            uint64     `json:"mark"`
 	Owner           *ownerView `json:"owner"`
 	Clean           bool       `json:"clean"`
 	Doubt           bool       `json:"doubt"`
@@ -211,7 +212,7 @@ func viewOf(info region.Info) regionView {
 	sb := &info.Superblock
 	v := regionView{
 		Path: info.Path, Name: sb.Name, UUID: uuid.UUID(sb.UUID).String(), Size: sb.Size, Class: sb.Class.String(),
-		Version: region.Version, Generation: sb.Generation, Epoch: sb.Epoch,
+		Version: region.Version, Generation: sb.Generation, Epoch: sb.Epoch, Mark: sb.Mark,
 		Clean: sb.Clean, Doubt: sb.Doubt, Failed: sb.Failed, Failure: sb.Failure, Suspect: sb.Suspect, Cleared: sb.Cleared,
 		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid.UUID(sb.Boot).String(), ContentsID: uuid.UUID(sb.Contents).String(),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
@@ -259,6 +260,7 @@ func table(info region.Info) string {
 		row("failure", "%q", v.Failure)
 	}
 	row("epoch", "%d", v.Epoch)
+	row("mark", "%d", v.Mark)
 	if v.Owner != nil {
 		row("owner", "%s (run %s)", v.Owner.ID, v.Owner.Nonce)
 	} else {

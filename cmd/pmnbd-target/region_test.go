@@ -54,7 +54,7 @@ func TestRegionLife(t *testing.T) {
 	var v map[string]any
 	require.NoError(t, json.Unmarshal([]byte(out), &v))
 	for name, want := range map[string]any{
-		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 1.0, "generation": 2.0, "epoch": 1.0,
+		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 1.0, "generation": 2.0, "epoch": 1.0, "mark": 0.0,
 		"owner": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
 		"class_now": "volatile", "platform": nil, "flush": flush.Instruction(),
 	} {
@@ -67,7 +67,7 @@ func TestRegionLife(t *testing.T) {
 	r, err := region.Open(path, region.OpenOptions{AllowVolatile: true})
 	require.NoError(t, err)
 	require.NoError(t, r.Update(func(sb *region.Superblock) error {
-		sb.Owner.ID[0], sb.Clean, sb.Suspect = 0xab, false, true
+		sb.Owner.ID[0], sb.Mark, sb.Clean, sb.Suspect = 0xab, 1234, false, true
 		return nil
 	}))
 	code, _, errs = ran("region", "clear", path, "--reason", "x")
@@ -77,6 +77,7 @@ func TestRegionLife(t *testing.T) {
 	require.Zero(t, code)
 	require.Contains(t, out, "SUSPECT")
 	require.Contains(t, out, "ab000000-")
+	require.Regexp(t, `mark +1234\n`, out)
 	require.NoError(t, r.Close())
 
 	code, out, errs = ran("region", "clear", path, "--reason", "UPS replaced")

@@ -321,7 +321,8 @@ func (r *Region) Superblock() Superblock { return *r.sb.Load() }
 // region's lock; what it left is durable when Update returns. If f returns an
 // error, nothing changes and Update returns it. f does not call the region and
 // does not wait; it leaves alone what names the region (UUID, name, size, class)
-// and its failure. On a failed region Update returns the failure.
+// and its failure, and never lowers the mark. On a failed region Update returns the
+// failure.
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +341,7 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if sb.Clean && r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // it only changes while the power is off
 	}
-	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Failed || sb.Failure != "" {
+	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" {
 		return fmt.Errorf("region %q: superblock not written: an update changed what is not its own", r.name)
 	}
 	if err := r.write(sb); err != nil {

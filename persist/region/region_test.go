@@ -57,6 +57,7 @@ func TestOpen(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	path := created(t, fileHost)
 	r := opened(t, path, OpenOptions{}, fileHost)
+	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Mark = 3; return nil }))
 	before := r.Superblock()
 	refused := errors.New("lease taken")
 	require.ErrorIs(t, r.Update(func(sb *Superblock) error { sb.Epoch = 5; return refused }), refused)
@@ -66,6 +67,7 @@ func TestUpdate(t *testing.T) {
 		func(sb *Superblock) { sb.Size += SizeUnit },
 		func(sb *Superblock) { sb.Class = persist.ClassVolatile },
 		func(sb *Superblock) { sb.Failed, sb.Failure = true, "x" },
+		func(sb *Superblock) { sb.Mark = 2 },
 	} {
 		require.Error(t, r.Update(func(sb *Superblock) error { f(sb); return nil }))
 	}
@@ -95,6 +97,19 @@ func TestUpdate(t *testing.T) {
 	info, err = Inspect(path)
 	require.NoError(t, err)
 	require.Equal(t, r.Superblock(), info.Superblock)
+}
+
+// Only sessions advance the mark. If a start, another boot or a clear did, a region that was
+// put back from a copy could come to the mark that it had before.
+func TestMarkStays(t *testing.T) {
+	path := created(t, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost)
+	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Mark = 7; return nil }))
+	require.NoError(t, r.Close())
+	require.NoError(t, clearRegion(path, "tried", nil, hostOf(persist.ClassFile, bootB)))
+	r = opened(t, path, OpenOptions{}, fileHost)
+	require.EqualValues(t, 7, r.Superblock().Mark)
+	require.NoError(t, r.Close())
 }
 
 // Suspicion is the target's to find and an operator's to clear.

@@ -44,9 +44,9 @@ const (
 //	     │ owner: id (16), nonce (16)                                   │
 //	  96 ├──────────────────────────────┬───────────────────────────────┤
 //	     │ contents id (16)             │ boot id (16)                  │
-//	 128 ├───────┬───────┬──────────────┼──────────────┬────────────────┘
-//	     │class 1│name 1 │ failure (2)  │ clearing (2) │   lengths of the texts
-//	 256 ├───────┴───────┴──────────────┴──────────────┴────────────────┐
+//	 128 ├───────┬───────┬──────────────┼──────────────┬─────┬──────────┤
+//	     │class 1│name 1 │ failure (2)  │ clearing (2) │  0  │ mark (8) │ lengths of the texts
+//	 256 ├───────┴───────┴──────────────┴──────────────┴─────┴──────────┤
 //	     │ name (255)                                                   │
 //	 512 ├──────────────────────────────────────────────────────────────┤
 //	     │ why it failed (512)                                          │
@@ -72,6 +72,7 @@ const (
 	offNameLen    = 129
 	offFailureLen = 130
 	offClearedLen = 132
+	offMark       = 136
 	offName       = 256
 	offFailure    = 512
 	offCleared    = 1024
@@ -112,6 +113,10 @@ type Superblock struct {
 	Generation uint64
 	// Epoch numbers the sessions.
 	Epoch uint64
+	// Mark advances while a session makes writes durable, and with its end; nothing else
+	// changes it. An initiator that was told a higher mark than a region has knows that the
+	// region was restored from a copy.
+	Mark uint64
 	// Owner is the last session's; the zero Owner may not RESUME.
 	Owner Owner
 	// Clean: the last session closed in order.
@@ -217,6 +222,7 @@ func (s *Superblock) encode(b []byte) {
 	le.PutUint64(b[offSize:], s.Size)
 	copy(b[offUUID:], s.UUID[:])
 	le.PutUint64(b[offEpoch:], s.Epoch)
+	le.PutUint64(b[offMark:], s.Mark)
 	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
 	copy(b[offOwnerID:], s.Owner.ID[:])
 	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
@@ -258,6 +264,7 @@ func decode(b []byte) (Superblock, error) {
 		Class:           persist.Class(b[offClass]),
 		Generation:      le.Uint64(b[offGeneration:]) & generationMask,
 		Epoch:           le.Uint64(b[offEpoch:]),
+		Mark:            le.Uint64(b[offMark:]),
 		Owner:           Owner{ID: [16]byte(b[offOwnerID:]), Nonce: [16]byte(b[offOwnerNonce:])},
 		Clean:           flags&flagClean != 0,
 		Doubt:           flags&flagDoubt != 0,

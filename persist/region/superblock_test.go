@@ -22,7 +22,7 @@ func sample() Superblock {
 	}
 	return Superblock{
 		UUID: id(0x10), Name: "log-2.a_b", Size: 1 << 30, Class: persist.ClassFile,
-		Generation: 0x030405060708, Epoch: 77, Owner: Owner{ID: id(0x30), Nonce: id(0x50)},
+		Generation: 0x030405060708, Epoch: 77, Mark: 78, Owner: Owner{ID: id(0x30), Nonce: id(0x50)},
 		Clean: true, Doubt: true, Failed: true, Failure: "fdatasync: input/output error", Suspect: true,
 		Cleared: "disk replaced", UnsafeShutdowns: 3, Boot: id(0x70), Contents: id(0x90),
 	}
@@ -46,6 +46,7 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, byte(0x90), b[96], "contents id")
 	require.Equal(t, byte(0x70), b[112], "boot id")
 	require.Equal(t, []byte{2, 9, 29, 0, 13, 0, 0, 0}, b[128:136], "class and lengths")
+	require.Equal(t, []byte{78, 0, 0, 0, 0, 0, 0, 0, 0}, b[136:145], "mark")
 	require.Equal(t, "log-2.a_b\x00", string(b[256:266]))
 	require.Equal(t, "fdatasync: input/output error\x00", string(b[512:542]))
 	require.Equal(t, "disk replaced\x00", string(b[1024:1038]))

@@ -303,8 +303,13 @@ func (c *conn) handle(msg []byte) error {
 		if err := m.Decode(msg); err != nil {
 			return err
 		}
-		y := c.session.export.syncer
-		ack := wire.HeartbeatAck{Seq: m.Seq, Barrier: y.oldest(c.session), Doubt: y.doubt.Load(), DoubtLeft: y.left.Load()}
+		e := c.session.export
+		y := e.syncer
+		y.beat(c.session)
+		ack := wire.HeartbeatAck{
+			Seq: m.Seq, Barrier: y.oldest(c.session), Doubt: y.doubt.Load(), DoubtLeft: y.left.Load(),
+			Mark: e.r.Superblock().Mark, // the one that is durable
+		}
 		return c.out.send(c, ack.Append(nil))
 	case wire.TypeClose:
 		if c.lane != 0 {

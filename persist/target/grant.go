@@ -173,6 +173,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: token,
 		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
 		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: uint8(method),
+		Mark: sb.Mark,
 	}
 	for _, m := range persist.Methods {
 		why := persist.WhyNot(m, facts)
@@ -284,7 +285,7 @@ func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Dur
 // check says why m is not granted now; nil if it is.
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
-	r := &wire.Refused{Epoch: sb.Epoch, Holder: sb.Owner.ID, UUID: e.r.UUID()}
+	r := &wire.Refused{Epoch: sb.Epoch, Mark: sb.Mark, Holder: sb.Owner.ID, UUID: e.r.UUID()}
 	if !sb.Clean && sb.Owner != (region.Owner{}) {
 		r.Flags = wire.OpenedUnclean
 	}
@@ -305,7 +306,9 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):
 		r.Code, r.Text = wire.CodeNotOwner, "the region was given back, or had another owner since"
 	case resume && m.Epoch > sb.Epoch:
-		r.Code, r.Text = wire.CodeNotOwner, "the region is in an epoch before that"
+		r.Code, r.Text = wire.CodeRestored, fmt.Sprintf("it is in epoch %d, and was in epoch %d", sb.Epoch, m.Epoch)
+	case resume && m.Mark > sb.Mark:
+		r.Code, r.Text = wire.CodeRestored, fmt.Sprintf("it has mark %d, and had mark %d", sb.Mark, m.Mark)
 	case resume:
 		return nil
 	case leased > 0 && m.Flags&wire.OpenTakeover == 0:
@@ -329,7 +332,7 @@ func (s *session) close(epoch uint64) error {
 	s.conn.log.Info("session closed", zap.String("region", s.export.r.Name()), zap.Uint64("epoch", s.epoch))
 	s.conn.session = nil
 	s.conn.deadline.Reset(openTimeout)
-	m := wire.Closed{Epoch: epoch}
+	m := wire.Closed{Epoch: epoch, Mark: s.export.r.Superblock().Mark}
 	return s.conn.out.send(s.conn, m.Append(nil))
 }
 
@@ -350,6 +353,7 @@ func (s *session) giveBack() error {
 	}
 	err := e.r.Update(func(sb *region.Superblock) error {
 		sb.Clean = !sb.Doubt && !sb.Failed
+		sb.Mark++ // a copy that was made in the session has its epoch, too
 		return nil
 	})
 	if err != nil {

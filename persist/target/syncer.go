@@ -15,8 +15,8 @@ import (
 )
 
 // A syncer does for a region, beside the lanes, what they must not wait for: the
-// sync of class file behind barriers, and the flush of the whole extent that
-// clears the doubt which a new owner inherits (design §3.8). One sync serves every
+// sync of class file behind barriers, the flush of the whole extent that clears the
+// doubt which a new owner inherits (design §3.8), and the mark (mark.go). One sync serves every
 // barrier that arrived before it began, of whatever lane (design §3.5). While there
 // is doubt no barrier is acknowledged.
 type syncer struct {
@@ -33,6 +33,10 @@ type syncer struct {
 	jobs   []syncJob
 	active []syncJob // being synced
 	closed bool
+
+	marking  bool   // the mark shall advance
+	marked   uint64 // how many barriers were acknowledged when it last did
+	markedAt int64  // when that was, by clock
 }
 
 // A syncJob is the last part of a barrier on a lane.
@@ -46,7 +50,7 @@ type syncJob struct {
 const doubtStep = 64 << 20
 
 func newSyncer(e *export) *syncer {
-	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{}), markedAt: clock()}
 	y.idle.L = &y.mu
 	if e.r.Superblock().Doubt {
 		y.doubted()
@@ -171,6 +175,9 @@ func (y *syncer) run() {
 		y.active = y.active[:0]
 		y.idle.Broadcast()
 		y.mu.Unlock()
+		if err == nil {
+			y.mark() // behind the answers, which do not wait for it
+		}
 	}
 }
 

@@ -7,8 +7,8 @@
 // persist, persist/wire, persist/region and rdma.
 //
 // Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
-// CLOSE), auth.go (who proves what), syncer.go (barriers that wait for the disk), snapshot.go (figures for
-// people).
+// CLOSE), auth.go (who proves what), syncer.go (barriers that wait for the disk), mark.go (what shows that
+// a region was restored from a copy), snapshot.go (figures for people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins waits for either.
@@ -36,6 +36,10 @@ const (
 	// holds a region without (design §5).
 	Heartbeat = 2 * time.Second
 	Lease     = 10 * time.Second
+	// MarkInterval is how often a session that makes writes durable advances the mark of
+	// its region at most: often enough that few copies go unnoticed, and rarely enough
+	// that its three syncs cost nothing.
+	MarkInterval = time.Minute
 	// credits is how many messages of an initiator a lane can take before it looks:
 	// a barrier in 30 parts, which is 7,620 scattered writes.
 	credits = 32
@@ -51,6 +55,8 @@ const (
 // Config says how to serve. Zero values take the defaults.
 type Config struct {
 	Heartbeat, Lease time.Duration
+	// MarkInterval is how often the mark of a region advances in a session at most.
+	MarkInterval time.Duration
 	// DirectWrite and RelaxedOrdering are the operator's declarations about this
 	// machine's adapters (persist.Facts).
 	DirectWrite, RelaxedOrdering bool
@@ -109,6 +115,9 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	if cfg.Lease == 0 {
 		cfg.Lease = Lease
+	}
+	if cfg.MarkInterval == 0 {
+		cfg.MarkInterval = MarkInterval
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, exports: make(map[string]*export),

@@ -16,10 +16,10 @@ type Heartbeat struct{ Seq uint64 }
 
 // HeartbeatAck answers a Heartbeat.
 //
-//	 16    24        32                40           44      48
-//	+-----+---------+-----------------+------------+-------+
-//	| seq | barrier | bytes of doubt  | flags      |  0    |
-//	+-----+---------+-----------------+------------+-------+
+//	 16    24        32                40           44      48     56
+//	+-----+---------+-----------------+------------+-------+------+
+//	| seq | barrier | bytes of doubt  | flags      |  0    | mark |
+//	+-----+---------+-----------------+------------+-------+------+
 type HeartbeatAck struct {
 	Seq uint64
 	// Barrier is the barrier in progress, 0 if none.
@@ -27,6 +27,8 @@ type HeartbeatAck struct {
 	// DoubtLeft is how many bytes the whole-extent flush still has to do.
 	DoubtLeft uint64
 	Doubt     bool
+	// Mark is the region's persisted mark.
+	Mark uint64
 }
 
 // Barrier asks the target to make ranges durable: all writes that were posted
@@ -74,7 +76,7 @@ type BarrierFail struct {
 
 const (
 	heartbeatSize    = 32
-	heartbeatAckSize = 48
+	heartbeatAckSize = 56
 	barrierHeader    = 32
 	rangeSize        = 16
 	barrierFailSize  = 288
@@ -116,7 +118,8 @@ func (m *HeartbeatAck) Append(b []byte) []byte {
 		flags = 1
 	}
 	b = binary.BigEndian.AppendUint32(b, flags)
-	return binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint32(b, 0)
+	return binary.BigEndian.AppendUint64(b, m.Mark)
 }
 
 // Decode reads the message from b.
@@ -128,6 +131,7 @@ func (m *HeartbeatAck) Decode(b []byte) error {
 	m.Barrier = binary.BigEndian.Uint64(b[24:])
 	m.DoubtLeft = binary.BigEndian.Uint64(b[32:])
 	m.Doubt = binary.BigEndian.Uint32(b[40:])&1 != 0
+	m.Mark = binary.BigEndian.Uint64(b[48:])
 	return nil
 }
 

@@ -7,10 +7,10 @@ type Owner struct{ ID, Nonce [16]byte }
 
 // Open asks for a session.
 //
-//	 16   32      48      56    58      59  60      62      64      96      128    384
-//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+
-//	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name |
-//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+
+//	 16   32      48      56    58      59  60      62      64      96      128    384    392
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
+//	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name | mark |
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
 type Open struct {
 	Owner Owner
 	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
@@ -30,6 +30,8 @@ type Open struct {
 	Proof [32]byte
 	// Region is the region's name, at most MaxText bytes.
 	Region string
+	// Mark is the highest mark of the region that the initiator was told; OPEN has 0.
+	Mark uint64
 }
 
 // OpenFlags qualify an Open.
@@ -52,9 +54,9 @@ func (s Methods) With(m uint8) Methods { return s | 1<<m }
 func (s Methods) Has(m uint8) bool { return m < 8 && s&(1<<m) != 0 }
 
 const (
-	openSize    = 384
+	openSize    = 392
 	openedSize  = 176
-	refusedSize = 352
+	refusedSize = 360
 	joinSize    = 80
 	joinedSize  = 64
 	closeSize   = 32
@@ -75,7 +77,8 @@ func (m *Open) appendAs(b []byte, t Type) []byte {
 	b = binary.BigEndian.AppendUint16(b, m.Lanes)
 	b = append(b, m.Nonce[:]...)
 	b = append(b, m.Proof[:]...)
-	return appendText(b, m.Region)
+	b = appendText(b, m.Region)
+	return binary.BigEndian.AppendUint64(b, m.Mark)
 }
 
 // Decode reads the message from b.
@@ -94,6 +97,7 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 	copy(m.Nonce[:], b[64:])
 	copy(m.Proof[:], b[96:])
 	m.Region = text(b[128:384])
+	m.Mark = binary.BigEndian.Uint64(b[384:])
 	return nil
 }
 
@@ -105,7 +109,7 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
 //	 80      112     114     116     120     124         128         132     133 136     168 176
 //	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
-//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof | 0 |
+//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof |mark|
 //	|       |       |       |message|beat,ms|           | by method |       |   |       |   |
 //	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
 type Opened struct {
@@ -139,6 +143,8 @@ type Opened struct {
 	Method uint8
 	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
 	Proof [32]byte
+	// Mark is the region's persisted mark.
+	Mark uint64
 }
 
 // OpenedFlags qualify an Opened.
@@ -171,7 +177,7 @@ func (m *Opened) Append(b []byte) []byte {
 	b = append(b, m.WhyNot[:]...)
 	b = append(b, m.Method, 0, 0, 0)
 	b = append(b, m.Proof[:]...)
-	return binary.BigEndian.AppendUint64(b, 0)
+	return binary.BigEndian.AppendUint64(b, m.Mark)
 }
 
 // Decode reads the message from b.
@@ -196,6 +202,7 @@ func (m *Opened) Decode(b []byte) error {
 	copy(m.WhyNot[:], b[128:])
 	m.Method = b[132]
 	copy(m.Proof[:], b[136:])
+	m.Mark = binary.BigEndian.Uint64(b[168:])
 	return nil
 }
 
@@ -232,6 +239,9 @@ const (
 	// CodeAuth: the initiator has not proven that it has a key of its id. It says no
 	// more, and comes without a proof.
 	CodeAuth
+	// CodeRestored: RESUME names an epoch or a mark that the region has not reached: it
+	// was restored from a copy.
+	CodeRestored
 )
 
 func (c Code) String() string {
@@ -246,15 +256,15 @@ var codeNames = [...]string{
 	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
 	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
 	CodeNotOwner: "not the owner", CodeMethod: "no sound method", CodeNotAllowed: "initiator not allowed",
-	CodeAuth: "authentication refused",
+	CodeAuth: "authentication refused", CodeRestored: "region restored from a copy",
 }
 
 // Refused answers an Open, Resume or Join that is not granted.
 //
-//	 16     18         20        24      32       48     64     320     352
-//	+------+----------+---------+-------+--------+------+------+-------+
-//	| code | flags    | seconds | epoch | holder | uuid | text | proof |
-//	+------+----------+---------+-------+--------+------+------+-------+
+//	 16     18         20        24      32       48     64     320     352    360
+//	+------+----------+---------+-------+--------+------+------+-------+------+
+//	| code | flags    | seconds | epoch | holder | uuid | text | proof | mark |
+//	+------+----------+---------+-------+--------+------+------+-------+------+
 type Refused struct {
 	Code Code
 	// Flags has OpenedUnclean if the last owner did not close.
@@ -272,6 +282,8 @@ type Refused struct {
 	Text string
 	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
 	Proof [32]byte
+	// Mark is the persisted one.
+	Mark uint64
 }
 
 // Append appends the message to b.
@@ -284,7 +296,8 @@ func (m *Refused) Append(b []byte) []byte {
 	b = append(b, m.Holder[:]...)
 	b = append(b, m.UUID[:]...)
 	b = appendText(b, m.Text)
-	return append(b, m.Proof[:]...)
+	b = append(b, m.Proof[:]...)
+	return binary.BigEndian.AppendUint64(b, m.Mark)
 }
 
 // Decode reads the message from b.
@@ -299,6 +312,7 @@ func (m *Refused) Decode(b []byte) error {
 	copy(m.UUID[:], b[48:])
 	m.Text = text(b[64:320])
 	copy(m.Proof[:], b[320:])
+	m.Mark = binary.BigEndian.Uint64(b[352:])
 	return nil
 }
 
@@ -333,21 +347,30 @@ func (m *Close) Decode(b []byte) (err error) {
 
 // Closed answers a Close: the region is marked clean, durably.
 //
-//	 16      24         32
-//	+-------+----------+
-//	| epoch | reserved |
-//	+-------+----------+
-type Closed struct{ Epoch uint64 }
+//	 16      24     32
+//	+-------+------+
+//	| epoch | mark |
+//	+-------+------+
+type Closed struct {
+	Epoch uint64
+	// Mark is the region's: CLOSE advanced it.
+	Mark uint64
+}
 
 // Append appends the message to b.
 func (m *Closed) Append(b []byte) []byte {
-	return appendOne(b, TypeClosed, closedSize, m.Epoch)
+	b = appendHeader(b, TypeClosed, closedSize)
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	return binary.BigEndian.AppendUint64(b, m.Mark)
 }
 
 // Decode reads the message from b.
-func (m *Closed) Decode(b []byte) (err error) {
-	m.Epoch, err = one(b, TypeClosed, closedSize)
-	return err
+func (m *Closed) Decode(b []byte) error {
+	if err := expect(b, TypeClosed, closedSize); err != nil {
+		return err
+	}
+	m.Epoch, m.Mark = binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])
+	return nil
 }
 
 // appendOne appends a message of one number.

@@ -3,6 +3,27 @@ package mutants
 // inheritance is of what a run of an initiator leaves to the next.
 var inheritance = []mutant{
 	{
+		name: "the window file does not know the mark", rule: "the next run knows it",
+		file: "backend/remote/recover.go", old: "h.Mark = max(h.Mark, mark)", new: "_ = max(h.Mark, mark)",
+		pkg: "./backend/remote", run: "^TestRestoredBetweenRuns$",
+	}, {
+		name: "a drained window takes any mark", rule: "a region restored from a copy is not served",
+		file: "backend/remote/inherit.go", old: "	case refused.Mark < h.Mark:\n", new: "	case false:\n",
+		also: []edit{{"backend/remote/inherit.go", "	case g.Mark < left.Mark:\n", "	case false:\n"}},
+		pkg:  "./backend/remote", run: "^TestRestoredAfterClose$",
+	}, {
+		name: "a grant with an older mark is taken", rule: "a region can be put back between the probe and OPEN",
+		file: "backend/remote/inherit.go", old: "	case g.Mark < left.Mark:\n", new: "	case false:\n",
+		pkg: "./backend/remote", run: "^TestGrantedWithAnOlderMark$",
+	}, {
+		name: "a copy may have had another owner", rule: "it can come to the same epoch and mark",
+		file: "backend/remote/inherit.go", old: "refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:", new: "false:",
+		pkg: "./backend/remote", run: "^TestRestoredAndHadByAnother$",
+	}, {
+		name: "a RESUME that finds a copy is tried again", rule: "a region restored from a copy is refused for good",
+		file: "backend/remote/recover.go", old: "r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || ", new: "r.Code == wire.CodeNotOwner || ",
+		pkg: "./backend/remote", run: "^TestRestoredInSession$", hangs: true,
+	}, {
 		name: "a window is adopted by the wrong export", rule: "§5 window files are named by id and region",
 		file: "backend/remote/windowfile.go", old: `fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region))`, new: `fmt.Sprintf("%s.window", uuid.UUID(id))`,
 		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
@@ -26,7 +47,7 @@ var inheritance = []mutant{
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
 		name: "what is granted is not noted", rule: "§6 the header holds owner and epoch",
-		file: "backend/remote/inherit.go", old: "h.Opened, h.Epoch, h.Size", new: "_, h.Epoch, h.Size",
+		file: "backend/remote/inherit.go", old: "h.Opened, h.Epoch, h.Mark, h.Size", new: "_, h.Epoch, h.Mark, h.Size",
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "what is resumed is not noted", rule: "§6 the header holds owner and epoch",
@@ -47,7 +68,7 @@ var inheritance = []mutant{
 		pkg:  "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "contents that were lost go on", rule: "§2 contents id",
-		file: "backend/remote/inherit.go", old: "left != ([16]byte{}) && left != g.ContentsID", new: "left == ([16]byte{}) && left == g.ContentsID",
+		file: "backend/remote/inherit.go", old: "left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID", new: "left.ContentsID == ([16]byte{}) && left.ContentsID == g.ContentsID",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "the window of a living process is adopted", rule: "§5 a local lock per id and region",

@@ -3,6 +3,14 @@ package mutants
 // regions is of the superblock, and of syncs that fail.
 var regions = []mutant{
 	{
+		name: "an update lowers the mark", rule: "an update of the superblock never lowers it",
+		file: "persist/region/region.go", old: "sb.Mark < old.Mark || ", new: "",
+		pkg: "./persist/region", run: "^TestUpdate$",
+	}, {
+		name: "clear raises the mark", rule: "only sessions advance it",
+		file: "persist/region/clear.go", old: "	sb.Epoch++\n", new: "	sb.Epoch++\n	sb.Mark++\n",
+		pkg: "./persist/region", run: "^TestMarkStays$",
+	}, {
 		name: "a failed msync is swallowed", rule: "§3.5",
 		file: "persist/region/sync.go", old: "	if err := r.sync(); err != nil {\n		return r.fail(err)\n	}\n	return nil\n}\n\n// sync is", new: "	_ = r.sync()\n	return nil\n}\n\n// sync is",
 		pkg: "./persist/region", run: "^TestFailureSticks$",

@@ -3,6 +3,31 @@ package mutants
 // sessions is of the target: grants, leases, and its half of a barrier.
 var sessions = []mutant{
 	{
+		name: "an older mark is resumed", rule: "a region restored from a copy made within the session is refused",
+		file: "persist/target/grant.go", old: "	case resume && m.Mark > sb.Mark:\n", new: "	case false:\n",
+		pkg: "./persist/target", run: "^TestResumeNamesTheMark$",
+	}, {
+		name: "the mark stays while a session goes on", rule: "it advances while a session makes writes durable",
+		file: "persist/target/conn.go", old: "		y.beat(c.session)\n", new: "",
+		pkg: "./persist/target", run: "^TestMark$", hangs: true,
+	}, {
+		name: "the mark advances at each heartbeat", rule: "once an interval at most",
+		file: "persist/target/mark.go", old: "clock()-y.markedAt < int64(", new: "0 > int64(",
+		pkg: "./persist/target", run: "^TestMark$",
+	}, {
+		name: "the mark waits for barriers that the target does not see", rule: "it advances in each interval of a session that sends no barriers",
+		file: "persist/target/mark.go", old: "s.method != persist.MethodGPSPM || ", new: "",
+		pkg: "./persist/target", run: "^TestMarkWithoutBarriers$", hangs: true,
+	}, {
+		name: "CLOSE leaves the mark", rule: "a copy that was made in the session has its epoch",
+		file: "persist/target/grant.go", old: "		sb.Mark++ //", new: "		//",
+		pkg: "./backend/remote", run: "^TestRestoredAfterClose$",
+	}, {
+		name: "a mark is told before it is durable", rule: "it is durable before it is told",
+		file: "persist/target/conn.go", old: "Mark: e.r.Superblock().Mark, //", new: "Mark: y.told(e.r.Superblock().Mark), //",
+		also: []edit{{"persist/target/mark.go", "// mark advances the mark, if", "func (y *syncer) told(m uint64) uint64 {\n	y.mu.Lock()\n	defer y.mu.Unlock()\n	if y.marking {\n		m++\n	}\n	return m\n}\n\n// mark advances the mark, if"}},
+		pkg:  "./persist/target", run: "^TestMarkIsDurableBeforeItIsTold$",
+	}, {
 		name: "an ack before the flush", rule: "§3.3 gpspm",
 		file: "persist/target/conn.go", old: "	if !e.r.MayBlock() {\n", new: "	if false {\n",
 		pkg: model, run: crashes, few: true,

@@ -1,0 +1,173 @@
+package remote
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+var adr = region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+
+// newMarkedHost is a host whose target advances marks, at every heartbeat of a session that
+// made something durable.
+func newMarkedHost(t *testing.T) *host {
+	h := newHost(t)
+	h.stop()
+	h.marks = true
+	h.start(h.path, adr)
+	return h
+}
+
+// flushed writes and flushes a block, and waits until the target has told a higher mark.
+func (h *host) flushed(d *Device, c *backendtest.Client, seed uint32) {
+	h.t.Helper()
+	before := d.mark.Load()
+	require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, seed), 0), c.Flush()))
+	require.Eventually(h.t, func() bool { return d.mark.Load() > before }, patience, tick)
+}
+
+// copied is what the region's file holds. Nothing changes it meanwhile.
+func (h *host) copied() []byte {
+	h.t.Helper()
+	b, err := os.ReadFile(h.path)
+	require.NoError(h.t, err)
+	return b
+}
+
+// restore stops the target, puts a copy in the region's place, and starts the target.
+func (h *host) restore(b []byte) {
+	h.t.Helper()
+	h.stop()
+	require.NoError(h.t, os.WriteFile(h.path, b, 0o600))
+	h.start(h.path, adr)
+}
+
+// A region that was restored from a copy made within the session has the session's epoch,
+// and its owner. Its mark is older: nothing of it is served, and nothing is replayed into it.
+func TestRestoredInSession(t *testing.T) {
+	h := newMarkedHost(t)
+	d, c := h.run()
+	h.flushed(d, c, 1)
+	copied := h.copied()
+	h.flushed(d, c, 2)
+	h.provider.Pause()
+	require.NoError(t, c.Do(c.Write(block, backendtest.Pattern(block, 3), 0))) // in the window alone
+	h.restore(copied)
+	h.provider.Resume()
+	r := c.Read(0, block, 0)
+	err := c.Do(r)
+	require.ErrorIs(t, err, backend.ErrFailed)
+	require.ErrorContains(t, err, "region restored from a copy: it has mark 1, and had mark 2")
+	require.Equal(t, StateFailed, d.Snapshot().State)
+	requireFailed(t, c)
+	require.Equal(t, make([]byte, block), h.region.Data()[block:2*block], "nothing was replayed")
+	require.Error(t, d.Close())
+	h.refused("region restored from a copy")
+}
+
+// The next run knows the mark by the window file, however the run before ended.
+func TestRestoredBetweenRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(h *host, d *Device)
+		why  string
+	}{
+		{"adoption", (*host).kill, "region restored from a copy: it has mark 2, and had mark 3"},
+		{"a drained start", func(h *host, d *Device) { require.NoError(h.t, d.Close()) }, "restored from a copy since this initiator left it: it has mark 2, and had mark 4"},
+		{"a drained start, and a start since that ended before OPEN", func(h *host, d *Device) {
+			require.NoError(h.t, d.Close())
+			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+		}, "restored from a copy since this initiator left it: it has mark 2, and had mark 4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newMarkedHost(t)
+			d, c := h.run()
+			h.flushed(d, c, 1)
+			h.flushed(d, c, 2)
+			copied := h.copied()
+			h.flushed(d, c, 3)
+			tt.end(h, d)
+			h.restore(copied)
+			h.refused(tt.why)
+			h.refused(tt.why)
+			h.cfg.AcceptLoss = true
+			d, c = h.run()
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 9), 0), c.Flush()))
+			require.NoError(t, d.Close())
+			h.cfg.AcceptLoss = false
+			d, _ = h.run()
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// CLOSE advances the mark by itself: a copy that was made when all was flushed and marked,
+// in the session, is not what the session left.
+func TestRestoredAfterClose(t *testing.T) {
+	h := newMarkedHost(t)
+	d, c := h.run()
+	h.flushed(d, c, 1)
+	copied := h.copied()
+	require.NoError(t, d.Close())
+	left := h.region.Superblock().Mark
+	require.Equal(t, d.mark.Load(), left)
+	h.restore(copied)
+	h.refused("restored from a copy since this initiator left it")
+}
+
+// A copy from before the session can come to its epoch again, and to its mark, by another
+// owner.
+func TestRestoredAndHadByAnother(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.run()
+	require.NoError(t, d.Close())
+	copied := h.copied()
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, d.Close())
+	left := h.region.Superblock()
+	h.restore(copied)
+	mine := h.cfg
+	h.cfg.ID, h.cfg.StateDir, h.cfg.WindowDir = [16]byte{7}, t.TempDir(), inMemory(t)
+	d, _ = h.run()
+	require.NoError(t, d.Close())
+	h.cfg = mine
+	has := h.region.Superblock()
+	require.Equal(t, [2]uint64{left.Epoch, left.Mark}, [2]uint64{has.Epoch, has.Mark})
+	h.refused("somebody else had region")
+}
+
+// A region can be put back between the question who has it and its OPEN.
+func TestGrantedWithAnOlderMark(t *testing.T) {
+	h := newHost(t)
+	f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
+	require.NoError(t, err)
+	d := newDevice(h.cfg)
+	d.file = f
+	f.update(func(h *header) { h.Mark = 5 })
+	var lost *LossError
+	require.ErrorAs(t, d.opened(&wire.Opened{Mark: 4}), &lost)
+	require.EqualValues(t, 5, f.header().Mark)
+	d.cfg.AcceptLoss = true
+	require.NoError(t, d.opened(&wire.Opened{Mark: 4}))
+	require.EqualValues(t, 4, f.header().Mark)
+	require.NoError(t, d.release())
+}
+
+// The mark that a run was told, and its window file, only rise.
+func TestMarkNeverFalls(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.run()
+	for _, told := range []uint64{7, 3, 7, 9} {
+		d.marked(told)
+	}
+	require.EqualValues(t, 9, d.mark.Load())
+	require.EqualValues(t, 9, d.file.header().Mark)
+	h.kill(d)
+}

@@ -1,0 +1,53 @@
+package target
+
+import (
+	"go.uber.org/zap"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+)
+
+// A region's mark tells a region from an older copy of it. The epoch cannot: it stays the
+// same for as long as a session goes on. The mark advances while a session makes writes
+// durable, and with CLOSE; the initiator keeps the highest that it was told, and names it
+// in RESUME. A region with a lower one was put back from a copy that somebody made before.
+//
+// Only sessions advance it, and a region that was put back gets none of the owner that
+// could notice: so the mark of a copy never catches up. That is why a start of the target
+// and `region clear` leave it alone.
+
+// beat has the syncer advance the mark, if session s has made writes durable since the last
+// time and that was an interval ago. Each heartbeat of s calls it: so what is idle has its
+// last writes marked, too, and its disk may sleep afterwards.
+func (y *syncer) beat(s *session) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	// Under the methods without the target's CPU nobody sees what a session does.
+	active := s.method != persist.MethodGPSPM || y.e.barriers.Load() != y.marked
+	if y.marking || !active || clock()-y.markedAt < int64(y.e.s.cfg.MarkInterval) {
+		return
+	}
+	y.marking = true
+	y.signal()
+}
+
+// mark advances the mark, if that is due.
+func (y *syncer) mark() {
+	y.mu.Lock()
+	due := y.marking
+	y.mu.Unlock()
+	if !due {
+		return
+	}
+	barriers := y.e.barriers.Load() // what is acknowledged from here on needs another mark
+	err := y.e.r.Update(func(sb *region.Superblock) error {
+		sb.Mark++
+		return nil
+	})
+	y.mu.Lock()
+	y.marking, y.marked, y.markedAt = false, barriers, clock()
+	y.mu.Unlock()
+	if err != nil { // the region has failed, and the next barrier says so
+		y.e.s.log.Error("mark not advanced", zap.String("region", y.e.r.Name()), zap.Error(err))
+	}
+}

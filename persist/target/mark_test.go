@@ -1,0 +1,166 @@
+package target
+
+import (
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+const (
+	patience = 30 * time.Second
+	tick     = time.Millisecond
+)
+
+// beat sends a heartbeat and returns the mark that its ack tells.
+func (p *peer) beat(seq uint64) uint64 {
+	p.t.Helper()
+	var ack wire.HeartbeatAck
+	p.ask(&wire.Heartbeat{Seq: seq}, &ack)
+	return ack.Mark
+}
+
+// marking tells whether the mark of region log is about to advance. An ack of a heartbeat
+// comes when that is decided.
+func (s *site) marking() bool {
+	y := s.server.exports["log"].syncer
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.marking
+}
+
+// passed makes the syncer believe that an interval has passed.
+func (s *site) passed() {
+	y := s.server.exports["log"].syncer
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.markedAt -= int64(s.server.cfg.MarkInterval)
+}
+
+// The mark advances by one while a session makes something durable, once an interval at
+// most, and not while it is idle; and with CLOSE.
+func TestMark(t *testing.T) {
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: time.Hour})
+	mark := func() uint64 { return s.region.Superblock().Mark }
+	p := s.connect(t)
+	o := p.open(alice)
+	require.Zero(t, o.Mark)
+
+	s.passed()
+	p.beat(1)
+	require.False(t, s.marking(), "nothing was made durable")
+	p.durable(1)
+	p.beat(2)
+	require.Eventually(t, func() bool { return mark() == 1 && !s.marking() }, patience, tick)
+	require.EqualValues(t, 1, p.beat(3))
+
+	p.durable(2)
+	p.beat(4)
+	require.False(t, s.marking(), "no interval has passed")
+	s.passed()
+	p.beat(5)
+	require.Eventually(t, func() bool { return mark() == 2 && !s.marking() }, patience, tick)
+	s.passed()
+	p.beat(6)
+	require.False(t, s.marking(), "idle")
+
+	var closed wire.Closed
+	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+	require.Equal(t, wire.Closed{Epoch: o.Epoch, Mark: 3}, closed)
+	require.EqualValues(t, 3, mark())
+	require.EqualValues(t, 3, p.refused(bob, 0).Mark)
+	require.EqualValues(t, 3, s.connect(t).open(bob).Mark, "a new owner goes on with it")
+}
+
+// Under the methods without the target's CPU nobody sees what a session does: each
+// interval of it counts.
+func TestMarkWithoutBarriers(t *testing.T) {
+	s := serveWith(t, filepath.Join(t.TempDir(), "region"), region.OpenOptions{PMem: region.DomainCaches}, Config{MarkInterval: time.Hour})
+	p := s.connect(t)
+	o := p.open(alice)
+	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)
+	for want := range uint64(3) {
+		require.Equal(t, want, p.beat(want))
+		require.False(t, s.marking())
+		s.passed()
+		p.beat(want)
+		require.Eventually(t, func() bool { return s.region.Superblock().Mark == want+1 && !s.marking() }, patience, tick)
+	}
+}
+
+// An initiator is told a mark when no loss of power can take it back.
+func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
+	began, hold := make(chan struct{}), make(chan struct{})
+	var blocked atomic.Bool
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		if blocked.Load() {
+			began <- struct{}{}
+			<-hold
+		}
+		return unix.Fdatasync(fd)
+	}, Config{MarkInterval: 1})
+	p := s.connect(t)
+	p.open(alice)
+	p.durable(1)
+	blocked.Store(true)
+	p.beat(1)
+	for range 3 { // the steps of an update
+		<-began
+		require.Zero(t, p.beat(2), "not yet")
+		hold <- struct{}{}
+	}
+	require.Eventually(t, func() bool { return !s.marking() }, patience, tick)
+	require.EqualValues(t, 1, p.beat(3))
+	blocked.Store(false)
+}
+
+// A mark that cannot be written fails the region.
+func TestMarkFails(t *testing.T) {
+	var fail atomic.Bool
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		if fail.Load() {
+			return unix.EIO
+		}
+		return unix.Fdatasync(fd)
+	}, Config{MarkInterval: 1})
+	p := s.connect(t)
+	p.open(alice)
+	p.durable(1)
+	fail.Store(true)
+	p.beat(1)
+	require.Eventually(t, func() bool { return s.region.Failed() != nil }, patience, tick)
+	var failed wire.BarrierFail
+	p.ask(&wire.Barrier{Seq: 2, Last: true}, &failed)
+	require.Equal(t, wire.CodeFailed, failed.Code)
+	require.Zero(t, p.beat(2))
+}
+
+// RESUME names the highest mark that its owner was told. A region that has not reached it
+// was restored from a copy: it is refused, and nothing is destroyed.
+func TestResumeNamesTheMark(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	require.NoError(t, s.region.Update(func(sb *region.Superblock) error { sb.Mark = 7; return nil }))
+	resume := wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Mark: 8, Region: "log", Flags: wire.OpenAllowVolatile}
+	late := s.connect(t)
+	var r wire.Refused
+	late.ask(&resume, &r)
+	require.Equal(t, wire.CodeRestored, r.Code)
+	require.EqualValues(t, 7, r.Mark)
+	resume.Mark, resume.Epoch = 7, o.Epoch+1
+	late.ask(&resume, &r)
+	require.Equal(t, wire.CodeRestored, r.Code)
+	require.NoError(t, p.write(o, 1, 0, []byte("on")))
+	resume.Epoch = o.Epoch
+	late.ask(&resume, &o)
+	require.EqualValues(t, 7, o.Mark)
+	require.NoError(t, late.write(o, 1, 0, []byte("on")))
+}
