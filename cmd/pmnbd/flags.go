@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -66,6 +67,8 @@ type config struct {
 	drainTimeout  time.Duration
 	tls           *tls.Config // nil: none
 	requireTLS    bool
+	verifyPeer    bool // with requireTLS: every client has a certificate
+	insecure      bool // clients of other hosts need none
 }
 
 // schemes are those of the URIs by which clients can come: with --tls=on, either,
@@ -102,7 +105,8 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.DurationVar(&cfg.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
 	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
 	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
-	verifyPeer := set.Bool("tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
+	set.BoolVar(&cfg.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
+	set.BoolVar(&cfg.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: whoever reaches the port owns the exports")
 	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
 	set.DurationVar(&cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
@@ -150,8 +154,15 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	if cfg.handshake <= 0 {
 		return cfg, flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", cfg.handshake)
 	}
-	if cfg.tls, cfg.requireTLS, err = serverTLS(*tlsMode, *certificates, *verifyPeer); err != nil {
+	if cfg.tls, cfg.requireTLS, err = serverTLS(*tlsMode, *certificates, cfg.verifyPeer); err != nil {
 		return cfg, err
+	}
+	for _, l := range cfg.listen {
+		if a, err := netip.ParseAddrPort(l.addr); l.network == "tcp" && err == nil { // names: once they are bound
+			if err := cfg.checkExposed("--listen tcp:"+l.addr, a.Addr().Unmap().IsLoopback()); err != nil {
+				return cfg, err
+			}
+		}
 	}
 	if *id != "" {
 		if cfg.id, err = uuid.Parse(*id); err != nil || cfg.id == uuid.Nil {
@@ -167,6 +178,15 @@ func parse(args []string, stdout io.Writer) (config, error) {
 		return cfg, flags.Usagef("--drain-timeout %v: use a duration, such as 30s", cfg.drainTimeout)
 	}
 	return cfg, nil
+}
+
+// checkExposed refuses a listener that other hosts can reach if not all of its clients must
+// prove who they are: they would own the exports. insecure says that this is meant.
+func (c *config) checkExposed(listener string, loopback bool) error {
+	if loopback || c.insecure || c.requireTLS && c.verifyPeer {
+		return nil
+	}
+	return flags.Usagef("%s is not a loopback address, and whoever reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own", listener)
 }
 
 // parseExports pairs every --target with its --export.

@@ -67,6 +67,46 @@ func TestParseServe(t *testing.T) {
 	}
 }
 
+// Beyond loopback clients prove who they are, or the operator says that they need not.
+func TestBeyondLoopback(t *testing.T) {
+	dir := t.TempDir()
+	ca := issue(t, nil, "ca", 1, nil)
+	server := issue(t, ca, "server", 2, nil)
+	write(t, dir, map[string]string{tlsCA: ca.certPEM(), tlsCert: server.certPEM(), tlsKey: server.keyPEM(t)})
+	certificates := "--tls-certificates=" + dir
+	for name, c := range map[string]struct {
+		listen string
+		more   []string
+		ok     bool
+	}{
+		"loopback":                     {"tcp:10809", nil, true},
+		"loopback, IPv6":               {"tcp:[::1]:10809", nil, true},
+		"loopback, another of them":    {"tcp:127.1.2.3:10809", nil, true},
+		"loopback as IPv6":             {"tcp:[::ffff:127.0.0.1]:10809", nil, true},
+		"a unix socket":                {"unix:/run/s", nil, true},
+		"every address":                {"tcp:0.0.0.0:10809", nil, false},
+		"every address, IPv6":          {"tcp:[::]:10809", nil, false},
+		"an address":                   {"tcp:192.0.2.1:10809", nil, false},
+		"TLS as clients like":          {"tcp:0.0.0.0:10809", []string{"--tls=on", certificates}, false},
+		"TLS as they like, verified":   {"tcp:0.0.0.0:10809", []string{"--tls=on", "--tls-verify-peer", certificates}, false},
+		"TLS, whoever it is":           {"tcp:0.0.0.0:10809", []string{"--tls=require", certificates}, false},
+		"TLS, verified":                {"tcp:0.0.0.0:10809", []string{"--tls=require", "--tls-verify-peer", certificates}, true},
+		"a network of one's own":       {"tcp:0.0.0.0:10809", []string{"--insecure-no-auth"}, true},
+		"behind one that is all right": {"tcp:192.0.2.1:10809", []string{"--listen=tcp:10809"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(append(c.more, logTarget, "--listen="+c.listen), nil)
+			if c.ok {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, flags.ErrUsage)
+			require.ErrorContains(t, err, "--tls=require --tls-verify-peer")
+			require.ErrorContains(t, err, "--insecure-no-auth")
+		})
+	}
+}
+
 func TestServeFlags(t *testing.T) {
 	cfg, err := parse([]string{logTarget}, nil)
 	require.NoError(t, err)

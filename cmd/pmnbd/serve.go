@@ -124,6 +124,11 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		}
 		s.listeners, opened = append(s.listeners, l), append(opened, l)
 	}
+	for _, l := range s.listeners { // those of systemd too
+		if err := cfg.checkExposed("the listener tcp:"+l.Addr().String(), !beyondLoopback(l)); err != nil {
+			return nil, err
+		}
+	}
 	if s.control, err = cfg.control.Listen(cfg.exports[0].name); err != nil {
 		return nil, err
 	}

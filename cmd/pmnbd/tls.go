@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/keyfile"
 )
 
 // The files of --tls-certificates, named as nbdkit and QEMU name them.
@@ -23,6 +24,9 @@ const (
 	tlsCert = "server-cert.pem"
 	tlsKey  = "server-key.pem"
 )
+
+// maxKeyFile bounds server-key.pem, in bytes.
+const maxKeyFile = 1 << 20
 
 // serverTLS is the configuration that --tls, --tls-certificates and
 // --tls-verify-peer ask for, nil without TLS, and whether clients must use it. The
@@ -65,7 +69,7 @@ func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
 		return nil, err
 	}
 	keyFile := filepath.Join(dir, tlsKey)
-	keyPEM, err := os.ReadFile(keyFile)
+	keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}

@@ -136,12 +136,14 @@ func TestTLSFiles(t *testing.T) {
 	late := issue(t, ca, "server", 4, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	early := issue(t, ca, "server", 5, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })
 	stranger := issue(t, nil, "ca", 1, nil)
+	const exposed = "exposed" // instead of a key: the good one, in a file that others read
 	for _, c := range []struct {
 		name   string
 		files  map[string]string // instead of the good ones
 		verify bool
 		err    string
 	}{
+		{"a key that others know", map[string]string{tlsKey: exposed}, false, tlsKey + " has mode 0640, so others may know the keys"},
 		{"good", nil, true, ""},
 		{"text before the blocks", map[string]string{tlsCA: "CN=ca\n" + ca.certPEM() + stranger.certPEM(), tlsCert: "CN=server\n" + good.certPEM() + ca.certPEM()}, true, ""},
 		{"a list", map[string]string{tlsCRL: ca.crlPEM(t, 9, time.Hour)}, true, ""},
@@ -165,7 +167,11 @@ func TestTLSFiles(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, map[string]string{tlsCA: ca.certPEM(), tlsCert: good.certPEM(), tlsKey: good.keyPEM(t)})
-			write(t, dir, c.files)
+			if c.files[tlsKey] == exposed {
+				require.NoError(t, os.Chmod(filepath.Join(dir, tlsKey), 0o640))
+			} else {
+				write(t, dir, c.files)
+			}
 			cfg, must, err := serverTLS("on", dir, c.verify)
 			require.False(t, must)
 			if c.err == "" {

@@ -193,7 +193,7 @@ func TestTLSURIs(t *testing.T) {
 	for mode, schemes := range map[string][]string{"on": {"nbds", "nbd"}, "require": {"nbds"}} {
 		t.Run(mode, func(t *testing.T) {
 			p := start(t, h.home, "pmnbd", "serve", "--target", uri+"/r", "--tls", mode, "--tls-certificates", certificates,
-				"--listen", "tcp:0.0.0.0:0", "--listen", "unix:"+filepath.Join(h.home, "s"))
+				"--insecure-no-auth", "--listen", "tcp:0.0.0.0:0", "--listen", "unix:"+filepath.Join(h.home, "s"))
 			uris := p.waitReady(t)
 			require.Len(t, uris, 2*len(schemes))
 			for i, scheme := range schemes {

@@ -90,6 +90,29 @@ func TestRefusedSocketOfSystemd(t *testing.T) {
 	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
 }
 
+// A socket unit must not open the exports to other hosts either.
+func TestExposedSocketOfSystemd(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "16M")
+	_, uri := h.target(t, "r="+path)
+	before := h.inspect(t, path).Epoch
+	every, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4zero})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, every.Close()) }()
+	serve := func(more ...string) *exec.Cmd {
+		return handed(t, command(t, h.home, "pmnbd", append([]string{"serve", "--target", uri + "/r"}, more...)...), every)
+	}
+	code, stdout, stderr := output(t, serve())
+	require.Equal(t, 2, code, "which RestartPreventExitStatus= knows")
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "tcp:"+every.Addr().String()+" is not a loopback address")
+	require.Contains(t, stderr, "--insecure-no-auth")
+	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
+	p := startCommand(t, serve("--insecure-no-auth"))
+	p.waitReady(t)
+	p.stop(t)
+}
+
 // systemd's own tool for it starts pmnbd when the first client comes.
 func TestSystemdSocketActivate(t *testing.T) {
 	need(t, peer{"systemd-socket-activate", "systemd"})

@@ -6,5 +6,26 @@ var mistakes = []mutant{
 		name: "a misspelt option becomes a part of the path", rule: "a typo opens no region to everybody",
 		file: "cmd/internal/flags/path.go", old: "path, rest, more = strings.Cut(s, \",\")", new: "path = s",
 		pkg: "./cmd/pmnbd-target", run: "^TestRegionFlag$", few: true,
+	}, {
+		name: "a key file of somebody else", rule: "a key file belongs to us or root",
+		file: "cmd/internal/keyfile/secret.go", old: "	case uid != euid && uid != 0:\n", new: "	case false:\n",
+		pkg: "./cmd/internal/keyfile", run: "^TestJudge$",
+	}, {
+		name: "a key file with a list of others", rule: "others have no right to a key file",
+		file: "cmd/internal/keyfile/secret.go", old: "e.perm&mask != 0 && int(e.id) != euid && e.id != 0", new: "false",
+		pkg: "./cmd/internal/keyfile", run: "^TestAccessList$",
+	}, {
+		name: "a TLS key that others know", rule: "a TLS key is as secret as a key file",
+		file: "cmd/pmnbd/tls.go", old: "keyfile.Secret(keyFile, maxKeyFile)", new: "os.ReadFile(keyFile)",
+		also: []edit{{"cmd/pmnbd/tls.go", "	\"pmnbd/cmd/internal/keyfile\"\n", ""}},
+		pkg:  "./cmd/pmnbd", run: "^TestTLSFiles$",
+	}, {
+		name: "NBD clients of other hosts without certificates", rule: "they authenticate",
+		file: "cmd/pmnbd/flags.go", old: "c.requireTLS && c.verifyPeer {", new: "c.requireTLS {",
+		pkg: "./cmd/pmnbd", run: "^TestBeyondLoopback$",
+	}, {
+		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",
+		file: "cmd/pmnbd/serve.go", old: "!beyondLoopback(l)); err", new: "true); err",
+		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	},
 }

@@ -1,8 +1,8 @@
 // Package keyfile reads the keys by which initiators and targets prove themselves to each
-// other.
+// other, and any other file that is a secret (secret.go).
 //
-// It exists so that both daemons take one format, and refuse a file that others can read.
-// It imports persist/wire.
+// It exists so that both daemons take one format, and refuse a file that others can read
+// or change. It imports persist/wire.
 package keyfile
 
 import (
@@ -10,8 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/google/uuid"
@@ -27,11 +25,11 @@ const (
 	maxKeys = 2
 )
 
-// Read reads the file at path, which its owner alone may read. Each line has the id of an
+// Read reads the file at path, which must be a Secret. Each line has the id of an
 // initiator and a key of it, in hexadecimal, at least 64 digits; an id may have two
 // lines. Empty lines do not count, nor what follows a #. Errors never show a key.
 func Read(path string) (map[[16]byte][]wire.Key, error) {
-	b, err := read(path)
+	b, err := Secret(path, maxSize)
 	if err != nil {
 		return nil, fmt.Errorf("key file: %w", err)
 	}
@@ -68,29 +66,6 @@ func Own(path string, id [16]byte) (wire.Key, error) {
 		return nil, fmt.Errorf("key file: %s has no key of this initiator: add a line that begins with %s", path, uuid.UUID(id))
 	}
 	return own[len(own)-1], nil
-}
-
-func read(path string) (b []byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", path)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o, so others may know the keys: make new ones, with mode 0600", path, mode)
-	}
-	b, err = io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err == nil && len(b) > maxSize {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxSize)
-	}
-	return b, err
 }
 
 // parse reads a line. What is wrong with a key is said without showing it.

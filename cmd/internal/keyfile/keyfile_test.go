@@ -75,5 +75,5 @@ func TestReadErrors(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Read(t.TempDir())
-	require.ErrorContains(t, err, "is no file")
+	require.ErrorContains(t, err, "is a directory")
 }
