@@ -191,6 +191,9 @@ type Request interface {
 	OpenDomain() (Domain, error)
 	// Accept connects in domain d, with recvs posted before the peer can send.
 	Accept(d Domain, cfg ConnConfig, recvs []WorkRequest) (Conn, error)
+	// Abandon ends an Accept that waits for the peer: it then fails, and a connection
+	// that it makes all the same is of no use. It may be called at any time.
+	Abandon()
 	// Reject refuses; the peer's Dial returns a *RejectError with privateData.
 	Reject(privateData []byte) error
 }

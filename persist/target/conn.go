@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,10 @@ import (
 type conn struct {
 	rdma.Conn
 	s      *Server
+	req    rdma.Request // that it answers
 	log    *zap.Logger
-	peer   string // HOST:PORT
+	peer   string       // HOST:PORT
+	source netip.Prefix // what of peer counts among strangers
 	domain *sharedDomain
 	mem    []byte             // receives, then as many sends
 	msgs   *rdma.MemoryRegion // mem, registered
@@ -35,15 +38,17 @@ type conn struct {
 	challenge *wire.Challenge // once it was sent
 	secret    *wire.Secret    // of the last request, if it was proven
 	probed    bool            // it was told the epoch: initiators ask for it before they come
-	counted   bool            // it does not count as a stranger any more
+	known     bool            // it had a session
 	barrier   wire.Barrier
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
 	alive     error              // why its queue pair may still be there, once done is closed
 
+	evicted bool // guarded by Server.strangers: another connection got its place
+
 	life sync.Mutex
-	dead bool // interrupted while it was being made
+	dead bool // interrupted
 }
 
 // An outbox is the memory that one goroutine needs to send without allocating.
@@ -69,33 +74,33 @@ func (o *outbox) send(c *conn, msg []byte) error {
 	return err
 }
 
-// errStranger: the peer broke the protocol of sessions.
-var errStranger = errors.New("protocol violation")
+var (
+	// errStranger: the peer broke the protocol of sessions.
+	errStranger = errors.New("protocol violation")
+	// errEnded: the connection was interrupted.
+	errEnded = errors.New("the target ended the connection")
+)
 
-// serveConn answers a connection request and is the lane's goroutine until the
+// serve answers the connection request and is the lane's goroutine until the
 // connection ends.
-func (s *Server) serveConn(req rdma.Request) {
+func (c *conn) serve() {
+	s := c.s
 	defer s.running.Done()
-	log := s.log.With(zap.String("peer", req.RemoteAddr()))
-	c, err := s.accept(req, log)
+	err := c.accept()
 	if err != nil {
-		s.strangers.Add(-1)
-		s.breaches.warn(log, "connection not accepted", zap.Error(err))
+		c.release()
+		if s.strangers.gone(c) {
+			err = errCrowded
+		}
+		s.breaches.warn(c.log, "connection not accepted", zap.Error(err))
 		return
 	}
-	defer c.release()
-	defer c.known()
-	c.deadline = time.AfterFunc(openTimeout, func() { _ = c.Close() }) // wakes Wait
+	limit := s.cfg.ProofTimeout
+	if c.hint != nil {
+		limit = s.cfg.OpenTimeout // its request was a proof
+	}
+	c.deadline = time.AfterFunc(limit, func() { _ = c.interrupt() }) // wakes Wait
 	defer c.deadline.Stop()
-	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.conns[c] = struct{}{}
-	}
-	s.mu.Unlock()
-	if closed {
-		return
-	}
 	var cs [credits]rdma.Completion
 	for {
 		if err = c.Wait(); err != nil {
@@ -106,19 +111,25 @@ func (s *Server) serveConn(req rdma.Request) {
 		}
 	}
 	c.broken(err)
-	if c.probed && !c.counted && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)) {
-		log.Debug("connection ended that asked for the epoch", zap.Error(err))
-		return
+	c.release()
+	if s.strangers.gone(c) {
+		err = errCrowded
 	}
-	if !c.counted {
-		s.breaches.warn(log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
-		return
+	c.ended(err)
+}
+
+// ended tells why the connection ended.
+func (c *conn) ended(err error) {
+	switch {
+	case c.probed && !c.known && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)):
+		c.log.Debug("connection ended that asked for the epoch", zap.Error(err))
+	case !c.known:
+		c.s.breaches.warn(c.log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
+	case c.session == nil && errors.Is(err, rdma.ErrLost):
+		c.log.Debug("connection ended whose session was closed", zap.Error(err))
+	default:
+		c.log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
 	}
-	if c.session == nil && errors.Is(err, rdma.ErrLost) {
-		log.Debug("connection ended whose session was closed", zap.Error(err))
-		return
-	}
-	log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
 }
 
 // broken fails the region if it was a fault on its memory that ended the lane. A
@@ -136,60 +147,43 @@ func (c *conn) broken(err error) {
 	c.log.Error("region failed", zap.String("region", s.export.r.Name()), zap.Error(s.export.r.Fail(fault)))
 }
 
-// known ends c's counting as a stranger: it has a session, or has ended.
-func (c *conn) known() {
-	if !c.counted {
-		c.counted = true
-		c.s.strangers.Add(-1)
-	}
-}
-
-// accept connects in a protection domain of the connection's own.
-func (s *Server) accept(req rdma.Request, log *zap.Logger) (_ *conn, err error) {
-	c := &conn{
-		s: s, log: log, peer: req.RemoteAddr(), done: make(chan struct{}),
-		barrier: wire.Barrier{Ranges: make([]wire.Range, 0, wire.MaxRanges(wire.MaxMessage))},
-	}
+// accept connects, a stranger in a protection domain of its own. If it fails the caller
+// releases what there is.
+func (c *conn) accept() (err error) {
 	accepted := false
 	defer func() {
-		if err != nil {
-			if !accepted {
-				_ = req.Reject(nil) // err says why
-			}
-			c.release()
+		if err != nil && !accepted {
+			_ = c.req.Reject(nil) // err says why
 		}
 	}()
-	var hint wire.JoinHint
-	if hint.Decode(req.PrivateData()) {
-		if err := s.admit(c, &hint); err != nil {
-			return nil, err
+	if c.hint == nil {
+		if c.domain, err = openDomain(c.req); err != nil {
+			return err
 		}
-	} else if c.domain, err = openDomain(req); err != nil {
-		return nil, err
 	}
 	const size = (receives + credits) * wire.MaxMessage
 	if c.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return nil, fmt.Errorf("map %d bytes for messages: %w", size, err)
+		return fmt.Errorf("map %d bytes for messages: %w", size, err)
 	}
 	if c.msgs, err = c.domain.Register(c.mem, rdma.LocalWrite); err != nil {
-		return nil, fmt.Errorf("register memory for messages: %w", err)
+		return fmt.Errorf("register memory for messages: %w", err)
 	}
 	for i := range uint64(receives) {
 		c.again = append(c.again, c.receive(i))
 	}
 	accepted = true
-	made, err := req.Accept(c.domain.Domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: receives}, c.again)
+	made, err := c.req.Accept(c.domain.Domain, rdma.ConnConfig{MaxSendWR: 2 * credits, MaxRecvWR: receives}, c.again)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.life.Lock()
 	c.Conn = made
 	dead := c.dead
 	c.life.Unlock()
 	if dead {
-		return nil, errNoSession
+		return errEnded
 	}
-	return c, nil
+	return nil
 }
 
 // receive is the receive into message buffer i.
@@ -235,14 +229,16 @@ func (c *conn) release() {
 }
 
 // interrupt destroys the connection from outside, also one that is being made.
-func (c *conn) interrupt() {
+func (c *conn) interrupt() error {
 	c.life.Lock()
 	c.dead = true
 	made := c.Conn
 	c.life.Unlock()
-	if made != nil {
-		_ = made.Close() // its goroutine says why it ended
+	if made == nil {
+		c.req.Abandon()
+		return nil
 	}
+	return made.Close()
 }
 
 // poll handles the completions that are there.

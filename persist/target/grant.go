@@ -48,7 +48,7 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 		if refused != nil {
 			return c.refuse(refused, msg)
 		}
-		c.known()
+		c.known = true
 		c.deadline.Stop()
 		return c.out.send(c, c.sign(joined.Append(nil), msg))
 	}
@@ -57,21 +57,37 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 
 // grant answers OPEN, or RESUME: m, decoded from msg.
 func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
+	if !c.s.strangers.leave(c) {
+		return errCrowded
+	}
 	challenge, refused := c.authenticate(m, msg)
 	if challenge != nil {
+		c.s.stranger(c, spoken)
 		return c.out.send(c, challenge.Append(nil))
 	}
 	if refused != nil {
+		c.s.stranger(c, spoken)
 		return c.refuse(refused, msg)
 	}
 	c.deadline.Stop() // it takes the time that it takes
 	opened, refused := c.open(m, resume)
 	if refused != nil {
-		c.deadline.Reset(openTimeout)
-		return c.refuse(refused, msg)
+		err := c.refuse(refused, msg)
+		c.standBy()
+		return err
 	}
-	c.known()
+	c.known = true
 	return c.out.send(c, c.sign(opened.Append(nil), msg))
+}
+
+// standBy makes c a stranger again, for as long as one may be that has shown what it can.
+func (c *conn) standBy() {
+	c.deadline.Reset(c.s.cfg.OpenTimeout)
+	at := spoken
+	if c.secret != nil {
+		at = proven
+	}
+	c.s.stranger(c, at)
 }
 
 // refuse answers request with r. A request that has no proof gets none.
@@ -331,9 +347,10 @@ func (s *session) close(epoch uint64) error {
 	}
 	s.conn.log.Info("session closed", zap.String("region", s.export.r.Name()), zap.Uint64("epoch", s.epoch))
 	s.conn.session = nil
-	s.conn.deadline.Reset(openTimeout)
 	m := wire.Closed{Epoch: epoch, Mark: s.export.r.Superblock().Mark}
-	return s.conn.out.send(s.conn, m.Append(nil))
+	err := s.conn.out.send(s.conn, m.Append(nil))
+	s.conn.standBy()
+	return err
 }
 
 // giveBack ends the lease: the other lanes and the session's key go, then the

@@ -119,7 +119,7 @@ func (s *session) end(keep *conn) (err error) {
 	}
 	s.mu.Unlock()
 	for _, c := range lanes {
-		c.interrupt()
+		_ = c.interrupt() // alive has the error
 	}
 	for _, c := range lanes {
 		<-c.done

@@ -167,7 +167,7 @@ func (y *syncer) run() {
 				lost = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
 			}
 			if lost != nil {
-				j.c.interrupt() // whoever waits for the answer must not wait for ever
+				_ = j.c.interrupt() // whoever waits for the answer must not wait for ever
 			}
 		}
 		y.mu.Lock()

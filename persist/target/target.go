@@ -7,8 +7,10 @@
 // persist, persist/wire, persist/region and rdma.
 //
 // Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
-// CLOSE), auth.go (who proves what), syncer.go (barriers that wait for the disk), mark.go (what shows that
-// a region was restored from a copy), snapshot.go (figures for people).
+// CLOSE), auth.go (who proves what), strangers.go (connections without a session),
+// syncer.go (barriers that wait for the disk), mark.go (what shows that a region was
+// restored from a copy), limiter.go (the log of what
+// strangers do), session.go (a session and its lanes), snapshot.go (figures for people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins waits for either.
@@ -46,15 +48,16 @@ const (
 	// receives are posted for them: an answer brings a credit back before its
 	// receive is posted again, for as many as are handled at a time.
 	receives = 2 * credits
-	// openTimeout is how long a connection may live without a session, and
-	// maxStrangers how many such connections there may be.
-	openTimeout  = 10 * time.Second
-	maxStrangers = 64
+	// OpenTimeout is how long a connection may live without a session. ProofTimeout is
+	// what it has of that until it has proven its key or, where no keys are asked for,
+	// has sent its first request: time for one of its first packets to be lost.
+	OpenTimeout  = 10 * time.Second
+	ProofTimeout = 3 * time.Second
 )
 
 // Config says how to serve. Zero values take the defaults.
 type Config struct {
-	Heartbeat, Lease time.Duration
+	Heartbeat, Lease, OpenTimeout, ProofTimeout time.Duration
 	// MarkInterval is how often the mark of a region advances in a session at most.
 	MarkInterval time.Duration
 	// DirectWrite and RelaxedOrdering are the operator's declarations about this
@@ -78,7 +81,7 @@ type Server struct {
 	keys    atomic.Pointer[Keys] // nil: sessions do not authenticate
 	decoy   []wire.Key           // nobody's: for ids that have none
 
-	strangers atomic.Int64
+	strangers strangers
 	breaches  limiter // of connections without a session
 	refusals  limiter
 
@@ -119,10 +122,17 @@ func New(cfg Config, regions []*region.Region) *Server {
 	if cfg.MarkInterval == 0 {
 		cfg.MarkInterval = MarkInterval
 	}
+	if cfg.OpenTimeout == 0 {
+		cfg.OpenTimeout = OpenTimeout
+	}
+	if cfg.ProofTimeout == 0 {
+		cfg.ProofTimeout = ProofTimeout
+	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, exports: make(map[string]*export),
 		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
+	s.strangers.fewer.L = &s.strangers.mu
 	if cfg.Keys != nil {
 		decoy := make(wire.Key, wire.MinKey)
 		_, _ = rand.Read(decoy) // never fails (crypto/rand)
@@ -159,22 +169,43 @@ func (s *Server) Serve(l rdma.Listener) error {
 		if err != nil {
 			return fmt.Errorf("accept a connection on %s: %w", l.Addr(), err)
 		}
-		if s.strangers.Add(1) > maxStrangers {
-			s.strangers.Add(-1)
-			_ = req.Reject([]byte("too many connections without a session")) // it is the peer's loss
-			s.Stranger(req.RemoteAddr(), errors.New("too many connections without a session"))
-			continue
-		}
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			_ = req.Reject(nil) // likewise
-			continue
-		}
-		s.running.Add(1)
-		s.mu.Unlock()
-		go s.serveConn(req)
+		s.take(req)
 	}
+}
+
+// take gives a connection request a goroutine, and a place if it is a stranger's.
+func (s *Server) take(req rdma.Request) {
+	c := &conn{
+		s: s, req: req, log: s.log.With(zap.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
+		done: make(chan struct{}), barrier: wire.Barrier{Ranges: make([]wire.Range, 0, wire.MaxRanges(wire.MaxMessage))},
+	}
+	var hint wire.JoinHint
+	lane := hint.Decode(req.PrivateData())
+	if lane {
+		if err := s.admit(c, &hint); err != nil {
+			_ = req.Reject(nil) // it is the peer's loss
+			s.breaches.warn(c.log, "connection not accepted", zap.Error(err))
+			return
+		}
+	} else {
+		s.strangers.wait()
+	}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.conns[c] = struct{}{}
+		s.running.Add(1)
+	}
+	s.mu.Unlock()
+	if closed {
+		_ = req.Reject(nil) // likewise
+		c.release()
+		return
+	}
+	if !lane {
+		s.stranger(c, silent)
+	}
+	go c.serve()
 }
 
 // Close ends all connections and returns when no goroutine of the server is left.
@@ -190,7 +221,7 @@ func (s *Server) Close() error {
 		errs = append(errs, l.Close())
 	}
 	for c := range conns {
-		errs = append(errs, c.Close())
+		errs = append(errs, c.interrupt())
 	}
 	s.running.Wait()
 	for _, e := range s.exports {

@@ -739,22 +739,3 @@ func TestTooManyOpens(t *testing.T) {
 	_, err := p.receive()
 	require.ErrorIs(t, err, rdma.ErrLost)
 }
-
-// Strangers are bounded; those who have a session do not count.
-func TestTooManyStrangers(t *testing.T) {
-	s := newSite(t)
-	owner := s.connect(t)
-	o := owner.open(alice)
-	var strangers []*peer
-	for range maxStrangers {
-		strangers = append(strangers, s.connect(t))
-	}
-	d, err := s.p.OpenDomain(context.Background(), s.addr)
-	require.NoError(t, err)
-	_, err = d.Dial(context.Background(), s.addr, rdma.ConnConfig{}, nil)
-	var rejected *rdma.RejectError
-	require.ErrorAs(t, err, &rejected)
-	require.NoError(t, d.Close())
-	require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
-	require.Equal(t, wire.CodeBusy, strangers[0].refused(bob, 0).Code)
-}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 
 const (
 	// maxHalfOpen bounds the connections whose request frame has not come. One
-	// more costs the oldest: a peer in earnest is done within a round trip.
+	// more costs the oldest of the address that has the most: a peer in earnest is
+	// done within a round trip.
 	maxHalfOpen = 128
 	// maxWaiting bounds the requests that wait for Accept. One more is dropped.
 	maxWaiting = 128
@@ -31,8 +34,14 @@ type listener struct {
 	all   sync.WaitGroup
 
 	mu       sync.Mutex
-	halfOpen []net.Conn // oldest first
+	halfOpen []halfOpen // oldest first
 	closed   bool
+}
+
+// A halfOpen connection has not sent its request frame.
+type halfOpen struct {
+	net.Conn
+	source netip.Prefix
 }
 
 // Listen implements rdma.Provider.
@@ -81,10 +90,11 @@ func (ln *listener) admit(nc net.Conn) bool {
 		return false
 	}
 	if len(ln.halfOpen) == maxHalfOpen {
-		_ = ln.halfOpen[0].Close() // its goroutine goes on with the error
-		ln.halfOpen = append(ln.halfOpen[:0], ln.halfOpen[1:]...)
+		i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })
+		_ = ln.halfOpen[i].Close() // its goroutine goes on with the error
+		ln.halfOpen = slices.Delete(ln.halfOpen, i, i+1)
 	}
-	ln.halfOpen = append(ln.halfOpen, nc)
+	ln.halfOpen = append(ln.halfOpen, halfOpen{nc, rdma.SourceOf(nc.RemoteAddr().String())})
 	return true
 }
 
@@ -92,12 +102,7 @@ func (ln *listener) admit(nc net.Conn) bool {
 func (ln *listener) settled(nc net.Conn) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	for i, h := range ln.halfOpen {
-		if h == nc {
-			ln.halfOpen = append(ln.halfOpen[:i], ln.halfOpen[i+1:]...)
-			return
-		}
-	}
+	ln.halfOpen = slices.DeleteFunc(ln.halfOpen, func(h halfOpen) bool { return h.Conn == nc })
 }
 
 // Why a peer that may be in earnest is dropped.

@@ -49,10 +49,7 @@ func TestSlowPeersStopNobody(t *testing.T) {
 		_, err := slow.Write([]byte(requestKey[:5]))
 		require.NoError(t, err)
 	}
-	rubbish := dialRaw(t, l)
-	_, err := rubbish.Write([]byte("GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n"))
-	require.NoError(t, err)
-	ended(t, rubbish)
+	ended(t, dialRubbish(t, l))
 	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
 }
 
@@ -67,6 +64,32 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(l.halfOpen), maxHalfOpen)
 	l.mu.Unlock()
 	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
+}
+
+// Those of one address do not cost another address its own.
+func TestHalfOpenConnectionsOfAnotherAddress(t *testing.T) {
+	l := listen(t, Config{})
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	other, err := from.Dial("tcp", l.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+	for range 3 * maxHalfOpen {
+		dialRaw(t, l)
+	}
+	ended(t, dialRubbish(t, l)) // all that came before have been looked at
+	_, err = other.Write(hello.append(nil, requestKey))
+	require.NoError(t, err)
+	req, err := l.Accept()
+	require.NoError(t, err)
+	require.Equal(t, other.LocalAddr().String(), req.RemoteAddr())
+	require.NoError(t, req.Reject(nil))
+}
+
+func dialRubbish(t *testing.T, l *listener) net.Conn {
+	rubbish := dialRaw(t, l)
+	_, err := rubbish.Write([]byte("GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n"))
+	require.NoError(t, err)
+	return rubbish
 }
 
 func TestHandshakeTimeout(t *testing.T) {

@@ -77,6 +77,9 @@ func answerRTR(req, rep *mpaFrame) (empty bool) {
 	return false
 }
 
+// Abandon implements rdma.Request.
+func (r *connRequest) Abandon() { _ = r.conn.Close() } // for whoever gets to it next
+
 // Reject implements rdma.Request.
 func (r *connRequest) Reject(privateData []byte) error {
 	if len(privateData) > rdma.MaxPrivateData {

@@ -203,6 +203,7 @@ type answer struct {
 func (r *request) PrivateData() []byte              { return r.cfg.PrivateData }
 func (r *request) RemoteAddr() string               { return "fake" }
 func (r *request) OpenDomain() (rdma.Domain, error) { return r.p.domain(), nil }
+func (r *request) Abandon()                         {} // Accept waits for no peer
 func (r *request) Reject(privateData []byte) error {
 	r.answer <- answer{reject: &rdma.RejectError{PrivateData: privateData}}
 	return nil

@@ -262,6 +262,9 @@ func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 	return c, nil
 }
 
+// Abandon implements rdma.Request.
+func (r *request) Abandon() { r.e.events.interrupt() }
+
 // Reject implements rdma.Request.
 func (r *request) Reject(privateData []byte) error {
 	if len(privateData) > rdma.MaxPrivateData {

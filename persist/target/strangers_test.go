@@ -1,0 +1,313 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
+)
+
+// crowd is what the pool of a standing looks like, for people.
+func (s *strangers) crowd(at standing) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.places[at] {
+		names = append(names, c.peer)
+	}
+	return names
+}
+
+// crowd waits until n connections have a place of that standing: they take it when they
+// have been answered.
+func (s *site) crowd(t *testing.T, at standing, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(s.server.strangers.crowd(at)) == n }, patience, tick)
+}
+
+// A newcomer takes the place of the oldest one of the address that has the most of its
+// standing, and of nobody else.
+func TestWhoLosesItsPlace(t *testing.T) {
+	type step struct {
+		from string // HOST:PORT
+		at   standing
+		away string // who loses its place
+	}
+	// fill are n connections from an address, by their numbers.
+	fill := func(at standing, host string, n int) (all []step) {
+		for i := range n {
+			all = append(all, step{fmt.Sprintf("%s:%d", host, i), at, ""})
+		}
+		return all
+	}
+	for name, steps := range map[string][]step{
+		"the oldest": append(fill(silent, "192.0.2.1", maxStrangers),
+			step{"192.0.2.1:100", silent, "192.0.2.1:0"}, step{"192.0.2.1:101", silent, "192.0.2.1:1"}),
+		"not an older one from another address": append(append(fill(silent, "192.0.2.9", 1), fill(silent, "192.0.2.1", maxStrangers-1)...),
+			step{"192.0.2.1:100", silent, "192.0.2.1:0"}, step{"192.0.2.2:100", silent, "192.0.2.1:1"}),
+		"not one that has said more": append(fill(spoken, "192.0.2.1", maxStrangers), fill(silent, "192.0.2.1", maxStrangers)...),
+		"nor one that has said less": append(append(fill(silent, "192.0.2.1", maxStrangers), fill(spoken, "192.0.2.1", maxStrangers)...),
+			step{"192.0.2.1:100", spoken, "192.0.2.1:0"}),
+		"nor one with a key": append(append(fill(proven, "192.0.2.1", maxStrangers), fill(spoken, "192.0.2.1", maxStrangers)...),
+			step{"192.0.2.1:100", spoken, "192.0.2.1:0"}),
+		"hosts of an IPv6 network are one": append(append(fill(silent, "192.0.2.1", 2), fill(silent, "[2001:db8:1:2::1]", maxStrangers/2-1)...), append(fill(silent, "[2001:db8:1:2:3::1]", maxStrangers/2-1),
+			step{"192.0.2.2:100", silent, "[2001:db8:1:2::1]:0"})...),
+		"IPv4 in IPv6 is IPv4": append(append(fill(silent, "192.0.2.1", 1), fill(silent, "[::ffff:192.0.2.2]", maxStrangers-1)...),
+			step{"192.0.2.3:100", silent, "[::ffff:192.0.2.2]:0"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s strangers
+			s.fewer.L = &s.mu
+			for _, step := range steps {
+				away := s.enter(&conn{peer: step.from, source: rdma.SourceOf(step.from)}, step.at)
+				if step.away == "" {
+					require.Nil(t, away)
+					continue
+				}
+				require.NotNil(t, away)
+				require.Equal(t, step.away, away.peer)
+				require.False(t, s.leave(away))
+				require.NotContains(t, s.crowd(step.at), step.away)
+			}
+		})
+	}
+}
+
+// No number of connections that stay keeps a newcomer out: a further one ends the oldest
+// that shows no more. Sessions do not count, nor do their lanes.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	for name, keys := range map[string]Keys{"without keys": nil, "with keys": {alice.ID: {aliceKey}, bob.ID: {bobKey}}} {
+		t.Run(name, func(t *testing.T) {
+			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
+			open := func() (*peer, *wire.Secret, wire.Opened) {
+				if keys != nil {
+					return s.openKeyed(t, aliceKey, alice)
+				}
+				p := s.connect(t)
+				o := p.open(alice)
+				return p, &o.Token, o
+			}
+			owner, secret, o := open()
+			require.Empty(t, s.server.strangers.crowd(silent))
+			hint := wire.JoinHint{Lane: 1, Epoch: o.Epoch, Region: o.UUID}
+			secret.Sign(&hint)
+			lane, err := dialWith(t, s.p, s.addr, hint.Append(nil))
+			require.NoError(t, err)
+			require.Empty(t, s.server.strangers.crowd(silent), "its request is proven")
+
+			var all []*peer
+			for range maxStrangers {
+				all = append(all, s.connect(t))
+			}
+			talker := s.connect(t)
+			_, err = all[0].receive()
+			require.ErrorIs(t, err, rdma.ErrLost, "the oldest gave its place")
+			talker.send((&wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}).Append(nil))
+			_, err = talker.receive()
+			require.NoError(t, err)
+			s.crowd(t, spoken, 1)
+			for range 2 * maxStrangers {
+				all = append(all, s.connect(t))
+			}
+			_, err = all[len(all)-maxStrangers-1].receive()
+			require.ErrorIs(t, err, rdma.ErrLost)
+			s.crowd(t, silent, maxStrangers)
+			s.crowd(t, spoken, 1) // those who say nothing end none that has spoken
+
+			lane.send(signed(secret, &wire.Join{Epoch: o.Epoch, Lane: 1}))
+			var joined wire.Joined
+			require.NoError(t, lane.decode(&joined))
+			require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
+			_, _, next := open() // the initiator comes back
+			require.Equal(t, o.Epoch+1, next.Epoch)
+		})
+	}
+}
+
+// A key makes a connection safe from those that have none; it does not let it stay for
+// ever.
+func TestProvenStrangers(t *testing.T) {
+	s := keyed(t, Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}})
+	_, _, o := s.openKeyed(t, aliceKey, alice)
+	refused := func() *peer {
+		p := s.connect(t)
+		var r wire.Refused
+		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
+		require.Equal(t, wire.CodeBusy, r.Code)
+		return p
+	}
+	first := refused()
+	for range maxStrangers + 1 {
+		s.connect(t).challenged(bobKey)
+	}
+	s.crowd(t, spoken, maxStrangers)
+	s.crowd(t, proven, 1)
+	for range maxStrangers {
+		refused()
+	}
+	_, err := first.receive()
+	require.ErrorIs(t, err, rdma.ErrLost, "the oldest with a key")
+	s.crowd(t, proven, maxStrangers)
+	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
+}
+
+// A connection that gave its session back is a stranger again.
+func TestClosedIsAStranger(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	require.Empty(t, s.server.strangers.crowd(spoken))
+	var closed wire.Closed
+	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+	s.crowd(t, spoken, 1)
+	require.NoError(t, p.conn.Close())
+	s.crowd(t, spoken, 0)
+}
+
+// A stuck listener's requests are accepted only when they are abandoned, as those of an
+// adapter whose peer confirms nothing.
+type stuckListener struct {
+	rdma.Listener
+	stuck      atomic.Bool
+	abandoned  atomic.Int64
+	acceptings atomic.Int64
+}
+
+func (l *stuckListener) Accept() (rdma.Request, error) {
+	req, err := l.Listener.Accept()
+	if err != nil || !l.stuck.Load() {
+		return req, err
+	}
+	return &stuckRequest{Request: req, l: l, over: make(chan struct{})}, nil
+}
+
+type stuckRequest struct {
+	rdma.Request
+	l    *stuckListener
+	once sync.Once
+	over chan struct{}
+}
+
+func (r *stuckRequest) Accept(rdma.Domain, rdma.ConnConfig, []rdma.WorkRequest) (rdma.Conn, error) {
+	r.l.acceptings.Add(1)
+	<-r.over
+	_ = r.Reject(nil)
+	return nil, fmt.Errorf("abandoned: %w", rdma.ErrLost)
+}
+
+func (r *stuckRequest) Abandon() {
+	r.once.Do(func() {
+		r.l.abandoned.Add(1)
+		close(r.over)
+	})
+}
+
+// Connections that their peers do not confirm keep nobody out either, and a server that
+// closes does not wait for them.
+func TestUnconfirmedStrangers(t *testing.T) {
+	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
+	require.NoError(t, err)
+	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, server: New(Config{Log: zaptest.NewLogger(t)}, []*region.Region{r})}
+	fake, err := s.p.Listen(context.Background(), "")
+	require.NoError(t, err)
+	s.addr = fake.Addr()
+	l := &stuckListener{Listener: fake}
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(l) }()
+
+	l.stuck.Store(true)
+	var dialing sync.WaitGroup
+	for range 3 * maxStrangers {
+		dialing.Go(func() {
+			d, err := s.p.OpenDomain(context.Background(), s.addr)
+			if err == nil {
+				_, _ = d.Dial(context.Background(), s.addr, rdma.ConnConfig{}, nil) // is refused
+				_ = d.Close()
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return l.abandoned.Load() == 2*maxStrangers && l.acceptings.Load() == 3*maxStrangers }, patience, tick)
+	l.stuck.Store(false)
+	s.connect(t).open(alice)
+	require.NoError(t, s.server.Close())
+	require.NoError(t, <-served)
+	dialing.Wait()
+	require.NoError(t, r.Close())
+}
+
+// Those that lost their places have gone, but for a few, before others come.
+func TestLeavingIsBounded(t *testing.T) {
+	var s strangers
+	s.fewer.L = &s.mu
+	var away []*conn
+	for i := range 2 * maxStrangers {
+		if c := s.enter(&conn{peer: strconv.Itoa(i)}, silent); c != nil {
+			away = append(away, c)
+		}
+	}
+	require.Len(t, away, maxStrangers)
+	var left atomic.Bool
+	go func() {
+		left.Store(true)
+		s.gone(away[0])
+	}()
+	s.wait()
+	require.True(t, left.Load(), "it did not wait")
+	require.False(t, s.gone(&conn{}))
+}
+
+// A connection that says nothing, or proves nothing where keys are asked for, is ended
+// sooner than one that has shown what it can.
+func TestStrangersTime(t *testing.T) {
+	lost := func(t *testing.T, p *peer) {
+		t.Helper()
+		_, err := p.receive()
+		require.ErrorIs(t, err, rdma.ErrLost)
+	}
+	soon := Config{OpenTimeout: time.Hour, ProofTimeout: tick}
+	later := Config{OpenTimeout: tick, ProofTimeout: time.Hour}
+	serve := func(t *testing.T, cfg Config, keys Keys) *site {
+		cfg.Keys = keys
+		return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, cfg)
+	}
+	keys := Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}
+	t.Run("silent", func(t *testing.T) { lost(t, serve(t, soon, nil).connect(t)) })
+	t.Run("challenged", func(t *testing.T) {
+		p := serve(t, soon, keys).connect(t)
+		p.send((&wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}).Append(nil))
+		for range 2 { // the challenge may still come
+			if _, err := p.receive(); err != nil {
+				return
+			}
+		}
+		t.Fatal("it lives on")
+	})
+	t.Run("refused, without keys", func(t *testing.T) {
+		s := serve(t, later, nil)
+		quiet, p := s.connect(t), s.connect(t)
+		p.refused(alice, 0)
+		lost(t, p)
+		require.Equal(t, wire.CodeEpoch, quiet.refused(alice, 0).Code)
+	})
+	t.Run("refused, with a key", func(t *testing.T) {
+		s := serve(t, later, keys)
+		quiet, p := s.connect(t), s.connect(t)
+		secret := quiet.challenged(aliceKey)
+		var r wire.Refused
+		p.prove(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
+		lost(t, p)
+		quiet.prove(secret, &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
+		require.Equal(t, wire.CodeEpoch, r.Code)
+	})
+}
