@@ -58,7 +58,7 @@ func (p *Place) String() string {
 func (p *Place) Set(s string) error {
 	path, ok := strings.CutPrefix(s, "unix:")
 	if !ok || path == "" {
-		return errors.New("use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR")
+		return fmt.Errorf("%q is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR", s)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {

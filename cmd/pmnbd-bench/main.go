@@ -91,7 +91,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	var pids []string
 	fs := pflag.NewFlagSet("pmnbd-bench", pflag.ContinueOnError)
 	fs.SortFlags = false
-	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
+	flags.DurationVar(fs, &o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
 	fs.IntVar(&depth, "depth", 1, "operations kept going on each connection")
 	fs.IntVar(&connections, "connections", 1, "connections to each export, each with an equal part of the area")

@@ -71,7 +71,7 @@ func parseMethods(args []string, stdout io.Writer) (methodOptions, error) {
 	fs := pflag.NewFlagSet("methods", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.Usage = func() {} // printed here, to where it belongs
-	fs.DurationVar(&o.perCell, "time", time.Second, "how long each cell of the table is measured, over all rounds")
+	flags.DurationVar(fs, &o.perCell, "time", time.Second, "how long each cell of the table is measured, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")

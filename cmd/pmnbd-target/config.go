@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/flags"
@@ -89,31 +87,6 @@ func parse(name, help string, own func(*pflag.FlagSet), args []string, stdout io
 	return c, read(&c)
 }
 
-// load reads the configuration file at path.
-func (c *config) load(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	d := toml.NewDecoder(f)
-	d.DisallowUnknownFields()
-	err = errors.Join(d.Decode(c), f.Close())
-	var unknown *toml.StrictMissingError
-	var broken *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown):
-		e := &unknown.Errors[0]
-		line, _ := e.Position()
-		return flags.Usagef("%s:%d: unknown key %q", path, line, strings.Join(e.Key(), "."))
-	case errors.As(err, &broken):
-		line, _ := broken.Position()
-		return flags.Usagef("%s:%d: %s", path, line, strings.TrimPrefix(broken.Error(), "toml: "))
-	case err != nil:
-		return flags.Usagef("%s: %v", path, err)
-	}
-	return nil
-}
-
 // check says what cannot be served, whatever the machine.
 func (c *config) check() error {
 	if len(c.Regions) == 0 {
@@ -169,25 +142,21 @@ func (a *listenAddr) UnmarshalText(b []byte) (err error) {
 type controlPlace struct{ status.Place }
 
 // UnmarshalText reads what the flag takes.
-func (p *controlPlace) UnmarshalText(b []byte) error {
-	if err := p.Set(string(b)); err != nil {
-		return fmt.Errorf("control %q: %w", b, err)
-	}
-	return nil
-}
+func (p *controlPlace) UnmarshalText(b []byte) error { return p.Set(string(b)) }
 
-// A duration is a time such as 50us; a struct, so that a bare number of the file is not
-// taken for nanoseconds.
+// A duration is a time such as 50us.
 type duration struct{ time.Duration }
 
-// UnmarshalText reads what time.ParseDuration does, if it is not negative.
+// UnmarshalText reads what flags.ParseDuration does, if it is not negative.
 func (d *duration) UnmarshalText(b []byte) error {
-	t, err := time.ParseDuration(string(b))
-	if err != nil || t < 0 {
-		return fmt.Errorf("%q is no duration: use 0 or a time such as 50us", b)
+	t, err := flags.ParseDuration(string(b))
+	if err == nil && t < 0 {
+		err = flags.Usagef("%q is negative: use 0 or a time such as 50us", b)
 	}
-	d.Duration = t
-	return nil
+	if err == nil {
+		d.Duration = t
+	}
+	return err
 }
 
 // Set reads the flag's argument.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +137,10 @@ func TestFlagsAndKeys(t *testing.T) {
 			require.Equal(t, field(say[0]), field(both), "other flags leave it alone")
 		})
 	}
+	for i := range reflect.TypeFor[servedRegion]().NumField() {
+		keys = append(keys, "region."+reflect.TypeFor[servedRegion]().Field(i).Tag.Get("toml"))
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(fileSettings)), keys, "and the file's check knows each")
 	// What a region's table can say, its flag can too: the first example says it all.
 	full, err := parsed(t, settings["region"][0].file)
 	require.NoError(t, err)
@@ -151,18 +157,39 @@ func TestConfigErrors(t *testing.T) {
 		"unknown table":          {"[adapter]\nx = 1", `unknown key "adapter`},
 		"not TOML":               {"numa = \"off\"\nlisten = [", `:2: `},
 		"a key twice":            {"numa = \"off\"\nnuma = \"auto\"", `:2: `},
-		"another type":           {"\nallow-volatile = \"yes\"", `:2: `},
+		"another type":           {"\nallow-volatile = \"yes\"", `:2: allow-volatile takes true or false, without quotes`},
+		"one address":            {"\nlisten = \"iwarp://127.0.0.1\"", `:2: listen takes a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`},
+		"a list of numbers":      {"\nlisten = [7204]", `:2: listen takes a list`},
+		"a list of lists":        {"\nlisten = [[\"iwarp://127.0.0.1\"]]", `:2: listen takes a list`},
+		"a table of addresses":   {"\n[listen]\na = 1", `:2: listen takes a list`},
+		"a number for a path":    {"\nkey-file = 3", `:2: key-file takes a path in quotes`},
+		"a key with a dot":       {"\nkey-file.x = 1", `:2: key-file takes a path in quotes`},
+		"a list for a node":      {"\nnuma = [1]", `:2: numa takes "auto", "off"`},
+		"a table for a node":     {"\n[numa]", `:2: numa takes "auto", "off"`},
+		"a part of a node":       {"\nnuma = 1.5", `:2: numa takes "auto", "off"`},
+		"a date for a time":      {"\nspin = 1979-05-27", `:2: spin takes a duration in quotes`},
+		"a list to scrape":       {"\nmetrics = [9204]", `:2: metrics takes a port`},
+		"a number for a name":    {"[[region]]\nname = 3", `:2: region.name takes a name in quotes`},
+		"one id":                 {log + "allow = \"" + alice.String() + "\"", `:4: region.allow takes a list of ids`},
+		"numbers for ids":        {log + "allow = [1]", `:4: region.allow takes a list of ids`},
+		"a size of truth":        {log + "size = true", `:4: region.size takes a size`},
+		"a table for a name":     {"[[region]]\n[region.name]\nx = 1", `:2: region.name takes`},
+		"one region":             {"\n[region]\nname = \"a\"", `:2: region takes a table for each region, under a line [[region]]`},
+		"regions, in a line":     {"region = [{name = \"a\", path = 3}]", `:1: region.path takes a path`},
+		"one region, in a line":  {"region = {name = \"a\"}", `:1: region takes a table`},
+		"in capitals":            {"\nLISTEN = 3", `:2: listen takes a list`},
 		"no address":             {`listen = ["tcp://127.0.0.1:1"]`, `"tcp://127.0.0.1:1" is no address`},
-		"no choice of nodes":     {`numa = "some"`, `numa "some": use auto, off or the number of a node`},
-		"no number of a node":    {`numa = -1`, `numa "-1"`},
-		"a time that is past":    {`spin = "-1s"`, `"-1s" is no duration`},
-		"a number for a time":    {"\nspin = 50", `"50" is no duration`},
-		"no address to scrape":   {"\nmetrics = \"pm1\"", `:2: "pm1" is no address for metrics`},
-		"no place":               {`control = "/x"`, `control "/x": use unix:`},
+		"no choice of nodes":     {`numa = "some"`, `:1: numa: "some" is no node: use auto, off or the number of a node`},
+		"no number of a node":    {`numa = -1`, `:1: numa takes "auto", "off"`},
+		"a time that is past":    {`spin = "-1s"`, `:1: spin: "-1s" is negative`},
+		"a number for a time":    {"\nspin = 50", `:2: spin takes a duration in quotes: spin = "50us"`},
+		"a time without a unit":  {`spin = "50"`, `:1: spin: "50" has no unit: use 50s`},
+		"no address to scrape":   {"\nmetrics = \"pm1\"", `:2: metrics: "pm1" is no address for metrics`},
+		"no place":               {`control = "/x"`, `:1: control: "/x" is no control socket: use unix:`},
 		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is no size`},
 		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},
 		"no id":                  {log + `allow = ["me"]`, `"me": not the id of an initiator`},
-		"a flag for a path":      {"[[region]]\nname = \"log\"\npath = \"/log,alow=x\"", `:3: /log,alow=x: a path with a comma`},
+		"a flag for a path":      {"[[region]]\nname = \"log\"\npath = \"/log,alow=x\"", `:3: region.path: /log,alow=x: a path with a comma`},
 		"nobody allowed":         {log + `allow = []`, `region "log": nobody is allowed`},
 		"no region":              {`numa = "off"`, "nothing to serve"},
 		"no listener":            {log + "[x]", "unknown key"},
@@ -173,7 +200,7 @@ func TestConfigErrors(t *testing.T) {
 		"no name":                {"[[region]]\npath = \"/log\"", `region "": `},
 		"a size past the units":  {log + "size = 4097", "multiple of 4096"},
 		"memory without a size":  {"[[region]]\nname = \"log\"\npath = \"memfd:\"", "needs a size"},
-		"a region, not a string": {`region = [1]`, ``},
+		"a region, not a string": {`region = [1]`, `:1: region takes a table`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := parsed(t, c.file)
@@ -182,6 +209,7 @@ func TestConfigErrors(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.says)
 			require.ErrorIs(t, err, flags.ErrUsage)
+			require.NotRegexp(t, `\bmain\.|\bflags\.|\buuid\.|\[\]main|struct field`, err.Error(), "the types of the program are nobody's business")
 		})
 	}
 	_, err := parsed(t, "", "--config", "/nonexistent/target.toml")
@@ -286,6 +314,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(s[1].file)
 	}
 	f.Add("[[region]]\nname = 1\n[x")
+	f.Add("region = [{name.x = 1, size = [{}]}]\nnuma.x = {}")
 	f.Fuzz(func(t *testing.T, file string) {
 		if file == "" {
 			return
@@ -296,6 +325,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		if err != nil {
 			require.ErrorIs(t, err, flags.ErrUsage)
+			require.NotContains(t, err.Error(), "struct field")
 		}
 	})
 }

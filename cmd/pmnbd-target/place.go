@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
 )
@@ -29,7 +30,7 @@ func (n *nodeChoice) Set(s string) error {
 	}
 	node, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return fmt.Errorf("numa %q: use auto, off or the number of a node", s)
+		return flags.Usagef("%q is no node: use auto, off or the number of a node", s)
 	}
 	at := int(node)
 	*n = nodeChoice{node: &at}

@@ -55,7 +55,7 @@ func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
 	count := set.Int("connections", 1, "how many connections the device has, `N`; with more than one the command stays")
-	set.DurationVar(&k.timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
+	flags.DurationVar(set, &k.timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
 	set.Var(&k.control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
 	err := flags.Parse(set, args, "[EXPORT|URI]", "[/dev/nbdX]")
 	if errors.Is(err, pflag.ErrHelp) {

@@ -29,7 +29,8 @@ func detach(args []string, stdout io.Writer) error {
 	set := pflag.NewFlagSet("detach", pflag.ContinueOnError)
 	set.SortFlags = false
 	set.Usage = func() {} // printed here, to where it belongs
-	timeout := set.Duration("timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
+	var timeout time.Duration
+	flags.DurationVar(set, &timeout, "timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
 	force := set.Bool("force", false, "disconnect a device that is mounted or otherwise used")
 	err := flags.Parse(set, args, "/dev/nbdX")
 	if errors.Is(err, pflag.ErrHelp) {
@@ -43,10 +44,10 @@ func detach(args []string, stdout io.Writer) error {
 	if err != nil {
 		return flags.Usagef("%v", err)
 	}
-	if *timeout <= 0 {
-		return flags.Usagef("--timeout %v: use a duration, such as 30s", *timeout)
+	if timeout <= 0 {
+		return flags.Usagef("--timeout %v: use a duration, such as 30s", timeout)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	dev.Root = thisHost.root
 	was, err := thisHost.detach(ctx, dev, *force)

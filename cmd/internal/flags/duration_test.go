@@ -1,0 +1,49 @@
+package flags
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDuration(t *testing.T) {
+	for in, c := range map[string]struct {
+		want time.Duration
+		says string
+	}{
+		"30s":          {want: 30 * time.Second},
+		"1h30m":        {want: 90 * time.Minute},
+		"0":            {},
+		"-1s":          {want: -time.Second}, // who takes none says so
+		"30":           {says: `"30" has no unit: use 30s`},
+		"1.5":          {says: "is no duration"},
+		"thirty":       {says: "is no duration"},
+		"":             {says: "is no duration"},
+		"30 s":         {says: "is no duration"},
+		"1d":           {says: "is no duration"},
+		"999999999999": {says: "is no duration"},
+	} {
+		t.Run(in, func(t *testing.T) {
+			set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+			var d time.Duration
+			DurationVar(set, &d, "wait", time.Minute, "how long")
+			require.Equal(t, time.Minute, d)
+			err := Parse(set, []string{"--wait", in})
+			if c.says != "" {
+				require.ErrorIs(t, err, ErrUsage)
+				require.ErrorContains(t, err, "--wait: ")
+				require.ErrorContains(t, err, c.says)
+				require.Equal(t, time.Minute, d)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, d)
+		})
+	}
+	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	var d time.Duration
+	DurationVar(set, &d, "wait", time.Minute, "how long")
+	require.Contains(t, set.FlagUsages(), "--wait duration   how long (default 1m0s)")
+}
