@@ -57,13 +57,18 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
+// TCPNetwork is the network, for package net, on which to listen on addr, HOST:PORT. Of an
+// IPv4 address it is IPv4 alone: by "tcp", 0.0.0.0 would be every address of IPv6 too.
+func TCPNetwork(addr string) string {
+	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().Is4() {
+		return "tcp4"
+	}
+	return "tcp"
+}
+
 // ListenTCP listens on addr, HOST:PORT.
 func ListenTCP(addr string) (*net.TCPListener, error) {
-	network := "tcp"
-	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().Is4() {
-		network = "tcp4" // else 0.0.0.0 would listen on IPv6, too
-	}
-	l, err := net.Listen(network, addr)
+	l, err := net.Listen(TCPNetwork(addr), addr)
 	if err != nil {
 		return nil, err
 	}

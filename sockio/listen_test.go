@@ -47,7 +47,7 @@ func TestListenUnix(t *testing.T) {
 
 // An IPv4 address is no wish for IPv6.
 func TestListenTCP(t *testing.T) {
-	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0", "127.0.0.1:0": "127.0.0.1"} {
+	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0", "127.0.0.1:0": "127.0.0.1", "[::]:0": "::", "[::1]:0": "::1"} {
 		l, err := ListenTCP(address)
 		require.NoError(t, err)
 		require.Equal(t, want, l.Addr().(*net.TCPAddr).IP.String())

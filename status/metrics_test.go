@@ -127,6 +127,11 @@ func TestListenOnAddress(t *testing.T) {
 	l, err = a.Listen()
 	require.NoError(t, err)
 	require.True(t, l.Addr().(*net.TCPAddr).IP.IsLoopback())
+	every := Address{"0.0.0.0:0"}
+	four, err := every.Listen()
+	require.NoError(t, err)
+	require.Equal(t, "0.0.0.0", four.Addr().(*net.TCPAddr).IP.String(), "IPv4 alone")
+	require.NoError(t, four.Close())
 	require.NoError(t, a.Set(l.Addr().String()))
 	_, err = a.Listen()
 	require.ErrorContains(t, err, "--metrics")

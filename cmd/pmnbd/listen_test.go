@@ -48,6 +48,18 @@ func TestParseListen(t *testing.T) {
 	}
 }
 
+// What was asked for is bound, and no family more.
+func TestListenFamily(t *testing.T) {
+	for in, want := range map[string]string{"tcp:0.0.0.0:0": "nbd://0.0.0.0:", "tcp:[::]:0": "nbd://[::]:", "tcp:0": "nbd://127.0.0.1:"} {
+		spec, err := parseListen(in)
+		require.NoError(t, err)
+		l, err := spec.listen(0o600)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(uri(l, "nbd", "x"), want), uri(l, "nbd", "x"))
+		require.NoError(t, l.Close())
+	}
+}
+
 // socket is the descriptor of a new socket, bound to address if there is one.
 func socket(t *testing.T, domain, typ int, address unix.Sockaddr) int {
 	t.Helper()

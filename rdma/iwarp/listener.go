@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pmnbd/rdma"
+	"pmnbd/sockio"
 )
 
 const (
@@ -48,7 +49,7 @@ type halfOpen struct {
 func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // MPA runs on TCP; Go would offer MPTCP
-	l, err := lc.Listen(ctx, "tcp", addr)
+	l, err := lc.Listen(ctx, sockio.TCPNetwork(addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}

@@ -40,6 +40,35 @@ func ended(t *testing.T, nc net.Conn) {
 	require.Empty(t, rest)
 }
 
+// An IPv4 address is no wish for IPv6; [::] is one for both.
+func TestListenFamilies(t *testing.T) {
+	for address, c := range map[string]struct {
+		bound  string
+		v4, v6 bool
+	}{
+		"0.0.0.0:0":   {"0.0.0.0", true, false},
+		"127.0.0.1:0": {"127.0.0.1", true, false},
+		"[::]:0":      {"::", true, true},
+		"[::1]:0":     {"::1", false, true},
+	} {
+		t.Run(address, func(t *testing.T) {
+			l, err := New(Config{}).Listen(t.Context(), address)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			host, port, err := net.SplitHostPort(l.Addr())
+			require.NoError(t, err)
+			require.Equal(t, c.bound, host, "as the ready line shows it")
+			for from, want := range map[string]bool{"127.0.0.1": c.v4, "::1": c.v6} {
+				nc, err := net.Dial("tcp", net.JoinHostPort(from, port))
+				require.Equal(t, want, err == nil, "%s: %v", from, err)
+				if err == nil {
+					require.NoError(t, nc.Close())
+				}
+			}
+		})
+	}
+}
+
 // Peers that send nothing, or slowly, or rubbish, stop nobody.
 func TestSlowPeersStopNobody(t *testing.T) {
 	l := listen(t, Config{})

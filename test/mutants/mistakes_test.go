@@ -27,5 +27,9 @@ var mistakes = []mutant{
 		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",
 		file: "cmd/pmnbd/serve.go", old: "!beyondLoopback(l)); err", new: "true); err",
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
+	}, {
+		name: "IPv6 is listened on unasked", rule: "an IPv4 address binds IPv4 alone",
+		file: "sockio/listen.go", old: "return \"tcp4\"", new: "return \"tcp\"",
+		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
 	},
 }

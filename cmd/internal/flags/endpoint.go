@@ -62,7 +62,7 @@ func parseEndpoint(s, form string) (Endpoint, error) {
 	}
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
 	if e.Host == "" {
-		return Endpoint{}, Usagef("%q names no host: use %s (0.0.0.0 or [::] listens on every address)", s, form)
+		return Endpoint{}, Usagef("%q names no host: use %s (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)", s, form)
 	}
 	if _, err := netip.ParseAddr(e.Host); err != nil && strings.Contains(e.Host, ":") {
 		return Endpoint{}, Usagef("%q has no IPv6 address between its brackets, or no port: use %s", s, form)
