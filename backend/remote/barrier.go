@@ -3,6 +3,7 @@ package remote
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -28,10 +29,11 @@ type barriers struct {
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
-	inherits bool   // OPENED carried doubt, and no barrier has succeeded since
-	count    uint64 // of those that succeeded
-	asked    uint64 // FLUSHes and FUAs that those answered
-	answered uint64 // of those that succeeded, how many answered any
+	inherits bool          // OPENED carried doubt, and no barrier has succeeded since
+	lost     time.Duration // how long the outage had lasted when the session came back; 0 once a barrier has succeeded
+	count    uint64        // of those that succeeded
+	asked    uint64        // FLUSHes and FUAs that those answered
+	answered uint64        // of those that succeeded, how many answered any
 }
 
 // A barrier is one that is in flight.
@@ -170,7 +172,7 @@ func (d *Device) laneDone(seq uint64) {
 		l.flushed = c.wrote[i]
 	}
 	b.retired.push(c)
-	b.current, b.inherits = nil, false
+	b.current, b.inherits, b.lost = nil, false, 0
 	d.accused.Store(false)
 	b.count++
 	if len(c.ops) > 0 {

@@ -303,7 +303,10 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		l.d.beatAcked.Store(ack.Seq)
-		l.d.beatBarrier.Store(ack.Barrier)
+		if ack.Barrier != l.d.beatBarrier.Load() {
+			l.d.beatSince.Store(l.d.clock())
+			l.d.beatBarrier.Store(ack.Barrier)
+		}
 		l.d.beatDoubt.Store(ack.DoubtLeft)
 		l.d.marked(ack.Mark)
 		return false, nil

@@ -75,6 +75,7 @@ func (d *Device) keep() {
 		err := d.lasting(cause)
 		if err == nil {
 			o.lost(time.Now(), d.Barriers(), d.owes.any(), d.answered(&d.owes))
+			d.lostAt = o.since
 			err = d.comeBack(&o, cause)
 		}
 		if errors.Is(err, errStopped) {
@@ -126,9 +127,10 @@ func (d *Device) cut() (cause error) {
 // lasting is cause, if the session cannot go on after it.
 func (d *Device) lasting(cause error) error {
 	var barrier *BarrierError
+	var end *lastingError
 	accused := errors.Is(cause, rdma.ErrRemoteAccess) || errors.Is(cause, rdma.ErrRemoteOp)
 	switch {
-	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess):
+	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess), errors.As(cause, &end):
 		return cause
 	case accused && d.accused.Load():
 		return fmt.Errorf("again, right after a fresh session, so it is no fault of the network: %w", cause)
@@ -345,6 +347,9 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	}
 	b.inherits = g.Flags&wire.OpenedDoubt != 0
 	b.away = false
+	if !d.lostAt.IsZero() {
+		b.lost = time.Since(d.lostAt)
+	}
 	d.heard.Store(d.clock())
 	d.generation.Add(1)
 	d.trouble(nil) // from here on heartbeats look at the two

@@ -66,8 +66,9 @@ type Config struct {
 	// Method is the only durability method that will do; 0 takes the best that is
 	// sound. One that is not sound is refused, with the reason.
 	Method persist.Method
-	// LossTimeout is how long a lost session is tried to be brought back before the
-	// device fails; 0 is for ever, as one waits for a disk.
+	// LossTimeout is how long a lost session is tried to be brought back, and how long the
+	// target may be at one barrier, before the device fails; 0 is for ever, as one waits
+	// for a disk.
 	LossTimeout time.Duration
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
@@ -151,15 +152,18 @@ type Device struct {
 	accused atomic.Bool           // the last loss was an access or operation error, and no barrier has succeeded since
 	waits   atomic.Pointer[error] // why the session is not there; nil if it is
 	owes    debt                  // what waited when the session came back last; the keeper's
+	lostAt  time.Time             // when the outage began that is not over, or the last one; the keeper's
 	unclean bool                  // OPENED said so
 
 	heard      atomic.Int64  // when the target last said something, by clock
 	generation atomic.Uint64 // counts the sessions' returns: which connection lane 0 has
 	epoch      time.Time     // when clock was 0
 	beatAcked  atomic.Uint64 // heartbeats
-	// What the last ack of a heartbeat said: the barrier in progress, and the bytes of
-	// doubt left.
-	beatBarrier, beatDoubt atomic.Uint64
+	// What the last ack of a heartbeat said: the barrier in progress, since when the acks
+	// have named that one, by clock, and the bytes of doubt left.
+	beatBarrier atomic.Uint64
+	beatSince   atomic.Int64
+	beatDoubt   atomic.Uint64
 
 	beat      chan struct{}
 	beatEnded chan struct{}

@@ -413,7 +413,11 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 			d.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
 			continue
 		}
-		if l, err := stall.find(d, d.clock(), stallLeases*lease); err != nil {
+		unanswered := sent
+		if d.beatAcked.Load() == sent {
+			unanswered = 0
+		}
+		if l, err := stall.find(d, d.clock(), stallLeases*lease, unanswered); err != nil {
 			l.abort(err)
 			continue
 		}

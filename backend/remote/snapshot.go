@@ -88,6 +88,9 @@ type BarriersSnapshot struct {
 	// InFlight: one is under way. Waiting ones will be answered by the next.
 	InFlight bool   `json:"in_flight"`
 	Waiting  uint64 `json:"waiting"`
+	// AtTarget is how long heartbeats have said that the target is at the one in flight, in
+	// seconds; 0 if they do not say so.
+	AtTarget float64 `json:"at_target_seconds"`
 }
 
 // Snapshot is how the device is now, also after it failed or was closed. It holds
@@ -127,6 +130,9 @@ func (d *Device) Snapshot() Snapshot {
 	b.mu.Lock()
 	s.Doubt = b.inherits
 	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}
+	if b.current != nil {
+		s.Barriers.AtTarget = d.atTarget(b.current).Seconds()
+	}
 	b.mu.Unlock()
 	return s
 }

@@ -7,16 +7,19 @@ import (
 	"pmnbd/rdma"
 )
 
-// stallLeases is how many leases a barrier, or a lane, may take without progress: 60 s
-// by default, which leaves a disk of the target one command timeout of 30 s and a retry.
+// stallLeases is how many leases a barrier that the target does not know of, a lane or a
+// heartbeat may take without progress: 60 s by default.
 const stallLeases = 6
 
-// A stall tells what makes no progress, while heartbeats say that the target lives: a
-// disk that hangs there, or a lane that no longer is one and whose transport does not
-// notice (design §5). It belongs to the goroutine of the heartbeats.
+// A stall tells what makes no progress although the target seems to live: a lane that no
+// longer is one and whose transport does not notice, or a barrier that got lost (design §5).
+// A barrier that the target is at is another matter. A large sync on a slow disk takes the
+// time that it takes; a new session would make all its pages dirty again, and its sync would
+// take as long. So the session stays, status says how long the target has been at it, and
+// --loss-timeout alone ends the device. A stall belongs to the goroutine of the heartbeats.
 type stall struct {
-	barrier step
-	lanes   []step
+	barrier, target, beat step
+	lanes                 []step
 }
 
 // A step is how far something was, and since when.
@@ -37,8 +40,9 @@ func (s *step) stays(p progress, now int64) time.Duration {
 }
 
 // find returns an error if something has stood still for longer than patience, and the
-// lane to end for it.
-func (s *stall) find(d *Device, now int64, patience time.Duration) (*lane, error) {
+// lane to end for it. unanswered is the number of the heartbeat that waits for its ack, 0 if
+// none does.
+func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered uint64) (*lane, error) {
 	if s.lanes == nil {
 		s.lanes = make([]step, len(d.lanes))
 	}
@@ -66,13 +70,36 @@ func (s *stall) find(d *Device, now int64, patience time.Duration) (*lane, error
 		barrier = progress{}
 	}
 	stays := s.barrier.stays(barrier, now)
+	silent := s.beat.stays(progress{seq: unanswered, moved: d.generation.Load()}, now)
+	if unanswered == 0 {
+		silent = 0
+	}
+	atTarget := barrier.seq != 0 && barrier.atTarget == barrier.seq
+	// Other requests may move on meanwhile, and say nothing of it.
+	target := progress{seq: barrier.seq, remaining: barrier.remaining, doubtLeft: barrier.doubtLeft}
+	if !atTarget {
+		target = progress{}
+	}
+	hangs := s.target.stays(target, now)
 	switch {
 	case stuck != nil:
 		return stuck, fmt.Errorf("%w: lane %d has carried nothing for %v: %w", rdma.ErrLost, stuck.index, patience, rdma.ErrTimeout)
-	case stays <= patience:
-		return nil, nil
-	case barrier.atTarget == barrier.seq:
-		return d.lanes[0], fmt.Errorf("%w: the target is at barrier %d for %v without progress: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)
+	case silent > patience: // what the last ack said is not true any more
+		return d.lanes[0], fmt.Errorf("%w: the target has not answered a heartbeat for %v: %w", rdma.ErrLost, silent.Round(time.Millisecond), rdma.ErrTimeout)
+	case atTarget && d.cfg.LossTimeout > 0 && hangs+b.lost > d.cfg.LossTimeout:
+		return d.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and --loss-timeout is %v: its disk is too slow, or hangs: %w",
+			barrier.seq, hangs.Round(time.Millisecond), d.cfg.LossTimeout, rdma.ErrTimeout)}
+	case !atTarget && stays > patience:
+		return d.lanes[0], fmt.Errorf("%w: barrier %d was sent %v ago, and the target knows nothing of it: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)
 	}
-	return d.lanes[0], fmt.Errorf("%w: barrier %d was sent %v ago, and the target knows nothing of it: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)
+	return nil, nil
+}
+
+// atTarget is how long heartbeats have said that the target is at barrier c; 0 if they do
+// not. b.mu is held.
+func (d *Device) atTarget(c *barrier) time.Duration {
+	if d.beatBarrier.Load() != c.seq {
+		return 0
+	}
+	return time.Duration(d.clock() - d.beatSince.Load())
 }

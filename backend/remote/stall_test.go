@@ -1,8 +1,8 @@
 package remote
 
 import (
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,36 +13,89 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// A disk that hangs at the target, while heartbeats go on, interrupts the session: status
-// says so, and --loss-timeout counts. When the disk answers the session goes on.
-func TestBarrierHangsAtTheTarget(t *testing.T) {
-	p := newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 5 * time.Millisecond, Lease: 100 * time.Millisecond})
-	d := p.dialPatient(t, 2)
-	c := backendtest.NewClient(t, d)
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-	for try := uint32(0); ; try++ {
+// A sync of the target that takes long is waited for, however long: the session stays, for
+// another one would make all of it dirty again. Status says so, and READs go on.
+func TestSlowSyncIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
+		d := p.dialPatient(t, 2)
+		c := backendtest.NewClient(t, d)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		require.Zero(t, d.Snapshot().Barriers.AtTarget)
 		release := p.sync.block()
+		defer release()
 		flush := c.Flush()
-		c.Submit(c.Write(0, backendtest.Pattern(block, try), 0), flush)
+		c.Submit(c.Write(0, backendtest.Pattern(block, 2), 0), flush)
 		<-p.sync.began
-		require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
-		cause := d.Snapshot().Cause
+		time.Sleep(time.Hour)
+		s := d.Snapshot()
+		require.Equal(t, StateOpen, s.State)
+		require.Zero(t, s.Recoveries)
+		require.InDelta(t, time.Hour.Seconds(), s.Barriers.AtTarget, 10)
+		require.Positive(t, p.server.Snapshot()[0].Syncing)
+		r := c.Read(0, block, 0)
+		require.NoError(t, c.Do(r))
+		require.Equal(t, backendtest.Pattern(block, 2), r.Got)
 		require.False(t, flush.Completed())
+		syncs := p.region.Syncs()
 		release()
 		require.NoError(t, c.Wait(flush))
-		require.Equal(t, backendtest.Pattern(block, try), p.region.Data()[:block])
-		if strings.Contains(cause, "the target is at barrier") {
-			break
-		}
-		require.Contains(t, cause, "has said nothing", "this machine was slower than the lease")
-		require.Less(t, try, uint32(10))
+		require.Equal(t, syncs, p.region.Syncs(), "the one that took long was enough")
+		require.Zero(t, d.Snapshot().Recoveries)
+		require.Zero(t, d.Snapshot().Barriers.AtTarget)
+		require.Zero(t, p.server.Snapshot()[0].Syncing)
+		require.NoError(t, d.Close())
+	})
+}
+
+// --loss-timeout bounds the wait for a barrier that the target is at, together with the
+// outage before it. It ends the device, not the session before.
+func TestSlowSyncAndLossTimeout(t *testing.T) {
+	const timeout = 5 * time.Minute
+	for name, away := range map[string]time.Duration{"nothing before": 0, "an outage before": 2 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := rdmafake.New(rdmafake.Config{})
+				p := newPair(t, network, "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
+				cfg := p.config(t)
+				cfg.LossTimeout = timeout
+				d, err := Dial(t.Context(), cfg)
+				require.NoError(t, err)
+				c := backendtest.NewClient(t, d)
+				began := time.Now()
+				release := p.sync.blockData()
+				defer release()
+				if away > 0 {
+					network.Down()
+				}
+				flush := c.Flush()
+				c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+				if away > 0 {
+					time.Sleep(away)
+					network.Up()
+				}
+				<-p.sync.began
+				time.Sleep(timeout - time.Since(began) - 10*time.Second)
+				s := d.Snapshot()
+				require.Equal(t, StateOpen, s.State)
+				require.EqualValues(t, min(away, 1), s.Recoveries)
+				time.Sleep(20 * time.Second)
+				require.ErrorContains(t, c.Wait(flush), "has been at barrier")
+				s = d.Snapshot()
+				require.Equal(t, StateFailed, s.State)
+				require.Contains(t, s.Cause, "--loss-timeout is 5m0s")
+				require.EqualValues(t, min(away, 1), s.Recoveries)
+				release()
+				require.Error(t, d.Close())
+			})
+		})
 	}
-	require.NoError(t, d.Close())
 }
 
 // What moves is waited for, such as the flush that settles doubt; what does not is found.
 func TestStall(t *testing.T) {
 	const patience = 10
+	var unanswered uint64
 	d := &Device{lanes: []*lane{{index: 0}, {index: 1}}}
 	current := func(seq uint64, remaining int) { d.barriers.current = &barrier{seq: seq, remaining: remaining} }
 	for _, tt := range []struct {
@@ -50,13 +103,34 @@ func TestStall(t *testing.T) {
 		step func(i uint64)
 		says string // what is found; nothing if empty
 		lane int
+		ends bool // the device
 	}{
 		{name: "nothing is waited for", step: func(uint64) { d.barriers.current = nil }},
 		{name: "barriers come and go", step: func(i uint64) { current(i+1, 1) }},
 		{name: "lanes answer", step: func(i uint64) { current(1, int(i)+1) }},
 		{name: "doubt is settled", step: func(i uint64) { current(1, 1); d.beatBarrier.Store(1); d.beatDoubt.Store(1000 - i) }},
 		{name: "data goes out ahead of it", step: func(i uint64) { current(1, 1); d.lanes[1].moved++ }},
-		{name: "the target hangs", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1) }, says: "the target is at barrier 1"},
+		{name: "the target is slow", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1) }},
+		{name: "the target is too slow", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1); d.cfg.LossTimeout = patience }, says: "has been at barrier 1", ends: true},
+		{name: "the target is too slow, READs go on", step: func(uint64) {
+			current(1, 1)
+			d.beatBarrier.Store(1)
+			d.cfg.LossTimeout = patience
+			d.lanes[1].moved++
+		}, says: "has been at barrier 1", ends: true},
+		{name: "the target is slow, and was away before", step: func(uint64) {
+			current(1, 1)
+			d.beatBarrier.Store(1)
+			d.cfg.LossTimeout, d.barriers.lost = 3*patience, 2*patience
+		}, says: "has been at barrier 1", ends: true},
+		{name: "doubt is settled, with a timeout", step: func(i uint64) {
+			current(1, 1)
+			d.beatBarrier.Store(1)
+			d.beatDoubt.Store(1000 - i)
+			d.cfg.LossTimeout = patience
+		}},
+		{name: "the target was at it, and answers no heartbeat", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1); unanswered = 7 }, says: "has not answered a heartbeat"},
+		{name: "heartbeats are answered", step: func(i uint64) { unanswered = i }},
 		{name: "the target never got it", step: func(uint64) { current(2, 1); d.beatBarrier.Store(0) }, says: "knows nothing of it"},
 		{name: "it got another only", step: func(uint64) { current(2, 1); d.beatBarrier.Store(1) }, says: "knows nothing of it"},
 		{name: "a lane is dead", step: func(uint64) {
@@ -79,7 +153,7 @@ func TestStall(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d.barriers.current = nil
+			d.barriers.current, d.barriers.lost, d.cfg.LossTimeout, unanswered = nil, 0, 0, 0
 			d.beatBarrier.Store(0)
 			d.beatDoubt.Store(0)
 			for _, l := range d.lanes {
@@ -89,16 +163,21 @@ func TestStall(t *testing.T) {
 			var s stall
 			for i := range uint64(patience + 1) {
 				tt.step(i)
-				_, err := s.find(d, int64(i), patience)
+				_, err := s.find(d, int64(i), patience, unanswered)
 				require.NoError(t, err)
 			}
 			tt.step(patience + 1)
-			l, err := s.find(d, patience+1, patience)
+			l, err := s.find(d, patience+1, patience, unanswered)
 			if tt.says == "" {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, rdma.ErrLost)
+			if tt.ends {
+				require.Error(t, d.lasting(err))
+			} else {
+				require.ErrorIs(t, err, rdma.ErrLost)
+				require.NoError(t, d.lasting(err))
+			}
 			require.ErrorIs(t, err, rdma.ErrTimeout)
 			require.ErrorContains(t, err, tt.says)
 			require.Equal(t, d.lanes[tt.lane], l)

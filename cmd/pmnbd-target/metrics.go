@@ -26,6 +26,7 @@ var (
 	sessionLanes = status.Gauge("pmnbd_target_session_lanes", "Connections that the owner has now.", "region")
 
 	barriers = status.Counter("pmnbd_target_barriers_total", "Barriers acknowledged, on each lane.", "region")
+	syncing  = status.Gauge("pmnbd_target_syncing_seconds", "How long the sync behind barriers that is under way has taken so far, 0 if there is none.", "region")
 	syncs    = status.Counter("pmnbd_target_syncs_total", "Calls of fdatasync begun, those of the superblock among them.", "region")
 )
 
@@ -58,5 +59,6 @@ func collectRegion(ch chan<- prometheus.Metric, r *target.RegionSnapshot) {
 	}
 	status.Send(ch, sessionLanes, lanes, r.Name)
 	status.Send(ch, barriers, r.Barriers, r.Name)
+	status.Send(ch, syncing, r.Syncing, r.Name)
 	status.Send(ch, syncs, r.Syncs, r.Name)
 }

@@ -46,6 +46,8 @@ pmnbd_target_session_info{method="gpspm",owner_id="01000000-0000-0000-0000-00000
 pmnbd_target_session_lanes{region="a"} 2
 pmnbd_target_session_lanes{region="b"} 0
 pmnbd_target_start_time_seconds 1000
+pmnbd_target_syncing_seconds{region="a"} 0
+pmnbd_target_syncing_seconds{region="b"} 0
 pmnbd_target_syncs_total{region="a"} 12
 pmnbd_target_syncs_total{region="b"} 0
 `, regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, ""))

@@ -111,7 +111,11 @@ func regionText(r *target.RegionSnapshot) string {
 	if r.Doubt {
 		row("doubt", "yes: some of what can be read is not known to be durable")
 	}
-	row("barriers", "%d, with %d fdatasyncs", r.Barriers, r.Syncs)
+	barriers := fmt.Sprintf("%d, with %d fdatasyncs", r.Barriers, r.Syncs)
+	if r.Syncing > 0 {
+		barriers += fmt.Sprintf("; syncing for %.0f s", r.Syncing)
+	}
+	row("barriers", "%s", barriers)
 	_ = w.Flush()
 	return out.String()
 }

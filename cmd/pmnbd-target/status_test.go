@@ -50,6 +50,8 @@ region b: free, closed cleanly
   session   epoch 1, no owner
   barriers  0, with 0 fdatasyncs
 `, r.text(time.Unix(1061, 0)))
+	r.Regions[0].Syncing = 61.7
+	require.Contains(t, r.text(time.Unix(1061, 0)), "barriers  10, with 12 fdatasyncs; syncing for 62 s\n")
 }
 
 func TestUse(t *testing.T) {

@@ -108,7 +108,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.BoolVar(&cfg.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&cfg.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: whoever reaches the port owns the exports")
 	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
-	flags.DurationVar(set, &cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
+	flags.DurationVar(set, &cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away, or whose disk takes so long for one FLUSH, is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&cfg.takeover, "takeover", false, "take the regions from another initiator, though its lease runs: what that has not flushed is lost")
 	set.StringVar(&cfg.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")

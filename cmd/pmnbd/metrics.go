@@ -37,6 +37,7 @@ var (
 	barriersAnswered = status.Counter("pmnbd_barriers_answering_total", "Barriers that answered FLUSHes or FUA writes.", "export")
 	barrierRequests  = status.Counter("pmnbd_barrier_requests_total", "FLUSHes and FUA writes that barriers answered.", "export")
 	barriersInFlight = status.Gauge("pmnbd_barriers_in_flight", "Barriers under way.", "export")
+	barrierAtTarget  = status.Gauge("pmnbd_barrier_at_target_seconds", "How long the target has been at the barrier under way, 0 if it is not.", "export")
 	barrierWaiting   = status.Gauge("pmnbd_barrier_waiting_requests", "FLUSHes and FUA writes that wait for the next barrier.", "export")
 
 	clients        = status.Gauge("pmnbd_clients", "NBD clients connected.", "export")
@@ -81,6 +82,7 @@ func (e *exportReport) collect(ch chan<- prometheus.Metric) {
 	status.Send(ch, barriersAnswered, b.Answered, e.Name)
 	status.Send(ch, barrierRequests, b.Asked, e.Name)
 	status.SendBool(ch, barriersInFlight, b.InFlight, e.Name)
+	status.Send(ch, barrierAtTarget, b.AtTarget, e.Name)
 	status.Send(ch, barrierWaiting, b.Waiting, e.Name)
 	status.Send(ch, clients, e.Connections, e.Name)
 	status.Send(ch, clientsEntered, e.Entered, e.Name)

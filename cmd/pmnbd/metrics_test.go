@@ -25,7 +25,8 @@ func TestMetrics(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Equal(t, `pmnbd_barrier_requests_total{export="log"} 407
+	require.Equal(t, `pmnbd_barrier_at_target_seconds{export="log"} 0
+pmnbd_barrier_requests_total{export="log"} 407
 pmnbd_barrier_waiting_requests{export="log"} 3
 pmnbd_barriers_answering_total{export="log"} 100
 pmnbd_barriers_in_flight{export="log"} 1

@@ -134,7 +134,11 @@ func (e *exportReport) text(h *status.Header, now time.Time) string {
 		line += fmt.Sprintf("; %d to make room", room)
 	}
 	if b.InFlight {
-		line += fmt.Sprintf("; one under way, %d waiting for the next", b.Waiting)
+		line += "; one under way, "
+		if b.AtTarget > 0 {
+			line += fmt.Sprintf("the target has been syncing for %.0f s, ", b.AtTarget)
+		}
+		line += fmt.Sprintf("%d waiting for the next", b.Waiting)
 	}
 	row("barriers", "%s", line)
 	row("clients", "%d connected, %d since the start", e.Connections, e.Entered)

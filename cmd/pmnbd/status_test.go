@@ -61,6 +61,8 @@ func TestText(t *testing.T) {
 `, e.text(&h, time.Unix(1061, 0)))
 
 	d := &e.Device
+	d.Barriers.AtTarget = 61.7
+	require.Contains(t, e.text(&h, time.Unix(1061, 0)), "one under way, the target has been syncing for 62 s, 3 waiting for the next\n")
 	e.ReadOnly, d.Class, d.Doubt, d.State, d.Cause = true, "volatile", true, remote.StateFailed, "device failed: connection lost"
 	text := e.text(&h, time.Unix(1061, 0))
 	for _, s := range []string{"export log: read-only, FAILED: device failed: connection lost\n", "class volatile\n", "lost with the target's power", "doubt     yes"} {

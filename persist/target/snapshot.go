@@ -39,6 +39,9 @@ type RegionSnapshot struct {
 	// those for the superblock among them; class file alone has any.
 	Barriers uint64 `json:"barriers"`
 	Syncs    uint64 `json:"syncs"`
+	// Syncing is how long the sync behind barriers that is under way has taken so far, or
+	// the flush that clears doubt, in seconds; 0 if there is none.
+	Syncing float64 `json:"syncing_seconds"`
 }
 
 // A MethodSnapshot says whether a durability method is sound.
@@ -90,6 +93,9 @@ func (e *export) snapshot() RegionSnapshot {
 		Name: e.r.Name(), Path: e.r.Path(), UUID: e.r.UUID(), Class: e.r.Class().String(), Size: e.r.Size(),
 		Epoch: sb.Epoch, Held: e.held(&sb, session), Clean: sb.Clean, Doubt: sb.Doubt, Suspect: sb.Suspect,
 		Barriers: e.barriers.Load(), Syncs: e.r.Syncs(),
+	}
+	if began := e.syncer.began.Load(); began != 0 {
+		s.Syncing = time.Duration(clock() - began).Seconds()
 	}
 	if sb.Owner != (region.Owner{}) {
 		s.Owner = &OwnerSnapshot{ID: sb.Owner.ID, Nonce: sb.Owner.Nonce}

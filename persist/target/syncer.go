@@ -26,6 +26,7 @@ type syncer struct {
 
 	doubt  atomic.Bool   // as persisted
 	left   atomic.Uint64 // bytes that the whole-extent flush still has to do
+	began  atomic.Int64  // since when the flush that is under way runs, by clock; 0 if none does
 	doubts atomic.Uint64 // how often doubt was set: a flush clears only what it began after
 
 	mu     sync.Mutex
@@ -157,7 +158,9 @@ func (y *syncer) run() {
 		jobs := y.active
 		y.mu.Unlock()
 		if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
+			y.began.Store(clock())
 			err = y.e.r.Flush(nil) // the whole file
+			y.began.Store(0)
 		}
 		for _, j := range jobs {
 			var lost error
@@ -187,6 +190,10 @@ var errAgain = errors.New("doubted again")
 // settle clears the doubt, if there is any, by a flush of the whole extent. It
 // returns early, in doubt, when the doubt is set again or the server closes.
 func (y *syncer) settle() error {
+	if y.doubt.Load() {
+		y.began.Store(clock())
+		defer y.began.Store(0)
+	}
 	for y.doubt.Load() {
 		began := y.doubts.Load()
 		again := func() bool { return y.doubts.Load() != began }

@@ -25,6 +25,18 @@ var recovery = []mutant{
 		file: "backend/remote/recover.go", old: "d.Barriers(), d.owes.any(), ", new: "d.Barriers(), false, ",
 		pkg: "./backend/remote", run: "^TestBackForNothing$",
 	}, {
+		name: "a slow sync interrupts the session", rule: "§5 a barrier's deadline counts time without progress",
+		file: "backend/remote/stall.go", old: "case !atTarget && stays > patience:", new: "case stays > patience:",
+		pkg: "./backend/remote", run: "^TestSlowSyncIsWaitedFor$",
+	}, {
+		name: "a sync without end is waited for beyond --loss-timeout", rule: "§6 --loss-timeout, then EIO",
+		file: "backend/remote/stall.go", old: "case atTarget && d.cfg.LossTimeout > 0 && ", new: "case false && atTarget && ",
+		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
+	}, {
+		name: "the outage before a slow sync is forgotten", rule: "§6 --loss-timeout, then EIO",
+		file: "backend/remote/stall.go", old: "hangs+b.lost > ", new: "hangs > ",
+		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
+	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
 		file: "backend/remote/recover.go", old: "	d.start(true) // the replay's barrier\n", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
