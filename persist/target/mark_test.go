@@ -97,7 +97,7 @@ func TestMarkWithoutBarriers(t *testing.T) {
 
 // An initiator is told a mark when no loss of power can take it back.
 func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
-	began, hold := make(chan struct{}), make(chan struct{})
+	began, hold := make(chan struct{}, 8), make(chan struct{})
 	var blocked atomic.Bool
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
 		if blocked.Load() {
@@ -106,6 +106,7 @@ func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 		}
 		return unix.Fdatasync(fd)
 	}, Config{MarkInterval: 1})
+	t.Cleanup(func() { close(hold) })
 	p := s.connect(t)
 	p.open(alice)
 	p.durable(1)
@@ -118,7 +119,6 @@ func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return !s.marking() }, patience, tick)
 	require.EqualValues(t, 1, p.beat(3))
-	blocked.Store(false)
 }
 
 // A mark that cannot be written fails the region.
