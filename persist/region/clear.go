@@ -49,6 +49,9 @@ func (r *Region) clear(reason string) error {
 			return r.fail(err)
 		}
 	}
+	if err := r.own(); err != nil {
+		return r.fail(err)
+	}
 	sb := r.Superblock()
 	sb.Epoch++
 	sb.Owner, sb.Clean, sb.Doubt = Owner{}, false, true

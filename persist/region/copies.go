@@ -135,6 +135,7 @@ func (r *Region) write(sb Superblock) (err error) {
 	// Each step is durable before the next: a copy with generation 0 is known to
 	// be unfinished, whatever mixture of old and new its body is.
 	storeGeneration(generation, 0)
+	r.left[at] = 0
 	if err := r.persist(generation); err != nil {
 		return err
 	}
@@ -144,6 +145,7 @@ func (r *Region) write(sb Superblock) (err error) {
 		return err
 	}
 	storeGeneration(generation, generationTag|sb.Generation)
+	r.left[at] = generationTag | sb.Generation
 	if err := r.persist(generation); err != nil {
 		return err
 	}

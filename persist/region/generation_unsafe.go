@@ -6,6 +6,14 @@ import (
 	"unsafe"
 )
 
+// loadGeneration loads what storeGeneration stored, in one load. It is safe for the same
+// reasons.
+func loadGeneration(b []byte) uint64 {
+	var le [8]byte
+	binary.NativeEndian.PutUint64(le[:], atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[:8][0]))))
+	return binary.LittleEndian.Uint64(le[:])
+}
+
 // storeGeneration stores the superblock's generation, little-endian, in one
 // store: it is in memory or on its way there as a whole, or not at all.
 //

@@ -16,6 +16,7 @@
 package region
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -88,9 +89,10 @@ type Region struct {
 	begun  atomic.Uint64              // syncs begun
 
 	mu         sync.Mutex
-	newer      int    // which copy of the superblock is the newer
-	generation uint64 // the highest ever used
-	done       uint64 // the last sync that succeeded, as counted by begun
+	newer      int       // which copy of the superblock is the newer
+	left       [2]uint64 // the generations that this process left in the copies
+	generation uint64    // the highest ever used
+	done       uint64    // the last sync that succeeded, as counted by begun
 	closed     bool
 }
 
@@ -233,6 +235,9 @@ func load(f *os.File, path string, m memory, o OpenOptions, h host) (*Region, er
 		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.class, uuid: sb.UUID,
 		platform: m.platform, syncFile: o.Sync, lines: o.Lines, header: o.Header, fence: flush.Fence, newer: found.at, generation: sb.Generation,
 	}
+	for i := range r.left {
+		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
+	}
 	r.sb.Store(sb)
 	if sb.Failed {
 		r.setFailed(sb.Failure)
@@ -257,6 +262,9 @@ func (r *Region) adopt(found copies, next Superblock) (err error) {
 		err = r.syncFile(int(r.file.Fd()))
 	default:
 		r.header(r.mem[:2*CopySize])
+	}
+	if err == nil {
+		err = r.own()
 	}
 	if err == nil && (next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}) {
 		err = r.write(next)
@@ -331,6 +339,9 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	}
 	if err := r.Failed(); err != nil {
 		return err
+	}
+	if err := r.own(); err != nil {
+		return r.fail(err)
 	}
 	old := r.Superblock()
 	sb := old

@@ -157,6 +157,14 @@ func (r *Region) persist(b []byte) error {
 func (r *Region) fail(cause error) error {
 	why := text(cause.Error())
 	r.setFailed(why)
+	if err := r.own(); errors.Is(err, ErrForeign) {
+		// What the other process wrote stays: copies of two writers would be of no use to
+		// anybody.
+		if !errors.Is(cause, ErrForeign) {
+			r.setFailed(why + "; this could not be recorded: " + err.Error())
+		}
+		return r.Failed()
+	}
 	// Twice, into both copies: rot of one must not make the region healthy.
 	for range 2 {
 		sb := r.Superblock()

@@ -18,17 +18,45 @@ import (
 
 // beat has the syncer advance the mark, if session s has made writes durable since the last
 // time and that was an interval ago. Each heartbeat of s calls it: so what is idle has its
-// last writes marked, too, and its disk may sleep afterwards.
+// last writes marked, too, and its disk may sleep afterwards. An interval after the last
+// time the syncer looks whether the region is still ours, also while the session is idle.
 func (y *syncer) beat(s *session) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	now, interval := clock(), int64(y.e.s.cfg.MarkInterval)
 	// Under the methods without the target's CPU nobody sees what a session does.
 	active := s.method != persist.MethodGPSPM || y.e.barriers.Load() != y.marked
-	if y.marking || !active || clock()-y.markedAt < int64(y.e.s.cfg.MarkInterval) {
+	mark, look := active && now-y.markedAt >= interval, now-y.lookedAt >= interval
+	if mark && !y.marking || look && !y.looking {
+		y.marking, y.looking = mark || y.marking, look || y.looking
+		y.signal()
+	}
+}
+
+// look ends the session if another process has changed the superblock: its initiator then
+// hears that the region failed, also if it only reads.
+func (y *syncer) look() {
+	y.mu.Lock()
+	due := y.looking
+	y.mu.Unlock()
+	if !due {
 		return
 	}
-	y.marking = true
-	y.signal()
+	failed := y.e.r.Failed()
+	err := y.e.r.Check()
+	y.mu.Lock()
+	y.looking, y.lookedAt = false, clock()
+	y.mu.Unlock()
+	if err == nil || failed != nil { // what failed before says so to the next barrier
+		return
+	}
+	y.e.s.log.Error("region failed", zap.String("region", y.e.r.Name()), zap.Error(err))
+	y.e.mu.Lock()
+	s := y.e.session
+	y.e.mu.Unlock()
+	if s != nil {
+		s.interrupt()
+	}
 }
 
 // mark advances the mark, if that is due.

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -163,4 +164,30 @@ func TestResumeNamesTheMark(t *testing.T) {
 	late.ask(&resume, &o)
 	require.EqualValues(t, 7, o.Mark)
 	require.NoError(t, late.write(o, 1, 0, []byte("on")))
+}
+
+// An interval after the last time, each heartbeat has the syncer look whether another process
+// changed the superblock. Then nothing more is acknowledged or granted, and the session ends.
+func TestForeignSuperblock(t *testing.T) {
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: 1})
+	p := s.connect(t)
+	p.open(alice)
+	p.beat(1)
+	f, err := os.OpenFile(s.path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	generation := []byte{0}
+	for _, at := range []int64{8, region.CopySize + 8} {
+		_, err = f.ReadAt(generation, at)
+		require.NoError(t, err)
+		generation[0] += 2
+		_, err = f.WriteAt(generation, at)
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	p.send((&wire.Heartbeat{Seq: 2}).Append(nil))
+	for err == nil {
+		_, err = p.receive()
+	}
+	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
+	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
 }

@@ -3,6 +3,8 @@ package target
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -102,6 +104,16 @@ func (s *session) remove(c *conn) {
 	defer s.mu.Unlock()
 	if s.lanes[c.lane] == c {
 		delete(s.lanes, c.lane)
+	}
+}
+
+// interrupt destroys the queue pairs of all lanes, and waits for nothing.
+func (s *session) interrupt() {
+	s.mu.Lock()
+	lanes := slices.Collect(maps.Values(s.lanes))
+	s.mu.Unlock()
+	for _, c := range lanes {
+		c.interrupt()
 	}
 }
 

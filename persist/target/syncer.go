@@ -38,6 +38,8 @@ type syncer struct {
 	marking  bool   // the mark shall advance
 	marked   uint64 // how many barriers were acknowledged when it last did
 	markedAt int64  // when that was, by clock
+	looking  bool   // the superblock shall be looked at
+	lookedAt int64  // when that was last done, by clock
 }
 
 // A syncJob is the last part of a barrier on a lane.
@@ -51,7 +53,7 @@ type syncJob struct {
 const doubtStep = 64 << 20
 
 func newSyncer(e *export) *syncer {
-	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{}), markedAt: clock()}
+	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{}), markedAt: clock(), lookedAt: clock()}
 	y.idle.L = &y.mu
 	if e.r.Superblock().Doubt {
 		y.doubted()
@@ -179,7 +181,8 @@ func (y *syncer) run() {
 		y.idle.Broadcast()
 		y.mu.Unlock()
 		if err == nil {
-			y.mark() // behind the answers, which do not wait for it
+			y.look() // behind the answers, which do not wait for it
+			y.mark()
 		}
 	}
 }

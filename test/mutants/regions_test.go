@@ -7,6 +7,26 @@ var regions = []mutant{
 		file: "persist/region/region.go", old: "sb.Mark < old.Mark || ", new: "",
 		pkg: "./persist/region", run: "^TestUpdate$",
 	}, {
+		name: "the superblock is changed over another process's change", rule: "two owners find out",
+		file: "persist/region/region.go", old: "	if err := r.own(); err != nil {\n		return r.fail(err)\n	}\n	old := ", new: "	old := ",
+		pkg: "./persist/region", run: "^TestForeignUpdate$",
+	}, {
+		name: "a failure overwrites another process's change", rule: "what another process wrote stays",
+		file: "persist/region/sync.go", old: "err := r.own(); errors.Is(err, ErrForeign)", new: "err := error(nil); errors.Is(err, ErrForeign)",
+		pkg: "./persist/region", run: "^TestForeignUpdate$",
+	}, {
+		name: "another process's first step is not seen", rule: "both copies are compared",
+		file: "persist/region/foreign.go", old: "	for i, left := range r.left {\n", new: "	for i, left := range r.left {\n		if i != r.newer {\n			continue\n		}\n",
+		pkg: "./persist/region", run: "^TestForeignSteps$",
+	}, {
+		name: "nobody looks for another process's change", rule: "once an interval",
+		file: "persist/target/mark.go", old: "	err := y.e.r.Check()\n", new: "	err := error(nil)\n",
+		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
+	}, {
+		name: "a session goes on in a region that another process has", rule: "it ends",
+		file: "persist/target/mark.go", old: "		s.interrupt()\n", new: "",
+		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
+	}, {
 		name: "clear raises the mark", rule: "only sessions advance it",
 		file: "persist/region/clear.go", old: "	sb.Epoch++\n", new: "	sb.Epoch++\n	sb.Mark++\n",
 		pkg: "./persist/region", run: "^TestMarkStays$",

@@ -12,7 +12,7 @@ var sessions = []mutant{
 		pkg: "./persist/target", run: "^TestMark$", hangs: true,
 	}, {
 		name: "the mark advances at each heartbeat", rule: "once an interval at most",
-		file: "persist/target/mark.go", old: "clock()-y.markedAt < int64(", new: "0 > int64(",
+		file: "persist/target/mark.go", old: "active && now-y.markedAt >= interval", new: "active && now != interval",
 		pkg: "./persist/target", run: "^TestMark$",
 	}, {
 		name: "the mark waits for barriers that the target does not see", rule: "it advances in each interval of a session that sends no barriers",

@@ -1,0 +1,110 @@
+package region
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+)
+
+// another opens the region of r once more, as a process does that has a device node of its
+// own: the lock on the one says nothing of the other.
+func another(t *testing.T, r *Region, h host) *Region {
+	t.Helper()
+	require.NoError(t, unix.Flock(int(r.file.Fd()), unix.LOCK_UN))
+	return opened(t, r.path, OpenOptions{}, h)
+}
+
+// onEach runs a test on a device and on a file.
+func onEach(t *testing.T, f func(t *testing.T, r *Region, h host)) {
+	t.Run("device", func(t *testing.T) {
+		path := newDevice(t, deviceSize)
+		h := deviceHost(Platform{Domain: DomainMemory})
+		_, err := create(path, CreateOptions{Name: "r"}, h)
+		require.NoError(t, err)
+		f(t, opened(t, path, OpenOptions{}, h), h)
+	})
+	t.Run("file", func(t *testing.T) {
+		f(t, opened(t, created(t, fileHost), OpenOptions{}, fileHost), fileHost)
+	})
+}
+
+// A region of which another process changed the superblock has two owners. The one that
+// finds out fails, in its own memory alone: what the other wrote stays as it is.
+func TestForeignUpdate(t *testing.T) {
+	raise := func(sb *Superblock) error { sb.Epoch++; return nil }
+	for _, tt := range []struct {
+		name string
+		do   func(r *Region) error
+	}{
+		{"an update", func(r *Region) error { return r.Update(raise) }},
+		{"a look", (*Region).Check},
+		{"a failure", func(r *Region) error { return r.Fail(os.ErrDeadlineExceeded) }},
+		{"a clear", func(r *Region) error { return r.clear("x") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, r *Region, h host) {
+				require.NoError(t, r.Update(raise))
+				require.NoError(t, r.Check())
+				other := another(t, r, h)
+				require.NoError(t, r.Check(), "it only looked")
+				require.NoError(t, other.Update(raise))
+				before := header(t, r.path)
+				err := tt.do(r)
+				require.ErrorIs(t, err, ErrFailed)
+				require.ErrorContains(t, err, "superblock changed by another process")
+				require.ErrorContains(t, err, "another device node")
+				require.Equal(t, err, r.Failed())
+				require.Equal(t, err, r.Flush([]persist.Range{{Len: 1}}))
+				require.Equal(t, before, header(t, r.path))
+				require.NoError(t, other.Check())
+				require.NoError(t, other.Update(raise))
+				require.False(t, other.Superblock().Failed)
+			})
+		})
+	}
+}
+
+// The first step of another process's update shows, and so do its later ones, in each copy.
+func TestForeignSteps(t *testing.T) {
+	for name, change := range map[string]func(h *[2 * CopySize]byte, newer int){
+		"generation 0":            func(h *[2 * CopySize]byte, newer int) { clear(h[(1-newer)*CopySize+offGeneration:][:8]) },
+		"a new older copy":        func(h *[2 * CopySize]byte, newer int) { h[(1-newer)*CopySize+offGeneration] += 2 },
+		"a new newer copy":        func(h *[2 * CopySize]byte, newer int) { h[newer*CopySize+offGeneration] += 2 },
+		"wiped":                   func(h *[2 * CopySize]byte, _ int) { clear(h[:]) },
+		"another region's, whole": func(h *[2 * CopySize]byte, _ int) { h[offGeneration]++; h[CopySize+offGeneration]++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := opened(t, created(t, fileHost), OpenOptions{}, fileHost)
+			require.NoError(t, r.Update(func(sb *Superblock) error { sb.Epoch++; return nil }))
+			h := header(t, r.path)
+			change(&h, r.newer)
+			setHeader(t, r.path, h)
+			require.ErrorContains(t, r.Check(), "superblock changed by another process")
+		})
+	}
+}
+
+// What a process leaves itself is its own, also when an update fails in the middle.
+func TestOwnFailureIsNotForeign(t *testing.T) {
+	for step := range 3 {
+		n := 0
+		fail := false
+		r := opened(t, created(t, fileHost), OpenOptions{Sync: func(fd int) error {
+			if n++; fail && n > step {
+				return unix.EIO
+			}
+			return unix.Fdatasync(fd)
+		}}, fileHost)
+		fail, n = true, 0
+		err := r.Update(func(sb *Superblock) error { sb.Epoch++; return nil })
+		require.ErrorIs(t, err, ErrFailed)
+		require.NotContains(t, err.Error(), "another process")
+		info, err := Inspect(r.path)
+		require.NoError(t, err)
+		require.True(t, info.Superblock.Failed, "step %d", step)
+	}
+}
