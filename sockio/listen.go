@@ -27,12 +27,25 @@ func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		return listener, err
 	}
 	if !Abandoned(path) {
-		return nil, fmt.Errorf("%w: somebody serves that socket, or it is none: use another path", err)
+		return nil, fmt.Errorf("%w: %s: use another path", err, occupant(path))
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, fmt.Errorf("replace a socket that nobody serves: %w", err)
 	}
 	return listenUnix(path, mode)
+}
+
+// occupant says what is at path, where a socket cannot be.
+func occupant(path string) string {
+	switch info, err := os.Lstat(path); {
+	case err != nil:
+		return "what is there cannot be examined"
+	case info.IsDir():
+		return "it is a directory"
+	case info.Mode()&fs.ModeSocket == 0:
+		return "it is there, and is no socket"
+	}
+	return "another process serves that socket"
 }
 
 // Abandoned reports whether path is a unix socket on which nobody accepts.

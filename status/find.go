@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,46 +30,103 @@ type Found[T any] struct {
 	Raw json.RawMessage
 }
 
-// Find asks every process at p, and returns the documents of those that are program,
-// by the names of their sockets. It removes sockets that nobody accepts on. The
-// error is about those that did not answer; what the others said is returned with it.
+// maxAsked is how many processes Find asks at the same time.
+const maxAsked = 64
+
+// Find asks every process at p, all at once, and returns the documents of those that are
+// program, by the names of their sockets. In a directory it removes sockets that nobody
+// accepts on. The error is about those that did not answer; what the others said is
+// returned with it.
 func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], error) {
 	sockets, err := p.sockets()
 	if err != nil {
 		return nil, err
 	}
+	type answer struct {
+		found *Found[T] // nil: of another program, or nobody is there
+		err   error
+	}
+	answers := make([]answer, len(sockets))
+	room := make(chan struct{}, maxAsked)
+	var asking sync.WaitGroup
+	for i, socket := range sockets {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			answers[i].found, answers[i].err = question[T](ctx, socket, program)
+		})
+	}
+	asking.Wait()
 	var found []Found[T]
 	var errs []error
-	for _, socket := range sockets {
-		raw, err := ask(ctx, socket)
-		if errors.Is(err, errGone) {
-			continue
+	for i, a := range answers {
+		switch {
+		case errors.Is(a.err, errGone):
+			// In a directory a socket has its name only once it is accepted on
+			// (Place.listen). One that was named may be between bind and listen now.
+			if p.one {
+				continue
+			}
+			if err := os.Remove(sockets[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("nobody accepts on the socket, and it cannot be removed: %w", err))
+			}
+		case a.err != nil:
+			errs = append(errs, fmt.Errorf("%s does not answer: %w", sockets[i], a.err))
+		case a.found != nil:
+			found = append(found, *a.found)
 		}
-		var header Header
-		if err == nil {
-			err = json.Unmarshal(raw, &header)
-		}
-		if err == nil && header.Program != program {
-			continue
-		}
-		f := Found[T]{Raw: raw}
-		if err == nil {
-			err = json.Unmarshal(raw, &f.Document)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s does not answer: %w", socket, err))
-			continue
-		}
-		found = append(found, f)
 	}
 	return found, errors.Join(errs...)
 }
 
-// ask fetches the document at socket. It is errGone if nobody is there; what is
-// left of who was is removed.
+// question asks the process at socket for its document. It is nil if that is another
+// program.
+func question[T any](ctx context.Context, socket, program string) (*Found[T], error) {
+	raw, err := ask(ctx, socket)
+	var header Header
+	if err == nil {
+		err = json.Unmarshal(raw, &header)
+	}
+	if err != nil || header.Program != program {
+		return nil, err
+	}
+	f := &Found[T]{Raw: raw}
+	if err := json.Unmarshal(raw, &f.Document); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Nobody says that no process of the program was found at p, where Find had no error.
+func Nobody(p *Place, program string) error {
+	_, err := os.ReadDir(rootDir)
+	return nobody(p, program, DefaultPlace(), err)
+}
+
+// nobody is Nobody, for a user whose processes are at own, and who met hidden when reading
+// rootDir.
+func nobody(p *Place, program string, own Place, hidden error) error {
+	if *p == own && errors.Is(hidden, os.ErrPermission) {
+		return fmt.Errorf("no %s of this user is running: looked at %v; those of root and of the system's services are in %s, which this user cannot read: ask as root", program, p, rootDir)
+	}
+	return fmt.Errorf("no %s is running: looked at %v", program, p)
+}
+
+// ask fetches the document at socket. It is errGone if nobody is there.
 func ask(ctx context.Context, socket string) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	b, err := fetch(ctx, socket)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED) && sockio.Abandoned(socket):
+		return nil, errGone
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("no answer in %d s: its process hangs, or was stopped", timeout/time.Second)
+	}
+	return b, err
+}
+
+func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -80,15 +139,7 @@ func ask(ctx context.Context, socket string) (json.RawMessage, error) {
 		return nil, err
 	}
 	res, err := client.Do(req)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, errGone
-	case errors.Is(err, unix.ECONNREFUSED) && sockio.Abandoned(socket):
-		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("nobody accepts on it, and it cannot be removed: %w", err)
-		}
-		return nil, errGone
-	case err != nil:
+	if err != nil {
 		return nil, errors.Unwrap(err) // a url.Error tells only what ours tells better
 	}
 	defer func() { _ = res.Body.Close() }()

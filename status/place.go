@@ -26,13 +26,16 @@ type Place struct {
 	one  bool // path is a socket, not a directory
 }
 
+// rootDir is where root's processes have their sockets, and services of the system.
+const rootDir = "/run/pmnbd"
+
 // DefaultPlace is the directory of this user's processes: /run/pmnbd for root,
 // $XDG_RUNTIME_DIR/pmnbd for others, and where there is none, in their homes.
 func DefaultPlace() Place { return Place{path: defaultDir(os.Getuid(), os.Getenv)} }
 
 func defaultDir(uid int, env func(string) string) string {
 	if uid == 0 {
-		return "/run/pmnbd"
+		return rootDir
 	}
 	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "pmnbd")
@@ -89,6 +92,9 @@ func (p *Place) Listen(name string) (net.Listener, error) {
 }
 
 func (p *Place) listen(name string) (net.Listener, error) {
+	if err := p.directory(); err != nil {
+		return nil, err
+	}
 	if p.one {
 		return sockio.ListenUnix(p.path, 0o600)
 	}
@@ -129,13 +135,22 @@ func (l *named) Close() error {
 	return err
 }
 
+// directory tells that what was named as a socket is a directory.
+func (p *Place) directory() error {
+	info, err := os.Stat(p.path)
+	if p.one && err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory: write unix:%s/, with a / at its end, for the control sockets in it", p.path, p.path)
+	}
+	return nil
+}
+
 // sockets lists what may be control sockets at the place.
 func (p *Place) sockets() ([]string, error) {
 	switch {
 	case p.path == "":
 		return nil, nil
 	case p.one:
-		return []string{p.path}, nil
+		return []string{p.path}, p.directory()
 	}
 	entries, err := os.ReadDir(p.path)
 	if errors.Is(err, os.ErrNotExist) {

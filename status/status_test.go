@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +23,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/sockio"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,6 +164,87 @@ func TestFindTellsWhoDoesNotAnswer(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// Processes are asked at the same time: each of these answers when all have been asked.
+func TestFindAsksAllAtOnce(t *testing.T) {
+	p := directory(t)
+	const n = 5
+	var asked, ended sync.WaitGroup
+	asked.Add(n)
+	for i := range n {
+		l, err := net.Listen("unix", filepath.Join(p.path, strconv.Itoa(i)+".sock"))
+		require.NoError(t, err)
+		ended.Go(func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			asked.Done()
+			asked.Wait()
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n{\"program\":\"pmnbd\",\"answer\":%d}", i)
+			_ = c.Close()
+			_ = l.Close()
+		})
+	}
+	found := find(t, p, "pmnbd")
+	ended.Wait()
+	require.Len(t, found, n)
+	for i, f := range found {
+		require.Equal(t, i, f.Document.Answer, "in the order of their names")
+	}
+}
+
+// One that takes the connection and says nothing has its time, and is named.
+func TestFindHanging(t *testing.T) {
+	p := directory(t)
+	serve(t, p, "z", "pmnbd", 7)
+	hanging := filepath.Join(p.path, "a.sock")
+	l, err := net.Listen("unix", hanging) // the kernel accepts
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	found, err := Find[document](t.Context(), p, "pmnbd")
+	require.EqualError(t, err, hanging+" does not answer: no answer in 5 s: its process hangs, or was stopped")
+	require.Len(t, found, 1)
+}
+
+// A socket that was named may belong to a process that has bound it and does not listen
+// yet: it stays.
+func TestFindLeavesOneSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Close(fd)) }()
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	p := &Place{}
+	require.NoError(t, p.Set("unix:"+path))
+	require.Empty(t, find(t, p, "pmnbd"))
+	require.FileExists(t, path)
+	require.NoError(t, unix.Listen(fd, 1))
+	require.False(t, sockio.Abandoned(path), "and can be reached")
+}
+
+// A directory is not one socket, and the message says how it is asked for.
+func TestDirectoryAsSocket(t *testing.T) {
+	dir := t.TempDir()
+	p := &Place{}
+	require.NoError(t, p.Set("unix:"+dir))
+	_, err := Find[document](t.Context(), p, "pmnbd")
+	require.ErrorContains(t, err, dir+" is a directory: write unix:"+dir+"/, with a / at its end")
+	_, err = p.Listen("x")
+	require.ErrorContains(t, err, dir+" is a directory: write unix:"+dir+"/")
+	require.DirExists(t, dir)
+}
+
+func TestNobody(t *testing.T) {
+	own, other := Place{path: "/home/a/run"}, Place{path: "/home/b/run"}
+	denied := &fs.PathError{Op: "open", Path: rootDir, Err: unix.EACCES}
+	require.EqualError(t, nobody(&own, "pmnbd", own, nil), "no pmnbd is running: looked at unix:/home/a/run/")
+	require.EqualError(t, nobody(&own, "pmnbd", own, fs.ErrNotExist), "no pmnbd is running: looked at unix:/home/a/run/")
+	require.EqualError(t, nobody(&other, "pmnbd", own, denied), "no pmnbd is running: looked at unix:/home/b/run/", "it was told where to look")
+	require.EqualError(t, nobody(&own, "pmnbd", own, denied), "no pmnbd of this user is running: looked at unix:/home/a/run/; "+
+		"those of root and of the system's services are in /run/pmnbd, which this user cannot read: ask as root")
 }
 
 func TestOneSocket(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/version"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -48,9 +49,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 
 	var err error
-	if len(args) > 0 && args[0] == "methods" {
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
+	switch first {
+	case "methods":
 		err = benchMethods(ctx, args[1:], stdout)
-	} else {
+	case "--version", "-V":
+		_, err = io.WriteString(stdout, version.String("pmnbd-bench"))
+	default:
 		err = benchmark(ctx, args, stdout)
 	}
 	if ctx.Err() != nil {
@@ -102,6 +110,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	fs.Usage = func() {
 		_, _ = fmt.Fprintf(stdout, `usage: pmnbd-bench [flags] TARGET...
        pmnbd-bench methods --help
+       pmnbd-bench --version
 
 Measures 4 KiB operations at random offsets, and prints a row for each TARGET:
   [LABEL=]nbd+unix:///NAME?socket=/PATH   an export on a unix socket

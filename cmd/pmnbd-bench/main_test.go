@@ -26,6 +26,13 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, stdout, "OVERWRITTEN")
 	require.Empty(t, stderr)
 
+	for _, flag := range []string{"--version", "-V"} {
+		code, stdout, stderr = runs(t, flag)
+		require.Zero(t, code)
+		require.Regexp(t, `^pmnbd-bench \S+, protocol \d`, stdout)
+		require.Empty(t, stderr)
+	}
+
 	for _, tc := range []struct {
 		name string
 		args []string

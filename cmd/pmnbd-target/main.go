@@ -55,7 +55,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return runInspectPlatform(args, stdout, stderr)
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
-	case "version", "--version":
+	case "version", "--version", "-V":
 		_, err = io.WriteString(stdout, version.String("pmnbd-target"))
 	case "":
 		err = flags.Usagef("a command is missing: use serve, status, region or inspect-platform, or --help")

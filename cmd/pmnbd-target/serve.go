@@ -66,8 +66,8 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		if keys, err = keyfile.Read(cfg.KeyFile); err != nil {
 			return err
 		}
-		daemon.HoldReload()
 	}
+	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()
 	var regions []*region.Region
@@ -129,9 +129,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			}
 		})
 	}
-	if keys != nil {
-		defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
-	}
+	defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
 	header := status.NewHeader(program)
 	shown := status.Serve(control, metrics, log, func() status.Document { return report{header, uris, server.Snapshot()} })
 	if err = daemon.Ready(log, stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
@@ -149,6 +147,10 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 
 // reloadKeys reads the keys again. If that fails they stay what they were.
 func reloadKeys(server *target.Server, path string, log *zap.Logger) {
+	if path == "" {
+		daemon.NothingToReload(log)
+		return
+	}
 	keys, err := keyfile.Read(path)
 	if err != nil {
 		log.Error("keys not changed", zap.Error(err))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func showStatus(args []string, stdout io.Writer) error {
 	}
 	found, err := status.Find[report](context.Background(), &control, program)
 	if len(found) == 0 {
-		return errors.Join(fmt.Errorf("no pmnbd-target is running: looked at %s", control.String()), err)
+		return cmp.Or(err, status.Nobody(&control, program))
 	}
 	if *asJSON {
 		return errors.Join(status.WriteJSON(stdout, found), err)

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/persist/wire"
 )
@@ -34,8 +35,12 @@ func (k *key) read() error {
 // get is the key by which the next handshake is proven.
 func (k *key) get() wire.Key { return *k.now.Load() }
 
-// reload reads the file again. If that fails the key stays what it was.
+// reload reads the file again. If that fails the key stays what it was; nil has none.
 func (k *key) reload(log *zap.Logger) {
+	if k == nil {
+		daemon.NothingToReload(log)
+		return
+	}
 	if err := k.read(); err != nil {
 		log.Error("key not changed", zap.Error(err))
 		return

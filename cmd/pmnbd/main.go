@@ -51,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return flags.Exit(stderr, "pmnbd detach", detach(args, stdout))
 	case "help", "--help", "-h":
 		_, err = io.WriteString(stdout, help)
-	case "version", "--version":
+	case "version", "--version", "-V":
 		_, err = io.WriteString(stdout, version.String("pmnbd"))
 	case "":
 		err = flags.Usagef("a command is missing: use serve, status, attach or detach, or --help")

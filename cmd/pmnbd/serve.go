@@ -71,9 +71,7 @@ func serve(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if cfg.keyFile != "" {
-		daemon.HoldReload()
-	}
+	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()
 	s, err := open(cfg, daemon.Log(stderr))
@@ -178,9 +176,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 
 // run serves until a signal comes, or no more clients can be accepted, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
-	if s.key != nil {
-		defer daemon.OnReload(func() { s.key.reload(s.log) })()
-	}
+	defer daemon.OnReload(func() { s.key.reload(s.log) })()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.requireTLS {

@@ -71,12 +71,13 @@ func showStatus(args []string, stdout io.Writer) error {
 			found = append(found, f)
 		}
 	}
-	if len(found) == 0 {
-		what := "no pmnbd is running"
-		if set.NArg() > 0 {
-			what = fmt.Sprintf("no pmnbd serves export %q", set.Arg(0))
-		}
-		return errors.Join(fmt.Errorf("%s: looked at %s", what, control.String()), err)
+	switch {
+	case len(found) == 0 && err != nil:
+		return err
+	case len(all) == 0:
+		return status.Nobody(&control, program)
+	case len(found) == 0:
+		return fmt.Errorf("no pmnbd serves export %q: looked at %v", set.Arg(0), &control)
 	}
 	if *asJSON {
 		return errors.Join(status.WriteJSON(stdout, found), err)

@@ -179,6 +179,8 @@ func TestHelp(t *testing.T) {
 	}{
 		{[]string{"pmnbd", "--help"}, []string{"serve"}},
 		{[]string{"pmnbd", "--version"}, []string{"pmnbd ", "protocol ", runtime.GOARCH}},
+		{[]string{"pmnbd", "-V"}, []string{"pmnbd ", "protocol "}},
+		{[]string{"pmnbd-target", "-V"}, []string{"pmnbd-target ", "protocol "}},
 		{[]string{"pmnbd-target", "--version"}, []string{"pmnbd-target ", "protocol ", runtime.GOARCH}},
 		{[]string{"pmnbd", "serve", "--help"}, []string{"--target", "--listen", "--export", "--window", "--allow-volatile", "iwarp://", "unix:", "tcp:"}},
 		{[]string{"pmnbd-target", "--help"}, []string{"serve", "region"}},

@@ -78,3 +78,21 @@ func TestTakeover(t *testing.T) {
 	first.kill(t)
 	target.stop(t)
 }
+
+// A SIGHUP that has nothing to read again ends nobody.
+func TestHangUpWithoutKeys(t *testing.T) {
+	h := newHost(t)
+	target, uri := h.target(t, "r="+h.region(t, "r", "16M"))
+	pmnbd, unix, _ := h.initiator(t, uri, "r")
+	for _, p := range []*process{target, pmnbd} {
+		p.signal(t, syscall.SIGHUP)
+		p.waitLog(t, "there is nothing to read again")
+	}
+	data := noise(t, 4096)
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, data))
+	require.NoError(t, c.flush())
+	c.close()
+	pmnbd.stop(t)
+	target.stop(t)
+}

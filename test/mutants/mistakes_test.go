@@ -31,5 +31,13 @@ var mistakes = []mutant{
 		name: "IPv6 is listened on unasked", rule: "an IPv4 address binds IPv4 alone",
 		file: "sockio/listen.go", old: "return \"tcp4\"", new: "return \"tcp\"",
 		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
+	}, {
+		name: "status removes a socket that is about to listen", rule: "a socket that was named is left to its process",
+		file: "status/find.go", old: "			if p.one {\n				continue\n			}\n", new: "",
+		pkg: "./status", run: "^TestFindLeavesOneSocket$",
+	}, {
+		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads again, and ends nothing",
+		file: "cmd/pmnbd/serve.go", old: "	daemon.HoldReload()\n", new: "	if cfg.keyFile != \"\" {\n		daemon.HoldReload()\n	}\n",
+		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	},
 }

@@ -4,11 +4,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"go.uber.org/zap"
 )
 
 // Signals delivers SIGTERM, SIGINT and SIGHUP: the first asks to end, the second to do
-// so at once. SIGHUP comes when a terminal goes; nohup(1) and HoldReload except it. stop
-// ends the delivery.
+// so at once. SIGHUP comes when a terminal goes; nohup(1) and HoldReload except it, and
+// daemons call HoldReload. stop ends the delivery.
 //
 // From here on, a log that nobody reads any more is no reason to die by SIGPIPE.
 func Signals() (signals <-chan os.Signal, stop func()) {
@@ -19,6 +21,13 @@ func Signals() (signals <-chan os.Signal, stop func()) {
 		signal.Notify(c, syscall.SIGHUP)
 	}
 	return c, func() { signal.Stop(c) }
+}
+
+// NothingToReload tells somebody who sent SIGHUP that there is no file to read again. A
+// daemon that has none goes on all the same: the same command must not reload one daemon
+// and end another.
+func NothingToReload(log *zap.Logger) {
+	log.Info("SIGHUP: there is nothing to read again, since there is no --key-file; SIGTERM would end this process")
 }
 
 // HoldReload keeps SIGHUP for OnReload, and from doing harm until then. It is called
