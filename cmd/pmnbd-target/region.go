@@ -190,9 +190,10 @@ type regionView struct {
 	ContentsID      string     `json:"contents_id"`
 	Copies          [2]string  `json:"copies"`
 	// What the memory is now, on this machine.
-	ClassNow string        `json:"class_now"` // empty: it could be no region here
-	Flush    string        `json:"flush"`     // how this machine writes cache lines back
-	Platform *platformView `json:"platform"`  // null: no persistent memory
+	ClassNow string        `json:"class_now"`         // empty: it could be no region here
+	Exposed  string        `json:"exposed,omitempty"` // why this user's pmnbd-target would not serve it
+	Flush    string        `json:"flush"`             // how this machine writes cache lines back
+	Platform *platformView `json:"platform"`          // null: no persistent memory
 }
 
 type platformView struct {
@@ -220,6 +221,9 @@ func viewOf(info region.Info) regionView {
 	}
 	if info.Class != 0 {
 		v.ClassNow = info.Class.String()
+	}
+	if info.Exposed != nil {
+		v.Exposed = info.Exposed.Error()
 	}
 	if p := &info.Platform; len(p.Regions) > 0 {
 		v.Platform = &platformView{Regions: p.Regions, Domain: string(p.Domain), EADR: p.Domain.EADR()}
@@ -258,6 +262,9 @@ func table(info region.Info) string {
 	row("state", "%s", state(&info.Superblock))
 	if v.Failed {
 		row("failure", "%q", v.Failure)
+	}
+	if v.Exposed != "" {
+		row("not served", "%s", v.Exposed)
 	}
 	row("epoch", "%d", v.Epoch)
 	row("mark", "%d", v.Mark)

@@ -78,6 +78,11 @@ func TestRegionLife(t *testing.T) {
 	require.Contains(t, out, "SUSPECT")
 	require.Contains(t, out, "ab000000-")
 	require.Regexp(t, `mark +1234\n`, out)
+	require.NotContains(t, out, "not served")
+	require.NoError(t, os.Chmod(path, 0o660))
+	_, out, _ = ran("region", "inspect", path)
+	require.Regexp(t, `not served +.*chmod go-w`, out)
+	require.NoError(t, os.Chmod(path, 0o600))
 	require.NoError(t, r.Close())
 
 	code, out, errs = ran("region", "clear", path, "--reason", "UPS replaced")

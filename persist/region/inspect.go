@@ -24,10 +24,12 @@ type Info struct {
 	Platform Platform
 	// DAX: a file on a filesystem with DAX, which RDMA devices cannot pin.
 	DAX bool
+	// Exposed is ErrExposed if this process would not serve the region; else nil.
+	Exposed error
 }
 
 // Inspect reads the superblock of the region at path. It takes no lock and
-// changes nothing: a region that is served can be looked at.
+// changes nothing: a region that is served can be looked at, and another user's, too.
 func Inspect(path string) (Info, error) { return inspectPath(path, thisHost) }
 
 func inspectPath(path string, h host) (Info, error) {
@@ -37,6 +39,12 @@ func inspectPath(path string, h host) (Info, error) {
 		return Info{}, err
 	}
 	info, err := inspect(f, h)
+	// As whoever serves it opens it.
+	if node, refused := openNode(path, os.O_RDONLY|unix.O_NONBLOCK); errors.Is(refused, ErrExposed) {
+		info.Exposed = refused
+	} else if refused == nil {
+		err = errors.Join(err, node.Close())
+	}
 	return info, errors.Join(err, f.Close())
 }
 

@@ -165,9 +165,10 @@ func refuseVolatile(path, why string) error {
 	return fmt.Errorf("%s: %w: it loses its contents with the power; --allow-volatile permits that", path, ErrVolatile)
 }
 
-// openLocked opens an existing file, takes its lock and finds its class.
+// openLocked opens an existing file that nobody else can change, takes its lock and finds
+// its class.
 func openLocked(path string, h host) (*os.File, memory, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	f, err := openNode(path, os.O_RDWR)
 	if err != nil {
 		return nil, memory{}, err
 	}

@@ -21,10 +21,6 @@ var ErrNotClean = errors.New("region is not clean")
 func Remove(path string, force bool) error { return removeRegion(path, force, thisHost) }
 
 func removeRegion(path string, force bool, h host) error {
-	path, err := filepath.EvalSymlinks(path) // not the link to a region that stays
-	if err != nil {
-		return err
-	}
 	f, mem, err := openLocked(path, h)
 	if err != nil {
 		return err

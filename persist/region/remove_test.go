@@ -84,7 +84,7 @@ func TestRemove(t *testing.T) {
 }
 
 // Who opened the file in time finds no region in it when the lock is free; a link
-// is followed.
+// is not followed: it may be another user's.
 func TestRemoveLeavesNothingToServe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	_, err := Create(path, CreateOptions{Name: "r", Size: 1 << 20})
@@ -94,7 +94,9 @@ func TestRemoveLeavesNothingToServe(t *testing.T) {
 	defer func() { require.NoError(t, late.Close()) }()
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(path, link))
-	require.NoError(t, Remove(link, false))
+	require.ErrorIs(t, Remove(link, true), ErrExposed)
+	require.FileExists(t, path)
+	require.NoError(t, Remove(path, false))
 	require.NoFileExists(t, path)
 	_, err = inspect(late, thisHost)
 	require.ErrorIs(t, err, ErrNoSuperblock)

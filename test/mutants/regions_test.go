@@ -27,6 +27,22 @@ var regions = []mutant{
 		file: "persist/target/mark.go", old: "		s.interrupt()\n", new: "",
 		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
 	}, {
+		name: "a region of another user is served", rule: "a region's file belongs to root or to the process's user",
+		file: "persist/region/access.go", old: "	if owner == 0 || int(owner) == self {\n", new: "	if true {\n",
+		pkg: "./persist/region", run: "^TestGuards$",
+	}, {
+		name: "a region that others may write to is served", rule: "nobody else may write to its file",
+		file: "persist/region/access.go", old: "mode&0o022 != 0", new: "mode&0o002 != 0",
+		pkg: "./persist/region", run: "^TestGuards$",
+	}, {
+		name: "a region is opened unguarded", rule: "nothing opens a file that others have a hand in",
+		file: "persist/region/access.go", old: "	if err := guarded(f); err != nil {\n", new: "	if err := error(nil); err != nil {\n",
+		pkg: "./persist/region", run: "^TestExposedFile$",
+	}, {
+		name: "a link to a region is followed", rule: "no link leads to a region's file",
+		file: "persist/region/access.go", old: "to.Mode()&fs.ModeCharDevice == 0", new: "to.Mode()&fs.ModeDir != 0",
+		pkg: "./persist/region", run: "^TestExposedFile$",
+	}, {
 		name: "clear raises the mark", rule: "only sessions advance it",
 		file: "persist/region/clear.go", old: "	sb.Epoch++\n", new: "	sb.Epoch++\n	sb.Mark++\n",
 		pkg: "./persist/region", run: "^TestMarkStays$",
