@@ -102,6 +102,9 @@ func (h *host) lock(ctx context.Context, d kernel.Device) (unlock func(), err er
 	if err == nil {
 		f, err = os.OpenFile(h.path(d, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%v: attaching and detaching block devices needs root: use sudo (%w)", d, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %v: %w", d, err)
 	}

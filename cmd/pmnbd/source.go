@@ -34,6 +34,10 @@ type want struct{ export, socket string }
 
 // parseWant reads an export's name, or nbd+unix:///EXPORT?socket=PATH.
 func parseWant(s string) (want, error) {
+	scheme, _, isURI := strings.Cut(s, "://")
+	if isURI && scheme != "nbd+unix" {
+		return want{}, fmt.Errorf("%q is not served here on a unix socket without TLS: give the name of an export, as pmnbd status shows it, or nbd+unix:///EXPORT?socket=PATH", s)
+	}
 	if !strings.HasPrefix(s, "nbd+unix:") {
 		return want{export: s}, nil
 	}

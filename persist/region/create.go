@@ -65,6 +65,9 @@ func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.F
 	if _, err := os.Lstat(path); err == nil {
 		return nil, memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
 	}
+	if amongDevices(path) {
+		return nil, memory{}, fmt.Errorf("%s: no such device, and /dev is no place for a file: %w", path, os.ErrNotExist)
+	}
 	if o.Size == 0 {
 		return nil, memory{}, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
 	}
@@ -89,6 +92,20 @@ func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.F
 		return nil, memory{}, errors.Join(err, os.Remove(path), f.Close())
 	}
 	return f, mem, nil
+}
+
+// amongDevices tells whether a file at path would lie in /dev, where it would look like a
+// device and be gone with the next boot. /dev/shm is there for files.
+func amongDevices(path string) bool {
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	within := func(parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
+	return within("/dev") && !within("/dev/shm")
 }
 
 // createMemfd makes a region of anonymous memory.

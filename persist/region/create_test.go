@@ -9,6 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A device that is not there is not replaced by a file of its name.
+func TestCreateAmongDevices(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "devices")
+	require.NoError(t, os.Symlink("/dev", link))
+	for _, path := range []string{"/dev/dax9.9", "/dev/pmnbd-nothing/r", "/dev/../dev/dax9.9", link + "/dax9.9"} {
+		for _, size := range []uint64{0, testSize} {
+			_, err := create(path, CreateOptions{Name: "r", Size: size}, fileHost)
+			require.ErrorContains(t, err, path+": no such device")
+			require.ErrorIs(t, err, os.ErrNotExist)
+			require.NoFileExists(t, path)
+		}
+		_, err := Open(path, OpenOptions{Name: "r", CreateSize: testSize, AllowVolatile: true})
+		require.ErrorContains(t, err, "no such device")
+		require.NoFileExists(t, path)
+	}
+	require.False(t, amongDevices("/dev/shm/r"))
+	require.False(t, amongDevices("/dev/shm/a/r"))
+	require.False(t, amongDevices("/devices/r"))
+}
+
 func TestCreate(t *testing.T) {
 	file := func(size int64, data ...int64) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
