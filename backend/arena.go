@@ -150,10 +150,12 @@ func (c *Chunk) Retain() {
 	}
 }
 
-// Release drops a reference.
-func (c *Chunk) Release() {
+// Release drops a reference, and reports whether it was the last: then the chunk is back
+// in its arena.
+func (c *Chunk) Release() (last bool) {
 	switch n := c.refs.Add(-1); {
 	case n > 0:
+		return false
 	case n < 0:
 		panic("backend: a chunk was released too often")
 	default:
@@ -163,6 +165,7 @@ func (c *Chunk) Release() {
 		a.mu.Unlock()
 		a.budget.Give(1)
 	}
+	return true
 }
 
 // A Span is a run of bytes in a chunk. It is counted by its chunk: whoever keeps

@@ -99,8 +99,9 @@ type request struct {
 	command wire.Command
 	// off and length are the request's. Those of op are of a part of it, if partial.
 	off, length uint64
-	// partial: op's completion answers nothing yet.
+	// partial: op's completion does not end the request yet.
 	partial atomic.Bool
+	headed  bool // the reply's header is queued, in front of the part before
 }
 
 // run serves the client until it leaves, or breaks the protocol, or the server

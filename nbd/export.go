@@ -20,11 +20,8 @@ type export struct {
 	readOnly bool
 	// maxZero is the most that one Op zeroes, in bytes: well within the index.
 	maxZero uint64
-	// reservations counts the chunks that were reserved for payloads that are not
-	// complete: half the window at most (design §4.8).
-	reservations *backend.Budget
-	// sinkCap is how many bytes a connection may have in READs that are not
-	// written to its socket.
+	*memory
+	// sinkCap is how many chunks of the read arena a connection may hold for several READs.
 	sinkCap int
 
 	// entered counts the connections that ever entered transmission. See Gone.
@@ -37,11 +34,23 @@ type export struct {
 	flush background
 }
 
+// memory is what the connections of all exports of a device share.
+type memory struct {
+	// reservations counts the chunks that were reserved for payloads that are not
+	// complete: half the window at most (design §4.8).
+	reservations *backend.Budget
+	// common counts the chunks of the read arena that are nobody's own part: each of the
+	// server's connections has ownSinks of them.
+	common *backend.Budget
+	// short counts the times that a READ, or a part of one, had to do without common chunks.
+	short atomic.Uint64
+}
+
 // newExport checks that e's arenas suffice: every connection may hold one receive
-// chunk for as long as its client likes, payloads that are not complete half of the
-// window, and one client that does not read its replies must leave room for the
-// largest READ of another.
-func newExport(e Export, maxConns int) (*export, error) {
+// chunk, and its own part of the read arena, for as long as its client likes, payloads
+// that are not complete half of the window, and one client that does not read its
+// replies should leave room for the largest READ of another.
+func newExport(e Export, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
 	x := &export{
 		name:     e.Name,
 		dev:      e.Device,
@@ -68,13 +77,19 @@ func newExport(e Export, maxConns int) (*export, error) {
 		return nil, fmt.Errorf("a write arena of %d chunks, %d for the window, is too small for %d connections and requests of %d chunks: %d are needed, %d for the window",
 			chunks, window, maxConns, largest, maxConns+least, least)
 	}
-	x.reservations = backend.NewBudget(window / 2)
-	sinks := x.arenas.Read.Budget().Total()
-	if sinks < 2*(largest+1) {
-		return nil, fmt.Errorf("a read arena of %d chunks is too small for requests of %d chunks: %d are needed",
-			sinks, largest, 2*(largest+1))
+	sinks, least := x.arenas.Read.Budget().Total(), maxConns*ownSinks+2*largest
+	if sinks < least {
+		return nil, fmt.Errorf("a read arena of %d chunks is too small for %d connections and requests of %d chunks: %d are needed",
+			sinks, maxConns, largest, least)
 	}
-	x.sinkCap = max(int(x.info.MaxRequest), sinks/8*backend.ChunkSize)
+	if x.memory = memories[x.arenas]; x.memory == nil {
+		x.memory = &memory{
+			reservations: backend.NewBudget(window / 2),
+			common:       backend.NewBudget(sinks - maxConns*ownSinks),
+		}
+		memories[x.arenas] = x.memory
+	}
+	x.sinkCap = ownSinks + x.common.Total()/4
 	x.live = make(map[*conn]struct{})
 	x.flush.dev = e.Device
 	x.flush.done = make(chan struct{}, 1)

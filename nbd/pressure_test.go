@@ -66,13 +66,13 @@ func TestNeverReading(t *testing.T) {
 				_, err := c.Write(stream)
 				require.NoError(t, err)
 				x := f.srv.exports[0]
-				// The cap is reached when a chunk less than what it allows is taken.
+				// The cap is reached when it has no room for one more.
 				budget := x.arenas.Read.Budget()
-				for budget.Total()-budget.Free() < chunksFor(x.sinkCap) {
+				for budget.Total()-budget.Free() <= x.sinkCap-chunksFor(size) {
 					write(t, other, 4<<20, data)
 					require.True(t, bytes.Equal(data, read(t, other, 0, size)))
 				}
-				require.LessOrEqual(t, budget.Total()-budget.Free(), chunksFor(x.sinkCap)+8)
+				require.LessOrEqual(t, budget.Total()-budget.Free(), x.sinkCap+chunksFor(size), "and what the other client has just read")
 				if ending == "hangs up" {
 					require.NoError(t, c.socket.Close())
 					return
@@ -256,10 +256,10 @@ func TestStalled(t *testing.T) {
 		t.Run("replies, "+tt.name, func(t *testing.T) {
 			const size = 4 << 20
 			dev := newMem(t, size)
-			few, err := backend.NewArena(2 * (chunksFor(size) + 1))
+			few, err := backend.NewArena(3*ownSinks + 2*chunksFor(size))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, few.Close()) })
-			f := serveWith(t, Config{stall: tt.stall},
+			f := serveWith(t, Config{MaxConnections: 3, stall: tt.stall},
 				shaped{dev, size, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
 			var most atomic.Int64 // that one of them fetched
 			for range 2 {         // they take almost half of the arena each
@@ -278,10 +278,25 @@ func TestStalled(t *testing.T) {
 					})
 				}
 			}
-			read(t, f.client(), 0, size)
+			other := f.client()
+			for f.connections() > 2 { // until one of the two is cut off
+				read(t, other, 0, size)
+			}
 			require.Less(t, most.Load(), int64(size/2), "nobody was cut off")
 		})
 	}
+	t.Run("replies, while nobody goes short", func(t *testing.T) {
+		const size, stall = 4 << 20, time.Millisecond
+		f := serveWith(t, Config{stall: stall}, newMem(t, size))
+		other, nc := f.client(), f.enterRaw()
+		_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: size}))
+		require.NoError(t, err)
+		require.Zero(t, recvReply(t, nc).Errno)
+		for since := time.Now(); time.Since(since) < 200*stall; {
+			read(t, other, 0, 4096)
+		}
+		readN(t, nc, size)
+	})
 	t.Run("slow, while nobody waits", func(t *testing.T) {
 		const size = 600_000
 		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, newWindowed(t, 1<<20, 2*(4+1), 2, 30))

@@ -282,7 +282,7 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 	if err != nil {
 		return err
 	}
-	rq.cookie, rq.command, rq.off, rq.length = req.Cookie, req.Command, req.Off, req.Len
+	rq.cookie, rq.command, rq.off, rq.length, rq.headed = req.Cookie, req.Command, req.Off, req.Len, false
 	op := &rq.op
 	op.Cmd, op.Off, op.Len, op.FUA, op.Entries = backend.Flush, req.Off, req.Len, false, 0
 	op.Err = c.rules.validate(req)
@@ -299,10 +299,7 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 	case wire.CmdRead:
 		op.Cmd = backend.Read
 		if op.Err == nil {
-			if err := c.allocate(rq); err != nil {
-				c.free = append(c.free, op.Tag)
-				return err
-			}
+			return c.beginRead(rq)
 		}
 	case wire.CmdTrim:
 		op.Cmd = backend.Trim
@@ -310,8 +307,7 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 		op.Cmd = backend.WriteZeroes
 		op.FUA = req.Flags&wire.CmdFlagFUA != 0
 		if err := c.zeroInParts(rq); err != nil {
-			c.free = append(c.free, op.Tag)
-			return err
+			return c.drop(rq, err)
 		}
 	}
 	if payload == 0 {

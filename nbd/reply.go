@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"pmnbd/backend"
@@ -13,9 +14,17 @@ func (c *conn) Complete(op *backend.Op) {
 	rq := &c.table[op.Tag]
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if rq.headed && op.Err != nil && c.broken == nil {
+		c.fail(fmt.Errorf("read what a reply has promised: %w", op.Err))
+	}
 	if rq.partial.Load() {
-		rq.partial.Store(false)
-		c.wakeReader()
+		if op.Cmd != backend.Read || op.Err != nil || c.broken != nil {
+			c.freeRequest(op.Tag)
+			return
+		}
+		c.answer(rq)
+		rq.headed = true
+		c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 		return
 	}
 	c.counts.of(rq.command).answered(rq)
@@ -36,6 +45,7 @@ func (c *conn) Complete(op *backend.Op) {
 func (c *conn) answer(rq *request) {
 	form, err := c.terms.replies, rq.op.Err
 	switch {
+	case rq.headed: // by the part before
 	case form == simple, form == structured && err == nil && rq.command != wire.CmdRead && rq.command != wire.CmdBlockStatus:
 		wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
 			Errno: uint32(backend.ErrnoOf(err)), Cookie: rq.cookie,
@@ -123,15 +133,21 @@ func (c *conn) fail(err error) {
 	c.interrupt()
 }
 
-// freeRequest makes a request the reader's again. mu is held.
+// freeRequest makes a request, or a part of one, the reader's again. mu is held.
 func (c *conn) freeRequest(tag uint32) {
-	op := &c.table[tag].op
-	if op.Cmd == backend.Read && len(op.Data) > 0 {
-		c.sinkBytes.Add(-int64(op.Len))
-		release(op)
+	rq := &c.table[tag]
+	if op := &rq.op; op.Cmd == backend.Read {
+		for _, s := range op.Data {
+			c.releaseSink(s.Chunk)
+		}
+		op.Data = op.Data[:0]
 		c.freeParked()
 	}
-	c.freed = append(c.freed, tag)
+	if rq.partial.Load() {
+		rq.partial.Store(false)
+	} else {
+		c.freed = append(c.freed, tag)
+	}
 	c.wakeReader()
 }
 
@@ -143,12 +159,14 @@ func (c *conn) wakeReader() {
 	}
 }
 
-// writeBacklog writes what the socket did not take at once, until nothing is left.
-// A client that fetches too little of it while others wait for the read arena is cut
-// off.
+// writeBacklog writes what the socket did not take at once, until nothing is left. A
+// client that fetches too little of it, and has common chunks of the read arena of which
+// others go short meanwhile, is cut off.
 func (c *conn) writeBacklog() {
 	defer c.wg.Done()
 	var p pace
+	short := &c.exp.short
+	before := short.Load()
 	c.mu.Lock()
 	c.writePeriod(&p)
 	c.mu.Unlock()
@@ -159,9 +177,10 @@ func (c *conn) writeBacklog() {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			c.fail(err)
-		case p.tooSlow(c.q.Written()) && c.exp.arenas.Read.Budget().Waiting():
+		case p.tooSlow(c.q.Written()) && c.common > 0 && short.Load() != before:
 			c.fail(errStalled)
 		default:
+			before = short.Load()
 			c.writePeriod(&p)
 		}
 		c.flush()

@@ -32,8 +32,8 @@ type Config struct {
 	// MaxConnections bounds the connections, those in negotiation included. One more
 	// takes the place of the one that has been negotiating for the longest time, or
 	// is closed at once. Each may hold a receive chunk, for which the write arena
-	// needs room beside the window. 0 means 64: more than any client opens for one
-	// device, and 16 MiB of chunks.
+	// needs room beside the window, and a chunk of the read arena. 0 means 64: more than
+	// any client opens for one device, and 16 MiB of chunks in each arena.
 	MaxConnections int
 	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
 	// servers allow.
@@ -104,6 +104,7 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 	s.log = s.cfg.Logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, sampled, samples, 0)
 	}))
+	memories := make(map[*backend.Arenas]*memory)
 	for _, e := range exports {
 		if len(e.Name) > wire.MaxString {
 			return nil, fmt.Errorf("export name of %d bytes: at most %d are allowed", len(e.Name), wire.MaxString)
@@ -111,7 +112,7 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		if s.lookup(e.Name) != nil {
 			return nil, fmt.Errorf("export %q: the name is taken", e.Name)
 		}
-		x, err := newExport(e, s.cfg.MaxConnections)
+		x, err := newExport(e, s.cfg.MaxConnections, memories)
 		if err != nil {
 			return nil, fmt.Errorf("export %q: %w", e.Name, err)
 		}

@@ -74,6 +74,7 @@ func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
 		backendtest.AllBack(t, dev)
 		for _, x := range srv.exports {
 			require.Equal(t, x.reservations.Total(), x.reservations.Free(), "reservations")
+			require.Equal(t, x.common.Total(), x.common.Free(), "common chunks of the read arena")
 		}
 		require.NoError(t, dev.Close())
 	})
@@ -333,7 +334,7 @@ func TestListByGoNBD(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	d := newMem(t, 1<<20)
-	few, err := backend.NewArena(257)
+	few, err := backend.NewArena(256 + 63)
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		name    string
@@ -346,7 +347,7 @@ func TestNewRefuses(t *testing.T) {
 		{"a long name", Config{}, []Export{{Name: string(make([]byte, 4097)), Device: d}}, "4097 bytes"},
 		{"too many connections", Config{MaxConnections: 400}, []Export{{Name: "a", Device: d}}, "write arena of 512 chunks, 112 for the window, is too small for 400"},
 		{"too large requests", Config{}, []Export{{Name: "a", Device: shaped{Device: d, max: 65 << 20}}}, "requests of 68157440 bytes"},
-		{"too small a read arena", Config{}, []Export{{Name: "a", Device: shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 257 chunks is too small"},
+		{"too small a read arena", Config{}, []Export{{Name: "a", Device: shaped{d, 32 << 20, 1, &backend.Arenas{Write: d.Arenas().Write, Read: few}}}}, "read arena of 319 chunks is too small for 64 connections and requests of 128 chunks: 320 are needed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := New(tt.cfg, tt.exports...)

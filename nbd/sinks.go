@@ -1,32 +1,36 @@
 package nbd
 
-import (
-	"sync/atomic"
+import "pmnbd/backend"
 
-	"pmnbd/backend"
+const (
+	// spanAlign keeps the results of two READs out of one cache line, in bytes.
+	spanAlign = 64
+	// ownSinks is how many chunks of the read arena each connection can have whatever the
+	// others hold: its own part. It is a right: an idle connection holds no chunk.
+	ownSinks = 1
 )
-
-// spanAlign keeps the results of two READs out of one cache line, in bytes.
-const spanAlign = 64
 
 // sinks is where READs put their data: spans cut, one behind the other, from the
 // connection's current chunk of the read arena.
+//
+// A connection takes chunks beyond its own part from the common ones, as long as these
+// last. It never waits for another connection's: a READ that its own part has room for
+// waits until the part is free again, and a larger one is read in parts.
 type sinks struct {
 	sink     *backend.Chunk // nil while the connection is idle
 	sinkUsed int
-	// sinkBytes is how much READs hold that are not in the socket: at the export's
-	// cap, the reader waits. The reader adds, whoever frees a request subtracts.
-	sinkBytes atomic.Int64
-	// got is what chunks returned last.
+	// got is what take and chunks returned last.
 	got []*backend.Chunk
+
+	// held is how many chunks of the read arena the connection holds, common how many of
+	// them are common ones: those beyond ownSinks. conn.mu guards both.
+	held, common int
 }
 
-// allocate gives the READ rq its spans. The batch is submitted before it waits.
-func (c *conn) allocate(rq *request) error {
+// beginRead enqueues the READ rq with spans to read into. It submits the batch before it
+// waits.
+func (c *conn) beginRead(rq *request) error {
 	n := int(rq.op.Len)
-	if err := c.belowSinkCap(n); err != nil {
-		return err
-	}
 	if c.sink != nil && c.sink.Refs() == 1 {
 		c.sinkUsed = 0
 	}
@@ -36,65 +40,163 @@ func (c *conn) allocate(rq *request) error {
 	}
 	var fresh []*backend.Chunk
 	if n > room {
-		a, need := c.exp.arenas.Read, chunksFor(n-room)
 		var ok bool
-		if fresh, ok = a.TryGet(c.got[:0], need); ok {
-			c.got = fresh
-		} else {
-			// Whoever waits for chunks holds none of them.
-			c.dropSinks()
+		if fresh, ok = c.take(chunksFor(n - room)); !ok {
 			var err error
-			if fresh, err = c.chunks(a, chunksFor(n)); err != nil {
-				return err
+			if fresh, err = c.awaitSinks(chunksFor(n)); err != nil {
+				return c.drop(rq, err)
+			}
+			if len(fresh) == 0 {
+				return c.readInParts(rq)
 			}
 		}
 	}
-	c.sinkBytes.Add(int64(n))
 	for n > 0 {
 		if c.sink == nil || c.sinkUsed == backend.ChunkSize {
 			c.dropSinks()
 			c.sink, fresh = fresh[0], fresh[1:]
 		}
-		take := min(n, backend.ChunkSize-c.sinkUsed)
-		c.sink.Retain()
-		rq.op.Data = append(rq.op.Data, backend.Span{Chunk: c.sink, Off: uint32(c.sinkUsed), Len: uint32(take)})
-		c.sinkUsed = min((c.sinkUsed+take+spanAlign-1)&^(spanAlign-1), backend.ChunkSize)
-		n -= take
+		n -= c.cut(rq, n)
 	}
+	c.enqueue(rq)
 	return nil
 }
 
-// belowSinkCap waits until READs of n bytes more are within the cap. A single one
-// always is.
-func (c *conn) belowSinkCap(n int) error {
-	fits := func() bool {
-		held := int(c.sinkBytes.Load())
-		return held == 0 || held+n <= c.exp.sinkCap
-	}
-	if fits() {
-		return nil
-	}
+// awaitSinks takes n chunks, or none if these would have to be common ones and there are
+// too few. It waits for the connection's own READs alone.
+func (c *conn) awaitSinks(n int) ([]*backend.Chunk, error) {
 	c.submit()
-	return c.awaitFreed(func() bool { return fits() || c.broken != nil })
+	c.dropSinks() // a connection that waits keeps no chunk for READs to come
+	if err := c.awaitFreed(func() bool { return c.mayHold(n) }); err != nil {
+		return nil, err
+	}
+	if fresh, ok := c.take(n); ok || n > ownSinks {
+		return fresh, nil
+	}
+	return c.takeOwn(n)
+}
+
+// cut gives rq a span of n bytes of the current chunk, or of what is left of that, and
+// returns its length.
+func (c *conn) cut(rq *request, n int) int {
+	n = min(n, backend.ChunkSize-c.sinkUsed)
+	c.sink.Retain()
+	rq.op.Data = append(rq.op.Data, backend.Span{Chunk: c.sink, Off: uint32(c.sinkUsed), Len: uint32(n)})
+	c.sinkUsed = min((c.sinkUsed+n+spanAlign-1)&^(spanAlign-1), backend.ChunkSize)
+	return n
+}
+
+// mayHold reports whether n chunks more are within what a connection may hold. A single
+// READ always is. mu is held.
+func (c *conn) mayHold(n int) bool { return c.held == 0 || c.held+n <= c.exp.sinkCap }
+
+// take takes n chunks, or reports that the connection may not hold them, or that there
+// are too few common ones. The slice is valid until the next call, or that of chunks.
+func (c *conn) take(n int) ([]*backend.Chunk, bool) {
+	x := c.exp
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mayHold(n) {
+		return nil, false
+	}
+	beyond := max(0, c.held+n-ownSinks) - c.common
+	if beyond > 0 && !x.common.TryTake(beyond) {
+		return nil, false
+	}
+	got, ok := x.arenas.Read.TryGet(c.got[:0], n)
+	if !ok {
+		x.common.Give(beyond)
+		return nil, false
+	}
+	c.got = got
+	c.held += n
+	c.common += beyond
+	return got, true
+}
+
+// takeOwn takes n chunks, at most ownSinks, once the connection's own part is free. They
+// are there then, unless somebody else uses the arena.
+func (c *conn) takeOwn(n int) ([]*backend.Chunk, error) {
+	if err := c.awaitFreed(func() bool { return c.held+n <= ownSinks }); err != nil {
+		return nil, err
+	}
+	got, err := c.chunks(c.exp.arenas.Read, n)
+	if err == nil {
+		c.mu.Lock()
+		c.held += n
+		c.mu.Unlock()
+	}
+	return got, err
+}
+
+// readInParts does the READ rq with the connection's own part alone, one part of it after
+// the other: a part is in the socket before the next is read. The client sees an ordinary
+// reply. Nothing else of the connection is under way meanwhile, for no other reply may come
+// between the parts.
+func (c *conn) readInParts(rq *request) error {
+	if err := c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight-1 }); err != nil {
+		return c.drop(rq, err)
+	}
+	got, err := c.takeOwn(1)
+	if err != nil {
+		return c.drop(rq, err)
+	}
+	c.sink = got[0]
+	op := &rq.op
+	for end := op.Off + op.Len; ; op.Off += op.Len {
+		c.exp.short.Add(1)
+		c.sinkUsed = 0
+		op.Len = uint64(c.cut(rq, int(end-op.Off)))
+		last := op.Off+op.Len == end
+		rq.partial.Store(!last)
+		c.batch = append(c.batch, op)
+		c.submit()
+		if last {
+			return c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight })
+		}
+		if err := c.awaitFreed(func() bool { return !rq.partial.Load() }); err != nil {
+			return c.drop(rq, err)
+		}
+		if op.Err != nil { // of the first part: nothing of the reply is queued
+			c.enqueue(rq)
+			return nil
+		}
+	}
+}
+
+// drop makes rq, which nobody else has, an unused request, because of err.
+func (c *conn) drop(rq *request, err error) error {
+	c.free = append(c.free, rq.op.Tag)
+	return err
 }
 
 // dropSinks gives back the current chunk.
 func (c *conn) dropSinks() {
 	if c.sink != nil {
-		c.sink.Release()
+		c.mu.Lock()
+		c.releaseSink(c.sink)
+		c.mu.Unlock()
 		c.sink = nil
 	}
 	c.sinkUsed = 0
 }
 
-// parkSink leaves the current chunk, while the reader blocks, to whoever frees the
-// last READ: idle connections hold no memory.
-func (c *conn) parkSink() {
-	if c.sink == nil {
+// releaseSink drops a reference to a chunk of the read arena. mu is held.
+func (c *conn) releaseSink(ch *backend.Chunk) {
+	if !ch.Release() {
 		return
 	}
-	if c.sinkBytes.Load() == 0 {
-		c.dropSinks()
+	c.held--
+	if c.common > 0 {
+		c.common--
+		c.exp.common.Give(1)
+	}
+}
+
+// parkSink leaves the current chunk, while the reader blocks, to the last READ in it:
+// idle connections hold no memory.
+func (c *conn) parkSink() {
+	if c.sink == nil {
 		return
 	}
 	c.mu.Lock()
@@ -117,8 +219,8 @@ func (c *conn) unparkSink() {
 
 // freeParked releases a parked chunk that no READ uses any more. mu is held.
 func (c *conn) freeParked() {
-	if c.parked != nil && c.sinkBytes.Load() == 0 {
-		c.parked.Release()
+	if c.parked != nil && c.parked.Refs() == 1 {
+		c.releaseSink(c.parked)
 		c.parked = nil
 	}
 }

@@ -94,7 +94,7 @@ func newDriver(t testing.TB, d *Device, ops ...*backend.Op) *driver {
 			chunks, err := arena.Get(nil, 1, nil)
 			require.NoError(t, err)
 			op.Data = []backend.Span{{Chunk: chunks[0], Len: uint32(op.Len)}}
-			t.Cleanup(chunks[0].Release)
+			t.Cleanup(func() { chunks[0].Release() })
 		}
 	}
 	return x

@@ -288,7 +288,8 @@ func (d *Device) allocate() (err error) {
 		}
 	}
 	// Two of the largest reads, and a chunk for each connection's small ones.
-	if d.arenas.Read, err = backend.NewArena(int(2*request/backend.ChunkSize) + d.cfg.Connections); err != nil {
+	largest := int(request+backend.ChunkSize-1) / backend.ChunkSize
+	if d.arenas.Read, err = backend.NewArena(2*largest + d.cfg.Connections); err != nil {
 		return err
 	}
 	d.ready()

@@ -87,3 +87,15 @@ func TestWaitBeforeTheWritesThatItWaitsFor(t *testing.T) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// TestReadMemory: two of the largest reads fit beside a chunk for each connection, though
+// such a read fills no whole number of chunks.
+func TestReadMemory(t *testing.T) {
+	cfg := fake(t, rdmafake.Config{}).config(t)
+	cfg.Window = 5<<20 + 2*backend.ChunkSize
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.EqualValues(t, 5*backend.ChunkSize+backend.ChunkSize/2, d.Info().MaxRequest)
+	require.Equal(t, cfg.Connections+2*6, d.Arenas().Read.Budget().Total())
+	require.NoError(t, d.Close())
+}

@@ -39,7 +39,7 @@ and Type=notify works: docs/systemd.md.
 `
 
 // maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
-// export: the most is 1 GiB of memory for one.
+// export, and as much of its read memory: the most is 2 GiB of memory for one.
 const maxConnections = 4096
 
 // A config is what the flags of serve say.
@@ -101,7 +101,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.BoolVar(&cfg.readOnly, "read-only", false, "refuse what would change an export's contents")
 	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
 	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
-	set.IntVar(&cfg.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 256K of memory in each export")
+	set.IntVar(&cfg.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 512K of memory in each export")
 	flags.DurationVar(set, &cfg.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
 	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
 	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")

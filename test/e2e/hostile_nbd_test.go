@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -125,4 +126,39 @@ func TestHostileClients(t *testing.T) {
 	require.LessOrEqual(t, pmnbd.procStatus(t, "VmRSS"), memory+growth, "KiB")
 	log, _ := pmnbd.stderr.next()
 	require.NotContains(t, log, `"level":"error"`)
+}
+
+// Clients that ask for much and fetch nothing keep what they hold, and another one's small
+// requests go on meanwhile.
+func TestSilentReaders(t *testing.T) {
+	const silent, requests, size, reads = 20, 400, 4096, 200
+	h := newHost(t)
+	_, uri := h.target(t, "r="+h.region(t, "r", "32M"))
+	pmnbd, unix, tcp := h.initiator(t, uri, "r")
+	other := dialNBD(t, unix)
+	data, back := noise(t, size), make([]byte, size)
+	small := func() time.Duration {
+		began := time.Now()
+		for i := range uint64(requests / 2) {
+			require.NoError(t, other.write(i*size, data))
+			require.NoError(t, other.read(i*size, back))
+			require.True(t, bytes.Equal(data, back))
+		}
+		return time.Since(began)
+	}
+	alone := small()
+	for i := range silent {
+		c, err := client.New(dialRaw(t, []string{unix, tcp}[i%2]), client.Config{Export: "r"})
+		require.NoError(t, err)
+		for i := range uint64(reads) {
+			c.Request(wire.Request{Command: wire.CmdRead, Cookie: 1 + i, Len: 1 << 20})
+		}
+		require.NoError(t, c.Send())
+		_, err = io.ReadFull(c.Socket().Conn(), make([]byte, wire.SimpleReplySize))
+		require.NoError(t, err)
+	}
+	beside := small()
+	t.Logf("%d requests: %v alone, %v beside %d silent readers: %.1f times", requests, alone, beside, silent, float64(beside)/float64(alone))
+	log, _ := pmnbd.stderr.next()
+	require.NotContains(t, log, "client left", "the silent readers were cut off")
 }

@@ -1,0 +1,38 @@
+package mutants
+
+// reads is of what a client that fetches nothing keeps from others (design §4.2, §4.8).
+var reads = []mutant{
+	{
+		name: "the common chunks are all of the read arena", rule: "§4.2 a cap per connection",
+		file: "nbd/export.go", old: "backend.NewBudget(sinks - maxConns*ownSinks)", new: "backend.NewBudget(sinks)",
+		pkg: "./nbd", run: "^TestSilentReaders$", hangs: true,
+	}, {
+		name: "a connection may hold any number of chunks", rule: "§4.2 a cap per connection",
+		file: "nbd/sinks.go", old: "c.held == 0 || c.held+n <= c.exp.sinkCap", new: "true",
+		pkg: "./nbd", run: "^TestNeverReading$", hangs: true,
+	}, {
+		name: "replies come between the parts of a READ", rule: "§4.2 a cap per connection",
+		file: "nbd/sinks.go", old: "== maxInFlight-1", new: "> 0",
+		pkg: "./nbd", run: "^TestNothingBetweenParts$", hangs: true,
+	}, {
+		name: "a part that fails behind others is an error reply", rule: "§4.2 a cap per connection",
+		file: "nbd/reply.go", old: "if rq.headed && op.Err != nil && c.broken == nil {", new: "if false {",
+		pkg: "./nbd", run: "^TestPartFails$", hangs: true,
+	}, {
+		name: "a client is cut off for its own part", rule: "§4.8 a minimum pace",
+		file: "nbd/reply.go", old: "&& c.common > 0 ", new: "",
+		pkg: "./nbd", run: "^TestOwnPartIsNobodyElses$", hangs: true,
+	}, {
+		name: "a client is cut off though nobody goes short", rule: "§4.8 a minimum pace",
+		file: "nbd/reply.go", old: "short.Load() != before:", new: "short.Load() >= before:",
+		pkg: "./nbd", run: "^TestStalled$", hangs: true,
+	}, {
+		name: "a client that fetches nothing is not cut off", rule: "§4.8 a minimum pace",
+		file: "nbd/sinks.go", old: "		c.exp.short.Add(1)\n", new: "",
+		pkg: "./nbd", run: "^TestStalled$", hangs: true,
+	}, {
+		name: "each export divides the memory of its device anew", rule: "§4.8 reservations are half of the window",
+		file: "nbd/export.go", old: "		memories[x.arenas] = x.memory\n", new: "",
+		pkg: "./nbd", run: "^TestExportsOfOneDevice$",
+	},
+}
