@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 )
@@ -47,4 +48,11 @@ type RejectError struct {
 	PrivateData []byte
 }
 
-func (e *RejectError) Error() string { return "connection refused by the peer" }
+func (e *RejectError) Error() string {
+	// Adapters pad it with zeroes.
+	why := bytes.TrimRight(e.PrivateData[:min(len(e.PrivateData), MaxPrivateData)], "\x00")
+	if len(why) == 0 {
+		return "connection refused by the peer"
+	}
+	return fmt.Sprintf("connection refused by the peer: %q", why)
+}

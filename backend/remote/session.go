@@ -78,6 +78,9 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 	}
 	c.conn, err = d.domain.Dial(ctx, d.cfg.Addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: maxMessages}, wrs)
 	if err != nil {
+		if reject := (*rdma.RejectError)(nil); errors.As(err, &reject) {
+			return c, err // it serves, and says why not this initiator
+		}
 		return c, fmt.Errorf("%w: is pmnbd-target serving there?", err)
 	}
 	if !c.conn.Caps().OrderedPlacement {

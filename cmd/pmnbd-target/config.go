@@ -46,8 +46,10 @@ func (c *config) declare(set *pflag.FlagSet) {
 			"a PATH with a comma in it stands in double quotes;\n"+
 			"with allow=, which can be repeated, only the initiators named may have it")
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
-	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), without which nobody gets a session; SIGHUP reads it again")
-	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "listen beyond loopback without --key-file: whoever reaches the port owns the regions")
+	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md); nobody without one then gets a session. SIGHUP reads it again.\n"+
+		"Without the flag a listener on loopback serves root and the user that pmnbd-target runs as")
+	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "serve whoever reaches a listener without --key-file: other hosts beyond loopback, and on it every user of this machine.\n"+
+		"Whoever connects owns the regions")
 	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
@@ -106,12 +108,19 @@ func (c *config) check() error {
 		return flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config")
 	}
 	for _, l := range c.Listen {
-		if c.KeyFile == "" && !c.Insecure && !loopback(l.Host) {
+		switch {
+		case c.authenticated() || c.Insecure:
+		case !loopback(l.Host):
 			return flags.Usagef("%s is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own", l)
+		case l.Provider != "iwarp":
+			return flags.Usagef("%s: nobody knows which user of this machine connects by an adapter: use --key-file, so that sessions authenticate, or --insecure-no-auth to serve all of them", l)
 		}
 	}
 	return nil
 }
+
+// authenticated reports whether sessions prove a key.
+func (c *config) authenticated() bool { return c.KeyFile != "" }
 
 // allow is who may have which region.
 func (c *config) allow() map[string][][16]byte {

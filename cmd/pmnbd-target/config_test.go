@@ -216,12 +216,44 @@ func TestConfigErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Keys, or the operator's word, let listeners be seen by others.
+// Keys, or the operator's word, let listeners be seen by others; of an adapter that is
+// every user of this machine at least.
 func TestBeyondLoopback(t *testing.T) {
-	for _, flag := range []string{"--key-file=/keys", "--insecure-no-auth"} {
-		cfg, err := parsed(t, "", "--region", "log=/log", "--listen", "iwarp://0.0.0.0", flag)
-		require.NoError(t, err)
-		require.NoError(t, cfg.check(), flag)
+	for _, c := range []struct {
+		listen flags.Endpoint
+		says   string
+	}{
+		{flags.Endpoint{Provider: "iwarp", Host: "0.0.0.0"}, "is not a loopback address: use --key-file"},
+		{flags.Endpoint{Provider: "rdma", Host: "192.0.2.1"}, "is not a loopback address: use --key-file"},
+		{flags.Endpoint{Provider: "rdma", Host: "127.0.0.1"}, "nobody knows which user of this machine connects by an adapter: use --key-file"},
+	} {
+		for _, flag := range []string{"--key-file=/keys", "--insecure-no-auth", ""} {
+			args := []string{"--region", "log=/log"}
+			if flag != "" {
+				args = append(args, flag)
+			}
+			cfg, err := parsed(t, "", args...)
+			require.NoError(t, err)
+			cfg.Listen = []listenAddr{{c.listen}}
+			if err := cfg.check(); flag == "" {
+				require.ErrorContains(t, err, c.says)
+				require.ErrorIs(t, err, flags.ErrUsage)
+			} else {
+				require.NoError(t, err, "%v %s", c.listen, flag)
+			}
+		}
+	}
+}
+
+// Without keys, and without the operator's word, listeners look at users.
+func TestUsersAreLookedAt(t *testing.T) {
+	for flag, looked := range map[string]bool{"--allow-volatile": true, "--key-file=/keys": false, "--insecure-no-auth": false} {
+		for _, listen := range []string{"iwarp://127.0.0.1", "iwarp://[::1]", "iwarp://localhost"} {
+			cfg, err := parsed(t, "", "--region", "log=/log", "--listen", listen, flag)
+			require.NoError(t, err)
+			require.NoError(t, cfg.check())
+			require.Equal(t, looked, cfg.transport(nil).Admit != nil, flag)
+		}
 	}
 }
 

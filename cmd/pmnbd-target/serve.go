@@ -13,6 +13,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/keyfile"
+	"pmnbd/cmd/internal/localuser"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
@@ -98,7 +99,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	var listeners []rdma.Listener
 	var uris []string
 	for _, e := range cfg.Listen {
-		p, err := provider.For(e.Provider, provider.Config{Spin: cfg.Spin.Duration, Refused: server.Stranger})
+		p, err := provider.For(e.Provider, cfg.transport(server))
 		var l rdma.Listener
 		if err == nil {
 			l, err = p.Listen(context.Background(), e.Address())
@@ -116,6 +117,9 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		uris = append(uris, e.Provider+"://"+l.Addr())
 	}
 
+	if !cfg.authenticated() && cfg.Insecure {
+		log.Warn("sessions do not authenticate: whoever reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", uris))
+	}
 	for _, r := range regions {
 		log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
 			zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
@@ -143,6 +147,16 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	err = errors.Join(err, server.Close(), shown.Close())
 	serving.Wait()
 	return err
+}
+
+// transport is what listeners are told. Without keys they serve the users of this
+// machine that could read the regions' memory anyway, unless the operator wants all.
+func (c *config) transport(server *target.Server) provider.Config {
+	p := provider.Config{Spin: c.Spin.Duration, Refused: server.Stranger}
+	if !c.authenticated() && !c.Insecure {
+		p.Admit, p.Unadmitted = localuser.New().Admit, localuser.Told
+	}
+	return p
 }
 
 // reloadKeys reads the keys again. If that fails they stay what they were.

@@ -28,6 +28,7 @@ package iwarp
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"pmnbd/rdma"
@@ -74,6 +75,11 @@ type Config struct {
 	// HandshakeTimeout bounds how long a listener waits for a request frame; 0
 	// means 5 s.
 	HandshakeTimeout time.Duration
+	// Admit, unless nil, decides about each connection of a listener by its addresses,
+	// before its request is answered. An error refuses it: Refused hears of that, and
+	// the peer is told Unadmitted, at most rdma.MaxPrivateData bytes.
+	Admit      func(local, remote netip.AddrPort) error
+	Unadmitted string
 	// Refused is told of connections that a listener dropped before they became
 	// requests, and why; nil if nobody wants to know. It must not wait.
 	Refused func(addr string, err error)

@@ -156,7 +156,24 @@ func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
 		_ = r.Reject(nil)
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
+	if err := ln.admitted(nc); err != nil {
+		_ = r.Reject([]byte(ln.cfg.Unadmitted))
+		return nil, err
+	}
 	return r, nc.SetDeadline(never)
+}
+
+// admitted asks the owner about nc.
+func (ln *listener) admitted(nc net.Conn) error {
+	if ln.cfg.Admit == nil {
+		return nil
+	}
+	local, lok := nc.LocalAddr().(*net.TCPAddr)
+	remote, rok := nc.RemoteAddr().(*net.TCPAddr)
+	if !lok || !rok {
+		return fmt.Errorf("a %T has no addresses: %w", nc, rdma.ErrNotSupported)
+	}
+	return ln.cfg.Admit(local.AddrPort(), remote.AddrPort())
 }
 
 // Accept implements rdma.Listener.

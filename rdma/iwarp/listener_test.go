@@ -2,8 +2,10 @@ package iwarp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -293,4 +295,33 @@ func TestRepliesRefused(t *testing.T) {
 			require.ErrorIs(t, <-result, tt.want)
 		})
 	}
+}
+
+// The owner of a listener decides by the addresses of a connection, before the peer is
+// answered; whom it does not want hears why.
+func TestAdmit(t *testing.T) {
+	refused := make(chan error, 1)
+	unwanted := errors.New("nobody wants it")
+	var local, remote netip.AddrPort
+	var answer error
+	l := listen(t, Config{
+		Admit: func(l, r netip.AddrPort) error {
+			local, remote = l, r
+			return answer
+		},
+		Unadmitted: "not you",
+		Refused:    func(_ string, err error) { refused <- err },
+	})
+	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
+	require.Equal(t, l.Addr(), local.String())
+	require.Equal(t, local.Addr(), remote.Addr())
+
+	answer = unwanted
+	_, err := newDomain(Config{Revision: 2}).Dial(context.Background(), l.Addr(), rdma.ConnConfig{}, nil)
+	var reject *rdma.RejectError
+	require.ErrorAs(t, err, &reject)
+	require.Equal(t, "not you", string(reject.PrivateData))
+	require.ErrorContains(t, err, `connection refused by the peer: "not you"`)
+	require.ErrorIs(t, <-refused, unwanted)
+	require.Empty(t, l.ready, "it never became a request")
 }

@@ -32,7 +32,7 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
 	},
 	{
-		Name: "only commands speak netlink, by nbd/kernel",
+		Name: "only commands speak netlink, by nbd/kernel and cmd/internal/localuser",
 		From: []string{"pmnbd/..."},
 		To:   []string{"github.com/mdlayher/netlink/...", "github.com/mdlayher/genetlink/..."},
 		Except: []string{

@@ -152,7 +152,7 @@ func TestViolations(t *testing.T) {
 		{
 			name: "the server speaks netlink",
 			add:  Graph{"pmnbd/nbd": {"github.com/mdlayher/netlink"}},
-			want: []string{"only commands speak netlink, by nbd/kernel: pmnbd/nbd -> github.com/mdlayher/netlink"},
+			want: []string{"only commands speak netlink, by nbd/kernel and cmd/internal/localuser: pmnbd/nbd -> github.com/mdlayher/netlink"},
 		},
 		{
 			name: "a command links the testing package",

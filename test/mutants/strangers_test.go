@@ -37,5 +37,33 @@ var strangers = []mutant{
 		name: "a flood from one address ends the half-open connection of another", rule: "strangers of one address keep no other out",
 		file: "rdma/iwarp/listener.go", old: "i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })", new: "i := 0 * rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
 		pkg: "./rdma/iwarp", run: "^TestHalfOpenConnectionsOfAnotherAddress$", hangs: true,
+	}, {
+		name: "every user of the machine is served without a key", rule: "without keys loopback serves root and the target's own user",
+		file: "cmd/internal/localuser/localuser.go", old: "case uid != 0 && uid != p.own:", new: "case false:",
+		pkg: "./cmd/internal/localuser", run: "^TestAdmit$",
+	}, {
+		name: "nobody asks for the user", rule: "without keys loopback serves root and the target's own user",
+		file: "cmd/pmnbd-target/serve.go", old: "if !c.authenticated() && !c.Insecure {\n		p.Admit", new: "if false {\n		p.Admit",
+		pkg: "./cmd/pmnbd-target", run: "^TestUsersAreLookedAt$",
+	}, {
+		name: "a socket that was closed is root's", rule: "what the kernel does not say lets nobody in",
+		file: "cmd/internal/localuser/diag.go", old: "if b[1] != established || binary.NativeEndian.Uint32(b[inodeAt:]) == 0 {", new: "if false {",
+		pkg: "./cmd/internal/localuser", run: "^TestAnswers$",
+	}, {
+		name: "a listener is taken for a connection", rule: "what the kernel does not say lets nobody in",
+		file: "cmd/internal/localuser/diag.go", old: "if at != unmapped(socket) || to != unmapped(peer) {", new: "if at != unmapped(socket) && to != unmapped(peer) {",
+		pkg: "./cmd/internal/localuser", run: "^TestAnswers$",
+	}, {
+		name: "users that are not known are all one", rule: "what the kernel does not say lets nobody in",
+		file: "cmd/internal/localuser/localuser.go", old: "case uid == p.overflow:", new: "case false:",
+		pkg: "./cmd/internal/localuser", run: "^TestAdmit$",
+	}, {
+		name: "an adapter on loopback is free for all", rule: "an adapter needs keys",
+		file: "cmd/pmnbd-target/config.go", old: "case l.Provider != \"iwarp\":", new: "case false:",
+		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
+	}, {
+		name: "a listener does not ask whom to admit", rule: "without keys loopback serves root and the target's own user",
+		file: "rdma/iwarp/listener.go", old: "if err := ln.admitted(nc); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: "./rdma/iwarp", run: "^TestAdmit$",
 	},
 }

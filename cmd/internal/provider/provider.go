@@ -5,6 +5,7 @@
 package provider
 
 import (
+	"net/netip"
 	"time"
 
 	"pmnbd/rdma"
@@ -19,6 +20,11 @@ type Config struct {
 	// Refused is told of peers that were dropped before they became connections;
 	// nil if nobody wants to know.
 	Refused func(addr string, err error)
+	// Admit decides about each connection that a listener accepts, by its addresses;
+	// nil lets all in. Unadmitted is what a peer is told that is not let in. Adapters
+	// have neither.
+	Admit      func(local, remote netip.AddrPort) error
+	Unadmitted string
 }
 
 // For returns the provider of scheme, iwarp or rdma.
@@ -26,5 +32,5 @@ func For(scheme string, cfg Config) (rdma.Provider, error) {
 	if scheme == "rdma" {
 		return verbs.New(verbs.Config{Spin: cfg.Spin, Refused: cfg.Refused})
 	}
-	return iwarp.New(iwarp.Config{Refused: cfg.Refused}), nil
+	return iwarp.New(iwarp.Config{Refused: cfg.Refused, Admit: cfg.Admit, Unadmitted: cfg.Unadmitted}), nil
 }

@@ -1,0 +1,73 @@
+// Package localuser tells which user of this machine is at the other end of a TCP
+// connection that never leaves it.
+//
+// It exists so that a target that asks for no keys serves its own user on loopback, and
+// not every user. The kernel knows the user of each socket and tells it by
+// NETLINK_SOCK_DIAG (sock_diag(7)); TCP itself carries nothing of that kind. It owns the
+// decision who is let in (this file) and the layout of the kernel's messages (diag.go). It
+// imports nothing of ours.
+package localuser
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Told is what a peer hears that is not let in. It fits rdma.MaxPrivateData.
+const Told = "without keys only the target's own user is served"
+
+// advice says to an operator what lets others in.
+const advice = "give sessions keys with --key-file, or allow every user of this machine with --insecure-no-auth"
+
+var (
+	// ErrOther means that another user is at the other end.
+	ErrOther = errors.New("the connection is of another user")
+	// ErrUnknown means that nobody knows which user is at the other end.
+	ErrUnknown = errors.New("the user of the connection is not known")
+)
+
+// A Policy lets root in, and the user that this process runs as.
+type Policy struct {
+	own      uint32
+	overflow uint32 // stands for every user that this user namespace does not have
+	userOf   func(socket, peer netip.AddrPort) (uint32, error)
+}
+
+// New makes the policy of this process.
+func New() *Policy {
+	return &Policy{own: uint32(os.Geteuid()), overflow: overflowUID("/proc/sys/kernel/overflowuid"), userOf: userOf}
+}
+
+// defaultOverflow is the overflow uid of a kernel that was not told another one.
+const defaultOverflow = 65534
+
+func overflowUID(path string) uint32 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return defaultOverflow
+	}
+	uid, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 32)
+	if err != nil {
+		return defaultOverflow
+	}
+	return uint32(uid)
+}
+
+// Admit decides about the connection that this process has accepted at local from
+// remote. Its error is ErrOther or ErrUnknown, and says what to do.
+func (p *Policy) Admit(local, remote netip.AddrPort) error {
+	uid, err := p.userOf(remote, local)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w: %s", ErrUnknown, err, advice)
+	case uid == p.overflow:
+		return fmt.Errorf("%w: uid %d stands for all users that this user namespace does not have: %s", ErrUnknown, uid, advice)
+	case uid != 0 && uid != p.own:
+		return fmt.Errorf("%w: uid %d, and without keys only root and uid %d are served: %s", ErrOther, uid, p.own, advice)
+	}
+	return nil
+}
