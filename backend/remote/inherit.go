@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -77,10 +76,12 @@ func (d *Device) inherit(ctx context.Context) error {
 	if h.State == 0 {
 		d.lineage = uuid.New()
 	}
-	d.owner.ID = d.cfg.ID
-	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
-		return fmt.Errorf("draw a nonce: %w", err)
+	if d.asked {
+		d.expect = h.Epoch // as the owner that the target may have granted it to
+	} else if err := d.drawOwner(); err != nil {
+		return err
 	}
+	d.unclean = refused.Flags&wire.OpenedUnclean != 0 && !d.asked
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
 	contents, mark := h.ContentsID, h.Mark
 	d.file.update(func(h *header) {
@@ -105,7 +106,8 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 	if h.Boot != boot {
 		h = header{} // a reboot takes windows, wherever they lie
 	}
-	if h.State == windowLive && h.Opened != 0 || h.State == windowDrained && d.resumed(&h, refused) {
+	if h.State == windowLive && h.Opened != 0 || h.State == windowDrained && d.holds(refused, h.Epoch) {
+		// A drained one was perhaps resumed without hearing of it, when CLOSE broke: RESUME tells.
 		// Also if another id holds the region. A RESUME is granted to nobody but the owner
 		// that is persisted, so the refusal is then for good.
 		if err := d.adopt(ctx); err != nil {
@@ -125,22 +127,28 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 		return h, d.forgotten(refused, boot)
 	case refused.Mark < h.Mark:
 		return h, d.restored(h.Mark, refused.Mark)
-	case h.Opened == 0 && refused.Epoch == h.Epoch+1 && refused.Holder == d.cfg.ID:
-		// Granted, and killed before it was noted: nothing was acknowledged.
+	case h.State == windowLive && d.holds(refused, h.Epoch):
+		// Granted, perhaps, and killed before it was noted: nothing was acknowledged.
+		granted, err := d.regains(ctx, &h)
+		if err != nil {
+			return h, fmt.Errorf("ask whether the pmnbd before was granted the region: %w", err)
+		}
+		if !granted {
+			return h, d.otherwise(&h, refused)
+		}
+		d.owner, d.asked = h.Owner, true
 	case h.Opened != 0 && refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:
 		return h, loss("somebody else had region %s since this initiator left it: it was restored from a copy, and came to epoch %d again", d.cfg.Region, h.Epoch)
 	case refused.Epoch != h.Epoch:
-		return h, loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
-			d.cfg.Region, h.Epoch, refused.Epoch)
+		return h, d.otherwise(&h, refused)
 	}
 	return h, nil
 }
 
-// resumed tells whether the run that left h may have resumed its session without hearing of
-// it, when CLOSE broke: the region is unclean then, in a later epoch of this id. Whether it
-// was that run, or another of this id elsewhere, RESUME tells.
-func (d *Device) resumed(h *header, refused *wire.Refused) bool {
-	return refused.Holder == d.cfg.ID && refused.Epoch > h.Epoch && refused.Flags&wire.OpenedUnclean != 0
+// otherwise says that the region is not as h left it.
+func (d *Device) otherwise(h *header, refused *wire.Refused) error {
+	return loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
+		d.cfg.Region, h.Epoch, refused.Epoch)
 }
 
 // restored is the loss of a region that has an older mark than it had when this initiator
@@ -159,6 +167,14 @@ func (d *Device) accept(lost *LossError) {
 // probe asks the target who has the region, by an OPEN that is always refused. One that
 // another id holds is refused as busy: that is for the caller to judge.
 func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
+	err = d.insist(ctx, func(ctx context.Context) (err error) {
+		refused, err = d.tryProbe(ctx)
+		return err
+	})
+	return refused, err
+}
+
+func (d *Device) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
 	if err := d.openDomain(ctx); err != nil {
 		return refused, err
 	}

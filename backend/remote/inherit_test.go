@@ -295,6 +295,20 @@ func TestInheritance(t *testing.T) {
 			h.kill(d)
 			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
 		}, "", true},
+		{"the same, and RESUMEs whose answers were lost, too", func(h *host) {
+			d, _ := h.run()
+			epoch := d.granted.Epoch
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
+			restart(h, func(sb *region.Superblock) { sb.Epoch += 2 })
+		}, "", true},
+		{"the same, and another run of this id since", func(h *host) {
+			d, _ := h.run()
+			epoch := d.granted.Epoch
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
+			restart(h, func(sb *region.Superblock) { sb.Epoch++; sb.Owner.Nonce[0]++ })
+		}, "somebody else had region", false},
 	} {
 		inherits := func(t *testing.T, acceptLoss bool) {
 			h := newHost(t)

@@ -7,7 +7,8 @@
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
 //
-// Files: remote.go (the device), session.go (OPEN, JOIN, heartbeats), auth.go (what both
+// Files: remote.go (the device), start.go (a start that tries again), session.go (OPEN, JOIN,
+// heartbeats), auth.go (what both
 // ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), close.go,
 // windowfile.go and inherit.go (what a run leaves to the next), submit.go (ops cut into
 // pieces), queue.go and lane.go (a lane's queue and its completer), post.go (what leaves
@@ -128,6 +129,8 @@ type Device struct {
 	file    *windowFile // nil if the window is anonymous memory
 	adopted bool        // the file is another Device's, which adopts it
 	expect  uint64      // the epoch that OPEN names; 0: whatever the region is in
+	asked   bool        // an OPEN of that epoch may have been granted, and its answer lost
+	met     bool        // the target was reached once in this start
 	lineage uuid.UUID
 
 	domain            rdma.Domain
@@ -172,7 +175,8 @@ type Device struct {
 }
 
 // Dial opens a session. It fails with a *RefusedError when the target refuses,
-// with rdma's errors when it cannot be reached; ctx bounds the time.
+// with rdma's errors when it cannot be reached. A target that was reached and whose
+// connection is lost, or that grants somebody else a session, is asked again until ctx ends.
 func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if cfg.Window == 0 {
 		cfg.Window = DefaultWindow
@@ -208,9 +212,6 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 		}
 	}
 	if err := d.allocate(); err != nil {
-		return nil, err
-	}
-	if err := d.openDomain(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.open(ctx); err != nil {

@@ -83,6 +83,7 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 		}
 		return c, fmt.Errorf("%w: is pmnbd-target serving there?", err)
 	}
+	d.met = true
 	if !c.conn.Caps().OrderedPlacement {
 		err = fmt.Errorf("the RDMA device does not place overlapping Writes in order: %w yet", rdma.ErrNotSupported)
 		return c, errors.Join(err, c.conn.Close())
@@ -90,45 +91,27 @@ func (d *Device) connect(ctx context.Context, lane int, privateData []byte) (c d
 	return c, nil
 }
 
-// open obtains the session on lane 0, joins the other lanes, and makes them all.
+// open obtains the session and makes its lanes.
 func (d *Device) open(ctx context.Context) (err error) {
+	var g wire.Opened
 	var conns []dialed
-	defer func() {
-		if err != nil {
-			for _, c := range conns {
-				err = errors.Join(err, c.conn.Close())
-			}
-		}
-	}()
-	c, err := d.connect(ctx, 0, nil)
+	err = d.insist(ctx, func(ctx context.Context) (err error) {
+		g, conns, err = d.tryOpen(ctx)
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	conns = append(conns, c)
-	g, err := d.handshake(ctx, &conns[0])
-	if err != nil {
-		return err
-	}
-	if err := check(&g); err != nil {
-		return err
-	}
-	if d.claim == nil || d.claim.region != g.UUID {
-		return fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
-	}
-	class := persist.Class(g.Class)
-	if class == persist.ClassVolatile && !d.cfg.AllowVolatile {
-		return errors.New("the region is volatile: --allow-volatile permits that")
-	}
-	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
 		return err
 	}
 	if err := d.opened(&g); err != nil {
+		for _, c := range conns {
+			err = errors.Join(err, c.conn.Close())
+		}
 		return err
 	}
+	class := persist.Class(g.Class)
 	d.granted, d.method = g, persist.Method(g.Method)
 	d.mark.Store(g.Mark)
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
-	d.unclean = g.Flags&wire.OpenedUnclean != 0
 	for i, c := range conns {
 		l := d.newLane(i)
 		l.connected(c)
@@ -146,6 +129,39 @@ func (d *Device) open(ctx context.Context) (err error) {
 		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch), zap.Int("lanes", len(d.lanes)),
 		zap.Stringer("method", d.method), zap.String("why", d.methodWhy()))
 	return nil
+}
+
+// tryOpen tries once to obtain the session on lane 0, and joins the other lanes.
+func (d *Device) tryOpen(ctx context.Context) (g wire.Opened, conns []dialed, err error) {
+	defer func() {
+		if err != nil {
+			for _, c := range conns {
+				_ = c.conn.Close() // err says why
+			}
+		}
+	}()
+	if err := d.openDomain(ctx); err != nil {
+		return g, conns, err
+	}
+	c, err := d.connect(ctx, 0, nil)
+	if err != nil {
+		return g, conns, err
+	}
+	conns = append(conns, c)
+	if g, err = d.handshake(ctx, &conns[0]); err != nil {
+		return g, conns, err
+	}
+	if err := check(&g); err != nil {
+		return g, conns, err
+	}
+	if d.claim == nil || d.claim.region != g.UUID {
+		return g, conns, fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
+	}
+	if persist.Class(g.Class) == persist.ClassVolatile && !d.cfg.AllowVolatile {
+		return g, conns, errors.New("the region is volatile: --allow-volatile permits that")
+	}
+	conns, err = d.joinAll(ctx, conns, &g)
+	return g, conns, err
 }
 
 // joinAll connects the other lanes of the session that g grants on the first of conns.
@@ -190,7 +206,11 @@ func (d *Device) join(ctx context.Context, c *dialed, g *wire.Opened, n int) (cr
 		return 0, fmt.Errorf("JOIN: %w", err)
 	}
 	if t == wire.TypeRefused {
-		return 0, &RefusedError{Region: d.cfg.Region, Refused: refused}
+		err := error(&RefusedError{Region: d.cfg.Region, Refused: refused})
+		if refused.Code == wire.CodeNotOwner { // lane 0 has been lost, or the target has begun anew
+			err = fmt.Errorf("%w: JOIN: %v", rdma.ErrLost, err)
+		}
+		return 0, err
 	}
 	if joined.Epoch != g.Epoch || int(joined.Lane) != n {
 		return 0, fmt.Errorf("the target joined lane %d of epoch %d: %w", joined.Lane, joined.Epoch, wire.ErrMalformed)
@@ -217,42 +237,13 @@ func check(g *wire.Opened) error {
 	return nil
 }
 
-// handshake sends OPEN until it is granted. The first one asks for the epoch; a
-// refusal tells the region's UUID, too, so that its lock is taken before anything
-// that the grant would end.
-func (d *Device) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err error) {
-	if d.file == nil {
-		d.owner.ID = d.cfg.ID
-		if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
-			return opened, fmt.Errorf("draw a nonce: %w", err)
-		}
+// drawOwner makes the owner of this run.
+func (d *Device) drawOwner() error {
+	d.owner.ID = d.cfg.ID
+	if _, err := rand.Read(d.owner.Nonce[:]); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
 	}
-	msg := d.request(d.owner)
-	msg.Epoch = d.expect
-	if msg.Methods, err = d.methods(c.conn); err != nil {
-		return opened, err
-	}
-	var refused wire.Refused
-	for range openTries {
-		t, err := d.petition(ctx, c, &msg, false, &opened, &refused)
-		if err != nil {
-			return opened, fmt.Errorf("OPEN: %w", err)
-		}
-		if t == wire.TypeOpened {
-			return opened, chosen(msg.Methods, &opened)
-		}
-		if refused.Code != wire.CodeEpoch || d.expect != 0 {
-			break
-		}
-		d.takesOver(&refused)
-		if d.claim == nil {
-			if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
-				return opened, err
-			}
-		}
-		msg.Epoch = refused.Epoch
-	}
-	return opened, &RefusedError{Region: d.cfg.Region, Refused: refused}
+	return nil
 }
 
 // methods are those that this end has, or the one that it insists on.

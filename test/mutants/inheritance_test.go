@@ -59,13 +59,25 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "its own RESUME is somebody else's", rule: "§6 a refusal means that somebody had the region",
-		file: "backend/remote/inherit.go", old: "d.resumed(&h, refused)", new: "false",
+		file: "backend/remote/inherit.go", old: "h.State == windowDrained && d.holds(refused, h.Epoch)", new: "false",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "somebody else of its id is itself", rule: "§6 only the persisted owner resumes, id and nonce",
 		file: "backend/remote/inherit.go", old: "case refused.Epoch != h.Epoch:", new: "case refused.Epoch != h.Epoch && refused.Holder != d.cfg.ID:",
-		also: []edit{{"backend/remote/inherit.go", "d.resumed(&h, refused)", "false"}},
+		also: []edit{{"backend/remote/inherit.go", "h.State == windowDrained && d.holds(refused, h.Epoch)", "false"}},
 		pkg:  "./backend/remote", run: "^TestInheritance$",
+	}, {
+		name: "a start ends with its connection", rule: "§6 a lost connection is asked again",
+		file: "backend/remote/start.go", old: "return d.met && (errors", new: "return false && (errors",
+		pkg: "./backend/remote", run: "^TestStartIsCut$",
+	}, {
+		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
+		file: "backend/remote/start.go", old: "if d.asked && d.holds(", new: "if false && d.holds(",
+		pkg: "./backend/remote", run: "^TestStartIsCut$",
+	}, {
+		name: "a grant that was not noted is this initiator's", rule: "§6 only the persisted owner resumes, id and nonce",
+		file: "backend/remote/inherit.go", old: "if !granted {", new: "if !granted && false {",
+		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "contents that were lost go on", rule: "§2 contents id",
 		file: "backend/remote/inherit.go", old: "left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID", new: "left.ContentsID == ([16]byte{}) && left.ContentsID == g.ContentsID",

@@ -286,19 +286,27 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 // still comes, and the target crashes at a step of that; at 0 it does not.
 func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 	if at > 0 {
-		m.s.crashAt(at, c)
+		crashed := m.s.crashAt(at, c)
 		p := m.s.process(m.id, m.s.state())
-		err := p.dial(m.s.w.lanes, true)
+		p.start(m.s.w.lanes, true)
+		early := false
+		select {
+		case <-p.opened:
+			early = true
+		case <-crashed: // it tries again
+		}
 		m.s.crash(c)
 		m.note()
 		found, lost := m.s.restart(c)
 		require.NoError(rt, m.past.survived(found), "what the target finds")
+		<-p.opened
 		switch {
-		case err == nil && !lost:
+		case p.err == nil && !lost:
 			return p
-		case err == nil:
+		case p.err == nil:
 			m.s.set(&m.s.slow, false) // if it were to flush, it need not wait
-			require.Error(rt, p.dev.Close(), "it inherited doubt, and the power went")
+			err := p.dev.Close()
+			require.False(rt, early && err == nil, "it inherited doubt, and the power went")
 		}
 	}
 	for {

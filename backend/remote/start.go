@@ -1,0 +1,159 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// insist tries until it succeeds, fails for good, or ctx ends: a start that loses its
+// connection tries again, as a session does. Each try has its own time, for an answer may
+// never come.
+func (d *Device) insist(ctx context.Context, try func(context.Context) error) error {
+	said := ""
+	for n := 0; ; n++ {
+		attempt, cancel := context.WithTimeout(ctx, attemptLimit(n))
+		err := try(attempt)
+		cancel()
+		if err == nil || ctx.Err() != nil || !d.passes(err) {
+			return err
+		}
+		if text := err.Error(); text != said {
+			said = text
+			d.log.Warn("the target does not open the region yet: trying again",
+				zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr), zap.Int("attempts", n+1), zap.Error(err))
+		}
+		select {
+		case <-time.After(backoff(n, rand.Float64())):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// passes tells whether err of a start may go away by itself. Where no target ever answered
+// the address may be wrong: whoever starts pmnbd should hear of that at once. One that has
+// answered in this start, and does not now, is restarting, or the network is at fault.
+func (d *Device) passes(err error) bool {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return refused.Code == wire.CodeBusy && refused.Holder == [16]byte{} // a grant is under way
+	}
+	var reject *rdma.RejectError
+	return d.met && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrTimeout) || errors.As(err, &reject))
+}
+
+// handshake sends OPEN until it is granted. The first one asks for the epoch; a
+// refusal tells the region's UUID, too, so that its lock is taken before anything
+// that the grant would end.
+//
+// The answer to an OPEN can be lost, and the next OPEN is then refused: this initiator
+// already holds the region, one epoch on. Only RESUME tells whether that is this very run.
+// It sets no doubt, either.
+func (d *Device) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err error) {
+	if d.owner.ID == [16]byte{} {
+		if err := d.drawOwner(); err != nil {
+			return opened, err
+		}
+	}
+	msg := d.request(d.owner)
+	if msg.Methods, err = d.methods(c.conn); err != nil {
+		return opened, err
+	}
+	var refused wire.Refused
+	for range openTries {
+		msg.Epoch = d.expect
+		t, err := d.petition(ctx, c, &msg, false, &opened, &refused)
+		d.asked = d.asked || msg.Epoch != 0 && t != wire.TypeRefused
+		if err != nil {
+			return opened, fmt.Errorf("OPEN: %w", err)
+		}
+		if t == wire.TypeOpened {
+			d.unclean = opened.Flags&wire.OpenedUnclean != 0
+			return opened, chosen(msg.Methods, &opened)
+		}
+		if refused.Code != wire.CodeEpoch {
+			break
+		}
+		if d.asked && d.holds(&refused, d.expect) {
+			var late wire.Refused
+			t, err := d.regain(ctx, c, msg, &opened, &late)
+			if err != nil {
+				return opened, err
+			}
+			if t == wire.TypeOpened {
+				return opened, chosen(msg.Methods, &opened)
+			}
+			if late.Code != wire.CodeNotOwner {
+				return opened, &RefusedError{Region: d.cfg.Region, Refused: late}
+			}
+			d.asked = false // another run of this id has it
+		}
+		if d.expect != 0 && d.file != nil {
+			break // what was left is judged by its epoch: the next start does that
+		}
+		d.takesOver(&refused)
+		if d.claim == nil {
+			if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
+				return opened, err
+			}
+		}
+		d.expect, d.unclean = refused.Epoch, refused.Flags&wire.OpenedUnclean != 0
+	}
+	return opened, &RefusedError{Region: d.cfg.Region, Refused: refused}
+}
+
+// holds tells whether refused says that this initiator has had the region since epoch, and
+// has not closed it: by a run of which RESUME tells which one it was.
+func (d *Device) holds(refused *wire.Refused, epoch uint64) bool {
+	return refused.Holder == d.cfg.ID && refused.Epoch > epoch && refused.Flags&wire.OpenedUnclean != 0
+}
+
+// regain sends m as a RESUME: it is granted if an OPEN of its owner was.
+func (d *Device) regain(ctx context.Context, c *dialed, m wire.Open, opened *wire.Opened, refused *wire.Refused) (wire.Type, error) {
+	m.Flags &^= wire.OpenTakeover
+	t, err := d.petition(ctx, c, &m, true, opened, refused)
+	if err != nil {
+		return 0, fmt.Errorf("RESUME: %w", err)
+	}
+	return t, nil
+}
+
+// regains tells whether the owner in h was granted the region by an OPEN whose answer it
+// never noted: then nobody else had it since.
+func (d *Device) regains(ctx context.Context, h *header) (granted bool, err error) {
+	err = d.insist(ctx, func(ctx context.Context) error {
+		if err := d.openDomain(ctx); err != nil {
+			return err
+		}
+		c, err := d.connect(ctx, 0, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.conn.Close() }() // open makes its own
+		msg := d.request(h.Owner)
+		msg.Epoch = h.Epoch
+		if msg.Methods, err = d.methods(c.conn); err != nil {
+			return err
+		}
+		var opened wire.Opened
+		var refused wire.Refused
+		t, err := d.regain(ctx, &c, msg, &opened, &refused)
+		if err != nil {
+			return err
+		}
+		granted = t == wire.TypeOpened
+		if !granted && refused.Code != wire.CodeNotOwner {
+			return &RefusedError{Region: d.cfg.Region, Refused: refused}
+		}
+		return nil
+	})
+	return granted, err
+}
