@@ -115,7 +115,7 @@ func (c *conn) run() {
 	}()
 	agreed, err := c.handshake()
 	if err != nil {
-		if errors.Is(err, errAborted) || errors.Is(err, errInterrupted) || errors.Is(err, io.EOF) {
+		if left(err) || errors.Is(err, errInterrupted) {
 			c.log.Debug("client left while negotiating", zap.Error(err))
 		} else {
 			c.log.Warn("negotiation failed", zap.Error(err))
@@ -142,6 +142,17 @@ func (c *conn) run() {
 		level = zap.WarnLevel
 	}
 	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(c.began)))
+}
+
+// left reports whether err of a negotiation is that the client left: it said so, or it
+// hung up, which writing to it and reading from it show in different ways.
+func left(err error) bool {
+	for _, gone := range []error{errAborted, io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // handshake negotiates, for as long as the configuration allows.

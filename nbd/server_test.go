@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
@@ -403,6 +404,91 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	for _, kind := range []string{"client entered", "client left", "negotiation failed"} {
 		require.Len(t, logged.FilterMessage(kind).All(), samples, kind)
+	}
+}
+
+// A leaving client's connection fails in the way that it says.
+type leaving struct {
+	net.Conn
+	read, write error
+}
+
+func (c *leaving) Read(p []byte) (int, error) {
+	if c.read != nil {
+		return 0, c.read
+	}
+	return c.Conn.Read(p)
+}
+
+// Write takes the greeting.
+func (c *leaving) Write(p []byte) (int, error) {
+	if c.write != nil && len(p) != wire.GreetingSize {
+		return 0, c.write
+	}
+	return c.Conn.Write(p)
+}
+
+// A wrapping listener has clients on connections of another kind.
+type wrapping struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+func (l *wrapping) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		c = l.wrap(c)
+	}
+	return c, err
+}
+
+// TestLeavingWhileNegotiating: a client may leave as it likes, and its server's log is
+// none the longer; other failures are in it.
+func TestLeavingWhileNegotiating(t *testing.T) {
+	fails := func(op string, err error) error { return &net.OpError{Op: op, Err: os.NewSyscallError(op, err)} }
+	hello := wire.AppendClientFlags(nil, fixed)
+	abort := wire.AppendOption(append([]byte(nil), hello...), wire.OptAbort, nil)
+	const left, failed = "client left while negotiating", "negotiation failed"
+	for _, tt := range []struct {
+		name string
+		conn leaving
+		says []byte // before it hangs up
+		want string
+	}{
+		{"says nothing", leaving{}, nil, left},
+		{"between options", leaving{}, hello, left},
+		{"in the middle of an option", leaving{}, abort[:len(abort)-1], left},
+		{"says so", leaving{}, abort, left},
+		{"says so, and is gone", leaving{write: fails("write", unix.EPIPE)}, abort, left},
+		{"is gone when it is answered", leaving{write: fails("write", unix.ECONNRESET)}, abort, left},
+		{"did not read", leaving{read: fails("read", unix.ECONNRESET)}, nil, left},
+		{"the network is away", leaving{read: fails("read", unix.EHOSTUNREACH)}, nil, failed},
+		{"a breach", leaving{}, append([]byte(nil), abort[1:]...), failed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			core, logged := observer.New(zap.DebugLevel)
+			f := serveWith(t, Config{Logger: zap.New(core)}, newMem(t, 1<<20))
+			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+			require.NoError(t, err)
+			f.addr = l.Addr()
+			f.serving.Go(func() {
+				if err := f.srv.Serve(&wrapping{l, func(nc net.Conn) net.Conn { tt.conn.Conn = nc; return &tt.conn }}); err != nil {
+					t.Errorf("Serve: %v", err)
+				}
+			})
+			nc := f.raw()
+			readN(t, nc, wire.GreetingSize)
+			if len(tt.says) > 0 {
+				_, err = nc.Write(tt.says)
+				require.NoError(t, err)
+			}
+			_ = nc.(*net.UnixConn).CloseWrite() // the server may have closed it
+			drain(t, nc)
+			f.shutdown()
+			lines := logged.FilterMessage(tt.want).All()
+			require.Len(t, lines, 1)
+			require.Equal(t, map[string]zapcore.Level{left: zap.DebugLevel, failed: zap.WarnLevel}[tt.want], lines[0].Level)
+		})
 	}
 }
 

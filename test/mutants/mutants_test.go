@@ -44,7 +44,7 @@ const (
 	model   = "./test/property"
 )
 
-var table = slices.Concat(barriers, places, window, reads, recovery, inheritance, methods, sessions, strangers, regions, lines, mistakes)
+var table = slices.Concat(barriers, places, window, clients, recovery, inheritance, methods, sessions, strangers, regions, lines, mistakes)
 
 // mutate is the files with the mutant in them, by path.
 func (m *mutant) mutate(t *testing.T) map[string]string {

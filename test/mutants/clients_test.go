@@ -1,7 +1,8 @@
 package mutants
 
-// reads is of what a client that fetches nothing keeps from others (design §4.2, §4.8).
-var reads = []mutant{
+// clients is of what one NBD client does, and what others must not notice of it (design
+// §4.2, §4.8).
+var clients = []mutant{
 	{
 		name: "the common chunks are all of the read arena", rule: "§4.2 a cap per connection",
 		file: "nbd/export.go", old: "backend.NewBudget(sinks - maxConns*ownSinks)", new: "backend.NewBudget(sinks)",
@@ -34,5 +35,9 @@ var reads = []mutant{
 		name: "each export divides the memory of its device anew", rule: "§4.8 reservations are half of the window",
 		file: "nbd/export.go", old: "		memories[x.arenas] = x.memory\n", new: "",
 		pkg: "./nbd", run: "^TestExportsOfOneDevice$",
+	}, {
+		name: "a client that is gone when it is answered makes a warning", rule: "a client may leave while negotiating",
+		file: "nbd/conn.go", old: "io.ErrUnexpectedEOF, syscall.EPIPE,", new: "io.ErrUnexpectedEOF,",
+		pkg: "./nbd", run: "^TestLeavingWhileNegotiating$",
 	},
 }
