@@ -238,6 +238,11 @@ type Conn interface {
 	// when a Post returned need not wake it: who fills the send queue polls.
 	// One goroutine at a time may Wait.
 	Wait() error
+	// Arrived counts the bytes of the peer's Writes, and of its answers to Reads, that came
+	// so far: before what they belong to is complete, so that something slow can be told
+	// from something dead. It takes no lock. A provider whose adapter places by itself sees
+	// none of them, and returns 0.
+	Arrived() uint64
 	// Close destroys the queue pair: it wakes Wait, and when it returns no memory
 	// named by a request is touched any more and no goroutine is left. Calls then
 	// return ErrClosed, or the earlier error. It is idempotent. It must not be

@@ -294,7 +294,7 @@ func TestStoppedQueueHoldsItsBarrier(t *testing.T) {
 	c.Submit(c.Zero(0, 2*block), c.Write(block, backendtest.Pattern(block, 1), 0), read, flush)
 	l.mu.Lock()
 	l.build()
-	built := l.built
+	built := l.out.requests
 	l.posting, l.urgent = false, true // what was built is to be posted
 	l.mu.Unlock()
 	require.EqualValues(t, 1, built, "the zero, and nothing behind it")

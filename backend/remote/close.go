@@ -135,7 +135,7 @@ func (d *Device) giveBack() error {
 		}
 		l := d.lanes[0]
 		m := wire.Close{Epoch: d.granted.Epoch}
-		l.send(m.Append(nil))
+		l.send(tagControl, m.Append(nil))
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
 		<-l.done
 		timeout.Stop()

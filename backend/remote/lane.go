@@ -19,6 +19,7 @@ const (
 	tagPlaced
 	tagControl
 	tagRecv
+	tagBeat
 	tagMask uint64 = 0xff << 56
 )
 
@@ -61,19 +62,25 @@ type lane struct {
 	zeroes  zeroes
 	ranges  []persist.Range // scratch of collect
 	control []byte          // a message to send ahead of the queue
+	tag     uint64          // of its work request
 
 	posting  bool
 	batch    []rdma.WorkRequest // built, not taken by the transport yet
 	taken    int                // of batch
-	built    uint64             // work requests ever built
-	retired  uint64             // of them, those whose send slot is free again
-	signaled fifo[uint64]       // positions of those that complete
+	out      position           // what was ever built
+	back     position           // of that, what is complete: its send slots are free again
+	asked    uint64             // the bytes of out at the last request that completes
+	signaled fifo[position]     // where those are that complete
 	moved    uint64             // completions ever, of other than control messages
 
 	poster poller     // of whoever is posting
 	idle   *sync.Cond // of mu: nobody posts, or a READ has ended
 	done   chan struct{}
 }
+
+// A position is one in the stream of a lane's work requests: how many there are up to it,
+// and how many bytes the Writes among them have.
+type position struct{ requests, bytes uint64 }
 
 // A readPart is the part of a READ that one RDMA Read fetches.
 type readPart struct {
@@ -156,7 +163,8 @@ func (l *lane) connected(c dialed) {
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
 	l.barrier = persist.NewGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.d.granted.MaxMessage, tagBarrier)
 	l.zeroes, l.placed, l.current = zeroes{}, placed{}, 0
-	l.batch, l.taken, l.built, l.retired, l.control = l.batch[:0], 0, 0, 0, nil
+	l.batch, l.taken, l.control = l.batch[:0], 0, nil
+	l.out, l.back, l.asked = position{}, position{}, 0
 	l.signaled.clear()
 	l.queue.clear()
 	if from, to := l.ring.Covered(), l.ring.Head(); from != to {
@@ -230,9 +238,16 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 			p.recvs = append(p.recvs, l.d.receiveInto(l.recvs, c.ID&^tagMask))
 			continue
 		}
-		l.retired = l.signaled.pop()
-		if c.ID&tagMask != tagControl {
+		l.back = l.signaled.pop()
+		switch c.ID & tagMask {
+		case tagBeat:
+			l.d.beatLeft()
+		case tagControl:
+		default:
 			l.moved++
+			if l.d.beatWaits.Load() {
+				l.d.heard.Store(l.d.clock()) // what is ahead of the heartbeat moves
+			}
 		}
 		finished := false
 		switch c.ID & tagMask {
@@ -323,9 +338,9 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 
 // send puts a control message ahead of the queue: a stopped queue must not keep
 // heartbeats back. One that was not built yet is replaced.
-func (l *lane) send(msg []byte) {
+func (l *lane) send(id uint64, msg []byte) {
 	l.mu.Lock()
-	l.control = msg
+	l.control, l.tag = msg, id
 	l.urgent = true
 	l.mu.Unlock()
 	l.post()

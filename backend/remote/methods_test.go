@@ -106,9 +106,9 @@ func TestAPM(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range uint64(5) {
 		require.NoError(t, c.Do(c.Write(i*4096, backendtest.Pattern(4096, uint32(i)), 0)))
-		before := [2]uint64{d.lanes[0].built, d.lanes[1].built}
+		before := [2]uint64{d.lanes[0].out.requests, d.lanes[1].out.requests}
 		require.NoError(t, c.Do(c.Flush()))
-		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.lanes[0].built, d.lanes[1].built}, "the Write, the Read, on one lane")
+		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.lanes[0].out.requests, d.lanes[1].out.requests}, "the Write, the Read, on one lane")
 	}
 	require.EqualValues(t, 5, d.Barriers())
 	require.NoError(t, c.Do(c.Flush()))

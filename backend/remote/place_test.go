@@ -120,7 +120,7 @@ func TestNothingCountsAfterTheEnd(t *testing.T) {
 	op.Parts.Store(1)
 	l := d.newLane(0)
 	l.conn, l.reads = lateConn{}, []readPart{{op: op}}
-	l.signaled.push(1)
+	l.signaled.push(position{requests: 1})
 	l.settle()
 	_, _, err := l.handle(&poller{})
 	require.ErrorIs(t, err, rdma.ErrClosed)

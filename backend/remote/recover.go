@@ -351,6 +351,7 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 		b.lost = time.Since(d.lostAt)
 	}
 	d.heard.Store(d.clock())
+	d.beatWaits.Store(false)
 	d.generation.Add(1)
 	d.trouble(nil) // from here on heartbeats look at the two
 	d.owes = d.owed()

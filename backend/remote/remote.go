@@ -162,6 +162,7 @@ type Device struct {
 	generation atomic.Uint64 // counts the sessions' returns: which connection lane 0 has
 	epoch      time.Time     // when clock was 0
 	beatAcked  atomic.Uint64 // heartbeats
+	beatWaits  atomic.Bool   // one has not left the send queue of lane 0
 	// What the last ack of a heartbeat said: the barrier in progress, since when the acks
 	// have named that one, by clock, and the bytes of doubt left.
 	beatBarrier atomic.Uint64

@@ -386,13 +386,33 @@ func (d *Device) serve() {
 	go d.keep()
 }
 
+// beatLeft notes that the heartbeat has left the send queue. The target has a lease to
+// answer it from now on.
+func (d *Device) beatLeft() {
+	d.beatWaits.Store(false)
+	d.heard.Store(d.clock())
+}
+
+// arrived is how many bytes of answers to Reads have come on all lanes.
+func (d *Device) arrived() (n uint64) {
+	for _, l := range d.lanes {
+		l.mu.Lock()
+		n += l.conn.Arrived()
+		l.mu.Unlock()
+	}
+	return n
+}
+
 // heartbeats tells the target that we live, and notices that it does not: no
-// transport says so in useful time (design §5).
+// transport says so in useful time (design §5). A network may be slow, and have much to
+// carry before a heartbeat or its ack. So the target is heard, too, by parts of answers to
+// Reads, and by the completion of what was posted ahead of a heartbeat that has not left.
 func (d *Device) heartbeats(interval, lease time.Duration) {
 	defer close(d.beatEnded)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	var sent, generation uint64 // the last heartbeat, and on which connection
+	var arrived uint64
 	var stall stall
 	for {
 		select {
@@ -403,13 +423,17 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 		if d.waits.Load() != nil {
 			continue // the keeper is at it
 		}
+		if now := d.arrived(); now != arrived {
+			arrived = now
+			d.heard.Store(d.clock())
+		}
 		if silence := time.Duration(d.clock() - d.heard.Load()); silence > lease {
 			d.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
 			continue
 		}
 		unanswered := sent
-		if d.beatAcked.Load() == sent {
-			unanswered = 0
+		if d.beatAcked.Load() == sent || d.beatWaits.Load() {
+			unanswered = 0 // the target does not have it yet
 		}
 		if l, err := stall.find(d, d.clock(), stallLeases*lease, unanswered); err != nil {
 			l.abort(err)
@@ -422,6 +446,7 @@ func (d *Device) heartbeats(interval, lease time.Duration) {
 		}
 		sent++
 		m := wire.Heartbeat{Seq: sent}
-		d.lanes[0].send(m.Append(nil))
+		d.beatWaits.Store(true)
+		d.lanes[0].send(tagBeat, m.Append(nil))
 	}
 }

@@ -124,7 +124,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	for _, l := range d.lanes {
 		l.mu.Lock()
-		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.built, Outstanding: l.built - l.retired})
+		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
 		l.mu.Unlock()
 	}
 	b.mu.Lock()

@@ -40,8 +40,8 @@ func (s *step) stays(p progress, now int64) time.Duration {
 }
 
 // find returns an error if something has stood still for longer than patience, and the
-// lane to end for it. unanswered is the number of the heartbeat that waits for its ack, 0 if
-// none does.
+// lane to end for it. unanswered is the number of the heartbeat that has left and waits for its
+// ack, 0 if none does.
 func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered uint64) (*lane, error) {
 	if s.lanes == nil {
 		s.lanes = make([]step, len(d.lanes))
@@ -56,11 +56,13 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 	var stuck *lane
 	for i, l := range d.lanes {
 		l.mu.Lock()
-		p := progress{seq: d.generation.Load(), moved: l.moved + 1} // an outage is not the new connection's
+		// An outage is not the new connection's. A heartbeat moves its lane, and no barrier.
+		arrived := l.conn.Arrived()
+		p := progress{seq: d.generation.Load(), moved: l.moved + l.back.requests + arrived + 1}
 		if l.signaled.empty() {
 			p = progress{}
 		}
-		barrier.moved += l.moved
+		barrier.moved += l.moved + arrived
 		l.mu.Unlock()
 		if s.lanes[i].stays(p, now) > patience {
 			stuck = l

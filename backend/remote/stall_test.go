@@ -96,7 +96,7 @@ func TestSlowSyncAndLossTimeout(t *testing.T) {
 func TestStall(t *testing.T) {
 	const patience = 10
 	var unanswered uint64
-	d := &Device{lanes: []*lane{{index: 0}, {index: 1}}}
+	d := &Device{lanes: []*lane{{index: 0, conn: &slowConn{}}, {index: 1, conn: &slowConn{}}}}
 	current := func(seq uint64, remaining int) { d.barriers.current = &barrier{seq: seq, remaining: remaining} }
 	for _, tt := range []struct {
 		name string
@@ -136,19 +136,25 @@ func TestStall(t *testing.T) {
 		{name: "a lane is dead", step: func(uint64) {
 			d.lanes[0].moved++
 			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(1)
+				d.lanes[1].signaled.push(position{requests: 1})
 			}
 		}, says: "lane 1 has carried nothing", lane: 1},
 		{name: "sessions come and go", step: func(uint64) {
 			d.generation.Add(1)
 			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(1)
+				d.lanes[1].signaled.push(position{requests: 1})
+			}
+		}},
+		{name: "a READ is slow", step: func(uint64) {
+			d.lanes[1].conn.(*slowConn).arrived++
+			if d.lanes[1].signaled.empty() {
+				d.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
 		{name: "a lane is slow", step: func(uint64) {
 			d.lanes[1].moved++
 			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(1)
+				d.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
 	} {
@@ -184,3 +190,11 @@ func TestStall(t *testing.T) {
 		})
 	}
 }
+
+// A slowConn is a connection on which bytes arrive.
+type slowConn struct {
+	rdma.Conn
+	arrived uint64
+}
+
+func (c *slowConn) Arrived() uint64 { return c.arrived }

@@ -241,6 +241,16 @@ func (c *conn) interrupt() error {
 	return made.Close()
 }
 
+// arrived is how many bytes of Writes have come on c, which may be being made.
+func (c *conn) arrived() uint64 {
+	c.life.Lock()
+	defer c.life.Unlock()
+	if c.Conn == nil {
+		return 0
+	}
+	return c.Arrived()
+}
+
 // poll handles the completions that are there.
 func (c *conn) poll(cs []rdma.Completion) error {
 	for {

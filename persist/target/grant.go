@@ -209,6 +209,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	e.mu.Unlock()
 	e.released.Store(false)
 	c.session = s
+	s.look(c.s.cfg.Heartbeat)
 	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
 		zap.Stringer("initiator", uuid.UUID(m.Owner.ID)), zap.Bool("proven", c.secret != nil),
 		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("resumed", resume), zap.Bool("predecessor_unclean", unclean))

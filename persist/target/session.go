@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -32,6 +33,39 @@ type session struct {
 	ended bool             // no lane may be added any more
 	lanes map[uint16]*conn // lane 0 and those that may touch the region
 	taken [maxLanes]bool   // numbers of lanes that there were
+
+	looks   *time.Timer // at what has arrived
+	arrived uint64      // what it was at the last look
+}
+
+// look notes that the initiator lives if bytes of it arrived since the last look, and looks
+// again after every. On a slow network a heartbeat comes behind much data. A look ends with
+// the session, or with its connections.
+func (s *session) look(every time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var arrived uint64
+	alive := false
+	for _, c := range s.lanes {
+		arrived += c.arrived()
+		select {
+		case <-c.done:
+		default:
+			alive = true
+		}
+	}
+	if arrived != s.arrived {
+		s.arrived = arrived
+		s.heard.Store(clock())
+	}
+	if s.ended || !alive {
+		return
+	}
+	if s.looks == nil {
+		s.looks = time.AfterFunc(every, func() { s.look(every) })
+	} else {
+		s.looks.Reset(every)
+	}
 }
 
 // A sharedDomain is the protection domain of a session's lanes; the last of them
@@ -123,6 +157,9 @@ func (s *session) interrupt() {
 func (s *session) end(keep *conn) (err error) {
 	s.mu.Lock()
 	s.ended = true
+	if s.looks != nil {
+		s.looks.Stop()
+	}
 	var lanes []*conn
 	for _, c := range s.lanes {
 		if c != keep {

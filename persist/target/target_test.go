@@ -674,6 +674,34 @@ func TestHeartbeatExtendsTheLease(t *testing.T) {
 	require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)
 }
 
+// Data that arrive extend it, too: on a slow network heartbeats come behind them. What came
+// long ago does not.
+func TestDataExtendTheLease(t *testing.T) {
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), unix.Fdatasync, Config{Heartbeat: time.Millisecond})
+	p := s.connect(t)
+	o := p.open(alice)
+	session := s.server.exports["log"].session
+	for range 3 {
+		old := clock() - int64(Lease) - 1
+		session.heard.Store(old)
+		p.post(rdma.WorkRequest{Op: rdma.OpWrite, Local: rdma.SGE{Region: p.mr, Len: 8}, Remote: rdma.Remote{Key: o.Key, Addr: o.Base}})
+		require.Eventually(t, func() bool { return session.heard.Load() > old }, patience, tick)
+	}
+	session.mu.Lock()
+	session.looks.Stop()
+	session.mu.Unlock()
+	session.look(time.Hour) // one more may have been under way
+	old := clock() - int64(Lease) - 1
+	session.heard.Store(old)
+	session.look(time.Hour)
+	require.Equal(t, old, session.heard.Load(), "nothing came since")
+	require.NoError(t, p.conn.Close())
+	<-session.conn.done
+	session.looks.Stop()
+	session.look(time.Hour)
+	require.False(t, session.looks.Stop(), "nothing can come any more")
+}
+
 // CLOSE waits for a sync in progress, and a grant does: the region is marked clean,
 // or given to somebody else, when nothing of the session is under way.
 func TestCloseWaitsForSyncs(t *testing.T) {

@@ -41,8 +41,9 @@ type Conn struct {
 	tx     sender
 	writer sync.WaitGroup
 
-	reads readQueue // between the two
-	owed  atomic.Int64
+	reads   readQueue // between the two
+	owed    atomic.Int64
+	arrived atomic.Uint64 // rx.tagged, for others
 
 	// qmu guards receives and completions.
 	qmu sync.Mutex
@@ -74,7 +75,7 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 		sock:    sock,
 		private: s.private,
 		crc:     s.crc,
-		mulpdu:  mulpduFor(maxSegment(s.conn)),
+		mulpdu:  mulpduFor(prepare(s.conn)),
 		caps: rdma.Caps{
 			OrderedPlacement: true, // one stream, placed as it comes
 			MaxSendWR:        cfg.MaxSendWR,
@@ -93,12 +94,18 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 	return c, nil
 }
 
-// maxSegment is the EMSS of conn in bytes, and Ethernet's where it has none.
-func maxSegment(conn net.Conn) int {
+// maxUnsent is how many bytes a socket takes that TCP has not sent, about. What is behind
+// them, a heartbeat perhaps, waits for them: on 1 Mbit/s for 4 s. TCP would take some MiB.
+const maxUnsent = 512 << 10
+
+// prepare bounds what the socket of conn takes, and returns its EMSS in bytes, Ethernet's
+// where it has none.
+func prepare(conn net.Conn) int {
 	mss := 1460
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { // closed: the next call says so
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // without, heartbeats wait longer
 				if n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil && n > 0 {
 					mss = n
 				}
@@ -116,6 +123,9 @@ func (c *Conn) PrivateData() []byte { return c.private }
 
 // RemoteAddr implements rdma.Conn.
 func (c *Conn) RemoteAddr() string { return c.sock.Conn().RemoteAddr().String() }
+
+// Arrived implements rdma.Conn.
+func (c *Conn) Arrived() uint64 { return c.arrived.Load() }
 
 // Wait implements rdma.Conn. It is here that everything arrives.
 func (c *Conn) Wait() error {

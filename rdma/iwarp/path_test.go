@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -106,6 +107,29 @@ func TestCounts(t *testing.T) {
 	next(t, e.a, 9)
 	require.Equal(t, Counts{FPDUs: 1, Bytes: 2 + 18 + 3 + 1 + 4, Calls: 1, Sends: 1}, e.b.Stats().Sent)
 	require.EqualValues(t, 1, e.a.Stats().Received.Calls)
+	require.EqualValues(t, 32*4096, e.b.Arrived(), "messages do not count")
+	require.Zero(t, e.a.Arrived())
+}
+
+// Answers to Reads are seen to arrive before they are complete.
+func TestPartsArrive(t *testing.T) {
+	const size = 8 << 20
+	e := connect(t, size, rdma.ConnConfig{})
+	go func() { _ = e.b.Wait() }() // answers, until the end
+	parts := false
+	for read := uint64(1); !parts; read++ { // this goroutine may look too late
+		before := e.a.Arrived()
+		post(t, e.a, []rdma.WorkRequest{{ID: read, Op: rdma.OpRead, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)}})
+		waited := make(chan error, 1)
+		go func() { waited <- e.a.Wait() }()
+		for now := before; now < before+size; now = e.a.Arrived() {
+			parts = parts || now > before
+			runtime.Gosched()
+		}
+		require.NoError(t, <-waited)
+		next(t, e.a, read)
+		require.Equal(t, read*size, e.a.Arrived())
+	}
 }
 
 func TestNothingIsAllocatedPerRequest(t *testing.T) {

@@ -29,6 +29,7 @@ type receiver struct {
 	arrived  bool // a Read of ours
 
 	readOff uint32 // bytes of the oldest Read that are placed
+	tagged  uint64 // bytes that Writes and Read Responses carried
 
 	fault *rdma.FaultError // why badMemory
 
@@ -49,6 +50,7 @@ func (c *Conn) receive() {
 	rx.requests, rx.arrived = rx.requests[:0], false
 	silent := !rx.heard
 	bad, at, err := c.parse()
+	c.arrived.Store(rx.tagged)
 	c.qmu.Lock()
 	c.cq.stats = rx.stats
 	c.qmu.Unlock()
@@ -127,6 +129,7 @@ func (c *Conn) takeWrite(s *segment) *violation {
 	if bad != nil {
 		return bad
 	}
+	c.rx.tagged += uint64(len(s.Payload))
 	return c.place(r, off, s.Payload)
 }
 
@@ -154,6 +157,7 @@ func (c *Conn) takeReadResponse(s *segment) *violation {
 		}
 	}
 	rx.readOff += uint32(len(s.Payload))
+	rx.tagged += uint64(len(s.Payload))
 	if s.Last {
 		*want = outRead{}
 		rx.readOff = 0

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"pmnbd/rdma"
 )
@@ -28,6 +29,7 @@ type Conn struct {
 	adapter  []placement       // at the peer: Writes that are not placed yet
 	bus      []placement       // placed, and not pushed into memory yet; without their data
 	received int               // messages
+	arrived  atomic.Uint64     // bytes of Writes and answers to Reads
 	dialed   bool
 	wake     *sync.Cond
 	pending  bool // Wait has something to return for
@@ -66,6 +68,9 @@ func (c *Conn) PrivateData() []byte { return c.private }
 
 // RemoteAddr implements rdma.Conn.
 func (c *Conn) RemoteAddr() string { return "fake" }
+
+// Arrived implements rdma.Conn.
+func (c *Conn) Arrived() uint64 { return c.arrived.Load() }
 
 // PostRecv implements rdma.Conn.
 func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
@@ -120,17 +125,22 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 // run carries out what was posted. p.mu is held.
 func (c *Conn) run() {
 	for len(c.posted) > 0 && c.err == nil {
-		wr := c.posted[0]
-		c.posted = c.posted[1:]
-		if err := c.execute(wr); err != nil {
-			peer := c.peer
-			c.fail(err)
-			peer.fail(err)
-			return
-		}
-		if wr.Signaled {
-			c.complete(rdma.Completion{ID: wr.ID, Op: wr.Op, Len: wr.Local.Len})
-		}
+		c.step()
+	}
+}
+
+// step carries out the oldest request that was posted. p.mu is held.
+func (c *Conn) step() {
+	wr := c.posted[0]
+	c.posted = c.posted[1:]
+	if err := c.execute(wr); err != nil {
+		peer := c.peer
+		c.fail(err)
+		peer.fail(err)
+		return
+	}
+	if wr.Signaled {
+		c.complete(rdma.Completion{ID: wr.ID, Op: wr.Op, Len: wr.Local.Len})
 	}
 }
 
@@ -174,11 +184,13 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		}
 		switch {
 		case wr.Op == rdma.OpRead:
+			c.arrived.Add(uint64(len(local)))
 			copy(local, r.Mem[off:])
 			c.push()
-		case c.caps.PlacesByDMA:
+		case c.caps.PlacesByDMA: // nobody sees it come
 			c.adapter = append(c.adapter, placement{wr.Remote.Key, off, uint32(len(local)), bytes.Clone(local)})
 		default:
+			c.peer.arrived.Add(uint64(len(local)))
 			copy(r.Mem[off:], local)
 		}
 	case rdma.OpSend:

@@ -84,6 +84,20 @@ func (p *Provider) Resume() {
 	}
 }
 
+// Step carries out the oldest request that Pause holds on each connection, and returns how
+// many bytes the largest of them has: what a slow wire takes its time for.
+func (p *Provider) Step() (bytes uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if len(c.posted) > 0 && c.err == nil {
+			bytes = max(bytes, c.posted[0].Local.Len, uint32(len(c.posted[0].Inline)))
+			c.step()
+		}
+	}
+	return bytes
+}
+
 // Cut fails every connection, as a network that breaks does.
 func (p *Provider) Cut() {
 	p.mu.Lock()

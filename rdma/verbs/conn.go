@@ -131,6 +131,9 @@ func (c *Conn) Caps() rdma.Caps { return c.caps }
 // PrivateData implements rdma.Conn.
 func (c *Conn) PrivateData() []byte { return c.private }
 
+// Arrived implements rdma.Conn. The adapter places by itself.
+func (c *Conn) Arrived() uint64 { return 0 }
+
 // RemoteAddr implements rdma.Conn.
 func (c *Conn) RemoteAddr() string { return c.addr }
 

@@ -37,6 +37,23 @@ var recovery = []mutant{
 		file: "backend/remote/stall.go", old: "hangs+b.lost > ", new: "hangs > ",
 		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
 	}, {
+		name: "what is ahead of a heartbeat is no sign of life", rule: "§5 heartbeats have deadlines of our own",
+		file: "backend/remote/lane.go", old: "if l.d.beatWaits.Load() {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
+	}, {
+		name: "parts of answers are no sign of life", rule: "§5 heartbeats have deadlines of our own",
+		file: "backend/remote/session.go", old: "now != arrived {", new: "now != arrived && false {",
+		also: []edit{{"backend/remote/lane.go", "if l.d.beatWaits.Load() {", "if false {"}},
+		pkg:  "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
+	}, {
+		name: "any amount is posted ahead of a heartbeat", rule: "§5 heartbeats have deadlines of our own",
+		file: "backend/remote/post.go", old: "return ahead == 0 || ", new: "return true || ahead == 0 || ",
+		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$",
+	}, {
+		name: "bytes do not ask for completions", rule: "§4.3 signalled at least every half send queue",
+		file: "backend/remote/post.go", old: " || l.out.bytes-l.asked >= maxAhead/4 {", new: " {",
+		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$", hangs: true,
+	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
 		file: "backend/remote/recover.go", old: "	d.start(true) // the replay's barrier\n", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,

@@ -3,6 +3,11 @@ package mutants
 // sessions is of the target: grants, leases, and its half of a barrier.
 var sessions = []mutant{
 	{
+		name: "data that arrive extend no lease", rule: "§5 lease",
+		file: "persist/target/session.go", old: "if arrived != s.arrived {", new: "if false {",
+		pkg: "./persist/target", run: "^TestDataExtendTheLease$", hangs: true,
+	},
+	{
 		name: "an older mark is resumed", rule: "a region restored from a copy made within the session is refused",
 		file: "persist/target/grant.go", old: "	case resume && m.Mark > sb.Mark:\n", new: "	case false:\n",
 		pkg: "./persist/target", run: "^TestResumeNamesTheMark$",
