@@ -40,6 +40,7 @@ type conn struct {
 	probed    bool            // it was told the epoch: initiators ask for it before they come
 	known     bool            // it had a session
 	barrier   wire.Barrier
+	piece     [1]wire.Range // of a flush
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
@@ -48,7 +49,7 @@ type conn struct {
 	evicted bool // guarded by Server.strangers: another connection got its place
 
 	life sync.Mutex
-	dead bool // interrupted
+	dead atomic.Bool // interrupted; set with life held
 }
 
 // An outbox is the memory that one goroutine needs to send without allocating.
@@ -178,7 +179,7 @@ func (c *conn) accept() (err error) {
 	}
 	c.life.Lock()
 	c.Conn = made
-	dead := c.dead
+	dead := c.dead.Load()
 	c.life.Unlock()
 	if dead {
 		return errEnded
@@ -231,7 +232,7 @@ func (c *conn) release() {
 // interrupt destroys the connection from outside, also one that is being made.
 func (c *conn) interrupt() error {
 	c.life.Lock()
-	c.dead = true
+	c.dead.Store(true)
 	made := c.Conn
 	c.life.Unlock()
 	if made == nil {
@@ -339,7 +340,11 @@ func (c *conn) flush(b *wire.Barrier) error {
 			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
 	}
 	if !e.r.MayBlock() {
-		if err := e.r.Flush(b.Ranges); err != nil {
+		err := c.writeBack(b.Ranges)
+		if errors.Is(err, errEnded) {
+			return err // nobody is there for an answer
+		}
+		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
 	}

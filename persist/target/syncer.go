@@ -48,10 +48,6 @@ type syncJob struct {
 	seq uint64
 }
 
-// doubtStep is how many bytes of the whole extent are flushed between two looks at
-// whether that is still worth it.
-const doubtStep = 64 << 20
-
 func newSyncer(e *export) *syncer {
 	y := &syncer{e: e, wake: make(chan struct{}, 1), done: make(chan struct{}), markedAt: clock(), lookedAt: clock()}
 	y.idle.L = &y.mu
@@ -200,7 +196,7 @@ func (y *syncer) settle() error {
 	for y.doubt.Load() {
 		began := y.doubts.Load()
 		again := func() bool { return y.doubts.Load() != began }
-		step := uint64(doubtStep)
+		step := y.e.s.cfg.step
 		if y.e.r.MayBlock() {
 			step = y.e.r.Size() // one sync
 		}

@@ -6,11 +6,11 @@
 // leases, the order of a grant, and the goroutine of each lane. It imports
 // persist, persist/wire, persist/region and rdma.
 //
-// Files: target.go (the server), conn.go (a lane's goroutine), grant.go (OPEN and
-// CLOSE), auth.go (who proves what), strangers.go (connections without a session),
-// syncer.go (barriers that wait for the disk), mark.go (what shows that a region was
-// restored from a copy), limiter.go (the log of what
-// strangers do), session.go (a session and its lanes), snapshot.go (figures for people).
+// Files: target.go (the server), conn.go (a lane's goroutine), strangers.go (connections
+// without a session), auth.go (who proves what), grant.go (OPEN and CLOSE), session.go (a
+// session and its lanes), writeback.go (a barrier's cache lines), syncer.go (barriers that
+// wait for the disk), mark.go (what shows that a region was restored from a copy),
+// limiter.go (the log of what strangers do), snapshot.go (figures for people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins waits for either.
@@ -71,6 +71,8 @@ type Config struct {
 	Allow map[string][][16]byte
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
+
+	step uint64 // flushStep, less in tests
 }
 
 // A Server grants sessions on regions.
@@ -121,6 +123,9 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	if cfg.MarkInterval == 0 {
 		cfg.MarkInterval = MarkInterval
+	}
+	if cfg.step == 0 {
+		cfg.step = flushStep
 	}
 	if cfg.OpenTimeout == 0 {
 		cfg.OpenTimeout = OpenTimeout

@@ -65,5 +65,13 @@ var strangers = []mutant{
 		name: "a listener does not ask whom to admit", rule: "without keys loopback serves root and the target's own user",
 		file: "rdma/iwarp/listener.go", old: "if err := ln.admitted(nc); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: "./rdma/iwarp", run: "^TestAdmit$",
+	}, {
+		name: "a barrier writes back what it names twice", rule: "a barrier writes each byte back once",
+		file: "persist/target/writeback.go", old: "return c.writeBackMuch(merge(ranges))", new: "return c.writeBackMuch(ranges)",
+		pkg: "./persist/target", run: "^TestBarrierWritesBackOnce$",
+	}, {
+		name: "a grant waits for a whole barrier", rule: "a grant waits for a step of a flush",
+		file: "persist/target/writeback.go", old: "if c.dead.Load() {", new: "if false {",
+		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
 	},
 }

@@ -1,0 +1,62 @@
+package target
+
+import (
+	"cmp"
+	"slices"
+
+	"pmnbd/persist/wire"
+)
+
+// flushStep is how many bytes a flush writes back between two looks at whether that is
+// still worth it: milliseconds, which a grant can wait.
+const flushStep = 64 << 20
+
+// writeBack makes ranges, which lie in the region, durable by the CPU. It changes them.
+// One message names 254 ranges, and each may be the whole region: a byte is written back
+// once, and nothing more is when the lane was interrupted, for a grant waits for it.
+func (c *conn) writeBack(ranges []wire.Range) error {
+	r, step := c.session.export.r, c.s.cfg.step
+	left := step
+	for _, g := range ranges {
+		if g.Len > left {
+			return c.writeBackMuch(merge(ranges))
+		}
+		left -= g.Len
+	}
+	return r.Flush(ranges)
+}
+
+func (c *conn) writeBackMuch(ranges []wire.Range) error {
+	for _, g := range ranges {
+		for g.Len > 0 {
+			if c.dead.Load() {
+				return errEnded
+			}
+			n := min(g.Len, c.s.cfg.step)
+			c.piece[0] = wire.Range{Off: g.Off, Len: n}
+			if err := c.session.export.r.Flush(c.piece[:]); err != nil {
+				return err
+			}
+			g.Off += n
+			g.Len -= n
+		}
+	}
+	return nil
+}
+
+// merge makes one range of those that overlap or touch, in place. Their ends do not
+// overflow.
+func merge(ranges []wire.Range) []wire.Range {
+	slices.SortFunc(ranges, func(a, b wire.Range) int { return cmp.Compare(a.Off, b.Off) })
+	n := 0
+	for _, g := range ranges {
+		if n > 0 && g.Off <= ranges[n-1].Off+ranges[n-1].Len {
+			last := &ranges[n-1]
+			last.Len = max(last.Len, g.Off+g.Len-last.Off)
+			continue
+		}
+		ranges[n] = g
+		n++
+	}
+	return ranges[:n]
+}

@@ -1,0 +1,161 @@
+package target
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+func TestMerge(t *testing.T) {
+	type ranges = []wire.Range
+	for name, c := range map[string]struct{ in, want ranges }{
+		"none":          {},
+		"one":           {ranges{{Off: 5, Len: 1}}, ranges{{Off: 5, Len: 1}}},
+		"apart":         {ranges{{Off: 5, Len: 1}, {Off: 1, Len: 1}}, ranges{{Off: 1, Len: 1}, {Off: 5, Len: 1}}},
+		"adjacent":      {ranges{{Off: 1, Len: 4}, {Off: 5, Len: 1}}, ranges{{Off: 1, Len: 5}}},
+		"overlapping":   {ranges{{Off: 4, Len: 4}, {Off: 1, Len: 4}}, ranges{{Off: 1, Len: 7}}},
+		"the same":      {ranges{{Off: 1, Len: 4}, {Off: 1, Len: 4}, {Off: 1, Len: 4}}, ranges{{Off: 1, Len: 4}}},
+		"one in other":  {ranges{{Off: 1, Len: 9}, {Off: 3, Len: 1}, {Off: 10, Len: 1}}, ranges{{Off: 1, Len: 10}}},
+		"empty ones":    {ranges{{Off: 9}, {Off: 1, Len: 2}, {Off: 2}}, ranges{{Off: 1, Len: 2}, {Off: 9}}},
+		"to the end":    {ranges{{Off: 1, Len: 1<<64 - 2}, {Off: 1<<64 - 2, Len: 1}}, ranges{{Off: 1, Len: 1<<64 - 2}}},
+		"two of them":   {ranges{{Off: 1, Len: 1}, {Off: 9, Len: 1}, {Off: 2, Len: 1}, {Off: 10, Len: 1}}, ranges{{Off: 1, Len: 2}, {Off: 9, Len: 2}}},
+		"equal offsets": {ranges{{Off: 1, Len: 1}, {Off: 1, Len: 9}}, ranges{{Off: 1, Len: 9}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ElementsMatch(t, c.want, merge(c.in))
+		})
+	}
+}
+
+// A lines hook notes which bytes of a region are written back.
+type lines struct {
+	mu     sync.Mutex
+	s      *site
+	pieces []wire.Range
+}
+
+func (l *lines) note(b []byte) wire.Range {
+	data := l.s.region.Data()
+	g := wire.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pieces = append(l.pieces, g)
+	return g
+}
+
+// amplified are as many ranges as a message names, each of all bytes of g.
+func amplified(g wire.Range) []wire.Range {
+	ranges := make([]wire.Range, wire.MaxRanges(wire.MaxMessage))
+	for i := range ranges {
+		ranges[i] = g
+	}
+	return ranges
+}
+
+const step = 64 << 10
+
+// Whatever a barrier names, each byte is written back once, a step at a time.
+func TestBarrierWritesBackOnce(t *testing.T) {
+	whole := wire.Range{Len: size}
+	for name, c := range map[string]struct {
+		ranges []wire.Range
+		bytes  uint64
+		most   uint64 // a piece
+	}{
+		"the region, over and over":        {amplified(whole), size, step},
+		"parts of it, over and over":       {append(amplified(wire.Range{Off: 4096, Len: step})[1:], wire.Range{Off: 4096 + step, Len: step}), 2 * step, step},
+		"all of it in parts":               {[]wire.Range{{Off: size / 2, Len: size / 2}, {Len: size/2 + 1}}, size, step},
+		"no more than a step, as it comes": {[]wire.Range{{Off: 4096, Len: 4096}, {Len: 4096}, {Off: 4096, Len: 4096}}, 3 * 4096, 4096},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l lines
+			l.s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) { l.note(b) }}, Config{step: step})
+			p := l.s.connect(t)
+			p.open(alice)
+			for seq := range uint64(2) {
+				l.pieces = nil
+				var ack wire.BarrierAck
+				p.ask(&wire.Barrier{Seq: seq, Last: true, Ranges: c.ranges}, &ack)
+				require.Equal(t, wire.BarrierAck{Seq: seq, Last: true}, ack)
+				var sum uint64
+				for _, g := range l.pieces {
+					sum += g.Len
+					require.LessOrEqual(t, g.Len, c.most)
+				}
+				require.Equal(t, c.bytes, sum)
+			}
+		})
+	}
+}
+
+// Barriers of any size are merged and written back without an allocation.
+func TestWriteBackAllocatesNothing(t *testing.T) {
+	s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {}}, Config{step: step})
+	s.connect(t).open(alice)
+	c := s.server.exports["log"].session.conn
+	all := amplified(wire.Range{Len: size})
+	ranges := make([]wire.Range, len(all))
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		copy(ranges, all)
+		if err := c.writeBack(ranges); err != nil {
+			t.Error(err)
+		}
+	}))
+}
+
+// A takeover waits for the step that is being written back, not for the barrier, nor
+// for those that came behind it.
+func TestTakeoverDuringABarrier(t *testing.T) {
+	for name, ranges := range map[string][]wire.Range{
+		"of everything, over and over": amplified(wire.Range{Off: odd, Len: size - odd}),
+		"in front of others":           {{Off: odd, Len: 64}},
+	} {
+		t.Run(name, func(t *testing.T) { takeOverDuring(t, ranges) })
+	}
+}
+
+// odd is where no flush of the whole extent has a piece begin.
+const odd = 64
+
+func takeOverDuring(t *testing.T, ranges []wire.Range) {
+	began, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var l lines
+	l.s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) {
+		if l.note(b).Off%step == odd {
+			once.Do(func() { close(began); <-release })
+		}
+	}}, Config{step: step})
+	old := l.s.connect(t)
+	old.open(alice)
+	for seq := range uint64(3) {
+		old.send((&wire.Barrier{Seq: seq, Last: true, Ranges: ranges}).Append(nil))
+	}
+	<-began
+	go func() {
+		defer close(release)
+		_, _ = old.receive() // the grant has destroyed its queue pair
+	}()
+	p := l.s.connect(t)
+	var r wire.Refused
+	m := wire.Open{Methods: everyMethod, Owner: bob, Region: "log", Flags: wire.OpenAllowVolatile | wire.OpenTakeover}
+	p.ask(&m, &r)
+	m.Epoch = r.Epoch
+	var o wire.Opened
+	p.ask(&m, &o)
+	require.Equal(t, r.Epoch+1, o.Epoch)
+	p.durable(1) // and nothing of the barrier comes later
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, g := range l.pieces {
+		if g.Off%step == odd {
+			n++
+		}
+	}
+	require.Equal(t, 1, n, "pieces of the old barriers")
+}
