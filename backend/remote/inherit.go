@@ -137,7 +137,7 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 			return h, d.otherwise(&h, refused)
 		}
 		d.owner, d.asked = h.Owner, true
-	case h.Opened != 0 && refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:
+	case h.ContentsID != ([16]byte{}) && refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:
 		return h, loss("somebody else had region %s since this initiator left it: it was restored from a copy, and came to epoch %d again", d.cfg.Region, h.Epoch)
 	case refused.Epoch != h.Epoch:
 		return h, d.otherwise(&h, refused)

@@ -124,6 +124,13 @@ func TestRestoredAfterClose(t *testing.T) {
 // A copy from before the session can come to its epoch again, and to its mark, by another
 // owner.
 func TestRestoredAndHadByAnother(t *testing.T) {
+	t.Run("a drained start", func(t *testing.T) { restoredAndHad(t, func(*host) {}) })
+	t.Run("a drained start, and a start since that ended before OPEN", func(t *testing.T) {
+		restoredAndHad(t, func(h *host) { h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 }) })
+	})
+}
+
+func restoredAndHad(t *testing.T, ended func(h *host)) {
 	h := newHost(t)
 	d, _ := h.run()
 	require.NoError(t, d.Close())
@@ -138,6 +145,7 @@ func TestRestoredAndHadByAnother(t *testing.T) {
 	d, _ = h.run()
 	require.NoError(t, d.Close())
 	h.cfg = mine
+	ended(h)
 	has := h.region.Superblock()
 	require.Equal(t, [2]uint64{left.Epoch, left.Mark}, [2]uint64{has.Epoch, has.Mark})
 	h.refused("somebody else had region")
