@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"pmnbd/backend"
@@ -367,7 +368,8 @@ func (c *conn) enqueue(rq *request) {
 
 // reserve takes the chunks that the incoming payload will fill beyond the current
 // one, and pins all of them, before more of it is read. What fits the current chunk
-// is the window's only when it is complete.
+// is the window's only when it is complete; what fits any one chunk is moved to where it
+// fits if it would have to wait.
 func (c *conn) reserve() error {
 	n := chunksFor(c.missing - (backend.ChunkSize - c.r))
 	if n <= 0 {
@@ -377,6 +379,9 @@ func (c *conn) reserve() error {
 	// pins: who holds a reservation holds nothing else that others wait for.
 	c.submit()
 	if !c.exp.reservations.TryTake(n + 1) {
+		if c.missing <= backend.ChunkSize {
+			return c.moveIncoming()
+		}
 		err := c.await(func(stop <-chan struct{}) error { return c.exp.reservations.Take(n+1, stop) })
 		if err != nil {
 			return err
@@ -398,6 +403,25 @@ func (c *conn) reserve() error {
 	}
 	c.reserved = got
 	c.pace.begin(c.taken(), c.srv.cfg.stall)
+	return nil
+}
+
+// moveIncoming moves what has come of the incoming payload, of which nothing was parsed, to
+// the start of a chunk, where all of it fits. So a small WRITE waits for nobody's reservation,
+// at the price of a copy.
+func (c *conn) moveIncoming() error {
+	came := c.chunk.Bytes()[c.r:c.w]
+	if c.chunk.Refs() > 1 {
+		came = slices.Clone(came)
+		c.chunk.Release() // the connection has one chunk to receive into
+		c.chunk = nil
+		fresh, err := c.chunks(c.exp.arenas.Write, 1)
+		if err != nil {
+			return err
+		}
+		c.chunk = fresh[0]
+	}
+	c.r, c.w = 0, copy(c.chunk.Bytes(), came)
 	return nil
 }
 

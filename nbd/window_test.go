@@ -1,10 +1,13 @@
 package nbd
 
 import (
+	"bytes"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -212,4 +215,45 @@ func TestStalledInAPayload(t *testing.T) {
 	for range 2 * fullWindow {
 		write(t, writer, 0, make([]byte, 1<<20))
 	}
+}
+
+// TestHalfPayloads: clients that announce large payloads, and send nothing of them, have all
+// reservations, and others wait for these in vain; those that write up to a chunk at a time
+// do not.
+func TestHalfPayloads(t *testing.T) {
+	const silent, most = 5, 64
+	f := serveWith(t, Config{MaxConnections: silent + 4, stall: time.Hour}, newWindowed(t, 8<<20, fullWindow, silent+4, 10_000))
+	half := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20})
+	for range silent {
+		_, err := f.enterRaw().Write(half)
+		require.NoError(t, err)
+	}
+	x := f.srv.exports[0]
+	require.Eventually(t, func() bool { return x.reservations.Free() == 0 && x.reservations.Waiting() }, patience, time.Millisecond)
+	for _, size := range []int{4096, 100_000, backend.ChunkSize - 1, backend.ChunkSize} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			c := f.client()
+			n := min(most, 8<<20/size)
+			var sending sync.WaitGroup
+			for i := range uint32(n) {
+				c.Write(i, uint64(i)*uint64(size), backendtest.Pattern(size, i), 0)
+			}
+			sending.Go(func() {
+				if err := c.Send(); err != nil {
+					t.Error(err)
+				}
+			})
+			for range n {
+				_, errno, err := c.Recv()
+				require.NoError(t, err)
+				require.Zero(t, errno)
+			}
+			sending.Wait()
+			for i := range uint32(n) {
+				require.True(t, bytes.Equal(backendtest.Pattern(size, i), read(t, c, uint64(i)*uint64(size), size)))
+			}
+			require.NoError(t, c.Close())
+		})
+	}
+	require.Zero(t, x.reservations.Free(), "the silent ones were cut off")
 }

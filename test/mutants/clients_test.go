@@ -36,6 +36,10 @@ var clients = []mutant{
 		file: "nbd/export.go", old: "		memories[x.arenas] = x.memory\n", new: "",
 		pkg: "./nbd", run: "^TestExportsOfOneDevice$",
 	}, {
+		name: "a small WRITE waits for the payloads of others", rule: "§4.8 every wait has an owner",
+		file: "nbd/receive.go", old: "if c.missing <= backend.ChunkSize {", new: "if false {",
+		pkg: "./nbd", run: "^TestHalfPayloads$", hangs: true,
+	}, {
 		name: "a client that is gone when it is answered makes a warning", rule: "a client may leave while negotiating",
 		file: "nbd/conn.go", old: "io.ErrUnexpectedEOF, syscall.EPIPE,", new: "io.ErrUnexpectedEOF,",
 		pkg: "./nbd", run: "^TestLeavingWhileNegotiating$",
