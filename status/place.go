@@ -92,7 +92,7 @@ func (p *Place) Listen(name string) (net.Listener, error) {
 }
 
 func (p *Place) listen(name string) (net.Listener, error) {
-	if err := p.directory(); err != nil {
+	if err := p.misnamed(); err != nil {
 		return nil, err
 	}
 	if p.one {
@@ -135,11 +135,15 @@ func (l *named) Close() error {
 	return err
 }
 
-// directory tells that what was named as a socket is a directory.
-func (p *Place) directory() error {
+// misnamed tells that what was named as a socket is a directory, or another file.
+func (p *Place) misnamed() error {
 	info, err := os.Stat(p.path)
-	if p.one && err == nil && info.IsDir() {
+	switch {
+	case !p.one || err != nil:
+	case info.IsDir():
 		return fmt.Errorf("%s is a directory: write unix:%s/, with a / at its end, for the control sockets in it", p.path, p.path)
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is no socket", p.path)
 	}
 	return nil
 }
@@ -150,7 +154,7 @@ func (p *Place) sockets() ([]string, error) {
 	case p.path == "":
 		return nil, nil
 	case p.one:
-		return []string{p.path}, p.directory()
+		return []string{p.path}, p.misnamed()
 	}
 	entries, err := os.ReadDir(p.path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -120,10 +120,8 @@ The first --area bytes of every export are OVERWRITTEN.
 
 %s`, fs.FlagUsages())
 	}
-	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+	if err := flags.Parse(fs, args, "[…]"); err != nil {
 		return o, err
-	} else if err != nil {
-		return o, flags.Usagef("%v; --help lists the flags", err)
 	}
 	for _, arg := range fs.Args() {
 		t, err := parseTarget(arg)

@@ -36,7 +36,7 @@ type allowedID struct{ uuid.UUID }
 // UnmarshalText reads a UUID.
 func (a *allowedID) UnmarshalText(b []byte) (err error) {
 	if a.UUID, err = uuid.ParseBytes(b); err != nil || a.UUID == uuid.Nil {
-		return flags.Usagef("allow %q: not the id of an initiator: use a UUID, as in the file initiator-id of its state directory", b)
+		return flags.Usagef("%q is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory", b)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (r *servedRegion) option(s string) error {
 	case "allow":
 		var id allowedID
 		if err := id.UnmarshalText([]byte(value)); err != nil {
-			return r.usage("%v", err)
+			return r.usage("allow: %v", err)
 		}
 		r.Allow = append(r.Allow, id)
 	default:

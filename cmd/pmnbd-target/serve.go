@@ -111,7 +111,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 			if metrics != nil {
 				err = errors.Join(err, metrics.Close())
 			}
-			return fmt.Errorf("listen on %s: %w", e, errors.Join(err, server.Close(), control.Close()))
+			return fmt.Errorf("listen on %s: %w", e, errors.Join(flags.Listening(err), server.Close(), control.Close()))
 		}
 		listeners = append(listeners, l)
 		uris = append(uris, e.Provider+"://"+l.Addr())

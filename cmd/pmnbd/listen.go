@@ -34,7 +34,7 @@ func parseListen(s string) (listenSpec, error) {
 	case network == "unix" && addr != "":
 		path, err := flags.Path(addr)
 		if err != nil {
-			return listenSpec{}, flags.Usagef("--listen unix:%v", err)
+			return listenSpec{}, flags.Usagef("--listen unix:%v; give --listen once for each address", err)
 		}
 		if path, err = filepath.Abs(path); err != nil {
 			return listenSpec{}, fmt.Errorf("--listen %s: %w", s, err)
@@ -67,7 +67,7 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	}
 	tcp, err := sockio.ListenTCP(l.addr)
 	if err != nil {
-		return nil, err
+		return nil, flags.Listening(err)
 	}
 	return tcpListener{tcp}, nil
 }

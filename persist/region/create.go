@@ -66,10 +66,10 @@ func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.F
 		return nil, memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
 	}
 	if amongDevices(path) {
-		return nil, memory{}, fmt.Errorf("%s: no such device, and /dev is no place for a file: %w", path, os.ErrNotExist)
+		return nil, memory{}, fmt.Errorf("%s: %w, and a file in /dev would take its place: use a device that is there, or a path elsewhere", path, unix.ENODEV)
 	}
 	if o.Size == 0 {
-		return nil, memory{}, fmt.Errorf("%s: %w: it does not exist; a new region needs a size", path, ErrSize)
+		return nil, memory{}, fmt.Errorf("%s: no %w: there is no such file, and a new region needs a size: use --size", path, ErrSize)
 	}
 	if err := CheckSize(o.Size); err != nil {
 		return nil, memory{}, err

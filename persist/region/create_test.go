@@ -17,7 +17,7 @@ func TestCreateAmongDevices(t *testing.T) {
 		for _, size := range []uint64{0, testSize} {
 			_, err := create(path, CreateOptions{Name: "r", Size: size}, fileHost)
 			require.ErrorContains(t, err, path+": no such device")
-			require.ErrorIs(t, err, os.ErrNotExist)
+			require.ErrorIs(t, err, unix.ENODEV)
 			require.NoFileExists(t, path)
 		}
 		_, err := Open(path, OpenOptions{Name: "r", CreateSize: testSize, AllowVolatile: true})

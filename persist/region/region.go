@@ -149,7 +149,7 @@ func openOrCreate(path string, o OpenOptions, h host) (*os.File, memory, error) 
 		}
 	}
 	f, mem, err := openLocked(path, h)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) && !amongDevices(path) {
 		err = fmt.Errorf("%w: make it with `pmnbd-target region create NAME PATH --size SIZE`", err)
 	}
 	if err == nil && mem.class == persist.ClassVolatile && !o.AllowVolatile {

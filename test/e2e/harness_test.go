@@ -52,7 +52,7 @@ func build() error {
 		return err
 	}
 	args := append([]string{"build", "-o", binaries}, buildFlags...)
-	out, err := exec.Command("go", append(args, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target")...).CombinedOutput()
+	out, err := exec.Command("go", append(args, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target", "pmnbd/cmd/pmnbd-bench")...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("building the binaries: %w\n%s", err, out)
 	}

@@ -39,5 +39,9 @@ var mistakes = []mutant{
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads again, and ends nothing",
 		file: "cmd/pmnbd/serve.go", old: "	daemon.HoldReload()\n", new: "	if cfg.keyFile != \"\" {\n		daemon.HoldReload()\n	}\n",
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
+	}, {
+		name: "a file in /dev", rule: "a device that is not there is not replaced by a file",
+		file: "persist/region/create.go", old: "return within(\"/dev\") && !within(\"/dev/shm\")", new: "return dir == \"/dev/none\" && within(\"\")",
+		pkg: "./persist/region", run: "^TestCreateAmongDevices$",
 	},
 }

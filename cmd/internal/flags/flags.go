@@ -11,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // Exit codes of both binaries.
@@ -49,22 +51,48 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 		return pflag.ErrHelp
 	}
 	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
-		return Usagef("--%s: %v", value.GetFlag().Name, errors.Unwrap(value)) // which shows the value
+		return Usagef("--%s: %v", value.GetFlag().Name, plain(errors.Unwrap(value))) // which shows the value
 	}
 	if err != nil {
 		return Usagef("%v (%s)", err, names(set))
 	}
-	want := "no arguments"
-	if len(positional) > 0 {
-		want = strings.Join(positional, " ")
+	want := "give " + strings.Join(positional, " ")
+	if len(positional) == 0 {
+		want = "this command takes flags only"
 	}
 	switch n := set.NArg(); {
 	case n < len(positional) && !strings.HasPrefix(positional[n], "["):
-		return Usagef("%s is missing: give %s", positional[n], want)
+		return Usagef("%s is missing: %s", positional[n], want)
 	case n > len(positional) && (len(positional) == 0 || positional[len(positional)-1] != "[…]"):
-		return Usagef("%q is one argument too many: give %s", set.Arg(len(positional)), want)
+		return Usagef("%q is one argument too many: %s", set.Arg(len(positional)), want)
 	}
 	return nil
+}
+
+// plain says what is wrong with a value that package strconv refused, which would name a
+// function of its own.
+func plain(err error) error {
+	number := (*strconv.NumError)(nil)
+	switch {
+	case !errors.As(err, &number):
+		return err
+	case number.Func == "ParseBool":
+		return fmt.Errorf("%q is neither true nor false", number.Num)
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%q is too large a number", number.Num)
+	}
+	return fmt.Errorf("%q is no whole number", number.Num)
+}
+
+// Listening adds to an error of listening on a TCP port what can be done about it.
+func Listening(err error) error {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("%w: another process listens there: end it, or use another port", err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: this host has no such address", err)
+	}
+	return err
 }
 
 // names lists the flags that there are, for who used another.

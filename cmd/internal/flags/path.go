@@ -35,7 +35,7 @@ func CutPath(s string) (path, rest string, more bool, err error) {
 func Path(s string) (string, error) {
 	path, _, more, err := CutPath(s)
 	if err == nil && more {
-		err = Usagef("%s: a path with a comma in it stands in double quotes: use \"%s\", or give the flag once for each value", s, strings.ReplaceAll(s, `"`, `""`))
+		err = Usagef("%s: a comma ends a path, and nothing may follow here; a path with a comma in it stands in double quotes: %s", s, QuotePath(s))
 	}
 	return path, err
 }

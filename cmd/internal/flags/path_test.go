@@ -41,7 +41,7 @@ func TestCutPath(t *testing.T) {
 	}
 	_, err := Path("/a,b")
 	require.ErrorIs(t, err, ErrUsage)
-	require.ErrorContains(t, err, `use "/a,b"`)
+	require.ErrorContains(t, err, `stands in double quotes: "/a,b"`)
 }
 
 func FuzzPath(f *testing.F) {

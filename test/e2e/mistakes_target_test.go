@@ -1,0 +1,280 @@
+package e2e
+
+// targetMistakes are those of pmnbd-target serve.
+var targetMistakes = []mistake{
+	{
+		name: "target: no command", code: 2,
+		line: "pmnbd-target",
+		says: "a command is missing: use serve, status, region or inspect-platform, or --help",
+	},
+	{
+		name: "target: unknown command", code: 2,
+		line: "pmnbd-target swerve",
+		says: `unknown command "swerve": use serve, status, region or inspect-platform, or --help`,
+	},
+	{
+		name: "target: unknown flag", code: 2,
+		line: "pmnbd-target serve --regoin r={good}",
+		says: "unknown flag: --regoin (flags here: …)",
+	},
+	{
+		name: "target: unknown short flag", code: 2,
+		line: "pmnbd-target serve -x",
+		says: "unknown shorthand flag: 'x' in -x (flags here: …)",
+	},
+	{
+		name: "target: a flag without its value", code: 2,
+		line: "pmnbd-target serve --region",
+		says: "flag needs an argument: --region (flags here: …)",
+	},
+	{
+		name: "target: a switch with a value", code: 2,
+		line: "pmnbd-target serve --region r={good} --allow-volatile=perhaps",
+		says: `--allow-volatile: "perhaps" is neither true nor false`,
+	},
+	{
+		name: "target: surplus words", code: 2,
+		line: "pmnbd-target serve --region r={good} now",
+		says: `"now" is one argument too many: this command takes flags only`,
+	},
+	{
+		name: "target: no region", code: 2,
+		line: "pmnbd-target serve",
+		says: "nothing to serve: name a region with --region NAME=PATH, or in the file of --config",
+	},
+	{
+		name: "target: a region without a path", code: 2,
+		line: "pmnbd-target serve --region r",
+		says: `--region: region "r": use NAME=PATH[,size=SIZE][,allow=ID]`,
+	},
+	{
+		name: "target: a region with an empty path", code: 2,
+		line: "pmnbd-target serve --region r=",
+		says: `region "r": it has no path`,
+	},
+	{
+		name: "target: a region without a name", code: 2,
+		line: "pmnbd-target serve --region ={good}",
+		says: `region "": region name has 0 bytes: use 1 to 255`,
+	},
+	{
+		name: "target: a name with a slash", code: 2,
+		line: "pmnbd-target serve --region a/b={good}",
+		says: `region "a/b": region name "a/b": use letters, digits, '.', '_' and '-', a letter or digit first`,
+	},
+	{
+		name: "target: a misspelt option", code: 2,
+		line: "pmnbd-target serve --region v={new},alow={id},size=16M --listen iwarp://127.0.0.1:0",
+		says: `--region: region "v": unknown option "alow": use NAME=PATH[,size=SIZE][,allow=ID], and double quotes around a PATH with a comma in it`,
+	},
+	{
+		name: "target: a path with a comma", code: 2,
+		line: "pmnbd-target serve --region v={new},b",
+		says: `--region: region "v": unknown option "b": use NAME=PATH[,size=SIZE][,allow=ID], and double quotes around a PATH with a comma in it`,
+	},
+	{
+		name: "target: a quotation that does not end", code: 2,
+		line: `pmnbd-target serve --region v="{new},b`,
+		says: `--region: region "v": "{new},b: the quotation mark at its beginning has no other at the end`,
+	},
+	{
+		name: "target: a size that is none", code: 2,
+		line: "pmnbd-target serve --region v={new},size=big",
+		says: `--region: region "v": "big" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+	},
+	{
+		name: "target: a size with a wrong unit", code: 2,
+		line: "pmnbd-target serve --region v={new},size=16MB",
+		says: `--region: region "v": "16MB" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+	},
+	{
+		name: "target: a size between blocks", code: 2,
+		line: "pmnbd-target serve --region v={new},size=4097",
+		says: `--region: region "v": region size 4097 bytes: use a multiple of 4096, at least that`,
+	},
+	{
+		name: "target: an id that is none", code: 2,
+		line: "pmnbd-target serve --region v={new},allow=me",
+		says: `--region: region "v": allow: "me" is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory`,
+	},
+	{
+		name: "target: a region twice", code: 2,
+		line: "pmnbd-target serve --region r={good} --region r={free}",
+		says: "region r is named twice: each needs a name of its own",
+	},
+	{
+		name: "target: anonymous memory without a size", code: 2,
+		line: "pmnbd-target serve --region r=memfd:",
+		says: `region "r": anonymous memory needs a size`,
+	},
+	{
+		name: "target: anonymous memory, volatile", code: 1,
+		line: "pmnbd-target serve --region r=memfd:,size=16M --listen iwarp://127.0.0.1:0",
+		says: "region r: memfd:: region is volatile: it loses its contents with the power; --allow-volatile permits that",
+	},
+	{
+		name: "target: an address of another kind", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen tcp://127.0.0.1:7204",
+		says: `--listen: "tcp://127.0.0.1:7204" is no address: use iwarp://HOST:PORT`,
+	},
+	{
+		name: "target: an address without a scheme", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen 127.0.0.1:7204",
+		says: `--listen: "127.0.0.1:7204" is no address: use iwarp://HOST:PORT`,
+	},
+	{
+		name: "target: an address with a region", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarp://127.0.0.1:7204/r",
+		says: `--listen: listener "iwarp://127.0.0.1:7204/r" names a region: use iwarp://HOST:PORT, and --region for regions`,
+	},
+	{
+		name: "target: an address without a host", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarp://:7204",
+		says: `--listen: "iwarp://:7204" names no host: use iwarp://HOST:PORT (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)`,
+	},
+	{
+		name: "target: a port that is none", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarp://127.0.0.1:72040",
+		says: `--listen: "iwarp://127.0.0.1:72040" has no port of 0 to 65535: use iwarp://HOST:PORT`,
+	},
+	{
+		name: "target: beyond loopback", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarp://0.0.0.0:7204",
+		says: "iwarp://0.0.0.0:7204 is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own",
+	},
+	{
+		name: "target: an address of another host", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://192.0.2.1:7204 --insecure-no-auth",
+		says: "listen on iwarp://192.0.2.1:7204: listen on 192.0.2.1:7204: listen tcp4 192.0.2.1:7204: bind: cannot assign requested address: this host has no such address",
+	},
+	{
+		name: "target: a port in use", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://{targetport}",
+		says: "listen on {uri}: listen on {targetport}: listen tcp4 {targetport}: bind: address already in use: another process listens there: end it, or use another port",
+	},
+	{
+		name: "target: a node that is none", code: 2,
+		line: "pmnbd-target serve --region r={good} --numa x",
+		says: `--numa: "x" is no node: use auto, off or the number of a node`,
+	},
+	{
+		name: "target: a node that is not there", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --numa 99",
+		says: "numa 99: node 99 has no CPUs, or is not there",
+	},
+	{
+		name: "target: a time without a unit", code: 2,
+		line: "pmnbd-target serve --region r={good} --spin 50",
+		says: `--spin: "50" has no unit: use 50s for seconds, or another of ms, s, m and h`,
+	},
+	{
+		name: "target: a time below nothing", code: 2,
+		line: "pmnbd-target serve --region r={good} --spin -1s",
+		says: `--spin: "-1s" is negative: use 0 or a time such as 50us`,
+	},
+	{
+		name: "target: no control socket", code: 2,
+		line: "pmnbd-target serve --region r={good} --control /run/x",
+		says: `--control: "/run/x" is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+	},
+	{
+		name: "target: a directory for a control socket", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --control unix:{home}",
+		says: "control socket: {home} is a directory: write unix:{home}/, with a / at its end, for the control sockets in it; --control unix:/PATH puts it elsewhere",
+	},
+	{
+		name: "target: no address for metrics", code: 2,
+		line: "pmnbd-target serve --region r={good} --metrics pm1",
+		says: `--metrics: "pm1" is no address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
+	},
+	{
+		name: "target: metrics where a port is in use", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --metrics {taken}",
+		says: "metrics: listen tcp4 {taken}: bind: address already in use; --metrics HOST:PORT puts them elsewhere",
+	},
+	{
+		name: "target: no file", code: 1,
+		line: "pmnbd-target serve --region r={new} --listen iwarp://127.0.0.1:0",
+		says: "region r: open {new}: no such file or directory: make it with `pmnbd-target region create NAME PATH --size SIZE`",
+	},
+	{
+		name: "target: a directory", code: 1,
+		line: "pmnbd-target serve --region r={disk} --listen iwarp://127.0.0.1:0",
+		says: "region r: open {disk}: is a directory",
+	},
+	{
+		name: "target: no region in the file", code: 1,
+		line: "pmnbd-target serve --region r={zeroes} --listen iwarp://127.0.0.1:0",
+		says: "region r: {zeroes}: no pmnbd superblock: make a region with `pmnbd-target region create`",
+	},
+	{
+		name: "target: another region's name", code: 1,
+		line: "pmnbd-target serve --region good={free} --listen iwarp://127.0.0.1:0",
+		says: `region good: {free}: region name: it is "free", not "good"`,
+	},
+	{
+		name: "target: another size", code: 1,
+		line: "pmnbd-target serve --region free={free},size=32M --listen iwarp://127.0.0.1:0",
+		says: "region free: {free}: region size: it has 4194304 bytes, not 33554432",
+	},
+	{
+		name: "target: a region that is served already", code: 1,
+		line: "pmnbd-target serve --region good={good} --listen iwarp://127.0.0.1:0",
+		says: "region good: {good}: region is in use: a pmnbd-target serves or changes it",
+	},
+	{
+		name: "target: a volatile region", code: 1,
+		line: "pmnbd-target serve --region vol={vol} --listen iwarp://127.0.0.1:0",
+		says: "region vol: {vol}: region is volatile: it loses its contents with the power; --allow-volatile permits that",
+	},
+	{
+		name: "target: a device that is not there", code: 1,
+		line: "pmnbd-target serve --region r=/dev/dax9.9 --listen iwarp://127.0.0.1:0",
+		says: "region r: open /dev/dax9.9: no such file or directory",
+	},
+	{
+		name: "target: a device that is not there, with a size", code: 1,
+		line: "pmnbd-target serve --region r=/dev/dax9.9,size=16M --listen iwarp://127.0.0.1:0",
+		says: "region r: /dev/dax9.9: no such device, and a file in /dev would take its place: use a device that is there, or a path elsewhere",
+	},
+	{
+		name: "target: a directory that is not there", code: 1,
+		line: "pmnbd-target serve --region r={disk}/none/r,size=16M --listen iwarp://127.0.0.1:0",
+		says: "region r: open {disk}/none/r: no such file or directory",
+	},
+	{
+		name: "target: a file of somebody else", code: 1, nobody: true,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0",
+		says: "region free: open {free}: permission denied",
+	},
+	{
+		name: "target: no key file", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {new}",
+		says: "key file: open {new}: no such file or directory",
+	},
+	{
+		name: "target: a key file that others read", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {openkeys}",
+		says: "key file: {openkeys} has mode 0644, so others may know the keys: make new ones, with mode 0600",
+	},
+	{
+		name: "target: a directory of keys", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {home}",
+		says: "key file: {home} is a directory: name a file in it",
+	},
+	{
+		name: "target: a key file without keys", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {nokeys}",
+		says: "key file: {nokeys} has no key: each line is the id of an initiator and a key",
+	},
+	{
+		name: "target: a key that is short", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {shortkey}",
+		says: "key file: {shortkey}:1: the key has 2 bytes: use 32 or more, such as openssl rand -hex 32 makes",
+	},
+	{
+		name: "target: key file, wrong words", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {wordkeys}",
+		says: "key file: {wordkeys}:1: 3 words: use the id of an initiator and a key",
+	},
+}
