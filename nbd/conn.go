@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,7 @@ var (
 type conn struct {
 	srv    *Server
 	nc     net.Conn
+	host   netip.Addr // of the client
 	log    *zap.Logger
 	began  time.Time
 	killed chan struct{} // closed by kill

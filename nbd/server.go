@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -30,8 +31,8 @@ type Config struct {
 	// like. Nil is silence.
 	Logger *zap.Logger
 	// MaxConnections bounds the connections, those in negotiation included. One more
-	// takes the place of the one that has been negotiating for the longest time, or
-	// is closed at once. Each may hold a receive chunk, for which the write arena
+	// takes the place of one that is negotiating, or is closed at once: of the host that
+	// has most of these, the one that has been at it for the longest time. Each may hold a receive chunk, for which the write arena
 	// needs room beside the window, and a chunk of the read arena. 0 means 64: more than
 	// any client opens for one device, and 16 MiB of chunks in each arena.
 	MaxConnections int
@@ -200,7 +201,7 @@ func (s *Server) isClosed() bool {
 
 // start serves nc on a goroutine of its own, if there is room for it.
 func (s *Server) start(nc net.Conn) {
-	c := &conn{srv: s, nc: nc, began: time.Now(), killed: make(chan struct{}), negotiating: true}
+	c := &conn{srv: s, nc: nc, host: hostOf(nc), began: time.Now(), killed: make(chan struct{}), negotiating: true}
 	c.log = s.log.With(zap.String("client", clientName(nc)))
 	s.mu.Lock()
 	var away *conn
@@ -210,7 +211,7 @@ func (s *Server) start(nc net.Conn) {
 		_ = nc.Close()
 		return
 	case len(s.conns) >= s.cfg.MaxConnections:
-		if away = s.slowest(); away == nil {
+		if away = s.slowest(c.host); away == nil {
 			away = c
 		}
 		delete(s.conns, away)
@@ -237,15 +238,42 @@ func (s *Server) start(nc net.Conn) {
 	}()
 }
 
-// slowest is the connection that has been negotiating for the longest time, or nil:
-// those who say nothing must not keep others out until they time out. mu is held.
-func (s *Server) slowest() (slowest *conn) {
+// slowest is the connection that makes room for one more of host, or nil. Clients that say
+// nothing must not keep others out until they time out, and a host that connects again and
+// again must not push out those of other hosts. So it is of the host that has most
+// connections in negotiation, and the one that has been at it for the longest time. mu is
+// held.
+func (s *Server) slowest(host netip.Addr) (slowest *conn) {
+	negotiate := map[netip.Addr]int{host: 1}
 	for c := range s.conns {
-		if c.negotiating && (slowest == nil || c.began.Before(slowest.began)) {
+		if c.negotiating {
+			negotiate[c.host]++
+		}
+	}
+	for c := range s.conns {
+		if !c.negotiating {
+			continue
+		}
+		if slowest == nil || negotiate[c.host] > negotiate[slowest.host] ||
+			negotiate[c.host] == negotiate[slowest.host] && c.began.Before(slowest.began) {
 			slowest = c
 		}
 	}
 	return slowest
+}
+
+// hostOf is where a client is: with IPv6, the network, of which a host has all addresses.
+// Clients of unix sockets are all in one place.
+func hostOf(nc net.Conn) netip.Addr {
+	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	host := tcp.AddrPort().Addr().Unmap()
+	if network, err := host.Prefix(64); host.Is6() && err == nil {
+		host = network.Addr()
+	}
+	return host
 }
 
 // admit gives c its place for good, and reports whether it still has one.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -388,6 +389,53 @@ func TestSilentClients(t *testing.T) {
 	closed(t, f.raw()) // all three have entered
 	write(t, entered, 0, []byte("x"))
 }
+
+// TestSilentClientsOfOneHost make room for each other, while a client of another host
+// negotiates for longer than they do.
+func TestSilentClientsOfOneHost(t *testing.T) {
+	f := serveWith(t, Config{MaxConnections: 3, HandshakeTimeout: time.Hour}, newMem(t, 1<<20))
+	f.addr = f.listen("tcp", "127.0.0.1:0")
+	greeted := func(host string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		nc, err := d.Dial("tcp", f.addr.String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = nc.Close() })
+		require.NoError(t, nc.SetDeadline(time.Now().Add(patience)))
+		readN(t, nc, wire.GreetingSize)
+		return nc
+	}
+	slow := greeted("127.0.0.2")
+	_, err := slow.Write(wire.AppendClientFlags(nil, fixed))
+	require.NoError(t, err)
+	silent := []net.Conn{greeted("127.0.0.1"), greeted("127.0.0.1")}
+	for range 10 {
+		silent = append(silent, greeted("127.0.0.1"))
+		closed(t, silent[0])
+		silent = silent[1:]
+	}
+	require.Equal(t, ack, last(t, slow, wire.OptGo, wire.AppendInfoRequest(nil, "disk")))
+}
+
+func TestHostOf(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.7:1":            "192.0.2.7",
+		"[::ffff:192.0.2.7]:1":   "192.0.2.7",
+		"[2001:db8:1:2:3::4]:1":  "2001:db8:1:2::",
+		"[2001:db8:1:2:ff::]:99": "2001:db8:1:2::",
+	} {
+		a := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))
+		require.Equal(t, want, hostOf(addressed{addr: a}).String(), addr)
+	}
+	require.Zero(t, hostOf(addressed{addr: &net.UnixAddr{Name: "@"}}))
+}
+
+// An addressed connection has a client somewhere.
+type addressed struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c addressed) RemoteAddr() net.Addr { return c.addr }
 
 // TestLogIsBounded: clients come, and break the rules, as often as they like.
 func TestLogIsBounded(t *testing.T) {

@@ -40,6 +40,10 @@ var clients = []mutant{
 		file: "nbd/receive.go", old: "if c.missing <= backend.ChunkSize {", new: "if false {",
 		pkg: "./nbd", run: "^TestHalfPayloads$", hangs: true,
 	}, {
+		name: "a host pushes out those of others who negotiate", rule: "one client does not keep others out",
+		file: "nbd/server.go", old: "			negotiate[c.host]++\n", new: "			negotiate[c.host] = 1\n",
+		pkg: "./nbd", run: "^TestSilentClientsOfOneHost$",
+	}, {
 		name: "a client that is gone when it is answered makes a warning", rule: "a client may leave while negotiating",
 		file: "nbd/conn.go", old: "io.ErrUnexpectedEOF, syscall.EPIPE,", new: "io.ErrUnexpectedEOF,",
 		pkg: "./nbd", run: "^TestLeavingWhileNegotiating$",
