@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/plain"
 	"pmnbd/sockio"
 )
 
@@ -83,18 +85,50 @@ func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], err
 // program.
 func question[T any](ctx context.Context, socket, program string) (*Found[T], error) {
 	raw, err := ask(ctx, socket)
+	text := raw
+	if err == nil {
+		text, err = plainTexts(raw)
+	}
 	var header Header
 	if err == nil {
-		err = json.Unmarshal(raw, &header)
+		err = json.Unmarshal(text, &header)
 	}
 	if err != nil || header.Program != program {
 		return nil, err
 	}
 	f := &Found[T]{Raw: raw}
-	if err := json.Unmarshal(raw, &f.Document); err != nil {
+	if err := json.Unmarshal(text, &f.Document); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+// plainTexts is a document with all its texts made plain: whoever has a socket says what
+// it likes, and repeats what its own peers said.
+func plainTexts(raw json.RawMessage) (json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // as they are written
+	var document any
+	if err := d.Decode(&document); err != nil {
+		return nil, err
+	}
+	return json.Marshal(plainly(document))
+}
+
+func plainly(v any) any {
+	switch v := v.(type) {
+	case string:
+		return plain.Text(v)
+	case []any:
+		for i := range v {
+			v[i] = plainly(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = plainly(v[key])
+		}
+	}
+	return v
 }
 
 // Nobody says that no process of the program was found at p, where Find had no error.
@@ -144,7 +178,7 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, errors.New(res.Status)
+		return nil, errors.New(plain.Text(res.Status))
 	}
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
 	if err == nil && len(b) > maxDocument {
@@ -153,13 +187,19 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 	return b, err
 }
 
-// WriteJSON writes documents as one array, as they came.
+// WriteJSON writes documents as one array, as they came: what a terminal would take for
+// more than text is escaped, which is the same in JSON.
 func WriteJSON[T any](w io.Writer, found []Found[T]) error {
 	all := make([]json.RawMessage, 0, len(found))
 	for _, f := range found {
 		all = append(all, f.Raw)
 	}
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
-	return enc.Encode(all)
+	if err := enc.Encode(all); err != nil {
+		return err
+	}
+	_, err := w.Write(plain.JSON(b.Bytes()))
+	return err
 }

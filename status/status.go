@@ -6,7 +6,7 @@
 // log. It owns where control sockets are (Place), where metrics are (Address), their
 // server and their client, and how a metric is written. What is shown are snapshots:
 // values that their owners copied, made only when somebody asks (design §9). It
-// imports sockio.
+// imports plain and sockio.
 package status
 
 import (

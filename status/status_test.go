@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -103,6 +105,28 @@ func TestFind(t *testing.T) {
 	require.NoError(t, first.Close(), "idempotent")
 	require.Len(t, find(t, p, "pmnbd"), 1)
 	require.Len(t, names(t, p), 2, "it took its socket with it")
+}
+
+// What a process says reaches a terminal as text, in each form.
+func TestWhatIsFoundIsPlain(t *testing.T) {
+	const hostile, shown = "\x1b]0;owned\x07\u009b\x7f\u202e\nregion other: free", `\x1b]0;owned\a\u009b\x7f\u202e\nregion other: free`
+	p := directory(t)
+	l, err := p.Listen("a")
+	require.NoError(t, err)
+	h := NewHeader("pmnbd")
+	s := Serve(l, nil, zaptest.NewLogger(t), func() Document { return document{Header: h, Answer: 1 << 53, Bulk: hostile} })
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	found := find(t, p, "pmnbd")
+	require.Equal(t, shown, found[0].Document.Bulk)
+	require.Equal(t, 1<<53, found[0].Document.Answer)
+	require.Equal(t, h.Started.UnixNano(), found[0].Document.Started.UnixNano())
+
+	var out bytes.Buffer
+	require.NoError(t, WriteJSON(&out, found))
+	require.Equal(t, -1, strings.IndexFunc(out.String(), func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }))
+	var again []document
+	require.NoError(t, json.Unmarshal(out.Bytes(), &again))
+	require.Equal(t, hostile, again[0].Bulk, "programs read what was said")
 }
 
 func field(t *testing.T, raw json.RawMessage, name string) json.RawMessage {

@@ -2,8 +2,8 @@
 //
 // It exists for tests and for the load generator: a request costs no allocation
 // and a batch one system call, so that what is measured is the server. It speaks
-// fixed newstyle with simple, structured or extended replies. It imports nbd/wire
-// and sockio.
+// fixed newstyle with simple, structured or extended replies. It imports nbd/wire,
+// plain and sockio.
 package client
 
 import (

@@ -39,6 +39,37 @@ func put(n int, encode func(b []byte)) []byte {
 	return b
 }
 
+// What a server says of its reasons is plain.
+func TestTextsArePlain(t *testing.T) {
+	const hostile, shown = "\x1b[2J\u202e", `\x1b[2J\u202e`
+	greeting := wire.AppendGreeting(nil, wire.FlagFixedNewstyle)
+	dial := func(said ...[]byte) (*Client, error) {
+		server, nc := socketpair(t)
+		t.Cleanup(func() { require.NoError(t, server.Close()) })
+		_, err := server.Write(slices.Concat(said...))
+		require.NoError(t, err)
+		return New(nc, Config{Export: "disk", Depth: 1, Replies: Structured})
+	}
+	_, err := dial(greeting, wire.AppendOptionReply(nil, wire.OptStructuredReply, wire.RepErrPolicy, hostile))
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, shown)
+
+	reason := append(put(wire.ErrorSize, func(b []byte) { wire.PutError(b, 22, len(hostile)) }), hostile...)
+	c, err := dial(greeting, wire.AppendOptionReply(nil, wire.OptStructuredReply, wire.RepAck, ""),
+		wire.AppendInfoExport(nil, wire.OptGo, wire.Export{Size: 1 << 20}), wire.AppendOptionReply(nil, wire.OptGo, wire.RepAck, ""),
+		put(wire.StructuredReplySize, func(b []byte) {
+			wire.PutStructuredReply(b, wire.Chunk{Type: wire.ChunkError, Flags: wire.ReplyFlagDone, Len: uint64(len(reason))})
+		}), reason)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	c.Flush(0)
+	require.NoError(t, c.Send())
+	_, errno, err := c.Recv()
+	require.NoError(t, err)
+	require.EqualValues(t, 22, errno)
+	require.Equal(t, shown, c.Text())
+}
+
 // FuzzClient: whatever a server says is taken or refused, and touches no memory but
 // that of the READ it answers.
 func FuzzClient(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"pmnbd/nbd/wire"
+	"pmnbd/plain"
 )
 
 // maxReply bounds the data of an option reply, in bytes.
@@ -65,7 +66,7 @@ func (c *Client) option(rw io.ReadWriter, o wire.Option, data []byte) error {
 		case h.Type == wire.RepAck:
 			return nil
 		case h.Type.IsError():
-			return fmt.Errorf("%v: %w: %v: %s", o, ErrRefused, h.Type, data)
+			return fmt.Errorf("%v: %w: %v: %s", o, ErrRefused, h.Type, plain.Text(string(data)))
 		case h.Type == wire.RepInfo:
 			err = c.info(data)
 		case h.Type == wire.RepMetaContext:

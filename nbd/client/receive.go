@@ -5,13 +5,15 @@ import (
 	"fmt"
 
 	"pmnbd/nbd/wire"
+	"pmnbd/plain"
 )
 
 // Buffered reports whether a reply, or the beginning of one, was received already:
 // the next Recv then needs no wait, or a short one.
 func (c *Client) Buffered() bool { return c.r < c.w }
 
-// Text is what the server said of the error that Recv returned last, if it did.
+// Text is what the server said of the error that Recv returned last, if it did, made
+// plain.
 func (c *Client) Text() string { return c.text }
 
 // Extent is what the BLOCK_STATUS of that tag returned.
@@ -92,7 +94,7 @@ func (c *Client) chunk() (tag uint32, done bool, err error) {
 	case h.Type.IsError():
 		var text []byte
 		p.errno, text, err = wire.DecodeError(payload)
-		c.text = string(text)
+		c.text = plain.Text(string(text))
 	case h.Type == wire.ChunkBlockStatus && c.replies == Structured:
 		err = c.status(p, payload, wire.DecodeBlockStatus)
 	case h.Type == wire.ChunkBlockStatusExt && c.replies == Extended:

@@ -3,15 +3,18 @@
 // docs/protocol.md shows them byte by byte).
 //
 // It exists so that neither end's logic knows an offset. It owns the layouts and
-// the version, does no I/O, keeps no state and imports nothing of ours. Encoders
-// append to the caller's slice; decoders bound everything before they use it and
-// allocate nothing.
+// the version, does no I/O, keeps no state and imports plain. Encoders
+// append to the caller's slice; decoders bound everything before they use it,
+// allocate nothing but texts, and make those plain.
 package wire
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode/utf8"
+
+	"pmnbd/plain"
 )
 
 // Every message begins with
@@ -128,11 +131,25 @@ const (
 )
 
 func appendText(b []byte, s string) []byte {
-	s = s[:min(len(s), MaxText)]
+	s = fit(s)
 	b = append(b, byte(len(s)))
 	b = append(b, s...)
 	var zero [textSize]byte
 	return append(b, zero[1+len(s):]...)
 }
 
-func text(b []byte) string { return string(b[1 : 1+int(b[0])]) }
+// text reads a text for people. Whoever sent it may have proven nothing, so nothing but
+// plain text comes out.
+func text(b []byte) string { return fit(plain.Text(string(b[1 : 1+int(b[0])]))) }
+
+// fit cuts s to MaxText, between two characters.
+func fit(s string) string {
+	if len(s) <= MaxText {
+		return s
+	}
+	n := MaxText
+	for n > MaxText-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -154,6 +154,32 @@ func TestDecodeRejects(t *testing.T) {
 	require.ErrorIs(t, new(Barrier).Decode(b), ErrMalformed, "count beyond the message")
 }
 
+// Texts are plain, whoever wrote them, and what this end writes arrives as it is.
+func TestTexts(t *testing.T) {
+	for name, c := range map[string]struct{ sent, want string }{
+		"ours":             {`no region "log" is served: größer als 4 µs`, `no region "log" is served: größer als 4 µs`},
+		"of a terminal":    {"\x1b]0;owned\x07\x1b[2J", `\x1b]0;owned\a\x1b[2J`},
+		"C1, DEL, bidi":    {"\u009b\x7f\u202e", `\u009b\x7f\u202e`},
+		"no UTF-8":         {"\xff", `\xff`},
+		"longer when done": {strings.Repeat("\x1b", MaxText), strings.Repeat(`\x1b`, MaxText)[:MaxText]},
+		"cut":              {strings.Repeat("ß", MaxText), strings.Repeat("ß", MaxText/2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var open Open
+			var resume Resume
+			var refused Refused
+			var fail BarrierFail
+			require.NoError(t, open.Decode((&Open{Region: c.sent}).Append(nil)))
+			require.NoError(t, resume.Decode((&Resume{Region: c.sent}).Append(nil)))
+			require.NoError(t, refused.Decode((&Refused{Text: c.sent}).Append(nil)))
+			require.NoError(t, fail.Decode((&BarrierFail{Text: c.sent}).Append(nil)))
+			for _, got := range []string{open.Region, resume.Region, refused.Text, fail.Text} {
+				require.Equal(t, c.want, got)
+			}
+		})
+	}
+}
+
 func TestBarrierAllocatesNothing(t *testing.T) {
 	msg := (&Barrier{Seq: 1, Ranges: make([]Range, 32)}).Append(nil)
 	out := make([]byte, 0, MaxMessage)
@@ -170,6 +196,8 @@ func FuzzDecode(f *testing.F) {
 	for _, m := range samples() {
 		f.Add(m.Append(nil))
 	}
+	f.Add((&Refused{Text: strings.Repeat("\x1b\xff\u202e", 60)}).Append(nil))
+	f.Add((&BarrierFail{Text: strings.Repeat("\U000e0041ß", 60)}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		typ, err := TypeOf(b)
 		if err != nil {

@@ -73,5 +73,21 @@ var strangers = []mutant{
 		name: "a grant waits for a whole barrier", rule: "a grant waits for a step of a flush",
 		file: "persist/target/writeback.go", old: "if c.dead.Load() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
+	}, {
+		name: "a refusal moves the cursor", rule: "text of a peer reaches people as plain text",
+		file: "persist/wire/header.go", old: "fit(plain.Text(string(b[1 : 1+int(b[0])])))", new: "fit(string(b[1 : 1+int(b[0])]) + plain.Text(\"\"))",
+		pkg: "./persist/wire", run: "^TestTexts$",
+	}, {
+		name: "a rejection moves the cursor", rule: "text of a peer reaches people as plain text",
+		file: "rdma/errors.go", old: "refused by the peer: %q", new: "refused by the peer: \\\"%s\\\"",
+		pkg: "./rdma", run: "^TestRejectError$",
+	}, {
+		name: "a status moves the cursor", rule: "text of a peer reaches people as plain text",
+		file: "status/find.go", old: "		return plain.Text(v)\n", new: "		return v\n",
+		pkg: "./status", run: "^TestWhatIsFoundIsPlain$",
+	}, {
+		name: "a log line moves the cursor", rule: "commands and logs print plain text",
+		file: "cmd/internal/daemon/daemon.go", old: "w.Writer.Write(plain.JSON(b))", new: "w.Writer.Write(append(b, plain.JSON(nil)...))",
+		pkg: "./cmd/internal/daemon", run: "^TestLogIsPlain$",
 	},
 }

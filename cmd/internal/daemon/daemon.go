@@ -2,7 +2,7 @@
 // say that they are ready and that they end, and the signals that end them.
 //
 // It exists so that scripts, systemd and people meet the same habits in both. It imports
-// nothing of ours.
+// plain.
 package daemon
 
 import (
@@ -12,7 +12,20 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/plain"
 )
+
+// A plainWriter writes the lines of a log, of which fields are JSON: peers have a say in
+// them, and the encoder escapes less than what terminals take for more than text.
+type plainWriter struct{ io.Writer }
+
+func (w plainWriter) Write(b []byte) (int, error) {
+	if _, err := w.Writer.Write(plain.JSON(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
 
 // Log makes the log on w: lines for people if w is a terminal, JSON otherwise.
 func Log(w io.Writer) *zap.Logger {
@@ -25,5 +38,5 @@ func Log(w io.Writer) *zap.Logger {
 			encoder = zapcore.NewConsoleEncoder(cfg)
 		}
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(plainWriter{w})), zap.InfoLevel))
 }

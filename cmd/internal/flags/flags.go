@@ -4,7 +4,7 @@
 //
 // It exists so that the two binaries read and complain alike. It owns no flag;
 // each command declares its own. It imports rdma/verbs, for whether this build
-// has it, and nothing else of ours.
+// has it, and plain.
 package flags
 
 import (
@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/plain"
 )
 
 // Exit codes of both binaries.
@@ -51,7 +53,7 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 		return pflag.ErrHelp
 	}
 	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
-		return Usagef("--%s: %v", value.GetFlag().Name, plain(errors.Unwrap(value))) // which shows the value
+		return Usagef("--%s: %v", value.GetFlag().Name, wrongNumber(errors.Unwrap(value))) // which shows the value
 	}
 	if err != nil {
 		return Usagef("%v (%s)", err, names(set))
@@ -69,9 +71,9 @@ func Parse(set *pflag.FlagSet, args []string, positional ...string) error {
 	return nil
 }
 
-// plain says what is wrong with a value that package strconv refused, which would name a
+// wrongNumber says what is wrong with a value that package strconv refused, which would name a
 // function of its own.
-func plain(err error) error {
+func wrongNumber(err error) error {
 	number := (*strconv.NumError)(nil)
 	switch {
 	case !errors.As(err, &number):
@@ -117,7 +119,7 @@ func Exit(stderr io.Writer, command string, err error) int {
 	}
 	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	// If standard error is gone, the code is all that is left to tell.
-	_, _ = fmt.Fprintf(stderr, "%s: %s\n", command, line)
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n", command, plain.Text(line))
 	if errors.Is(err, ErrUsage) {
 		return ExitUsage
 	}

@@ -201,6 +201,7 @@ func TestExit(t *testing.T) {
 		{errors.New("no room"), ExitFailure, "cmd: no room\n"},
 		{Usagef("%q is bad", "x"), ExitUsage, "cmd: \"x\" is bad\n"},
 		{fmt.Errorf("--size: %w", Usagef("bad")), ExitUsage, "cmd: --size: bad\n"},
+		{errors.New("it says: \x1b[2J\u202e\xff"), ExitFailure, `cmd: it says: \x1b[2J\u202e\xff` + "\n"},
 		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "cmd: one; two\n"},
 	} {
 		var out bytes.Buffer
