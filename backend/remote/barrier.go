@@ -25,6 +25,7 @@ type barriers struct {
 	waiting  []*backend.Op
 	wanted   bool // a barrier for the window's sake, without an op
 	current  *barrier
+	cut      *barrier       // the one that was in flight when the connections broke, until another one begins
 	away     bool           // the connections are lost: none is started
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
@@ -43,7 +44,10 @@ type barrier struct {
 	sinks     []backend.Sink // scratch of answer
 	from, to  []uint64       // by lane: the positions of the index that it covers
 	wrote     []uint64       // by lane: lane.wrote when it was enqueued
+	epoch     uint64         // the session's that it went out in
+	owes      []bool         // by lane: it has not answered
 	remaining int            // lanes that have not answered
+	asked     int            // of one that was cut: so many of the first ops that wait are its
 	answered  bool           // its ops have their replies
 }
 
@@ -120,7 +124,11 @@ func (d *Device) next() (durable *barrier) {
 	c.ops, b.waiting = b.waiting, c.ops[:0] // the waiting first, the dirty lanes then
 	b.wanted = false
 	b.seq++
-	c.seq = b.seq
+	c.seq, c.epoch = b.seq, d.granted.Epoch
+	if b.cut != nil { // this one covers what that was to cover
+		b.spare = append(b.spare, b.cut)
+		b.cut = nil
+	}
 	method := d.method
 	if b.inherits { // only the target can say when its doubt is settled (design §3.8)
 		method = persist.MethodGPSPM
@@ -128,8 +136,10 @@ func (d *Device) next() (durable *barrier) {
 	for i, l := range d.lanes {
 		l.mu.Lock()
 		c.from[i], c.to[i], c.wrote[i] = l.ring.Covered(), l.ring.Head(), l.wrote
+		c.owes[i] = false
 		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops) > 0) {
 			l.enqueueBarrier(b.seq, c.from[i], c.to[i], method)
+			c.owes[i] = true
 			c.remaining++
 		}
 		l.mu.Unlock()
@@ -153,9 +163,9 @@ func (d *Device) nothingBehind(c *barrier) bool {
 	return true
 }
 
-// laneDone counts a lane's answer to barrier seq. The last one retires it, in this
+// laneDone counts lane i's answer to barrier seq. The last one retires it, in this
 // order: covered marks of all lanes, replies, spans (design §4.2).
-func (d *Device) laneDone(seq uint64) {
+func (d *Device) laneDone(i int, seq uint64) {
 	b := &d.barriers
 	b.mu.Lock()
 	c := b.current
@@ -163,22 +173,14 @@ func (d *Device) laneDone(seq uint64) {
 		b.mu.Unlock()
 		return // it failed meanwhile, or was cut off
 	}
+	c.owes[i] = false
 	if c.remaining--; c.remaining > 0 {
 		b.mu.Unlock()
 		return
 	}
-	for i, l := range d.lanes {
-		l.ring.Cover(c.to[i])
-		l.flushed = c.wrote[i]
-	}
-	b.retired.push(c)
-	b.current, b.inherits, b.lost = nil, false, 0
+	b.current = nil
+	d.retire(c)
 	d.accused.Store(false)
-	b.count++
-	if len(c.ops) > 0 {
-		b.asked += uint64(len(c.ops))
-		b.answered++
-	}
 	b.wanted = b.wanted || d.window.HalfFull()
 	durable := d.next()
 	b.mu.Unlock()
@@ -192,6 +194,23 @@ func (d *Device) laneDone(seq uint64) {
 	d.free(c)
 	if d.window.HalfFull() {
 		d.relieve()
+	}
+}
+
+// retire moves the covered marks over what barrier c covers. Its ops and spans are the
+// caller's to answer and free, in this order. b.mu is held.
+func (d *Device) retire(c *barrier) {
+	b := &d.barriers
+	for i, l := range d.lanes {
+		l.ring.Cover(c.to[i])
+		l.flushed = c.wrote[i]
+	}
+	b.retired.push(c)
+	b.inherits, b.lost = false, 0
+	b.count++
+	if len(c.ops) > 0 {
+		b.asked += uint64(len(c.ops))
+		b.answered++
 	}
 }
 
@@ -220,7 +239,7 @@ func (b *barriers) take(lanes int) *barrier {
 		b.spare = b.spare[:n-1]
 		return c
 	}
-	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes), wrote: make([]uint64, lanes)}
+	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes), wrote: make([]uint64, lanes), owes: make([]bool, lanes)}
 }
 
 // put takes back a barrier that was answered.

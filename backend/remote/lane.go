@@ -202,7 +202,7 @@ func (l *lane) poll(p *poller) error {
 	for {
 		n, done, err := l.handle(p)
 		if done != 0 {
-			l.d.laneDone(done)
+			l.d.laneDone(l.index, done)
 		}
 		if n == 0 || err != nil {
 			return err

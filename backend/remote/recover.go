@@ -89,18 +89,18 @@ func (d *Device) keep() {
 }
 
 // cut ends every connection of the session and returns why the first one ended. The
-// barrier in flight, if any, has failed: its ops wait for the next, and what it was
-// to cover is dirty still. When cut returns nothing of the old connections touches
+// barrier in flight, if any, counts as failed: its ops wait for the next, and what it was
+// to cover is dirty still, unless the target says otherwise (cut.go). When cut returns nothing of the old connections touches
 // memory or counts any more.
 func (d *Device) cut() (cause error) {
 	b := &d.barriers
 	b.mu.Lock()
 	b.away = true
 	if c := b.current; c != nil {
+		c.asked = len(c.ops)
 		b.waiting = append(c.ops, b.waiting...)
 		c.ops, c.remaining = nil, 0
-		b.current = nil
-		b.spare = append(b.spare, c)
+		b.current, b.cut = nil, c
 	}
 	b.mu.Unlock()
 	for _, l := range d.lanes {
@@ -240,7 +240,10 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
 		return err
 	}
-	d.revive(&g, conns)
+	if c := d.revive(&g, conns); c != nil {
+		c.answer(nil)
+		d.free(c)
+	}
 	d.start(true) // the replay's barrier
 	d.Post()
 	return nil
@@ -331,8 +334,9 @@ func (d *Device) marked(mark uint64) {
 
 // revive gives the lanes their new connections, and the queues what was in them: the
 // writes that no barrier covers, in their order, then the READs. Nothing is ahead of
-// the replay.
-func (d *Device) revive(g *wire.Opened, conns []dialed) {
+// the replay. It returns the barrier that was cut off, if the target had made it durable:
+// that is retired, and the caller answers and frees it.
+func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
 	b := &d.barriers
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -342,12 +346,15 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 	}
 	d.marked(g.Mark)
 	d.method = persist.Method(g.Method)
-	for i, l := range d.lanes {
+	if b.durable(g, conns) && d.failed() == nil {
+		durable = d.retireCut()
+	}
+	for i, l := range d.lanes { // behind the marks, which say what is replayed
 		l.connected(conns[i])
 	}
 	b.inherits = g.Flags&wire.OpenedDoubt != 0
 	b.away = false
-	if !d.lostAt.IsZero() {
+	if durable == nil && !d.lostAt.IsZero() {
 		b.lost = time.Since(d.lostAt)
 	}
 	d.heard.Store(d.clock())
@@ -361,4 +368,5 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) {
 		l.mu.Unlock()
 		go l.complete()
 	}
+	return durable
 }

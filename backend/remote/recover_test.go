@@ -361,8 +361,8 @@ func TestCutBarrierDoesNotCount(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
 	<-p.sync.began
-	d.laneDone(99)
-	d.laneDone(0)
+	d.laneDone(0, 99)
+	d.laneDone(0, 0)
 	require.False(t, flush.Completed())
 	require.NotZero(t, d.Unflushed())
 	release()

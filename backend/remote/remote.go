@@ -9,7 +9,8 @@
 //
 // Files: remote.go (the device), start.go (a start that tries again), session.go (OPEN, JOIN,
 // heartbeats), auth.go (what both
-// ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), close.go,
+// ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), cut.go
+// (a barrier that was cut off), close.go,
 // windowfile.go and inherit.go (what a run leaves to the next), submit.go (ops cut into
 // pieces), queue.go and lane.go (a lane's queue and its completer), post.go (what leaves
 // the queue), zeroes.go (and what it waits for), placed.go (barriers without the target's

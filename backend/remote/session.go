@@ -61,6 +61,7 @@ type dialed struct {
 	credits      uint16       // the target's
 	nonce        wire.Nonce   // ours, of the connection
 	secret       *wire.Secret // of the session, once there is one
+	durable      wire.Durable // the last barrier of the lane that the target made durable
 }
 
 // connect makes the connection of a lane, with its receives posted.
@@ -169,7 +170,7 @@ func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([
 	if d.cfg.Lanes > int(g.Lanes) {
 		return conns, fmt.Errorf("the target allows %d lanes for a session, not %d: %w", g.Lanes, d.cfg.Lanes, rdma.ErrNotSupported)
 	}
-	conns[0].credits = g.Credits
+	conns[0].credits, conns[0].durable = g.Credits, g.Durable
 	for n := 1; n < d.cfg.Lanes; n++ {
 		hint := wire.JoinHint{Lane: uint16(n), Epoch: g.Epoch, Region: g.UUID}
 		conns[0].secret.Sign(&hint)
@@ -179,9 +180,11 @@ func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([
 		}
 		c.secret = conns[0].secret
 		conns = append(conns, c)
-		if conns[n].credits, err = d.join(ctx, &c, g, n); err != nil {
+		joined, err := d.join(ctx, &c, g, n)
+		if err != nil {
 			return conns, fmt.Errorf("lane %d: %w", n, err)
 		}
+		conns[n].credits, conns[n].durable = joined.Credits, joined.Durable
 	}
 	for _, c := range conns {
 		if c.credits <= reservedCredits+zeroCredits {
@@ -191,31 +194,30 @@ func (d *Device) joinAll(ctx context.Context, conns []dialed, g *wire.Opened) ([
 	return conns, nil
 }
 
-// join makes c lane n of the session and returns the target's credits on it.
-func (d *Device) join(ctx context.Context, c *dialed, g *wire.Opened, n int) (credits uint16, err error) {
+// join makes c lane n of the session.
+func (d *Device) join(ctx context.Context, c *dialed, g *wire.Opened, n int) (joined wire.Joined, err error) {
 	msg := wire.Join{Epoch: g.Epoch, Lane: uint16(n)}
 	if _, err := rand.Read(msg.Nonce[:]); err != nil {
-		return 0, fmt.Errorf("draw a nonce: %w", err)
+		return joined, fmt.Errorf("draw a nonce: %w", err)
 	}
 	request := msg.Append(nil)
 	c.secret.SignRequest(request)
-	var joined wire.Joined
 	var refused wire.Refused
 	t, err := d.ask(ctx, c, request, &joined, &refused)
 	if err != nil {
-		return 0, fmt.Errorf("JOIN: %w", err)
+		return joined, fmt.Errorf("JOIN: %w", err)
 	}
 	if t == wire.TypeRefused {
 		err := error(&RefusedError{Region: d.cfg.Region, Refused: refused})
 		if refused.Code == wire.CodeNotOwner { // lane 0 has been lost, or the target has begun anew
 			err = fmt.Errorf("%w: JOIN: %v", rdma.ErrLost, err)
 		}
-		return 0, err
+		return joined, err
 	}
 	if joined.Epoch != g.Epoch || int(joined.Lane) != n {
-		return 0, fmt.Errorf("the target joined lane %d of epoch %d: %w", joined.Lane, joined.Epoch, wire.ErrMalformed)
+		return joined, fmt.Errorf("the target joined lane %d of epoch %d: %w", joined.Lane, joined.Epoch, wire.ErrMalformed)
 	}
-	return joined.Credits, nil
+	return joined, nil
 }
 
 // check tells whether a session can be held on what the target granted.

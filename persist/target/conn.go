@@ -379,6 +379,7 @@ func (c *conn) zero(m wire.Zero) error {
 func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
 		c.session.export.barriers.Add(1)
+		c.session.export.noteDurable(c, m.Seq)
 	}
 	return out.send(c, m.Append(out.buf[:0]))
 }

@@ -205,6 +205,10 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		opened.Flags |= wire.OpenedDoubt
 	}
 	e.mu.Lock()
+	if !resume {
+		e.durable = [maxLanes]wire.Durable{} // another owner's
+	}
+	opened.Durable = e.durable[0]
 	e.session = s
 	e.mu.Unlock()
 	e.released.Store(false)

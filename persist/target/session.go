@@ -188,5 +188,5 @@ func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 		return nil, r
 	}
 	c.session, c.secret = s, &s.secret
-	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits}, nil
+	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits, Durable: s.export.lastDurable(c.lane)}, nil
 }

@@ -9,8 +9,9 @@
 // Files: target.go (the server), conn.go (a lane's goroutine), strangers.go (connections
 // without a session), auth.go (who proves what), grant.go (OPEN and CLOSE), session.go (a
 // session and its lanes), writeback.go (a barrier's cache lines), syncer.go (barriers that
-// wait for the disk), mark.go (what shows that a region was restored from a copy),
-// limiter.go (the log of what strangers do), snapshot.go (figures for people).
+// wait for the disk), durable.go (what a RESUME is told), mark.go (what shows that a region
+// was restored from a copy), limiter.go (the log of what strangers do), snapshot.go (figures
+// for people).
 //
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins waits for either.
@@ -104,7 +105,8 @@ type export struct {
 	granting sync.Mutex // held by a grant, or a CLOSE, from its checks to its reply
 
 	mu      sync.Mutex
-	session *session // the last granted one that was not closed
+	session *session               // the last granted one that was not closed
+	durable [maxLanes]wire.Durable // of the present owner, by lane: the last barrier that became durable
 
 	// released: the persisted owner gave its lease back in this run, be it in doubt,
 	// which leaves the region unclean.

@@ -29,7 +29,7 @@ func TestProofVectors(t *testing.T) {
 const (
 	vectorSecret = "b64c55a3ee5e777bf96a91fe0cdd40ceb86119a6806302b9f05f3409a46c3715"
 	vectorJoin   = "368689239aa509243fb4a469ae4904912bf834b812d9cbc1e83887edc300fd57"
-	vectorJoined = "4d39d311e57697b917646512801e27a2e27767cc1998442024956dc989a57a08"
+	vectorJoined = "19ef92b51149d2db0372e163e26271bf1c3107b33b17a36666a259940ebb2b27"
 	vectorHint   = "f30ba81bdbaaba9d27af1dfed2884224a5546f4831b014be"
 )
 

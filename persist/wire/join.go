@@ -85,10 +85,10 @@ func (m *JoinHint) Decode(b []byte) bool {
 
 // Joined grants a Join.
 //
-//	 16      24     26        28         32      64
-//	+-------+------+---------+----------+-------+
-//	| epoch | lane | credits | reserved | proof |
-//	+-------+------+---------+----------+-------+
+//	 16      24     26        28         32      64        80
+//	+-------+------+---------+----------+-------+---------+
+//	| epoch | lane | credits | reserved | proof | durable |
+//	+-------+------+---------+----------+-------+---------+
 type Joined struct {
 	Epoch   uint64
 	Lane    uint16
@@ -96,6 +96,8 @@ type Joined struct {
 	// Proof is by the session's secret (Secret.SignAnswer): the lane ends where the
 	// session does.
 	Proof [32]byte
+	// Durable is what the lane of this number had got done, as in Opened.
+	Durable Durable
 }
 
 // Append appends the message to b.
@@ -105,7 +107,8 @@ func (m *Joined) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, m.Lane)
 	b = binary.BigEndian.AppendUint16(b, m.Credits)
 	b = binary.BigEndian.AppendUint32(b, 0)
-	return append(b, m.Proof[:]...)
+	b = append(b, m.Proof[:]...)
+	return m.Durable.append(b)
 }
 
 // Decode reads the message from b.
@@ -117,5 +120,6 @@ func (m *Joined) Decode(b []byte) error {
 	m.Lane = binary.BigEndian.Uint16(b[24:])
 	m.Credits = binary.BigEndian.Uint16(b[26:])
 	copy(m.Proof[:], b[32:])
+	m.Durable.decode(b[64:])
 	return nil
 }

@@ -55,10 +55,10 @@ func (s Methods) Has(m uint8) bool { return m < 8 && s&(1<<m) != 0 }
 
 const (
 	openSize    = 392
-	openedSize  = 176
+	openedSize  = 192
 	refusedSize = 360
 	joinSize    = 80
-	joinedSize  = 64
+	joinedSize  = 80
 	closeSize   = 32
 	closedSize  = 32
 )
@@ -107,11 +107,11 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
 //	| uuid  | size |class|methods| flags | key | base | epoch | contents id|
 //	+-------+------+-----+-------+-------+-----+------+-------+------------+
-//	 80      112     114     116     120     124         128         132     133 136     168 176
-//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
-//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof |mark|
-//	|       |       |       |message|beat,ms|           | by method |       |   |       |   |
-//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+---+
+//	 80      112     114     116     120     124         128         132     133 136     168  176       192
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+----+---------+
+//	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof |mark| durable |
+//	|       |       |       |message|beat,ms|           | by method |       |   |       |    |         |
+//	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+----+---------+
 type Opened struct {
 	// UUID, Size (bytes of the data extent) and Class are the region's.
 	UUID  [16]byte
@@ -145,6 +145,23 @@ type Opened struct {
 	Proof [32]byte
 	// Mark is the region's persisted mark.
 	Mark uint64
+	// Durable answers a RESUME: what lane 0 had got done.
+	Durable Durable
+}
+
+// Durable names the last barrier of a lane that became durable, be it that its answer never
+// got out: by its number, and the epoch of the session that it came in, for another run of
+// an initiator counts anew. It is zero where the target knows of none, after a restart for
+// one, and where the owner is another one.
+type Durable struct{ Epoch, Barrier uint64 }
+
+func (m Durable) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, m.Epoch)
+	return binary.BigEndian.AppendUint64(b, m.Barrier)
+}
+
+func (m *Durable) decode(b []byte) {
+	m.Epoch, m.Barrier = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
 }
 
 // OpenedFlags qualify an Opened.
@@ -177,7 +194,8 @@ func (m *Opened) Append(b []byte) []byte {
 	b = append(b, m.WhyNot[:]...)
 	b = append(b, m.Method, 0, 0, 0)
 	b = append(b, m.Proof[:]...)
-	return binary.BigEndian.AppendUint64(b, m.Mark)
+	b = binary.BigEndian.AppendUint64(b, m.Mark)
+	return m.Durable.append(b)
 }
 
 // Decode reads the message from b.
@@ -203,6 +221,7 @@ func (m *Opened) Decode(b []byte) error {
 	m.Method = b[132]
 	copy(m.Proof[:], b[136:])
 	m.Mark = binary.BigEndian.Uint64(b[168:])
+	m.Durable.decode(b[176:])
 	return nil
 }
 

@@ -54,6 +54,26 @@ var recovery = []mutant{
 		file: "backend/remote/post.go", old: " || l.out.bytes-l.asked >= maxAhead/4 {", new: " {",
 		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$", hangs: true,
 	}, {
+		name: "what a sync got done without its session is replayed", rule: "§4.2 retiring, §6 replay",
+		file: "backend/remote/recover.go", old: "if b.durable(g, conns) && ", new: "if false && b.durable(g, conns) && ",
+		pkg: "./backend/remote", run: "^TestSyncOutlivesItsSession$",
+	}, {
+		name: "the number of another session counts", rule: "§6 nothing that completes late counts, model R2",
+		file: "backend/remote/cut.go", old: "conns[i].durable != (wire.Durable{Epoch: c.epoch, Barrier: c.seq})", new: "conns[i].durable.Barrier != c.seq",
+		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
+	}, {
+		name: "one lane speaks for all of a barrier that was cut off", rule: "§3.2 when all have",
+		file: "backend/remote/cut.go", old: "if owes && conns", new: "if owes && i == 0 && conns",
+		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
+	}, {
+		name: "a barrier that was cut off counts in doubt", rule: "§3.8 only the target settles doubt",
+		file: "backend/remote/cut.go", old: "c == nil || g.Flags&wire.OpenedDoubt != 0", new: "c == nil",
+		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
+	}, {
+		name: "a barrier that was cut off is kept beyond the next", rule: "§6 replay, barrier",
+		file: "backend/remote/barrier.go", old: "		b.spare = append(b.spare, b.cut)\n		b.cut = nil\n", new: "",
+		pkg: "./backend/remote", run: "^TestNextBarrierForgetsTheCutOne$",
+	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
 		file: "backend/remote/recover.go", old: "	d.start(true) // the replay's barrier\n", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,

@@ -3,6 +3,18 @@ package mutants
 // sessions is of the target: grants, leases, and its half of a barrier.
 var sessions = []mutant{
 	{
+		name: "a part of a barrier is told to be durable", rule: "§4.6 the last part's ack covers all",
+		file: "persist/target/conn.go", old: "	if m.Last {\n		c.session.export.barriers", new: "	c.session.export.noteDurable(c, m.Seq)\n	if m.Last {\n		c.session.export.barriers",
+		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
+	}, {
+		name: "another owner is told what is durable", rule: "§5 a session is its owner's",
+		file: "persist/target/grant.go", old: "	if !resume {\n		e.durable", new: "	if false {\n		e.durable",
+		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
+	}, {
+		name: "what waits for a sync is told to be durable", rule: "§3.5 a sync that began after it",
+		file: "persist/target/syncer.go", old: "	y.jobs = append(y.jobs, syncJob{c, seq})\n", new: "	y.e.noteDurable(c, seq)\n	y.jobs = append(y.jobs, syncJob{c, seq})\n",
+		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
+	}, {
 		name: "data that arrive extend no lease", rule: "§5 lease",
 		file: "persist/target/session.go", old: "if arrived != s.arrived {", new: "if false {",
 		pkg: "./persist/target", run: "^TestDataExtendTheLease$", hangs: true,
