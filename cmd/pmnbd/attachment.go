@@ -22,13 +22,14 @@ import (
 type host struct {
 	// root is where /dev and /sys are.
 	root string
-	// run is where attachments are kept. It must not outlive the boot, as devices do not.
+	// run is where attachments are kept. It must not outlive the boot, as devices do not,
+	// and it is root's: /run/pmnbd belongs to the service's user, who could put links there.
 	run string
 	// client connects to the kernel.
 	client func() (*kernel.Client, error)
 }
 
-var thisHost = host{root: "/", run: "/run/pmnbd", client: kernel.Open}
+var thisHost = host{root: "/", run: "/run/pmnbd-attach", client: kernel.Open}
 
 // An attachment is what is remembered of a device, from before it is attached until it
 // is released. It is ours if the kernel knows it by the same Backend.

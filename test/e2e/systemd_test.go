@@ -4,13 +4,16 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // handed makes cmd a process that systemd hands sockets to: descriptors from 3 on,
@@ -188,6 +191,13 @@ func TestUnits(t *testing.T) {
 		here := strings.ReplaceAll(string(text), "/usr/bin/pmnbd", filepath.Join(binaries, "pmnbd"))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name()), []byte(here), 0o600))
 	}
+	// The drop-in of docs/systemd.md.
+	const credentials = "[Service]\nEnvironment=PMNBD_KEY=--key-file=%d/key\nLoadCredential=key:/etc/pmnbd/key\n"
+	page, err := os.ReadFile("../../docs/systemd.md")
+	require.NoError(t, err)
+	require.True(t, strings.Contains(strings.ReplaceAll(string(page), "\n    ", "\n"), credentials), "the page has another one")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "pmnbd@log.service.d"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pmnbd@log.service.d", "keys.conf"), []byte(credentials), 0o600))
 	for _, unit := range []string{"pmnbd@log.service", "pmnbd@log.socket", "pmnbd-target.service"} {
 		cmd := exec.Command("systemd-analyze", "verify", "./"+unit)
 		cmd.Dir = dir
@@ -195,11 +205,89 @@ func TestUnits(t *testing.T) {
 		require.Zero(t, code, stderr)
 		require.Empty(t, stdout+stderr, unit)
 		if strings.HasSuffix(unit, ".service") {
-			// In tenths: below 2.5 of 10 it calls a service well protected.
-			cmd = exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=25", "./"+unit)
+			require.Contains(t, directive(t, unit, "User"), "pmnbd", "not root")
+			// In tenths of 10.
+			cmd = exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=20", "./"+unit)
 			cmd.Dir = dir
 			code, stdout, stderr = output(t, cmd)
 			require.Zero(t, code, stdout+stderr)
 		}
 	}
+}
+
+// directive is the value of a unit's setting.
+func directive(t *testing.T, unit, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../dist/systemd/" + strings.Replace(unit, "@log", "@", 1))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	require.FailNow(t, "no "+name+"=", unit)
+	return ""
+}
+
+// The user that the units name is made by the file beside them.
+func TestSysusers(t *testing.T) {
+	need(t, peer{"systemd-sysusers", "systemd"})
+	path, err := filepath.Abs("../../dist/sysusers.d/pmnbd.conf")
+	require.NoError(t, err)
+	code, stdout, stderr := output(t, exec.Command("systemd-sysusers", "--dry-run", path))
+	require.Zero(t, code, stderr)
+	if _, err := user.Lookup("pmnbd"); err != nil {
+		require.Contains(t, stdout+stderr, "pmnbd")
+	}
+}
+
+// What the units start works for a user without rights: it has its own directories, and
+// its keys as systemd hands credentials over.
+func TestServiceUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to be somebody else")
+	}
+	const uid, id = 65534, "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+	h := newHost(t)
+	for _, name := range []string{"state", "window", "run", "regions"} {
+		require.NoError(t, os.Mkdir(filepath.Join(h.home, name), 0o700))
+		require.NoError(t, os.Chown(filepath.Join(h.home, name), uid, uid))
+	}
+	require.NoError(t, os.Chmod(h.home, 0o755))
+	keys := filepath.Join(h.home, "keys")
+	require.NoError(t, os.WriteFile(keys, []byte(id+" "+strings.Repeat("0123456789abcdef", 4)+"\n"), 0o400))
+	// posix_acl_xattr.h: version 2; user::r--, user:65534:r--, group::---, mask::r--, other::---
+	acl := "\x02\x00\x00\x00\x01\x00\x04\x00\xff\xff\xff\xff\x02\x00\x04\x00\xfe\xff\x00\x00" +
+		"\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x04\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
+	if err := unix.Setxattr(keys, "system.posix_acl_access", []byte(acl), 0); err != nil {
+		require.ErrorIs(t, err, unix.EOPNOTSUPP)
+		require.NoError(t, os.Chown(keys, uid, uid), "as systemd does where there are no lists")
+	}
+	started := func(unit, keyFlag, flag string, flags ...string) *process {
+		require.NoError(t, buildOnce())
+		line := strings.NewReplacer("/usr/bin", binaries, "unix:/run/pmnbd/", controls(h.home), "/var/lib/pmnbd", filepath.Join(h.home, "state"),
+			"/dev/shm/pmnbd", filepath.Join(h.home, "window"), keyFlag, "--key-file="+keys, flag, strings.Join(flags, " ")).Replace(directive(t, unit, "ExecStart"))
+		args := strings.Fields(line)
+		require.NotContains(t, line, "$")
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		return startCommand(t, cmd)
+	}
+	target := started("pmnbd-target.service", "$PMNBD_KEYS", "$PMNBD_TARGET",
+		"--listen iwarp://127.0.0.1:0 --allow-volatile --region r="+filepath.Join(h.home, "regions", "r")+",size=16M")
+	uri := target.waitReady(t)[0]
+	socket := filepath.Join(h.home, "run", "nbd")
+	pmnbd := started("pmnbd@.service", "$PMNBD_KEY", "$PMNBD", "--id "+id+" --target "+uri+"/r --allow-volatile --listen unix:"+socket)
+	c := dialNBD(t, pmnbd.waitReady(t)[0])
+	require.NoError(t, c.write(0, noise(t, 4096)))
+	require.NoError(t, c.flush())
+	require.Contains(t, h.run(t, "pmnbd", "status"), "export r: open", "root sees it")
+	require.Contains(t, h.run(t, "pmnbd-target", "status"), "region r: in use")
+	for _, p := range []*process{target, pmnbd} {
+		p.signal(t, syscall.SIGHUP)
+		p.waitLog(t, "read again")
+	}
+	c.close()
+	pmnbd.stop(t)
+	target.stop(t)
 }
