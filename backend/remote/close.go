@@ -88,6 +88,9 @@ func (d *Device) release() error {
 	if d.control != nil {
 		errs = append(errs, unix.Munmap(d.control))
 	}
+	if d.granted.Epoch == 0 && !d.adopted { // the start failed
+		errs = append(errs, d.forget(d.asked))
+	}
 	if d.file != nil && !d.adopted {
 		if h := d.file.header(); h.State == windowDrained {
 			errs = append(errs, d.file.shrink())

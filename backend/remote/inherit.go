@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -42,15 +40,18 @@ func (d *Device) inherit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	boot, err := bootID()
+	if err != nil {
+		return fmt.Errorf("tell whether the window is of this boot: %w", err)
+	}
 	if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
+		return err
+	}
+	if err := d.leads(&refused, boot); err != nil {
 		return err
 	}
 	if d.file, err = openWindowFile(d.cfg.WindowDir, d.cfg.ID, refused.UUID); err != nil {
 		return err
-	}
-	boot, err := bootID()
-	if err != nil {
-		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}
 	// The flag may be there for another region, or still: it counts where it is needed.
 	h, err := d.left(ctx, &refused, boot)
@@ -105,6 +106,14 @@ func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID
 	}
 	if h.Boot != boot {
 		h = header{} // a reboot takes windows, wherever they lie
+	}
+	if h.State != 0 && h.UUID != refused.UUID {
+		return h, loss("%v %s is of region %s, not of %s", ErrWindow, d.file.f.Name(), uuid.UUID(h.UUID), uuid.UUID(refused.UUID))
+	}
+	if (h.State == windowLive || h.State == windowDrained) && refused.Holder == d.cfg.ID && refused.Epoch > h.Epoch {
+		if there := d.elsewhereLeft(refused.UUID); there != "" {
+			return h, loss("%s; the window here is of epoch %d, and the region is in epoch %d", there, h.Epoch, refused.Epoch)
+		}
 	}
 	if h.State == windowLive && h.Opened != 0 || h.State == windowDrained && d.holds(refused, h.Epoch) {
 		// A drained one was perhaps resumed without hearing of it, when CLOSE broke: RESUME tells.
@@ -206,10 +215,13 @@ func (d *Device) forgotten(refused *wire.Refused, boot uuid.UUID) error {
 	}
 	// Since this host booted nobody here can have been its client; if there are none
 	// elsewhere, none has survived.
-	record, _ := os.ReadFile(d.bootRecord(refused.UUID)) // what cannot be read shows nothing
+	record, _ := d.claim.state.Read(d.bootRecord(refused.UUID)) // what cannot be read shows nothing
 	if before, err := uuid.ParseBytes(record); err == nil && d.cfg.LocalClients && before != boot {
 		d.log.Info("this host was booted since the run before: nobody is left who knew what it had acknowledged", zap.String("region", d.cfg.Region))
 		return nil
+	}
+	if there := d.elsewhereLeft(refused.UUID); there != "" {
+		return loss("%s; without it what was acknowledged and not flushed is lost", there)
 	}
 	return loss("the run of this initiator before did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
 }
@@ -217,7 +229,7 @@ func (d *Device) forgotten(refused *wire.Refused, boot uuid.UUID) error {
 // bootRecord is the file that says in which boot this host last had the region, if that
 // was for local clients only.
 func (d *Device) bootRecord(region [16]byte) string {
-	return filepath.Join(d.cfg.StateDir, fmt.Sprintf("%s-%s.boot", uuid.UUID(d.cfg.ID), uuid.UUID(region)))
+	return fileOf(d.cfg.ID, region, "boot")
 }
 
 func bootID() (uuid.UUID, error) {
@@ -252,15 +264,18 @@ func (d *Device) opened(g *wire.Opened) error {
 		h.Lineage = d.lineage
 		h.Opened, h.Epoch, h.Mark, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Mark, g.Size, uint32(g.Class), g.ContentsID
 	})
-	record := d.bootRecord(g.UUID)
-	if err := os.Remove(record); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	state, record := d.claim.state, d.bootRecord(g.UUID)
+	if err := state.Remove(record); err != nil {
 		return fmt.Errorf("forget the boot before: %w", err)
+	}
+	if err := state.Write(fileOf(d.cfg.ID, g.UUID, "last"), []byte(d.file.dir.path+"\n"), false); err != nil {
+		return fmt.Errorf("note where the window is: %w", err)
 	}
 	if !d.cfg.LocalClients {
 		return nil // some may outlive this host's boot
 	}
 	boot := d.file.header().Boot
-	if err := os.WriteFile(record, []byte(uuid.UUID(boot).String()), 0o600); err != nil {
+	if err := state.Write(record, []byte(uuid.UUID(boot).String()), false); err != nil {
 		return fmt.Errorf("note this boot: %w", err)
 	}
 	return nil

@@ -225,7 +225,7 @@ func TestInheritance(t *testing.T) {
 			d, _ := h.run()
 			h.kill(d)
 			require.NoError(h.t, os.Remove(h.file()))
-			require.NoError(h.t, os.Truncate(d.bootRecord(h.region.UUID()), 0))
+			require.NoError(h.t, os.Truncate(filepath.Join(h.cfg.StateDir, d.bootRecord(h.region.UUID())), 0))
 		}, "its window is not in", false},
 		{"a kill, and a boot since that left the file", func(h *host) {
 			h.cfg.LocalClients = true

@@ -158,6 +158,8 @@ func TestGrantedWithAnOlderMark(t *testing.T) {
 	require.NoError(t, err)
 	d := newDevice(h.cfg)
 	d.file = f
+	d.claim, err = claimRegion(h.cfg.StateDir, h.cfg.ID, h.region.UUID())
+	require.NoError(t, err)
 	f.update(func(h *header) { h.Mark = 5 })
 	var lost *LossError
 	require.ErrorAs(t, d.opened(&wire.Opened{Mark: 4}), &lost)

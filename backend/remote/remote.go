@@ -8,14 +8,13 @@
 // which transport it runs on it does not know.
 //
 // Files: remote.go (the device), start.go (a start that tries again), session.go (OPEN, JOIN,
-// heartbeats), auth.go (what both
-// ends prove), stall.go (what makes no progress), recover.go (RESUME and replay), cut.go
-// (a barrier that was cut off), close.go,
-// windowfile.go and inherit.go (what a run leaves to the next), submit.go (ops cut into
-// pieces), queue.go and lane.go (a lane's queue and its completer), post.go (what leaves
-// the queue), zeroes.go (and what it waits for), placed.go (barriers without the target's
-// CPU), barrier.go (group commit and failure), claim.go (one process per id and region),
-// snapshot.go (what status shows).
+// heartbeats), auth.go (what both ends prove), stall.go (what makes no progress), recover.go
+// (RESUME and replay), cut.go (a barrier that was cut off), close.go, windowfile.go,
+// inherit.go and record.go (what a run leaves to the next), directory.go (where that lies),
+// submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its completer),
+// post.go (what leaves the queue), zeroes.go (and what it waits for), placed.go (barriers
+// without the target's CPU), barrier.go (group commit and failure), claim.go (one process
+// per id and region), snapshot.go (what status shows).
 //
 // Lock order, outermost first: barriers.mu → lane.polling → lane.mu → what a Sink locks.
 package remote
@@ -46,7 +45,8 @@ type Config struct {
 	Region   string
 	// ID names this initiator; it survives restarts.
 	ID [16]byte
-	// StateDir is where a lock keeps other processes of this id from the region.
+	// StateDir is where a lock keeps other processes of this id from the region. It and
+	// WindowDir must be this user's alone to change (OpenDirectory).
 	StateDir string
 	// WindowDir is where the window lies in a file, on a filesystem in memory, so that
 	// the next run of this initiator can go on where this one was killed. Empty: it is
@@ -131,6 +131,7 @@ type Device struct {
 	adopted bool        // the file is another Device's, which adopts it
 	expect  uint64      // the epoch that OPEN names; 0: whatever the region is in
 	asked   bool        // an OPEN of that epoch may have been granted, and its answer lost
+	noted   bool        // this start wrote the record of the region's name
 	met     bool        // the target was reached once in this start
 	lineage uuid.UUID
 

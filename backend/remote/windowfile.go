@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
@@ -34,6 +33,8 @@ import (
 // The header is written to the two halves of its page in turn, each with a generation
 // and a CRC: a process can be killed in the middle.
 type windowFile struct {
+	dir  *Directory
+	own  bool // dir is closed with it
 	f    *os.File
 	page []byte // the header's
 	mem  []byte // the whole file, once it has a window
@@ -98,21 +99,28 @@ var ErrWindow = errors.New("window file")
 // there is none: then its header's State is 0. It is windowDamaged if what there is
 // cannot be read.
 func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of window files: %w", err)
+	windows, err := OpenDirectory(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the directory of window files: %w", err)
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region)))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	w, err := loadWindowFile(windows, fileOf(id, region, "window"), unix.O_RDWR|unix.O_CREAT)
+	if err != nil {
+		return nil, errors.Join(err, windows.Close())
+	}
+	w.own = true
+	return w, nil
+}
+
+// loadWindowFile opens and locks file name of dir. The claim does not do: it is in another
+// directory, which may be another process's.
+func loadWindowFile(dir *Directory, name string, flags int) (*windowFile, error) {
+	f, err := dir.lock(name, flags)
 	if err != nil {
 		return nil, fmt.Errorf("open the window file: %w", err)
 	}
-	w := &windowFile{f: f}
-	// The claim does not do: it is in another directory, which may be another process's.
-	if err := lock(f); err != nil {
-		return nil, errors.Join(err, w.Close())
-	}
+	w := &windowFile{dir: dir, f: f}
 	if err := w.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrWindow, path, err), w.Close())
+		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrWindow, f.Name(), err), w.Close())
 	}
 	return w, nil
 }
@@ -298,5 +306,13 @@ func (w *windowFile) Close() error {
 		err = errors.Join(err, unix.Munmap(w.page))
 		w.page = nil
 	}
-	return errors.Join(err, w.f.Close())
+	if err = errors.Join(err, w.f.Close()); w.own {
+		err = errors.Join(err, w.dir.Close())
+	}
+	return err
+}
+
+// remove removes the file, which stays open and locked until Close.
+func (w *windowFile) remove() error {
+	return w.dir.Remove(filepath.Base(w.f.Name()))
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"pmnbd/backend/remote"
 )
 
 // defaultStateDir is where a daemon of this user keeps what outlives it.
@@ -31,41 +33,26 @@ func defaultWindowDir() string { return fmt.Sprintf("/dev/shm/pmnbd-%d", os.Getu
 
 // initiatorID is the id of this initiator: the one in dir, made by the first
 // process that asks.
-func initiatorID(dir string) (uuid.UUID, error) {
-	path := filepath.Join(dir, "initiator-id")
-	b, err := os.ReadFile(path)
+func initiatorID(dir string) (id uuid.UUID, err error) {
+	state, err := remote.OpenDirectory(dir)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("the state directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	const name = "initiator-id"
+	b, err := state.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeID(dir, path); err != nil {
+		if err := state.Write(name, []byte(uuid.NewString()+"\n"), true); err != nil { // who comes second keeps the first's
 			return uuid.Nil, fmt.Errorf("make the initiator's id: %w", err)
 		}
-		b, err = os.ReadFile(path)
+		b, err = state.Read(name)
 	}
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("read the initiator's id: %w", err)
 	}
-	id, err := uuid.Parse(strings.TrimSpace(string(b)))
+	id, err = uuid.Parse(strings.TrimSpace(string(b)))
 	if err != nil || id == uuid.Nil {
-		return uuid.Nil, fmt.Errorf("%s holds no UUID: remove it, and a new one is made", path)
+		return uuid.Nil, fmt.Errorf("%s holds no UUID: remove it, and a new one is made", filepath.Join(dir, name))
 	}
 	return id, nil
-}
-
-// makeID makes the file whole or not at all; who comes second keeps the first's.
-func makeID(dir, path string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, ".initiator-id-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // linked, or not wanted
-	_, err = fmt.Fprintln(f, uuid.New())
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
 }

@@ -108,7 +108,7 @@ func TestCannotStart(t *testing.T) {
 		{"region: inspect what is none", []string{"pmnbd-target", "region", "inspect", zeroes}, []string{zeroes}},
 		{"target unreachable", initiate("iwarp://"+closed+"/good", socket), []string{closed + ": connect: connection refused: is pmnbd-target serving there?"}},
 		{"region unknown", initiate(uri+"/nowhere", socket), []string{"nowhere"}},
-		{"region busy: the same initiator", initiate(uri+"/good", socket), []string{"another pmnbd", "--id"}},
+		{"region busy: the same initiator", initiate(uri+"/good", socket), []string{"another pmnbd", "process "}},
 		{"region busy: another initiator", initiate(uri+"/good", socket, "--id", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"), []string{"good", "busy", "held by ", "--takeover"}},
 		{"NBD port in use", initiate(uri+"/good", "tcp:"+nbdPort), []string{"in use"}},
 		{"NBD socket in use", initiate(uri+"/good", "unix:"+filepath.Join(h.home, "good.sock")), []string{"in use", "another path"}},

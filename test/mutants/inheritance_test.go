@@ -25,11 +25,11 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestRestoredInSession$", hangs: true,
 	}, {
 		name: "a window is adopted by the wrong export", rule: "§5 window files are named by id and region",
-		file: "backend/remote/windowfile.go", old: `fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region))`, new: `fmt.Sprintf("%s.window", uuid.UUID(id))`,
+		file: "backend/remote/windowfile.go", old: "loadWindowFile(windows, fileOf(id, region, ", new: "loadWindowFile(windows, fileOf(id, id, ",
 		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
 	}, {
 		name: "a window is adopted by another initiator", rule: "§5 window files are named by id and region",
-		file: "backend/remote/windowfile.go", old: `fmt.Sprintf("%s-%s.window", uuid.UUID(id), uuid.UUID(region))`, new: `fmt.Sprintf("%s.window", uuid.UUID(region))`,
+		file: "backend/remote/windowfile.go", old: "loadWindowFile(windows, fileOf(id, region, ", new: "loadWindowFile(windows, fileOf(region, region, ",
 		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
 	}, {
 		name: "a window of another boot is adopted", rule: "§4.2 the header holds the boot id: on a disk the power leaves any mixture",
@@ -79,12 +79,37 @@ var inheritance = []mutant{
 		file: "backend/remote/inherit.go", old: "if !granted {", new: "if !granted && false {",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "another region between runs is served silently", rule: "§6 what was acknowledged is not forgotten unseen",
+		file: "backend/remote/record.go", old: "err = d.unread(windows, was.region, boot, refused)", new: "",
+		pkg: "./backend/remote", run: "^TestAnotherRegionBetweenRuns$",
+	}, {
+		name: "a record of another boot is believed", rule: "§6 a reboot takes windows",
+		file: "backend/remote/record.go", old: "case was.boot == boot:", new: "case true:",
+		also: []edit{{"backend/remote/record.go", "case h.State == 0, h.Boot != boot, ", "case h.State == 0, "}},
+		pkg:  "./backend/remote", run: "^TestAnotherRegionBetweenRuns$",
+	}, {
+		name: "a refused start leaves its window", rule: "§7 bound what a peer can make",
+		file: "backend/remote/record.go", old: "case h.State == 0, h.unused() && !granted:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestRefusedStartsLeaveNothing$",
+	}, {
+		name: "an OPEN that may be granted is forgotten", rule: "§6 no file while the target names our id",
+		file: "backend/remote/record.go", old: "h.unused() && !granted:", new: "h.unused():",
+		pkg: "./backend/remote", run: "^TestUnansweredOpenKeepsItsHeader$",
+	}, {
+		name: "a window lies where somebody else can take it", rule: "§6 what was acknowledged is not forgotten unseen",
+		file: "backend/remote/directory.go", old: "st.Mode&0o022 != 0:\n		err = fmt.Errorf(\"others may", new: "false:\n		err = fmt.Errorf(\"others may",
+		pkg: "./backend/remote", run: "^TestDirectory$",
+	}, {
+		name: "a window directory may be a link", rule: "§6 what was acknowledged is not forgotten unseen",
+		file: "backend/remote/directory.go", old: "unix.O_DIRECTORY|unix.O_NOFOLLOW|", new: "unix.O_DIRECTORY|",
+		pkg: "./backend/remote", run: "^TestDirectory$",
+	}, {
 		name: "contents that were lost go on", rule: "§2 contents id",
 		file: "backend/remote/inherit.go", old: "left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID", new: "left.ContentsID == ([16]byte{}) && left.ContentsID == g.ContentsID",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "the window of a living process is adopted", rule: "§5 a local lock per id and region",
-		file: "backend/remote/windowfile.go", old: "if err := lock(f); err != nil {", new: "if err := lock(f); err != nil && false {",
+		file: "backend/remote/directory.go", old: "if err := lock(f); err != nil {", new: "if err := lock(f); err != nil && false {",
 		pkg: "./backend/remote", run: "^TestWindowOfTheLiving$",
 	}, {
 		name: "a failed window is gone on with", rule: "§6 the next pmnbd starts failed",

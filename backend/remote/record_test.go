@@ -1,0 +1,252 @@
+package remote
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+	"pmnbd/rdma"
+)
+
+var asPMem = region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+
+// A region that was made anew between two runs, or another one under its name, is not served
+// silently while the window of the old one may hold something.
+func TestAnotherRegionBetweenRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before func(h *host)
+		why    string // it is a loss; "" if it is none
+	}{
+		{"nothing", func(*host) {}, ""},
+		{"a kill", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			h.kill(d)
+		}, "is live"},
+		{"a clean end", func(h *host) { d, _ := h.run(); require.NoError(h.t, d.Close()) }, "is of a clean end"},
+		{"a device that failed", func(h *host) {
+			d, c := h.run()
+			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			d.lanes[0].abort(&BarrierError{})
+			require.Error(h.t, c.Do(c.Flush()))
+			require.Error(h.t, d.Close())
+		}, "is failed: the target could not make barrier"},
+		{"a kill, and the header damaged", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
+		}, "is damaged"},
+		{"a clean end, and a start that was killed before OPEN", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+		}, "is of a clean end"},
+		{"a start that was killed before OPEN", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			h.rewrite(func(hd *header) { hd.Opened, hd.ContentsID = 0, [16]byte{} })
+		}, ""},
+		{"a kill, and a boot since", func(h *host) {
+			d, _ := h.run()
+			h.kill(d)
+			records, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.region"))
+			require.NoError(h.t, err)
+			require.Len(h.t, records, 1)
+			r := record{uuid.New(), h.region.UUID()}
+			require.NoError(h.t, os.WriteFile(records[0], []byte(r.String()), 0o600))
+			h.boot()
+		}, ""},
+		{"a record that cannot be read", func(h *host) {
+			d, _ := h.run()
+			require.NoError(h.t, d.Close())
+			records, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.region"))
+			require.NoError(h.t, err)
+			require.NoError(h.t, os.Truncate(records[0], 3))
+		}, "cannot be read"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t)
+			tt.before(h)
+			old := h.region.UUID()
+			h.stop()
+			h.start(inMemory(t), asPMem)
+			if tt.why != "" {
+				for range 2 { // it is not forgotten
+					h.refused(tt.why)
+				}
+				_, err := Dial(context.Background(), h.cfg)
+				if tt.why != "cannot be read" {
+					require.ErrorContains(t, err, uuid.UUID(old).String())
+					require.ErrorContains(t, err, uuid.UUID(h.region.UUID()).String())
+					require.ErrorContains(t, err, h.cfg.WindowDir)
+				}
+				h.cfg.AcceptLoss = true
+			}
+			d, _ := h.run()
+			if tt.why != "cannot be read" && tt.name != "a kill, and a boot since" {
+				require.Contains(t, h.file(), uuid.UUID(h.region.UUID()).String(), "the old window is gone")
+			}
+			require.NoError(t, d.Close())
+			h.cfg.AcceptLoss = false
+			d, _ = h.run()
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// The right region is there again: what was left is as it was.
+func TestRegionComesBackBetweenRuns(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	h.provider.Pause()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	h.kill(d)
+	h.provider.Resume()
+	h.stop()
+	h.start(inMemory(t), asPMem)
+	h.refused("is live")
+	h.stop()
+	h.start(h.path, asPMem)
+	d, c = h.run()
+	r := c.Read(0, block, 0)
+	require.NoError(t, c.Do(r))
+	require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+	require.NoError(t, d.Close())
+}
+
+// A region under another spelling of its address is the same one, and its window, too.
+func TestAddressesHaveRecordsOfTheirOwn(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	h.provider.Pause()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	h.kill(d)
+	h.provider.Resume()
+	h.cfg.Provider, h.cfg.Addr = spelled{h.provider}, "TARGET"
+	d, c = h.run()
+	r := c.Read(0, block, 0)
+	require.NoError(t, c.Do(r))
+	require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+	require.NoError(t, d.Close())
+	h.cfg.Provider, h.cfg.Addr = h.provider, "target"
+	d, _ = h.run()
+	require.NoError(t, d.Close())
+}
+
+// spelled is a provider that knows its target's address in any spelling.
+type spelled struct{ rdma.Provider }
+
+func (s spelled) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
+	d, err := s.Provider.OpenDomain(ctx, addr)
+	return spelledDomain{d}, err
+}
+
+type spelledDomain struct{ rdma.Domain }
+
+func (d spelledDomain) Dial(ctx context.Context, _ string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	return d.Domain.Dial(ctx, "target", cfg, recvs)
+}
+
+// A target that names a new region at each start, and refuses it, fills nothing; nor does one
+// that hangs until the process is killed.
+func TestRefusedStartsLeaveNothing(t *testing.T) {
+	h := newHost(t)
+	h.cfg.Method = persist.MethodAPM // which is not sound there
+	files := func() (windows, state []string) {
+		windows, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*"))
+		require.NoError(t, err)
+		state, err = filepath.Glob(filepath.Join(h.cfg.StateDir, "*"))
+		require.NoError(t, err)
+		return windows, state
+	}
+	for range 3 {
+		h.stop()
+		h.start(inMemory(t), asPMem)
+		_, err := Dial(context.Background(), h.cfg)
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		windows, state := files()
+		require.Empty(t, windows)
+		require.Empty(t, state)
+	}
+	h.cfg.Method = 0
+	for range 3 {
+		h.stop()
+		h.start(inMemory(t), asPMem)
+		d, _ := h.run()
+		h.kill(d)
+		h.rewrite(func(hd *header) { hd.Opened, hd.ContentsID = 0, [16]byte{} })
+		windows, _ := files()
+		require.Len(t, windows, 2, "a window and a record")
+	}
+}
+
+// An OPEN may have been granted though its answer never came: the window's header stays for
+// the next start, and its memory does not.
+func TestUnansweredOpenKeepsItsHeader(t *testing.T) {
+	h := newHost(t)
+	ctx, stop := context.WithCancel(context.Background())
+	h.cfg.Provider = wrapped{h.provider, func(c rdma.Conn) rdma.Conn { return deaf{c, h, stop} }}
+	_, err := Dial(ctx, h.cfg)
+	require.ErrorIs(t, err, context.Canceled)
+	info, err := os.Stat(h.file())
+	require.NoError(t, err)
+	require.EqualValues(t, headerPage, info.Size())
+	require.False(t, h.region.Superblock().Clean, "it was granted")
+	h.cfg.Provider = h.provider
+	d, _ := h.run()
+	require.False(t, d.Snapshot().Unclean)
+	require.NoError(t, d.Close())
+}
+
+// A deaf connection ends when the region has been granted, before the answer is heard.
+type deaf struct {
+	rdma.Conn
+	h    *host
+	stop func()
+}
+
+func (c deaf) Poll(cs []rdma.Completion) (int, error) {
+	n, err := c.Conn.Poll(cs)
+	for _, done := range cs[:n] {
+		if done.Op == rdma.OpRecv && !c.h.region.Superblock().Clean && c.h.region.Superblock().Owner != (region.Owner{}) {
+			c.stop()
+			_ = c.Conn.Close()
+			return 0, rdma.ErrLost
+		}
+	}
+	return n, err
+}
+
+// A pmnbd whose window was in another directory is not somebody else.
+func TestWindowInAnotherDirectory(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.run()
+	require.NoError(t, d.Close())
+	here := h.cfg.WindowDir
+	h.cfg.WindowDir = inMemory(t)
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	require.NoError(t, d.Close())
+	there := h.cfg.WindowDir
+	h.cfg.WindowDir = here
+	h.refused("with --window-dir " + there + ", and this start has " + here)
+	h.cfg.WindowDir = there
+	d, _ = h.run()
+	h.kill(d)
+	h.cfg.WindowDir = here
+	h.refused("with --window-dir " + there)
+	h.cfg.WindowDir = inMemory(t)
+	h.refused("with --window-dir " + there)
+	h.cfg.WindowDir = there
+	d, _ = h.run()
+	require.NoError(t, d.Close())
+}
