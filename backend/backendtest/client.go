@@ -214,6 +214,9 @@ func (c *Client) Complete(op *backend.Op) {
 		c.t.Errorf("%v at %d was completed %d times", op.Cmd, op.Off, r.completed)
 		return
 	}
+	if op.Cmd == backend.Read {
+		r.Got = make([]byte, 0, op.Len)
+	}
 	for _, s := range op.Data {
 		if op.Cmd == backend.Read {
 			r.Got = append(r.Got, s.Bytes()...)

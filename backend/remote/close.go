@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -153,7 +152,7 @@ func (d *Device) giveBack() error {
 				break
 			}
 			if n > 0 { // busy with the RESUME that the keeper gave up, for one
-				<-time.After(min(left, backoff(n-1, rand.Float64())))
+				<-time.After(min(left, backoff(n-1, d.cfg.Jitter())))
 			}
 			err = d.resume(context.Background(), left)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -149,7 +148,7 @@ func (d *Device) comeBack(o *outage, cause error) error {
 	d.trouble(cause)
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
-			if err := d.pause(backoff(o.attempts-1, rand.Float64())); err != nil {
+			if err := d.pause(backoff(o.attempts-1, d.cfg.Jitter())); err != nil {
 				return err
 			}
 		}

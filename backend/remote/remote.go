@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,9 @@ type Config struct {
 	Key func() wire.Key
 	// Log takes one line for each change of state. Required.
 	Log *zap.Logger
+	// Jitter, in [0, 1), says how much a pause between two attempts is cut short; nil:
+	// rand.Float64. A test that has to repeat a run sets it.
+	Jitter func() float64
 }
 
 // Defaults and limits.
@@ -189,6 +193,9 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	}
 	if cfg.Connections == 0 {
 		cfg.Connections = DefaultConnections
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
 	}
 	if cfg.Window < MinWindow || cfg.Window > MaxWindow {
 		return nil, fmt.Errorf("a window of %d bytes: it takes %d to %d", cfg.Window, MinWindow, uint64(MaxWindow))

@@ -38,6 +38,7 @@ type Memory struct {
 	mu     sync.Mutex
 	medium []byte // what outlives the power
 	next   []byte // what Restart brings back; nil while the machine runs
+	spare  []byte // the next one's memory
 	caches bool   // the caches outlive the power, too (eADR)
 	trap   int    // write-backs until sprung is called; 0: none
 	sprung func()
@@ -170,7 +171,7 @@ func (m *Memory) PowerOff(chance Chance) {
 		chance = func(int) bool { return true }
 	}
 	evict(m.medium, m.live, chance)
-	m.next = append([]byte(nil), m.medium...)
+	m.next = append(m.spare[:0], m.medium...)
 }
 
 // Kill ends the process that uses the memory: nothing is lost, and what it does from
@@ -179,17 +180,17 @@ func (m *Memory) Kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.next == nil {
-		m.next = append([]byte(nil), m.live...)
+		m.next = append(m.spare[:0], m.live...)
 	}
 }
 
-// Restart makes the file what the next process finds, and returns a copy of it. Nobody
-// uses the memory.
+// Restart makes the file what the next process finds, and returns a copy of it, which is
+// valid until the next PowerOff or Kill. Nobody uses the memory.
 func (m *Memory) Restart() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := m.next
 	copy(m.live, found)
-	m.next = nil
+	m.next, m.spare = nil, found
 	return found
 }

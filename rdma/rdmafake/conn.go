@@ -3,6 +3,7 @@ package rdmafake
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,6 +37,8 @@ type Conn struct {
 	waiting  bool
 	err      error
 	closed   bool
+	number   int
+	wakes    int // of the one who waits
 }
 
 // A placement is what a Write does, to memory with that key.
@@ -258,7 +261,7 @@ func (c *Conn) fail(err error) {
 		c.place(c.stray)
 	}
 	c.posted = nil
-	delete(c.p.conns, c)
+	c.p.conns = slices.DeleteFunc(c.p.conns, func(o *Conn) bool { return o == c })
 	c.wake.Broadcast()
 }
 
@@ -285,6 +288,15 @@ func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
 
 // Wait implements rdma.Conn.
 func (c *Conn) Wait() error {
+	err := c.wait()
+	if f := c.p.cfg.Woken; f != nil {
+		c.wakes++
+		f(c.number, c.wakes)
+	}
+	return err
+}
+
+func (c *Conn) wait() error {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	c.waiting = true

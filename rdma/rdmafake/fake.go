@@ -12,6 +12,7 @@ package rdmafake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -38,6 +39,10 @@ type Config struct {
 	// Pushed, if not nil, is told what of the Writes a Read has pushed out of adapter
 	// and bus into memory: as Flushed, right before the Read completes.
 	Pushed func(off uint64, n uint32)
+	// Woken, if not nil, is called, with no lock held, before a Wait returns. conn is the
+	// number of that end of a connection, in the order in which ends were made; wake counts
+	// its calls.
+	Woken func(conn, wake int)
 }
 
 // A Provider is a little world of its own. One mutex guards all of it.
@@ -46,7 +51,8 @@ type Provider struct {
 
 	mu        sync.Mutex
 	listeners map[string]*listener
-	conns     map[*Conn]struct{}
+	conns     []*Conn // in the order in which they were made
+	made      int     // ends of connections
 	port      int
 	key       uint32
 	paused    bool
@@ -62,7 +68,7 @@ func New(cfg Config) *Provider {
 	if cfg.MaxReads == 0 {
 		cfg.MaxReads = 16
 	}
-	return &Provider{cfg: cfg, listeners: make(map[string]*listener), conns: make(map[*Conn]struct{})}
+	return &Provider{cfg: cfg, listeners: make(map[string]*listener)}
 }
 
 // Pause stops the wire: what is posted from now on waits for Resume.
@@ -77,7 +83,7 @@ func (p *Provider) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = false
-	for c := range p.conns {
+	for _, c := range slices.Clone(p.conns) {
 		if !c.frozen {
 			c.run()
 		}
@@ -89,7 +95,7 @@ func (p *Provider) Resume() {
 func (p *Provider) Step() (bytes uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
+	for _, c := range slices.Clone(p.conns) {
 		if len(c.posted) > 0 && c.err == nil {
 			bytes = max(bytes, c.posted[0].Local.Len, uint32(len(c.posted[0].Inline)))
 			c.step()
@@ -102,7 +108,7 @@ func (p *Provider) Step() (bytes uint32) {
 func (p *Provider) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
+	for _, c := range slices.Clone(p.conns) {
 		c.fail(fmt.Errorf("cut by the test: %w", rdma.ErrLost))
 	}
 }
@@ -128,7 +134,7 @@ func (p *Provider) Up() {
 func (p *Provider) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
+	for _, c := range p.conns {
 		c.frozen = true
 	}
 }
@@ -137,7 +143,7 @@ func (p *Provider) Freeze() {
 func (p *Provider) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
+	for _, c := range slices.Clone(p.conns) {
 		if c.frozen = false; !p.paused {
 			c.run()
 		}
@@ -293,7 +299,9 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 		}
 		c.peer, a.c.peer = a.c, c
 		c.private, c.dialed = a.privateData, true
-		d.p.conns[c], d.p.conns[a.c] = struct{}{}, struct{}{}
+		d.p.conns = append(d.p.conns, c, a.c)
+		c.number, a.c.number = d.p.made, d.p.made+1
+		d.p.made += 2
 		d.p.mu.Unlock()
 		close(a.c.connected)
 		return c, nil

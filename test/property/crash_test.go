@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -35,24 +36,43 @@ var worlds = []world{
 // has another owner, or lost what was not durable and might have been read. A process
 // that adopts the window of one that was killed has all that that one had answered, or
 // says that it was lost.
+//
+// The flag -crashes makes it go on until there were so many.
 func TestCrashes(t *testing.T) {
 	fewer(t, 20)
-	rapid.Check(t, func(rt *rapid.T) {
-		w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
-		s := newStation(t, w)
-		m := &crashes{s: s, id: 1, model: &model{t: t, past: history{base: make([]byte, size)}}}
-		whole := false
-		defer func() { m.close(rt, whole) }()
-		m.newOwner(rt)
-		m.inherits = false // nobody had it before
-		require.Equal(rt, w.method, m.dev.Snapshot().Method)
-		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp,
-			"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
-		})
-		m.end(rt)
-		whole = true
+	began := time.Now()
+	defer func() {
+		n, s := crashed.Load(), time.Since(began).Seconds()
+		t.Logf("%d crashes in %.0f s, %.1f a second", n, s, float64(n)/s)
+	}()
+	end, bounded := t.Deadline()
+	for {
+		rapid.Check(t, bubble(t, manyCrashes))
+		if crashed.Load() >= *wanted {
+			return
+		}
+		require.False(t, bounded && time.Until(end) < time.Minute, "there is no time left for %d crashes", *wanted)
+	}
+}
+
+var wanted = flag.Int64("crashes", 0, "how many crashes TestCrashes makes, at least")
+
+// manyCrashes is one check.
+func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {
+	w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
+	s := newStation(t, w, turns)
+	m := &crashes{s: s, id: 1, model: &model{t: t, past: history{base: make([]byte, size)}}}
+	whole := false
+	defer func() { m.close(rt, whole) }()
+	m.newOwner(rt)
+	m.inherits = false // nobody had it before
+	require.Equal(rt, w.method, m.dev.Snapshot().Method)
+	rt.Repeat(map[string]func(*rapid.T){
+		"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp,
+		"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
 	})
+	m.end(rt)
+	whole = true
 }
 
 // fewer has rapid make n checks, unless it was told how many.
@@ -96,6 +116,7 @@ func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 // readAll reads the whole device.
 func (m *crashes) readAll(rt *rapid.T) (all []byte) {
 	c := m.clients[0]
+	all = make([]byte, 0, size)
 	for off := 0; off < size; off += 1 << 20 {
 		r := c.Read(uint64(off), min(1<<20, size-off), 0)
 		require.NoError(rt, c.Do(r))
@@ -197,7 +218,7 @@ func (m *crashes) bury(rt *rapid.T) {
 	c := m.clients[0]
 	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
 	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
-	require.Error(rt, m.dev.Close())
+	require.Error(rt, m.p.close())
 	m.refused(rt, m.p)
 	m.newOwner(rt)
 }
@@ -218,7 +239,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	}
 	if how == "closed" {
 		m.settle(rt)
-		require.NoError(rt, old.Close())
+		require.NoError(rt, before.close())
 		require.NoError(rt, old.Close())
 		require.True(rt, m.s.region.Superblock().Clean)
 		m.past.closed()
@@ -242,7 +263,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	case "cut":
 		m.s.network.Cut()
 	case "closing":
-		go old.Close() //nolint:errcheck // it is closed again, and that waits
+		go before.close() //nolint:errcheck // it is closed again, and that waits
 	}
 	m.s.set(&m.s.slow, doubt)
 	p := m.take(rt, at, c)
@@ -252,7 +273,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	if how != "closing" {
 		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
 	}
-	_ = old.Close() // it may have had nothing to lose
+	_ = before.close() // it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
@@ -305,7 +326,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 			return p
 		case p.err == nil:
 			m.s.set(&m.s.slow, false) // if it were to flush, it need not wait
-			err := p.dev.Close()
+			err := p.close()
 			require.False(rt, early && err == nil, "it inherited doubt, and the power went")
 		}
 	}
@@ -335,8 +356,8 @@ func (m *crashes) end(rt *rapid.T) {
 // close closes what was opened.
 func (m *crashes) close(rt *rapid.T, whole bool) {
 	m.s.revive()
-	if m.dev != nil {
-		err := m.dev.Close()
+	if m.p != nil {
+		err := m.p.close()
 		if whole {
 			require.NoError(rt, err)
 			require.True(rt, m.s.region.Superblock().Clean)

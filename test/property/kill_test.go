@@ -84,7 +84,7 @@ func (m *crashes) kill(rt *rapid.T) {
 // closing closes p's device until that is done or p killed.
 func (m *crashes) closing(p *process) {
 	closed := make(chan error, 1)
-	p.ended.Go(func() { closed <- p.dev.Close() })
+	p.ended.Go(func() { closed <- p.close() })
 	select {
 	case err := <-closed:
 		if err == nil && p.spared() {
@@ -138,7 +138,7 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 		var refused *remote.RefusedError
 		switch err := q.err; {
 		case err == nil && lost: // before it had opened the region, or since
-			_ = q.dev.Close()
+			_ = q.close()
 		case err == nil:
 			m.inherit(rt, q, m.past.adopted)
 			m.past.closed() // a barrier followed the replay

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/zap"
@@ -32,8 +33,10 @@ import (
 // The copy is of one moment, though it takes time, as long as nobody takes memory of the
 // window meanwhile. So who kills at a step has allocated before.
 type process struct {
-	t       *testing.T
+	t       testing.TB
 	network *rdmafake.Provider
+	turns   turns
+	number  int
 	id      byte
 	dir     string // its state and its window
 	left    string // what it leaves: a directory, the next one's dir
@@ -49,6 +52,11 @@ type process struct {
 	err    error
 	ended  sync.WaitGroup
 
+	slept    atomic.Uint64
+	closes   sync.Once
+	closed   chan struct{} // closed when dev is, with closeErr
+	closeErr error
+
 	mu    sync.Mutex
 	dead  bool
 	trap  int  // steps until it is killed; 0: it is not
@@ -59,8 +67,8 @@ type process struct {
 func (s *station) process(id byte, dir string) *process {
 	s.processes++
 	p := &process{
-		t: s.t, network: s.network, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.processes)),
-		killed: make(chan struct{}), buried: make(chan struct{}), opened: make(chan struct{}),
+		t: s.t, network: s.network, turns: s.turns, number: s.processes, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.processes)),
+		killed: make(chan struct{}), buried: make(chan struct{}), opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	s.all = append(s.all, p)
@@ -72,9 +80,10 @@ func (s *station) process(id byte, dir string) *process {
 func (p *process) start(lanes int, acceptLoss bool) {
 	cfg := remote.Config{
 		Provider: device{p.network, p}, Addr: "target", Region: "r", ID: [16]byte{p.id}, StateDir: p.dir, WindowDir: p.dir,
-		Window: 16 << 20, Lanes: lanes, Connections: 16, AcceptLoss: acceptLoss, Takeover: true, Log: zap.NewNop(),
+		Window: 16 << 20, Lanes: lanes, Connections: 4, AcceptLoss: acceptLoss, Takeover: true, Log: zap.NewNop(), Jitter: p.turns.jitter(p.number),
 	}
 	p.ended.Go(func() {
+		p.turn()
 		p.dev, p.err = remote.Dial(p.ctx, cfg)
 		close(p.opened)
 	})
@@ -85,6 +94,23 @@ func (p *process) dial(lanes int, acceptLoss bool) error {
 	p.start(lanes, acceptLoss)
 	<-p.opened
 	return p.err
+}
+
+// turn waits for the turn of a goroutine that the test has just started, or let go on.
+func (p *process) turn() { p.turns.sleep(1<<24|uint64(p.number), p.slept.Add(1)) }
+
+// close closes the device, once. Device.Close is the same, but whoever comes while it lasts
+// waits for a mutex, and as long as somebody does the clock of a bubble stands still.
+func (p *process) close() error {
+	p.closes.Do(func() {
+		p.ended.Go(func() {
+			p.turn()
+			p.closeErr = p.dev.Close()
+			close(p.closed)
+		})
+	})
+	<-p.closed
+	return p.closeErr
 }
 
 // trapAt has it killed at its nth step from now, and not before if that is 0. holds is as
@@ -127,6 +153,7 @@ func (p *process) spared() bool {
 // kill kills it, once. When it returns left is there.
 func (p *process) kill() {
 	p.kills.Do(func() {
+		crashed.Add(1)
 		p.mu.Lock()
 		p.dead = true
 		holds := p.holds
@@ -196,9 +223,10 @@ func (p *process) bury() {
 		p.cancel()
 		close(p.buried)
 		p.ended.Go(func() {
+			p.turn()
 			<-p.opened
 			if p.dev != nil {
-				_ = p.dev.Close() // somebody else has the region
+				_ = p.close() // somebody else has the region
 			}
 		})
 	})
@@ -229,6 +257,7 @@ func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recv
 		case <-d.p.buried:
 		case <-ctx.Done():
 		}
+		d.p.turn()
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, err)
 		}

@@ -1,8 +1,9 @@
 // Package property drives devices with random requests against a model of what
 // NBD allows, on real code over memory and networks that fail. Run it for longer with
-// -rapid.checks=N; a failure prints the seed and the shortest sequence of requests
-// that shows it. The seed fixes what is asked and which cache lines are lost, not how
-// goroutines take turns: a rare failure may need some runs to show again.
+// -rapid.checks=N, TestCrashes with -crashes=N; a failure prints the seed and the shortest
+// sequence of requests that shows it. The seed fixes what is asked and which cache lines
+// are lost; how goroutines take turns it decides in three quarters of TestCrashes's checks
+// (see turns), and nowhere else: there a rare failure may need some runs to show again.
 package property
 
 import (
@@ -142,7 +143,7 @@ func TestProperty(t *testing.T) {
 // A model submits one batch after the other, of any client, so that the order of
 // submission is the order that the device has to keep.
 type model struct {
-	t       *testing.T
+	t       testing.TB
 	s       subject
 	clients []*backendtest.Client
 	data    []byte  // what is read

@@ -31,8 +31,9 @@ type world struct {
 // A station is a target, the real one, on simulated memory: it can crash at any time
 // and comes back at the same address.
 type station struct {
-	t       *testing.T
+	t       testing.TB
 	w       world
+	turns   turns
 	dir     string
 	network *rdmafake.Provider
 	mem     *pmemsim.Memory
@@ -49,13 +50,14 @@ type station struct {
 	slow bool // a flush of the whole extent lasts
 }
 
-func newStation(t *testing.T, w world) *station {
+func newStation(t testing.TB, w world, turns turns) *station {
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
-	s := &station{t: t, w: w, dir: dir, boot: 1}
+	s := &station{t: t, w: w, turns: turns, dir: dir, boot: 1}
 	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
 	w.fake.Pushed = func(off uint64, n uint32) { s.mem.Pushed(region.DataOffset+off, n) }
+	w.fake.Woken = turns.woken
 	w.fake.Strays = pmemsim.Seeded(1, 128)
 	s.network = rdmafake.New(w.fake)
 	path := filepath.Join(dir, "region")
@@ -166,6 +168,11 @@ type crash struct {
 
 // crash ends the target now. Nobody hears anything of it from then on.
 func (s *station) crash(c crash) {
+	s.mu.Lock()
+	if !s.down {
+		crashed.Add(1)
+	}
+	s.mu.Unlock()
 	s.set(&s.down, true)
 	s.network.Down()
 	if c.power {
