@@ -284,9 +284,25 @@ func (d *Device) refusal(r *wire.Refused) error {
 	case r.UUID == d.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || r.Code == wire.CodeFailed):
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
+		if taker := d.taker(r); taker != "" {
+			return &lastingError{fmt.Errorf("%s has had the region since (epoch %d), and what was not flushed is lost: unmount or detach the device, then start pmnbd with --accept-loss, and with --takeover if the other still holds the region (%w)",
+				taker, r.Epoch, err)}
+		}
 		return &lastingError{err}
 	}
 	return err
+}
+
+// taker names who has had the region since this session, as a refused RESUME tells it; ""
+// if it tells nobody.
+func (d *Device) taker(r *wire.Refused) string {
+	switch {
+	case r.Code != wire.CodeNotOwner || r.Holder == [16]byte{} || r.Epoch <= d.granted.Epoch:
+		return ""
+	case r.Holder == d.cfg.ID:
+		return "another pmnbd with this initiator's id"
+	}
+	return "initiator " + uuid.UUID(r.Holder).String()
 }
 
 // elsewhere says that the name leads to region other. Nothing is replayed into that, and

@@ -422,7 +422,7 @@ func TestCompare(t *testing.T) {
 
 // Another region is none of the device's business: it waits for its own.
 func TestElsewhere(t *testing.T) {
-	d := &Device{granted: wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7}}
+	d := &Device{cfg: Config{ID: [16]byte{3}, Region: "log"}, granted: wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7}}
 	for _, tt := range []struct {
 		name    string
 		err     error
@@ -430,6 +430,10 @@ func TestElsewhere(t *testing.T) {
 		says    string
 	}{
 		{"not the owner", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}}), true, "not the owner"},
+		{"taken over", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{9}, Epoch: 8}), true,
+			"initiator 09000000-0000-0000-0000-000000000000 has had the region since (epoch 8), and what was not flushed is lost: unmount or detach"},
+		{"taken over by another run", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 8}), true, "another pmnbd with this initiator's id has had the region"},
+		{"given back", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 7}), true, "the target refuses region log: not the owner"},
 		{"failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{1}}), true, "failed"},
 		{"not the owner of another", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{2}}), false, "02000000"},
 		{"another failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{2}}), false, "02000000"},

@@ -74,6 +74,13 @@ func TestTakeover(t *testing.T) {
 	second.waitLog(t, "TAKING THE REGION OVER")
 	target.waitLog(t, "REGION TAKEN OVER")
 	first.waitLog(t, "had another owner since")
+	taker, err := os.ReadFile(filepath.Join(other.home, "initiator-id"))
+	require.NoError(t, err)
+	says := "FAILED: device failed: initiator " + strings.TrimSpace(string(taker)) + " has had the region since"
+	first.waitLog(t, "the device failed for good")
+	status := h.run(t, "pmnbd", "status")
+	require.Contains(t, status, says)
+	require.Contains(t, status, "unmount or detach the device, then start pmnbd with --accept-loss")
 	second.stop(t)
 	first.kill(t)
 	target.stop(t)
