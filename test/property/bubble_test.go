@@ -1,7 +1,10 @@
 package property
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -16,7 +19,7 @@ var crashed atomic.Int64
 
 // bubble makes a property of check: it runs in a bubble of testing/synctest, whose clock
 // jumps to the next timer when all its goroutines wait. So a pause costs no time, and a
-// check that hangs fails at once. A failure of the testing.TB is one of the property, so
+// check in which all wait for ever fails at once. A failure of the testing.TB is one of the property, so
 // that rapid says how to repeat it.
 //
 // In three checks of four the seed decides who runs next, too: see turns.
@@ -36,6 +39,10 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 			turns.seed = rapid.Uint64Min(1).Draw(rt, "turns")
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 		}
+		hangs := time.AfterFunc(time.Minute, func() {
+			fmt.Fprintf(os.Stderr, "a check hangs: repeat it and those before it with -run=%s -rapid.seed=%v\n", t.Name(), flag.Lookup("rapid.seed").Value)
+		})
+		defer hangs.Stop()
 		synctest.Test(t, func(t *testing.T) {
 			defer func() { failure = recover() }()
 			check(failing{t, rt}, rt, turns)

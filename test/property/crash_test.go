@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -47,7 +48,7 @@ func TestCrashes(t *testing.T) {
 	}()
 	end, bounded := t.Deadline()
 	for {
-		rapid.Check(t, bubble(t, manyCrashes))
+		seeded(t, func() { rapid.Check(t, bubble(t, manyCrashes)) })
 		if crashed.Load() >= *wanted {
 			return
 		}
@@ -73,6 +74,16 @@ func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {
 	})
 	m.end(rt)
 	whole = true
+}
+
+// seeded has rapid begin with a seed that bubble can tell, unless it was given one.
+func seeded(t *testing.T, check func()) {
+	f := flag.Lookup("rapid.seed")
+	if was := f.Value.String(); was == f.DefValue {
+		require.NoError(t, f.Value.Set(strconv.FormatUint(rand.Uint64(), 10)))
+		defer func() { _ = f.Value.Set(was) }()
+	}
+	check()
 }
 
 // fewer has rapid make n checks, unless it was told how many.
