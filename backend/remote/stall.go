@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"pmnbd/rdma"
 )
 
@@ -20,6 +22,7 @@ const stallLeases = 6
 type stall struct {
 	barrier, target, beat step
 	lanes                 []step
+	said                  uint64 // the barrier that the log tells of
 }
 
 // A step is how far something was, and since when.
@@ -83,6 +86,11 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 		target = progress{}
 	}
 	hangs := s.target.stays(target, now)
+	if hangs > patience && s.said != barrier.seq {
+		s.said = barrier.seq
+		d.log.Warn("the target lives, and has been at a barrier for long: its disk is slow, or hangs. READs and writes go on, FLUSHes wait",
+			zap.String("region", d.cfg.Region), zap.Uint64("barrier", barrier.seq), zap.Duration("for", hangs))
+	}
 	switch {
 	case stuck != nil:
 		return stuck, fmt.Errorf("%w: lane %d has carried nothing for %v: %w", rdma.ErrLost, stuck.index, patience, rdma.ErrTimeout)

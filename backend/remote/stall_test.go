@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/target"
@@ -18,7 +20,12 @@ import (
 func TestSlowSyncIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
-		d := p.dialPatient(t, 2)
+		cfg := p.config(t)
+		cfg.Lanes, cfg.LossTimeout = 2, 0
+		core, warnings := observer.New(zap.WarnLevel)
+		cfg.Log = zap.New(core)
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
 		c := backendtest.NewClient(t, d)
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 		require.Zero(t, d.Snapshot().Barriers.AtTarget)
@@ -32,6 +39,7 @@ func TestSlowSyncIsWaitedFor(t *testing.T) {
 		require.Equal(t, StateOpen, s.State)
 		require.Zero(t, s.Recoveries)
 		require.InDelta(t, time.Hour.Seconds(), s.Barriers.AtTarget, 10)
+		require.Equal(t, 1, warnings.FilterMessageSnippet("its disk is slow").Len(), "once for a barrier")
 		require.Positive(t, p.server.Snapshot()[0].Syncing)
 		r := c.Read(0, block, 0)
 		require.NoError(t, c.Do(r))
@@ -96,7 +104,7 @@ func TestSlowSyncAndLossTimeout(t *testing.T) {
 func TestStall(t *testing.T) {
 	const patience = 10
 	var unanswered uint64
-	d := &Device{lanes: []*lane{{index: 0, conn: &slowConn{}}, {index: 1, conn: &slowConn{}}}}
+	d := &Device{log: zap.NewNop(), lanes: []*lane{{index: 0, conn: &slowConn{}}, {index: 1, conn: &slowConn{}}}}
 	current := func(seq uint64, remaining int) { d.barriers.current = &barrier{seq: seq, remaining: remaining} }
 	for _, tt := range []struct {
 		name string
