@@ -147,7 +147,7 @@ func (s *session) interrupt() {
 	lanes := slices.Collect(maps.Values(s.lanes))
 	s.mu.Unlock()
 	for _, c := range lanes {
-		c.interrupt()
+		_ = c.interrupt() // alive has the error
 	}
 }
 

@@ -127,7 +127,7 @@ func TestUnknown(t *testing.T) {
 	if uid == 0 {
 		uid = stranger
 	}
-	_, local, remote, server := accepted(t, uid, loopback4, false)
+	_, local, remote, _ := accepted(t, uid, loopback4, false)
 	require.ErrorIs(t, New().Admit(local, netip.AddrPortFrom(remote.Addr(), local.Port())), ErrUnknown, "a listener, which is not connected")
 	require.ErrorIs(t, New().Admit(local, netip.MustParseAddrPort("192.0.2.1:7204")), ErrUnknown, "another machine")
 	require.ErrorIs(t, New().Admit(netip.AddrPort{}, netip.AddrPort{}), ErrUnknown)
