@@ -63,6 +63,7 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 	challenge, refused := c.authenticate(m, msg)
 	if challenge != nil {
 		c.s.stranger(c, spoken)
+		c.deadline.Reset(c.s.cfg.ProofTimeout) // the way back and forth once more
 		return c.out.send(c, challenge.Append(nil))
 	}
 	if refused != nil {

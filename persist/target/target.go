@@ -50,8 +50,8 @@ const (
 	// receive is posted again, for as many as are handled at a time.
 	receives = 2 * credits
 	// OpenTimeout is how long a connection may live without a session. ProofTimeout is
-	// what it has of that until it has proven its key or, where no keys are asked for,
-	// has sent its first request: time for one of its first packets to be lost.
+	// what it has of that until its first request and, where keys are asked for, from
+	// the challenge to the proof: time for one packet to be lost.
 	OpenTimeout  = 10 * time.Second
 	ProofTimeout = 3 * time.Second
 )
