@@ -16,7 +16,7 @@ import (
 
 // Close implements backend.Device: it refuses new ops, has a barrier cover what
 // was written, and gives the lease back. An error means that acknowledged writes
-// may be lost, or that memory was not given back. The connections of clients have
+// may be lost, or that memory was not given back, or ErrAway. The connections of clients have
 // ended before, or do so once all that they asked for is answered.
 func (d *Device) Close() error {
 	d.closeOnce.Do(func() { d.closeErr = d.close() })
@@ -32,9 +32,26 @@ func (d *Device) close() error {
 	d.commit(op)
 	d.start(false)
 	d.Post()
-	err := <-last.done
-	for _, l := range d.lanes {
-		l.awaitReads() // CLOSE must not overtake them: their key would be gone
+	flushed := make(chan error, 1)
+	go func() {
+		err := <-last.done
+		for _, l := range d.lanes {
+			l.awaitReads() // CLOSE must not overtake them: their key would be gone
+		}
+		flushed <- err
+	}()
+	var err error
+	for waits := true; waits; {
+		if d.idle() {
+			err = d.depart()
+			<-flushed
+			return errors.Join(err, d.release())
+		}
+		select {
+		case err = <-flushed:
+			waits = false
+		case <-d.gone:
+		}
 	}
 	if err != nil {
 		lost := d.Unflushed()
@@ -47,6 +64,45 @@ func (d *Device) close() error {
 		d.file.update(func(h *header) { h.State = windowDrained })
 	}
 	return errors.Join(err, d.leave(err == nil), d.release())
+}
+
+// ErrAway means that a device was closed while its target was away, with nothing in its
+// window: nothing is lost, and the region is still this initiator's.
+var ErrAway = errors.New("the target is away and was not told of the end; nothing is lost: all that was acknowledged is flushed, and the next start takes the region back")
+
+// idle tells whether the session is lost, and nothing depends on its coming back.
+func (d *Device) idle() bool {
+	b := &d.barriers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.away || d.adopted || d.failed() != nil { // who adopts waits as long as its context allows
+		return false
+	}
+	for _, l := range d.lanes {
+		if l.ring.Covered() != l.ring.Head() {
+			return false
+		}
+	}
+	return true
+}
+
+// depart ends a device that is idle. Its window file stays live: RESUME then tells the next
+// run that nobody else had the region. Marked as drained it would say that it was given back.
+func (d *Device) depart() error {
+	d.closing.Store(true)
+	d.die()
+	<-d.kept
+	b := &d.barriers
+	b.mu.Lock()
+	away := b.away
+	b.mu.Unlock()
+	if !away { // it came back in this moment
+		if d.file != nil {
+			d.file.update(func(h *header) { h.State = windowDrained })
+		}
+		return d.leave(true)
+	}
+	return errors.Join(ErrAway, d.leave(false))
 }
 
 // lastFlush is the sink of the flush at Close.

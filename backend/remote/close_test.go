@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
@@ -109,4 +111,77 @@ func TestCloseWaitsForChunks(t *testing.T) {
 	held[0].Bytes()[0] = 1
 	held[0].Release()
 	require.NoError(t, <-closed)
+}
+
+// A device whose target is away waits for it only if something depends on that.
+func TestCloseWithTheTargetAway(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ask  func(c *backendtest.Client) []*backendtest.Request // before Close; READs and FLUSHes of those who left
+		lost bool                                               // only in Close
+	}{
+		{"before", func(*backendtest.Client) []*backendtest.Request { return nil }, false},
+		{"with a READ", func(c *backendtest.Client) []*backendtest.Request {
+			return []*backendtest.Request{c.Read(0, block, 0), c.Flush()}
+		}, false},
+		{"since, with a READ", func(c *backendtest.Client) []*backendtest.Request {
+			return []*backendtest.Request{c.Read(0, block, 0)}
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t)
+			d, c := h.run()
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			var asked []*backendtest.Request
+			closed := make(chan error, 1)
+			if tt.lost {
+				h.provider.Pause()
+				asked = tt.ask(c)
+				c.Submit(asked...)
+				go func() { closed <- d.Close() }()
+				require.Eventually(t, func() bool {
+					l := d.lanes[0]
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return l.closed != nil
+				}, patience, tick)
+				h.stop()
+				h.provider.Resume()
+			} else {
+				h.stop()
+				require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
+				asked = tt.ask(c)
+				c.Submit(asked...)
+				go func() { closed <- d.Close() }()
+			}
+			require.ErrorIs(t, <-closed, ErrAway)
+			for _, r := range asked {
+				require.ErrorIs(t, c.Wait(r), backend.ErrClosed)
+			}
+			h.start(h.path, asPMem)
+			d, c = h.run()
+			require.False(t, d.Snapshot().Unclean)
+			r := c.Read(0, block, 0)
+			require.NoError(t, c.Do(r))
+			require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// What no FLUSH covered is waited for.
+func TestCloseWaitsForTheTarget(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	h.provider.Pause()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	h.stop()
+	h.provider.Resume()
+	require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	require.Never(t, func() bool { return len(closed) > 0 }, 20*tick, tick)
+	h.start(h.path, asPMem)
+	require.NoError(t, <-closed)
+	require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
 }

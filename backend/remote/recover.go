@@ -102,6 +102,10 @@ func (d *Device) cut() (cause error) {
 		b.current, b.cut = nil, c
 	}
 	b.mu.Unlock()
+	select {
+	case d.gone <- struct{}{}: // Close may wait for nothing
+	default:
+	}
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		if cause == nil {

@@ -158,6 +158,7 @@ type Device struct {
 	die     context.CancelFunc
 	broke   chan struct{}         // holds one token once a lane ended
 	kept    chan struct{}         // the keeper has ended
+	gone    chan struct{}         // holds one token once the session was lost
 	accused atomic.Bool           // the last loss was an access or operation error, and no barrier has succeeded since
 	waits   atomic.Pointer[error] // why the session is not there; nil if it is
 	owes    debt                  // what waited when the session came back last; the keeper's
@@ -237,7 +238,7 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 func newDevice(cfg Config) *Device {
 	d := &Device{
 		cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}), gone: make(chan struct{}, 1),
 	}
 	d.life, d.die = context.WithCancel(context.Background())
 	return d

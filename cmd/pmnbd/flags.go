@@ -148,6 +148,12 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	if cfg.connections < 1 || cfg.connections > maxConnections {
 		return cfg, flags.Usagef("--max-connections %d: use 1 to %d", cfg.connections, maxConnections)
 	}
+	if cfg.windowDir == "" {
+		return cfg, flags.Usagef("--window-dir is empty: name a directory on a filesystem in memory, or leave the flag out for %s. What an earlier pmnbd left there must not be passed by", defaultWindowDir())
+	}
+	if cfg.stateDir == "" {
+		return cfg, flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
+	}
 	if cfg.lossTimeout < 0 {
 		return cfg, flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", cfg.lossTimeout)
 	}

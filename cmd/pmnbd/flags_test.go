@@ -43,6 +43,8 @@ func TestParseServe(t *testing.T) {
 		"no time to drain":       {args: []string{logTarget, "--drain-timeout=-1s"}, says: "such as 30s"},
 		"TLS without a key":      {args: []string{logTarget, "--tls=require"}, says: "--tls-certificates"},
 		"a key without TLS":      {args: []string{logTarget, "--tls-certificates=/etc/pki"}, says: "--tls=on"},
+		"nowhere for a window":   {args: []string{logTarget, "--window-dir="}, says: "--window-dir is empty"},
+		"nowhere for a lock":     {args: []string{logTarget, "--state-dir="}, says: "--state-dir is empty"},
 		"an id that is none":     {args: []string{logTarget, "--id=me"}, says: "uuidgen"},
 		"rights that are none":   {args: []string{logTarget, "--socket-mode=888"}, says: "such as 660"},
 		"a listener of no kind":  {args: []string{logTarget, "--listen=udp:1"}, says: "tcp:HOST:PORT"},

@@ -138,7 +138,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		opened = append(opened, s.metrics)
 	}
 
-	ctx, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	signalled, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
 	local := !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" })
 	var served []nbd.Export
@@ -147,7 +147,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("export %q: %w", e.name, err)
 		}
-		ctx, cancel := context.WithTimeout(ctx, openTimeout)
+		ctx, cancel := context.WithTimeout(signalled, openTimeout)
 		dev, err := remote.Dial(ctx, remote.Config{
 			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
 			ID: id, StateDir: cfg.stateDir, WindowDir: cfg.windowDir, AcceptLoss: cfg.acceptLoss, LocalClients: local, Window: uint64(cfg.window), Lanes: cfg.lanes,
@@ -155,6 +155,9 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 			Takeover: cfg.takeover, Key: prove, Log: log,
 		})
 		cancel()
+		if signalled.Err() != nil && err != nil {
+			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("export %q: %w", e.name, err)
 		}

@@ -26,3 +26,23 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	require.Zero(t, pmnbd.wait(t), "nothing was lost but replies that nobody took")
 	require.True(t, h.inspect(t, path).Clean, "what was written was flushed, and the region given back")
 }
+
+// SIGTERM ends an initiator at once whose target is away, if all is flushed; the next one
+// takes the region back.
+func TestEndWithTheTargetAway(t *testing.T) {
+	h := newHost(t)
+	path := h.region(t, "r", "16M")
+	target, uri := h.target(t, "r="+path)
+	pmnbd, unix, _ := h.initiator(t, uri, "r", "--drain-timeout=10m")
+	c := dialNBD(t, unix)
+	data := noise(t, 64<<10)
+	require.NoError(t, c.write(0, data))
+	require.NoError(t, c.flush())
+	c.close()
+	target.kill(t)
+	pmnbd.waitLog(t, "the session is interrupted")
+	pmnbd.signal(t, syscall.SIGTERM)
+	require.Equal(t, 1, pmnbd.wait(t))
+	require.Contains(t, pmnbd.stderr.String(), "nothing is lost")
+	require.NotContains(t, pmnbd.stderr.String(), "bytes were not flushed")
+}

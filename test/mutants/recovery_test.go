@@ -103,6 +103,14 @@ var recovery = []mutant{
 		file: "backend/remote/recover.go", old: "case g.UUID != old.UUID:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestElsewhere$",
 	}, {
+		name: "an end waits for nothing", rule: "§6 SIGTERM: exit 1 with one line",
+		file: "backend/remote/close.go", old: "		if d.idle() {\n", new: "		if false {\n",
+		pkg: "./backend/remote", run: "^TestCloseWithTheTargetAway$", hangs: true,
+	}, {
+		name: "an end does not wait for what is not flushed", rule: "§6 SIGTERM: barrier, CLOSE",
+		file: "backend/remote/close.go", old: "		if l.ring.Covered() != l.ring.Head() {\n", new: "		if l == nil {\n",
+		pkg: "./backend/remote", run: "^TestCloseWaitsForTheTarget$",
+	}, {
 		name: "another region's refusal is for good", rule: "§6 RESUME refused by the region itself",
 		file: "backend/remote/recover.go", old: "case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:", new: "case false:",
 		also: []edit{{"backend/remote/recover.go", "case r.UUID == d.granted.UUID && (r.Code", "case (r.Code"}},
