@@ -134,8 +134,8 @@ func TestNetworkFaults(t *testing.T) {
 		})
 	}
 	// A client or a late connection more or less may be on its way out.
-	require.LessOrEqual(t, r.pmnbd.openFiles(t), files[0]+2, "descriptors of the initiator")
-	require.LessOrEqual(t, r.target.openFiles(t), files[1]+4, "descriptors of the target")
+	r.pmnbd.holdsAtMost(t, files[0]+2, "the initiator")
+	r.target.holdsAtMost(t, files[1]+4, "the target")
 	require.LessOrEqual(t, r.pmnbd.procStatus(t, "VmRSS"), memory[0]+extraMemory, "KiB of the initiator")
 	require.LessOrEqual(t, r.target.procStatus(t, "VmRSS"), memory[1]+extraMemory, "KiB of the target")
 	r.stop(t)
