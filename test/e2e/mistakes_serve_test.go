@@ -95,7 +95,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a region that this host has", code: 1,
 		line: "pmnbd serve --target {uri}/good --listen {socket}",
-		says: `export "good": another pmnbd of this host and id serves this region ({home}/….lock is locked): stop it, or give this one an --id of its own`,
+		says: `export "good": the lock of the region: another pmnbd of this host and id serves this region: process … has locked {home}/….lock; one pmnbd at a time serves a region for an initiator: stop that one first`,
 	},
 	{
 		name: "a region that is not ours", code: 1,
@@ -240,12 +240,12 @@ var serveMistakes = []mistake{
 	{
 		name: "a window where a file is", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --window-dir {data}",
-		says: `export "idle": make the directory of window files: mkdir {data}: not a directory`,
+		says: `export "idle": the directory of window files: mkdir {data}: not a directory`,
 	},
 	{
 		name: "a state directory that is a file", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --state-dir {data}",
-		says: "read the initiator's id: open {data}/initiator-id: not a directory",
+		says: "the state directory: mkdir {data}: not a directory",
 	},
 	{
 		name: "a state directory with another id", code: 1,
@@ -255,7 +255,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a state directory of somebody else", code: 1, nobody: true,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --state-dir {rootonly}",
-		says: "read the initiator's id: open {rootonly}/initiator-id: permission denied",
+		says: "the state directory: open {rootonly}: permission denied",
 	},
 	{
 		name: "lanes that are none", code: 2,

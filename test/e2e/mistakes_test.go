@@ -96,13 +96,17 @@ func newPlace(t *testing.T) *place {
 	badState := dir("badstate", 0o755)
 	require.NoError(t, os.WriteFile(filepath.Join(badState, "initiator-id"), []byte("me\n"), 0o600))
 	require.NoError(t, os.Chmod(h.disk, 0o755))
+	nobodys := dir("nobodys", 0o700)
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(nobodys, nobody, nobody))
+	}
 	return &place{host: h, client: dialNBD(t, unix), words: map[string]string{
 		"home": h.home, "disk": h.disk, "id": id, "new": filepath.Join(h.disk, "new"),
 		"good": good, "free": h.region(t, "free", "4M"), "vol": vol,
 		"zeroes": file("zeroes", 4<<20, 0o600, ""), "data": file("data", 4<<20, 0o600, "precious"),
 		"keys": file("keys", 0, 0o600, id+" "+key+"\n"), "openkeys": file("openkeys", 0, 0o644, id+" "+key+"\n"),
 		"nokeys": file("nokeys", 0, 0o600, "# none\n"), "shortkey": file("shortkey", 0, 0o600, id+" abcd\n"), "wordkeys": file("wordkeys", 0, 0o600, "me "+key+" x\n"),
-		"empty": dir("empty", 0o700), "rootonly": dir("rootonly", 0o700), "nobodys": dir("nobodys", 0o777), "badstate": badState,
+		"empty": dir("empty", 0o700), "rootonly": dir("rootonly", 0o700), "nobodys": nobodys, "badstate": badState,
 		"pki": pki, "openpki": open, "nocapki": noCA,
 		"uri": uri, "targetport": strings.TrimPrefix(uri, "iwarp://"), "taken": taken.Addr().String(), "closed": closed.Addr().String(),
 		"socket": "unix:" + filepath.Join(h.home, "new.sock"), "goodsocket": filepath.Join(h.home, "good.sock"), "long": strings.Repeat("x", 200),
@@ -168,6 +172,5 @@ func (p *place) asNobody(t *testing.T, cmd *exec.Cmd) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to run it as somebody else")
 	}
-	const nobody = 65534
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 }
