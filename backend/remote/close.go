@@ -41,16 +41,22 @@ func (d *Device) close() error {
 		flushed <- err
 	}()
 	var err error
+	var away <-chan time.Time
+	if d.idle() {
+		away = time.After(departAfter)
+	}
 	for waits := true; waits; {
-		if d.idle() {
-			err = d.depart()
-			<-flushed
-			return errors.Join(err, d.release())
-		}
 		select {
 		case err = <-flushed:
 			waits = false
-		case <-d.gone:
+		case <-d.gone: // lost, or lost again
+			away = time.After(departAfter)
+		case <-away:
+			if d.idle() {
+				err = d.depart()
+				<-flushed
+				return errors.Join(err, d.release())
+			}
 		}
 	}
 	if err != nil {
@@ -69,6 +75,10 @@ func (d *Device) close() error {
 // ErrAway means that a device was closed while its target was away, with nothing in its
 // window: nothing is lost, and the region is still this initiator's.
 var ErrAway = errors.New("the target is away and was not told of the end; nothing is lost: all that was acknowledged is flushed, and the next start takes the region back")
+
+// departAfter is how long a session that is lost may take to come back before Close ends
+// without it: an interruption is most often over by then, and a clean end is better.
+const departAfter = time.Second
 
 // idle tells whether the session is lost, and nothing depends on its coming back.
 func (d *Device) idle() bool {

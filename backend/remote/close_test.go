@@ -185,3 +185,12 @@ func TestCloseWaitsForTheTarget(t *testing.T) {
 	require.NoError(t, <-closed)
 	require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
 }
+
+// An interruption that is over soon costs no clean end.
+func TestCloseInAnInterruption(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.run()
+	h.provider.Cut()
+	require.NoError(t, d.Close())
+	require.True(t, h.region.Superblock().Clean)
+}

@@ -27,8 +27,7 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	require.True(t, h.inspect(t, path).Clean, "what was written was flushed, and the region given back")
 }
 
-// SIGTERM ends an initiator at once whose target is away, if all is flushed; the next one
-// takes the region back.
+// SIGTERM ends an initiator whose target is away, if all is flushed.
 func TestEndWithTheTargetAway(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "r", "16M")

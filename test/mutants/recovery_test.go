@@ -104,7 +104,7 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestElsewhere$",
 	}, {
 		name: "an end waits for nothing", rule: "§6 SIGTERM: exit 1 with one line",
-		file: "backend/remote/close.go", old: "		if d.idle() {\n", new: "		if false {\n",
+		file: "backend/remote/close.go", old: "			if d.idle() {\n", new: "			if false {\n",
 		pkg: "./backend/remote", run: "^TestCloseWithTheTargetAway$", hangs: true,
 	}, {
 		name: "an end does not wait for what is not flushed", rule: "§6 SIGTERM: barrier, CLOSE",
