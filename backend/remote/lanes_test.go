@@ -77,7 +77,12 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 	held.mu.Unlock()
 	flush := c.Flush()
 	c.Submit(flush)
-	require.Eventually(t, func() bool { return p.server.Barriers("log") == 1 }, patience, tick)
+	require.Eventually(t, func() bool {
+		d.barriers.mu.Lock()
+		defer d.barriers.mu.Unlock()
+		c := d.barriers.current
+		return c == nil || !c.owes[0]
+	}, patience, tick, "lane 0 has answered")
 	require.False(t, flush.Completed())
 	require.True(t, dirty(d.lanes[0].ring), "no mark moves before all lanes have answered")
 	held.mu.Lock()

@@ -378,8 +378,8 @@ func (c *conn) zero(m wire.Zero) error {
 // ack answers a barrier's part.
 func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
-		c.session.export.barriers.Add(1)
 		c.session.export.noteDurable(c, m.Seq)
+		c.session.export.barriers.Add(1)
 	}
 	return out.send(c, m.Append(out.buf[:0]))
 }

@@ -4,7 +4,7 @@ package mutants
 var sessions = []mutant{
 	{
 		name: "a part of a barrier is told to be durable", rule: "§4.6 the last part's ack covers all",
-		file: "persist/target/conn.go", old: "	if m.Last {\n		c.session.export.barriers", new: "	c.session.export.noteDurable(c, m.Seq)\n	if m.Last {\n		c.session.export.barriers",
+		file: "persist/target/conn.go", old: "	if m.Last {\n		c.session.export.noteDurable(c, m.Seq)\n", new: "	c.session.export.noteDurable(c, m.Seq)\n	if m.Last {\n",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
 		name: "another owner is told what is durable", rule: "§5 a session is its owner's",
