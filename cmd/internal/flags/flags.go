@@ -1,5 +1,5 @@
 // Package flags is what the command lines of pmnbd and pmnbd-target share: the
-// values that both take (sizes, endpoints), the exit codes, and errors of one
+// values that both take (sizes, durations, paths, endpoints), the exit codes, and errors of one
 // line.
 //
 // It exists so that the two binaries read and complain alike. It owns no flag;
