@@ -333,8 +333,10 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	a.ready()
 	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
 	a.barriers.away = true
+	asking, asked := d.patient(ctx)
+	defer asked()
 	for n := 0; ; n++ {
-		err := a.resume(ctx, attemptLimit(n))
+		err := a.resume(asking, attemptLimit(n))
 		if err == nil {
 			break
 		}
@@ -344,16 +346,20 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		}
 		select {
 		case <-time.After(backoff(n, 0)):
-		case <-ctx.Done():
+		case <-asking.Done():
 			return err
 		}
 	}
 	a.serve()
 	serves = true
 	// Close waits as long as it takes for a target that went again, or whose disk hangs.
+	closed, watched := make(chan struct{}), make(chan struct{})
+	go func() { defer close(watched); a.watchReplay(closed) }()
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(ended); a.fail(context.Cause(ctx)) })
 	err = a.Close()
+	close(closed)
+	<-watched
 	if !stop() {
 		<-ended
 	}

@@ -73,6 +73,11 @@ type Config struct {
 	// target may be at one barrier, before the device fails; 0 is for ever, as one waits
 	// for a disk.
 	LossTimeout time.Duration
+	// OpenTimeout bounds, while a device opens, how long the target may take to be reached and
+	// to answer, each time that it is asked; 0: as long as the context of Dial allows. What the
+	// run before left is replayed for as long as that makes progress, and that stands still for
+	// no longer than this.
+	OpenTimeout time.Duration
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
 	// Takeover takes the region from another id whose lease still runs.

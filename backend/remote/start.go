@@ -17,6 +17,8 @@ import (
 // connection tries again, as a session does. Each try has its own time, for an answer may
 // never come.
 func (d *Device) insist(ctx context.Context, try func(context.Context) error) error {
+	ctx, done := d.patient(ctx)
+	defer done()
 	said := ""
 	for n := 0; ; n++ {
 		attempt, cancel := context.WithTimeout(ctx, attemptLimit(n))
@@ -34,6 +36,58 @@ func (d *Device) insist(ctx context.Context, try func(context.Context) error) er
 		case <-time.After(backoff(n, rand.Float64())):
 		case <-ctx.Done():
 			return err
+		}
+	}
+}
+
+// patient bounds ctx by Config.OpenTimeout.
+func (d *Device) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if d.cfg.OpenTimeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d.cfg.OpenTimeout)
+}
+
+// A replaying is how far an adopted window has come. A replay that begins anew on another
+// connection goes on only where it is further than all before: else one that is lost again
+// and again would never end.
+type replaying struct {
+	furthest uint64
+	step     step
+}
+
+// stands is how long the replay has not come any further: sent is how many bytes of it the
+// transport has done with on the present connections.
+func (r *replaying) stands(sent, barriers, doubtLeft uint64, now int64) time.Duration {
+	r.furthest = max(r.furthest, sent)
+	return r.step.stays(progress{seq: 1 + barriers, moved: r.furthest, doubtLeft: doubtLeft}, now)
+}
+
+// watchReplay fails a, which adopts a window, when its replay stands still for the patience
+// of the start, until done.
+func (a *Device) watchReplay(done <-chan struct{}) {
+	patience := a.cfg.OpenTimeout
+	if patience == 0 {
+		return // the context alone bounds it
+	}
+	look := time.NewTicker(max(patience/16, time.Millisecond))
+	defer look.Stop()
+	var r replaying
+	for {
+		select {
+		case <-done:
+			return
+		case <-look.C:
+		}
+		var sent uint64
+		for _, l := range a.lanes {
+			l.mu.Lock()
+			sent += l.back.bytes
+			l.mu.Unlock()
+		}
+		if r.stands(sent, a.Barriers(), a.beatDoubt.Load(), a.clock()) > patience {
+			a.fail(fmt.Errorf("the replay of the window has come no further for %v: %w", patience, rdma.ErrTimeout))
+			return
 		}
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"pmnbd/status"
 )
 
-// openTimeout bounds OPEN. The target may have to flush what a former session
+// openTimeout bounds what the target is asked at a start, and how long the replay of a window
+// that was left may stand still. The target may have to flush what a former session
 // left before it grants a new one.
 const openTimeout = 60 * time.Second
 
@@ -147,14 +148,12 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("export %q: %w", e.name, err)
 		}
-		ctx, cancel := context.WithTimeout(signalled, openTimeout)
-		dev, err := remote.Dial(ctx, remote.Config{
+		dev, err := remote.Dial(signalled, remote.Config{
 			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
 			ID: id, StateDir: cfg.stateDir, WindowDir: cfg.windowDir, AcceptLoss: cfg.acceptLoss, LocalClients: local, Window: uint64(cfg.window), Lanes: cfg.lanes,
-			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, AllowVolatile: cfg.allowVolatile,
+			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, OpenTimeout: openTimeout, AllowVolatile: cfg.allowVolatile,
 			Takeover: cfg.takeover, Key: prove, Log: log,
 		})
-		cancel()
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
 		}

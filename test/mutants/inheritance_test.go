@@ -71,6 +71,10 @@ var inheritance = []mutant{
 		file: "backend/remote/start.go", old: "return d.met && (errors", new: "return false && (errors",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
+		name: "a replay that begins anew comes further", rule: "§6 replay: every wait has a bound",
+		file: "backend/remote/start.go", old: "r.furthest = max(r.furthest, sent)", new: "r.furthest = sent",
+		pkg: "./backend/remote", run: "^TestReplayStands$",
+	}, {
 		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
 		file: "backend/remote/start.go", old: "if d.asked && d.holds(", new: "if false && d.holds(",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
