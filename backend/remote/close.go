@@ -54,7 +54,9 @@ func (d *Device) close() error {
 		case <-away:
 			if d.idle() {
 				err = d.depart()
-				<-flushed
+				if cause := <-flushed; cause != nil { // it had nothing to flush
+					d.log.Debug("the departure ended the last flush", zap.Error(cause))
+				}
 				return errors.Join(err, d.release())
 			}
 		}

@@ -219,7 +219,7 @@ func (c deaf) Poll(cs []rdma.Completion) (int, error) {
 	for _, done := range cs[:n] {
 		if done.Op == rdma.OpRecv && !c.h.region.Superblock().Clean && c.h.region.Superblock().Owner != (region.Owner{}) {
 			c.stop()
-			_ = c.Conn.Close()
+			_ = c.Close()
 			return 0, rdma.ErrLost
 		}
 	}

@@ -208,9 +208,9 @@ func (d *Device) join(ctx context.Context, c *dialed, g *wire.Opened, n int) (jo
 		return joined, fmt.Errorf("JOIN: %w", err)
 	}
 	if t == wire.TypeRefused {
-		err := error(&RefusedError{Region: d.cfg.Region, Refused: refused})
+		err := &RefusedError{Region: d.cfg.Region, Refused: refused}
 		if refused.Code == wire.CodeNotOwner { // lane 0 has been lost, or the target has begun anew
-			err = fmt.Errorf("%w: JOIN: %v", rdma.ErrLost, err)
+			return joined, fmt.Errorf("%w: JOIN: %s", rdma.ErrLost, err.Error()) // to callers it is no refusal
 		}
 		return joined, err
 	}

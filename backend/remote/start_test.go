@@ -59,7 +59,7 @@ type cutConn struct {
 }
 
 func (c *cutConn) cut() error {
-	_ = c.Conn.Close()
+	_ = c.Close()
 	return fmt.Errorf("cut by the test: %w", rdma.ErrLost)
 }
 
