@@ -31,7 +31,7 @@ type barriers struct {
 	spare    []*barrier
 	seq      uint64
 	inherits bool          // OPENED carried doubt, and no barrier has succeeded since
-	lost     time.Duration // how long the outage had lasted when the session came back; 0 once a barrier has succeeded
+	lost     time.Duration // how long the outage had lasted when the session came back; 0 once it is over
 	count    uint64        // of those that succeeded
 	asked    uint64        // FLUSHes and FUAs that those answered
 	answered uint64        // of those that succeeded, how many answered any
@@ -146,7 +146,8 @@ func (d *Device) next() (durable *barrier) {
 	}
 	if c.remaining == 0 {
 		// Nothing is dirty, no barrier is in flight or being retired (the marks move
-		// under b.mu), and no doubt was inherited.
+		// under b.mu), and no doubt was inherited. If there was an outage it is over.
+		b.lost = 0
 		return c
 	}
 	b.current = c

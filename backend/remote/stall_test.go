@@ -100,6 +100,37 @@ func TestSlowSyncAndLossTimeout(t *testing.T) {
 	}
 }
 
+// An outage in which nothing waited for the target ends with the session's return. It does not
+// count against a barrier long after it.
+func TestIdleOutageIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := rdmafake.New(rdmafake.Config{})
+		p := newPair(t, network, "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
+		cfg := p.config(t)
+		cfg.LossTimeout = 5 * time.Minute
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		network.Down()
+		time.Sleep(4 * time.Minute)
+		network.Up()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, d.Snapshot().Recoveries)
+
+		release := p.sync.blockData()
+		defer release()
+		flush := c.Flush()
+		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+		<-p.sync.began
+		time.Sleep(2 * time.Minute)
+		s := d.Snapshot()
+		require.Equal(t, StateOpen, s.State, s.Cause)
+		release()
+		require.NoError(t, c.Wait(flush))
+		require.NoError(t, d.Close())
+	})
+}
+
 // What moves is waited for, such as the flush that settles doubt; what does not is found.
 func TestStall(t *testing.T) {
 	const patience = 10

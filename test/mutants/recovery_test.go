@@ -37,6 +37,10 @@ var recovery = []mutant{
 		file: "backend/remote/stall.go", old: "hangs+b.lost > ", new: "hangs > ",
 		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
 	}, {
+		name: "an outage that is over counts on", rule: "§6 --loss-timeout, then EIO",
+		file: "backend/remote/barrier.go", old: "		b.lost = 0\n		return c\n", new: "		return c\n",
+		pkg: "./backend/remote", run: "^TestIdleOutageIsOver$",
+	}, {
 		name: "what is ahead of a heartbeat is no sign of life", rule: "§5 heartbeats have deadlines of our own",
 		file: "backend/remote/lane.go", old: "if l.d.beatWaits.Load() {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
