@@ -41,20 +41,7 @@ func TestSlowNetworkIsNotLost(t *testing.T) {
 				d, err := Dial(t.Context(), cfg)
 				require.NoError(t, err)
 				c := backendtest.NewClient(t, d)
-				network.Pause()
-				done := make(chan struct{})
-				var crawl sync.WaitGroup
-				crawl.Go(func() {
-					for {
-						select {
-						case <-done:
-							return
-						default:
-						}
-						n := network.Step()
-						time.Sleep(time.Duration(max(n, 64)) * time.Second / time.Duration(tt.bytesPerSecond))
-					}
-				})
+				undo := crawl(network, tt.bytesPerSecond)
 				var all []*backendtest.Request
 				for i := range tt.writes {
 					w := c.Write(uint64(i%32)<<18, backendtest.Pattern(256<<10, uint32(i)), 0)
@@ -77,9 +64,7 @@ func TestSlowNetworkIsNotLost(t *testing.T) {
 				require.Equal(t, StateOpen, s.State, s.Cause)
 				require.Zero(t, s.Recoveries)
 				require.NoError(t, c.Wait(append(all, flush)...))
-				close(done)
-				crawl.Wait()
-				network.Resume()
+				undo()
 				require.NoError(t, d.Close())
 			})
 		})

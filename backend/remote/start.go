@@ -52,19 +52,28 @@ func (d *Device) patient(ctx context.Context) (context.Context, context.CancelFu
 // connection goes on only where it is further than all before: else one that is lost again
 // and again would never end.
 type replaying struct {
-	furthest uint64
+	barriers uint64 // that had succeeded
+	began    uint64 // what had been sent on the present connections then
+	furthest uint64 // beyond that
 	step     step
 }
 
-// stands is how long the replay has not come any further: sent is how many bytes of it the
-// transport has done with on the present connections.
+// stands is how long the replay has not come any further: sent is how many bytes and zeroes
+// of it the transport has done with on the present connections.
 func (r *replaying) stands(sent, barriers, doubtLeft uint64, now int64) time.Duration {
-	r.furthest = max(r.furthest, sent)
+	if barriers != r.barriers {
+		r.barriers, r.began, r.furthest = barriers, sent, 0
+	}
+	if sent < r.began {
+		r.began = 0 // other connections
+	}
+	r.furthest = max(r.furthest, sent-r.began)
 	return r.step.stays(progress{seq: 1 + barriers, moved: r.furthest, doubtLeft: doubtLeft}, now)
 }
 
 // watchReplay fails a, which adopts a window, when its replay stands still for the patience
-// of the start, until done.
+// of the start, until done. A barrier that the target says it is at takes the time that its
+// disk takes, as in a session: a start that gave up would make all its pages dirty again.
 func (a *Device) watchReplay(done <-chan struct{}) {
 	patience := a.cfg.OpenTimeout
 	if patience == 0 {
@@ -80,10 +89,18 @@ func (a *Device) watchReplay(done <-chan struct{}) {
 		case <-look.C:
 		}
 		var sent uint64
+		b := &a.barriers
+		b.mu.Lock()
+		atTarget := b.current != nil && a.beatBarrier.Load() == b.current.seq
 		for _, l := range a.lanes {
 			l.mu.Lock()
-			sent += l.back.bytes
+			sent += l.back.bytes + l.zeroes.seq - uint64(l.zeroes.n)
 			l.mu.Unlock()
+		}
+		b.mu.Unlock()
+		if atTarget {
+			r.step = step{}
+			continue
 		}
 		if r.stands(sent, a.Barriers(), a.beatDoubt.Load(), a.clock()) > patience {
 			a.fail(fmt.Errorf("the replay of the window has come no further for %v: %w", patience, rdma.ErrTimeout))

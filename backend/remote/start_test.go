@@ -243,6 +243,9 @@ func TestReplayStands(t *testing.T) {
 		{11, 0, 6, 16, 0},
 		{11, 1, 6, 17, 0}, // the barrier
 		{11, 1, 6, 19, 2},
+		{15, 1, 6, 20, 0},
+		{3, 1, 6, 21, 1}, // another connection, which begins behind the barrier
+		{5, 1, 6, 22, 0},
 	} {
 		require.Equal(t, tt.stands, r.stands(tt.sent, tt.barriers, tt.doubt, tt.now), "step %d", i)
 	}

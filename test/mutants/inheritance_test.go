@@ -71,8 +71,12 @@ var inheritance = []mutant{
 		file: "backend/remote/start.go", old: "return d.met && (errors", new: "return false && (errors",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
+		name: "a start gives up a barrier on a slow disk", rule: "§5 a barrier's deadline counts time without progress",
+		file: "backend/remote/start.go", old: "if atTarget {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestStartWaitsForWhatMoves$",
+	}, {
 		name: "a replay that begins anew comes further", rule: "§6 replay: every wait has a bound",
-		file: "backend/remote/start.go", old: "r.furthest = max(r.furthest, sent)", new: "r.furthest = sent",
+		file: "backend/remote/start.go", old: "r.furthest = max(r.furthest, sent-r.began)", new: "r.furthest = sent - r.began",
 		pkg: "./backend/remote", run: "^TestReplayStands$",
 	}, {
 		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
