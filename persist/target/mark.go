@@ -38,23 +38,31 @@ func (y *syncer) beat(s *session) {
 func (y *syncer) look() {
 	y.mu.Lock()
 	due := y.looking
+	if due { // a heartbeat that comes during the look can ask for the next one
+		y.looking, y.lookedAt = false, clock()
+	}
 	y.mu.Unlock()
 	if !due {
 		return
 	}
-	failed := y.e.r.Failed()
+	failed := y.e.r.Failed() != nil // a barrier has said so, or the next one does
 	err := y.e.r.Check()
-	y.mu.Lock()
-	y.looking, y.lookedAt = false, clock()
-	y.mu.Unlock()
-	if err == nil || failed != nil { // what failed before says so to the next barrier
+	if err == nil {
 		return
 	}
-	y.e.s.log.Error("region failed", zap.String("region", y.e.r.Name()), zap.Error(err))
+	if !failed {
+		y.e.s.log.Error("region failed", zap.String("region", y.e.r.Name()), zap.Error(err))
+	}
+	y.end(!failed)
+}
+
+// end ends the session of a region that failed. One whose barriers come to this CPU hears of
+// the failure from the next barrier, and is ended only if that is not soon enough.
+func (y *syncer) end(now bool) {
 	y.e.mu.Lock()
 	s := y.e.session
 	y.e.mu.Unlock()
-	if s != nil {
+	if s != nil && (now || s.method != persist.MethodGPSPM) {
 		s.interrupt()
 	}
 }
@@ -75,7 +83,8 @@ func (y *syncer) mark() {
 	y.mu.Lock()
 	y.marking, y.marked, y.markedAt = false, barriers, clock()
 	y.mu.Unlock()
-	if err != nil { // the region has failed, and the next barrier says so
+	if err != nil { // the region has failed
 		y.e.s.log.Error("mark not advanced", zap.String("region", y.e.r.Name()), zap.Error(err))
+		y.end(false)
 	}
 }

@@ -173,6 +173,31 @@ func TestForeignSuperblock(t *testing.T) {
 	p := s.connect(t)
 	p.open(alice)
 	p.beat(1)
+	s.foreign(t)
+	p.send((&wire.Heartbeat{Seq: 2}).Append(nil))
+	p.ended()
+	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
+	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
+}
+
+// Under the methods without the target's CPU no barrier tells that the region failed, so the
+// session ends, also if it was the mark that found out.
+func TestMarkFailsWithoutBarriers(t *testing.T) {
+	s := serveWith(t, filepath.Join(t.TempDir(), "region"), region.OpenOptions{PMem: region.DomainCaches}, Config{MarkInterval: time.Hour})
+	p := s.connect(t)
+	o := p.open(alice)
+	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)
+	s.foreign(t)
+	s.passed()
+	p.send((&wire.Heartbeat{Seq: 1}).Append(nil))
+	p.ended()
+	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
+	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
+}
+
+// foreign changes the superblock as another process would.
+func (s *site) foreign(t *testing.T) {
+	t.Helper()
 	f, err := os.OpenFile(s.path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	generation := []byte{0}
@@ -184,10 +209,14 @@ func TestForeignSuperblock(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.Close())
-	p.send((&wire.Heartbeat{Seq: 2}).Append(nil))
-	for err == nil {
-		_, err = p.receive()
+}
+
+// ended returns when the target has ended the connection.
+func (p *peer) ended() {
+	p.t.Helper()
+	for {
+		if _, err := p.receive(); err != nil {
+			return
+		}
 	}
-	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
-	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
 }

@@ -27,6 +27,10 @@ var regions = []mutant{
 		file: "persist/target/mark.go", old: "		s.interrupt()\n", new: "",
 		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
 	}, {
+		name: "a session without barriers goes on in a region that failed", rule: "§6 region failed",
+		file: "persist/target/mark.go", old: "		y.end(false)\n", new: "",
+		pkg: "./persist/target", run: "^TestMarkFailsWithoutBarriers$", hangs: true,
+	}, {
 		name: "a region of another user is served", rule: "a region's file belongs to root or to the process's user",
 		file: "persist/region/access.go", old: "	if owner == 0 || int(owner) == self {\n", new: "	if true {\n",
 		pkg: "./persist/region", run: "^TestGuards$",
