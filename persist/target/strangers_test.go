@@ -36,6 +36,11 @@ func (s *site) crowd(t *testing.T, at standing, n int) {
 	require.Eventually(t, func() bool { return len(s.server.strangers.crowd(at)) == n }, patience, tick)
 }
 
+// patient is a target on which strangers stay until they lose their places.
+func patient(keys Keys) Config {
+	return Config{Keys: keys, OpenTimeout: time.Hour, ProofTimeout: time.Hour}
+}
+
 // A newcomer takes the place of the oldest one of the address that has the most of its
 // standing, and of nobody else.
 func TestWhoLosesItsPlace(t *testing.T) {
@@ -89,7 +94,7 @@ func TestWhoLosesItsPlace(t *testing.T) {
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	for name, keys := range map[string]Keys{"without keys": nil, "with keys": {alice.ID: {aliceKey}, bob.ID: {bobKey}}} {
 		t.Run(name, func(t *testing.T) {
-			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
+			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(keys))
 			open := func() (*peer, *wire.Secret, wire.Opened) {
 				if keys != nil {
 					return s.openKeyed(t, aliceKey, alice)
@@ -138,7 +143,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 // A key makes a connection safe from those that have none; it does not let it stay for
 // ever.
 func TestProvenStrangers(t *testing.T) {
-	s := keyed(t, Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}})
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}))
 	_, _, o := s.openKeyed(t, aliceKey, alice)
 	refused := func() *peer {
 		p := s.connect(t)
@@ -164,7 +169,7 @@ func TestProvenStrangers(t *testing.T) {
 
 // A connection that gave its session back is a stranger again.
 func TestClosedIsAStranger(t *testing.T) {
-	s := newSite(t)
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(nil))
 	p := s.connect(t)
 	o := p.open(alice)
 	require.Empty(t, s.server.strangers.crowd(spoken))
