@@ -134,7 +134,7 @@ func (c *conn) run() {
 	cause := c.receive()
 	c.finish()
 	if last := exp.leave(c); last || c.disc.Load() {
-		exp.flush.start(&c.srv.wg, c.log)
+		exp.flush.start()
 	}
 	if c.broken != nil {
 		cause = c.broken

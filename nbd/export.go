@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -50,7 +51,7 @@ type memory struct {
 // chunk, and its own part of the read arena, for as long as its client likes, payloads
 // that are not complete half of the window, and one client that does not read its
 // replies should leave room for the largest READ of another.
-func newExport(e Export, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
+func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
 	x := &export{
 		name:     e.Name,
 		dev:      e.Device,
@@ -91,8 +92,7 @@ func newExport(e Export, maxConns int, memories map[*backend.Arenas]*memory) (*e
 	}
 	x.sinkCap = ownSinks + x.common.Total()/4
 	x.live = make(map[*conn]struct{})
-	x.flush.dev = e.Device
-	x.flush.done = make(chan struct{}, 1)
+	x.flush.dev, x.flush.log = e.Device, log.With(zap.String("export", e.Name))
 	return x, nil
 }
 
@@ -118,52 +118,62 @@ func (x *export) leave(c *conn) (last bool) {
 	return len(x.live) == 0
 }
 
-// background makes durable, at nobody's request, what connections left behind. It
-// is the Sink of its FLUSH.
+// background makes durable, at nobody's request, what connections left behind. It is the
+// Sink of its FLUSH. Nobody waits for that: the device completes it, when it is closed at the
+// latest, and a target that is away must not hold up Shutdown.
 type background struct {
 	dev backend.Device
+	log *zap.Logger
 
-	mu             sync.Mutex
-	running, again bool
+	op backend.Op // whoever set busy owns it, and the device while it executes it
 
-	op   backend.Op
-	done chan struct{} // one FLUSH completed
+	mu sync.Mutex
+	// busy: a FLUSH is under way; completed: the device is done with it; again: another
+	// one shall follow.
+	busy, completed, again bool
 }
 
-// start begins a FLUSH, on a goroutine counted by wg; while one is under way, it
-// lets another follow.
-func (b *background) start(wg *sync.WaitGroup, log *zap.Logger) {
+// start begins a FLUSH. While one is under way, it lets another follow.
+func (b *background) start() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running {
-		b.again = true
-		return
+	again := b.busy
+	b.again = b.again || again
+	b.busy = true
+	b.mu.Unlock()
+	if !again {
+		b.submit()
 	}
-	b.running = true
-	wg.Go(func() { b.run(log) })
 }
 
-func (b *background) run(log *zap.Logger) {
-	for again := true; again; {
-		b.op = backend.Op{Cmd: backend.Flush, Sink: b}
-		b.dev.Submit([]*backend.Op{&b.op})
-		b.dev.Post()
-		<-b.done
-		if b.op.Err != nil {
-			log.Warn("the flush after a client left failed", zap.Error(b.op.Err))
-		}
-		b.mu.Lock()
-		again, b.again = b.again, false
-		b.running = again
-		b.mu.Unlock()
-	}
+func (b *background) submit() {
+	b.op = backend.Op{Cmd: backend.Flush, Sink: b}
+	b.dev.Submit([]*backend.Op{&b.op})
+	b.dev.Post()
+	b.Kick() // it may have been completed inside Submit
 }
 
 // Complete ends one FLUSH.
-func (b *background) Complete(*backend.Op) { b.done <- struct{}{} }
+func (b *background) Complete(op *backend.Op) {
+	if op.Err != nil && !errors.Is(op.Err, backend.ErrClosed) { // its Close flushes, and says what fails
+		b.log.Warn("the flush after a client left failed", zap.Error(op.Err))
+	}
+	b.mu.Lock()
+	b.completed = true
+	b.mu.Unlock()
+}
 
-// Kick has nothing to write.
-func (b *background) Kick() {}
+// Kick has nothing to write, and lets another FLUSH follow.
+func (b *background) Kick() {
+	b.mu.Lock()
+	next := b.completed && b.again
+	if b.completed {
+		b.completed, b.again, b.busy = false, false, next
+	}
+	b.mu.Unlock()
+	if next {
+		b.submit()
+	}
+}
 
 // Gone is false: nobody's client asks.
 func (b *background) Gone() bool { return false }

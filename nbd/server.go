@@ -113,7 +113,7 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		if s.lookup(e.Name) != nil {
 			return nil, fmt.Errorf("export %q: the name is taken", e.Name)
 		}
-		x, err := newExport(e, s.cfg.MaxConnections, memories)
+		x, err := newExport(e, s.log, s.cfg.MaxConnections, memories)
 		if err != nil {
 			return nil, fmt.Errorf("export %q: %w", e.Name, err)
 		}

@@ -158,7 +158,7 @@ func TestHandshakeTimeout(t *testing.T) {
 func TestOpenListenerIsLogged(t *testing.T) {
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
-	p := start(t, h.home, "pmnbd", "serve", "--target", uri+"/r", "--listen", "tcp:0.0.0.0:0", "--listen", "tcp:127.0.0.1:0")
+	p := start(t, h.home, "pmnbd", "serve", "--target", uri+"/r", "--listen", "tcp:0.0.0.0:0", "--listen", "tcp:127.0.0.1:0", "--insecure-no-auth")
 	p.waitReady(t)
 	p.stop(t)
 	require.Equal(t, 1, strings.Count(p.stderr.String(), "--tls=require"))
