@@ -13,8 +13,8 @@ import (
 // heartbeat may take without progress: 60 s by default.
 const stallLeases = 6
 
-// A stall tells what makes no progress although the target seems to live: a lane that no
-// longer is one and whose transport does not notice, or a barrier that got lost (design §5).
+// A stall finds what makes no progress although the target seems to live: a lane that is dead
+// without its transport noticing, or a barrier that got lost (design §5).
 // A barrier that the target is at is another matter. A large sync on a slow disk takes the
 // time that it takes; a new session would make all its pages dirty again, and its sync would
 // take as long. So the session stays, status says how long the target has been at it, and

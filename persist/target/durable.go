@@ -2,11 +2,11 @@ package target
 
 import "pmnbd/persist/wire"
 
-// What a session's connections got done, and could perhaps not say any more: a sync goes on
-// when they break, and a grant waits for it. The owner that resumes the session is told the
-// last barrier of each lane that became durable. It then need not send again what that one
-// covered, which would make all its pages dirty for the next sync. Sessions that were granted
-// and not used, because the owner was gone again, change nothing of it.
+// A sync goes on when the session's connections break, and a grant waits for it. Its answer may
+// never reach the initiator. So the target tells the owner that resumes the session which
+// barrier of each lane became durable last. The owner then need not send again what that barrier
+// covered, which would make all its pages dirty for the next sync. A session that is granted and
+// never used, because its owner was gone again, changes nothing here.
 
 // noteDurable notes that barrier seq of c's lane is durable. A grant that destroys the session
 // has waited for this.

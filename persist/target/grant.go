@@ -281,7 +281,7 @@ func noMethod(initiator wire.Methods, facts persist.Facts) *wire.Refused {
 	return r
 }
 
-// held reports whether the region has an owner, be it one who is not connected.
+// held reports whether the region has an owner, connected or not.
 func (e *export) held(sb *region.Superblock, s *session) bool {
 	return s != nil || (!sb.Clean && !e.released.Load() && sb.Owner != (region.Owner{}))
 }

@@ -149,10 +149,10 @@ type Opened struct {
 	Durable Durable
 }
 
-// Durable names the last barrier of a lane that became durable, be it that its answer never
-// got out: by its number, and the epoch of the session that it came in, for another run of
-// an initiator counts anew. It is zero where the target knows of none, after a restart for
-// one, and where the owner is another one.
+// Durable names the last barrier of a lane that became durable, even if its answer never got
+// out. The number counts within the epoch of the session that the barrier came in: another run
+// of an initiator counts anew. Durable is zero where the target knows of no such barrier, as
+// after a restart of the target, and for a new owner.
 type Durable struct{ Epoch, Barrier uint64 }
 
 func (m Durable) append(b []byte) []byte {

@@ -78,7 +78,7 @@ func answerRTR(req, rep *mpaFrame) (empty bool) {
 }
 
 // Abandon implements rdma.Request.
-func (r *connRequest) Abandon() { _ = r.conn.Close() } // for whoever gets to it next
+func (r *connRequest) Abandon() { _ = r.conn.Close() } // Accept, or the connection that it made, fails then
 
 // Reject implements rdma.Request.
 func (r *connRequest) Reject(privateData []byte) error {
