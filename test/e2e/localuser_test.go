@@ -49,7 +49,7 @@ func TestOtherUsers(t *testing.T) {
 		t.Helper()
 		p := initiator(t, uid, uri)
 		require.Equal(t, 1, p.wait(t))
-		require.Contains(t, p.stderr.String(), `connection refused by the peer: "without keys only the target's own user is served"`)
+		require.Contains(t, p.stderr.String(), `connection refused by the peer: "without keys only root and the target's user are served"`)
 		target.waitLog(t, why)
 		target.waitLog(t, "give sessions keys with --key-file, or allow every user of this machine with --insecure-no-auth")
 	}

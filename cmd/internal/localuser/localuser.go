@@ -17,8 +17,9 @@ import (
 	"strings"
 )
 
-// Told is what a peer hears that is not let in. It fits rdma.MaxPrivateData.
-const Told = "without keys only the target's own user is served"
+// Told is what the target tells a peer that it does not let in. It fits
+// rdma.MaxPrivateData.
+const Told = "without keys only root and the target's user are served"
 
 // advice says to an operator what lets others in.
 const advice = "give sessions keys with --key-file, or allow every user of this machine with --insecure-no-auth"
