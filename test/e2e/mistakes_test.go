@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // A mistake is something that a person gets wrong, and everything that it is answered by.
@@ -81,15 +83,14 @@ func newPlace(t *testing.T) *place {
 	key := strings.Repeat("0123456789abcdef", 4)
 	good, mine := h.region(t, "good", "4M"), h.region(t, "mine", "4M")
 	_, uri := h.target(t, "good="+good, "idle="+h.region(t, "idle", "4M"), "mine="+mine+",allow="+id)
-	_, unix, _ := h.initiator(t, uri, "good")
+	_, served, _ := h.initiator(t, uri, "good")
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		return l
 	}
-	taken, closed := listen(), listen()
+	taken := listen()
 	t.Cleanup(func() { require.NoError(t, taken.Close()) })
-	require.NoError(t, closed.Close())
 	pki, open, noCA := selfSigned(t), selfSigned(t), selfSigned(t)
 	require.NoError(t, os.Chmod(filepath.Join(open, "server-key.pem"), 0o644))
 	require.NoError(t, os.Remove(filepath.Join(noCA, "ca-cert.pem")))
@@ -100,7 +101,7 @@ func newPlace(t *testing.T) *place {
 	if os.Getuid() == 0 {
 		require.NoError(t, os.Chown(nobodys, nobody, nobody))
 	}
-	return &place{host: h, client: dialNBD(t, unix), words: map[string]string{
+	return &place{host: h, client: dialNBD(t, served), words: map[string]string{
 		"home": h.home, "disk": h.disk, "id": id, "new": filepath.Join(h.disk, "new"),
 		"good": good, "free": h.region(t, "free", "4M"), "vol": vol,
 		"zeroes": file("zeroes", 4<<20, 0o600, ""), "data": file("data", 4<<20, 0o600, "precious"),
@@ -108,9 +109,22 @@ func newPlace(t *testing.T) *place {
 		"nokeys": file("nokeys", 0, 0o600, "# none\n"), "shortkey": file("shortkey", 0, 0o600, id+" abcd\n"), "wordkeys": file("wordkeys", 0, 0o600, "me "+key+" x\n"),
 		"empty": dir("empty", 0o700), "rootonly": dir("rootonly", 0o700), "nobodys": nobodys, "badstate": badState,
 		"pki": pki, "openpki": open, "nocapki": noCA,
-		"uri": uri, "targetport": strings.TrimPrefix(uri, "iwarp://"), "taken": taken.Addr().String(), "closed": closed.Addr().String(),
+		"uri": uri, "targetport": strings.TrimPrefix(uri, "iwarp://"), "taken": taken.Addr().String(), "closed": closedPort(t),
 		"socket": "unix:" + filepath.Join(h.home, "new.sock"), "goodsocket": filepath.Join(h.home, "good.sock"), "long": strings.Repeat("x", 200),
 	}}
+}
+
+// closedPort is an address at which nobody listens. A socket keeps the port meanwhile, or
+// another process could come to listen there.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Close(fd)) })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
 }
 
 // cut finds the words of a line; those in braces may have spaces.
