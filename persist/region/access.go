@@ -21,6 +21,9 @@ func openNode(path string, flags int) (*os.File, error) {
 	if errors.Is(err, unix.ELOOP) {
 		f, err = openLinked(path, flags)
 	}
+	if errors.Is(err, unix.EACCES) {
+		return nil, forbidden(path, err, os.Geteuid())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -28,6 +31,18 @@ func openNode(path string, flags int) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// forbidden adds the file's owner to the kernel's refusal to open path: root may have made
+// the file for a service that runs as another user.
+func forbidden(path string, err error, self int) error {
+	info, statErr := os.Stat(path)
+	if statErr != nil {
+		return err // the directory is closed, too
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return fmt.Errorf("%w: it belongs to uid %d, its mode is %04o, and this process runs as uid %d: run pmnbd-target as its owner, or give that user access",
+		err, st.Uid, st.Mode&0o777, self)
 }
 
 // openLinked opens what a symbolic link leads to.

@@ -245,7 +245,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a file of somebody else", code: 1, nobody: true,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0",
-		says: "region free: open {free}: permission denied",
+		says: "region free: open {free}: permission denied: it belongs to uid 0, its mode is 0600, and this process runs as uid 65534: run pmnbd-target as its owner, or give that user access",
 	},
 	{
 		name: "target: no key file", code: 1,
