@@ -23,7 +23,10 @@ import (
 type barriers struct {
 	mu       sync.Mutex // before the lanes' mutexes
 	waiting  []*backend.Op
-	wanted   bool // a barrier for the window's sake, without an op
+	wanted   bool          // a barrier for the window's sake, without an op
+	listed   []*backend.Op // the barrier that covers upTo answers them; those before it are slices of a replay
+	upTo     []uint64      // by lane: a position of its ring
+	behind   bool          // a lane has a replay under way
 	current  *barrier
 	cut      *barrier       // the one that was in flight when the connections broke, until another one begins
 	away     bool           // the connections are lost: none is started
@@ -47,7 +50,7 @@ type barrier struct {
 	epoch     uint64         // the session's that it went out in
 	owes      []bool         // by lane: it has not answered
 	remaining int            // lanes that have not answered
-	asked     int            // of one that was cut: so many of the first ops that wait are its
+	asked     bool           // of one that was cut: the listed ops are its
 	answered  bool           // its ops have their replies
 }
 
@@ -110,7 +113,7 @@ func (d *Device) relieve() {
 // it turns out that it need not be sent. b.mu is held.
 func (d *Device) next() (durable *barrier) {
 	b := &d.barriers
-	if d.failed() != nil || b.away || (len(b.waiting) == 0 && !b.wanted) {
+	if d.failed() != nil || b.away || (len(b.waiting) == 0 && len(b.listed) == 0 && !b.wanted) {
 		return nil
 	}
 	if c := b.current; c != nil {
@@ -125,7 +128,7 @@ func (d *Device) next() (durable *barrier) {
 	b.wanted = false
 	b.seq++
 	c.seq, c.epoch = b.seq, d.granted.Epoch
-	if b.cut != nil { // this one covers what that was to cover
+	if b.cut != nil { // the target tells of this one from now on
 		b.spare = append(b.spare, b.cut)
 		b.cut = nil
 	}
@@ -133,16 +136,25 @@ func (d *Device) next() (durable *barrier) {
 	if b.inherits { // only the target can say when its doubt is settled (design §3.8)
 		method = persist.MethodGPSPM
 	}
+	b.behind = false
 	for i, l := range d.lanes {
 		l.mu.Lock()
-		c.from[i], c.to[i], c.wrote[i] = l.ring.Covered(), l.ring.Head(), l.wrote
+		if l.behind {
+			l.advance()
+			b.behind = b.behind || l.behind
+		}
+		c.from[i] = l.ring.Covered()
+		c.to[i], c.wrote[i] = l.extent()
 		c.owes[i] = false
-		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops) > 0) {
+		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops)+len(b.listed) > 0) {
 			l.enqueueBarrier(b.seq, c.from[i], c.to[i], method)
 			c.owes[i] = true
 			c.remaining++
 		}
 		l.mu.Unlock()
+	}
+	if b.behind || len(b.listed) > 0 {
+		b.list(c, d.lanes)
 	}
 	if c.remaining == 0 {
 		// Nothing is dirty, no barrier is in flight or being retired (the marks move
@@ -182,7 +194,7 @@ func (d *Device) laneDone(i int, seq uint64) {
 	b.current = nil
 	d.retire(c)
 	d.accused.Store(false)
-	b.wanted = b.wanted || d.window.HalfFull()
+	b.wanted = b.wanted || b.behind || d.window.HalfFull()
 	durable := d.next()
 	b.mu.Unlock()
 
@@ -207,7 +219,10 @@ func (d *Device) retire(c *barrier) {
 		l.flushed = c.wrote[i]
 	}
 	b.retired.push(c)
-	b.inherits, b.lost = false, 0
+	b.inherits = false
+	if !b.behind {
+		b.lost = 0
+	}
 	b.count++
 	if len(c.ops) > 0 {
 		b.asked += uint64(len(c.ops))
@@ -277,6 +292,8 @@ func (d *Device) fail(cause error) {
 		c.ops = append(c.ops, b.current.ops...)
 		b.current = nil
 	}
+	c.ops = append(c.ops, b.listed...)
+	b.clearListed()
 	b.mu.Unlock()
 
 	if !d.closing.Load() && !d.adopted { // the window that was adopted is there still

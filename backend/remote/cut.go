@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"slices"
-
 	"go.uber.org/zap"
 
 	"pmnbd/persist/wire"
@@ -14,7 +12,7 @@ import (
 // all its pages dirty again, and the next sync as long as this one.
 //
 //	cut: current ──► cut ──RESUME, JOIN──► durable on all lanes that owed it? ──► retired
-//	                  └── another barrier begins: it covers all of it
+//	                  └── another barrier begins: the target tells of that one
 //
 // This is no late answer of a connection that was destroyed, which never counts: the target
 // says so in the new session, after it has joined everything of the one before.
@@ -42,8 +40,10 @@ func (d *Device) retireCut() *barrier {
 	b := &d.barriers
 	c := b.cut
 	b.cut = nil
-	c.ops = slices.Clone(b.waiting[:c.asked])
-	b.waiting = slices.Delete(b.waiting, 0, c.asked)
+	if c.asked {
+		c.ops = append(c.ops, b.listed...)
+		b.clearListed()
+	}
 	d.retire(c)
 	d.log.Info("what was being made durable when the session was lost is durable", zap.String("region", d.cfg.Region), zap.Uint64("barrier", c.seq))
 	return c

@@ -54,6 +54,10 @@ type lane struct {
 	lazy    int        // bytes of writes queued since the last post
 	current uint64     // the barrier that was queued last
 	urgent  bool       // something queued does not wait for more
+	behind  bool       // not all that the ring holds has been queued: a replay is under way (replay.go)
+	queued  uint64     // then: what of the ring has been
+	counted uint64     // and what wrote was there
+	slice   uint64     // and how many bytes are queued next
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
 	fetched uint64     // reads that have ended, ever
@@ -84,10 +88,12 @@ type position struct{ requests, bytes uint64 }
 
 // A readPart is the part of a READ that one RDMA Read fetches.
 type readPart struct {
-	op  *backend.Op
-	off uint64 // in the device
-	dst uint64 // in the read arena
-	len uint32
+	op     *backend.Op
+	off    uint64 // in the device
+	dst    uint64 // in the read arena
+	at     uint64 // in the ring: it is behind the entries before
+	len    uint32
+	queued bool
 }
 
 // A poller is the memory that one goroutine needs to handle completions.
@@ -116,7 +122,9 @@ func (p *poller) completed(s backend.Sink) {
 func (l *lane) write(off, src uint64, n uint32) {
 	pos := l.ring.Head()
 	l.d.window.Publish(l.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
-	l.pushWrite(pos)
+	if !l.behind {
+		l.pushWrite(pos)
+	}
 	l.wrote += uint64(n)
 	l.lazy += int(n)
 }
@@ -125,7 +133,9 @@ func (l *lane) write(off, src uint64, n uint32) {
 func (l *lane) zero(off uint64, n uint32) {
 	pos := l.ring.Head()
 	l.d.window.Publish(l.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
-	l.pushWrite(pos)
+	if !l.behind {
+		l.pushWrite(pos)
+	}
 	l.wrote += uint64(n)
 }
 
@@ -137,8 +147,11 @@ func (l *lane) read(op *backend.Op, off, dst uint64, n uint32) {
 	}
 	i := l.spare[len(l.spare)-1]
 	l.spare = l.spare[:len(l.spare)-1]
-	l.reads[i] = readPart{op: op, off: off, dst: dst, len: n}
+	l.reads[i] = readPart{op: op, off: off, dst: dst, at: l.ring.Head(), len: n, queued: !l.behind}
 	op.Parts.Add(1)
+	if l.behind {
+		return
+	}
 	l.queue.push(item{kind: itemRead, from: uint64(i)})
 	l.urgent = true
 }
@@ -152,9 +165,9 @@ func (l *lane) enqueueBarrier(seq, from, to uint64, m persist.Method) {
 	l.urgent = true
 }
 
-// connected gives the lane a connection, and its queue what is in the window and not
-// covered, and the READs that were not answered. It is broken still, if it was. l is
-// not in use.
+// connected gives the lane a connection. What is in the window and not covered, and the READs
+// that were not answered, wait for their slice. It is broken still, if it was. l is not in
+// use, and barriers.mu held if it ever was.
 func (l *lane) connected(c dialed) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
@@ -167,13 +180,12 @@ func (l *lane) connected(c dialed) {
 	l.out, l.back, l.asked = position{}, position{}, 0
 	l.signaled.clear()
 	l.queue.clear()
-	if from, to := l.ring.Covered(), l.ring.Head(); from != to {
-		l.queue.push(item{kind: itemWrites, from: from, to: to})
-	}
 	for i := range l.reads {
-		if l.reads[i].op != nil {
-			l.queue.push(item{kind: itemRead, from: uint64(i)})
-		}
+		l.reads[i].queued = false
+	}
+	l.queued, l.counted, l.slice = l.ring.Covered(), l.flushed, firstSlice
+	if l.behind = l.queued != l.ring.Head(); !l.behind {
+		l.queueReads()
 	}
 	l.lazy, l.urgent = 0, !l.queue.empty()
 }

@@ -33,6 +33,7 @@ func (o *outage) lost(now time.Time, barriers uint64, waited, answered bool) {
 type debt struct {
 	barrier bool     // something is to be made durable
 	count   uint64   // barriers that had succeeded
+	heads   []uint64 // by lane: what of its ring will be covered
 	reads   []uint64 // by lane: its READ parts that will have ended
 	fetches bool     // there are any to end
 }
@@ -43,10 +44,11 @@ func (o *debt) any() bool { return o.barrier || o.fetches }
 func (d *Device) owed() (o debt) {
 	b := &d.barriers
 	o.count = b.count
-	o.barrier = b.inherits && len(b.waiting) > 0
+	o.barrier = b.inherits && len(b.waiting)+len(b.listed) > 0
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		o.barrier = o.barrier || l.ring.Covered() != l.ring.Head()
+		o.heads = append(o.heads, l.ring.Head())
 		waits := uint64(len(l.reads) - len(l.spare))
 		o.fetches = o.fetches || waits > 0
 		o.reads = append(o.reads, l.fetched+waits)
@@ -55,8 +57,7 @@ func (d *Device) owed() (o debt) {
 	return o
 }
 
-// answered reports whether nothing of o waits any more: the first barrier after a
-// replay covers all of it, and a lane's READs end in order.
+// answered reports whether nothing of o waits any more. A lane's READs end about in order.
 func (d *Device) answered(o *debt) bool {
 	if o.barrier && d.Barriers() == o.count {
 		return false
@@ -64,7 +65,7 @@ func (d *Device) answered(o *debt) bool {
 	for i, n := range o.reads {
 		l := d.lanes[i]
 		l.mu.Lock()
-		short := l.fetched < n
+		short := l.fetched < n || l.ring.Covered() < o.heads[i]
 		l.mu.Unlock()
 		if short {
 			return false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,8 +97,10 @@ func (d *Device) cut() (cause error) {
 	b.mu.Lock()
 	b.away = true
 	if c := b.current; c != nil {
-		c.asked = len(c.ops)
-		b.waiting = append(c.ops, b.waiting...)
+		if c.asked = len(c.ops) > 0; c.asked {
+			b.waiting = slices.Concat(b.listed, b.waiting) // those came later
+			b.listed, b.upTo = append(b.listed[:0], c.ops...), append(b.upTo[:0], c.to...)
+		}
 		c.ops, c.remaining = nil, 0
 		b.current, b.cut = nil, c
 	}
@@ -368,8 +371,10 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
 	if b.durable(g, conns) && d.failed() == nil {
 		durable = d.retireCut()
 	}
+	b.behind = false
 	for i, l := range d.lanes { // behind the marks, which say what is replayed
 		l.connected(conns[i])
+		b.behind = b.behind || l.behind
 	}
 	b.inherits = g.Flags&wire.OpenedDoubt != 0
 	b.away = false

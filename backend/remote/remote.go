@@ -9,8 +9,9 @@
 //
 // Files: remote.go (the device), start.go (a start that tries again), session.go (OPEN, JOIN,
 // heartbeats), auth.go (what both ends prove), stall.go (what makes no progress), recover.go
-// (RESUME and replay), cut.go (a barrier that was cut off), close.go, windowfile.go,
-// inherit.go and record.go (what a run leaves to the next), directory.go (where that lies),
+// (RESUME), replay.go (in slices), outage.go (how long one lasts), cut.go (a barrier that was
+// cut off), close.go, windowfile.go, inherit.go and record.go (what a run leaves to the next),
+// directory.go (where that lies),
 // submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its completer),
 // post.go (what leaves the queue), zeroes.go (and what it waits for), placed.go (barriers
 // without the target's CPU), barrier.go (group commit and failure), claim.go (one process

@@ -129,7 +129,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	b.mu.Lock()
 	s.Doubt = b.inherits
-	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting))}
+	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting) + len(b.listed))}
 	if b.current != nil {
 		s.Barriers.AtTarget = d.atTarget(b.current).Seconds()
 	}

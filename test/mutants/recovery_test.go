@@ -4,22 +4,41 @@ package mutants
 var recovery = []mutant{
 	{
 		name: "nothing is replayed", rule: "§6 replay",
-		file: "backend/remote/lane.go", old: "l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue", new: "l.ring.Covered(), l.ring.Head(); from != to && false {\n		l.queue",
+		file: "backend/remote/replay.go", old: "	l.queue.push(item{kind: itemWrites, from: from, to: l.queued})\n", new: "	_ = from\n",
 		pkg: model, run: crashes, few: true,
 	}, {
 		name: "replay out of order", rule: "§6 through the same queue, in order",
-		file: "backend/remote/lane.go",
-		old:  "		l.queue.push(item{kind: itemWrites, from: from, to: to})\n", new: "		for to > from {\n			to--\n			l.queue.push(item{kind: itemWrites, from: to, to: to + 1})\n		}\n",
+		file: "backend/remote/replay.go",
+		old:  "	l.queue.push(item{kind: itemWrites, from: from, to: l.queued})\n", new: "	for to := l.queued; to > from; to-- {\n		l.queue.push(item{kind: itemWrites, from: to - 1, to: to})\n	}\n",
 		pkg: model, run: crashes,
 	}, {
 		name: "READs are answered before the replay", rule: "§6 replay, then answer",
-		file: "backend/remote/lane.go", old: "	if from, to := l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue",
-		new: "	for i := range l.reads {\n		if l.reads[i].op != nil {\n			l.queue.push(item{kind: itemRead, from: uint64(i)})\n		}\n	}\n	if from, to := l.ring.Covered(), l.ring.Head(); from != to {\n		l.queue",
-		also: []edit{{
-			"backend/remote/lane.go",
-			"	}\n	for i := range l.reads {\n		if l.reads[i].op != nil {\n			l.queue.push(item{kind: itemRead, from: uint64(i)})\n		}\n	}\n	l.lazy", "	}\n	l.lazy",
-		}},
+		file: "backend/remote/replay.go", old: "	l.queue.push(item{kind: itemWrites,", new: "	l.queueReads()\n	l.queue.push(item{kind: itemWrites,",
 		pkg: "./backend/remote", run: "^TestTargetRestarts$",
+	}, {
+		name: "a READ passes writes that wait for their slice", rule: "§6 replay, then answer",
+		file: "backend/remote/replay.go", old: "!r.queued && r.at <= l.queued {", new: "!r.queued {",
+		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
+	}, {
+		name: "a replay is all or nothing", rule: "§6 replay, in slices",
+		file: "backend/remote/replay.go", old: "const firstSlice = 64 << 10", new: "const firstSlice = 64 << 40",
+		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
+	}, {
+		name: "a slice's barrier covers what is behind it", rule: "§4.6 covered means ahead of that lane's barrier",
+		file: "backend/remote/replay.go", old: "	if l.behind {\n		return l.queued, l.counted", new: "	if false {\n		return l.queued, l.counted",
+		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
+	}, {
+		name: "a FLUSH is answered by any slice", rule: "§3.7 FLUSH covers every write replied to before",
+		file: "backend/remote/replay.go", old: "if to < b.upTo[i] {", new: "if to < b.upTo[i] && false {",
+		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
+	}, {
+		name: "who writes on keeps a FLUSH back", rule: "§6 replay, in slices",
+		file: "backend/remote/replay.go", old: "		b.waiting = append(b.waiting, came...)\n		return\n", new: "		came = append(came, b.listed...)\n		b.clearListed()\n",
+		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
+	}, {
+		name: "an outage ends with the first slice", rule: "§6 --loss-timeout, then EIO",
+		file: "backend/remote/outage.go", old: "l.fetched < n || l.ring.Covered() < o.heads[i]", new: "l.fetched < n",
+		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
 		name: "a session that came back for nothing ends an outage", rule: "§6 --loss-timeout, then EIO",
 		file: "backend/remote/recover.go", old: "d.Barriers(), d.owes.any(), ", new: "d.Barriers(), false, ",
