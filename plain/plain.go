@@ -1,9 +1,9 @@
 // Package plain makes text of what strangers wrote, for people to read.
 //
 // It exists so that nobody who reaches a port moves a reader's cursor, colours or
-// reorders lines, or sets a terminal's title: by an error, a log line or a status. Whoever
-// decodes text of a peer passes it through here; commands do so once more with what they
-// print. It imports nothing of ours.
+// reorders lines, or sets a terminal's title: by an error, a log line or a status. Code
+// that decodes a peer's text passes it through here; commands do so once more with what
+// they print. It imports nothing of ours.
 package plain
 
 import (

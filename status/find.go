@@ -103,8 +103,8 @@ func question[T any](ctx context.Context, socket, program string) (*Found[T], er
 	return f, nil
 }
 
-// plainTexts is a document with all its texts made plain: whoever has a socket says what
-// it likes, and repeats what its own peers said.
+// plainTexts is a document with all its texts made plain: a process that owns a socket says
+// what it likes, and repeats what its own peers said.
 func plainTexts(raw json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // as they are written

@@ -48,8 +48,8 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
 	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md); nobody without one then gets a session. SIGHUP reads it again.\n"+
 		"Without the flag a listener on loopback serves root and the user that pmnbd-target runs as")
-	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "serve whoever reaches a listener without --key-file: other hosts beyond loopback, and on it every user of this machine.\n"+
-		"Whoever connects owns the regions")
+	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "serve everybody who reaches a listener without --key-file: other hosts beyond loopback, and on it every user of this machine.\n"+
+		"Each of them owns the regions")
 	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
@@ -57,7 +57,7 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
 	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
-	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); whoever reaches it sees names and counters")
+	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
 }
 
 // parse reads the flags of a command, those of its own that own declares too, and the

@@ -118,7 +118,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	}
 
 	if !cfg.authenticated() && cfg.Insecure {
-		log.Warn("sessions do not authenticate: whoever reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", uris))
+		log.Warn("sessions do not authenticate: everybody who reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", uris))
 	}
 	for _, r := range regions {
 		log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),

@@ -106,7 +106,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
 	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
 	set.BoolVar(&cfg.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
-	set.BoolVar(&cfg.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: whoever reaches the port owns the exports")
+	set.BoolVar(&cfg.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
 	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
 	flags.DurationVar(set, &cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away, or whose disk takes so long for one FLUSH, is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
@@ -117,7 +117,7 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	set.StringVar(&cfg.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
 	set.BoolVar(&cfg.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
-	set.Var(&cfg.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); whoever reaches it sees names and counters")
+	set.Var(&cfg.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
 	flags.DurationVar(set, &cfg.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
 	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
 	flags.DurationVar(set, &cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
@@ -186,13 +186,16 @@ func parse(args []string, stdout io.Writer) (config, error) {
 	return cfg, nil
 }
 
+// authenticated reports whether every TCP client must prove who it is.
+func (c *config) authenticated() bool { return c.requireTLS && c.verifyPeer }
+
 // checkExposed refuses a listener that other hosts can reach if not all of its clients must
 // prove who they are: they would own the exports. insecure says that this is meant.
 func (c *config) checkExposed(listener string, loopback bool) error {
-	if loopback || c.insecure || c.requireTLS && c.verifyPeer {
+	if loopback || c.insecure || c.authenticated() {
 		return nil
 	}
-	return flags.Usagef("%s is not a loopback address, and whoever reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own", listener)
+	return flags.Usagef("%s is not a loopback address, and everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own", listener)
 }
 
 // parseExports pairs every --target with its --export.

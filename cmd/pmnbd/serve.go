@@ -181,8 +181,8 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	defer daemon.OnReload(func() { s.key.reload(s.log) })()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
-		if beyondLoopback(l) && !s.cfg.requireTLS {
-			s.log.Warn("clients of this address need no TLS, so whoever reaches it can use the exports: use --tls=require --tls-verify-peer, or a network of your own",
+		if beyondLoopback(l) && !s.cfg.authenticated() {
+			s.log.Warn("clients of this address do not authenticate, so everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, or a network of your own",
 				zap.Stringer("listener", l.Addr()))
 		}
 		go func() {

@@ -80,7 +80,7 @@ func TestOtherUsers(t *testing.T) {
 		h := newHost(t)
 		target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+h.region(t, "log", "4M"), "--insecure-no-auth")
 		uri := target.waitReady(t)[0]
-		target.waitLog(t, "whoever reaches a listener owns the regions, every user of this machine too")
+		target.waitLog(t, "everybody who reaches a listener owns the regions, every user of this machine too")
 		taken(t, stranger, uri)
 		target.stop(t)
 	})

@@ -180,7 +180,7 @@ var serveMistakes = []mistake{
 	{
 		name: "beyond loopback", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen tcp:0.0.0.0:10809",
-		says: "--listen tcp:0.0.0.0:10809 is not a loopback address, and whoever reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own",
+		says: "--listen tcp:0.0.0.0:10809 is not a loopback address, and everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own",
 	},
 	{
 		name: "a socket's path that is long", code: 2,

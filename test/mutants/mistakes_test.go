@@ -21,7 +21,7 @@ var mistakes = []mutant{
 		pkg:  "./cmd/pmnbd", run: "^TestTLSFiles$",
 	}, {
 		name: "NBD clients of other hosts without certificates", rule: "they authenticate",
-		file: "cmd/pmnbd/flags.go", old: "c.requireTLS && c.verifyPeer {", new: "c.requireTLS {",
+		file: "cmd/pmnbd/flags.go", old: "return c.requireTLS && c.verifyPeer }", new: "return c.requireTLS }",
 		pkg: "./cmd/pmnbd", run: "^TestBeyondLoopback$",
 	}, {
 		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",

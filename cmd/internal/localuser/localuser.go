@@ -4,7 +4,7 @@
 // It exists so that a target that asks for no keys serves its own user on loopback, and
 // not every user. The kernel knows the user of each socket and tells it by
 // NETLINK_SOCK_DIAG (sock_diag(7)); TCP itself carries nothing of that kind. It owns the
-// decision who is let in (this file) and the layout of the kernel's messages (diag.go). It
+// decision which user is let in (this file) and the layout of the kernel's messages (diag.go). It
 // imports nothing of ours.
 package localuser
 
