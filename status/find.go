@@ -137,7 +137,7 @@ func Nobody(p *Place, program string) error {
 	return nobody(p, program, DefaultPlace(), err)
 }
 
-// nobody is Nobody, for a user whose processes are at own, and who met hidden when reading
+// nobody is Nobody, for a user whose processes are at own. hidden is the error of reading
 // rootDir.
 func nobody(p *Place, program string, own Place, hidden error) error {
 	if *p == own && errors.Is(hidden, os.ErrPermission) {

@@ -46,7 +46,7 @@ func (c *config) declare(set *pflag.FlagSet) {
 			"a PATH with a comma in it stands in double quotes;\n"+
 			"with allow=, which can be repeated, only the initiators named may have it")
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
-	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md); nobody without one then gets a session. SIGHUP reads it again.\n"+
+	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md); an initiator without a key then gets no session. SIGHUP reads it again.\n"+
 		"Without the flag a listener on loopback serves root and the user that pmnbd-target runs as")
 	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "serve everybody who reaches a listener without --key-file: other hosts beyond loopback, and on it every user of this machine.\n"+
 		"Each of them owns the regions")

@@ -42,7 +42,7 @@ func initiatorID(dir string) (id uuid.UUID, err error) {
 	const name = "initiator-id"
 	b, err := state.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := state.Write(name, []byte(uuid.NewString()+"\n"), true); err != nil { // who comes second keeps the first's
+		if err := state.Write(name, []byte(uuid.NewString()+"\n"), true); err != nil { // a second process keeps the id of the first
 			return uuid.Nil, fmt.Errorf("make the initiator's id: %w", err)
 		}
 		b, err = state.Read(name)

@@ -39,7 +39,7 @@ func inspectPath(path string, h host) (Info, error) {
 		return Info{}, err
 	}
 	info, err := inspect(f, h)
-	// As whoever serves it opens it.
+	// As serve would open it.
 	if node, refused := openNode(path, os.O_RDONLY|unix.O_NONBLOCK); errors.Is(refused, ErrExposed) {
 		info.Exposed = refused
 	} else if refused == nil {

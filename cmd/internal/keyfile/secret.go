@@ -15,7 +15,7 @@ import (
 // and root can read or write it. All questions are about the file that it opened, whatever
 // the path names later.
 func Secret(path string, limit int64) (b []byte, err error) {
-	// O_NONBLOCK: to open a pipe must not wait for somebody who writes to it.
+	// O_NONBLOCK: opening a pipe must not wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func Secret(path string, limit int64) (b []byte, err error) {
 	return b, err
 }
 
-// private tells who else than euid and root can read or write f, if anybody can.
+// private returns an error if another user than euid and root can read or write f.
 func private(f *os.File, euid int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
