@@ -53,7 +53,7 @@ var barriers = []mutant{
 		pkg: "./backend/remote", run: "^TestSpansComeBackInOrder$",
 	}, {
 		name: "FLUSH with nothing dirty is answered under doubt", rule: "§3.7, model F3",
-		file: "backend/remote/barrier.go", old: "(i == 0 && b.inherits && len(c.ops) > 0)", new: "false",
+		file: "backend/remote/barrier.go", old: "(i == 0 && b.inherits && len(c.ops)+len(b.listed) > 0)", new: "false",
 		pkg: model, run: crashes,
 	}, {
 		name: "FLUSH of a new session that only read", rule: "§3.7 OPENED carried doubt",

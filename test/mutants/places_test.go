@@ -18,7 +18,7 @@ var places = []mutant{
 		pkg: "./backend/remote", run: "^TestNumberIsDrawnUnderTheMutex$",
 	}, {
 		name: "ranges are collected before the lane's mutex", rule: "§4.6 the same hold of the mutex",
-		file: "backend/remote/barrier.go", old: "		l.mu.Lock()\n		c.from[i]", new: "		to := l.ring.Head()\n		l.mu.Lock()\n		c.from[i]",
+		file: "backend/remote/barrier.go", old: "		l.mu.Lock()\n		if l.behind {", new: "		to := l.ring.Head()\n		l.mu.Lock()\n		if l.behind {",
 		also: []edit{{"backend/remote/barrier.go", "l.enqueueBarrier(b.seq, c.from[i], c.to[i], method)", "l.enqueueBarrier(b.seq, c.from[i], to, method)"}},
 		pkg:  "./backend/remote", run: "^TestRangesAreCollectedUnderTheMutex$",
 	}, {
