@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"pmnbd/rdma"
@@ -30,6 +31,8 @@ type Conn struct {
 	// err is the first failure. It is set under qmu, so that no completion
 	// follows it.
 	err atomic.Pointer[error]
+	// failed is closed with err.
+	failed chan struct{}
 
 	// waiting is held by the goroutine in Wait, and by Close to see it leave.
 	waiting sync.Mutex
@@ -60,7 +63,7 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 		e.close()
 		return nil, fmt.Errorf("the protection domain is on another device, %s: %w", dev.name, rdma.ErrNotSupported)
 	}
-	c := &Conn{d: d, e: e, addr: e.remote().String()}
+	c := &Conn{d: d, e: e, addr: e.remote().String(), failed: make(chan struct{})}
 	if err := d.newQueue(c, cfg); err != nil {
 		e.close()
 		return nil, err
@@ -114,6 +117,7 @@ func (c *Conn) watch() {
 			c.broken(fmt.Errorf("%s: %w", c.addr, err))
 			return
 		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED && !c.d.dev.gone.Load():
+			c.hearOut()
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
 		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // by an end that has heard of it
@@ -122,6 +126,28 @@ func (c *Conn) watch() {
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))
 			return
 		}
+	}
+}
+
+// answerPatience is how long the answer of the peer's device may come behind the
+// disconnect: they are processed at the same time, and a busy machine takes its time.
+const answerPatience = 100 * time.Millisecond
+
+// hearOut waits, while requests are outstanding, for the goroutine in Wait to hear why the
+// peer disconnects. A peer that refuses a request disconnects, too, and only its device's
+// answer to that request says why; the connection manager's message may overtake it.
+func (c *Conn) hearOut() {
+	c.qmu.Lock()
+	outstanding := c.sends.passed < c.sends.posted
+	c.qmu.Unlock()
+	if !outstanding {
+		return
+	}
+	patience := time.NewTimer(answerPatience)
+	defer patience.Stop()
+	select {
+	case <-c.failed:
+	case <-patience.C:
 	}
 }
 
@@ -170,6 +196,7 @@ func (c *Conn) keep(err error) (first bool) {
 		return false
 	}
 	c.err.Store(&err)
+	close(c.failed)
 	c.comp.interrupt()
 	return true
 }
