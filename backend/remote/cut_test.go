@@ -107,7 +107,7 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 		{"one has got the one before", []bool{true, true}, []wire.Durable{it, {Epoch: 7, Barrier: 2}}, 0, false},
 		{"the number of another session", []bool{true}, []wire.Durable{{Epoch: 6, Barrier: 3}}, 0, false},
 		{"a higher number of another session", []bool{true}, []wire.Durable{{Epoch: 8, Barrier: 300}}, 0, false},
-		{"the target began anew", []bool{true}, []wire.Durable{{}}, 0, false},
+		{"the target started again", []bool{true}, []wire.Durable{{}}, 0, false},
 		{"doubt", []bool{true}, []wire.Durable{it}, wire.OpenedDoubt, false},
 		{"unclean is no doubt", []bool{true}, []wire.Durable{it}, wire.OpenedUnclean, true},
 	} {

@@ -40,7 +40,7 @@ func OpenDirectory(path string) (_ *Directory, err error) {
 	case err != nil:
 		err = &os.PathError{Op: "stat", Path: path, Err: err}
 	case st.Uid != uint32(os.Geteuid()):
-		err = fmt.Errorf("directory %s belongs to user %d, and this process is of user %d: whoever owns it could take its files away. Remove it, or name another", path, st.Uid, os.Geteuid())
+		err = fmt.Errorf("directory %s belongs to user %d, and this process runs as user %d: the owner could take the files of pmnbd away. Remove the directory, or name another one", path, st.Uid, os.Geteuid())
 	case st.Mode&0o022 != 0:
 		err = fmt.Errorf("others may write to directory %s, and could take its files away: chmod go-w it once you know that what is in it is yours", path)
 	}

@@ -96,7 +96,7 @@ func TestFilesOfADirectory(t *testing.T) {
 	}
 }
 
-// A file that is locked tells by whom; one that was removed under its lock is made anew.
+// The error for a locked file names the process that holds it. A file that somebody removed under its lock is created again.
 func TestLock(t *testing.T) {
 	d, err := OpenDirectory(t.TempDir())
 	require.NoError(t, err)

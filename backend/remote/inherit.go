@@ -163,7 +163,7 @@ func (d *Device) otherwise(h *header, refused *wire.Refused) error {
 // restored is the loss of a region that has an older mark than it had when this initiator
 // left it.
 func (d *Device) restored(left, has uint64) *LossError {
-	return &LossError{fmt.Sprintf("region %s was restored from a copy since this initiator left it: it has mark %d, and had mark %d. What was flushed in between is not in it",
+	return &LossError{fmt.Sprintf("region %s was restored from a copy since this initiator left it: it has mark %d, and had mark %d. It lacks the writes that were flushed in between",
 		d.cfg.Region, has, left)}
 }
 
@@ -221,7 +221,7 @@ func (d *Device) forgotten(refused *wire.Refused, boot uuid.UUID) error {
 		return nil
 	}
 	if there := d.elsewhereLeft(refused.UUID); there != "" {
-		return loss("%s; without it what was acknowledged and not flushed is lost", there)
+		return loss("%s; without that window the acknowledged writes that no FLUSH covered are lost", there)
 	}
 	return loss("the run of this initiator before did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
 }

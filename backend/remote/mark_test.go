@@ -151,7 +151,7 @@ func restoredAndHad(t *testing.T, ended func(h *host)) {
 	h.refused("somebody else had region")
 }
 
-// A region can be put back between the question who has it and its OPEN.
+// Somebody can put a copy back after the probe and before OPEN.
 func TestGrantedWithAnOlderMark(t *testing.T) {
 	h := newHost(t)
 	f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())

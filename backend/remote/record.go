@@ -89,7 +89,7 @@ func (d *Device) leads(refused *wire.Refused, boot uuid.UUID) error {
 func (d *Device) unread(windows *Directory, old, boot uuid.UUID, refused *wire.Refused) error {
 	name := fileOf(d.cfg.ID, old, "window")
 	path := filepath.Join(windows.path, name)
-	changed := fmt.Sprintf("region %s at %s has UUID %v now, and had UUID %v when this initiator opened it last: it was made anew, or another target answers there",
+	changed := fmt.Sprintf("region %s at %s has UUID %v now, and had UUID %v when this initiator opened it last: somebody created the region again, or another target answers there",
 		d.cfg.Region, d.cfg.Addr, uuid.UUID(refused.UUID), old)
 	w, err := loadWindowFile(windows, name, unix.O_RDWR)
 	switch {
@@ -111,7 +111,7 @@ func (d *Device) unread(windows *Directory, old, boot uuid.UUID, refused *wire.R
 	case h.State == 0, h.Boot != boot, h.unused():
 		return nil
 	case h.State == windowLive && h.Opened != 0:
-		is = "live: what was acknowledged and not flushed is in it alone"
+		is = "live: acknowledged writes that no FLUSH covered are in it, and nowhere else"
 	case h.State == windowFailed:
 		is = "failed: " + h.failure()
 	default:
