@@ -1,18 +1,11 @@
-// Package persist holds the vocabulary of durability: what a region's memory is
-// (Class), how its writes are made durable (Method), and which methods are sound
-// on which class, with the reason (design §3).
+// Package persist is the vocabulary that the two ends of a session share: what a
+// region's memory is (Class), how a barrier makes writes durable (Method), why a
+// method does not do so (Reason), and who may write (Owner). See docs/durability.md.
 //
-// It exists so that both ends of a session decide by one table. It also owns the
-// initiator's half of a barrier. Its children are mechanisms: wire (control
-// messages), flush (cache lines), region (memory and superblock), target (the
-// other half of a session). It imports rdma and persist/wire.
+// It imports nothing of this module, so every package may speak its words.
 package persist
 
-import (
-	"fmt"
-
-	"pmnbd/persist/wire"
-)
+import "fmt"
 
 // A Class says what a region's memory is.
 type Class uint8
@@ -27,6 +20,9 @@ const (
 	ClassPMem
 )
 
+// Known reports whether c is one of the classes above.
+func (c Class) Known() bool { return ClassVolatile <= c && c <= ClassPMem }
+
 func (c Class) String() string {
 	switch c {
 	case ClassVolatile:
@@ -39,7 +35,8 @@ func (c Class) String() string {
 	return fmt.Sprintf("class %d", uint8(c))
 }
 
-// A Method says how a barrier makes the writes before it durable.
+// A Method says how a barrier makes the writes before it durable. The zero Method
+// is none.
 type Method uint8
 
 const (
@@ -51,6 +48,10 @@ const (
 	// MethodFlush: the native RDMA FLUSH.
 	MethodFlush
 )
+
+// BestFirst lists every method. A method that needs no CPU of the target comes
+// before one that does.
+var BestFirst = [...]Method{MethodFlush, MethodAPM, MethodGPSPM}
 
 func (m Method) String() string {
 	switch m {
@@ -66,10 +67,10 @@ func (m Method) String() string {
 	return fmt.Sprintf("method %d", uint8(m))
 }
 
-// Set makes *m the method of that name. With String and Type it is a
-// flag's value.
+// Set makes *m the method of that name. With String and Type it makes *m the value
+// of a command's flag.
 func (m *Method) Set(name string) error {
-	for _, x := range Methods {
+	for _, x := range BestFirst {
 		if x.String() == name {
 			*m = x
 			return nil
@@ -81,5 +82,59 @@ func (m *Method) Set(name string) error {
 // Type is what a flag calls its values.
 func (*Method) Type() string { return "method" }
 
+// Methods is a set of methods: bit 1<<m stands for method m.
+type Methods uint8
+
+// With is the set with m.
+func (s Methods) With(m Method) Methods { return s | 1<<m }
+
+// Has reports whether m is in the set.
+func (s Methods) Has(m Method) bool { return m < 8 && s&(1<<m) != 0 }
+
+// A Reason says why a method does not make a session's writes durable.
+type Reason uint8
+
+const (
+	// ReasonSound: it does make them durable.
+	ReasonSound Reason = iota
+	// ReasonClass: only class pmem is persistent when the adapter has placed it;
+	// this region's writes need a CPU, or a sync, at the target.
+	ReasonClass
+	// ReasonDevice: the target's device has no native persistent FLUSH, or could not
+	// register the region with it.
+	ReasonDevice
+	// ReasonCaches: what the adapter places may stay in CPU caches, which lose it with
+	// the power, and the operator has not declared otherwise.
+	ReasonCaches
+	// ReasonStores: the adapter places with CPU stores, so the declaration of
+	// direct-write-to-pmem does not count, and the caches are not persistent.
+	ReasonStores
+	// ReasonRelaxed: the platform forces relaxed ordering on PCIe, and a Read does
+	// not push relaxed writes.
+	ReasonRelaxed
+)
+
+func (r Reason) String() string {
+	switch r {
+	case ReasonSound:
+		return "sound"
+	case ReasonClass:
+		return "only class pmem is durable without the target's CPU"
+	case ReasonDevice:
+		return "the target's device lacks native persistent FLUSH"
+	case ReasonCaches:
+		return "the target's CPU caches are not persistent, and direct-write-to-pmem is not declared"
+	case ReasonStores:
+		return "the target's adapter places with CPU stores, and the CPU caches are not persistent"
+	case ReasonRelaxed:
+		return "the target's platform forces PCIe relaxed ordering"
+	}
+	return "unknown reason"
+}
+
 // A Range is a run of bytes of a region's data extent.
-type Range = wire.Range
+type Range struct{ Off, Len uint64 }
+
+// An Owner names one run of an initiator, the only one that may write: the
+// initiator's id, and a nonce that it draws at start. The zero Owner is nobody.
+type Owner struct{ ID, Nonce [16]byte }

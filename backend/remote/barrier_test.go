@@ -134,7 +134,7 @@ func TestBarrierInParts(t *testing.T) {
 	p := fake(t, rdmafake.Config{MaxSendWR: 8})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	n := (maxMessages-reservedCredits-zeroCredits)*d.lanes[0].barrier.PerPart() + 300
+	n := (maxMessages-reservedCredits-zeroCredits)*d.lanes[0].barrier.perPart + 300
 	require.LessOrEqual(t, n*1024, regionSize)
 	p.provider.(*rdmafake.Provider).Pause() // so that one barrier covers all
 	scatter(t, c, d, n)

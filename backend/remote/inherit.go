@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -192,7 +193,7 @@ func (d *Device) tryProbe(ctx context.Context) (refused wire.Refused, err error)
 		return refused, err
 	}
 	defer func() { _ = c.conn.Close() }() // it has said what it had to
-	msg := d.request(wire.Owner{ID: d.cfg.ID, Nonce: [16]byte{1}})
+	msg := d.request(persist.Owner{ID: d.cfg.ID, Nonce: [16]byte{1}})
 	var opened wire.Opened
 	t, err := d.petition(ctx, &c, &msg, false, &opened, &refused)
 	switch {
@@ -295,7 +296,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	cfg.Lanes = int(h.Lanes)
 	a := newDevice(cfg)
 	a.file, a.adopted, a.owner, a.info.MaxRequest = d.file, true, h.Owner, backend.ChunkSize
-	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: uint8(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
+	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
 	a.mark.Store(h.Mark)
 	if h.State == windowDrained {
 		err = d.file.shape() // its memory was given back

@@ -61,7 +61,7 @@ type lane struct {
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
 	fetched uint64     // reads that have ended, ever
-	barrier *persist.GPSPM
+	barrier *gpspm
 	placed  placed
 	zeroes  zeroes
 	ranges  []persist.Range // scratch of collect
@@ -174,7 +174,7 @@ func (l *lane) connected(c dialed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
-	l.barrier = persist.NewGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.d.granted.MaxMessage, tagBarrier)
+	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.d.granted.MaxMessage, tagBarrier)
 	l.zeroes, l.placed, l.current = zeroes{}, placed{}, 0
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
 	l.out, l.back, l.asked = position{}, position{}, 0
@@ -266,7 +266,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		case tagRead:
 			l.endRead(p, int(c.ID&^tagMask))
 		case tagBarrier:
-			finished = l.barrier.Sent(c.ID)
+			finished = l.barrier.sent(c.ID)
 		case tagPlaced:
 			finished = l.endPlaced(c.ID)
 		}
@@ -308,7 +308,7 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		if err := ack.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		return l.barrier.Acked(ack)
+		return l.barrier.acked(ack)
 	case wire.TypeBarrierFail:
 		var fail wire.BarrierFail
 		if err := fail.Decode(msg); err != nil {

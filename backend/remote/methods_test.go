@@ -242,7 +242,7 @@ func TestMethodAskedFor(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, tt.want, d.method)
-			require.Equal(t, persist.Method(d.granted.Method), d.method)
+			require.Equal(t, d.granted.Method, d.method)
 			require.NoError(t, d.Close())
 		})
 	}
@@ -251,12 +251,12 @@ func TestMethodAskedFor(t *testing.T) {
 // A target that chooses what it was not offered, or does not call sound, is not
 // believed: no silent downgrade.
 func TestNoSilentDowngrade(t *testing.T) {
-	g := wire.Opened{Size: 4096, Class: 3, Methods: wire.Methods(0).With(1).With(2), Method: 3, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
+	g := wire.Opened{Size: 4096, Class: 3, Methods: persist.Methods(0).With(1).With(2), Method: 3, Credits: 8, MaxMessage: 4096, Heartbeat: 1000, Lease: 5000}
 	require.ErrorIs(t, check(&g), wire.ErrMalformed)
 	g.Method = 2
 	require.NoError(t, check(&g))
-	require.ErrorContains(t, chosen(wire.Methods(0).With(1), &g), "was not offered")
-	require.NoError(t, chosen(wire.Methods(0).With(2), &g))
+	require.ErrorContains(t, chosen(persist.Methods(0).With(1), &g), "was not offered")
+	require.NoError(t, chosen(persist.Methods(0).With(2), &g))
 }
 
 // An inherited doubt is settled by the target alone: until a barrier has succeeded

@@ -126,8 +126,8 @@ func (l *lane) build() {
 				l.queue.pop()
 				break
 			}
-			next := l.collect(it.next, it.to, l.barrier.PerPart())
-			batch, ok := l.barrier.Append(l.batch, it.seq, l.ranges, next == it.to)
+			next := l.collect(it.next, it.to, l.barrier.perPart)
+			batch, ok := l.barrier.appendPart(l.batch, it.seq, l.ranges, next == it.to)
 			if !ok {
 				return // the answer to an earlier part brings the credit
 			}

@@ -73,7 +73,7 @@ func (l *lane) collect(from, to uint64, limit int) (next uint64) {
 	l.ranges = l.ranges[:0]
 	for ; from < to; from++ {
 		e := l.ring.At(from)
-		ranges, ok := persist.Coalesce(l.ranges, persist.Range{Off: e.Off, Len: uint64(e.Len)}, limit)
+		ranges, ok := coalesce(l.ranges, persist.Range{Off: e.Off, Len: uint64(e.Len)}, limit)
 		if !ok {
 			break
 		}

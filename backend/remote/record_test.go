@@ -217,7 +217,7 @@ type deaf struct {
 func (c deaf) Poll(cs []rdma.Completion) (int, error) {
 	n, err := c.Conn.Poll(cs)
 	for _, done := range cs[:n] {
-		if done.Op == rdma.OpRecv && !c.h.region.Superblock().Clean && c.h.region.Superblock().Owner != (region.Owner{}) {
+		if done.Op == rdma.OpRecv && !c.h.region.Superblock().Clean && c.h.region.Superblock().Owner != (persist.Owner{}) {
 			c.stop()
 			_ = c.Close()
 			return 0, rdma.ErrLost

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -367,7 +366,7 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
 		d.file.update(func(h *header) { h.Epoch = g.Epoch })
 	}
 	d.marked(g.Mark)
-	d.method = persist.Method(g.Method)
+	d.method = g.Method
 	if b.durable(g, conns) && d.failed() == nil {
 		durable = d.retireCut()
 	}

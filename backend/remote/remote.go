@@ -159,7 +159,7 @@ type Device struct {
 	lost     uint64
 
 	// Of the keeper.
-	owner   wire.Owner      // of this run
+	owner   persist.Owner   // of this run
 	life    context.Context // ends with Close
 	die     context.CancelFunc
 	broke   chan struct{}         // holds one token once a lane ended

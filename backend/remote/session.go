@@ -109,8 +109,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	class := persist.Class(g.Class)
-	d.granted, d.method = g, persist.Method(g.Method)
+	d.granted, d.method = g, g.Method
 	d.mark.Store(g.Mark)
 	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
 	for i, c := range conns {
@@ -119,15 +118,15 @@ func (d *Device) open(ctx context.Context) (err error) {
 		d.lanes = append(d.lanes, l)
 	}
 	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = g.Size, 1, 4096, true
-	d.info.Description = describe(d.cfg.Region, class)
+	d.info.Description = describe(d.cfg.Region, g.Class)
 	if d.unclean {
 		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", zap.String("region", d.cfg.Region))
 	}
-	if class == persist.ClassVolatile {
+	if g.Class == persist.ClassVolatile {
 		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", zap.String("region", d.cfg.Region))
 	}
 	d.log.Info("session opened", zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr),
-		zap.Stringer("class", class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch), zap.Int("lanes", len(d.lanes)),
+		zap.Stringer("class", g.Class), zap.Uint64("size", g.Size), zap.Uint64("epoch", g.Epoch), zap.Int("lanes", len(d.lanes)),
 		zap.Stringer("method", d.method), zap.String("why", d.methodWhy()))
 	return nil
 }
@@ -158,7 +157,7 @@ func (d *Device) tryOpen(ctx context.Context) (g wire.Opened, conns []dialed, er
 	if d.claim == nil || d.claim.region != g.UUID {
 		return g, conns, fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
-	if persist.Class(g.Class) == persist.ClassVolatile && !d.cfg.AllowVolatile {
+	if g.Class == persist.ClassVolatile && !d.cfg.AllowVolatile {
 		return g, conns, errors.New("the region is volatile: --allow-volatile permits that")
 	}
 	conns, err = d.joinAll(ctx, conns, &g)
@@ -225,9 +224,9 @@ func check(g *wire.Opened) error {
 	switch {
 	case g.Size == 0 || g.Size > math.MaxInt64 || g.Base > math.MaxUint64-g.Size:
 		return fmt.Errorf("the target grants %d bytes at %#x: %w", g.Size, g.Base, wire.ErrMalformed)
-	case persist.Class(g.Class) < persist.ClassVolatile || persist.Class(g.Class) > persist.ClassPMem:
+	case !g.Class.Known():
 		return fmt.Errorf("the target's region is of class %d, which this release does not know: %w", g.Class, wire.ErrMalformed)
-	case !g.Methods.Has(uint8(persist.MethodGPSPM)): // what settles doubt
+	case !g.Methods.Has(persist.MethodGPSPM): // what settles doubt
 		return fmt.Errorf("the target offers methods %#x, gpspm not among them: %w", g.Methods, rdma.ErrNotSupported)
 	case !g.Methods.Has(g.Method):
 		return fmt.Errorf("the target chose method %d, which it does not call sound: %w", g.Method, wire.ErrMalformed)
@@ -249,15 +248,15 @@ func (d *Device) drawOwner() error {
 }
 
 // methods are those that this end has, or the one that it insists on.
-func (d *Device) methods(conn rdma.Conn) (s wire.Methods, err error) {
-	for _, m := range persist.Methods {
+func (d *Device) methods(conn rdma.Conn) (s persist.Methods, err error) {
+	for _, m := range persist.BestFirst {
 		switch {
 		case m == persist.MethodFlush && !conn.Caps().PersistentFlush:
 			if d.cfg.Method == m {
 				return 0, fmt.Errorf("method %v: the RDMA device of this machine lacks native FLUSH: %w", m, rdma.ErrNotSupported)
 			}
 		case d.cfg.Method == 0 || d.cfg.Method == m:
-			s = s.With(uint8(m))
+			s = s.With(m)
 		}
 	}
 	return s, nil
@@ -270,11 +269,11 @@ func (d *Device) methodWhy() string {
 		return "it was asked for"
 	}
 	var against []string
-	for _, m := range persist.Methods {
+	for _, m := range persist.BestFirst {
 		if m == d.method {
 			break
 		}
-		why := persist.Reason(d.granted.WhyNot[m-1])
+		why := d.granted.WhyNot[m-1]
 		if why == persist.ReasonSound { // we have no such device
 			against = append(against, fmt.Sprintf("not %v: this machine's RDMA device lacks it", m))
 		} else {
@@ -288,7 +287,7 @@ func (d *Device) methodWhy() string {
 }
 
 // request is an OPEN or RESUME of owner, without epoch and methods.
-func (d *Device) request(owner wire.Owner) wire.Open {
+func (d *Device) request(owner persist.Owner) wire.Open {
 	m := wire.Open{Owner: owner, Credits: maxMessages, Lanes: uint16(d.cfg.Lanes), Region: d.cfg.Region}
 	if d.cfg.AllowVolatile {
 		m.Flags |= wire.OpenAllowVolatile
@@ -308,7 +307,7 @@ func (d *Device) takesOver(refused *wire.Refused) {
 }
 
 // chosen tells whether the target chose a method that it was offered.
-func chosen(offered wire.Methods, g *wire.Opened) error {
+func chosen(offered persist.Methods, g *wire.Opened) error {
 	if !offered.Has(g.Method) {
 		return fmt.Errorf("the target chose method %d, which was not offered: %w", g.Method, wire.ErrMalformed)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/backend"
-	"pmnbd/persist"
 )
 
 // A State is where a device is in its life.
@@ -102,7 +101,7 @@ func (d *Device) Snapshot() Snapshot {
 	b.mu.Unlock()
 	g := &granted
 	s := Snapshot{
-		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: persist.Class(g.Class).String(), Size: g.Size,
+		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: g.Class.String(), Size: g.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
 		Unclean: d.unclean, Lineage: d.lineage, Recoveries: d.generation.Load(),
 	}

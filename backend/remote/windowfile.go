@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
-	"pmnbd/persist/wire"
+	"pmnbd/persist"
 )
 
 // A windowFile is where the window of an initiator and region lies, so that it
@@ -71,7 +71,7 @@ type header struct {
 	// how many of the chunks are not for receiving. The stripe is a constant.
 	Lanes, Entries, Chunks, Window uint32
 	Stripe                         uint64
-	Owner                          wire.Owner
+	Owner                          persist.Owner
 	Epoch                          uint64
 	Mark                           uint64 // the highest that the target has told
 	UUID, ContentsID               [16]byte

@@ -17,6 +17,7 @@ import (
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
+	"pmnbd/persist/target"
 )
 
 const inspectPlatformHelp = `Shows what the machine says of its memory and its adapters, what was declared of them, and for each
@@ -187,7 +188,7 @@ func persistentMemory(sys string) ([]memoryView, error) {
 // regionPlatform is what follows for a region, and its size.
 func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterView) (v regionPlatformView, size uint64, err error) {
 	v, size = regionPlatformView{Name: r.Name, Path: r.Path.string, Methods: []transportView{}}, uint64(r.Size)
-	facts := persist.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
+	facts := target.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
 	dir, err := region.Device(sys, r.Path.string)
 	if err != nil {
 		return v, size, err
@@ -228,11 +229,11 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 }
 
 // methods is what follows for a region, best method first.
-func (a *adapterView) methods(facts persist.Facts) []methodView {
+func (a *adapterView) methods(facts target.Facts) []methodView {
 	facts.PlacesByDMA, facts.PersistentFlush = a.PlacesByDMA, a.NativeFlush == nil || *a.NativeFlush
 	var all []methodView
-	for _, m := range persist.Methods {
-		why := persist.WhyNot(m, facts)
+	for _, m := range persist.BestFirst {
+		why := target.WhyNot(m, facts)
 		sound := why == persist.ReasonSound
 		v := methodView{Method: m.String(), Sound: &sound, Why: why.String()}
 		if sound && m == persist.MethodFlush {

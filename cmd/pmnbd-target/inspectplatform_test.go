@@ -13,6 +13,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/target"
 )
 
 // A machine of two nodes with persistent memory, an adapter and an rxe.
@@ -65,7 +66,7 @@ func TestInspectPlatform(t *testing.T) {
 	var over []string
 	for _, m := range log.Methods {
 		over = append(over, m.Transport)
-		require.Len(t, m.Methods, len(persist.Methods))
+		require.Len(t, m.Methods, len(persist.BestFirst))
 	}
 	require.Equal(t, []string{"iwarp", "mlx5_0", "rxe0"}, over)
 	require.Equal(t, "it is not there yet: serve makes it", got.Regions[1].Note)
@@ -82,16 +83,16 @@ func TestInspectPlatform(t *testing.T) {
 // that it can be used.
 func TestMethods(t *testing.T) {
 	yes, no := true, false
-	pmem := persist.Facts{Class: persist.ClassPMem}
+	pmem := target.Facts{Class: persist.ClassPMem}
 	declared, eADR, relaxed := pmem, pmem, pmem
 	declared.DirectWrite, eADR.EADR = true, true
 	relaxed.DirectWrite, relaxed.RelaxedOrdering = true, true
 	for name, c := range map[string]struct {
-		facts      persist.Facts
+		facts      target.Facts
 		adapter    adapterView
 		flush, apm *bool
 	}{
-		"file":                       {persist.Facts{Class: persist.ClassFile, DirectWrite: true}, adapterView{PlacesByDMA: true}, &no, &no},
+		"file":                       {target.Facts{Class: persist.ClassFile, DirectWrite: true}, adapterView{PlacesByDMA: true}, &no, &no},
 		"pmem over software":         {declared, adapterView{NativeFlush: &no}, &no, &no},
 		"pmem over software, eADR":   {eADR, adapterView{NativeFlush: &no}, &no, &yes},
 		"pmem over an adapter":       {pmem, adapterView{PlacesByDMA: true, NativeFlush: &no}, &no, &no},
@@ -105,7 +106,7 @@ func TestMethods(t *testing.T) {
 			require.Equal(t, []string{"flush", "apm", "gpspm"}, []string{got[0].Method, got[1].Method, got[2].Method})
 			require.Equal(t, []*bool{c.flush, c.apm, &yes}, []*bool{got[0].Sound, got[1].Sound, got[2].Sound})
 			c.facts.PlacesByDMA = c.adapter.PlacesByDMA
-			require.Equal(t, persist.WhyNot(persist.MethodAPM, c.facts).String(), got[1].Why)
+			require.Equal(t, target.WhyNot(persist.MethodAPM, c.facts).String(), got[1].Why)
 		})
 	}
 }
@@ -113,19 +114,19 @@ func TestMethods(t *testing.T) {
 // What an adapter cannot register it has no method for.
 func TestRegistered(t *testing.T) {
 	yes, no := true, false
-	eADR := persist.Facts{Class: persist.ClassPMem, EADR: true}
+	eADR := target.Facts{Class: persist.ClassPMem, EADR: true}
 	for name, c := range map[string]struct {
-		facts persist.Facts
+		facts target.Facts
 		dax   bool
 		want  []*bool // flush, apm, gpspm
 		why   string  // of gpspm
 	}{
 		"device-dax":       {eADR, false, []*bool{nil, &yes, &yes}, "sound"},
 		"DAX":              {eADR, true, []*bool{&no, nil, nil}, "pages on demand"},
-		"DAX, ADR":         {persist.Facts{Class: persist.ClassPMem}, true, []*bool{&no, &no, nil}, "pages on demand"},
-		"DAX, not durable": {persist.Facts{Class: persist.ClassVolatile}, true, []*bool{&no, &no, nil}, "pages on demand"},
-		"page cache":       {persist.Facts{Class: persist.ClassFile}, false, []*bool{&no, &no, &no}, "use /dev/daxX.Y, a file with DAX, or an iwarp:// listener"},
-		"tmpfs":            {persist.Facts{Class: persist.ClassVolatile}, false, []*bool{&no, &no, &yes}, "sound"},
+		"DAX, ADR":         {target.Facts{Class: persist.ClassPMem}, true, []*bool{&no, &no, nil}, "pages on demand"},
+		"DAX, not durable": {target.Facts{Class: persist.ClassVolatile}, true, []*bool{&no, &no, nil}, "pages on demand"},
+		"page cache":       {target.Facts{Class: persist.ClassFile}, false, []*bool{&no, &no, &no}, "use /dev/daxX.Y, a file with DAX, or an iwarp:// listener"},
+		"tmpfs":            {target.Facts{Class: persist.ClassVolatile}, false, []*bool{&no, &no, &yes}, "sound"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := registered((&adapterView{}).methods(c.facts), c.facts.Class, c.dax)
@@ -165,7 +166,7 @@ func TestPlatformFields(t *testing.T) {
 
 func TestPlatformText(t *testing.T) {
 	zero, one, two, limit, yes := 0, 1, uint64(2), uint64(8<<20), true
-	adapter := (&adapterView{PlacesByDMA: true}).methods(persist.Facts{Class: persist.ClassPMem})
+	adapter := (&adapterView{PlacesByDMA: true}).methods(target.Facts{Class: persist.ClassPMem})
 	v := machineView{
 		Confined: "node 1", LockLimit: &limit, Flush: "clwb", DirectWrite: true,
 		Memory:   []memoryView{{Name: "region0", Node: &one, Domain: "memory_controller", UnsafeShutdowns: &two}, {Name: "region1", Domain: "cpu_cache"}, {Name: "region2"}},

@@ -231,7 +231,7 @@ func viewOf(info region.Info) regionView {
 			v.Platform.UnsafeShutdowns = &p.UnsafeShutdowns
 		}
 	}
-	if sb.Owner != (region.Owner{}) {
+	if sb.Owner != (persist.Owner{}) {
 		v.Owner = &ownerView{ID: uuid.UUID(sb.Owner.ID).String(), Nonce: uuid.UUID(sb.Owner.Nonce).String()}
 	}
 	return v

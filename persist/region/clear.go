@@ -54,7 +54,7 @@ func (r *Region) clear(reason string) error {
 	}
 	sb := r.Superblock()
 	sb.Epoch++
-	sb.Owner, sb.Clean, sb.Doubt = Owner{}, false, true
+	sb.Owner, sb.Clean, sb.Doubt = persist.Owner{}, false, true
 	sb.Failed, sb.Failure, sb.Suspect = false, "", false
 	sb.Cleared = reason
 	if r.platform.Counted {

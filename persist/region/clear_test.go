@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
 )
 
 // failedRegion makes a region whose sync failed, with an owner and data.
@@ -16,7 +18,7 @@ func failedRegion(t *testing.T) (path string, before Superblock) {
 	d := &disk{fail: once(4)}
 	r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
 	require.NoError(t, r.Update(func(sb *Superblock) error {
-		sb.Owner, sb.Clean, sb.Suspect, sb.Epoch = Owner{ID: [16]byte{1}}, false, true, 4
+		sb.Owner, sb.Clean, sb.Suspect, sb.Epoch = persist.Owner{ID: [16]byte{1}}, false, true, 4
 		return nil
 	}))
 	for i := range r.Data() {
@@ -64,7 +66,7 @@ func TestClear(t *testing.T) {
 	require.False(t, sb.Suspect)
 	require.True(t, sb.Doubt)
 	require.False(t, sb.Clean)
-	require.Equal(t, Owner{}, sb.Owner)
+	require.Equal(t, persist.Owner{}, sb.Owner)
 	require.Equal(t, before.Epoch+1, sb.Epoch)
 	require.Equal(t, before.UUID, sb.UUID)
 	require.Equal(t, before.Contents, sb.Contents)

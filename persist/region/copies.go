@@ -104,7 +104,7 @@ func settle(c copies, m *memory, boot, fresh [16]byte) Superblock {
 		// The lost copy may have been newer: a grant of epoch+1 to somebody, who
 		// must not be mistaken for the owner named here, nor have his epoch used
 		// again: the next one is best+2.
-		sb.Owner, sb.Clean, sb.Doubt = Owner{}, false, true
+		sb.Owner, sb.Clean, sb.Doubt = persist.Owner{}, false, true
 		sb.Epoch++
 	}
 	if sb.Boot != boot {

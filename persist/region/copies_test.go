@@ -142,7 +142,7 @@ func TestCreateCrash(t *testing.T) {
 
 // A copy that rotted may have been the newer one: the owner is unknown.
 func TestRot(t *testing.T) {
-	owner := Owner{ID: [16]byte{1}, Nonce: [16]byte{2}}
+	owner := persist.Owner{ID: [16]byte{1}, Nonce: [16]byte{2}}
 	rot := map[string]func(page []byte){
 		"a bit of the body":                  func(p []byte) { p[offOwnerID] ^= 4 },
 		"a bit of the generation":            func(p []byte) { p[offGeneration] ^= 4 },
@@ -175,7 +175,7 @@ func TestRot(t *testing.T) {
 
 				r = opened(t, path, OpenOptions{}, fileHost)
 				sb := r.Superblock()
-				require.Equal(t, Owner{}, sb.Owner, "nobody may RESUME")
+				require.Equal(t, persist.Owner{}, sb.Owner, "nobody may RESUME")
 				require.True(t, sb.Doubt)
 				require.False(t, sb.Clean)
 				require.EqualValues(t, 8, sb.Epoch, "the next grant makes it best + 2")

@@ -28,7 +28,7 @@ func TestOpen(t *testing.T) {
 	sb := r.Superblock()
 	require.True(t, sb.Clean)
 	require.False(t, sb.Doubt)
-	require.Equal(t, Owner{}, sb.Owner)
+	require.Equal(t, persist.Owner{}, sb.Owner)
 	require.NotZero(t, sb.Contents)
 	require.Equal(t, bootA, sb.Boot)
 

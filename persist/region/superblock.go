@@ -98,10 +98,6 @@ const (
 	flagsKnown = flagClean | flagDoubt | flagFailed | flagSuspect
 )
 
-// An Owner is who may write: an initiator's id and the nonce of that run of it.
-// The zero Owner is nobody.
-type Owner struct{ ID, Nonce [16]byte }
-
 // A Superblock is what a region knows of itself.
 type Superblock struct {
 	UUID  [16]byte
@@ -118,7 +114,7 @@ type Superblock struct {
 	// region was restored from a copy.
 	Mark uint64
 	// Owner is the last session's; the zero Owner may not RESUME.
-	Owner Owner
+	Owner persist.Owner
 	// Clean: the last session closed in order.
 	Clean bool
 	// Doubt: some of what can be read may not be durable (design §3.8).
@@ -187,7 +183,7 @@ func (s *Superblock) check() error {
 	if err := CheckSize(s.Size); err != nil {
 		return err
 	}
-	if s.Class < persist.ClassVolatile || s.Class > persist.ClassPMem {
+	if !s.Class.Known() {
 		return fmt.Errorf("unknown %v", s.Class)
 	}
 	if len(s.Failure) > MaxText || len(s.Cleared) > MaxText {
@@ -265,7 +261,7 @@ func decode(b []byte) (Superblock, error) {
 		Generation:      le.Uint64(b[offGeneration:]) & generationMask,
 		Epoch:           le.Uint64(b[offEpoch:]),
 		Mark:            le.Uint64(b[offMark:]),
-		Owner:           Owner{ID: [16]byte(b[offOwnerID:]), Nonce: [16]byte(b[offOwnerNonce:])},
+		Owner:           persist.Owner{ID: [16]byte(b[offOwnerID:]), Nonce: [16]byte(b[offOwnerNonce:])},
 		Clean:           flags&flagClean != 0,
 		Doubt:           flags&flagDoubt != 0,
 		Failed:          flags&flagFailed != 0,

@@ -22,7 +22,7 @@ func sample() Superblock {
 	}
 	return Superblock{
 		UUID: id(0x10), Name: "log-2.a_b", Size: 1 << 30, Class: persist.ClassFile,
-		Generation: 0x030405060708, Epoch: 77, Mark: 78, Owner: Owner{ID: id(0x30), Nonce: id(0x50)},
+		Generation: 0x030405060708, Epoch: 77, Mark: 78, Owner: persist.Owner{ID: id(0x30), Nonce: id(0x50)},
 		Clean: true, Doubt: true, Failed: true, Failure: "fdatasync: input/output error", Suspect: true,
 		Cleared: "disk replaced", UnsafeShutdowns: 3, Boot: id(0x70), Contents: id(0x90),
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -50,7 +51,7 @@ func (p *peer) unproven(request []byte) (r wire.Refused) {
 	return r
 }
 
-func (s *site) openKeyed(t *testing.T, key wire.Key, owner wire.Owner) (p *peer, secret *wire.Secret, o wire.Opened) {
+func (s *site) openKeyed(t *testing.T, key wire.Key, owner persist.Owner) (p *peer, secret *wire.Secret, o wire.Opened) {
 	p = s.connect(t)
 	secret = p.challenged(key)
 	var r wire.Refused

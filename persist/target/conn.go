@@ -40,7 +40,7 @@ type conn struct {
 	probed    bool            // it was told the epoch: initiators ask for it before they come
 	known     bool            // it had a session
 	barrier   wire.Barrier
-	piece     [1]wire.Range // of a flush
+	piece     [1]persist.Range // of a flush
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
@@ -359,15 +359,15 @@ func (c *conn) flush(b *wire.Barrier) error {
 // (design §4.7).
 func (c *conn) zero(m wire.Zero) error {
 	r := c.session.export.r
-	if m.Len > wire.MaxZero || !inside([]wire.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
+	if m.Len > wire.MaxZero || !inside([]persist.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
 		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
 	}
-	if err := r.Zero(wire.Range{Off: m.Off, Len: m.Len}); err != nil {
+	if err := r.Zero(persist.Range{Off: m.Off, Len: m.Len}); err != nil {
 		return err // no reply says it: the next barrier does
 	}
 	if c.session.method != persist.MethodGPSPM {
 		// No barrier of the session names ranges to this CPU.
-		if err := r.Flush([]wire.Range{{Off: m.Off, Len: m.Len}}); err != nil {
+		if err := r.Flush([]persist.Range{{Off: m.Off, Len: m.Len}}); err != nil {
 			return err
 		}
 	}

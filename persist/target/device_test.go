@@ -26,7 +26,7 @@ func TestFlushIsNotRegistered(t *testing.T) {
 	var o wire.Opened
 	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Epoch: epoch + 1, Region: "log"}, &o)
 	require.EqualValues(t, persist.MethodGPSPM, o.Method)
-	require.False(t, o.Methods.Has(uint8(persist.MethodFlush)))
+	require.False(t, o.Methods.Has(persist.MethodFlush))
 	require.NoError(t, p.write(o, 1, 0, []byte("by gpspm")))
 }
 

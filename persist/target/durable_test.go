@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 )
 
@@ -25,7 +26,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 		return l, joined
 	}
 	barrier := func(seq uint64, last bool) []byte {
-		return (&wire.Barrier{Seq: seq, Last: last, Ranges: []wire.Range{{Len: 8}}}).Append(nil)
+		return (&wire.Barrier{Seq: seq, Last: last, Ranges: []persist.Range{{Len: 8}}}).Append(nil)
 	}
 	acked := func(p *peer) {
 		var ack wire.BarrierAck
@@ -35,7 +36,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 		name string
 		do   func(s *slowSite, o wire.Opened, p, l *peer)
 		want [2]uint64 // by lane
-		by   wire.Owner
+		by   persist.Owner
 		anew bool // the target
 	}{
 		{name: "nothing", do: func(*slowSite, wire.Opened, *peer, *peer) {}, by: alice},
@@ -70,7 +71,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 			p.send(barrier(5, false))
 			acked(p)
 		}},
-		{name: "not to another run", by: wire.Owner{ID: alice.ID, Nonce: [16]byte{9}}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "not to another run", by: persist.Owner{ID: alice.ID, Nonce: [16]byte{9}}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			p.send(barrier(5, true))
 			acked(p)
 		}},

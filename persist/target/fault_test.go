@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
@@ -65,7 +66,7 @@ func TestMemoryGoesAway(t *testing.T) {
 
 				require.NoError(t, os.Truncate(path, region.DataOffset))
 				c.ask(p, o)
-				p.send((&wire.Barrier{Seq: 2, Last: true, Ranges: []wire.Range{{Len: 4096}}}).Append(nil))
+				p.send((&wire.Barrier{Seq: 2, Last: true, Ranges: []persist.Range{{Len: 4096}}}).Append(nil))
 				msg, err := p.receive()
 				if c.told {
 					require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -58,8 +59,8 @@ type model struct {
 	owner  *peer             // of own
 	hers   wire.Opened
 
-	by    wire.Owner // whom log was granted to last
-	given bool       // and who has not given it back: the lease outlasts the input
+	by    persist.Owner // whom log was granted to last
+	given bool          // and who has not given it back: the lease outlasts the input
 
 	keyed      bool                       // sessions authenticate
 	challenges [fuzzPeers]*wire.Challenge // of the peers' connections
@@ -99,7 +100,7 @@ func FuzzTarget(f *testing.F) {
 	f.Add(slices.Concat(granted, []byte{stepBarrier, 0, 1, 1, 0xff, 0xff, 0, 2, stepWrite, 0, 0, 0, 0, 0}))
 	f.Add(slices.Concat(granted, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
 	f.Add(append([]byte{open}, raw(0, (&wire.Close{Epoch: 1}).Append(nil))...))
-	f.Add(append([]byte{open}, raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Off: fuzzSize, Len: 1}}}).Append(nil))...))
+	f.Add(append([]byte{open}, raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []persist.Range{{Off: fuzzSize, Len: 1}}}).Append(nil))...))
 	// Bob is refused, for want of a takeover and of the epoch, takes over, and alice comes back too late.
 	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 1, stepOpen, 1, 0, 1, 0, 3, stepOpen, 1, 1, 0, 3, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepResume, 2, 0, 0, stepConnect, 1, stepResume, 1, 0, 1}))
 	// With keys the first message is challenged, the second granted; the third peer plays
@@ -152,12 +153,12 @@ func newModel(t *testing.T, in []byte) *model {
 		m.peers[i] = m.s.connect(t)
 	}
 	m.owner = m.s.connect(t)
-	m.hers = m.open(m.owner, wire.Owner{ID: hers, Nonce: [16]byte{1}}, "own")
+	m.hers = m.open(m.owner, persist.Owner{ID: hers, Nonce: [16]byte{1}}, "own")
 	return m
 }
 
 // open obtains a session as somebody who may.
-func (m *model) open(p *peer, owner wire.Owner, name string) (o wire.Opened) {
+func (m *model) open(p *peer, owner persist.Owner, name string) (o wire.Opened) {
 	secret := &wire.Secret{}
 	if m.keyed {
 		secret = p.challenged(aliceKey)
@@ -230,7 +231,7 @@ func (m *model) step() {
 	case stepBarrier:
 		b := wire.Barrier{Seq: m.number(1), Last: true}
 		for range m.number(1) % 4 {
-			b.Ranges = append(b.Ranges, wire.Range{Off: m.number(2), Len: m.number(2)})
+			b.Ranges = append(b.Ranges, persist.Range{Off: m.number(2), Len: m.number(2)})
 		}
 		m.send(i, b.Append(nil))
 	case stepZero:

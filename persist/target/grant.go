@@ -129,7 +129,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil, r
 	}
 	facts := e.facts(c)
-	if _, ok := persist.Choose(m.Methods, facts); !ok {
+	if _, ok := choose(m.Methods, facts); !ok {
 		return nil, noMethod(m.Methods, facts)
 	}
 	if !e.granting.TryLock() {
@@ -156,12 +156,12 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 
 	unclean := false
 	err := e.r.Update(func(sb *region.Superblock) error {
-		if unclean = !resume && !sb.Clean && sb.Owner != (region.Owner{}); unclean {
+		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
 			e.syncer.doubted()
 			sb.Doubt = true // somebody may have read what is not durable
 		}
 		sb.Epoch++
-		sb.Owner, sb.Clean = region.Owner(m.Owner), false
+		sb.Owner, sb.Clean = m.Owner, false
 		return nil
 	})
 	if err != nil {
@@ -186,17 +186,17 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	}
 	s.heard.Store(clock())
 	opened := &wire.Opened{
-		UUID: e.r.UUID(), Size: e.r.Size(), Class: uint8(e.r.Class()),
+		UUID: e.r.UUID(), Size: e.r.Size(), Class: e.r.Class(),
 		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: token,
 		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
-		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: uint8(method),
+		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: method,
 		Mark: sb.Mark,
 	}
-	for _, m := range persist.Methods {
-		why := persist.WhyNot(m, facts)
-		opened.WhyNot[m-1] = uint8(why)
+	for _, m := range persist.BestFirst {
+		why := WhyNot(m, facts)
+		opened.WhyNot[m-1] = why
 		if why == persist.ReasonSound {
-			opened.Methods = opened.Methods.With(uint8(m))
+			opened.Methods = opened.Methods.With(m)
 		}
 	}
 	if unclean {
@@ -233,9 +233,9 @@ func (c *conn) disorders() *wire.Refused {
 
 // facts are what is known of e for a session of lane c, before its memory is
 // registered.
-func (e *export) facts(c *conn) persist.Facts {
+func (e *export) facts(c *conn) Facts {
 	caps, cfg := c.Caps(), &e.s.cfg
-	return persist.Facts{
+	return Facts{
 		Class: e.r.Class(), EADR: e.r.Platform().Domain.EADR(),
 		PlacesByDMA: caps.PlacesByDMA, PersistentFlush: caps.PersistentFlush,
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
@@ -245,19 +245,19 @@ func (e *export) facts(c *conn) persist.Facts {
 // register registers the region's data extent for c, with native FLUSH if device and
 // memory have it; facts then say whether they do, and method is the best of those that
 // are left to the initiator. Memory is registered only for who gets a session.
-func (e *export) register(c *conn, initiator wire.Methods, facts *persist.Facts) (mem *rdma.MemoryRegion, method persist.Method, _ *wire.Refused) {
+func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem *rdma.MemoryRegion, method persist.Method, _ *wire.Refused) {
 	access := rdma.RemoteRead | rdma.RemoteWrite
 	if e.r.Class() == persist.ClassFile {
 		access |= rdma.PageCache
 	}
 	var err error
-	if persist.WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
+	if WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
 		if mem, err = c.domain.Register(e.r.Data(), access|rdma.RemoteFlush); err != nil {
 			facts.PersistentFlush = false // the device does not keep what it promised
 			c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
 		}
 	}
-	method, ok := persist.Choose(initiator, *facts)
+	method, ok := choose(initiator, *facts)
 	if !ok {
 		return nil, 0, noMethod(initiator, *facts)
 	}
@@ -270,11 +270,11 @@ func (e *export) register(c *conn, initiator wire.Methods, facts *persist.Facts)
 }
 
 // noMethod refuses an initiator that has, or insists on, methods that are not sound.
-func noMethod(initiator wire.Methods, facts persist.Facts) *wire.Refused {
+func noMethod(initiator persist.Methods, facts Facts) *wire.Refused {
 	r := &wire.Refused{Code: wire.CodeMethod}
-	for _, m := range persist.Methods {
-		if initiator.Has(uint8(m)) {
-			r.Text += fmt.Sprintf("%v is not sound here: %v. ", m, persist.WhyNot(m, facts))
+	for _, m := range persist.BestFirst {
+		if initiator.Has(m) {
+			r.Text += fmt.Sprintf("%v is not sound here: %v. ", m, WhyNot(m, facts))
 		}
 	}
 	r.Text = strings.TrimSuffix(r.Text, ". ")
@@ -283,7 +283,7 @@ func noMethod(initiator wire.Methods, facts persist.Facts) *wire.Refused {
 
 // held reports whether the region has an owner, connected or not.
 func (e *export) held(sb *region.Superblock, s *session) bool {
-	return s != nil || (!sb.Clean && !e.released.Load() && sb.Owner != (region.Owner{}))
+	return s != nil || (!sb.Clean && !e.released.Load() && sb.Owner != (persist.Owner{}))
 }
 
 // leaseLeft is how long an owner may stay silent yet, s or, if that is nil, one of
@@ -308,7 +308,7 @@ func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Dur
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
 	r := &wire.Refused{Epoch: sb.Epoch, Mark: sb.Mark, Holder: sb.Owner.ID, UUID: e.r.UUID()}
-	if !sb.Clean && sb.Owner != (region.Owner{}) {
+	if !sb.Clean && sb.Owner != (persist.Owner{}) {
 		r.Flags = wire.OpenedUnclean
 	}
 	e.mu.Lock()
@@ -325,7 +325,7 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 		r.Code, r.Text = wire.CodeVolatile, "its contents are lost with the target's power; --allow-volatile permits that"
 	case resume && m.Flags&wire.OpenTakeover != 0:
 		r.Code, r.Text = wire.CodeInvalid, "RESUME takes nothing over"
-	case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):
+	case resume && (m.Owner != sb.Owner || sb.Clean):
 		r.Code, r.Text = wire.CodeNotOwner, "the region was given back, or had another owner since"
 	case resume && m.Epoch > sb.Epoch:
 		r.Code, r.Text = wire.CodeRestored, fmt.Sprintf("it is in epoch %d, and was in epoch %d", sb.Epoch, m.Epoch)

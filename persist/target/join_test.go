@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
@@ -37,7 +38,7 @@ func TestGrantJoinsWhatTouchesTheRegion(t *testing.T) {
 	}, Config{})
 	old := s.connect(t)
 	old.open(alice)
-	old.send((&wire.Barrier{Seq: 1, Last: true, Ranges: []wire.Range{{Len: 1}}}).Append(nil))
+	old.send((&wire.Barrier{Seq: 1, Last: true, Ranges: []persist.Range{{Len: 1}}}).Append(nil))
 	<-began
 	go func() {
 		defer close(release)

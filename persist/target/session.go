@@ -21,11 +21,11 @@ const maxLanes = 16
 type session struct {
 	export *export
 	conn   *conn // lane 0
-	owner  wire.Owner
+	owner  persist.Owner
 	epoch  uint64
 	secret wire.Secret        // by which lanes are proven
 	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
-	facts  persist.Facts      // that decided which methods are sound
+	facts  Facts              // that decided which methods are sound
 	method persist.Method
 	heard  atomic.Int64 // when the initiator last said something, by clock
 

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/persist"
-	"pmnbd/persist/region"
 )
 
 // A RegionSnapshot is how a region was at one moment. It is a copy; its JSON names
@@ -97,7 +96,7 @@ func (e *export) snapshot() RegionSnapshot {
 	if began := e.syncer.began.Load(); began != 0 {
 		s.Syncing = time.Duration(clock() - began).Seconds()
 	}
-	if sb.Owner != (region.Owner{}) {
+	if sb.Owner != (persist.Owner{}) {
 		s.Owner = &OwnerSnapshot{ID: sb.Owner.ID, Nonce: sb.Owner.Nonce}
 	}
 	if s.Held {
@@ -105,8 +104,8 @@ func (e *export) snapshot() RegionSnapshot {
 	}
 	if session != nil {
 		s.Session = &SessionSnapshot{Method: session.method.String(), Lanes: session.peers()}
-		for _, m := range persist.Methods {
-			why := persist.WhyNot(m, session.facts)
+		for _, m := range persist.BestFirst {
+			why := WhyNot(m, session.facts)
 			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
 		}
 	}

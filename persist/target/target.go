@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -62,7 +63,7 @@ type Config struct {
 	// MarkInterval is how often the mark of a region advances in a session at most.
 	MarkInterval time.Duration
 	// DirectWrite and RelaxedOrdering are the operator's declarations about this
-	// machine's adapters (persist.Facts).
+	// machine's adapters (Facts).
 	DirectWrite, RelaxedOrdering bool
 	// Keys are those by which sessions authenticate; nil: they do not.
 	Keys Keys
@@ -184,7 +185,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 func (s *Server) take(req rdma.Request) {
 	c := &conn{
 		s: s, req: req, log: s.log.With(zap.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
-		done: make(chan struct{}), barrier: wire.Barrier{Ranges: make([]wire.Range, 0, wire.MaxRanges(wire.MaxMessage))},
+		done: make(chan struct{}), barrier: wire.Barrier{Ranges: make([]persist.Range, 0, wire.MaxRanges(wire.MaxMessage))},
 	}
 	var hint wire.JoinHint
 	lane := hint.Decode(req.PrivateData())
@@ -246,7 +247,7 @@ func clock() int64 {
 }
 
 // inside reports whether all ranges lie in size bytes.
-func inside(ranges []wire.Range, size uint64) bool {
+func inside(ranges []persist.Range, size uint64) bool {
 	for _, r := range ranges {
 		if r.Off > size || r.Len > size-r.Off {
 			return false

@@ -138,7 +138,7 @@ func (p *peer) receive() ([]byte, error) {
 }
 
 // everyMethod is what an initiator has that insists on nothing.
-const everyMethod = wire.Methods(1<<persist.MethodGPSPM | 1<<persist.MethodAPM | 1<<persist.MethodFlush)
+const everyMethod = persist.Methods(1<<persist.MethodGPSPM | 1<<persist.MethodAPM | 1<<persist.MethodFlush)
 
 type message interface {
 	Append([]byte) []byte
@@ -169,21 +169,21 @@ func signed(s *wire.Secret, m message) []byte {
 }
 
 var (
-	alice = wire.Owner{ID: [16]byte{1}, Nonce: [16]byte{1}}
-	bob   = wire.Owner{ID: [16]byte{2}, Nonce: [16]byte{2}}
+	alice = persist.Owner{ID: [16]byte{1}, Nonce: [16]byte{1}}
+	bob   = persist.Owner{ID: [16]byte{2}, Nonce: [16]byte{2}}
 )
 
 // refused sends OPEN and returns the refusal.
-func (p *peer) refused(owner wire.Owner, epoch uint64) (r wire.Refused) {
+func (p *peer) refused(owner persist.Owner, epoch uint64) (r wire.Refused) {
 	p.t.Helper()
 	p.ask(&wire.Open{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: "log", Flags: wire.OpenAllowVolatile}, &r)
 	return r
 }
 
 // open obtains a session.
-func (p *peer) open(owner wire.Owner) (o wire.Opened) { return p.openNamed(owner, "log") }
+func (p *peer) open(owner persist.Owner) (o wire.Opened) { return p.openNamed(owner, "log") }
 
-func (p *peer) openNamed(owner wire.Owner, region string) (o wire.Opened) {
+func (p *peer) openNamed(owner persist.Owner, region string) (o wire.Opened) {
 	p.t.Helper()
 	var r wire.Refused
 	m := wire.Open{Methods: everyMethod, Owner: owner, Region: region, Flags: wire.OpenAllowVolatile}
@@ -199,7 +199,7 @@ func (p *peer) write(o wire.Opened, seq uint64, off uint64, b []byte) error {
 	const data = (peerBuffers - 1) * wire.MaxMessage
 	copy(p.mem[data:], b)
 	p.post(rdma.WorkRequest{Op: rdma.OpWrite, Local: rdma.SGE{Region: p.mr, Off: data, Len: uint32(len(b))}, Remote: rdma.Remote{Key: o.Key, Addr: o.Base + off}})
-	p.send((&wire.Barrier{Seq: seq, Last: true, Ranges: []wire.Range{{Off: off, Len: uint64(len(b))}}}).Append(nil))
+	p.send((&wire.Barrier{Seq: seq, Last: true, Ranges: []persist.Range{{Off: off, Len: uint64(len(b))}}}).Append(nil))
 	msg, err := p.receive()
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func TestSession(t *testing.T) {
 	sb := s.region.Superblock()
 	require.EqualValues(t, 2, sb.Epoch)
 	require.False(t, sb.Clean)
-	require.Equal(t, region.Owner(alice), sb.Owner)
+	require.Equal(t, persist.Owner(alice), sb.Owner)
 
 	require.NoError(t, p.write(o, 1, 4096, []byte("hello")))
 	require.Equal(t, "hello", string(s.region.Data()[4096:4101]))
@@ -253,7 +253,7 @@ func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
 		last = <-synced
 	}
 	require.Equal(t, o.Epoch, last.Epoch)
-	require.Equal(t, region.Owner(alice), last.Owner)
+	require.Equal(t, persist.Owner(alice), last.Owner)
 	require.False(t, last.Clean)
 }
 
@@ -404,14 +404,14 @@ func TestDoubtAcrossARestart(t *testing.T) {
 // before it is acknowledged; so does the flush that clears doubt.
 func TestVolatileFlushesLines(t *testing.T) {
 	var s *site
-	var flushed []wire.Range
+	var flushed []persist.Range
 	s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) {
 		data := s.region.Data()
-		flushed = append(flushed, wire.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))})
+		flushed = append(flushed, persist.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))})
 	}}, Config{})
 	p := s.connect(t)
 	p.open(alice)
-	for seq, ranges := range [][]wire.Range{{{Off: 4096, Len: 100}, {Off: 0, Len: 1}}, {{Off: size - 1, Len: 1}}, nil} {
+	for seq, ranges := range [][]persist.Range{{{Off: 4096, Len: 100}, {Off: 0, Len: 1}}, {{Off: size - 1, Len: 1}}, nil} {
 		flushed = nil
 		var ack wire.BarrierAck
 		p.ask(&wire.Barrier{Seq: uint64(seq), Last: true, Ranges: ranges}, &ack)
@@ -422,7 +422,7 @@ func TestVolatileFlushesLines(t *testing.T) {
 	p = s.connect(t)
 	p.open(alice)
 	p.durable(1)
-	require.Equal(t, []wire.Range{{Off: 0, Len: size}}, flushed, "what the former session left")
+	require.Equal(t, []persist.Range{{Off: 0, Len: size}}, flushed, "what the former session left")
 }
 
 // Class volatile needs the initiator's word, too.
@@ -535,7 +535,7 @@ func TestHostileMessages(t *testing.T) {
 	open := (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log"}).Append(nil)
 	other := append([]byte(nil), open...)
 	other[5] = 9 // version
-	barrier := func(r ...wire.Range) []byte { return (&wire.Barrier{Seq: 1, Last: true, Ranges: r}).Append(nil) }
+	barrier := func(r ...persist.Range) []byte { return (&wire.Barrier{Seq: 1, Last: true, Ranges: r}).Append(nil) }
 	for name, c := range map[string]struct {
 		session bool
 		send    []byte
@@ -563,10 +563,10 @@ func TestHostileMessages(t *testing.T) {
 		"zeroes that overflow":        {session: true, send: (&wire.Zero{Off: ^uint64(0), Len: 2}).Append(nil)},
 		"too many zeroes":             {session: true, send: (&wire.Zero{Len: wire.MaxZero + 1}).Append(nil)},
 		"zeroes without session":      {send: (&wire.Zero{Len: 1}).Append(nil)},
-		"barrier past the end":        {session: true, send: barrier(wire.Range{Off: size, Len: 1}), failed: true},
-		"barrier that overflows":      {session: true, send: barrier(wire.Range{Off: 4096, Len: ^uint64(0) - 100}), failed: true},
-		"barrier far out":             {session: true, send: barrier(wire.Range{Off: 1 << 63, Len: 1 << 63}), failed: true},
-		"second of two ranges is bad": {session: true, send: barrier(wire.Range{Off: 0, Len: 1}, wire.Range{Off: size + 1}), failed: true},
+		"barrier past the end":        {session: true, send: barrier(persist.Range{Off: size, Len: 1}), failed: true},
+		"barrier that overflows":      {session: true, send: barrier(persist.Range{Off: 4096, Len: ^uint64(0) - 100}), failed: true},
+		"barrier far out":             {session: true, send: barrier(persist.Range{Off: 1 << 63, Len: 1 << 63}), failed: true},
+		"second of two ranges is bad": {session: true, send: barrier(persist.Range{Off: 0, Len: 1}, persist.Range{Off: size + 1}), failed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

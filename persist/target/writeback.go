@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"pmnbd/persist/wire"
+	"pmnbd/persist"
 )
 
 // flushStep is how many bytes a flush writes back between two looks at whether that is
@@ -14,7 +14,7 @@ const flushStep = 64 << 20
 // writeBack makes ranges, which lie in the region, durable by the CPU. It changes them.
 // One message names 254 ranges, and each may be the whole region: a byte is written back
 // once, and nothing more is when the lane was interrupted, for a grant waits for it.
-func (c *conn) writeBack(ranges []wire.Range) error {
+func (c *conn) writeBack(ranges []persist.Range) error {
 	r, step := c.session.export.r, c.s.cfg.step
 	left := step
 	for _, g := range ranges {
@@ -26,14 +26,14 @@ func (c *conn) writeBack(ranges []wire.Range) error {
 	return r.Flush(ranges)
 }
 
-func (c *conn) writeBackMuch(ranges []wire.Range) error {
+func (c *conn) writeBackMuch(ranges []persist.Range) error {
 	for _, g := range ranges {
 		for g.Len > 0 {
 			if c.dead.Load() {
 				return errEnded
 			}
 			n := min(g.Len, c.s.cfg.step)
-			c.piece[0] = wire.Range{Off: g.Off, Len: n}
+			c.piece[0] = persist.Range{Off: g.Off, Len: n}
 			if err := c.session.export.r.Flush(c.piece[:]); err != nil {
 				return err
 			}
@@ -46,8 +46,8 @@ func (c *conn) writeBackMuch(ranges []wire.Range) error {
 
 // merge makes one range of those that overlap or touch, in place. Their ends do not
 // overflow.
-func merge(ranges []wire.Range) []wire.Range {
-	slices.SortFunc(ranges, func(a, b wire.Range) int { return cmp.Compare(a.Off, b.Off) })
+func merge(ranges []persist.Range) []persist.Range {
+	slices.SortFunc(ranges, func(a, b persist.Range) int { return cmp.Compare(a.Off, b.Off) })
 	n := 0
 	for _, g := range ranges {
 		if n > 0 && g.Off <= ranges[n-1].Off+ranges[n-1].Len {

@@ -6,12 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
 
 func TestMerge(t *testing.T) {
-	type ranges = []wire.Range
+	type ranges = []persist.Range
 	for name, c := range map[string]struct{ in, want ranges }{
 		"none":          {},
 		"one":           {ranges{{Off: 5, Len: 1}}, ranges{{Off: 5, Len: 1}}},
@@ -35,12 +36,12 @@ func TestMerge(t *testing.T) {
 type lines struct {
 	mu     sync.Mutex
 	s      *site
-	pieces []wire.Range
+	pieces []persist.Range
 }
 
-func (l *lines) note(b []byte) wire.Range {
+func (l *lines) note(b []byte) persist.Range {
 	data := l.s.region.Data()
-	g := wire.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))}
+	g := persist.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pieces = append(l.pieces, g)
@@ -48,8 +49,8 @@ func (l *lines) note(b []byte) wire.Range {
 }
 
 // amplified are as many ranges as a message names, each of all bytes of g.
-func amplified(g wire.Range) []wire.Range {
-	ranges := make([]wire.Range, wire.MaxRanges(wire.MaxMessage))
+func amplified(g persist.Range) []persist.Range {
+	ranges := make([]persist.Range, wire.MaxRanges(wire.MaxMessage))
 	for i := range ranges {
 		ranges[i] = g
 	}
@@ -60,16 +61,16 @@ const step = 64 << 10
 
 // Whatever a barrier names, each byte is written back once, a step at a time.
 func TestBarrierWritesBackOnce(t *testing.T) {
-	whole := wire.Range{Len: size}
+	whole := persist.Range{Len: size}
 	for name, c := range map[string]struct {
-		ranges []wire.Range
+		ranges []persist.Range
 		bytes  uint64
 		most   uint64 // a piece
 	}{
 		"the region, over and over":        {amplified(whole), size, step},
-		"parts of it, over and over":       {append(amplified(wire.Range{Off: 4096, Len: step})[1:], wire.Range{Off: 4096 + step, Len: step}), 2 * step, step},
-		"all of it in parts":               {[]wire.Range{{Off: size / 2, Len: size / 2}, {Len: size/2 + 1}}, size, step},
-		"no more than a step, as it comes": {[]wire.Range{{Off: 4096, Len: 4096}, {Len: 4096}, {Off: 4096, Len: 4096}}, 3 * 4096, 4096},
+		"parts of it, over and over":       {append(amplified(persist.Range{Off: 4096, Len: step})[1:], persist.Range{Off: 4096 + step, Len: step}), 2 * step, step},
+		"all of it in parts":               {[]persist.Range{{Off: size / 2, Len: size / 2}, {Len: size/2 + 1}}, size, step},
+		"no more than a step, as it comes": {[]persist.Range{{Off: 4096, Len: 4096}, {Len: 4096}, {Off: 4096, Len: 4096}}, 3 * 4096, 4096},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l lines
@@ -97,8 +98,8 @@ func TestWriteBackAllocatesNothing(t *testing.T) {
 	s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {}}, Config{step: step})
 	s.connect(t).open(alice)
 	c := s.server.exports["log"].session.conn
-	all := amplified(wire.Range{Len: size})
-	ranges := make([]wire.Range, len(all))
+	all := amplified(persist.Range{Len: size})
+	ranges := make([]persist.Range, len(all))
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		copy(ranges, all)
 		if err := c.writeBack(ranges); err != nil {
@@ -110,8 +111,8 @@ func TestWriteBackAllocatesNothing(t *testing.T) {
 // A takeover waits for the step that is being written back, not for the barrier, nor
 // for those that came behind it.
 func TestTakeoverDuringABarrier(t *testing.T) {
-	for name, ranges := range map[string][]wire.Range{
-		"of everything, over and over": amplified(wire.Range{Off: odd, Len: size - odd}),
+	for name, ranges := range map[string][]persist.Range{
+		"of everything, over and over": amplified(persist.Range{Off: odd, Len: size - odd}),
 		"in front of others":           {{Off: odd, Len: 64}},
 	} {
 		t.Run(name, func(t *testing.T) { takeOverDuring(t, ranges) })
@@ -121,7 +122,7 @@ func TestTakeoverDuringABarrier(t *testing.T) {
 // odd is where no flush of the whole extent has a piece begin.
 const odd = 64
 
-func takeOverDuring(t *testing.T, ranges []wire.Range) {
+func takeOverDuring(t *testing.T, ranges []persist.Range) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var l lines

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
 )
 
 var testKey = Key(bytes.Repeat([]byte{0x0b}, MinKey))
@@ -43,7 +45,7 @@ func TestProofs(t *testing.T) {
 		"another target's nonce":    NewSecret(testKey, Nonce{1}, Nonce{3}),
 		"nonces exchanged":          NewSecret(testKey, Nonce{2}, Nonce{1}),
 	}
-	open := (&Open{Owner: Owner{ID: [16]byte{1}}, Epoch: 3, Region: "log"}).Append(nil)
+	open := (&Open{Owner: persist.Owner{ID: [16]byte{1}}, Epoch: 3, Region: "log"}).Append(nil)
 	secret.SignRequest(open)
 	for _, m := range samples() {
 		b := m.Append(nil)

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"pmnbd/persist"
 )
 
 // Heartbeat tells that the initiator lives. It goes out on its own clock, also
@@ -44,11 +46,8 @@ type Barrier struct {
 	Seq  uint64
 	Last bool
 	// Ranges are of the data extent, in bytes.
-	Ranges []Range
+	Ranges []persist.Range
 }
-
-// A Range is a run of bytes of a region's data extent.
-type Range struct{ Off, Len uint64 }
 
 // BarrierAck answers a part of a Barrier. Where Last is set, everything that the
 // barrier covers is durable; else the part's credit is back and no more.
@@ -164,7 +163,7 @@ func (m *Barrier) Decode(b []byte) error {
 	m.Last = last(b)
 	m.Ranges = m.Ranges[:0]
 	for r := b[barrierHeader:]; len(r) > 0; r = r[rangeSize:] {
-		m.Ranges = append(m.Ranges, Range{binary.BigEndian.Uint64(r), binary.BigEndian.Uint64(r[8:])})
+		m.Ranges = append(m.Ranges, persist.Range{Off: binary.BigEndian.Uint64(r), Len: binary.BigEndian.Uint64(r[8:])})
 	}
 	return nil
 }

@@ -3,9 +3,9 @@
 // docs/protocol.md shows them byte by byte).
 //
 // It exists so that neither end's logic knows an offset. It owns the layouts and
-// the version, does no I/O, keeps no state and imports plain. Encoders
-// append to the caller's slice; decoders bound everything before they use it,
-// allocate nothing but texts, and make those plain.
+// the version, does no I/O and keeps no state; it imports persist, whose words the
+// messages carry, and plain. Encoders append to the caller's slice. Decoders bound
+// every length before they use it, allocate nothing but texts, and make those plain.
 package wire
 
 import (

@@ -1,9 +1,10 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// An Owner names a run of an initiator: its id, and a nonce drawn at start.
-type Owner struct{ ID, Nonce [16]byte }
+	"pmnbd/persist"
+)
 
 // Open asks for a session.
 //
@@ -12,14 +13,14 @@ type Owner struct{ ID, Nonce [16]byte }
 //	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name | mark |
 //	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
 type Open struct {
-	Owner Owner
+	Owner persist.Owner
 	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
 	// is always refused. The refusal tells the persisted one, so that a fresh
 	// process can ask again knowingly.
 	Epoch uint64
 	Flags OpenFlags
 	// Methods are those that the initiator has, or insists on.
-	Methods Methods
+	Methods persist.Methods
 	// Credits is how many receives the initiator keeps posted.
 	Credits uint16
 	// Lanes is how many connections the session shall have.
@@ -43,15 +44,6 @@ const (
 	// OpenTakeover ends the lease of another id. RESUME never has it.
 	OpenTakeover
 )
-
-// Methods is a set of durability methods: bit 1<<m stands for method m.
-type Methods uint8
-
-// With is the set with m.
-func (s Methods) With(m uint8) Methods { return s | 1<<m }
-
-// Has reports whether m is in the set.
-func (s Methods) Has(m uint8) bool { return m < 8 && s&(1<<m) != 0 }
 
 const (
 	openSize    = 392
@@ -91,7 +83,7 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 	copy(m.Owner.ID[:], b[16:])
 	copy(m.Owner.Nonce[:], b[32:])
 	m.Epoch = binary.BigEndian.Uint64(b[48:])
-	m.Flags, m.Methods = OpenFlags(binary.BigEndian.Uint16(b[56:])), Methods(b[58])
+	m.Flags, m.Methods = OpenFlags(binary.BigEndian.Uint16(b[56:])), persist.Methods(b[58])
 	m.Credits = binary.BigEndian.Uint16(b[60:])
 	m.Lanes = binary.BigEndian.Uint16(b[62:])
 	copy(m.Nonce[:], b[64:])
@@ -116,9 +108,9 @@ type Opened struct {
 	// UUID, Size (bytes of the data extent) and Class are the region's.
 	UUID  [16]byte
 	Size  uint64
-	Class uint8
+	Class persist.Class
 	// Methods are those that are sound.
-	Methods Methods
+	Methods persist.Methods
 	Flags   OpenedFlags
 	// Key and Base name byte 0 of the data extent.
 	Key  uint32
@@ -138,9 +130,9 @@ type Opened struct {
 	// Heartbeat is the interval, Lease the patience, in milliseconds.
 	Heartbeat, Lease uint32
 	// WhyNot has, at index m-1, the reason why method m is not sound; 0 if it is.
-	WhyNot [4]uint8
+	WhyNot [4]persist.Reason
 	// Method is the session's: the best that is sound and that the initiator has.
-	Method uint8
+	Method persist.Method
 	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
 	Proof [32]byte
 	// Mark is the region's persisted mark.
@@ -179,7 +171,7 @@ func (m *Opened) Append(b []byte) []byte {
 	b = appendHeader(b, TypeOpened, openedSize)
 	b = append(b, m.UUID[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Size)
-	b = append(b, m.Class, byte(m.Methods))
+	b = append(b, byte(m.Class), byte(m.Methods))
 	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
 	b = binary.BigEndian.AppendUint32(b, m.Key)
 	b = binary.BigEndian.AppendUint64(b, m.Base)
@@ -191,8 +183,10 @@ func (m *Opened) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.MaxMessage)
 	b = binary.BigEndian.AppendUint32(b, m.Heartbeat)
 	b = binary.BigEndian.AppendUint32(b, m.Lease)
-	b = append(b, m.WhyNot[:]...)
-	b = append(b, m.Method, 0, 0, 0)
+	for _, why := range m.WhyNot {
+		b = append(b, byte(why))
+	}
+	b = append(b, byte(m.Method), 0, 0, 0)
 	b = append(b, m.Proof[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Mark)
 	return m.Durable.append(b)
@@ -205,7 +199,7 @@ func (m *Opened) Decode(b []byte) error {
 	}
 	copy(m.UUID[:], b[16:])
 	m.Size = binary.BigEndian.Uint64(b[32:])
-	m.Class, m.Methods = b[40], Methods(b[41])
+	m.Class, m.Methods = persist.Class(b[40]), persist.Methods(b[41])
 	m.Flags = OpenedFlags(binary.BigEndian.Uint16(b[42:]))
 	m.Key = binary.BigEndian.Uint32(b[44:])
 	m.Base = binary.BigEndian.Uint64(b[48:])
@@ -217,8 +211,10 @@ func (m *Opened) Decode(b []byte) error {
 	m.MaxMessage = binary.BigEndian.Uint32(b[116:])
 	m.Heartbeat = binary.BigEndian.Uint32(b[120:])
 	m.Lease = binary.BigEndian.Uint32(b[124:])
-	copy(m.WhyNot[:], b[128:])
-	m.Method = b[132]
+	for i := range m.WhyNot {
+		m.WhyNot[i] = persist.Reason(b[128+i])
+	}
+	m.Method = persist.Method(b[132])
 	copy(m.Proof[:], b[136:])
 	m.Mark = binary.BigEndian.Uint64(b[168:])
 	m.Durable.decode(b[176:])

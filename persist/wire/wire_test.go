@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
 )
 
 // message is what every message type can do.
@@ -41,11 +43,11 @@ func samples() []message {
 	id := func(b byte) (x [16]byte) { return [16]byte(bytes.Repeat([]byte{b}, 16)) }
 	token := [32]byte(bytes.Repeat([]byte{0x77}, 32))
 	return []message{
-		&Open{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log", Mark: 7},
+		&Open{Owner: persist.Owner{ID: id(1), Nonce: id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log", Mark: 7},
 		&Open{Region: strings.Repeat("n", MaxText)},
 		&Opened{UUID: id(1), Size: 1 << 40, Class: 2, Methods: 3, Flags: OpenedDoubt, Key: 5, Base: 6, Epoch: 7, ContentsID: id(8),
-			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]uint8{1, 2, 3, 4}, Method: 14, Proof: [32]byte{15}, Mark: 16, Durable: Durable{17, 18}},
-		&Resume{Owner: Owner{id(1), id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log", Mark: 7},
+			Token: token, Credits: 9, Lanes: 10, MaxMessage: 11, Heartbeat: 12, Lease: 13, WhyNot: [4]persist.Reason{1, 2, 3, 4}, Method: 14, Proof: [32]byte{15}, Mark: 16, Durable: Durable{17, 18}},
+		&Resume{Owner: persist.Owner{ID: id(1), Nonce: id(2)}, Epoch: 3, Flags: OpenAllowVolatile, Methods: 14, Credits: 4, Lanes: 5, Nonce: Nonce{6}, Proof: token, Region: "log", Mark: 7},
 		&Refused{Code: CodeBusy, Flags: OpenedUnclean, Seconds: 9, Epoch: 1 << 50, Holder: id(4), UUID: id(5), Text: "held", Proof: token, Mark: 6},
 		&Join{Epoch: 1, Lane: 2, Nonce: id(3), Proof: token},
 		&Joined{Epoch: 1, Lane: 2, Credits: 3, Proof: token, Durable: Durable{4, 5}},
@@ -53,8 +55,8 @@ func samples() []message {
 		&Close{Epoch: 1}, &Closed{Epoch: 2, Mark: 3},
 		&Heartbeat{Seq: 1},
 		&HeartbeatAck{Seq: 1, Barrier: 2, DoubtLeft: 3, Doubt: true, Mark: 4},
-		&Barrier{Seq: 1, Last: true, Ranges: []Range{{0, 4096}, {1 << 40, 1}}},
-		&Barrier{Seq: 2, Ranges: make([]Range, MaxRanges(MaxMessage))},
+		&Barrier{Seq: 1, Last: true, Ranges: []persist.Range{{Off: 0, Len: 4096}, {Off: 1 << 40, Len: 1}}},
+		&Barrier{Seq: 2, Ranges: make([]persist.Range, MaxRanges(MaxMessage))},
 		&BarrierAck{Seq: 1, Last: true}, &BarrierAck{Seq: 2},
 		&Zero{Seq: 1, Off: 2, Len: 3}, &ZeroAck{Seq: 4},
 		&BarrierFail{Seq: 1, Code: CodeFailed, Text: "input/output error"},
@@ -92,7 +94,7 @@ func TestVectors(t *testing.T) {
 		m   message
 		hex string
 	}{
-		"BARRIER": {&Barrier{Seq: 0x0102030405060708, Last: true, Ranges: []Range{{0x1000, 0x2000}}},
+		"BARRIER": {&Barrier{Seq: 0x0102030405060708, Last: true, Ranges: []persist.Range{{Off: 0x1000, Len: 0x2000}}},
 			"504d4e44 0001 000b 00000030 00000000 0102030405060708 0001 0001 00000000 0000000000001000 0000000000002000"},
 		"BARRIER_ACK": {&BarrierAck{Seq: 9, Last: true},
 			"504d4e44 0001 000c 00000020 00000000 0000000000000009 0001 000000000000"},
@@ -149,7 +151,7 @@ func TestDecodeRejects(t *testing.T) {
 			require.ErrorIs(t, err, ErrMalformed)
 		})
 	}
-	b := (&Barrier{Ranges: make([]Range, 2)}).Append(nil)
+	b := (&Barrier{Ranges: make([]persist.Range, 2)}).Append(nil)
 	b[27] = 200
 	require.ErrorIs(t, new(Barrier).Decode(b), ErrMalformed, "count beyond the message")
 }
@@ -181,9 +183,9 @@ func TestTexts(t *testing.T) {
 }
 
 func TestBarrierAllocatesNothing(t *testing.T) {
-	msg := (&Barrier{Seq: 1, Ranges: make([]Range, 32)}).Append(nil)
+	msg := (&Barrier{Seq: 1, Ranges: make([]persist.Range, 32)}).Append(nil)
 	out := make([]byte, 0, MaxMessage)
-	m := Barrier{Ranges: make([]Range, 0, MaxRanges(MaxMessage))}
+	m := Barrier{Ranges: make([]persist.Range, 0, MaxRanges(MaxMessage))}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if m.Decode(msg) != nil {
 			t.Fail()

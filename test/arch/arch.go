@@ -45,8 +45,8 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/persist/...", "pmnbd/backend/...", "pmnbd/nbd/..."},
 	},
 	{
-		Name: "backend and sockio link nothing of ours",
-		From: []string{"pmnbd/backend", "pmnbd/sockio"},
+		Name: "backend, persist and sockio link nothing of ours",
+		From: []string{"pmnbd/backend", "pmnbd/persist", "pmnbd/sockio"},
 		To:   []string{"pmnbd/..."},
 	},
 	{

@@ -85,7 +85,7 @@ func open(t *testing.T, p rdma.Provider, at, region string) *session {
 
 	m := wire.Open{
 		Region: region, Methods: 1 << persist.MethodGPSPM, Flags: wire.OpenAllowVolatile, Credits: receives, Lanes: 1,
-		Owner: wire.Owner{ID: [16]byte([]byte(region + "0123456789abcde"))},
+		Owner: persist.Owner{ID: [16]byte([]byte(region + "0123456789abcde"))},
 	}
 	var refused wire.Refused
 	require.NoError(t, refused.Decode(s.ask(t, &m)))

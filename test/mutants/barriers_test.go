@@ -104,21 +104,21 @@ var barriers = []mutant{
 		pkg: "./backend/remote", run: "^TestStoppedQueueHoldsItsBarrier$",
 	}, {
 		name: "a barrier is done by its Send", rule: "§4.6 by ack and Send",
-		file: "persist/gpspm.go", old: "if !p.sent || !p.acked {", new: "if !p.sent {",
+		file: "backend/remote/gpspm.go", old: "if !p.sent || !p.acked {", new: "if !p.sent {",
 		pkg: model, run: crashes,
 	}, {
 		name: "a barrier is done by its ack", rule: "§4.6 by ack and Send: its memory is free then",
-		file: "persist/gpspm.go", old: "if !p.sent || !p.acked {", new: "if !p.acked {",
-		pkg: "./persist", run: "^TestBarrierNeedsAckAndSend$",
+		file: "backend/remote/gpspm.go", old: "if !p.sent || !p.acked {", new: "if !p.acked {",
+		pkg: "./backend/remote", run: "^TestBarrierNeedsAckAndSend$",
 	}, {
 		name: "a credit comes back with the Send", rule: "§5 credits, the initiator's half",
-		file: "persist/gpspm.go",
+		file: "backend/remote/gpspm.go",
 		old:  "	g.parts[i].sent = true\n", new: "	g.parts[i].sent = true\n	g.free = append(g.free, i)\n",
-		pkg: "./persist", run: "^TestPartsKeepCredits$",
+		pkg: "./backend/remote", run: "^TestPartsKeepCredits$",
 	}, {
 		name: "a barrier is done with its first part", rule: "§4.6 the last part's ack covers all",
-		file: "persist/gpspm.go", old: "	return p.last\n", new: "	return true\n",
-		pkg: "./persist", run: "^TestPartsKeepCredits$",
+		file: "backend/remote/gpspm.go", old: "	return p.last\n", new: "	return true\n",
+		pkg: "./backend/remote", run: "^TestPartsKeepCredits$",
 	}, {
 		name: "two pollers take turns", rule: "§4.5 what completes is handled in its order",
 		file: "backend/remote/lane.go", old: "	l.polling.Lock()\n	defer l.polling.Unlock()\n	if n, err", new: "	if n, err",

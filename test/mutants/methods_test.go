@@ -4,24 +4,24 @@ package mutants
 var methods = []mutant{
 	{
 		name: "direct-write-to-pmem counts for CPU stores", rule: "§3.3 only for adapters that place by DMA",
-		file: "persist/method.go", old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
-		pkg: "./persist", run: "^TestWhyNot$",
+		file: "persist/target/method.go", old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
+		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "relaxed ordering does not matter", rule: "§3.3 a Read does not push relaxed writes",
-		file: "persist/method.go", old: "case f.RelaxedOrdering && f.PlacesByDMA:", new: "case false:",
-		pkg: "./persist", run: "^TestWhyNot$",
+		file: "persist/target/method.go", old: "case f.RelaxedOrdering && f.PlacesByDMA:", new: "case false:",
+		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "apm on page cache", rule: "§3.3 only class pmem",
-		file: "persist/method.go", old: "case f.Class != ClassPMem:", new: "case f.Class == ClassVolatile:",
-		pkg: "./persist", run: "^TestWhyNot$",
+		file: "persist/target/method.go", old: "case f.Class != persist.ClassPMem:", new: "case f.Class == persist.ClassVolatile:",
+		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "flush without a device that has it", rule: "§3.3 native persistent FLUSH",
-		file: "persist/method.go", old: "case m == MethodFlush && f.PersistentFlush:", new: "case m == MethodFlush:",
-		pkg: "./persist", run: "^TestWhyNot$",
+		file: "persist/target/method.go", old: "case m == persist.MethodFlush && f.PersistentFlush:", new: "case m == persist.MethodFlush:",
+		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "the target downgrades silently", rule: "§3.3 never a silent downgrade",
-		file: "persist/method.go", old: "if initiator.Has(uint8(m)) && WhyNot", new: "if WhyNot",
-		pkg: "./persist", run: "^TestChoose$",
+		file: "persist/target/method.go", old: "if initiator.Has(m) && WhyNot", new: "if WhyNot",
+		pkg: "./persist/target", run: "^TestChoose$",
 	}, {
 		name: "a silent downgrade is believed", rule: "§3.3 never a silent downgrade",
 		file: "backend/remote/session.go", old: "	if !offered.Has(g.Method) {", new: "	if false {",

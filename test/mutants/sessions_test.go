@@ -82,7 +82,7 @@ var sessions = []mutant{
 		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
 	}, {
 		name: "A closes, B writes, A replays", rule: "§6 only the persisted owner resumes",
-		file: "persist/target/grant.go", old: "case resume && (region.Owner(m.Owner) != sb.Owner || sb.Clean):", new: "case false:",
+		file: "persist/target/grant.go", old: "case resume && (m.Owner != sb.Owner || sb.Clean):", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
 	}, {
 		name: "RESUME takes over", rule: "§6 it never does",
@@ -134,7 +134,7 @@ var sessions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "the owner is not persisted", rule: "§5 granting",
-		file: "persist/target/grant.go", old: "sb.Owner, sb.Clean = region.Owner(m.Owner), false", new: "sb.Clean = false",
+		file: "persist/target/grant.go", old: "sb.Owner, sb.Clean = m.Owner, false", new: "sb.Clean = false",
 		pkg: model, run: crashes,
 	}, {
 		name: "old queue pairs live on", rule: "§5 granting: destroy",

@@ -1,23 +1,24 @@
-package persist
+package remote
 
 import (
 	"fmt"
 
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
 
-// GPSPM is the initiator's half of the gpspm method on one lane: a barrier is a
-// Send behind the Writes that names their ranges, and done when the target has
-// answered it and the Send's own completion was polled. What one message cannot
-// name goes in parts (design §4.6).
+// gpspm is the initiator's half of the method gpspm on one lane: a barrier is a Send
+// behind the Writes that names their ranges. It is done when the target has
+// answered it and the Send's own completion was polled. A barrier of more ranges
+// than one message can name goes in parts (design §4.6).
 //
-// It keeps the lane's credits: each part takes a message buffer, and gets it back
-// with its answer. The lane's mutex guards it.
-type GPSPM struct {
+// It keeps the lane's credits: each part takes a message buffer, and its answer
+// brings the buffer back. The lane's mutex guards it.
+type gpspm struct {
 	mem     *rdma.MemoryRegion
 	tag     uint64
-	perPart int
+	perPart int // ranges that a part names at most
 	parts   []part
 	free    []int // buffers, which are indices of parts
 	unacked []int // buffers in the order in which they were sent
@@ -29,11 +30,11 @@ type part struct {
 	sent, acked bool
 }
 
-// NewGPSPM makes the half of one lane. mem holds a message of wire.MaxMessage for
+// newGPSPM makes the half of one lane. mem holds a message of wire.MaxMessage for
 // each credit that barriers may use; maxMessage is the target's limit in bytes.
 // Work requests carry tag plus the number of their buffer as ID.
-func NewGPSPM(mem *rdma.MemoryRegion, credits int, maxMessage uint32, tag uint64) *GPSPM {
-	g := &GPSPM{mem: mem, tag: tag, perPart: wire.MaxRanges(maxMessage), parts: make([]part, credits)}
+func newGPSPM(mem *rdma.MemoryRegion, credits int, maxMessage uint32, tag uint64) *gpspm {
+	g := &gpspm{mem: mem, tag: tag, perPart: wire.MaxRanges(maxMessage), parts: make([]part, credits)}
 	for i := range g.parts {
 		g.free = append(g.free, i)
 	}
@@ -41,13 +42,10 @@ func NewGPSPM(mem *rdma.MemoryRegion, credits int, maxMessage uint32, tag uint64
 	return g
 }
 
-// PerPart is how many ranges a part names at most.
-func (g *GPSPM) PerPart() int { return g.perPart }
-
-// Append appends the work request of a part of barrier seq: the ranges, at most
-// PerPart, of which last says that they are the barrier's last. It reports false,
-// and changes nothing, while no credit is there.
-func (g *GPSPM) Append(wrs []rdma.WorkRequest, seq uint64, ranges []Range, last bool) ([]rdma.WorkRequest, bool) {
+// appendPart appends the work request of a part of barrier seq that names ranges, at
+// most perPart; last says that they are the barrier's last. It reports false, and
+// changes nothing, while no credit is there.
+func (g *gpspm) appendPart(wrs []rdma.WorkRequest, seq uint64, ranges []persist.Range, last bool) ([]rdma.WorkRequest, bool) {
 	if len(g.free) == 0 {
 		return wrs, false
 	}
@@ -64,18 +62,18 @@ func (g *GPSPM) Append(wrs []rdma.WorkRequest, seq uint64, ranges []Range, last 
 	}), true
 }
 
-// Sent takes the completion of a part's Send, by its ID. done says that the whole
+// sent takes the completion of a part's Send, by its ID. done says that the whole
 // barrier is.
-func (g *GPSPM) Sent(id uint64) (done bool) {
+func (g *gpspm) sent(id uint64) (done bool) {
 	i := int(id - g.tag)
 	g.parts[i].sent = true
-	return g.settle(i)
+	return g.finish(i)
 }
 
-// Acked takes the target's answer to the oldest part that has none. done says
+// acked takes the target's answer to the oldest part that has none. done says
 // that the whole barrier is. An answer that does not fit is an error: the peer
 // does not speak the protocol, and the connection is as good as lost.
-func (g *GPSPM) Acked(ack wire.BarrierAck) (done bool, err error) {
+func (g *gpspm) acked(ack wire.BarrierAck) (done bool, err error) {
 	if len(g.unacked) == 0 {
 		return false, fmt.Errorf("%w: an ack of barrier %d that nobody waits for", rdma.ErrLost, ack.Seq)
 	}
@@ -85,10 +83,12 @@ func (g *GPSPM) Acked(ack wire.BarrierAck) (done bool, err error) {
 	}
 	g.unacked = append(g.unacked[:0], g.unacked[1:]...)
 	g.parts[i].acked = true
-	return g.settle(i), nil
+	return g.finish(i), nil
 }
 
-func (g *GPSPM) settle(i int) (done bool) {
+// finish frees buffer i once its part was both sent and answered. done says that the
+// whole barrier is.
+func (g *gpspm) finish(i int) (done bool) {
 	p := g.parts[i]
 	if !p.sent || !p.acked {
 		return false
@@ -97,9 +97,9 @@ func (g *GPSPM) settle(i int) (done bool) {
 	return p.last
 }
 
-// Coalesce appends r to ranges, or widens the last range where r touches it. It
+// coalesce appends r to ranges, or widens the last range where r touches it. It
 // reports false when that needs a place beyond limit.
-func Coalesce(ranges []Range, r Range, limit int) ([]Range, bool) {
+func coalesce(ranges []persist.Range, r persist.Range, limit int) ([]persist.Range, bool) {
 	if n := len(ranges); n > 0 {
 		l := &ranges[n-1]
 		if r.Off <= l.Off+l.Len && l.Off <= r.Off+r.Len {

@@ -1,0 +1,55 @@
+package target
+
+import "pmnbd/persist"
+
+// Facts are what decides which methods are sound for a session.
+type Facts struct {
+	Class persist.Class
+	// EADR: the persistence domain of the region's memory includes the CPU caches.
+	EADR bool
+	// PlacesByDMA: the target's adapter writes memory by itself. Software providers
+	// and devices place with CPU stores.
+	PlacesByDMA bool
+	// PersistentFlush: the target's device has native FLUSH, and the region is
+	// registered with it.
+	PersistentFlush bool
+	// DirectWrite: the operator declared direct-write-to-pmem, that is, that nothing
+	// puts what the adapter writes into caches (Intel DDIO, AMD SDCI or TPH off). It
+	// is never detected.
+	DirectWrite bool
+	// RelaxedOrdering: the operator declared that the platform forces it.
+	RelaxedOrdering bool
+}
+
+// WhyNot says whether method m is sound on these facts, and if not, why (design
+// §3.3). gpspm is sound for every class, and the default.
+func WhyNot(m persist.Method, f Facts) persist.Reason {
+	switch {
+	case m == persist.MethodGPSPM:
+		return persist.ReasonSound
+	case f.Class != persist.ClassPMem:
+		return persist.ReasonClass
+	case m == persist.MethodFlush && f.PersistentFlush:
+		return persist.ReasonSound
+	case m == persist.MethodFlush:
+		return persist.ReasonDevice
+	case f.RelaxedOrdering && f.PlacesByDMA:
+		return persist.ReasonRelaxed
+	case f.EADR, f.DirectWrite && f.PlacesByDMA:
+		return persist.ReasonSound
+	case f.DirectWrite:
+		return persist.ReasonStores
+	}
+	return persist.ReasonCaches
+}
+
+// choose picks the best method that is sound on these facts and that the initiator
+// has; ok is false if there is none.
+func choose(initiator persist.Methods, f Facts) (m persist.Method, ok bool) {
+	for _, m := range persist.BestFirst {
+		if initiator.Has(m) && WhyNot(m, f) == persist.ReasonSound {
+			return m, true
+		}
+	}
+	return 0, false
+}
