@@ -5,21 +5,24 @@ package mutants
 var lines = []mutant{
 	{
 		name: "every other line is written back", rule: "§3.3 every line of a range",
-		file: "persist/flush/flush_amd64.s", old: "	CLWB (AX)\n	ADDQ $64, AX\n", new: "	CLWB (AX)\n	ADDQ $128, AX\n",
+		in:  "persist/flush.clwb",
+		old: "CLWB (AX)\nADDQ $64, AX", new: "CLWB (AX)\nADDQ $128, AX",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static", few: true,
 	}, {
 		name: "no fence behind the lines", rule: "§3.3 a fence on the same core",
-		file: "persist/flush/flush_amd64.s",
-		old:  "	CLWB (AX)\n	ADDQ $64, AX\n	DECQ CX\n\ntest:\n	TESTQ CX, CX\n	JG    next\n	SFENCE\n",
-		new:  "	CLWB (AX)\n	ADDQ $64, AX\n	DECQ CX\n\ntest:\n	TESTQ CX, CX\n	JG    next\n",
-		pkg:  "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static",
+		in:  "persist/flush.clwb",
+		old: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next\nSFENCE",
+		new: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next",
+		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static",
 	}, {
 		name: "no DSB behind the lines", rule: "§3.3 a fence on the same core",
-		file: "persist/flush/flush_arm64.s", old: "	BGT next\n	DSB $15         // SY\n", new: "	BGT next\n",
+		in:  "persist/flush.dccvap",
+		old: "BGT next\nDSB $15", new: "BGT next",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
 	}, {
 		name: "cleaned to the point of coherency", rule: "§3.3 DC CVAC is no substitute",
-		file: "persist/flush/flush_arm64.s", old: "DC  CVAP, R0", new: "DC  CVAC, R0",
+		in:  "persist/flush.dccvap",
+		old: "DC  CVAP, R0", new: "DC  CVAC, R0",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
 	},
 }

@@ -4,51 +4,63 @@ package mutants
 var methods = []mutant{
 	{
 		name: "direct-write-to-pmem counts for CPU stores", rule: "§3.3 only for adapters that place by DMA",
-		file: "persist/target/method.go", old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
+		in:  "persist/target.WhyNot",
+		old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "relaxed ordering does not matter", rule: "§3.3 a Read does not push relaxed writes",
-		file: "persist/target/method.go", old: "case f.RelaxedOrdering && f.PlacesByDMA:", new: "case false:",
+		in:  "persist/target.WhyNot",
+		old: "case f.RelaxedOrdering && f.PlacesByDMA:", new: "case false:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "apm on page cache", rule: "§3.3 only class pmem",
-		file: "persist/target/method.go", old: "case f.Class != persist.ClassPMem:", new: "case f.Class == persist.ClassVolatile:",
+		in:  "persist/target.WhyNot",
+		old: "case f.Class != persist.ClassPMem:", new: "case f.Class == persist.ClassVolatile:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "flush without a device that has it", rule: "§3.3 native persistent FLUSH",
-		file: "persist/target/method.go", old: "case m == persist.MethodFlush && f.PersistentFlush:", new: "case m == persist.MethodFlush:",
+		in:  "persist/target.WhyNot",
+		old: "case m == persist.MethodFlush && f.PersistentFlush:", new: "case m == persist.MethodFlush:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "the target downgrades silently", rule: "§3.3 never a silent downgrade",
-		file: "persist/target/method.go", old: "if initiator.Has(m) && WhyNot", new: "if WhyNot",
+		in:  "persist/target.choose",
+		old: "if initiator.Has(m) && WhyNot", new: "if WhyNot",
 		pkg: "./persist/target", run: "^TestChoose$",
 	}, {
 		name: "a silent downgrade is believed", rule: "§3.3 never a silent downgrade",
-		file: "backend/remote/session.go", old: "	if !offered.Has(g.Method) {", new: "	if false {",
+		in:  "backend/remote.chosen",
+		old: "if !offered.Has(g.Method) {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestNoSilentDowngrade$",
 	}, {
 		name: "native FLUSHes name the first run alone", rule: "§4.6 ranges hold every write",
-		file: "backend/remote/placed.go", old: "if it.next == it.to {", new: "if it.next = it.to; true {",
+		in:  "backend/remote.lane.buildPlaced",
+		old: "if it.next == it.to {", new: "if it.next = it.to; true {",
 		pkg: model, run: crashes,
 	}, {
 		name: "any completion of native FLUSHes ends the barrier", rule: "§4.6 the last of them",
-		file: "backend/remote/placed.go", old: "if id == tagPlaced|placedLast {", new: "if true {",
+		in:  "backend/remote.lane.endPlaced",
+		old: "if id == tagPlaced|placedLast {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestLastFlushEndsTheBarrier$",
 	}, {
 		name: "a barrier overtakes a zero", rule: "§4.7 under apm and flush it waits for their acks",
-		file: "backend/remote/placed.go", old: "|| l.zeroes.due(p.zeroes)", new: "",
+		in:  "backend/remote.lane.placedDone",
+		old: "|| l.zeroes.due(p.zeroes)", new: "",
 		pkg: "./backend/remote", run: "^TestZeroesWithoutTheTargetsBarrier$",
 	}, {
 		name: "zeroes under apm are not written back", rule: "§4.7 durable before the ack",
-		file: "persist/target/conn.go", old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodFlush {",
+		in:  "persist/target.conn.zero",
+		old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodFlush {",
 		pkg: "./backend/remote", run: "^TestZeroesWithoutTheTargetsBarrier$",
 	}, {
 		name: "zeroes under flush are not written back", rule: "§4.7 durable before the ack",
-		file: "persist/target/conn.go", old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodAPM {",
+		in:  "persist/target.conn.zero",
+		old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodAPM {",
 		pkg: model, run: crashes,
 	}, {
 		name: "apm during doubt", rule: "§3.8 only the target settles it",
-		file: "backend/remote/barrier.go", old: "if b.inherits { // only", new: "if false { // only",
+		in:  "backend/remote.Device.next",
+		old: "if b.inherits {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestDoubtIsSettledByTheTarget$",
 	},
 }

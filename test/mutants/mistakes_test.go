@@ -4,44 +4,53 @@ package mutants
 var mistakes = []mutant{
 	{
 		name: "a misspelt option becomes a part of the path", rule: "a typo opens no region to everybody",
-		file: "cmd/internal/flags/path.go", old: "path, rest, more = strings.Cut(s, \",\")", new: "path = s",
+		in:  "cmd/internal/flags.CutPath",
+		old: `path, rest, more = strings.Cut(s, ",")`, new: "path = s",
 		pkg: "./cmd/pmnbd-target", run: "^TestRegionFlag$", few: true,
 	}, {
 		name: "a key file of somebody else", rule: "a key file belongs to us or root",
-		file: "cmd/internal/keyfile/secret.go", old: "	case uid != euid && uid != 0:\n", new: "	case false:\n",
+		in:  "cmd/internal/keyfile.judge",
+		old: "case uid != euid && uid != 0:", new: "case false:",
 		pkg: "./cmd/internal/keyfile", run: "^TestJudge$",
 	}, {
 		name: "a key file with a list of others", rule: "others have no right to a key file",
-		file: "cmd/internal/keyfile/secret.go", old: "e.perm&mask != 0 && int(e.id) != euid && e.id != 0", new: "false",
+		in:  "cmd/internal/keyfile.stranger",
+		old: "e.perm&mask != 0 && int(e.id) != euid && e.id != 0", new: "false",
 		pkg: "./cmd/internal/keyfile", run: "^TestAccessList$",
 	}, {
 		name: "a TLS key that others know", rule: "a TLS key is as secret as a key file",
-		file: "cmd/pmnbd/tls.go", old: "keyfile.Secret(keyFile, maxKeyFile)", new: "os.ReadFile(keyFile)",
-		also: []edit{{"cmd/pmnbd/tls.go", "	\"pmnbd/cmd/internal/keyfile\"\n", ""}},
-		pkg:  "./cmd/pmnbd", run: "^TestTLSFiles$",
+		in:  "cmd/pmnbd.loadTLS",
+		old: "keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)", new: "_ = keyfile.Secret; keyPEM, err := os.ReadFile(keyFile)",
+		pkg: "./cmd/pmnbd", run: "^TestTLSFiles$",
 	}, {
 		name: "NBD clients of other hosts without certificates", rule: "they authenticate",
-		file: "cmd/pmnbd/flags.go", old: "return c.requireTLS && c.verifyPeer }", new: "return c.requireTLS }",
+		in:  "cmd/pmnbd.config.authenticated",
+		old: "return c.requireTLS && c.verifyPeer", new: "return c.requireTLS",
 		pkg: "./cmd/pmnbd", run: "^TestBeyondLoopback$",
 	}, {
 		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",
-		file: "cmd/pmnbd/serve.go", old: "!beyondLoopback(l)); err", new: "true); err",
+		in:  "cmd/pmnbd.open",
+		old: "!beyondLoopback(l)); err", new: "true); err",
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	}, {
 		name: "IPv6 is listened on unasked", rule: "an IPv4 address binds IPv4 alone",
-		file: "sockio/listen.go", old: "return \"tcp4\"", new: "return \"tcp\"",
+		in:  "sockio.TCPNetwork",
+		old: `return "tcp4"`, new: `return "tcp"`,
 		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
 	}, {
 		name: "status removes a socket that is about to listen", rule: "a socket that was named is left to its process",
-		file: "status/find.go", old: "			if p.one {\n				continue\n			}\n", new: "",
+		in:  "status.Find",
+		old: "if p.one { continue }", new: "",
 		pkg: "./status", run: "^TestFindLeavesOneSocket$",
 	}, {
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads again, and ends nothing",
-		file: "cmd/pmnbd/serve.go", old: "	daemon.HoldReload()\n", new: "	if cfg.keyFile != \"\" {\n		daemon.HoldReload()\n	}\n",
+		in:  "cmd/pmnbd.serve",
+		old: "daemon.HoldReload()", new: `if cfg.keyFile != "" { daemon.HoldReload() }`,
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
 		name: "a file in /dev", rule: "a device that is not there is not replaced by a file",
-		file: "persist/region/create.go", old: "return within(\"/dev\") && !within(\"/dev/shm\")", new: "return dir == \"/dev/none\" && within(\"\")",
+		in:  "persist/region.amongDevices",
+		old: `return within("/dev") && !within("/dev/shm")`, new: `return dir == "/dev/none" && within("")`,
 		pkg: "./persist/region", run: "^TestCreateAmongDevices$",
 	},
 }

@@ -3,7 +3,6 @@ package mutants
 import (
 	"context"
 	"encoding/json"
-	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,9 +21,9 @@ const root = "../.."
 type mutant struct {
 	name string
 	rule string // of the design
-	// It is what becomes of old, which occurs once in file, and of also's.
-	file, old, new string
-	also           []edit
+	// in, old and new are an edit; also has those of a mutant that needs several.
+	in, old, new string
+	also         []edit
 	// pkg and run name the test that must catch it.
 	pkg, run string
 	// hangs: the test waits for what can no longer happen.
@@ -35,9 +34,6 @@ type mutant struct {
 	few bool
 }
 
-// An edit is one place of a mutant that has several.
-type edit struct{ file, old, new string }
-
 // crashes and property are the tests that know no rule, only what NBD allows.
 const (
 	crashes = "^TestCrashes$"
@@ -47,34 +43,19 @@ const (
 var table = slices.Concat(barriers, places, window, clients, recovery, inheritance, methods, sessions, strangers, regions, lines, mistakes)
 
 // mutate is the files with the mutant in them, by path.
-func (m *mutant) mutate(t *testing.T) map[string]string {
+func (m *mutant) mutate(t *testing.T, sources tree) map[string]string {
 	t.Helper()
-	files := make(map[string]string)
-	for _, e := range append([]edit{{m.file, m.old, m.new}}, m.also...) {
-		src, read := files[e.file]
-		if !read {
-			b, err := os.ReadFile(filepath.Join(root, e.file))
-			require.NoError(t, err)
-			src = string(b)
-		}
-		require.Equal(t, 1, strings.Count(src, e.old), "%s: the code that it breaks is not there any more, or twice: %s\n%s", m.name, e.file, e.old)
-		files[e.file] = strings.Replace(src, e.old, e.new, 1)
-	}
-	for name, src := range files {
-		if filepath.Ext(name) != ".go" {
-			continue
-		}
-		_, err := format.Source([]byte(src))
-		require.NoError(t, err, "%s: %s", m.name, name)
-	}
+	files, err := sources.plant(append([]edit{{m.in, m.old, m.new}}, m.also...))
+	require.NoError(t, err, m.name)
 	return files
 }
 
 // TestTable: each mutant can be planted, and each is another one.
 func TestTable(t *testing.T) {
+	sources := make(tree)
 	names := make(map[string]bool)
 	for _, m := range table {
-		require.NotEmpty(t, m.mutate(t))
+		require.NotEmpty(t, m.mutate(t, sources))
 		require.False(t, names[m.name], "%s: twice", m.name)
 		names[m.name] = true
 		require.NotEmpty(t, m.rule, m.name)
@@ -85,9 +66,10 @@ func TestTable(t *testing.T) {
 // TestMutants runs mutants against their tests, which must fail.
 func TestMutants(t *testing.T) {
 	all := os.Getenv("PMNBD_MUTANTS") == "all"
+	sources := make(tree)
 	for _, m := range table {
 		if all || m.few {
-			t.Run(m.name, func(t *testing.T) { m.kill(t, m.mutate(t)) })
+			t.Run(m.name, func(t *testing.T) { m.kill(t, m.mutate(t, sources)) })
 		}
 	}
 }
