@@ -12,7 +12,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -22,10 +21,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/cmd/internal/version"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -44,34 +41,40 @@ type options struct {
 	targets []target
 }
 
+const help = `Measures 4 KiB operations at random offsets, and prints a row for each TARGET:
+  [LABEL=]nbd+unix:///NAME?socket=/PATH   an export on a unix socket
+  [LABEL=]nbd://HOST:PORT/NAME            an export on TCP
+  [LABEL=]disk:DIR                        a file of its own in DIR: pwrite, fdatasync
+The first --area bytes of every export are OVERWRITTEN.
+
+Usage:
+  pmnbd-bench [flags] TARGET…
+  pmnbd-bench methods [flags] TARGET…   compares durability methods: pmnbd-bench methods --help
+  pmnbd-bench --version
+`
+
+// run runs a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-
-	var err error
-	first := ""
-	if len(args) > 0 {
-		first = args[0]
+	until := func(do func(context.Context, *command.Call) error) func(*command.Call) error {
+		return func(call *command.Call) error {
+			err := do(ctx, call)
+			if ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
+			return err
+		}
 	}
-	switch first {
-	case "methods":
-		err = benchMethods(ctx, args[1:], stdout)
-	case "--version", "-V":
-		_, err = io.WriteString(stdout, version.String("pmnbd-bench"))
-	default:
-		err = benchmark(ctx, args, stdout)
+	root := command.Command{
+		Name: "pmnbd-bench", Help: help, Run: until(benchmark),
+		Commands: []command.Command{{Name: "methods", Help: methodsHelp, Run: until(benchMethods)}},
 	}
-	if ctx.Err() != nil {
-		err = errors.New("interrupted")
-	}
-	return flags.Exit(stderr, "pmnbd-bench", err)
+	return root.Main(args, stdout, stderr)
 }
 
-func benchmark(ctx context.Context, args []string, stdout io.Writer) error {
-	o, err := parse(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+func benchmark(ctx context.Context, call *command.Call) error {
+	o, err := parse(call)
 	if err != nil {
 		return err
 	}
@@ -88,17 +91,16 @@ func benchmark(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	if o.suite {
-		return r.markdown(stdout)
+		return r.markdown(call.Stdout)
 	}
-	return r.table(stdout)
+	return r.table(call.Stdout)
 }
 
-func parse(args []string, stdout io.Writer) (options, error) {
+func parse(call *command.Call) (options, error) {
 	o := options{area: 64 << 20, pids: make(map[string][]int)}
 	var depth, connections int
 	var pids []string
-	fs := pflag.NewFlagSet("pmnbd-bench", pflag.ContinueOnError)
-	fs.SortFlags = false
+	fs := call.Flags
 	flags.DurationVar(fs, &o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
 	fs.IntVar(&depth, "depth", 1, "operations kept going on each connection")
@@ -107,20 +109,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.suite, "suite", false, "compare two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown")
 	fs.StringArrayVar(&pids, "pids", nil, "processes whose CPU time is that of a target, `LABEL=PID[,PID...]`; may be repeated")
-	fs.Usage = func() {
-		_, _ = fmt.Fprintf(stdout, `usage: pmnbd-bench [flags] TARGET...
-       pmnbd-bench methods --help
-       pmnbd-bench --version
-
-Measures 4 KiB operations at random offsets, and prints a row for each TARGET:
-  [LABEL=]nbd+unix:///NAME?socket=/PATH   an export on a unix socket
-  [LABEL=]nbd://HOST:PORT/NAME            an export on TCP
-  [LABEL=]disk:DIR                        a file of its own in DIR: pwrite, fdatasync
-The first --area bytes of every export are OVERWRITTEN.
-
-%s`, fs.FlagUsages())
-	}
-	if err := flags.Parse(fs, args, "[…]"); err != nil {
+	if err := call.Parse("[…]"); err != nil {
 		return o, err
 	}
 	for _, arg := range fs.Args() {

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/persist"
@@ -30,7 +29,6 @@ Usage:
   pmnbd-bench methods [flags] [LABEL=]iwarp://HOST:PORT/REGION [LABEL=]rdma://HOST:PORT/REGION …
 
 The first 32M of every REGION are OVERWRITTEN.
-
 `
 
 // shapes are those of the table. Sizes are a cache line, a small and a usual block of a
@@ -66,20 +64,14 @@ type methodTarget struct {
 	flags.Endpoint
 }
 
-func parseMethods(args []string, stdout io.Writer) (methodOptions, error) {
+func parseMethods(call *command.Call) (methodOptions, error) {
 	var o methodOptions
-	fs := pflag.NewFlagSet("methods", pflag.ContinueOnError)
-	fs.SortFlags = false
-	fs.Usage = func() {} // printed here, to where it belongs
+	fs := call.Flags
 	flags.DurationVar(fs, &o.perCell, "time", time.Second, "how long each cell of the table is measured, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")
-	err := flags.Parse(fs, args, "TARGET", "[…]")
-	if errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", methodsHelp, fs.FlagUsages())
-	}
-	if err != nil {
+	if err := call.Parse("TARGET", "[…]"); err != nil {
 		return o, err
 	}
 	switch {
@@ -108,11 +100,8 @@ func parseMethods(args []string, stdout io.Writer) (methodOptions, error) {
 }
 
 // benchMethods is `pmnbd-bench methods`.
-func benchMethods(ctx context.Context, args []string, stdout io.Writer) error {
-	o, err := parseMethods(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+func benchMethods(ctx context.Context, call *command.Call) error {
+	o, err := parseMethods(call)
 	if err != nil {
 		return err
 	}
@@ -125,7 +114,7 @@ func benchMethods(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 	}
-	return r.markdown(stdout)
+	return r.markdown(call.Stdout)
 }
 
 // measureMethods visits every way in every round. A region has one session at a time,

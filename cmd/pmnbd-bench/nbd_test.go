@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/mem"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/nbd"
 )
 
@@ -102,7 +103,7 @@ func TestInterrupt(t *testing.T) {
 			_ = nc.Close()
 		}
 	}()
-	o, err := parse([]string{"x=nbd://" + l.Addr().String()}, nil)
+	o, err := parse(command.NewCall([]string{"x=nbd://" + l.Addr().String()}, nil, nil))
 	require.NoError(t, err)
 	_, err = measure(ctx, o)
 	require.Error(t, err)

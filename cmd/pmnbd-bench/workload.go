@@ -11,20 +11,20 @@ import (
 // otherwise: the unit of filesystems' journals and databases' logs.
 const blockSize = 4096
 
-// A command is what one request asks for.
-type command uint8
+// A verb is what one request asks for.
+type verb uint8
 
 const (
-	cmdWrite command = iota
+	cmdWrite verb = iota
 	cmdRead
 	cmdFlush
 	cmdFUA // a write that is answered when it is durable
 )
 
-// A request is one command of a slot. A slot has one request outstanding at
+// A request is one verb of a slot. A slot has one request outstanding at
 // most, and its reply names it.
 type request struct {
-	cmd  command
+	cmd  verb
 	slot int
 	off  int64
 	len  int
@@ -47,7 +47,7 @@ type conn interface {
 // sent when the one before it was answered, and how many of them go on at a time.
 type workload struct {
 	name string
-	cmds []command
+	cmds []verb
 	// depth operations are kept going on each of conns connections.
 	depth, conns int
 	// block is what a request carries, in bytes.
@@ -62,9 +62,9 @@ type workload struct {
 
 // operations are what is measured one at a time, or many.
 var operations = []workload{
-	{name: "write", cmds: []command{cmdWrite}},
-	{name: "read", cmds: []command{cmdRead}},
-	{name: "write+flush", cmds: []command{cmdWrite, cmdFlush}},
+	{name: "write", cmds: []verb{cmdWrite}},
+	{name: "read", cmds: []verb{cmdRead}},
+	{name: "write+flush", cmds: []verb{cmdWrite, cmdFlush}},
 }
 
 // plain is the operations with one depth and number of connections.
@@ -79,7 +79,7 @@ func plain(depth, conns int) []workload {
 // suite is what two servers are compared by: docs/benchmarks.md says why these.
 func suite() []workload {
 	var ws []workload
-	ops := append(slices.Clone(operations), workload{name: "fua", cmds: []command{cmdFUA}})
+	ops := append(slices.Clone(operations), workload{name: "fua", cmds: []verb{cmdFUA}})
 	for _, shape := range []workload{
 		{name: "qd1", depth: 1, conns: 1},
 		{name: "qd32", depth: 32, conns: 1},
@@ -93,7 +93,7 @@ func suite() []workload {
 			ws = append(ws, w)
 		}
 	}
-	for _, op := range []workload{{name: "seqwrite", cmds: []command{cmdWrite}}, {name: "seqread", cmds: []command{cmdRead}}} {
+	for _, op := range []workload{{name: "seqwrite", cmds: []verb{cmdWrite}}, {name: "seqread", cmds: []verb{cmdRead}}} {
 		op.depth, op.conns, op.block, op.sequential = 8, 1, 128<<10, true
 		ws = append(ws, op)
 	}

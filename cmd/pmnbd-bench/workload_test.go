@@ -65,8 +65,8 @@ func TestDrive(t *testing.T) {
 		{"reads, many at a time", plain(8, 1)[1], false},
 		{"write and flush", plain(1, 1)[2], false},
 		{"write and flush, replies out of order", plain(4, 1)[2], true},
-		{"one send each", workload{cmds: []command{cmdFUA}, depth: 4, block: blockSize, single: true}, false},
-		{"sequential", workload{cmds: []command{cmdWrite}, depth: 2, block: 2 * blockSize, sequential: true}, false},
+		{"one send each", workload{cmds: []verb{cmdFUA}, depth: 4, block: blockSize, single: true}, false},
+		{"sequential", workload{cmds: []verb{cmdWrite}, depth: 2, block: 2 * blockSize, sequential: true}, false},
 	} {
 		t.Run(tc.name, inBubble(func(t *testing.T) {
 			f := &fake{t: t, newest: tc.newest, delay: 10 * time.Microsecond}

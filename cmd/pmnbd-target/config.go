@@ -2,15 +2,14 @@ package main
 
 import (
 	"encoding"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/region"
 	"pmnbd/status"
@@ -60,28 +59,22 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
 }
 
-// parse reads the flags of a command, those of its own that own declares too, and the
-// file that --config names. It returns pflag.ErrHelp after printing help.
-func parse(name, help string, own func(*pflag.FlagSet), args []string, stdout io.Writer) (config, error) {
+// parse reads a command's flags, those among them that own declares, and the file that
+// --config names.
+func parse(call *command.Call, own func(*pflag.FlagSet)) (config, error) {
 	var file string
 	read := func(c *config) error {
-		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-		set.SortFlags = false
-		set.Usage = func() {} // printed here, to where it belongs
-		set.StringVar(&file, "config", "", "`FILE` with the same settings (docs/configuration.md); flags override it")
-		c.declare(set)
-		own(set)
-		err := flags.Parse(set, args)
-		if errors.Is(err, pflag.ErrHelp) {
-			_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", help, set.FlagUsages())
-		}
-		return err
+		call.Reset()
+		call.Flags.StringVar(&file, "config", "", "`FILE` with the same settings (docs/configuration.md); flags override it")
+		c.declare(call.Flags)
+		own(call.Flags)
+		return call.Parse()
 	}
 	c := defaults()
 	if err := read(&c); err != nil || file == "" {
 		return c, err
 	}
-	// Once more, with what the file says as defaults.
+	// Parse again, with what the file says as defaults.
 	c = defaults()
 	if err := c.load(file); err != nil {
 		return c, err

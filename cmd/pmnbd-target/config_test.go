@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 )
 
@@ -31,7 +32,7 @@ func parsed(t *testing.T, file string, args ...string) (config, error) {
 		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
 		args = append(args, "--config", path)
 	}
-	return parse("serve", "", func(*pflag.FlagSet) {}, args, io.Discard)
+	return parse(command.NewCall(args, io.Discard, io.Discard), func(*pflag.FlagSet) {})
 }
 
 // settings has, for each setting, two ways to say it, with two values that are not

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/numa"
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
@@ -25,21 +25,15 @@ region which durability methods follow. Takes what serve takes; changes nothing.
 
 Usage:
   pmnbd-target inspect-platform [--config FILE] [--json]
-
 `
 
-func runInspectPlatform(args []string, stdout, stderr io.Writer) int {
-	return flags.Exit(stderr, "pmnbd-target inspect-platform", inspectPlatform(args, stdout, numa.Sysfs, nativeFlush))
+func inspectPlatform(call *command.Call) error {
+	return inspectPlatformAt(call, numa.Sysfs, nativeFlush)
 }
 
-func inspectPlatform(args []string, stdout io.Writer, sys string, nativeFlush func() map[string]bool) error {
+func inspectPlatformAt(call *command.Call, sys string, nativeFlush func() map[string]bool) error {
 	var asJSON bool
-	cfg, err := parse("inspect-platform", inspectPlatformHelp, func(set *pflag.FlagSet) {
-		set.BoolVar(&asJSON, "json", false, "print JSON")
-	}, args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+	cfg, err := parse(call, func(set *pflag.FlagSet) { set.BoolVar(&asJSON, "json", false, "print JSON") })
 	if err == nil && len(cfg.Regions) > 0 {
 		err = cfg.check()
 	}
@@ -51,11 +45,11 @@ func inspectPlatform(args []string, stdout io.Writer, sys string, nativeFlush fu
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(stdout)
+		enc := json.NewEncoder(call.Stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(p)
 	}
-	_, err = io.WriteString(stdout, p.text())
+	_, err = io.WriteString(call.Stdout, p.text())
 	return err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
@@ -43,7 +45,8 @@ func TestInspectPlatform(t *testing.T) {
 		"--region", "new=" + filepath.Join(dir, "new") + ",size=1M", "--region", "lost=" + filepath.Join(dir, "lost")}
 	flushes := func() map[string]bool { return map[string]bool{"rxe0": true} }
 	var out bytes.Buffer
-	require.NoError(t, inspectPlatform(args, &out, sysfs(t, platform), flushes))
+	call := func(args ...string) *command.Call { return command.NewCall(args, &out, io.Discard) }
+	require.NoError(t, inspectPlatformAt(call(args...), sysfs(t, platform), flushes))
 	var got machineView
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 
@@ -73,10 +76,10 @@ func TestInspectPlatform(t *testing.T) {
 	require.Contains(t, got.Regions[2].Note, "no such file")
 	require.Empty(t, got.Regions[2].Class)
 
-	require.Error(t, inspectPlatform([]string{"--listen", "iwarp://0.0.0.0", "--region", "log=" + path}, &out, sysfs(t, nil), flushes), "what serve would refuse")
-	out.Reset()
-	require.NoError(t, inspectPlatform([]string{"--help"}, &out, "", flushes))
-	require.Contains(t, out.String(), "--config")
+	require.Error(t, inspectPlatformAt(call("--listen", "iwarp://0.0.0.0", "--region", "log="+path), sysfs(t, nil), flushes), "what serve would refuse")
+	code, help, errs := ran("inspect-platform", "--help")
+	require.Zero(t, code, errs)
+	require.Contains(t, help, "--config")
 }
 
 // What is said follows persist's one table. That native FLUSH is there is no promise

@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/region"
+	"pmnbd/rdma/verbs"
 )
 
 // text is the platform for people.
@@ -50,7 +51,7 @@ func (p *machineView) text() string {
 	}
 	if len(p.Adapters) == 0 {
 		row("none")
-	} else if _, err := flags.ParseListen("rdma://127.0.0.1"); err != nil {
+	} else if !verbs.Built {
 		row("This build cannot use them.")
 	}
 	end()

@@ -6,13 +6,14 @@ import (
 	"io"
 	"os"
 
-	"pmnbd/cmd/internal/flags"
-	"pmnbd/cmd/internal/version"
+	"pmnbd/cmd/internal/command"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-const help = `pmnbd-target keeps regions of memory and lets initiators (pmnbd) write to them by RDMA.
+var root = command.Command{
+	Name: program,
+	Help: `pmnbd-target keeps regions of memory and lets initiators (pmnbd) write to them by RDMA.
 
 Usage:
   pmnbd-target serve --listen iwarp://HOST:PORT --region NAME=PATH[,size=SIZE] [--region …]
@@ -35,32 +36,14 @@ Two commands to try it without any hardware:
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
 "pmnbd-target COMMAND --help" explains a command, "pmnbd-target --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood.
-`
-
-// run dispatches a command line and returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
-	}
-	var err error
-	switch command {
-	case "serve":
-		return runServe(args, stdout, stderr)
-	case "status":
-		return runStatus(args, stdout, stderr)
-	case "region":
-		return runRegion(args, stdout, stderr)
-	case "inspect-platform":
-		return runInspectPlatform(args, stdout, stderr)
-	case "help", "--help", "-h":
-		_, err = io.WriteString(stdout, help)
-	case "version", "--version", "-V":
-		_, err = io.WriteString(stdout, version.String("pmnbd-target"))
-	case "":
-		err = flags.Usagef("a command is missing: use serve, status, region or inspect-platform, or --help")
-	default:
-		err = flags.Usagef("unknown command %q: use serve, status, region or inspect-platform, or --help", command)
-	}
-	return flags.Exit(stderr, "pmnbd-target", err)
+`,
+	Commands: []command.Command{
+		{Name: "serve", Help: serveHelp, Run: serve},
+		{Name: "status", Help: statusHelp, Run: showStatus},
+		regionCommand,
+		{Name: "inspect-platform", Help: inspectPlatformHelp, Run: inspectPlatform},
+	},
 }
+
+// run runs a command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int { return root.Main(args, stdout, stderr) }

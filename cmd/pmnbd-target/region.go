@@ -2,22 +2,23 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/google/uuid"
-	"github.com/spf13/pflag"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 )
 
-const regionHelp = `A region is a named, fixed-size extent of memory: a device-dax device or a file on DAX (class pmem:
+var regionCommand = command.Command{
+	Name: "region",
+	Help: `A region is a named, fixed-size extent of memory: a device-dax device or a file on DAX (class pmem:
 persistent memory), a file on ext4, xfs or f2fs (class file: durable after fdatasync), or a file on tmpfs
 (class volatile: gone with the power). See docs/regions.md.
 
@@ -29,86 +30,55 @@ Usage:
   pmnbd-target region clear PATH --reason TEXT                   give a failed or suspect region back to service
 
 "pmnbd-target region COMMAND --help" explains a command.
-`
+`,
+	Commands: []command.Command{
+		{Name: "create", Run: regionCreate, Help: `Makes a region named NAME of the file or device-dax device at PATH. If PATH does not exist, the command
+makes a file there, and removes it again if that fails. It allocates all space at once. NAME is letters,
+digits, '.', '_' and '-'.
 
-// A regionCommand is one of the subcommands of region.
-type regionCommand struct {
-	usage string // what follows "pmnbd-target region"
-	about string
-	// run declares its flags, calls parse, and does its work.
-	run func(set *pflag.FlagSet, parse func(positional ...string) error, stdout io.Writer) error
-}
+Usage:
+  pmnbd-target region create NAME PATH [--size SIZE] [--force]
+`},
+		{Name: "inspect", Run: regionInspect, Help: `Shows the superblock of the region at PATH, and what the machine says of its memory. Changes nothing, and
+works while the region is served.
 
-var regionCommands = map[string]regionCommand{
-	"create": {
-		usage: "create NAME PATH [--size SIZE] [--force]",
-		about: `Makes a region named NAME of the file or device-dax device at PATH. A PATH that does not exist is made
-a file, and removed again if that fails. All space is allocated at once. NAME is letters, digits, '.',
-'_' and '-'.`,
-		run: regionCreate,
-	},
-	"inspect": {
-		usage: "inspect PATH [--json]",
-		about: `Shows the superblock of the region at PATH and what the machine says of its memory. Changes nothing; a region that is served can be looked at.`,
-		run:   regionInspect,
-	},
-	"list": {
-		usage: "list DIR…",
-		about: `Lists the regions among the files and device-dax devices in each DIR, and how they are: clean, unclean
-(or in use), doubt, SUSPECT or FAILED. Changes nothing.`,
-		run: regionList,
-	},
-	"remove": {
-		usage: "remove PATH [--force]",
-		about: `Removes the region at PATH with all that is stored in it: the file, or from a device the superblock.
-Refused while it is served, and if it is not clean; never removes anything but a region.`,
-		run: regionRemove,
-	},
-	"clear": {
-		usage: "clear PATH --reason TEXT",
-		about: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
-owner, raises its epoch and sets doubt. Writes that were acknowledged and not flushed before may be
-missing: check what is stored there first (fsck, a database's own check). The region must not be served.`,
-		run: regionClear,
+Usage:
+  pmnbd-target region inspect PATH [--json]
+`},
+		{Name: "list", Run: regionList, Help: `Lists the regions among the files and device-dax devices in each DIR, with their states: clean, unclean
+(or in use), doubt, SUSPECT or FAILED. Changes nothing.
+
+Usage:
+  pmnbd-target region list DIR…
+`},
+		{Name: "remove", Run: regionRemove, Help: `Removes the region at PATH with all that is stored in it: the file, or from a device the superblock.
+Refuses while the region is served, and if it is not clean; never removes anything but a region.
+
+Usage:
+  pmnbd-target region remove PATH [--force]
+`},
+		{Name: "clear", Run: regionClear, Help: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
+owner, raises its epoch and sets doubt. Writes that were acknowledged but not flushed may be missing:
+check what is stored there first (fsck, a database's own check). The region must not be served.
+
+Usage:
+  pmnbd-target region clear PATH --reason TEXT
+`},
 	},
 }
 
-// runRegion runs `pmnbd-target region …` and returns the exit code.
-func runRegion(args []string, stdout, stderr io.Writer) int {
-	const name = "pmnbd-target region"
-	if len(args) == 0 {
-		return flags.Exit(stderr, name, flags.Usagef("a command is missing: use create, inspect, list, remove or clear, or --help"))
-	}
-	if args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
-		_, err := io.WriteString(stdout, regionHelp)
-		return flags.Exit(stderr, name, err)
-	}
-	c, ok := regionCommands[args[0]]
-	if !ok {
-		return flags.Exit(stderr, name, flags.Usagef("unknown command %q: use create, inspect, list, remove or clear, or --help", args[0]))
-	}
-	set := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
-	err := c.run(set, func(positional ...string) error { return flags.Parse(set, args[1:], positional...) }, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "Usage:\n  %s %s\n\n%s\n\n%s", name, c.usage, c.about, set.FlagUsages())
-	}
-	return flags.Exit(stderr, name+" "+args[0], err)
-}
-
-func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
+func regionCreate(call *command.Call) error {
 	var size flags.Size
-	set.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a device or a file that exists: all of it, less 2M")
-	force := set.Bool("force", false, "discard what an existing file or device holds")
-	if err := parse("NAME", "PATH"); err != nil {
+	call.Flags.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a device or a file that exists: all of it, less 2M")
+	force := call.Flags.Bool("force", false, "discard what an existing file or device holds")
+	if err := call.Parse("NAME", "PATH"); err != nil {
 		return err
 	}
-	name, path := set.Arg(0), set.Arg(1)
+	name, path := call.Flags.Arg(0), call.Flags.Arg(1)
 	if err := region.CheckName(name); err != nil {
 		return flags.Usagef("%v", err)
 	}
-	if set.Changed("size") {
+	if call.Flags.Changed("size") {
 		if err := region.CheckSize(uint64(size)); err != nil {
 			return flags.Usagef("--size %s: %v", size.String(), err)
 		}
@@ -125,45 +95,45 @@ func regionCreate(set *pflag.FlagSet, parse func(...string) error, stdout io.Wri
 	case persist.ClassPMem:
 		note = ": " + persistence(info)
 	}
-	_, err = fmt.Fprintf(stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
+	_, err = fmt.Fprintf(call.Stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
 	return err
 }
 
-func regionInspect(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
-	asJSON := set.Bool("json", false, "print JSON")
-	if err := parse("PATH"); err != nil {
+func regionInspect(call *command.Call) error {
+	asJSON := call.Flags.Bool("json", false, "print JSON")
+	if err := call.Parse("PATH"); err != nil {
 		return err
 	}
-	info, err := region.Inspect(set.Arg(0))
+	info, err := region.Inspect(call.Flags.Arg(0))
 	if err != nil {
 		return err
 	}
 	if *asJSON {
-		enc := json.NewEncoder(stdout)
+		enc := json.NewEncoder(call.Stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(viewOf(info))
 	}
-	_, err = io.WriteString(stdout, table(info))
+	_, err = io.WriteString(call.Stdout, table(info))
 	return err
 }
 
-func regionClear(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
-	reason := set.String("reason", "", "why; kept in the superblock")
-	if err := parse("PATH"); err != nil {
+func regionClear(call *command.Call) error {
+	reason := call.Flags.String("reason", "", "why; kept in the superblock")
+	if err := call.Parse("PATH"); err != nil {
 		return err
 	}
 	if strings.TrimSpace(*reason) == "" {
 		return flags.Usagef("--reason is missing: say why, such as --reason 'disk replaced, fsck clean'")
 	}
-	if err := region.Clear(set.Arg(0), *reason); err != nil {
+	if err := region.Clear(call.Flags.Arg(0), *reason); err != nil {
 		return err
 	}
-	info, err := region.Inspect(set.Arg(0))
+	info, err := region.Inspect(call.Flags.Arg(0))
 	if err != nil {
 		return err
 	}
 	sb := &info.Superblock
-	_, err = fmt.Fprintf(stdout, "cleared region %s at %s: epoch %d, no owner, in doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, sb.Cleared)
+	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, no owner, in doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, sb.Cleared)
 	return err
 }
 

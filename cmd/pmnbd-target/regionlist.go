@@ -3,23 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"text/tabwriter"
 
-	"github.com/spf13/pflag"
-
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/region"
 )
 
-func regionList(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
-	if err := parse("DIR", "[…]"); err != nil {
+func regionList(call *command.Call) error {
+	if err := call.Parse("DIR", "[…]"); err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(call.Stdout, 0, 0, 2, ' ', 0)
 	var errs []error
 	n := 0
-	for _, dir := range set.Args() {
+	for _, dir := range call.Flags.Args() {
 		all, err := region.List(dir)
 		errs = append(errs, err)
 		for _, l := range all {
@@ -58,14 +56,14 @@ func stateWord(sb *region.Superblock) string {
 	return "unclean"
 }
 
-func regionRemove(set *pflag.FlagSet, parse func(...string) error, stdout io.Writer) error {
-	force := set.Bool("force", false, "remove it although it was not closed cleanly, is failed, suspect or damaged")
-	if err := parse("PATH"); err != nil {
+func regionRemove(call *command.Call) error {
+	force := call.Flags.Bool("force", false, "remove it although it was not closed cleanly, is failed, suspect or damaged")
+	if err := call.Parse("PATH"); err != nil {
 		return err
 	}
-	if err := region.Remove(set.Arg(0), *force); err != nil {
+	if err := region.Remove(call.Flags.Arg(0), *force); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(stdout, "removed the region at %s\n", set.Arg(0))
+	_, err := fmt.Fprintf(call.Stdout, "removed the region at %s\n", call.Flags.Arg(0))
 	return err
 }

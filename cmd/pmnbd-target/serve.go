@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/keyfile"
@@ -31,23 +31,14 @@ Usage:
 
   pmnbd-target serve --region log=/var/lib/pmnbd/log
   pmnbd-target serve --region log=/dev/shm/log,size=1G --allow-volatile --listen iwarp://127.0.0.1:0
-
 `
 
-// runServe runs `pmnbd-target serve` and returns the exit code.
-func runServe(args []string, stdout, stderr io.Writer) int {
-	err := serve(args, stdout, stderr)
-	return flags.Exit(stderr, "pmnbd-target serve", err)
-}
-
-func serve(args []string, stdout, stderr io.Writer) (err error) {
+// serve runs `pmnbd-target serve`.
+func serve(call *command.Call) (err error) {
 	var checkOnly bool
-	cfg, err := parse("serve", serveHelp, func(set *pflag.FlagSet) {
+	cfg, err := parse(call, func(set *pflag.FlagSet) {
 		set.BoolVar(&checkOnly, "check", false, "check flags and file, and exit")
-	}, args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+	})
 	if err == nil {
 		err = cfg.check()
 	}
@@ -55,10 +46,10 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if checkOnly {
-		_, err = fmt.Fprintf(stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
+		_, err = fmt.Fprintf(call.Stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
 		return err
 	}
-	log := daemon.Log(stderr)
+	log := daemon.Log(call.Stderr)
 	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
 		return err
 	}
@@ -136,7 +127,7 @@ func serve(args []string, stdout, stderr io.Writer) (err error) {
 	defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
 	header := status.NewHeader(program)
 	shown := status.Serve(control, metrics, log, func() status.Document { return report{header, uris, server.Snapshot()} })
-	if err = daemon.Ready(log, stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
+	if err = daemon.Ready(log, call.Stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
 		select {
 		case s := <-signals:
 			log.Info("ending", zap.Stringer("signal", s))

@@ -10,8 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/target"
 	"pmnbd/status"
@@ -27,7 +26,6 @@ Usage:
   pmnbd-target status [--json]
 
   pmnbd-target status --json | jq '.[].regions[] | {name, held, failed}'
-
 `
 
 // A report is what a serving pmnbd-target shows. Its JSON names are kept once
@@ -38,24 +36,12 @@ type report struct {
 	Regions []target.RegionSnapshot `json:"regions"`
 }
 
-// runStatus runs `pmnbd-target status` and returns the exit code.
-func runStatus(args []string, stdout, stderr io.Writer) int {
-	return flags.Exit(stderr, "pmnbd-target status", showStatus(args, stdout))
-}
-
-func showStatus(args []string, stdout io.Writer) error {
-	set := pflag.NewFlagSet("status", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
-	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
+// showStatus runs `pmnbd-target status`.
+func showStatus(call *command.Call) error {
+	asJSON := call.Flags.Bool("json", false, "print JSON: an array with what each process says")
 	control := status.DefaultPlace()
-	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
-	err := flags.Parse(set, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", statusHelp, set.FlagUsages())
-		return err
-	}
-	if err != nil {
+	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	if err := call.Parse(); err != nil {
 		return err
 	}
 	found, err := status.Find[report](context.Background(), &control, program)
@@ -63,10 +49,10 @@ func showStatus(args []string, stdout io.Writer) error {
 		return cmp.Or(err, status.Nobody(&control, program))
 	}
 	if *asJSON {
-		return errors.Join(status.WriteJSON(stdout, found), err)
+		return errors.Join(status.WriteJSON(call.Stdout, found), err)
 	}
 	for i := range found {
-		if _, err := io.WriteString(stdout, found[i].Document.text(time.Now())); err != nil {
+		if _, err := io.WriteString(call.Stdout, found[i].Document.text(time.Now())); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd/kernel"
 	"pmnbd/status"
@@ -24,7 +20,6 @@ Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]
 
   pmnbd attach log /dev/nbd0 && mkfs.ext4 /dev/nbd0
-
 `
 
 const (
@@ -38,29 +33,21 @@ const (
 	maxAttachConnections = 64
 )
 
-func attach(args []string, stdout, stderr io.Writer) error {
-	k, err := parseAttach(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+func attach(call *command.Call) error {
+	k, err := parseAttach(call)
 	if err != nil {
 		return err
 	}
-	return k.run(stdout, stderr)
+	return k.run(call.Stdout, call.Stderr)
 }
 
-func parseAttach(args []string, stdout io.Writer) (*keeper, error) {
+func parseAttach(call *command.Call) (*keeper, error) {
 	k := &keeper{host: &thisHost, control: status.DefaultPlace()}
-	set := pflag.NewFlagSet("attach", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
+	set := call.Flags
 	count := set.Int("connections", 1, "how many connections the device has, `N`; with more than one the command stays")
 	flags.DurationVar(set, &k.timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
 	set.Var(&k.control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
-	err := flags.Parse(set, args, "[EXPORT|URI]", "[/dev/nbdX]")
-	if errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", attachHelp, set.FlagUsages())
-	}
+	err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]")
 	if err != nil {
 		return nil, err
 	}

@@ -316,7 +316,7 @@ func TestParseAttach(t *testing.T) {
 		{args: []string{"/dev/nbd3", "--timeout", "1500ms"}, err: "use whole seconds"},
 		{args: []string{"/dev/nbd3", "--timeout", "0"}, err: "use whole seconds"},
 	} {
-		k, err := parseAttach(tc.args, io.Discard)
+		k, err := parseAttach(call(tc.args...))
 		if tc.err != "" {
 			require.ErrorContains(t, err, tc.err, tc.args)
 			continue

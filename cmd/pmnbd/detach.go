@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd/kernel"
 )
@@ -22,25 +20,16 @@ flushed. That is for a device whose server does not come back: unmounting would 
 
 Usage:
   pmnbd detach /dev/nbdX [--force] [--timeout DURATION]
-
 `
 
-func detach(args []string, stdout io.Writer) error {
-	set := pflag.NewFlagSet("detach", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
+func detach(call *command.Call) error {
 	var timeout time.Duration
-	flags.DurationVar(set, &timeout, "timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
-	force := set.Bool("force", false, "disconnect a device that is mounted or otherwise used")
-	err := flags.Parse(set, args, "/dev/nbdX")
-	if errors.Is(err, pflag.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", detachHelp, set.FlagUsages())
+	flags.DurationVar(call.Flags, &timeout, "timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
+	force := call.Flags.Bool("force", false, "disconnect a device that is mounted or otherwise used")
+	if err := call.Parse("/dev/nbdX"); err != nil {
 		return err
 	}
-	if err != nil {
-		return err
-	}
-	dev, err := kernel.ParseDevice(set.Arg(0))
+	dev, err := kernel.ParseDevice(call.Flags.Arg(0))
 	if err != nil {
 		return flags.Usagef("%v", err)
 	}
@@ -55,10 +44,10 @@ func detach(args []string, stdout io.Writer) error {
 		return err
 	}
 	if !was {
-		_, err = fmt.Fprintf(stdout, "%v is not attached\n", dev)
+		_, err = fmt.Fprintf(call.Stdout, "%v is not attached\n", dev)
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "detached %v\n", dev)
+	_, err = fmt.Fprintf(call.Stdout, "detached %v\n", dev)
 	return err
 }
 

@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"net/netip"
 	"strconv"
@@ -15,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd/wire"
 	"pmnbd/persist"
@@ -35,7 +33,6 @@ Usage:
 
 Under systemd, sockets of a .socket unit (ListenStream=, unix or TCP) are served beside those of --listen,
 and Type=notify works: docs/systemd.md.
-
 `
 
 // maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
@@ -89,108 +86,125 @@ type exportSpec struct {
 	target flags.Endpoint
 }
 
-// parse reads the flags of serve. It returns pflag.ErrHelp after printing help.
-func parse(args []string, stdout io.Writer) (config, error) {
+// unread holds the flags whose text parse reads itself, for its errors to say more than
+// pflag's.
+type unread struct {
+	targets, names, listen []string
+	tls, certificates      string
+	id, mode               string
+}
+
+// parse reads the flags of serve.
+func parse(call *command.Call) (config, error) {
 	cfg := config{window: remote.DefaultWindow, control: status.DefaultPlace()}
-	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
-	targets := set.StringArray("target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; the first is the default export")
-	names := set.StringArray("export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
-	listen := set.StringArray("listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
-	set.BoolVar(&cfg.readOnly, "read-only", false, "refuse what would change an export's contents")
-	set.Var(&cfg.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
-	set.IntVar(&cfg.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
-	set.IntVar(&cfg.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 512K of memory in each export")
-	flags.DurationVar(set, &cfg.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
-	tlsMode := set.String("tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
-	certificates := set.String("tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
-	set.BoolVar(&cfg.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
-	set.BoolVar(&cfg.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
-	set.Var(&cfg.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
-	flags.DurationVar(set, &cfg.lossTimeout, "loss-timeout", 0, "how long a target that is away, or whose disk takes so long for one FLUSH, is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
-	set.BoolVar(&cfg.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
-	set.BoolVar(&cfg.takeover, "takeover", false, "take the regions from another initiator, though its lease runs: what that has not flushed is lost")
-	set.StringVar(&cfg.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
-	id := set.String("id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
-	set.StringVar(&cfg.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
-	set.StringVar(&cfg.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
-	set.BoolVar(&cfg.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
-	set.Var(&cfg.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
-	set.Var(&cfg.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
-	flags.DurationVar(set, &cfg.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
-	mode := set.String("socket-mode", "0600", "access rights of unix sockets, `octal`")
-	flags.DurationVar(set, &cfg.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
-	err := flags.Parse(set, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintf(stdout, "%sFlags:\n%s", serveHelp, set.FlagUsages())
-		return cfg, err
+	var u unread
+	cfg.declare(call.Flags, &u)
+	err := call.Parse()
+	if err == nil {
+		cfg.exports, err = parseExports(u.targets, u.names)
+	}
+	if err == nil {
+		cfg.listen, err = parseListeners(u.listen)
+	}
+	if err == nil {
+		err = cfg.check()
+	}
+	if err == nil {
+		cfg.tls, cfg.requireTLS, err = serverTLS(u.tls, u.certificates, cfg.verifyPeer)
+	}
+	if err == nil {
+		err = cfg.checkListeners()
+	}
+	if err == nil && u.id != "" {
+		if cfg.id, err = uuid.Parse(u.id); err != nil || cfg.id == uuid.Nil {
+			err = flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", u.id)
+		}
 	}
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.exports, err = parseExports(*targets, *names); err != nil {
-		return cfg, err
-	}
-	for _, s := range *listen {
-		l, err := parseListen(s)
-		if err != nil {
-			return cfg, err
-		}
-		cfg.listen = append(cfg.listen, l)
-	}
-	if cfg.window < remote.MinWindow || cfg.window > remote.MaxWindow {
-		return cfg, flags.Usagef("--window %v: use %v to %v", &cfg.window, ptr(flags.Size(remote.MinWindow)), ptr(flags.Size(remote.MaxWindow)))
-	}
-	if cfg.lanes < 1 || cfg.lanes > remote.MaxLanes {
-		return cfg, flags.Usagef("--lanes %d: use 1 to %d", cfg.lanes, remote.MaxLanes)
-	}
-	if cfg.connections < 1 || cfg.connections > maxConnections {
-		return cfg, flags.Usagef("--max-connections %d: use 1 to %d", cfg.connections, maxConnections)
-	}
-	if cfg.windowDir == "" {
-		return cfg, flags.Usagef("--window-dir is empty: name a directory on a filesystem in memory, or leave the flag out for %s. What an earlier pmnbd left there must not be passed by", defaultWindowDir())
-	}
-	if cfg.stateDir == "" {
-		return cfg, flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
-	}
-	if cfg.lossTimeout < 0 {
-		return cfg, flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", cfg.lossTimeout)
-	}
-	if cfg.handshake <= 0 {
-		return cfg, flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", cfg.handshake)
-	}
-	if cfg.tls, cfg.requireTLS, err = serverTLS(*tlsMode, *certificates, cfg.verifyPeer); err != nil {
-		return cfg, err
-	}
-	for _, l := range cfg.listen {
-		if a, err := netip.ParseAddrPort(l.addr); l.network == "tcp" && err == nil { // names: once they are bound
-			if err := cfg.checkExposed("--listen tcp:"+l.addr, a.Addr().Unmap().IsLoopback()); err != nil {
-				return cfg, err
-			}
-		}
-	}
-	if *id != "" {
-		if cfg.id, err = uuid.Parse(*id); err != nil || cfg.id == uuid.Nil {
-			return cfg, flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", *id)
-		}
-	}
-	bits, err := strconv.ParseUint(*mode, 8, 32)
+	bits, err := strconv.ParseUint(u.mode, 8, 32)
 	if err != nil || bits > 0o777 {
-		return cfg, flags.Usagef("--socket-mode %q: use three octal digits, such as 660", *mode)
+		return cfg, flags.Usagef("--socket-mode %q: use three octal digits, such as 660", u.mode)
 	}
 	cfg.socketMode = fs.FileMode(bits)
-	if cfg.drainTimeout <= 0 {
-		return cfg, flags.Usagef("--drain-timeout %v: use a duration, such as 30s", cfg.drainTimeout)
-	}
 	return cfg, nil
+}
+
+// declare declares the flags. What c holds are defaults.
+func (c *config) declare(set *pflag.FlagSet, u *unread) {
+	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; the first is the default export")
+	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
+	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
+	set.BoolVar(&c.readOnly, "read-only", false, "refuse what would change an export's contents")
+	set.Var(&c.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
+	set.IntVar(&c.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
+	set.IntVar(&c.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 512K of memory in each export")
+	flags.DurationVar(set, &c.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
+	set.StringVar(&u.tls, "tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
+	set.StringVar(&u.certificates, "tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
+	set.BoolVar(&c.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
+	set.BoolVar(&c.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
+	set.Var(&c.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
+	flags.DurationVar(set, &c.lossTimeout, "loss-timeout", 0, "how long a target that is away, or whose disk takes so long for one FLUSH, is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
+	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
+	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs: what that has not flushed is lost")
+	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
+	set.StringVar(&u.id, "id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
+	set.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
+	set.StringVar(&c.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
+	set.BoolVar(&c.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
+	set.Var(&c.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
+	set.Var(&c.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
+	flags.DurationVar(set, &c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
+	set.StringVar(&u.mode, "socket-mode", "0600", "access rights of unix sockets, `octal`")
+	flags.DurationVar(set, &c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
+}
+
+// check refuses values that make no sense on any machine.
+func (c *config) check() error {
+	switch {
+	case c.window < remote.MinWindow || c.window > remote.MaxWindow:
+		return flags.Usagef("--window %v: use %v to %v", &c.window, ptr(flags.Size(remote.MinWindow)), ptr(flags.Size(remote.MaxWindow)))
+	case c.lanes < 1 || c.lanes > remote.MaxLanes:
+		return flags.Usagef("--lanes %d: use 1 to %d", c.lanes, remote.MaxLanes)
+	case c.connections < 1 || c.connections > maxConnections:
+		return flags.Usagef("--max-connections %d: use 1 to %d", c.connections, maxConnections)
+	case c.windowDir == "":
+		return flags.Usagef("--window-dir is empty: name a directory on a filesystem in memory, or leave the flag out for %s. What an earlier pmnbd left there must not be passed by", defaultWindowDir())
+	case c.stateDir == "":
+		return flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
+	case c.lossTimeout < 0:
+		return flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
+	case c.handshake <= 0:
+		return flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", c.handshake)
+	case c.drainTimeout <= 0:
+		return flags.Usagef("--drain-timeout %v: use a duration, such as 30s", c.drainTimeout)
+	}
+	return nil
+}
+
+// checkListeners is checkExposed for the addresses of --listen. What a host's name stands
+// for shows only once it is bound.
+func (c *config) checkListeners() error {
+	for _, l := range c.listen {
+		a, err := netip.ParseAddrPort(l.addr)
+		if l.network != "tcp" || err != nil {
+			continue
+		}
+		if err := c.checkExposed("--listen tcp:"+l.addr, a.Addr().Unmap().IsLoopback()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // authenticated reports whether every TCP client must prove who it is.
 func (c *config) authenticated() bool { return c.requireTLS && c.verifyPeer }
 
-// checkExposed refuses a listener that other hosts can reach if not all of its clients must
-// prove who they are: they would own the exports. insecure says that this is meant.
+// checkExposed refuses a listener that other hosts can reach unless all its clients must
+// prove who they are: any of them would own the exports. With --insecure-no-auth the
+// operator wants that.
 func (c *config) checkExposed(listener string, loopback bool) error {
 	if loopback || c.insecure || c.authenticated() {
 		return nil

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 )
 
@@ -17,6 +18,9 @@ const (
 	logTarget  = "--target=iwarp://pm1/log"
 	dataTarget = "--target=iwarp://pm2/data"
 )
+
+// call is a command line for a command.
+func call(args ...string) *command.Call { return command.NewCall(args, io.Discard, io.Discard) }
 
 func TestParseServe(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -53,7 +57,7 @@ func TestParseServe(t *testing.T) {
 		"more lanes than served": {args: []string{logTarget, "--lanes=17"}, says: "use 1 to 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := parse(c.args, nil)
+			cfg, err := parse(call(c.args...))
 			if c.says != "" {
 				require.ErrorIs(t, err, flags.ErrUsage)
 				require.ErrorContains(t, err, c.says)
@@ -97,7 +101,7 @@ func TestBeyondLoopback(t *testing.T) {
 		"behind one that is all right": {"tcp:192.0.2.1:10809", []string{"--listen=tcp:10809"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse(append(c.more, logTarget, "--listen="+c.listen), nil)
+			_, err := parse(call(append(c.more, logTarget, "--listen="+c.listen)...))
 			if c.ok {
 				require.NoError(t, err)
 				return
@@ -110,12 +114,12 @@ func TestBeyondLoopback(t *testing.T) {
 }
 
 func TestServeFlags(t *testing.T) {
-	cfg, err := parse([]string{logTarget}, nil)
+	cfg, err := parse(call(logTarget))
 	require.NoError(t, err)
 	require.Equal(t, 64, cfg.connections)
 	require.Equal(t, 10*time.Second, cfg.handshake)
 	require.Empty(t, cfg.metrics.String())
-	cfg, err = parse([]string{logTarget, "--read-only", "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"}, nil)
+	cfg, err = parse(call(logTarget, "--read-only", "--max-connections=3", "--handshake-timeout=5s", "--socket-mode=660"))
 	require.NoError(t, err)
 	require.True(t, cfg.readOnly)
 	require.Equal(t, 3, cfg.connections)
@@ -129,8 +133,7 @@ func TestServeFlags(t *testing.T) {
 	require.Equal(t, []string{"nbds"}, cfg.schemes())
 
 	var help bytes.Buffer
-	_, err = parse([]string{"--help"}, &help)
-	require.ErrorIs(t, err, pflag.ErrHelp)
+	require.Zero(t, run([]string{"serve", "--help"}, &help, io.Discard))
 	for _, s := range []string{"--export name", "--tls off, on or require", "--read-only", "--max-connections N", "--handshake-timeout duration", "systemd", "(default 64M)"} {
 		require.Contains(t, help.String(), s)
 	}

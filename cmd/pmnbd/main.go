@@ -6,13 +6,14 @@ import (
 	"io"
 	"os"
 
-	"pmnbd/cmd/internal/flags"
-	"pmnbd/cmd/internal/version"
+	"pmnbd/cmd/internal/command"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-const help = `pmnbd is a network block device on persistent memory in another machine.
+var root = command.Command{
+	Name: program,
+	Help: `pmnbd is a network block device on persistent memory in another machine.
 
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
@@ -31,32 +32,14 @@ Two commands to try it without any hardware:
 
 "pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood,
 3 serve needs --accept-loss.
-`
-
-// run dispatches a command line and returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
-	}
-	var err error
-	switch command {
-	case "serve":
-		return runServe(args, stdout, stderr)
-	case "status":
-		return flags.Exit(stderr, "pmnbd status", showStatus(args, stdout))
-	case "attach":
-		return flags.Exit(stderr, "pmnbd attach", attach(args, stdout, stderr))
-	case "detach":
-		return flags.Exit(stderr, "pmnbd detach", detach(args, stdout))
-	case "help", "--help", "-h":
-		_, err = io.WriteString(stdout, help)
-	case "version", "--version", "-V":
-		_, err = io.WriteString(stdout, version.String("pmnbd"))
-	case "":
-		err = flags.Usagef("a command is missing: use serve, status, attach or detach, or --help")
-	default:
-		err = flags.Usagef("unknown command %q: use serve, status, attach or detach, or --help", command)
-	}
-	return flags.Exit(stderr, "pmnbd", err)
+`,
+	Commands: []command.Command{
+		{Name: "serve", Help: serveHelp, Run: serve},
+		{Name: "status", Help: statusHelp, Run: showStatus},
+		{Name: "attach", Help: attachHelp, Run: attach},
+		{Name: "detach", Help: detachHelp, Run: detach},
+	},
 }
+
+// run runs a command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int { return root.Main(args, stdout, stderr) }

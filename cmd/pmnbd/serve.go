@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
@@ -50,36 +50,27 @@ type export struct {
 	dev  *remote.Device
 }
 
-// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged:
-// trying again is no help, as it is after others, and a person has to decide.
+// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged. A
+// person has to decide; to start it again, as after other failures, does not help.
 const exitLoss = 3
 
-// runServe runs `pmnbd serve` and returns the exit code.
-func runServe(args []string, stdout, stderr io.Writer) int {
-	err := serve(args, stdout, stderr)
-	code := flags.Exit(stderr, "pmnbd serve", err)
-	if loss := (*remote.LossError)(nil); errors.As(err, &loss) {
-		code = exitLoss
-	}
-	return code
-}
-
-func serve(args []string, stdout, stderr io.Writer) error {
-	cfg, err := parse(args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
+// serve runs `pmnbd serve`.
+func serve(call *command.Call) error {
+	cfg, err := parse(call)
 	if err != nil {
 		return err
 	}
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()
-	s, err := open(cfg, daemon.Log(stderr))
-	if err != nil {
-		return err
+	s, err := open(cfg, daemon.Log(call.Stderr))
+	if err == nil {
+		err = s.run(call.Stdout, signals)
 	}
-	return s.run(stdout, signals)
+	if loss := (*remote.LossError)(nil); errors.As(err, &loss) {
+		err = command.WithCode(err, exitLoss)
+	}
+	return err
 }
 
 // open opens everything, or nothing.

@@ -10,9 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/nbd"
 	"pmnbd/status"
@@ -29,7 +28,6 @@ Usage:
 
   pmnbd status log
   pmnbd status --json | jq '.[].exports[].device.window.unflushed_bytes'
-
 `
 
 // A report is what a serving pmnbd shows. Its JSON names are kept once published.
@@ -47,19 +45,12 @@ type exportReport struct {
 }
 
 // showStatus runs `pmnbd status`.
-func showStatus(args []string, stdout io.Writer) error {
-	set := pflag.NewFlagSet("status", pflag.ContinueOnError)
-	set.SortFlags = false
-	set.Usage = func() {} // printed here, to where it belongs
+func showStatus(call *command.Call) error {
+	set := call.Flags
 	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
 	control := status.DefaultPlace()
 	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
-	err := flags.Parse(set, args, "[NAME]")
-	if errors.Is(err, pflag.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "%sFlags:\n%s", statusHelp, set.FlagUsages())
-		return err
-	}
-	if err != nil {
+	if err := call.Parse("[NAME]"); err != nil {
 		return err
 	}
 	all, err := status.Find[report](context.Background(), &control, program)
@@ -80,7 +71,7 @@ func showStatus(args []string, stdout io.Writer) error {
 		return fmt.Errorf("no pmnbd serves export %q: looked at %v", set.Arg(0), &control)
 	}
 	if *asJSON {
-		return errors.Join(status.WriteJSON(stdout, found), err)
+		return errors.Join(status.WriteJSON(call.Stdout, found), err)
 	}
 	var texts []string
 	for _, f := range found {
@@ -88,7 +79,7 @@ func showStatus(args []string, stdout io.Writer) error {
 			texts = append(texts, f.Document.Exports[i].text(&f.Document.Header, time.Now()))
 		}
 	}
-	_, written := io.WriteString(stdout, strings.Join(texts, "\n"))
+	_, written := io.WriteString(call.Stdout, strings.Join(texts, "\n"))
 	return errors.Join(written, err)
 }
 

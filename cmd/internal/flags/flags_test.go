@@ -1,13 +1,10 @@
 package flags
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/rdma/verbs"
@@ -143,69 +140,4 @@ func FuzzParseTarget(f *testing.F) {
 		require.NoError(t, err, "%q → %q", s, e)
 		require.Equal(t, e, again)
 	})
-}
-
-func TestParse(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		args []string
-		err  string
-	}{
-		{"all", []string{"a", "--size", "4K", "b"}, ""},
-		{"missing", []string{"a"}, "PATH is missing: give NAME PATH"},
-		{"too many", []string{"a", "b", "c"}, `"c" is one argument too many: give NAME PATH`},
-		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --help)"},
-		{"bad value", []string{"--size", "x"}, `--size: "x" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			set := pflag.NewFlagSet("x", pflag.ContinueOnError)
-			var size Size
-			set.Var(&size, "size", "")
-			err := Parse(set, c.args, "NAME", "PATH")
-			if c.err == "" {
-				require.NoError(t, err)
-				require.Equal(t, Size(4096), size)
-				return
-			}
-			require.ErrorIs(t, err, ErrUsage)
-			require.EqualError(t, err, c.err)
-		})
-	}
-	for n, err := range []string{"", "", `"b" is one argument too many: give [NAME]`} {
-		set := pflag.NewFlagSet("x", pflag.ContinueOnError)
-		got := Parse(set, []string{"a", "b"}[:n], "[NAME]")
-		if err == "" {
-			require.NoError(t, got)
-		} else {
-			require.ErrorContains(t, got, err)
-		}
-	}
-	for n := range 4 {
-		set := pflag.NewFlagSet("x", pflag.ContinueOnError)
-		err := Parse(set, []string{"a", "b", "c"}[:n], "DIR", "[…]")
-		require.Equal(t, n == 0, err != nil, "%d of DIR […]: %v", n, err)
-	}
-	set := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	set.Usage = func() {}
-	require.Equal(t, pflag.ErrHelp, Parse(set, []string{"--help"}))
-	require.ErrorContains(t, Parse(set, []string{"-x"}), "there are no flags here but --help")
-}
-
-func TestExit(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		code int
-		line string
-	}{
-		{nil, ExitOK, ""},
-		{errors.New("no room"), ExitFailure, "cmd: no room\n"},
-		{Usagef("%q is bad", "x"), ExitUsage, "cmd: \"x\" is bad\n"},
-		{fmt.Errorf("--size: %w", Usagef("bad")), ExitUsage, "cmd: --size: bad\n"},
-		{errors.New("it says: \x1b[2J\u202e\xff"), ExitFailure, `cmd: it says: \x1b[2J\u202e\xff` + "\n"},
-		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "cmd: one; two\n"},
-	} {
-		var out bytes.Buffer
-		require.Equal(t, c.code, Exit(&out, "cmd", c.err))
-		require.Equal(t, c.line, out.String())
-	}
 }

@@ -1,4 +1,4 @@
-package version
+package command
 
 import (
 	"runtime"
@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestString(t *testing.T) {
-	line := String("prog")
+func TestVersion(t *testing.T) {
+	line := version("prog")
 	require.Regexp(t, `^prog \S+, protocol \d+, tags \S+, go`, line)
 	require.Contains(t, line, runtime.GOARCH+"\n")
 }

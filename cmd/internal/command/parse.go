@@ -1,0 +1,67 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"pmnbd/cmd/internal/flags"
+)
+
+// Parse parses the command line. Besides flags it wants arguments with the names given, and
+// no others; those in brackets, at the end, may be missing, and […] stands for any number of
+// them. The error is pflag.ErrHelp, which Run returns as it is, or flags.ErrUsage.
+func (c *Call) Parse(arguments ...string) error {
+	err := c.Flags.Parse(c.Args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return pflag.ErrHelp
+	}
+	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
+		return flags.Usagef("--%s: %v", value.GetFlag().Name, wrongNumber(errors.Unwrap(value))) // it shows the value
+	}
+	if err != nil {
+		return flags.Usagef("%v (%s)", err, names(c.Flags))
+	}
+	want := "give " + strings.Join(arguments, " ")
+	if len(arguments) == 0 {
+		want = "this command takes flags only"
+	}
+	switch n := c.Flags.NArg(); {
+	case n < len(arguments) && !strings.HasPrefix(arguments[n], "["):
+		return flags.Usagef("%s is missing: %s", arguments[n], want)
+	case n > len(arguments) && (len(arguments) == 0 || arguments[len(arguments)-1] != "[…]"):
+		return flags.Usagef("%q is one argument too many: %s", c.Flags.Arg(len(arguments)), want)
+	}
+	return nil
+}
+
+// wrongNumber rewords an error of package strconv, which would name a function of its own.
+func wrongNumber(err error) error {
+	number := (*strconv.NumError)(nil)
+	switch {
+	case !errors.As(err, &number):
+		return err
+	case number.Func == "ParseBool":
+		return fmt.Errorf("%q is neither true nor false", number.Num)
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%q is too large a number", number.Num)
+	}
+	return fmt.Errorf("%q is no whole number", number.Num)
+}
+
+// names lists a command's flags, for a user who tried another one.
+func names(set *pflag.FlagSet) string {
+	var all []string
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	if len(all) == 0 {
+		return "there are no flags here but --help"
+	}
+	return "flags here: " + strings.Join(append(all, "--help"), " ")
+}
