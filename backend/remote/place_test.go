@@ -1,8 +1,7 @@
 package remote
 
 import (
-	"runtime"
-	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,43 +15,34 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// A lane's mutex fixes the place of an op. What is decided about it is decided there: the
-// tests below hold the mutex, have another stand before it, and change what it must not
-// have looked at yet.
+// A lane's mutex fixes the place of an op, and what is decided about the op is decided under
+// it. Submit asks the client whether it has hung up as soon as it has the mutex. The tests
+// below take this question as their seam: whatever they change there, another goroutine could
+// have changed just before Submit came to the mutex.
 
-// before holds l's mutex, has do come to it inside a function of that name, then calls
-// change, and waits until do is through.
-func (l *lane) before(t *testing.T, function string, do, change func()) {
-	t.Helper()
-	through := make(chan struct{})
-	l.mu.Lock()
-	go func() {
-		defer close(through)
-		do()
-	}()
-	require.Eventually(t, func() bool { return locking(function) }, patience, tick)
-	change()
-	l.mu.Unlock()
-	<-through
+// An asked client is one whose answer the test gives.
+type asked struct {
+	*backendtest.Client
+	gone func() bool
 }
 
-// locking reports whether a goroutine waits for a mutex in a function.
-func locking(function string) bool {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, s := range strings.Split(string(stacks), "\n\n") {
-		if strings.Contains(s, "[sync.Mutex.Lock") && strings.Contains(s, function+"(") {
-			return true
-		}
+func (a asked) Gone() bool { return a.gone() }
+
+// held reports whether anybody holds a mutex.
+func held(mu *sync.Mutex) bool {
+	if mu.TryLock() {
+		mu.Unlock()
+		return false
 	}
-	return false
+	return true
 }
 
-// other enqueues a write that another connection's goroutine would. l.mu is held.
-func (l *lane) other(c *backendtest.Client, off uint64) {
+// otherLocked enqueues a write as another connection's goroutine would.
+func (l *lane) otherLocked(c *backendtest.Client, off uint64) {
 	w := c.Write(off, backendtest.Pattern(block, 9), 0)
 	l.write(off, w.Data[0].ArenaOff(), block)
-	w.Data[0].Chunk.Release() // the window has its own
+	w.Data[0].Chunk.Unpin() // the window has its own pin and reference
+	w.Data[0].Chunk.Release()
 }
 
 // The numbers of a lane ascend in its order, or a window could not be adopted.
@@ -61,14 +51,21 @@ func TestNumberIsDrawnUnderTheMutex(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	l := d.lanes[0]
 	w := c.Write(0, backendtest.Pattern(block, 1), 0)
-	l.before(t, "(*submission).run", func() { c.Submit(w) }, func() { l.other(c, 0) })
-	require.NoError(t, c.Wait(w))
+	w.Sink = asked{c, func() bool {
+		require.True(t, held(&l.mu))
+		l.otherLocked(c, 0)
+		return false
+	}}
+	require.NoError(t, c.Do(w))
 	require.EqualValues(t, 2, l.ring.Head())
 	require.Less(t, l.ring.At(0).Number, l.ring.At(1).Number)
 	require.NoError(t, d.Close())
 }
 
-// What a barrier covers it names, also what came while it waited for the mutex.
+// A barrier names all that it covers, also what arrived while it waited for the mutex. The test
+// holds the lane's mutex, and enqueues another write once the group commit has taken its own,
+// which it does just before it comes to the lane's. Several rounds make sure that it was there
+// in one of them.
 func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 	var lines log
 	var r *region.Region
@@ -80,31 +77,56 @@ func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	l := d.lanes[0]
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	flush := c.Flush()
-	l.before(t, "(*Device).next", func() { c.Submit(flush) }, func() { l.other(c, 4*block) })
-	require.NoError(t, c.Wait(flush))
-	named := lines.take()
-	require.Contains(t, named, persist.Range{Len: block})
-	if !dirty(l.ring) {
-		require.Contains(t, named, persist.Range{Off: 4 * block, Len: block}, "it counts as covered")
+	for round := range uint64(4) {
+		ahead, late := 8*round*block, (8*round+4)*block
+		require.NoError(t, c.Do(c.Write(ahead, backendtest.Pattern(block, 1), 0)))
+		flush := c.Flush()
+		through := make(chan struct{})
+		l.mu.Lock()
+		go func() {
+			defer close(through)
+			c.Submit(flush)
+		}()
+		require.Eventually(t, func() bool { return held(&d.barriers.mu) }, patience, tick)
+		l.otherLocked(c, late)
+		l.mu.Unlock()
+		<-through
+		require.NoError(t, c.Wait(flush))
+		named := lines.take()
+		require.Contains(t, named, persist.Range{Off: ahead, Len: block})
+		if !dirty(l.ring) {
+			require.Contains(t, named, persist.Range{Off: late, Len: block}, "it counts as covered")
+		}
+		require.NoError(t, c.Do(c.Flush()))
+		lines.take()
 	}
 	require.NoError(t, d.Close())
 }
 
-// A client that hung up before its op's place was fixed may have sent it again elsewhere,
-// where it was ahead: on every lane it is asked anew.
+// A client that hung up before its op's place was fixed may have sent the op again elsewhere,
+// where it was ahead. So Submit asks anew on every lane.
 func TestHangUpIsAskedUnderTheMutex(t *testing.T) {
-	for name, off := range map[string]uint64{"the only lane of an op": stripe, "the second": stripe - block/2} {
+	for name, tt := range map[string]struct {
+		off   uint64
+		lanes []int // on which the client is asked; on the last it has hung up
+	}{
+		"the only lane of an op": {stripe, []int{1}},
+		"the second":             {stripe - block/2, []int{0, 1}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := fake(t, rdmafake.Config{})
 			d := p.dialLanes(t, 2)
 			c := backendtest.NewClient(t, d)
-			l := d.lanes[1]
-			w := c.Write(off, backendtest.Pattern(block, 1), 0)
-			l.before(t, "(*submission).run", func() { c.Submit(w) }, c.HangUp)
-			require.ErrorIs(t, c.Wait(w), backend.ErrGone)
-			require.Zero(t, l.ring.Head())
+			w := c.Write(tt.off, backendtest.Pattern(block, 1), 0)
+			questions := 0
+			w.Sink = asked{c, func() bool {
+				require.Less(t, questions, len(tt.lanes))
+				require.True(t, held(&d.lanes[tt.lanes[questions]].mu))
+				questions++
+				return questions == len(tt.lanes)
+			}}
+			require.ErrorIs(t, c.Do(w), backend.ErrGone)
+			require.Zero(t, d.lanes[1].ring.Head())
 			require.NoError(t, d.Close())
 			require.Equal(t, make([]byte, block/2), p.region.Data()[stripe:][:block/2])
 		})

@@ -8,7 +8,9 @@ var places = []mutant{
 		old: "e.Number = w.number.Add(1)", new: "if e.Number == 0 { e.Number = w.Number() }",
 		also: []edit{
 			{"backend.Window.Publish", "", "func (w *Window) Number() uint64 { return w.number.Add(1) }"},
-			{"backend/remote.submission.run", "l.mu.Lock(); s.l = l", "number := s.d.window.Number(); l.mu.Lock(); s.l, l.number = l, number"},
+			{"backend/remote.submission.run", "l.mu.Lock(); s.l = l", "s.number = s.d.window.Number(); l.mu.Lock(); s.l = l"},
+			{"backend/remote.submission.run", "n := min(", "l.number, s.number = s.number, 0; n := min("},
+			{"backend/remote.submission", "gone bool", "gone bool; number uint64"},
 			{"backend/remote.lane", "current uint64", "current uint64; number uint64"},
 			{"backend/remote.lane.write", "Src: src, Len: n, Kind: backend.EntryData})", "Src: src, Len: n, Kind: backend.EntryData, Number: l.number}); l.number = 0"},
 		},
