@@ -37,8 +37,6 @@ const (
 	OpRead
 	// OpSend consumes a receive that the peer posted.
 	OpSend
-	// OpSendInvalidate is OpSend that also invalidates Remote.Key at the peer.
-	OpSendInvalidate
 	// OpFlush is the native RDMA FLUSH (IBTA A19), where Caps.PersistentFlush.
 	OpFlush
 	// OpRecv stands in completions only: a Send of the peer arrived.
@@ -71,8 +69,6 @@ type MemoryRegion struct {
 	// Key is the rkey or STag that the peer names. Keys are never reused for as
 	// long as the process can help it.
 	Key uint32
-	// LocalKey is the lkey, for the provider.
-	LocalKey uint32
 	// Base is the remote address (tagged offset) of Mem[0], in bytes.
 	Base uint64
 	// Access is what was granted.
@@ -219,8 +215,6 @@ type Domain interface {
 // called from several goroutines; the requests of one Post stay together.
 type Conn interface {
 	Caps() Caps
-	// PrivateData is what the peer sent with its request or its answer.
-	PrivateData() []byte
 	// RemoteAddr is the peer's HOST:PORT, for people.
 	RemoteAddr() string
 	// PostRecv adds receives. A message longer than the receive that it meets

@@ -7,42 +7,41 @@ import (
 	"sync/atomic"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// A readQueue holds the Reads that wait for their responses, at most ORD, oldest
-// first. The sender adds, the receiver takes away.
+// A readQueue holds this end's Reads that wait for their responses, at most ORD. The
+// sender adds at tail and the receiver removes at head.
 type readQueue struct {
-	slots      []outRead
+	queue.Ring[outRead]
 	head, tail atomic.Uint64
 }
 
-// An outRead is where a Read Response may be placed, and nowhere else.
+// An outRead is the only memory into which its Read Response may be placed.
 type outRead struct {
-	sink *region // nil: of length 0
+	sink *region // nil if len is 0 and the request named no region
 	stag uint32
 	off  uint64
 	len  uint32
 }
 
-func (q *readQueue) slot(n uint64) *outRead { return &q.slots[n%uint64(len(q.slots))] }
-
-// build makes FPDUs of what may go out, up to maxBuilt bytes, and reports
-// whether there are any. The caller holds mu.
-func (c *Conn) build() bool {
+// buildLocked makes FPDUs of what may go out, about maxBuilt bytes, and reports whether
+// there are any.
+func (c *conn) buildLocked() bool {
 	tx := &c.tx
 	if tx.quiet {
 		return false
 	}
 	start := tx.out.Queued()
 	for tx.out.Queued()-start < maxBuilt {
-		owes := tx.respIn != tx.resOut
-		wants := tx.built != tx.posted && (tx.offset > 0 || !c.mustHold(tx.slot(tx.built)))
-		// A message once begun is ended first, then they take turns.
+		owes := tx.respIn != tx.respOut
+		wants := tx.built != tx.posted && (tx.offset > 0 || !c.mustHoldLocked(tx.sq.At(tx.built)))
+		// A message once begun is finished first; then the two take turns.
 		switch {
 		case wants && (tx.offset > 0 || !owes || tx.requestsTurn && tx.respOffset == 0):
-			c.buildRequest()
+			c.buildRequestLocked()
 		case owes:
-			if !c.buildResponse() {
+			if !c.buildResponseLocked() {
 				return tx.out.Queued() != start
 			}
 		default:
@@ -55,17 +54,18 @@ func (c *Conn) build() bool {
 	return true
 }
 
-// mustHold reports whether e is a Read too many.
-func (c *Conn) mustHold(e *request) bool {
-	return e.op == rdma.OpRead && c.reads.tail.Load()-c.reads.head.Load() == uint64(len(c.reads.slots))
+// mustHoldLocked reports whether e is a Read that has to wait: the peer owes as many as
+// ORD allows.
+func (c *conn) mustHoldLocked(e *request) bool {
+	return e.op == rdma.OpRead && c.reads.tail.Load()-c.reads.head.Load() == c.reads.Len()
 }
 
-// buildRequest builds the next segment of the send queue's first request.
-func (c *Conn) buildRequest() {
+// buildRequestLocked builds the next segment of the oldest request that is not built.
+func (c *conn) buildRequestLocked() {
 	tx := &c.tx
-	e := tx.slot(tx.built)
+	e := tx.sq.At(tx.built)
 	if e.op == rdma.OpRead {
-		c.buildReadRequest(e)
+		c.buildReadRequestLocked(e)
 		tx.built++
 		tx.requestsTurn = false
 		return
@@ -80,10 +80,8 @@ func (c *Conn) buildRequest() {
 	switch e.op {
 	case rdma.OpWrite:
 		c.buildTagged(opWrite, last, e.remote.Key, e.remote.Addr+uint64(tx.offset), p)
-	case rdma.OpSendInvalidate:
-		c.buildUntagged(opSendInvalidate, last, e.remote.Key, queueSend, tx.sendMSN, tx.offset, p)
 	default:
-		c.buildUntagged(opSend, last, 0, queueSend, tx.sendMSN, tx.offset, p)
+		c.buildUntagged(opSend, last, queueSend, tx.sendMSN, tx.offset, p)
 	}
 	tx.offset += uint32(n)
 	if !last {
@@ -98,31 +96,31 @@ func (c *Conn) buildRequest() {
 	tx.requestsTurn = false
 }
 
-// buildReadRequest builds e, which mustHold has let pass.
-func (c *Conn) buildReadRequest(e *request) {
+// buildReadRequestLocked builds e, which mustHoldLocked has let pass.
+func (c *conn) buildReadRequestLocked(e *request) {
 	tx := &c.tx
 	e.end = c.reads.tail.Load()
-	r := c.reads.slot(e.end)
+	r := c.reads.At(e.end)
 	*r = outRead{sink: e.sink, off: e.off, len: e.len}
 	if e.sink != nil {
 		r.stag = e.sink.key
 	}
-	c.reads.tail.Store(e.end + 1) // the receiver may see it from here on
+	c.reads.tail.Store(e.end + 1) // the receiver may use the slot from here on
 	req := readRequest{
 		SinkSTag: r.stag, SinkTO: regionBase + e.off, Size: e.len,
 		SourceSTag: e.remote.Key, SourceTO: e.remote.Addr,
 	}
 	h := tx.out.Header(fpduLengthLen + untaggedLen + readRequestLen)
-	req.append(appendUntagged(h[:fpduLengthLen], opReadRequest, true, 0, queueRead, tx.readMSN, 0))
+	req.append(appendUntagged(h[:fpduLengthLen], opReadRequest, true, queueRead, tx.readMSN, 0))
 	tx.readMSN++
-	c.buildRest(opReadRequest, true, h, nil)
+	c.buildRest(h, nil)
 }
 
-// buildResponse builds the next segment of the first Read Response owed. It
-// reports false when the staging memory is full.
-func (c *Conn) buildResponse() bool {
+// buildResponseLocked builds the next segment of the oldest Read Response that is owed.
+// It reports false when the staging memory is full.
+func (c *conn) buildResponseLocked() bool {
 	tx := &c.tx
-	req := &tx.responses[tx.resOut%uint64(len(tx.responses))]
+	req := tx.responses.At(tx.respOut)
 	n := min(int(req.Size-tx.respOffset), c.mulpdu-taggedLen)
 	if tx.stage == nil {
 		tx.stage = make([]byte, maxBuilt)
@@ -133,23 +131,23 @@ func (c *Conn) buildResponse() bool {
 	p := tx.stage[tx.staged : tx.staged+n]
 	if n > 0 {
 		c.d.mu.RLock()
-		r, off, bad := c.d.reach(req.SourceSTag, req.SourceTO+uint64(tx.respOffset), uint64(n), rdma.RemoteRead, &readErrors)
+		r, off, bad := c.d.reachLocked(req.SourceSTag, req.SourceTO+uint64(tx.respOffset), uint64(n), rdma.RemoteRead, &readErrors)
 		var fault *rdma.FaultError
 		if bad == nil {
 			fault = r.move(p, r.mem[off:])
 		}
 		c.d.mu.RUnlock()
 		if fault != nil {
-			c.buildTerminate(&badMemory, nil)
+			c.buildTerminateLocked(&badMemory, nil)
 			tx.dead, tx.err = true, fault
-			c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), fault)) // now: the region's owner must hear of it
+			c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), fault)) // at once: the region's owner must hear of it
 			c.wake()
 			return true
 		}
 		if bad != nil {
-			// It was there when the request arrived: the region's owner ended it,
-			// and with it this connection.
-			c.buildTerminate(bad, nil)
+			// The key was good when the request arrived. The region's owner has ended
+			// it since, and thereby this connection.
+			c.buildTerminateLocked(bad, nil)
 			tx.dead, tx.err = true, fmt.Errorf("a region was deregistered under a Read of the peer: %w", bad)
 			return true
 		}
@@ -160,34 +158,34 @@ func (c *Conn) buildResponse() bool {
 	tx.respOffset += uint32(n)
 	if last {
 		tx.respOffset = 0
-		tx.resOut++
+		tx.respOut++
 		tx.requestsTurn = true
 		c.owed.Add(-1)
 	}
 	return true
 }
 
-// buildTerminate builds the last message.
-func (c *Conn) buildTerminate(v *violation, ulpdu []byte) {
+// buildTerminateLocked builds the last message.
+func (c *conn) buildTerminateLocked(v *violation, ulpdu []byte) {
 	p := appendTerminate(make([]byte, 0, maxTerminateLen), v, ulpdu)
-	c.buildUntagged(opTerminate, true, 0, queueTerminate, 1, 0, p)
+	c.buildUntagged(opTerminate, true, queueTerminate, 1, 0, p)
 }
 
-func (c *Conn) buildTagged(op opcode, last bool, stag uint32, to uint64, p []byte) {
+func (c *conn) buildTagged(op opcode, last bool, stag uint32, to uint64, p []byte) {
 	h := c.tx.out.Header(fpduLengthLen + taggedLen)
 	appendTagged(h[:fpduLengthLen], op, last, stag, to)
-	c.buildRest(op, last, h, p)
+	c.buildRest(h, p)
 }
 
-func (c *Conn) buildUntagged(op opcode, last bool, invalidate, qn, msn, mo uint32, p []byte) {
+func (c *conn) buildUntagged(op opcode, last bool, qn, msn, mo uint32, p []byte) {
 	h := c.tx.out.Header(fpduLengthLen + untaggedLen)
-	appendUntagged(h[:fpduLengthLen], op, last, invalidate, qn, msn, mo)
-	c.buildRest(op, last, h, p)
+	appendUntagged(h[:fpduLengthLen], op, last, qn, msn, mo)
+	c.buildRest(h, p)
 }
 
-// buildRest completes an FPDU that begins with h: its length, payload p, pad and
-// CRC.
-func (c *Conn) buildRest(op opcode, last bool, h, p []byte) {
+// buildRest completes an FPDU that begins with h: it adds the length, the payload p,
+// the pad and the CRC.
+func (c *conn) buildRest(h, p []byte) {
 	tx := &c.tx
 	n := len(h) + len(p)
 	binary.BigEndian.PutUint16(h, uint16(n-fpduLengthLen))
@@ -200,5 +198,4 @@ func (c *Conn) buildRest(op opcode, last bool, h, p []byte) {
 	} else {
 		clear(trailer)
 	}
-	tx.stats.count(op, last, n+len(trailer))
 }

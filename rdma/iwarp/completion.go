@@ -1,151 +1,116 @@
 package iwarp
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// completions holds the receive queue and the completion queue. Its rings never
-// overflow: a slot of a work queue is taken again only after its completion was
-// polled.
+// completions holds the receive queue and the completion queue. conn.qmu guards it.
 type completions struct {
-	recvs          []receive // ring
-	recvPosted     uint64
-	recvTaken      uint64
-	recvRetired    uint64
-	sendRetired    uint64
-	entries        []entry // ring
-	pushed, popped uint64
-	// woken: the read deadline has been moved to wake Wait.
+	queue.Completions
+	recvs         queue.Ring[receive]
+	posted, taken uint64 // receives
+	// woken means that the read deadline has been moved to wake Wait.
 	woken bool
-	stats Counts // of what was received
 }
 
 // A receive is a posted receive.
 type receive struct {
 	id  uint64
-	r   *region // nil: of length 0
+	r   *region // nil if len is 0 and the request named no region
 	off uint64
 	len uint32
 }
-
-// An entry is one of the completion queue.
-type entry struct {
-	rdma.Completion
-	// retires: how many requests of the send queue are retired by polling it.
-	retires uint64
-}
-
-var errQueueFull = errors.New("the receive queue is full")
 
 // maxSkipped is how many times in a row Wait may return without having looked at
 // the socket.
 const maxSkipped = 8
 
 func (q *completions) init(cfg rdma.ConnConfig) {
-	q.recvs = make([]receive, cfg.MaxRecvWR)
-	q.entries = make([]entry, cfg.MaxSendWR+cfg.MaxRecvWR)
+	q.Init(cfg.MaxSendWR, cfg.MaxRecvWR)
+	q.recvs = queue.NewRing[receive](cfg.MaxRecvWR)
 }
 
 // PostRecv implements rdma.Conn. It takes all of wrs or none.
-func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
+func (c *conn) PostRecv(wrs []rdma.WorkRequest) error {
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if err := c.failure(); err != nil {
+	q := &c.cq
+	if err := q.Err(); err != nil {
 		return err
 	}
-	q := &c.cq
-	if uint64(len(wrs)) > uint64(len(q.recvs))-(q.recvPosted-q.recvRetired) {
-		return fmt.Errorf("post %d receives: %w", len(wrs), errQueueFull)
+	if q.posted-q.Recvs()+uint64(len(wrs)) > q.recvs.Len() {
+		return fmt.Errorf("post %d receives: %w", len(wrs), queue.ErrRecvFull)
 	}
 	for i := range wrs {
 		wr := &wrs[i]
-		r, err := c.d.local(wr.Local, rdma.LocalWrite)
+		r, err := c.d.localLocked(wr.Local, rdma.LocalWrite)
 		if err != nil {
 			return fmt.Errorf("post a receive: %w", err)
 		}
-		// Counted below, when all of them are sound.
-		q.recvs[(q.recvPosted+uint64(i))%uint64(len(q.recvs))] = receive{wr.ID, r, wr.Local.Off, wr.Local.Len}
+		// posted counts them below, once every one is known to be sound.
+		*q.recvs.At(q.posted + uint64(i)) = receive{wr.ID, r, wr.Local.Off, wr.Local.Len}
 	}
-	q.recvPosted += uint64(len(wrs))
+	q.posted += uint64(len(wrs))
 	return nil
 }
 
-// takeReceive takes the oldest receive for a message that arrives.
-func (c *Conn) takeReceive(r *receive) bool {
+// takeReceive takes the oldest receive for a message that arrives. It reports false
+// if none is posted.
+func (c *conn) takeReceive(r *receive) bool {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
 	q := &c.cq
-	if q.recvTaken == q.recvPosted {
+	if q.taken == q.posted {
 		return false
 	}
-	*r = q.recvs[q.recvTaken%uint64(len(q.recvs))]
-	q.recvTaken++
+	*r = *q.recvs.At(q.taken)
+	q.taken++
 	return true
 }
 
-// push adds a completion, unless the connection failed. The caller holds qmu.
-func (c *Conn) push(e entry) {
-	if c.err.Load() == nil {
-		q := &c.cq
-		q.entries[q.pushed%uint64(len(q.entries))] = e
-		q.pushed++
-	}
+// received completes r, the receive that was taken last, with a message of n bytes.
+func (c *conn) received(r *receive, n uint32) {
+	c.qmu.Lock()
+	defer c.qmu.Unlock()
+	c.cq.Push(rdma.Completion{ID: r.id, Op: rdma.OpRecv, Len: n}, c.cq.taken)
 }
 
 // Poll implements rdma.Conn.
-func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
+func (c *conn) Poll(cs []rdma.Completion) (int, error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	q := &c.cq
-	if q.popped == q.pushed {
-		return 0, c.failure()
-	}
-	n := 0
-	for n < len(cs) && q.popped != q.pushed {
-		e := &q.entries[q.popped%uint64(len(q.entries))]
-		q.popped++
-		cs[n] = e.Completion
-		n++
-		if e.Op == rdma.OpRecv {
-			q.recvRetired++
-		} else {
-			q.sendRetired = e.retires
-		}
-	}
-	return n, nil
+	return c.cq.Pop(cs)
 }
 
-// ready reports whether Poll has completions, else its error.
-func (c *Conn) ready() (bool, error) {
+// ready reports whether Poll has completions. When it has none, ready returns the
+// connection's failure.
+func (c *conn) ready() (bool, error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if c.cq.popped != c.cq.pushed {
-		return true, nil
-	}
-	return false, c.failure()
+	return c.cq.Ready()
 }
 
-// A deadline in the past, and none.
+// past is a deadline that makes a blocked read return; never is none.
 var past, never = time.Unix(1, 0), time.Time{}
 
-// wake makes Wait look at the completion queue, if it sleeps in the socket.
-func (c *Conn) wake() {
+// wake makes Wait look at the completion queue if it sleeps in the socket.
+func (c *conn) wake() {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
 	if !c.cq.woken {
 		c.cq.woken = true
-		_ = c.sock.Conn().SetReadDeadline(past) // closed: Wait is awake
+		_ = c.sock.Conn().SetReadDeadline(past) // if it is closed, Wait is awake
 	}
 }
 
 // awake undoes wake.
-func (c *Conn) awake() {
+func (c *conn) awake() {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
 	c.cq.woken = false

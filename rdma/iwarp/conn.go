@@ -12,47 +12,42 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 	"pmnbd/sockio"
 )
 
-// A Conn is a connected queue pair. It implements rdma.Conn; receive.go,
-// send.go and completion.go hold its three parts.
-type Conn struct {
-	d       *domain
-	sock    *sockio.Socket
-	caps    rdma.Caps
-	private []byte
-	// crc: one end at least asked for CRCs, so both compute and check them.
+// A conn is a connected queue pair.
+type conn struct {
+	d    *domain
+	sock *sockio.Socket
+	caps rdma.Caps
+	// crc means that at least one end asked for CRCs, so both compute and check them.
 	crc bool
-	// mulpdu bounds the ULPDUs that are sent, in bytes. What is received may have
-	// any length that the wire permits.
+	// mulpdu bounds the ULPDUs that this end sends, in bytes. The peer's may have any
+	// length that the wire permits.
 	mulpdu int
 
-	// err is the first failure. It is set under qmu, so that no completion
-	// follows it.
-	err atomic.Pointer[error]
-
-	// waiting is held by the goroutine in Wait, and by Close to see it leave.
+	// waiting is held by the goroutine in Wait. Close takes it to see that goroutine
+	// leave.
 	waiting sync.Mutex
 	rx      receiver // guarded by waiting
 
-	// mu guards what is sent.
 	mu     sync.Mutex
-	tx     sender
+	tx     sender // guarded by mu
 	writer sync.WaitGroup
 
-	reads   readQueue // between the two
-	owed    atomic.Int64
-	arrived atomic.Uint64 // rx.tagged, for others
+	// What sender and receiver share.
+	reads   readQueue
+	owed    atomic.Int64  // Reads of the peer that are not answered yet
+	arrived atomic.Uint64 // a copy of rx.tagged
 
-	// qmu guards receives and completions.
 	qmu sync.Mutex
-	cq  completions
+	cq  completions // guarded by qmu, but for Err
 }
 
-var _ rdma.Conn = (*Conn)(nil)
+var _ rdma.Conn = (*conn)(nil)
 
-// A setup is what two handshakes, of initiator and responder, have found out.
+// A setup is the outcome of a handshake, the initiator's or the responder's.
 type setup struct {
 	conn      net.Conn
 	responder bool
@@ -60,24 +55,22 @@ type setup struct {
 	emptyRTR bool
 	crc      bool
 	ord      int
-	private  []byte
 }
 
-// newConn makes a connection of s in domain d, with recvs posted. The caller
-// keeps s.conn if it fails.
-func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+// newConn makes a connection from s in domain d and posts recvs. If it fails, the
+// caller still owns s.conn.
+func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	sock, err := sockio.New(s.conn)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{
-		d:       d,
-		sock:    sock,
-		private: s.private,
-		crc:     s.crc,
-		mulpdu:  mulpduFor(prepare(s.conn)),
+	c := &conn{
+		d:      d,
+		sock:   sock,
+		crc:    s.crc,
+		mulpdu: mulpduFor(prepare(s.conn)),
 		caps: rdma.Caps{
-			OrderedPlacement: true, // one stream, placed as it comes
+			OrderedPlacement: true, // one stream, placed in its order
 			MaxSendWR:        cfg.MaxSendWR,
 			MaxRecvWR:        cfg.MaxRecvWR,
 			MaxReads:         s.ord,
@@ -86,7 +79,7 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 	}
 	c.rx.init(cfg.MaxReadsIn, s)
 	c.tx.init(cfg, s, &c.mu)
-	c.reads.slots = make([]outRead, s.ord)
+	c.reads.Ring = queue.NewRing[outRead](s.ord)
 	c.cq.init(cfg)
 	if err := c.PostRecv(recvs); err != nil {
 		return nil, err
@@ -94,18 +87,19 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 	return c, nil
 }
 
-// maxUnsent is how many bytes a socket takes that TCP has not sent, about. What is behind
-// them, a heartbeat perhaps, waits for them: on 1 Mbit/s for 4 s. TCP would take some MiB.
+// maxUnsent bounds, roughly, the bytes in a socket that TCP has not sent. A heartbeat
+// behind them waits until they are gone, which takes 4 s at 1 Mbit/s. Without the bound
+// TCP would take some MiB.
 const maxUnsent = 512 << 10
 
-// prepare bounds what the socket of conn takes, and returns its EMSS in bytes, Ethernet's
-// where it has none.
-func prepare(conn net.Conn) int {
+// prepare sets nc's socket options and returns its maximum segment size in bytes, or
+// Ethernet's for a socket without one.
+func prepare(nc net.Conn) int {
 	mss := 1460
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { // closed: the next call says so
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // without, heartbeats wait longer
+			_ = raw.Control(func(fd uintptr) { // if it is closed, the next call says so
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // if it fails, heartbeats wait longer
 				if n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil && n > 0 {
 					mss = n
 				}
@@ -116,19 +110,17 @@ func prepare(conn net.Conn) int {
 }
 
 // Caps implements rdma.Conn.
-func (c *Conn) Caps() rdma.Caps { return c.caps }
-
-// PrivateData implements rdma.Conn.
-func (c *Conn) PrivateData() []byte { return c.private }
+func (c *conn) Caps() rdma.Caps { return c.caps }
 
 // RemoteAddr implements rdma.Conn.
-func (c *Conn) RemoteAddr() string { return c.sock.Conn().RemoteAddr().String() }
+func (c *conn) RemoteAddr() string { return c.sock.Conn().RemoteAddr().String() }
 
 // Arrived implements rdma.Conn.
-func (c *Conn) Arrived() uint64 { return c.arrived.Load() }
+func (c *conn) Arrived() uint64 { return c.arrived.Load() }
 
-// Wait implements rdma.Conn. It is here that everything arrives.
-func (c *Conn) Wait() error {
+// Wait implements rdma.Conn. It reads the socket, and places and answers whatever
+// arrives.
+func (c *conn) Wait() error {
 	c.waiting.Lock()
 	defer c.waiting.Unlock()
 	if c.rx.buf == nil {
@@ -139,7 +131,7 @@ func (c *Conn) Wait() error {
 		if err != nil {
 			return err
 		}
-		// Who posts as fast as it polls must not keep us from ever reading.
+		// A caller that posts as fast as it polls must not keep Wait from ever reading.
 		if some && c.rx.skipped < maxSkipped {
 			c.rx.skipped++
 			return nil
@@ -153,7 +145,6 @@ func (c *Conn) Wait() error {
 		} else {
 			n, err = c.sock.Read(c.rx.buf[c.rx.end:])
 		}
-		c.rx.stats.Calls++
 		switch {
 		case err == nil:
 			c.rx.end += n
@@ -166,41 +157,31 @@ func (c *Conn) Wait() error {
 	}
 }
 
-// fail keeps err as the connection's failure if it is the first.
-func (c *Conn) fail(err error) {
+// fail makes err the connection's failure if it is the first.
+func (c *conn) fail(err error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if c.err.Load() == nil {
-		c.err.Store(&err)
-	}
-}
-
-// failure is the error of fail.
-func (c *Conn) failure() error {
-	if err := c.err.Load(); err != nil {
-		return *err
-	}
-	return nil
+	c.cq.Fail(err)
 }
 
 // lost fails the connection because reading ended with err.
-func (c *Conn) lost(err error) {
+func (c *conn) lost(err error) {
 	c.mu.Lock()
 	if c.tx.err != nil {
-		err = c.tx.err // it is the cause, and says more
+		err = c.tx.err // the cause, and it says more
 	}
 	c.mu.Unlock()
 	c.fail(fmt.Errorf("%s: %w: %w", c.RemoteAddr(), err, rdma.ErrLost))
 	c.abort(nil, nil)
 }
 
-// violated fails the connection because the peer broke the protocol at ulpdu,
-// and tells it so. Then it waits for the peer to close, for a while: a socket
-// closed with bytes unread resets the connection, and the reset would overtake
-// the Terminate.
-func (c *Conn) violated(v *violation, ulpdu []byte) {
+// violated fails the connection because of v at ulpdu, and sends the peer a
+// Terminate. Then it waits up to lingerTime for the peer to close: closing a socket
+// with bytes unread resets the connection, and the reset would overtake the
+// Terminate.
+func (c *conn) violated(v *violation, ulpdu []byte) {
 	if v == &badMemory {
-		c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), c.rx.fault)) // it is our fault, not the peer's
+		c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), c.rx.fault)) // this end's fault, not the peer's
 	} else {
 		c.fail(fmt.Errorf("%s broke the protocol: %w: %w", c.RemoteAddr(), v, rdma.ErrLost))
 	}
@@ -213,8 +194,8 @@ func (c *Conn) violated(v *violation, ulpdu []byte) {
 	}
 }
 
-// Close implements rdma.Conn. What the socket has not taken is dropped.
-func (c *Conn) Close() error {
+// Close implements rdma.Conn. It drops what the socket has not taken.
+func (c *conn) Close() error {
 	c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), rdma.ErrClosed))
 	c.mu.Lock()
 	c.tx.dead, c.tx.closed = true, true

@@ -2,8 +2,8 @@ package iwarp
 
 import "encoding/binary"
 
-// The headers of DDP (RFC 5041 §4), with RDMAP's control byte in the ULP's place
-// (RFC 5040 §4.1).
+// The headers of DDP (RFC 5041 §4). RDMAP's control byte is in the field that DDP
+// reserves for its upper layer (RFC 5040 §4.1).
 //
 //	 0               1               2               3
 //	+-+-+-------+---+---+---+-------+-------------------------------+
@@ -35,21 +35,21 @@ const (
 	queues
 )
 
-// A segment is a DDP segment.
+// A segment is a decoded DDP segment.
 type segment struct {
 	Tagged, Last bool
 	Op           opcode
 
-	// Of a tagged segment.
+	// Tagged segments only.
 	STag uint32
 	TO   uint64
-	// Of an untagged segment.
+	// Untagged segments only.
 	Invalidate, QN, MSN, MO uint32
 
 	Payload []byte
 }
 
-// header is the length of s's header.
+// header returns the length of s's header in bytes.
 func (s *segment) header() int {
 	if s.Tagged {
 		return taggedLen
@@ -65,25 +65,25 @@ func appendControl(b []byte, first byte, last bool, op opcode) []byte {
 	return append(b, first, rdmapVersion|byte(op))
 }
 
-// appendTagged encodes the header of a tagged segment behind b.
+// appendTagged appends the header of a tagged segment to b.
 func appendTagged(b []byte, op opcode, last bool, stag uint32, to uint64) []byte {
 	b = appendControl(b, ddpTagged, last, op)
 	b = binary.BigEndian.AppendUint32(b, stag)
 	return binary.BigEndian.AppendUint64(b, to)
 }
 
-// appendUntagged encodes the header of an untagged segment behind b.
-func appendUntagged(b []byte, op opcode, last bool, invalidate, qn, msn, mo uint32) []byte {
+// appendUntagged appends the header of an untagged segment to b. This end invalidates
+// nothing, so the Invalidate STag is 0.
+func appendUntagged(b []byte, op opcode, last bool, qn, msn, mo uint32) []byte {
 	b = appendControl(b, 0, last, op)
-	b = binary.BigEndian.AppendUint32(b, invalidate)
+	b = binary.BigEndian.AppendUint32(b, 0)
 	b = binary.BigEndian.AppendUint32(b, qn)
 	b = binary.BigEndian.AppendUint32(b, msn)
 	return binary.BigEndian.AppendUint32(b, mo)
 }
 
-// decodeSegment decodes a ULPDU. It checks what a header can say by itself:
-// versions, and that the opcode, the kind of segment and the queue go together.
-// Payload refers to b.
+// decodeSegment decodes the ULPDU b into s, whose Payload then refers to b. It checks
+// the versions, and that the opcode goes with the kind of segment and the queue.
 func decodeSegment(b []byte, s *segment) *violation {
 	if len(b) < taggedLen {
 		return &badLength

@@ -8,11 +8,12 @@ import (
 	"net"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// Dial implements rdma.Domain: the initiator's side of MPA.
+// Dial implements rdma.Domain. It is the initiator's side of MPA.
 func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
-	cfg, err := complete(cfg)
+	cfg, err := queue.Complete(cfg, queue.MaxDepth, maxReads)
 	if err != nil {
 		return nil, err
 	}
@@ -20,21 +21,21 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	if err != nil {
 		return nil, dialError(ctx, addr, err)
 	}
-	// A context that ends interrupts the handshake by a deadline that has passed.
+	// When ctx ends, a deadline in the past interrupts the handshake.
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(past) })
 	c, err := d.initiate(nc, cfg, recvs)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the deadline stays on the socket
+		err = context.Cause(ctx) // the socket keeps that deadline, so it is of no use
 	}
 	if err != nil {
-		_ = nc.Close() // it is of no use any more
+		_ = nc.Close() // err says why
 		return nil, dialError(ctx, addr, err)
 	}
 	return c, nil
 }
 
 // initiate exchanges the start-up frames over nc.
-func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	req := mpaFrame{CRC: !d.cfg.NoCRC, Rev: d.cfg.Revision, Private: cfg.PrivateData}
 	if req.Rev == 2 {
 		req.Enhanced = true
@@ -58,7 +59,7 @@ func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkReq
 	case rep.Markers:
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
-	s := setup{conn: nc, crc: req.CRC || rep.CRC, ord: cfg.MaxReads, private: rep.Private}
+	s := setup{conn: nc, crc: req.CRC || rep.CRC, ord: cfg.MaxReads}
 	if rep.Enhanced {
 		// RFC 6581 §9.2: the responder's ORD must not exceed our IRD.
 		if out := rep.ORD & readsMask; out != readsUnsaid && int(out) > cfg.MaxReadsIn {
@@ -69,7 +70,7 @@ func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkReq
 	return newConn(d, &s, cfg, recvs)
 }
 
-// limitReads bounds our ORD by the peer's IRD.
+// limitReads bounds this end's ORD by the peer's IRD.
 func limitReads(ord int, ird uint16) int {
 	if ird &= readsMask; ird != readsUnsaid {
 		ord = min(ord, int(ird))
@@ -95,7 +96,7 @@ func readMPA(r io.Reader, key string) (mpaFrame, error) {
 	return f, nil
 }
 
-// dialError gives err, met while connecting to addr, its kind.
+// dialError gives err, an error of connecting to addr, its kind.
 func dialError(ctx context.Context, addr string, err error) error {
 	var reject *rdma.RejectError
 	var timeout net.Error
@@ -108,19 +109,19 @@ func dialError(ctx context.Context, addr string, err error) error {
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
 		kind = rdma.ErrTimeout
 	}
-	// Package net names the addresses again.
+	// Package net would name the addresses a second time.
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		err = op.Err
 	}
 	return fmt.Errorf("connect to %s: %w", addr, notConnected{err, kind})
 }
 
-// A notConnected error is of a kind that its text need not tell: there was no
-// connection that could have been lost.
+// A notConnected error has a kind that its text leaves out: "connection lost" would
+// confuse where there was none yet.
 type notConnected struct {
 	error
 	kind error
 }
 
-// Unwrap implements errors.Is and errors.As.
+// Unwrap is for errors.Is and errors.As.
 func (e notConnected) Unwrap() []error { return []error{e.error, e.kind} }

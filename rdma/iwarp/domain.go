@@ -8,31 +8,32 @@ import (
 	"sync"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// regionBase is the tagged offset of a region's first byte. Any would do; this
-// one is not 0, so that whoever forgets it is refused.
+// regionBase is the tagged offset of a region's first byte. Any value would do. It is
+// not 0, so that a peer that forgets to add it is refused.
 const regionBase = 1 << 32
 
 // A domain is a protection domain: a set of keys.
 type domain struct {
 	cfg Config
 
-	// mu guards regions. It is read-held while a peer's operation is placed in or
-	// taken from a region, so that Deregister, which holds it, returns only when
-	// none is.
+	// mu guards regions. Whoever carries out a peer's operation on a region holds it
+	// for reading, so Deregister, which holds it for writing, returns only when no
+	// such operation is left.
 	mu      sync.RWMutex
 	regions map[uint32]*region
 }
 
-// A region is registered memory. What a peer may do is decided by the fields
-// that only this package can change.
+// A region is registered memory. What a peer may do depends only on these fields,
+// which no other package can change.
 type region struct {
 	public *rdma.MemoryRegion
 	mem    []byte
 	access rdma.Access
 	key    uint32
-	// gone, guarded by the domain's mu: the key ended.
+	// gone means that the key has ended. The domain's mu guards it.
 	gone bool
 }
 
@@ -40,9 +41,9 @@ func newDomain(cfg Config) *domain {
 	return &domain{cfg: cfg, regions: make(map[uint32]*region)}
 }
 
-// keys hands out STags: all 32-bit numbers but 0, in an order that differs from run
-// to run, none twice in a run. A stranger who connects again and again uses some,
-// so there must be many.
+// keys hands out STags: every 32-bit number but 0, each once in a run, in an order that
+// differs from run to run. There must be many, because a stranger who connects again
+// and again uses some up.
 var keys struct {
 	mu     sync.Mutex
 	seed   uint32
@@ -59,14 +60,14 @@ func newKey() (uint32, error) {
 	}
 	for keys.issued < math.MaxUint32 {
 		keys.issued++
-		if key := scatter(keys.issued ^ keys.seed); key != 0 { // 0 is reserved in many an adapter
+		if key := scatter(keys.issued ^ keys.seed); key != 0 { // many adapters reserve 0
 			return key, nil
 		}
 	}
 	return 0, errNoKeys
 }
 
-// scatter maps the 32-bit numbers onto themselves, one to one: each step can be
+// scatter maps the 32-bit numbers onto themselves, one to one: each of its steps can be
 // undone.
 func scatter(x uint32) uint32 {
 	x ^= x >> 16
@@ -92,7 +93,7 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 		return nil, err
 	}
 	r := &region{mem: mem, access: a, key: key}
-	r.public = &rdma.MemoryRegion{Mem: mem, Key: key, LocalKey: key, Base: regionBase, Access: a}
+	r.public = &rdma.MemoryRegion{Mem: mem, Key: key, Base: regionBase, Access: a}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.regions == nil {
@@ -102,8 +103,8 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	return r.public, nil
 }
 
-// Deregister implements rdma.Domain. It may be called again, and after the peer
-// invalidated the key.
+// Deregister implements rdma.Domain. It does nothing if the key has ended, by an
+// earlier call or because the peer invalidated it.
 func (d *domain) Deregister(r *rdma.MemoryRegion) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +126,8 @@ func (d *domain) Close() error {
 	return nil
 }
 
-// invalidate ends key for a peer's Send with Invalidate, if the peer could use it.
+// invalidate ends key for a peer's Send with Invalidate. It refuses a key that the peer
+// could not use.
 func (d *domain) invalidate(key uint32) *violation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,28 +140,21 @@ func (d *domain) invalidate(key uint32) *violation {
 	return nil
 }
 
-// local finds the region of sge and checks that sge lies in it and that it
-// grants need. The caller holds mu.
-func (d *domain) local(sge rdma.SGE, need rdma.Access) (*region, error) {
-	if sge.Region == nil {
-		if sge.Len == 0 {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("%d bytes of no region: %w", sge.Len, rdma.ErrLocalAccess)
+// localLocked finds the region of sge and checks that sge lies in it and that it grants
+// need. It returns nil for an empty sge without a region.
+func (d *domain) localLocked(sge rdma.SGE, need rdma.Access) (*region, error) {
+	var r *region
+	if sge.Region != nil {
+		r = d.regions[sge.Region.Key]
 	}
-	r := d.regions[sge.Region.Key]
-	switch size := uint64(len(sge.Region.Mem)); {
-	case r == nil || r.public != sge.Region:
-		return nil, fmt.Errorf("a region that is not registered here: %w", rdma.ErrLocalAccess)
-	case sge.Off > size || uint64(sge.Len) > size-sge.Off:
-		return nil, fmt.Errorf("bytes %d+%d of a region of %d: %w", sge.Off, sge.Len, size, rdma.ErrLocalAccess)
-	case r.access&need != need:
-		return nil, fmt.Errorf("a region without local write: %w", rdma.ErrLocalAccess)
+	if r == nil || r.public != sge.Region {
+		return nil, queue.CheckLocal(sge, false, 0, 0, need)
 	}
-	return r, nil
+	return r, queue.CheckLocal(sge, true, uint64(len(r.mem)), r.access, need)
 }
 
-// The ways in which reach can fail, as the layer that checks them names them.
+// A reachErrors names the ways in which reachLocked can fail. DDP and RDMAP have
+// different codes for them.
 type reachErrors struct{ stag, wrap, bounds *violation }
 
 var (
@@ -167,9 +162,9 @@ var (
 	readErrors  = reachErrors{&badReadSTag, &badReadWrap, &badReadBounds}
 )
 
-// reach finds the n bytes at tagged offset to of key, for a peer that needs the
-// right need. The caller holds mu.
-func (d *domain) reach(key uint32, to, n uint64, need rdma.Access, e *reachErrors) (r *region, off uint64, bad *violation) {
+// reachLocked finds the n bytes at tagged offset to of key, for a peer that needs the
+// right need.
+func (d *domain) reachLocked(key uint32, to, n uint64, need rdma.Access, e *reachErrors) (r *region, off uint64, bad *violation) {
 	r = d.regions[key]
 	if r == nil {
 		return nil, 0, e.stag
@@ -180,7 +175,7 @@ func (d *domain) reach(key uint32, to, n uint64, need rdma.Access, e *reachError
 	if to+n < to {
 		return nil, 0, e.wrap
 	}
-	off = to - regionBase // wraps below the base to beyond every size
+	off = to - regionBase // below the base it wraps to beyond every size
 	if size := uint64(len(r.mem)); off > size || n > size-off {
 		return nil, 0, e.bounds
 	}

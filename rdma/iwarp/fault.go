@@ -33,7 +33,7 @@ func (r *region) caught(was bool, fault **rdma.FaultError) {
 }
 
 // place puts what arrived into memory of r. A fault is kept for violated.
-func (c *Conn) place(r *region, off uint64, payload []byte) *violation {
+func (c *conn) place(r *region, off uint64, payload []byte) *violation {
 	if c.rx.fault = r.move(r.mem[off:], payload); c.rx.fault != nil {
 		return &badMemory
 	}

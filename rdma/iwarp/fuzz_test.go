@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 	"pmnbd/rdma/rdmatest"
 )
 
@@ -50,9 +51,6 @@ func FuzzConn(f *testing.F) {
 	source := func(msn uint32, off uint64, n uint32) []byte {
 		return read(msn, readRequest{1, 2, n, fuzzKey, regionBase + off})
 	}
-	invalidate := func(msn, key uint32) []byte {
-		return appendUntagged(nil, opSendInvalidate, true, key, queueSend, msn, 0)
-	}
 	f.Add(frame(write(0, "data"), send(true, 1, 0, "hello"), write(fuzzSize-4, "last")))
 	f.Add(frame(source(1, 1, 64), write(7, "data"), source(2, 0, fuzzSize), source(3, 0, 0), source(4, fuzzSize-1, 1)))
 	f.Add(frame(source(1, 0, 1), source(2, 0, 2), source(3, 0, 3), source(4, 0, 4), source(5, 0, 5)))
@@ -65,7 +63,7 @@ func FuzzConn(f *testing.F) {
 	f.Add(frame(invalidate(1, fuzzKey+1)))
 	f.Add(frame(send(true, 2, 0, "early")))
 	f.Add(frame(send(false, 1, 0, "1234"), send(true, 1, 5, "6")))
-	f.Add(frame(write(8, "good"), append(appendUntagged(nil, opTerminate, true, 0, queueTerminate, 1, 0), 0x11, 0, 0, 0), write(16, "late")))
+	f.Add(frame(write(8, "good"), append(appendUntagged(nil, opTerminate, true, queueTerminate, 1, 0), 0x11, 0, 0, 0), write(16, "late")))
 	f.Add(append([]byte{255}, fpdu(write(fuzzSize-3, "past"))...))
 
 	clean := make([]byte, fuzzSize+2*guard)
@@ -115,7 +113,7 @@ func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []b
 	r := &region{mem: mem, access: rdmatest.All, key: fuzzKey}
 	r.public = &rdma.MemoryRegion{Mem: mem, Key: fuzzKey, Base: regionBase, Access: r.access}
 	d.regions[fuzzKey] = r
-	cfg, err := complete(rdma.ConnConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxReadsIn: fuzzReads})
+	cfg, err := queue.Complete(rdma.ConnConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxReadsIn: fuzzReads}, queue.MaxDepth, maxReads)
 	require.NoError(t, err)
 	own, peer := socketPair(t)
 	require.NoError(t, peer.SetReadDeadline(time.Now().Add(30*time.Second))) // ends a test that hangs

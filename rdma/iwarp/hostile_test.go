@@ -19,7 +19,7 @@ import (
 type rawPeer struct {
 	net.Conn
 	t testing.TB
-	c *Conn
+	c *conn
 	r *rdma.MemoryRegion // of c, 64 KiB
 }
 
@@ -47,7 +47,7 @@ func newRawPeer(t testing.TB, cfg rdma.ConnConfig, request mpaFrame) *rawPeer {
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	_, err = readMPA(nc, replyKey)
 	require.NoError(t, err)
-	return &rawPeer{nc, t, c.(*Conn), r}
+	return &rawPeer{nc, t, c.(*conn), r}
 }
 
 func (p *rawPeer) send(ulpdus ...[]byte) {
@@ -81,11 +81,18 @@ func tagged(op opcode, last bool, stag uint32, to uint64, p string) []byte {
 }
 
 func send(last bool, msn, mo uint32, p string) []byte {
-	return append(appendUntagged(nil, opSend, last, 0, queueSend, msn, mo), p...)
+	return append(appendUntagged(nil, opSend, last, queueSend, msn, mo), p...)
 }
 
 func read(msn uint32, r readRequest) []byte {
-	return r.append(appendUntagged(nil, opReadRequest, true, 0, queueRead, msn, 0))
+	return r.append(appendUntagged(nil, opReadRequest, true, queueRead, msn, 0))
+}
+
+// invalidate is an empty Send with Invalidate. This end receives such, and sends none.
+func invalidate(msn, key uint32) []byte {
+	b := appendUntagged(nil, opSendInvalidate, true, queueSend, msn, 0)
+	be.PutUint32(b[2:], key)
+	return b
 }
 
 // What a peer does wrong is answered with the Terminate that the RFCs name, and
@@ -113,13 +120,13 @@ func TestViolations(t *testing.T) {
 		{"opcode", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 4b 00000000 00000000 00000001 00000000"))} }, &badOpcode},
 		{"DDP version, untagged", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "43 43 00000000 00000000 00000001 00000000"))} }, &badVersionUntagged},
 		{"RDMAP version", func(env) [][]byte { return [][]byte{fpdu(unhex(t, "41 83 00000000 00000000 00000001 00000000"))} }, &badRDMAPVersion},
-		{"untagged Write", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opWrite, true, 0, queueSend, 1, 0))} }, &badOpcode},
+		{"untagged Write", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opWrite, true, queueSend, 1, 0))} }, &badOpcode},
 		{"tagged Send", func(e env) [][]byte { return [][]byte{fpdu(tagged(opSend, true, e.key, e.base, "evil"))} }, &badOpcode},
 		{"tagged Read Request", func(e env) [][]byte { return [][]byte{fpdu(tagged(opReadRequest, true, e.key, e.base, "evil"))} }, &badOpcode},
 		{"tagged Terminate", func(e env) [][]byte { return [][]byte{fpdu(tagged(opTerminate, true, e.key, e.base, "evil"))} }, &badOpcode},
-		{"Send on the Read queue", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opSend, true, 0, queueRead, 1, 0))} }, &badOpcode},
+		{"Send on the Read queue", func(env) [][]byte { return [][]byte{fpdu(appendUntagged(nil, opSend, true, queueRead, 1, 0))} }, &badOpcode},
 		{"Read Request on the Send queue", func(env) [][]byte {
-			return [][]byte{fpdu(appendUntagged(nil, opReadRequest, true, 0, queueSend, 1, 0))}
+			return [][]byte{fpdu(appendUntagged(nil, opReadRequest, true, queueSend, 1, 0))}
 		}, &badOpcode},
 		{"untagged header cut", func(env) [][]byte { return [][]byte{fpdu(send(true, 1, 0, "")[:untaggedLen-1])} }, &badLength},
 		{"length field damaged", func(e env) [][]byte {
@@ -186,7 +193,7 @@ func TestViolations(t *testing.T) {
 			return [][]byte{bs}
 		}, &noBuffer},
 		{"invalidate an unknown STag", func(e env) [][]byte {
-			return [][]byte{fpdu(appendUntagged(nil, opSendInvalidate, true, e.key+256, queueSend, 1, 0))}
+			return [][]byte{fpdu(invalidate(1, e.key+256))}
 		}, &badInvalidate},
 	}
 	for _, tt := range tests {
@@ -265,6 +272,33 @@ func TestAccessRefused(t *testing.T) {
 	}
 }
 
+// A peer's Send with Invalidate is received like any Send, and ends the key.
+func TestInvalidate(t *testing.T) {
+	for name, op := range map[string]opcode{"silently": opSendInvalidate, "solicited": opSendSEInvalidate} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, rdma.ConnConfig{}, hello)
+			r, err := p.c.d.Register(rdmatest.Memory(t, 4096), rdmatest.All)
+			require.NoError(t, err)
+			require.NoError(t, p.c.PostRecv([]rdma.WorkRequest{{ID: 5, Local: rdma.SGE{Region: p.r, Len: 16}}}))
+			message := append(invalidate(1, r.Key), "done"...)
+			message[1] = rdmapVersion | byte(op)
+			p.send(tagged(opWrite, true, r.Key, r.Base, "good"), message)
+			next(t, p.c, 5)
+			require.Equal(t, "done", string(p.r.Mem[:4]))
+			failed := make(chan error, 1)
+			go func() { failed <- p.c.Wait() }()
+			p.send(tagged(opWrite, true, r.Key, r.Base+4, "evil"))
+			s := p.next()
+			require.Equal(t, opTerminate, s.Op)
+			require.Equal(t, []byte{badSTag.Layer<<4 | badSTag.Type, badSTag.Code}, s.Payload[:2])
+			require.NoError(t, p.Close())
+			require.ErrorIs(t, <-failed, &badSTag)
+			require.Equal(t, append([]byte("good"), make([]byte, 4092)...), r.Mem)
+			require.NoError(t, p.c.d.Deregister(r))
+		})
+	}
+}
+
 // A peer that stops in the middle of an FPDU places nothing of it, and its Conn ends
 // with the connection, or by Close.
 func TestHalfAnFPDU(t *testing.T) {
@@ -332,7 +366,7 @@ func TestResponderWaitsForTheFirstFPDU(t *testing.T) {
 	p := newRawPeer(t, rdma.ConnConfig{}, hello)
 	_, err := p.c.Post([]rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Inline: []byte("early"), Signaled: true}})
 	require.NoError(t, err)
-	require.Zero(t, p.c.Stats().Sent.FPDUs)
+	require.Zero(t, p.c.tx.out.Queued())
 	p.send(tagged(opWrite, true, 0, 0, ""))
 	require.NoError(t, p.c.Wait())
 	require.Equal(t, "early", string(p.next().Payload))

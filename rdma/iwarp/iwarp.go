@@ -27,7 +27,6 @@ package iwarp
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -36,14 +35,6 @@ import (
 
 // Defaults and limits of a connection.
 const (
-	// defaultQueue is the depth of each queue that a ConnConfig leaves open: two
-	// batches of the deepest queues that clients use.
-	defaultQueue = 128
-	// maxQueue bounds what a ConnConfig may ask for.
-	maxQueue = 1 << 14
-	// defaultReads is the ORD and IRD that a ConnConfig leaves open: enough to
-	// fill a link whose round trip is 16 Reads long.
-	defaultReads = 16
 	// maxReads bounds ORD and IRD; the wire would carry 14 bits.
 	maxReads = 1 << 10
 	// maxInline is Caps.MaxInline: every control message but a barrier's fits.
@@ -102,30 +93,4 @@ type provider struct{ cfg Config }
 // not matter.
 func (p *provider) OpenDomain(context.Context, string) (rdma.Domain, error) {
 	return newDomain(p.cfg), nil
-}
-
-// complete returns cfg with its defaults, or says which of its values is out of
-// range.
-func complete(cfg rdma.ConnConfig) (rdma.ConnConfig, error) {
-	for _, f := range []struct {
-		name        string
-		v           *int
-		preset, top int
-	}{
-		{"MaxSendWR", &cfg.MaxSendWR, defaultQueue, maxQueue},
-		{"MaxRecvWR", &cfg.MaxRecvWR, defaultQueue, maxQueue},
-		{"MaxReads", &cfg.MaxReads, defaultReads, maxReads},
-		{"MaxReadsIn", &cfg.MaxReadsIn, defaultReads, maxReads},
-	} {
-		if *f.v == 0 {
-			*f.v = f.preset
-		}
-		if *f.v < 1 || *f.v > f.top {
-			return cfg, fmt.Errorf("%s is %d, it must be 1 to %d: %w", f.name, *f.v, f.top, rdma.ErrNotSupported)
-		}
-	}
-	if len(cfg.PrivateData) > rdma.MaxPrivateData {
-		return cfg, fmt.Errorf("%d bytes of private data, %d fit: %w", len(cfg.PrivateData), rdma.MaxPrivateData, rdma.ErrNotSupported)
-	}
-	return cfg, nil
 }

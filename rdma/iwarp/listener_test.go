@@ -162,8 +162,8 @@ func TestCRCIsNegotiated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := listen(t, Config{NoCRC: !tt.responder})
 			a, b := rdmatest.ConnectTo(t, New(Config{NoCRC: !tt.initiator}), l, rdmatest.Config{})
-			require.Equal(t, tt.used, a.Conn.(*Conn).crc)
-			require.Equal(t, tt.used, b.Conn.(*Conn).crc)
+			require.Equal(t, tt.used, a.Conn.(*conn).crc)
+			require.Equal(t, tt.used, b.Conn.(*conn).crc)
 		})
 	}
 }

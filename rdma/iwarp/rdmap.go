@@ -2,7 +2,8 @@ package iwarp
 
 import "encoding/binary"
 
-// An opcode is RDMAP's (RFC 5040 §4.3).
+// An opcode is one of RDMAP (RFC 5040 §4.3). This end receives all of them; of the Sends
+// it sends opSend alone.
 type opcode uint8
 
 const (
@@ -14,10 +15,9 @@ const (
 	opSendSE
 	opSendSEInvalidate
 	opTerminate
-	opcodes
 )
 
-// queue is the untagged queue that op travels on.
+// queue returns the untagged queue that op travels on; ok is false for a tagged op.
 func (op opcode) queue() (qn uint32, ok bool) {
 	switch op {
 	case opSend, opSendInvalidate, opSendSE, opSendSEInvalidate:
@@ -43,7 +43,7 @@ type readRequest struct {
 
 const readRequestLen = 28
 
-// append encodes r behind b.
+// append appends r to b.
 func (r *readRequest) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, r.SinkSTag)
 	b = binary.BigEndian.AppendUint64(b, r.SinkTO)
@@ -52,7 +52,7 @@ func (r *readRequest) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, r.SourceTO)
 }
 
-// decodeReadRequest decodes b, readRequestLen bytes.
+// decodeReadRequest decodes b, which has readRequestLen bytes.
 func decodeReadRequest(b []byte) readRequest {
 	return readRequest{
 		SinkSTag:   binary.BigEndian.Uint32(b),

@@ -4,36 +4,34 @@ import (
 	"pmnbd/rdma"
 )
 
-// receiver is the half of a connection that receives. All of it runs on the
-// goroutine in Wait, which never blocks but to read.
+// A receiver is the half of a connection that receives. All of it runs on the goroutine
+// in Wait, which blocks only to read.
 type receiver struct {
-	// buf[start:end] has been read and not yet parsed.
+	// buf[start:end] has been read and is not parsed yet.
 	buf        []byte
 	start, end int
 	skipped    int
 	seg        segment
 
-	// heard: an FPDU of the peer has come.
+	// heard means that the peer has sent an FPDU.
 	heard    bool
 	emptyRTR bool
 
-	// The message that arrives on the Send queue.
+	// The message that is arriving on the Send queue.
 	inSend           bool
 	recv             receive
 	sendMO           uint32
 	sendMSN, readMSN uint32
 
-	// What one pass of parse leaves for the sender.
+	// What one call of parse leaves for the sender.
 	requests []readRequest
 	ird      int
-	arrived  bool // a Read of ours
+	arrived  bool // a Read of this end is complete
 
 	readOff uint32 // bytes of the oldest Read that are placed
-	tagged  uint64 // bytes that Writes and Read Responses carried
+	tagged  uint64 // bytes that Writes and Read Responses have carried
 
-	fault *rdma.FaultError // why badMemory
-
-	stats Counts
+	fault *rdma.FaultError // the cause of badMemory
 }
 
 func (rx *receiver) init(ird int, s *setup) {
@@ -43,17 +41,13 @@ func (rx *receiver) init(ird int, s *setup) {
 	rx.sendMSN, rx.readMSN = 1, 1
 }
 
-// receive works through what is in the buffer: places it, then lets the sender
-// answer.
-func (c *Conn) receive() {
+// receive places what is in the buffer, then lets the sender answer.
+func (c *conn) receive() {
 	rx := &c.rx
 	rx.requests, rx.arrived = rx.requests[:0], false
 	silent := !rx.heard
 	bad, at, err := c.parse()
 	c.arrived.Store(rx.tagged)
-	c.qmu.Lock()
-	c.cq.stats = rx.stats
-	c.qmu.Unlock()
 	if len(rx.requests) > 0 || rx.arrived || silent && rx.heard {
 		c.respond(rx.requests)
 	}
@@ -66,13 +60,13 @@ func (c *Conn) receive() {
 	}
 }
 
-// parse takes whole FPDUs from the buffer until there is none, and makes room
-// for the next read. It returns what the peer did wrong, and where, or the error
-// that its Terminate means.
-func (c *Conn) parse() (bad *violation, at []byte, err error) {
+// parse carries out every whole FPDU in the buffer and makes room for the next read.
+// If the peer broke the protocol, bad says how and at is the ULPDU; if the peer sent a
+// Terminate, err is its meaning.
+func (c *conn) parse() (bad *violation, at []byte, err error) {
 	rx := &c.rx
-	// Held for a whole arrival: a Deregister waits for it, and returns when
-	// nothing can be placed by its key any more.
+	// Held for a whole arrival. Deregister waits for it, so that nothing is placed by
+	// its key once it has returned.
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	for err == nil {
@@ -92,22 +86,21 @@ func (c *Conn) parse() (bad *violation, at []byte, err error) {
 		if bad := decodeSegment(ulpdu, &rx.seg); bad != nil {
 			return bad, ulpdu, nil
 		}
-		rx.stats.count(rx.seg.Op, rx.seg.Last, n)
 		if bad, err = c.take(&rx.seg); bad != nil {
 			return bad, ulpdu, nil
 		}
 	}
 	if rx.start == rx.end {
 		rx.start, rx.end = 0, 0
-	} else if len(rx.buf)-rx.end < 2*maxFPDU { // what is left is less than one
+	} else if len(rx.buf)-rx.end < 2*maxFPDU { // less than one FPDU is left
 		rx.end = copy(rx.buf, rx.buf[rx.start:rx.end])
 		rx.start = 0
 	}
 	return nil, nil, err
 }
 
-// take carries out one segment. The error is that of a Terminate.
-func (c *Conn) take(s *segment) (*violation, error) {
+// take carries out one segment. The error is the meaning of a Terminate.
+func (c *conn) take(s *segment) (*violation, error) {
 	switch s.Op {
 	case opWrite:
 		return c.takeWrite(s), nil
@@ -121,11 +114,11 @@ func (c *Conn) take(s *segment) (*violation, error) {
 	return c.takeSend(s), nil
 }
 
-func (c *Conn) takeWrite(s *segment) *violation {
+func (c *conn) takeWrite(s *segment) *violation {
 	if len(s.Payload) == 0 {
-		return nil // names no memory (RFC 5041 §5.2)
+		return nil // it names no memory (RFC 5041 §5.2)
 	}
-	r, off, bad := c.d.reach(s.STag, s.TO, uint64(len(s.Payload)), rdma.RemoteWrite, &writeErrors)
+	r, off, bad := c.d.reachLocked(s.STag, s.TO, uint64(len(s.Payload)), rdma.RemoteWrite, &writeErrors)
 	if bad != nil {
 		return bad
 	}
@@ -133,15 +126,15 @@ func (c *Conn) takeWrite(s *segment) *violation {
 	return c.place(r, off, s.Payload)
 }
 
-// takeReadResponse places s where the oldest Read of ours wants its next bytes.
+// takeReadResponse places s where this end's oldest Read wants its next bytes.
 // Responses come in the order of their requests (RFC 5040 §5.2.1).
-func (c *Conn) takeReadResponse(s *segment) *violation {
+func (c *conn) takeReadResponse(s *segment) *violation {
 	rx := &c.rx
 	head := c.reads.head.Load()
 	if head == c.reads.tail.Load() {
 		return &badOpcode
 	}
-	want := c.reads.slot(head)
+	want := c.reads.At(head)
 	left := want.len - rx.readOff
 	switch {
 	case s.STag != want.stag || want.sink != nil && want.sink.gone:
@@ -162,12 +155,12 @@ func (c *Conn) takeReadResponse(s *segment) *violation {
 		*want = outRead{}
 		rx.readOff = 0
 		rx.arrived = true
-		c.reads.head.Store(head + 1) // the slot is the sender's again
+		c.reads.head.Store(head + 1) // from here on the slot is the sender's again
 	}
 	return nil
 }
 
-func (c *Conn) takeReadRequest(s *segment) *violation {
+func (c *conn) takeReadRequest(s *segment) *violation {
 	rx := &c.rx
 	switch {
 	case s.MSN != rx.readMSN:
@@ -179,12 +172,12 @@ func (c *Conn) takeReadRequest(s *segment) *violation {
 	case len(s.Payload) < readRequestLen || !s.Last:
 		return &badReadRequest
 	case c.owed.Load() >= int64(rx.ird):
-		return &noBuffer // more than the IRD that we granted
+		return &noBuffer // the peer exceeds the IRD that it was granted
 	}
 	req := decodeReadRequest(s.Payload)
 	if req.Size > 0 {
-		// Checked again when the response is built: the key may end before.
-		if _, _, bad := c.d.reach(req.SourceSTag, req.SourceTO, uint64(req.Size), rdma.RemoteRead, &readErrors); bad != nil {
+		// The sender checks again when it builds the response: the key may end before.
+		if _, _, bad := c.d.reachLocked(req.SourceSTag, req.SourceTO, uint64(req.Size), rdma.RemoteRead, &readErrors); bad != nil {
 			return bad
 		}
 	}
@@ -194,7 +187,7 @@ func (c *Conn) takeReadRequest(s *segment) *violation {
 	return nil
 }
 
-func (c *Conn) takeSend(s *segment) *violation {
+func (c *conn) takeSend(s *segment) *violation {
 	rx := &c.rx
 	if s.MSN != rx.sendMSN {
 		return &badMSN
@@ -216,7 +209,7 @@ func (c *Conn) takeSend(s *segment) *violation {
 	}
 	if len(s.Payload) > 0 {
 		if rx.recv.r.gone {
-			return &noBuffer // our own fault, but the peer has to know
+			return &noBuffer // this end's fault, but the peer has to hear of it
 		}
 		if bad := c.place(rx.recv.r, rx.recv.off+uint64(rx.sendMO), s.Payload); bad != nil {
 			return bad
@@ -233,15 +226,13 @@ func (c *Conn) takeSend(s *segment) *violation {
 	}
 	rx.inSend = false
 	rx.sendMSN++
-	c.qmu.Lock()
-	c.push(entry{Completion: rdma.Completion{ID: rx.recv.id, Op: rdma.OpRecv, Len: rx.sendMO}})
-	c.qmu.Unlock()
+	c.received(&rx.recv, rx.sendMO)
 	return nil
 }
 
-// takeInvalidate ends key for the peer. parse's hold on the domain is let go for
-// it: nothing is being placed.
-func (c *Conn) takeInvalidate(key uint32) *violation {
+// takeInvalidate ends key, as the peer asks. It lets go of parse's hold on the domain
+// meanwhile, which is safe because nothing is being placed.
+func (c *conn) takeInvalidate(key uint32) *violation {
 	c.d.mu.RUnlock()
 	defer c.d.mu.RLock()
 	return c.d.invalidate(key)

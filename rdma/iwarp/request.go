@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// A connRequest is a peer's MPA request: the responder's side.
+// A connRequest is a peer's MPA request. Its methods are the responder's side.
 type connRequest struct {
 	cfg   Config
 	conn  net.Conn
@@ -28,23 +29,23 @@ func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg
 func (r *connRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	c, err := r.accept(d, cfg, recvs)
 	if err != nil {
-		_ = r.conn.Close() // the request is answered, one way or the other
+		_ = r.conn.Close() // a request is answered once, by hanging up if need be
 		return nil, fmt.Errorf("accept %s: %w", r.RemoteAddr(), err)
 	}
 	return c, nil
 }
 
-func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	own, ok := d.(*domain)
 	if !ok {
 		return nil, fmt.Errorf("a %T is a domain of another provider: %w", d, rdma.ErrNotSupported)
 	}
-	cfg, err := complete(cfg)
+	cfg, err := queue.Complete(cfg, queue.MaxDepth, maxReads)
 	if err != nil {
 		return nil, err
 	}
-	s := setup{conn: r.conn, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads, private: r.frame.Private}
-	rep := mpaFrame{CRC: s.crc, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: cfg.PrivateData}
+	s := setup{conn: r.conn, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads}
+	rep := mpaFrame{CRC: s.crc, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced}
 	if rep.Enhanced {
 		s.ord = limitReads(s.ord, r.frame.IRD)
 		rep.IRD, rep.ORD = uint16(cfg.MaxReadsIn), uint16(s.ord)
@@ -57,9 +58,9 @@ func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.Wo
 	return c, r.reply(&rep)
 }
 
-// answerRTR chooses the first FPDU of an initiator that offers the peer-to-peer
-// model (RFC 6581 §4.1): a Write or a Read, which are ordinary, else an FPDU of
-// length 0.
+// answerRTR chooses, in rep, the first FPDU that an initiator sends in the peer-to-peer
+// model (RFC 6581 §4.1), if req offers that model. It prefers a Write or a Read, which
+// need no special case, and reports whether it had to choose an FPDU of length 0.
 func answerRTR(req, rep *mpaFrame) (empty bool) {
 	if req.IRD&ctlPeer == 0 {
 		return false
@@ -77,8 +78,8 @@ func answerRTR(req, rep *mpaFrame) (empty bool) {
 	return false
 }
 
-// Abandon implements rdma.Request.
-func (r *connRequest) Abandon() { _ = r.conn.Close() } // Accept, or the connection that it made, fails then
+// Abandon implements rdma.Request. Accept, or the connection that it made, then fails.
+func (r *connRequest) Abandon() { _ = r.conn.Close() }
 
 // Reject implements rdma.Request.
 func (r *connRequest) Reject(privateData []byte) error {
@@ -92,7 +93,7 @@ func (r *connRequest) Reject(privateData []byte) error {
 	return err
 }
 
-// reply sends f, within the time of a handshake.
+// reply sends f. It takes at most the time of a handshake.
 func (r *connRequest) reply(f *mpaFrame) error {
 	err := r.conn.SetDeadline(time.Now().Add(r.cfg.HandshakeTimeout))
 	if err == nil {

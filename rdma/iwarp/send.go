@@ -5,46 +5,45 @@ import (
 	"sync"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 	"pmnbd/sockio"
 )
 
-// sender is the half of a connection that sends. Requests of this end and Read
-// Responses owed to the peer share one stream, message by message in turn; each
-// is made into FPDUs only when everything built before has been written, so that
-// what is held is bounded whatever is posted and owed.
+// A sender is the half of a connection that sends. This end's requests and the Read
+// Responses that it owes the peer take turns on one stream, a message at a time. The
+// sender builds FPDUs only once the socket has taken all earlier ones, so that its
+// memory is bounded whatever is posted and owed.
 type sender struct {
 	out sockio.Queue
 
-	// sq is the send queue, a ring. posted ≥ built ≥ done count requests.
-	sq                  []request
+	// sq is the send queue. posted ≥ built ≥ done count its requests.
+	sq                  queue.Ring[request]
 	posted, built, done uint64
 	offset              uint32 // bytes of request number built that are built
 	inline              []byte // maxInline for each slot of sq
 	sendMSN, readMSN    uint32
 
-	// responses is a ring of the Reads that the peer is owed.
-	responses      []readRequest
-	respIn, resOut uint64
-	respOffset     uint32 // bytes of the first that are built
-	requestsTurn   bool
-	// stage holds copies of what Read Responses carry: the region may change
-	// between the CRC and the write, and may be deregistered.
+	// responses holds the Reads that the peer is owed.
+	responses       queue.Ring[readRequest]
+	respIn, respOut uint64
+	respOffset      uint32 // bytes of the first response that are built
+	requestsTurn    bool
+	// stage holds copies of what Read Responses carry: the region may change, or be
+	// deregistered, between the CRC and the write.
 	stage  []byte
 	staged int
 
-	// quiet: a responder that has not heard the initiator yet (RFC 5044 §7.1.2).
+	// quiet is set on a responder until it hears the initiator (RFC 5044 §7.1.2).
 	quiet bool
-	// dead: nothing is built any more; what out holds may still go out.
+	// dead means that nothing more is built. What out holds may still go out.
 	dead, closed bool
 	err          error // of a write
 
-	// backlog: the socket is full and out belongs to the writer goroutine, which
-	// is started when that first happens and waits for work.
+	// backlog means that the socket is full, and that the writer goroutine owns out.
+	// That goroutine starts with the first backlog and then waits on work.
 	backlog bool
 	started bool
 	work    *sync.Cond
-
-	stats Counts
 }
 
 // A request is an entry of the send queue.
@@ -54,64 +53,62 @@ type request struct {
 	signaled bool
 	remote   rdma.Remote
 	len      uint32
-	payload  []byte  // not of a Read
-	sink     *region // of a Read
-	off      uint64  // of the sink
-	end      uint64  // once built: of the stream, or for a Read its number among Reads
+	payload  []byte  // nil for a Read
+	sink     *region // for a Read
+	off      uint64  // into sink
+	end      uint64  // once built: its end in the stream, or a Read's number among Reads
 }
 
 func (tx *sender) init(cfg rdma.ConnConfig, s *setup, mu *sync.Mutex) {
-	tx.sq = make([]request, cfg.MaxSendWR)
+	tx.sq = queue.NewRing[request](cfg.MaxSendWR)
 	tx.inline = make([]byte, cfg.MaxSendWR*maxInline)
-	tx.responses = make([]readRequest, cfg.MaxReadsIn)
+	tx.responses = queue.NewRing[readRequest](cfg.MaxReadsIn)
 	tx.sendMSN, tx.readMSN = 1, 1
 	tx.quiet = s.responder
 	tx.work = sync.NewCond(mu)
 }
 
-func (tx *sender) slot(n uint64) *request { return &tx.sq[n%uint64(len(tx.sq))] }
-
-// Post implements rdma.Conn. A request that is wrong is not taken, nor are those
-// behind it, and the connection lives on.
-func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
+// Post implements rdma.Conn. It stops at the first request that is wrong and returns
+// that one's error. The connection lives on.
+func (c *conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	c.qmu.Lock()
-	retired := c.cq.sendRetired
+	retired := c.cq.Sends()
 	c.qmu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.failure(); err != nil {
+	if err := c.cq.Err(); err != nil {
 		return 0, err
 	}
 	tx := &c.tx
 	c.d.mu.RLock()
-	for posted < len(wrs) && tx.posted-retired < uint64(len(tx.sq)) {
-		if err = c.enqueue(&wrs[posted]); err != nil {
+	for posted < len(wrs) && tx.posted-retired < tx.sq.Len() {
+		if err = c.enqueueLocked(&wrs[posted]); err != nil {
 			break
 		}
 		posted++
 	}
 	c.d.mu.RUnlock()
-	c.pump()
+	c.pumpLocked()
 	return posted, err
 }
 
-// enqueue checks wr and puts it into the free slot behind the queue.
-func (c *Conn) enqueue(wr *rdma.WorkRequest) error {
+// enqueueLocked checks wr and adds it to the send queue, which has room.
+func (c *conn) enqueueLocked(wr *rdma.WorkRequest) error {
 	tx := &c.tx
-	e := tx.slot(tx.posted)
+	e := tx.sq.At(tx.posted)
 	*e = request{id: wr.ID, op: wr.Op, signaled: wr.Signaled, remote: wr.Remote, len: wr.Local.Len}
 	switch wr.Op {
-	case rdma.OpSend, rdma.OpSendInvalidate, rdma.OpWrite:
+	case rdma.OpSend, rdma.OpWrite:
 		if wr.Inline != nil {
 			if len(wr.Inline) > maxInline || wr.Op == rdma.OpWrite {
 				return fmt.Errorf("%d bytes inline in operation %d: %w", len(wr.Inline), wr.Op, rdma.ErrLocalAccess)
 			}
-			at := int(tx.posted%uint64(len(tx.sq))) * maxInline
+			at := int(tx.posted%tx.sq.Len()) * maxInline
 			e.payload = tx.inline[at : at+copy(tx.inline[at:at+maxInline], wr.Inline)]
 			e.len = uint32(len(e.payload))
 			break
 		}
-		r, err := c.d.local(wr.Local, 0)
+		r, err := c.d.localLocked(wr.Local, 0)
 		if err != nil {
 			return fmt.Errorf("post operation %d: %w", wr.Op, err)
 		}
@@ -122,7 +119,7 @@ func (c *Conn) enqueue(wr *rdma.WorkRequest) error {
 		if c.caps.MaxReads == 0 {
 			return fmt.Errorf("the peer answers no Reads: %w", rdma.ErrNotSupported)
 		}
-		r, err := c.d.local(wr.Local, rdma.LocalWrite)
+		r, err := c.d.localLocked(wr.Local, rdma.LocalWrite)
 		if err != nil {
 			return fmt.Errorf("post a Read: %w", err)
 		}
@@ -134,9 +131,9 @@ func (c *Conn) enqueue(wr *rdma.WorkRequest) error {
 	return nil
 }
 
-// pump builds and writes until nothing is left that may go out, or the socket is
-// full. The caller holds mu. It reports whether requests completed.
-func (c *Conn) pump() (completed bool) {
+// pumpLocked builds and writes until nothing is left that may go out, or the socket is
+// full. It reports whether requests completed.
+func (c *conn) pumpLocked() (completed bool) {
 	tx := &c.tx
 	for !tx.backlog && !tx.closed {
 		if tx.out.Empty() {
@@ -144,19 +141,19 @@ func (c *Conn) pump() (completed bool) {
 				return completed
 			}
 			tx.staged = 0
-			if !c.build() {
+			if !c.buildLocked() {
 				return completed
 			}
 		}
 		if err := c.sock.Flush(&tx.out); err != nil {
-			c.sendFailed(err)
+			c.sendFailedLocked(err)
 			return completed
 		}
-		if c.advance() {
+		if c.advanceLocked() {
 			completed = true
 		}
 		if !tx.out.Empty() {
-			c.startWriter()
+			c.startWriterLocked()
 		} else if tx.dead {
 			c.finish()
 		}
@@ -164,9 +161,10 @@ func (c *Conn) pump() (completed bool) {
 	return completed
 }
 
-// advance completes the requests whose time has come, in order: a Read when its
-// response was placed, others when they are in the socket. The caller holds mu.
-func (c *Conn) advance() (completed bool) {
+// advanceLocked completes, in order, the requests that are done: a Read once its
+// response is placed, any other once the socket has all of it. It reports whether
+// there were any.
+func (c *conn) advanceLocked() (completed bool) {
 	tx := &c.tx
 	if tx.done == tx.built {
 		return false
@@ -175,7 +173,7 @@ func (c *Conn) advance() (completed bool) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
 	for tx.done != tx.built {
-		e := tx.slot(tx.done)
+		e := tx.sq.At(tx.done)
 		if e.op == rdma.OpRead {
 			if read <= e.end {
 				break
@@ -185,15 +183,15 @@ func (c *Conn) advance() (completed bool) {
 		}
 		tx.done++
 		if e.signaled || e.op == rdma.OpRead {
-			c.push(entry{rdma.Completion{ID: e.id, Op: e.op}, tx.done})
+			c.cq.Push(rdma.Completion{ID: e.id, Op: e.op}, tx.done)
 			completed = true
 		}
 	}
 	return completed
 }
 
-// startWriter hands the rest of out to the writer goroutine.
-func (c *Conn) startWriter() {
+// startWriterLocked hands the rest of out to the writer goroutine.
+func (c *conn) startWriterLocked() {
 	tx := &c.tx
 	tx.backlog = true
 	if !tx.started {
@@ -203,9 +201,9 @@ func (c *Conn) startWriter() {
 	tx.work.Signal()
 }
 
-// write is the writer goroutine: it carries on whenever a full socket has room
-// again. Close ends it.
-func (c *Conn) write() {
+// write is the writer goroutine. It goes on sending whenever a full socket has room
+// again, until Close.
+func (c *conn) write() {
 	tx := &c.tx
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,17 +219,17 @@ func (c *Conn) write() {
 		c.mu.Lock()
 		tx.backlog = false
 		if err != nil {
-			c.sendFailed(err)
-		} else if c.pump() {
+			c.sendFailedLocked(err)
+		} else if c.pumpLocked() {
 			c.wake()
 		}
 	}
 }
 
-// sendFailed ends sending after a write error. The connection fails when its
-// reading side has seen the end too: what the peer said before it, a Terminate
-// perhaps, is the better reason.
-func (c *Conn) sendFailed(err error) {
+// sendFailedLocked ends sending after a write error. The connection fails only when
+// its reading side has seen the end too: the peer may have sent a Terminate before it
+// closed, which is the better reason.
+func (c *conn) sendFailedLocked(err error) {
 	tx := &c.tx
 	tx.dead, tx.err = true, err
 	tx.drop()
@@ -239,14 +237,14 @@ func (c *Conn) sendFailed(err error) {
 	_ = c.sock.Conn().(halves).CloseRead()
 }
 
-// drop forgets what the socket has not taken: it completes no more.
+// drop forgets what the socket has not taken. Its requests will not complete.
 func (tx *sender) drop() {
 	tx.out.Reset()
 	tx.done = tx.built
 }
 
-// abort ends sending for good, with a Terminate for v, if any.
-func (c *Conn) abort(v *violation, ulpdu []byte) {
+// abort ends sending for good. If v is not nil it sends the peer a Terminate first.
+func (c *conn) abort(v *violation, ulpdu []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tx := &c.tx
@@ -257,34 +255,34 @@ func (c *Conn) abort(v *violation, ulpdu []byte) {
 		tx.drop()
 		c.finish()
 	default:
-		c.buildTerminate(v, ulpdu)
+		c.buildTerminateLocked(v, ulpdu)
 		tx.dead = true
-		c.pump()
+		c.pumpLocked()
 	}
 }
 
-// halves is a socket that can be closed by halves: TCP and unix.
+// A halves is a socket whose two directions can be closed one by one: TCP or unix.
 type halves interface {
 	CloseRead() error
 	CloseWrite() error
 }
 
 // finish tells the peer that nothing more will come.
-func (c *Conn) finish() {
-	_ = c.sock.Conn().(halves).CloseWrite() // not connected any more: so much the better
+func (c *conn) finish() {
+	_ = c.sock.Conn().(halves).CloseWrite() // it fails if the peer is gone, who need not be told
 }
 
-// respond sends on after an arrival: the Reads that it asked for are owed now, and
-// Reads of ours may have completed, which lets others out.
-func (c *Conn) respond(requests []readRequest) {
+// respond sends what an arrival makes possible: answers to the peer's new Reads, and
+// Reads of this end that waited for an earlier one to complete.
+func (c *conn) respond(requests []readRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tx := &c.tx
 	tx.quiet = false
 	for i := range requests {
-		tx.responses[tx.respIn%uint64(len(tx.responses))] = requests[i]
+		*tx.responses.At(tx.respIn) = requests[i]
 		tx.respIn++
 	}
-	c.advance()
-	c.pump()
+	c.advanceLocked()
+	c.pumpLocked()
 }

@@ -47,7 +47,8 @@ func appendSegment(s *segment) []byte {
 	if s.Tagged {
 		b = appendTagged(b, s.Op, s.Last, s.STag, s.TO)
 	} else {
-		b = appendUntagged(b, s.Op, s.Last, s.Invalidate, s.QN, s.MSN, s.MO)
+		b = appendUntagged(b, s.Op, s.Last, s.QN, s.MSN, s.MO)
+		be.PutUint32(b[2:], s.Invalidate)
 	}
 	return append(b, s.Payload...)
 }
@@ -57,7 +58,7 @@ func TestReadRequestVector(t *testing.T) {
 	wire := unhex(t, `41 41 00000000 00000001 00000003 00000000
 		a1a2a3a4 b1b2b3b4b5b6b7b8 00001000 c1c2c3c4 d1d2d3d4d5d6d7d8`)
 	req := readRequest{0xa1a2a3a4, 0xb1b2b3b4b5b6b7b8, 4096, 0xc1c2c3c4, 0xd1d2d3d4d5d6d7d8}
-	require.Equal(t, wire, req.append(appendUntagged(nil, opReadRequest, true, 0, queueRead, 3, 0)))
+	require.Equal(t, wire, req.append(appendUntagged(nil, opReadRequest, true, queueRead, 3, 0)))
 	var s segment
 	require.Nil(t, decodeSegment(wire, &s))
 	require.Equal(t, segment{Last: true, Op: opReadRequest, QN: queueRead, MSN: 3, Payload: wire[untaggedLen:]}, s)

@@ -10,12 +10,11 @@ import (
 	"pmnbd/rdma"
 )
 
-// A Conn is one end. Provider.mu guards it.
-type Conn struct {
+// A conn is one end. Provider.mu guards it.
+type conn struct {
 	p         *Provider
 	d         *domain
-	peer      *Conn
-	private   []byte
+	peer      *conn
 	caps      rdma.Caps
 	connected chan struct{}
 
@@ -49,7 +48,7 @@ type placement struct {
 	data []byte
 }
 
-func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
+func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *conn {
 	caps := rdma.Caps{
 		OrderedPlacement: true, PlacesByDMA: d.p.cfg.PlacesByDMA, PersistentFlush: d.p.cfg.PersistentFlush,
 		MaxSendWR: cfg.MaxSendWR, MaxRecvWR: cfg.MaxRecvWR, MaxReads: cfg.MaxReads, MaxInline: 256,
@@ -60,23 +59,20 @@ func newConn(d *domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) *Conn {
 	if caps.MaxReads == 0 {
 		caps.MaxReads = d.p.cfg.MaxReads
 	}
-	return &Conn{p: d.p, d: d, caps: caps, recvs: append([]rdma.WorkRequest(nil), recvs...), wake: sync.NewCond(&d.p.mu)}
+	return &conn{p: d.p, d: d, caps: caps, recvs: append([]rdma.WorkRequest(nil), recvs...), wake: sync.NewCond(&d.p.mu)}
 }
 
 // Caps implements rdma.Conn.
-func (c *Conn) Caps() rdma.Caps { return c.caps }
-
-// PrivateData implements rdma.Conn.
-func (c *Conn) PrivateData() []byte { return c.private }
+func (c *conn) Caps() rdma.Caps { return c.caps }
 
 // RemoteAddr implements rdma.Conn.
-func (c *Conn) RemoteAddr() string { return "fake" }
+func (c *conn) RemoteAddr() string { return "fake" }
 
 // Arrived implements rdma.Conn.
-func (c *Conn) Arrived() uint64 { return c.arrived.Load() }
+func (c *conn) Arrived() uint64 { return c.arrived.Load() }
 
 // PostRecv implements rdma.Conn.
-func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
+func (c *conn) PostRecv(wrs []rdma.WorkRequest) error {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	c.recvs = append(c.recvs, wrs...)
@@ -84,7 +80,7 @@ func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
 }
 
 // Post implements rdma.Conn.
-func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
+func (c *conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	for _, wr := range wrs {
@@ -93,7 +89,7 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 		}
 		wr.Inline = bytes.Clone(wr.Inline)
 		if len(wr.Inline) > c.caps.MaxInline {
-			c.fail(fmt.Errorf("%d inline bytes: %w", len(wr.Inline), rdma.ErrLocalAccess))
+			c.failLocked(fmt.Errorf("%d inline bytes: %w", len(wr.Inline), rdma.ErrLocalAccess))
 			break
 		}
 		wr.Signaled = wr.Signaled || wr.Op == rdma.OpRead
@@ -113,7 +109,7 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 			sends++
 		}
 	}
-	c.run()
+	c.runLocked()
 	c.pending = held // what completed inside Post need not wake Wait
 	if c.p.cfg.AnswersFirst && c.dialed && sends > 0 {
 		for c.received < before+sends && c.err == nil {
@@ -125,29 +121,29 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	return posted, c.err
 }
 
-// run carries out what was posted. p.mu is held.
-func (c *Conn) run() {
+// run carries out what was posted.
+func (c *conn) runLocked() {
 	for len(c.posted) > 0 && c.err == nil {
-		c.step()
+		c.stepLocked()
 	}
 }
 
-// step carries out the oldest request that was posted. p.mu is held.
-func (c *Conn) step() {
+// step carries out the oldest request that was posted.
+func (c *conn) stepLocked() {
 	wr := c.posted[0]
 	c.posted = c.posted[1:]
-	if err := c.execute(wr); err != nil {
+	if err := c.executeLocked(wr); err != nil {
 		peer := c.peer
-		c.fail(err)
-		peer.fail(err)
+		c.failLocked(err)
+		peer.failLocked(err)
 		return
 	}
 	if wr.Signaled {
-		c.complete(rdma.Completion{ID: wr.ID, Op: wr.Op, Len: wr.Local.Len})
+		c.completeLocked(rdma.Completion{ID: wr.ID, Op: wr.Op, Len: wr.Local.Len})
 	}
 }
 
-func (c *Conn) complete(done rdma.Completion) {
+func (c *conn) completeLocked(done rdma.Completion) {
 	if done.Op == rdma.OpRecv {
 		c.received++
 	} else if c.p.cfg.AnswersFirst && c.dialed {
@@ -159,7 +155,7 @@ func (c *Conn) complete(done rdma.Completion) {
 	c.wake.Broadcast()
 }
 
-func (c *Conn) execute(wr rdma.WorkRequest) error {
+func (c *conn) executeLocked(wr rdma.WorkRequest) error {
 	local := wr.Inline
 	if local == nil && wr.Local.Region != nil {
 		m := wr.Local.Region.Mem
@@ -169,7 +165,7 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		local = m[wr.Local.Off : wr.Local.Off+uint64(wr.Local.Len)]
 	}
 	if wr.Op != rdma.OpWrite {
-		c.place(func() bool { return true })
+		c.placeLocked(func() bool { return true })
 	}
 	switch wr.Op {
 	case rdma.OpWrite, rdma.OpRead:
@@ -189,7 +185,7 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 		case wr.Op == rdma.OpRead:
 			c.arrived.Add(uint64(len(local)))
 			copy(local, r.Mem[off:])
-			c.push()
+			c.pushLocked()
 		case c.caps.PlacesByDMA: // nobody sees it come
 			c.adapter = append(c.adapter, placement{wr.Remote.Key, off, uint32(len(local)), bytes.Clone(local)})
 		default:
@@ -206,7 +202,7 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 			return fmt.Errorf("message too long: %w", rdma.ErrRemoteOp)
 		}
 		copy(rcv.Local.Region.Mem[rcv.Local.Off:], local)
-		c.peer.complete(rdma.Completion{ID: rcv.ID, Op: rdma.OpRecv, Len: uint32(len(local))})
+		c.peer.completeLocked(rdma.Completion{ID: rcv.ID, Op: rdma.OpRecv, Len: uint32(len(local))})
 	case rdma.OpFlush:
 		r := c.peer.d.regions[wr.Remote.Key]
 		if r == nil || r.Access&rdma.RemoteFlush == 0 {
@@ -226,8 +222,8 @@ func (c *Conn) execute(wr rdma.WorkRequest) error {
 }
 
 // place places those Writes in the peer's adapter that are chosen, and forgets the
-// others. p.mu is held.
-func (c *Conn) place(chosen func() bool) {
+// others.
+func (c *conn) placeLocked(chosen func() bool) {
 	for _, w := range c.adapter {
 		if r := c.peer.d.regions[w.key]; r != nil && chosen() {
 			copy(r.Mem[w.off:], w.data)
@@ -238,8 +234,8 @@ func (c *Conn) place(chosen func() bool) {
 	c.adapter = c.adapter[:0]
 }
 
-// push pushes what was placed into memory. p.mu is held.
-func (c *Conn) push() {
+// push pushes what was placed into memory.
+func (c *conn) pushLocked() {
 	if f := c.p.cfg.Pushed; f != nil {
 		for _, w := range c.bus {
 			f(w.off, w.n)
@@ -248,25 +244,25 @@ func (c *Conn) push() {
 	c.bus = c.bus[:0]
 }
 
-// stray reports whether a Write is placed whose connection ended. p.mu is held.
-func (c *Conn) stray() bool {
+// stray reports whether a Write is placed whose connection ended.
+func (c *conn) strayLocked() bool {
 	c.p.strays++
 	return c.p.cfg.Strays != nil && c.p.cfg.Strays(c.p.strays)
 }
 
-// fail ends the connection. p.mu is held.
-func (c *Conn) fail(err error) {
+// fail ends the connection.
+func (c *conn) failLocked(err error) {
 	if c.err == nil {
 		c.err = err
-		c.place(c.stray)
+		c.placeLocked(c.strayLocked)
 	}
 	c.posted = nil
-	c.p.conns = slices.DeleteFunc(c.p.conns, func(o *Conn) bool { return o == c })
+	c.p.conns = slices.DeleteFunc(c.p.conns, func(o *conn) bool { return o == c })
 	c.wake.Broadcast()
 }
 
 // Poll implements rdma.Conn.
-func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
+func (c *conn) Poll(cs []rdma.Completion) (int, error) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	n := copy(cs, c.cq)
@@ -287,7 +283,7 @@ func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
 }
 
 // Wait implements rdma.Conn.
-func (c *Conn) Wait() error {
+func (c *conn) Wait() error {
 	err := c.wait()
 	if f := c.p.cfg.Woken; f != nil {
 		c.wakes++
@@ -296,7 +292,7 @@ func (c *Conn) Wait() error {
 	return err
 }
 
-func (c *Conn) wait() error {
+func (c *conn) wait() error {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	c.waiting = true
@@ -312,14 +308,14 @@ func (c *Conn) wait() error {
 }
 
 // Close implements rdma.Conn.
-func (c *Conn) Close() error {
+func (c *conn) Close() error {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	c.fail(rdma.ErrClosed)
+	c.failLocked(rdma.ErrClosed)
 	if !c.closed {
 		c.closed = true
 		if c.peer != nil {
-			c.peer.fail(fmt.Errorf("the peer closed: %w", rdma.ErrLost))
+			c.peer.failLocked(fmt.Errorf("the peer closed: %w", rdma.ErrLost))
 		}
 	}
 	c.pending = len(c.cq) > 0

@@ -51,7 +51,7 @@ type Provider struct {
 
 	mu        sync.Mutex
 	listeners map[string]*listener
-	conns     []*Conn // in the order in which they were made
+	conns     []*conn // in the order in which they were made
 	made      int     // ends of connections
 	port      int
 	key       uint32
@@ -85,7 +85,7 @@ func (p *Provider) Resume() {
 	p.paused = false
 	for _, c := range slices.Clone(p.conns) {
 		if !c.frozen {
-			c.run()
+			c.runLocked()
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (p *Provider) Step() (bytes uint32) {
 	for _, c := range slices.Clone(p.conns) {
 		if len(c.posted) > 0 && c.err == nil {
 			bytes = max(bytes, c.posted[0].Local.Len, uint32(len(c.posted[0].Inline)))
-			c.step()
+			c.stepLocked()
 		}
 	}
 	return bytes
@@ -109,7 +109,7 @@ func (p *Provider) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range slices.Clone(p.conns) {
-		c.fail(fmt.Errorf("cut by the test: %w", rdma.ErrLost))
+		c.failLocked(fmt.Errorf("cut by the test: %w", rdma.ErrLost))
 	}
 }
 
@@ -145,7 +145,7 @@ func (p *Provider) Thaw() {
 	defer p.mu.Unlock()
 	for _, c := range slices.Clone(p.conns) {
 		if c.frozen = false; !p.paused {
-			c.run()
+			c.runLocked()
 		}
 	}
 }
@@ -215,9 +215,8 @@ type request struct {
 }
 
 type answer struct {
-	c           *Conn
-	privateData []byte
-	reject      *rdma.RejectError
+	c      *conn
+	reject *rdma.RejectError
 }
 
 func (r *request) PrivateData() []byte              { return r.cfg.PrivateData }
@@ -231,9 +230,8 @@ func (r *request) Reject(privateData []byte) error {
 
 func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	c := newConn(d.(*domain), cfg, recvs)
-	c.private = r.cfg.PrivateData
 	c.connected = make(chan struct{})
-	r.answer <- answer{c: c, privateData: cfg.PrivateData}
+	r.answer <- answer{c: c}
 	select {
 	case <-c.connected:
 		return c, nil
@@ -251,7 +249,7 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()
 	d.p.key += 256
-	r := &rdma.MemoryRegion{Mem: mem, Key: d.p.key, LocalKey: d.p.key, Access: a}
+	r := &rdma.MemoryRegion{Mem: mem, Key: d.p.key, Access: a}
 	d.regions[r.Key] = r
 	return r, nil
 }
@@ -298,7 +296,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 			return nil, fmt.Errorf("the network went down: %w", rdma.ErrLost)
 		}
 		c.peer, a.c.peer = a.c, c
-		c.private, c.dialed = a.privateData, true
+		c.dialed = true
 		d.p.conns = append(d.p.conns, c, a.c)
 		c.number, a.c.number = d.p.made, d.p.made+1
 		d.p.made += 2

@@ -14,10 +14,8 @@ import (
 type Lack uint8
 
 const (
-	// Invalidation: OpSendInvalidate is refused with ErrNotSupported.
-	Invalidation Lack = iota + 1
-	// Causes: what the peer refused is told as ErrLost, or as ErrRemoteOp.
-	Causes
+	// Causes: the error of what the peer refused is ErrLost or ErrRemoteOp.
+	Causes Lack = iota + 1
 	// ReadRights: Reads of registered memory are answered without the right.
 	ReadRights
 )
@@ -67,7 +65,6 @@ func RunOn(t *testing.T, memory func(t testing.TB, n int) []byte, p rdma.Provide
 		{"ManyQueuePairs", s.manyQueuePairs},
 
 		{"SendRecv", s.sendRecv},
-		{"SendInvalidate", s.sendInvalidate},
 		{"WriteThenSend", s.writeThenSend},
 		{"OverlappingWrites", s.overlappingWrites},
 		{"ReadAfterWrite", s.readAfterWrite},

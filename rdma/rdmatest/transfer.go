@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,23 +69,6 @@ func (s *suite) sendRecv(t *testing.T) {
 			}
 		})
 	}
-}
-
-func (s *suite) sendInvalidate(t *testing.T) {
-	a, b := s.connect(t, Config{})
-	if slices.Contains(s.lacks, Invalidation) {
-		_, err := a.Conn.Post([]rdma.WorkRequest{{Op: rdma.OpSendInvalidate, Remote: b.At(0)}})
-		require.ErrorIs(t, err, rdma.ErrNotSupported)
-		return
-	}
-	b.Recv(t, 1, 0, 16)
-	a.Post(t,
-		rdma.WorkRequest{Op: rdma.OpWrite, Local: a.Local(0, 64), Remote: b.At(64)},
-		rdma.WorkRequest{Op: rdma.OpSendInvalidate, Inline: []byte("done"), Remote: rdma.Remote{Key: b.Region.Key}})
-	require.EqualValues(t, 4, b.Next(t).Len)
-	a.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Local: a.Local(0, 64), Remote: b.At(64)})
-	s.refused(t, a.Failed(t), rdma.ErrRemoteAccess)
-	require.NoError(t, b.Domain.Deregister(b.Region))
 }
 
 func (s *suite) writeThenSend(t *testing.T) {

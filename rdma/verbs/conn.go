@@ -11,66 +11,63 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// A Conn is a connected queue pair. It implements rdma.Conn; queue.go holds what
-// is done per request.
-type Conn struct {
-	d       *domain
-	e       *endpoint
-	q       *C.struct_shim_queue
-	caps    rdma.Caps
-	private []byte
-	addr    string
+// A conn is a connected queue pair.
+type conn struct {
+	d    *domain
+	e    *endpoint
+	q    *C.struct_shim_queue
+	caps rdma.Caps
+	addr string
 
-	// err is the first failure. It is set under qmu, so that no completion
-	// follows it.
-	err atomic.Pointer[error]
-	// failed is closed with err.
+	// failed is closed with the first failure.
 	failed chan struct{}
 
-	// waiting is held by the goroutine in Wait, and by Close to see it leave.
+	// waiting is held by the goroutine in Wait. Close takes it to see that goroutine
+	// leave.
 	waiting sync.Mutex
 	comp    descriptor
 	sleep   func(uintptr) bool // c.slept, made once
-	armed   bool               // an event has been asked for and not been taken
+	armed   bool               // an event was asked for and has not been taken
 
 	// mu guards the descriptors, q.wr.
 	mu sync.Mutex
 
-	// qmu guards the queues' accounts, and polling.
+	// qmu guards the accounts of the queues, and polling. cq.Err needs no lock.
 	qmu   sync.Mutex
 	sends slots
 	recvs slots
-	cq    completions
+	cq    queue.Completions
 
-	watcher sync.WaitGroup
-	closing sync.Once
-	closed  error // of closing
+	watcher  sync.WaitGroup
+	closing  sync.Once
+	closeErr error
 }
 
-var _ rdma.Conn = (*Conn)(nil)
+var _ rdma.Conn = (*conn)(nil)
 
-// newConn makes a queue pair of e in domain d, with recvs posted. It takes e over.
-func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+// newConn makes a queue pair for e in domain d and posts recvs. It takes e over, and
+// closes it on failure.
+func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	dev := d.dev
 	if e.id.verbs != dev.ctx {
 		e.close()
 		return nil, fmt.Errorf("the protection domain is on another device, %s: %w", dev.name, rdma.ErrNotSupported)
 	}
-	c := &Conn{d: d, e: e, addr: e.remote().String(), failed: make(chan struct{})}
+	c := &conn{d: d, e: e, addr: e.remote().String(), failed: make(chan struct{})}
 	if err := d.newQueue(c, cfg); err != nil {
 		e.close()
 		return nil, err
 	}
 	c.caps = rdma.Caps{
-		// RFC 5040 §5.5 leaves placement unordered; software does it in order, and
-		// so do reliable connections of InfiniBand.
+		// RFC 5040 §5.5 leaves placement unordered. Software places in order all the
+		// same, and so do InfiniBand's reliable connections.
 		OrderedPlacement: dev.caps.iwarp == 0 || !dev.dma,
 		PlacesByDMA:      dev.dma,
 		PersistentFlush:  c.q.can_flush != 0,
@@ -79,9 +76,8 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 		MaxReads:         cfg.MaxReads,
 		MaxInline:        C.SHIM_INLINE,
 	}
-	c.sends.ring = make([]slot, cfg.MaxSendWR)
-	c.recvs.ring = make([]slot, cfg.MaxRecvWR)
-	c.cq.ring = make([]entry, cfg.MaxSendWR+cfg.MaxRecvWR)
+	c.sends.Ring, c.recvs.Ring = queue.NewRing[slot](cfg.MaxSendWR), queue.NewRing[slot](cfg.MaxRecvWR)
+	c.cq.Init(cfg.MaxSendWR, cfg.MaxRecvWR)
 	c.sleep = c.slept
 	dev.add(c)
 	var err error
@@ -94,8 +90,8 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 	return c, nil
 }
 
-// newQueue makes c's queue pair.
-func (d *domain) newQueue(c *Conn, cfg rdma.ConnConfig) error {
+// newQueue makes c's queue pair in d.
+func (d *domain) newQueue(c *conn, cfg rdma.ConnConfig) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.regions == nil {
@@ -105,10 +101,10 @@ func (d *domain) newQueue(c *Conn, cfg rdma.ConnConfig) error {
 }
 
 // start begins to watch an established connection.
-func (c *Conn) start() { c.watcher.Go(c.watch) }
+func (c *conn) start() { c.watcher.Go(c.watch) }
 
-// watch waits for the connection manager to tell of the end.
-func (c *Conn) watch() {
+// watch waits for the connection manager to report the end of the connection.
+func (c *conn) watch() {
 	for {
 		switch ev, err := c.e.next(); {
 		case errors.Is(err, os.ErrDeadlineExceeded): // Close
@@ -120,7 +116,7 @@ func (c *Conn) watch() {
 			c.hearOut()
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // by an end that has heard of it
+		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // the device is gone: the peer heard of it, too
 			ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
 			c.d.dev.gone.Store(true)
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))
@@ -129,14 +125,14 @@ func (c *Conn) watch() {
 	}
 }
 
-// answerPatience is how long the answer of the peer's device may come behind the
-// disconnect: they are processed at the same time, and a busy machine takes its time.
+// answerPatience is how long the answer of the peer's device may follow the disconnect.
+// The two are processed at the same time, and a busy machine takes a while.
 const answerPatience = 100 * time.Millisecond
 
-// hearOut waits, while requests are outstanding, for the goroutine in Wait to hear why the
-// peer disconnects. A peer that refuses a request disconnects, too, and only its device's
-// answer to that request says why; the connection manager's message may overtake it.
-func (c *Conn) hearOut() {
+// hearOut gives the goroutine in Wait time to learn why the peer disconnects, if requests
+// are outstanding. A peer that refuses a request disconnects, and only its device's answer
+// to that request says why. The connection manager's message may overtake that answer.
+func (c *conn) hearOut() {
 	c.qmu.Lock()
 	outstanding := c.sends.passed < c.sends.posted
 	c.qmu.Unlock()
@@ -152,76 +148,63 @@ func (c *Conn) hearOut() {
 }
 
 // Caps implements rdma.Conn.
-func (c *Conn) Caps() rdma.Caps { return c.caps }
+func (c *conn) Caps() rdma.Caps { return c.caps }
 
-// PrivateData implements rdma.Conn.
-func (c *Conn) PrivateData() []byte { return c.private }
-
-// Arrived implements rdma.Conn. The adapter places by itself.
-func (c *Conn) Arrived() uint64 { return 0 }
+// Arrived implements rdma.Conn. The adapter places by itself, so it is 0.
+func (c *conn) Arrived() uint64 { return 0 }
 
 // RemoteAddr implements rdma.Conn.
-func (c *Conn) RemoteAddr() string { return c.addr }
+func (c *conn) RemoteAddr() string { return c.addr }
 
-// broken fails the connection, behind what had completed. If one of those ended
-// badly, that was the cause.
-func (c *Conn) broken(err error) {
+// broken fails the connection with err, after what the device has completed. If one of
+// those requests ended badly, that is the failure instead: it is the cause.
+func (c *conn) broken(err error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	c.fetch()
-	c.fail(err)
+	c.fetchLocked()
+	c.failLocked(err)
 }
 
-// refused is broken for what the device tells the peer itself, and with its cause: a
-// disconnect could come before that.
-func (c *Conn) refused(err error) {
+// refused is broken for an error that the device reports to the peer by itself, with its
+// cause. It does not disconnect, because that might overtake the report.
+func (c *conn) refused(err error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	c.fetch()
-	c.keep(err)
+	c.fetchLocked()
+	c.keepLocked(err)
 }
 
-// fail keeps err as the connection's failure if it is the first, and tells the peer.
-// The caller holds qmu.
-func (c *Conn) fail(err error) {
-	if c.keep(err) {
-		C.rdma_disconnect(c.e.id) // not connected any more: so much the better
+// failLocked fails the connection with err and disconnects, unless it has failed before.
+func (c *conn) failLocked(err error) {
+	if c.keepLocked(err) {
+		C.rdma_disconnect(c.e.id) // it fails if the peer has disconnected already
 	}
 }
 
-// keep keeps err as the connection's failure if it is the first, and wakes Wait. The
-// caller holds qmu.
-func (c *Conn) keep(err error) (first bool) {
-	if c.err.Load() != nil {
+// keepLocked fails the connection with err and wakes Wait, unless it has failed before.
+func (c *conn) keepLocked(err error) (first bool) {
+	if !c.cq.Fail(err) {
 		return false
 	}
-	c.err.Store(&err)
 	close(c.failed)
 	c.comp.interrupt()
 	return true
 }
 
-// failure is the error of fail.
-func (c *Conn) failure() error {
-	if err := c.err.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
 // Close implements rdma.Conn.
-func (c *Conn) Close() error {
+func (c *conn) Close() error {
 	c.closing.Do(func() {
 		c.qmu.Lock()
-		c.fail(fmt.Errorf("%s: %w", c.addr, rdma.ErrClosed))
+		c.failLocked(fmt.Errorf("%s: %w", c.addr, rdma.ErrClosed))
 		c.qmu.Unlock()
-		c.closed = c.destroy()
+		c.closeErr = c.destroy()
 	})
-	return c.closed
+	return c.closeErr
 }
 
-// destroy ends everything. All calls fail by now; those under way are waited for.
-func (c *Conn) destroy() error {
+// destroy releases everything. Every new call fails by now, and destroy waits for those
+// under way.
+func (c *conn) destroy() error {
 	c.e.events.interrupt()
 	c.watcher.Wait()
 	c.waiting.Lock()
@@ -233,14 +216,14 @@ func (c *Conn) destroy() error {
 	defer c.qmu.Unlock()
 	_ = c.comp.file.Close()
 	if err := sysError("destroy a queue pair", C.shim_queue_free(c.q)); err != nil {
-		return err // and leave the rest: the adapter may still use it
+		return err // the adapter may still use the rest, so it stays
 	}
 	c.q = nil
 	c.e.close()
 	return nil
 }
 
-// bytesToC is p as the length and address that a call copies from.
+// bytesToC returns p as the address and the length of what a C function copies.
 func bytesToC(p []byte) (unsafe.Pointer, C.uint8_t) {
 	return unsafe.Pointer(unsafe.SliceData(p)), C.uint8_t(len(p))
 }

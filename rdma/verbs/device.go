@@ -35,7 +35,7 @@ type device struct {
 	refs int // guarded by devices.mu
 
 	mu    sync.Mutex
-	conns map[*C.struct_ibv_qp]*Conn
+	conns map[*C.struct_ibv_qp]*conn
 }
 
 var devices = struct {
@@ -53,7 +53,7 @@ func openDevice(e *endpoint) (*device, error) {
 		d.refs++
 		return d, nil
 	}
-	d := &device{ctx: ctx, anchor: e, refs: 1, conns: make(map[*C.struct_ibv_qp]*Conn)}
+	d := &device{ctx: ctx, anchor: e, refs: 1, conns: make(map[*C.struct_ibv_qp]*conn)}
 	if err := d.open(); err != nil {
 		e.close()
 		return nil, err
@@ -158,7 +158,7 @@ func (d *device) watchAsync() {
 // named is the connection of the queue that ev names, which is not acknowledged yet;
 // nil if it names none, or one that is being destroyed. It takes mu alone: who
 // destroys a queue waits for the acknowledgement, and holds Conn.qmu.
-func (d *device) named(ev *C.struct_ibv_async_event) *Conn {
+func (d *device) named(ev *C.struct_ibv_async_event) *conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if ev.event_type != C.IBV_EVENT_CQ_ERR {
@@ -181,13 +181,13 @@ func (d *device) fail(why string) {
 	}
 }
 
-func (d *device) add(c *Conn) {
+func (d *device) add(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[c.q.id.qp] = c
 }
 
-func (d *device) remove(c *Conn) {
+func (d *device) remove(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.conns, c.q.id.qp)

@@ -94,7 +94,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 }
 
 // connect asks the peer.
-func (c *Conn) connect(cfg rdma.ConnConfig) error {
+func (c *conn) connect(cfg rdma.ConnConfig) error {
 	if rc, err := C.rdma_resolve_route(c.e.id, resolveTimeout); rc != 0 {
 		return libError("find a route", err)
 	}
@@ -109,7 +109,6 @@ func (c *Conn) connect(cfg rdma.ConnConfig) error {
 	if err != nil {
 		return err
 	}
-	c.private = ev.private
 	// IB reports what the peer offers; iWARP what this end ended up with.
 	reads := ev.initiatorDepth
 	if c.d.dev.caps.iwarp != 0 {

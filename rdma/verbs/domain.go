@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
 // A domain is a protection domain of a device.
@@ -120,7 +121,7 @@ func (d *domain) add(mem []byte, a rdma.Access, more C.uint) (*rdma.MemoryRegion
 		return nil, d.refused(len(mem), a, errno)
 	}
 	addr := uint64(uintptr(base))
-	r := &rdma.MemoryRegion{Mem: mem, Key: uint32(mr.rkey), LocalKey: uint32(mr.lkey), Base: addr, Access: a}
+	r := &rdma.MemoryRegion{Mem: mem, Key: uint32(mr.rkey), Base: addr, Access: a}
 	d.regions[r] = region{mr: mr, addr: addr, size: uint64(len(mem)), access: a}
 	return r, nil
 }
@@ -172,23 +173,12 @@ func (d *domain) Close() error {
 	return errors.Join(errs...)
 }
 
-// local finds the address and the key of sge, and checks that sge lies in a region
-// of d that grants need. The caller holds mu.
-func (d *domain) local(sge rdma.SGE, need rdma.Access) (addr uint64, lkey uint32, err error) {
-	if sge.Region == nil {
-		if sge.Len == 0 {
-			return 0, 0, nil
-		}
-		return 0, 0, fmt.Errorf("%d bytes of no region: %w", sge.Len, rdma.ErrLocalAccess)
-	}
+// localLocked finds the address and the key of sge, and checks that sge lies in a region
+// of d that grants need. Both are 0 for an empty sge without a region.
+func (d *domain) localLocked(sge rdma.SGE, need rdma.Access) (addr uint64, lkey uint32, err error) {
 	r, ok := d.regions[sge.Region]
-	switch {
-	case !ok:
-		return 0, 0, fmt.Errorf("a region that is not registered here: %w", rdma.ErrLocalAccess)
-	case sge.Off > r.size || uint64(sge.Len) > r.size-sge.Off:
-		return 0, 0, fmt.Errorf("bytes %d+%d of a region of %d: %w", sge.Off, sge.Len, r.size, rdma.ErrLocalAccess)
-	case r.access&need != need:
-		return 0, 0, fmt.Errorf("a region without local write: %w", rdma.ErrLocalAccess)
+	if err := queue.CheckLocal(sge, ok, r.size, r.access, need); err != nil || !ok {
+		return 0, 0, err
 	}
 	return r.addr + sge.Off, uint32(r.mr.lkey), nil
 }

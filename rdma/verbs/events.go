@@ -129,7 +129,7 @@ func (e *endpoint) next() (event, error) {
 		initiatorDepth: int(p.initiator_depth), responderResources: int(p.responder_resources),
 	}
 	switch ev.event { // others have no parameters, or those of datagrams
-	case C.RDMA_CM_EVENT_CONNECT_REQUEST, C.RDMA_CM_EVENT_ESTABLISHED, C.RDMA_CM_EVENT_REJECTED:
+	case C.RDMA_CM_EVENT_CONNECT_REQUEST, C.RDMA_CM_EVENT_REJECTED:
 		got.private = C.GoBytes(p.private_data, C.int(p.private_data_len))
 	}
 	C.rdma_ack_cm_event(ev)

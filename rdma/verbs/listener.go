@@ -228,7 +228,7 @@ func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 	return c, nil
 }
 
-func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*Conn, error) {
+func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	own, ok := d.(*domain)
 	if !ok {
 		r.e.close() // the request is answered, one way or the other
@@ -243,13 +243,11 @@ func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 	if err != nil {
 		return nil, err
 	}
-	c.private = r.private
 	c.caps.MaxReads = min(cfg.MaxReads, r.reads)
 	ctx, cancel := context.WithTimeout(context.Background(), acceptTimeout)
 	defer cancel()
 	err = r.e.bounded(ctx, func() error {
-		private, n := bytesToC(cfg.PrivateData)
-		err := sysError("accept", C.shim_accept(r.e.id, private, n, C.uint8_t(min(cfg.MaxReadsIn, r.readsIn)), C.uint8_t(c.caps.MaxReads)))
+		err := sysError("accept", C.shim_accept(r.e.id, C.uint8_t(min(cfg.MaxReadsIn, r.readsIn)), C.uint8_t(c.caps.MaxReads)))
 		if err == nil {
 			_, err = r.e.expect(C.RDMA_CM_EVENT_ESTABLISHED)
 		}

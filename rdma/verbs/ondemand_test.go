@@ -95,7 +95,7 @@ func (b bench) fileWithDAX(t *testing.T) {
 // onDemand runs what a device must do with files that it takes.
 func (b bench) onDemand(t *testing.T) {
 	t.Run("Conformance", func(t *testing.T) {
-		rdmatest.RunOn(t, daxMemory, b.p, b.addr, rdmatest.Invalidation)
+		rdmatest.RunOn(t, daxMemory, b.p, b.addr)
 	})
 	t.Run("NoFlush", func(t *testing.T) {
 		_, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{})

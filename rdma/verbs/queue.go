@@ -6,66 +6,58 @@ package verbs
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"pmnbd/rdma"
+	"pmnbd/rdma/internal/queue"
 )
 
-// recvBit tells receives from sends in what the device calls a request's ID; the
-// rest is the request's position in its queue.
+// recvBit tells receives from sends in the ID that the device knows a request by. The
+// other bits are the request's position in its queue.
 const recvBit = 1 << 63
 
-// slots is the account of a work queue: what was posted, by position. A slot is
-// free again when its completion, or that of one behind it, was polled.
+// A slots is the account of a work queue. posted ≥ passed, and every signalled request
+// before passed has completed. How many are retired, conn.cq says.
 type slots struct {
-	ring []slot
-	// posted ≥ passed ≥ retired: what is before passed has completed, as far as the
-	// completions tell.
-	posted, passed, retired uint64
+	queue.Ring[slot]
+	posted, passed uint64
 }
 
+// A slot is a posted request.
 type slot struct {
 	id             uint64
 	op             rdma.Opcode
 	signaled, done bool
-	len            uint32 // of a receive that is done
+	len            uint32 // of a receive that is done, in bytes
 }
 
-func (s *slots) at(n uint64) *slot { return &s.ring[n%uint64(len(s.ring))] }
-func (s *slots) free() int         { return len(s.ring) - int(s.posted-s.retired) }
+// free is how many more requests fit.
+func (s *slots) free(retired uint64) int { return int(s.Len() - (s.posted - retired)) }
 
-// completions is a ring of those taken from the device and not yet polled. It
-// never overflows: a slot is taken again only after its completion was polled.
-type completions struct {
-	ring           []entry
-	pushed, popped uint64
+// add takes the next position for a request.
+func (s *slots) add(r slot) (position uint64) {
+	position = s.posted
+	*s.At(position) = r
+	s.posted++
+	return position
 }
 
-type entry struct {
-	rdma.Completion
-	next uint64 // position behind the request
-}
-
-// errQueueFull: there is no room for all of the receives.
-var errQueueFull = errors.New("the receive queue is full")
-
-// Post implements rdma.Conn. A request that is wrong is not taken, nor are those
-// behind it, and the connection lives on.
-func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
+// Post implements rdma.Conn. It stops at the first request that is wrong and returns
+// that one's error. The connection lives on.
+func (c *conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		n, err := c.describe(wrs[posted:])
+		n, err := c.describeLocked(wrs[posted:])
 		if n == 0 {
 			return posted, err
 		}
 		if perr := sysError("post", C.shim_post(c.q, C.int(n))); perr != nil {
 			c.broken(fmt.Errorf("%s: %w", c.addr, perr))
-			return posted + int(c.q.posted), c.failure()
+			return posted + int(c.q.posted), c.cq.Err()
 		}
 		posted += n
 		if n < C.SHIM_BATCH {
@@ -74,33 +66,31 @@ func (c *Conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	}
 }
 
-// describe writes descriptors of the first of wrs, as many as a call takes and the
-// queue has room for, and gives them their slots. An error is that of the request
-// behind them. The caller holds mu.
-func (c *Conn) describe(wrs []rdma.WorkRequest) (n int, err error) {
+// describeLocked writes descriptors of the first of wrs, as many as one call takes and
+// the queue has room for, and gives them their slots. An error is that of the next
+// request.
+func (c *conn) describeLocked(wrs []rdma.WorkRequest) (n int, err error) {
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if err := c.failure(); err != nil {
+	if err := c.cq.Err(); err != nil {
 		return 0, err
 	}
-	wrs = wrs[:min(len(wrs), C.SHIM_BATCH, c.sends.free())]
+	wrs = wrs[:min(len(wrs), C.SHIM_BATCH, c.sends.free(c.cq.Sends()))]
 	for n < len(wrs) {
 		wr, to := &wrs[n], &c.q.wr[n]
-		if err := c.describeOne(wr, to); err != nil {
+		if err := c.describeOneLocked(wr, to); err != nil {
 			return n, fmt.Errorf("post operation %d: %w", wr.Op, err)
 		}
-		to.id = C.uint64_t(c.sends.posted)
-		*c.sends.at(c.sends.posted) = slot{id: wr.ID, op: wr.Op, signaled: to.signaled != 0}
-		c.sends.posted++
+		to.id = C.uint64_t(c.sends.add(slot{id: wr.ID, op: wr.Op, signaled: to.signaled != 0}))
 		n++
 	}
 	return n, nil
 }
 
-// describeOne checks wr and writes it to a descriptor.
-func (c *Conn) describeOne(wr *rdma.WorkRequest, to *C.struct_shim_wr) error {
+// describeOneLocked checks wr and writes it to a descriptor.
+func (c *conn) describeOneLocked(wr *rdma.WorkRequest, to *C.struct_shim_wr) error {
 	to.signaled, to.inlined = 0, 0
 	if wr.Signaled || wr.Op == rdma.OpRead {
 		to.signaled = 1
@@ -114,7 +104,7 @@ func (c *Conn) describeOne(wr *rdma.WorkRequest, to *C.struct_shim_wr) error {
 				return fmt.Errorf("%d bytes inline: %w", len(wr.Inline), rdma.ErrLocalAccess)
 			}
 			to.inlined = 1
-			// Bytes on both sides.
+			// Both sides are bytes.
 			to.len = C.uint32_t(copy(unsafe.Slice((*byte)(&to.inl[0]), len(to.inl)), wr.Inline))
 			return nil
 		}
@@ -140,7 +130,7 @@ func (c *Conn) describeOne(wr *rdma.WorkRequest, to *C.struct_shim_wr) error {
 	default:
 		return rdma.ErrNotSupported
 	}
-	addr, lkey, err := c.d.local(wr.Local, need)
+	addr, lkey, err := c.d.localLocked(wr.Local, need)
 	if err != nil {
 		return err
 	}
@@ -151,18 +141,18 @@ func (c *Conn) describeOne(wr *rdma.WorkRequest, to *C.struct_shim_wr) error {
 
 // PostRecv implements rdma.Conn. It takes all of wrs or none, unless the device
 // fails.
-func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
+func (c *conn) PostRecv(wrs []rdma.WorkRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	c.qmu.Lock()
-	err := c.failure()
-	if err == nil && len(wrs) > c.recvs.free() {
-		err = errQueueFull
+	err := c.cq.Err()
+	if err == nil && len(wrs) > c.recvs.free(c.cq.Recvs()) {
+		err = queue.ErrRecvFull
 	}
 	for i := 0; i < len(wrs) && err == nil; i++ {
-		_, _, err = c.d.local(wrs[i].Local, rdma.LocalWrite)
+		_, _, err = c.d.localLocked(wrs[i].Local, rdma.LocalWrite)
 	}
 	c.qmu.Unlock()
 	if err != nil {
@@ -170,7 +160,7 @@ func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
 	}
 	for len(wrs) > 0 {
 		n := min(len(wrs), C.SHIM_BATCH)
-		if err := c.postRecv(wrs[:n]); err != nil {
+		if err := c.postRecvLocked(wrs[:n]); err != nil {
 			return err
 		}
 		wrs = wrs[n:]
@@ -178,35 +168,32 @@ func (c *Conn) PostRecv(wrs []rdma.WorkRequest) error {
 	return nil
 }
 
-// postRecv posts what one call takes of receives that are sound. The caller holds
-// mu and d.mu.
-func (c *Conn) postRecv(wrs []rdma.WorkRequest) error {
+// postRecvLocked posts receives that PostRecv has checked, as many as one call takes.
+func (c *conn) postRecvLocked(wrs []rdma.WorkRequest) error {
 	c.qmu.Lock()
 	for i := range wrs {
-		addr, lkey, _ := c.d.local(wrs[i].Local, rdma.LocalWrite) // checked before
+		addr, lkey, _ := c.d.localLocked(wrs[i].Local, rdma.LocalWrite) // PostRecv has checked it
 		to := &c.q.wr[i]
 		to.addr, to.lkey, to.len = C.uint64_t(addr), C.uint32_t(lkey), C.uint32_t(wrs[i].Local.Len)
-		to.id = C.uint64_t(c.recvs.posted | recvBit)
-		*c.recvs.at(c.recvs.posted) = slot{id: wrs[i].ID, op: rdma.OpRecv, signaled: true}
-		c.recvs.posted++
+		to.id = C.uint64_t(c.recvs.add(slot{id: wrs[i].ID, op: rdma.OpRecv, signaled: true}) | recvBit)
 	}
 	c.qmu.Unlock()
 	if err := sysError("post receives", C.shim_post_recv(c.q, C.int(len(wrs)))); err != nil {
 		c.broken(fmt.Errorf("%s: %w", c.addr, err))
-		return c.failure()
+		return c.cq.Err()
 	}
 	return nil
 }
 
-// fetch takes what the device has completed. The caller holds qmu.
-func (c *Conn) fetch() {
-	for c.err.Load() == nil {
+// fetchLocked takes what the device has completed.
+func (c *conn) fetchLocked() {
+	for c.cq.Err() == nil {
 		n := int(C.shim_poll(c.q))
 		if n < 0 {
-			c.fail(fmt.Errorf("%s: poll the completion queue: %w", c.addr, rdma.ErrLost))
+			c.failLocked(fmt.Errorf("%s: poll the completion queue: %w", c.addr, rdma.ErrLost))
 		}
 		for i := range n {
-			c.take(&c.q.wc[i])
+			c.takeLocked(&c.q.wc[i])
 		}
 		if n < C.SHIM_BATCH {
 			return
@@ -214,23 +201,24 @@ func (c *Conn) fetch() {
 	}
 }
 
-// take notes a completion, and pushes it and those behind it when all before it
-// have come: siw completes a Write before the Read that was posted ahead of it.
-func (c *Conn) take(wc *C.struct_shim_wc) {
-	if c.err.Load() != nil {
+// takeLocked notes that a request is done. It then pushes all completions at the front of
+// its queue that are complete: siw completes a Write before the Read that was posted ahead
+// of it.
+func (c *conn) takeLocked(wc *C.struct_shim_wc) {
+	if c.cq.Err() != nil {
 		return
 	}
 	s := &c.sends
 	if uint64(wc.id)&recvBit != 0 {
 		s = &c.recvs
 	}
-	done := s.at(uint64(wc.id) &^ recvBit)
+	done := s.At(uint64(wc.id) &^ recvBit)
 	if wc.status != C.IBV_WC_SUCCESS {
 		err := fmt.Errorf("%s: %w", c.addr, statusError(done.op, wc.status, wc.vendor_err))
 		if done.op == rdma.OpRecv && wc.status != C.IBV_WC_WR_FLUSH_ERR {
-			c.keep(err) // the device refuses what the peer sent, see refused
+			c.keepLocked(err) // the device refuses what the peer sent, see refused
 		} else {
-			c.fail(err)
+			c.failLocked(err)
 		}
 		return
 	}
@@ -239,58 +227,40 @@ func (c *Conn) take(wc *C.struct_shim_wc) {
 		done.len = uint32(wc.len)
 	}
 	for ; s.passed != s.posted; s.passed++ {
-		next := s.at(s.passed)
+		next := s.At(s.passed)
 		if !next.signaled {
-			continue // one behind it tells
+			continue // the next signalled request stands for it
 		}
 		if !next.done {
 			return
 		}
-		c.cq.ring[c.cq.pushed%uint64(len(c.cq.ring))] = entry{rdma.Completion{ID: next.id, Op: next.op, Len: next.len}, s.passed + 1}
-		c.cq.pushed++
+		c.cq.Push(rdma.Completion{ID: next.id, Op: next.op, Len: next.len}, s.passed+1)
 	}
 }
 
-// ready reports whether Poll has completions, else its error.
-func (c *Conn) ready() (bool, error) {
+// ready reports whether Poll has completions. When it has none, ready returns the
+// connection's failure.
+func (c *conn) ready() (bool, error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	if c.cq.popped == c.cq.pushed {
-		c.fetch()
+	if c.cq.Empty() {
+		c.fetchLocked()
 	}
-	if c.cq.popped != c.cq.pushed {
-		return true, nil
-	}
-	return false, c.failure()
+	return c.cq.Ready()
 }
 
 // Poll implements rdma.Conn.
-func (c *Conn) Poll(cs []rdma.Completion) (int, error) {
+func (c *conn) Poll(cs []rdma.Completion) (int, error) {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
-	q := &c.cq
-	if q.popped == q.pushed {
-		if c.fetch(); q.popped == q.pushed {
-			return 0, c.failure()
-		}
+	if c.cq.Empty() {
+		c.fetchLocked()
 	}
-	n := 0
-	for n < len(cs) && q.popped != q.pushed {
-		e := &q.ring[q.popped%uint64(len(q.ring))]
-		q.popped++
-		cs[n] = e.Completion
-		n++
-		if e.Op == rdma.OpRecv {
-			c.recvs.retired = e.next
-		} else {
-			c.sends.retired = e.next
-		}
-	}
-	return n, nil
+	return c.cq.Pop(cs)
 }
 
 // Wait implements rdma.Conn.
-func (c *Conn) Wait() error {
+func (c *conn) Wait() error {
 	c.waiting.Lock()
 	defer c.waiting.Unlock()
 	spinning := c.d.cfg.Spin > 0
@@ -307,20 +277,20 @@ func (c *Conn) Wait() error {
 			spinning = now.Before(until)
 			continue
 		}
-		if err := c.comp.until(c.sleep); err != nil && c.failure() == nil {
+		if err := c.comp.until(c.sleep); err != nil && c.cq.Err() == nil {
 			c.broken(fmt.Errorf("%s: wait for completions: %w: %w", c.addr, err, rdma.ErrLost))
 		}
 	}
 }
 
-// slept says whether there is something to look at, and is called again when the
-// completion channel has an event. It asks for one event at a time: what was not
-// taken yet tells of all that comes until then.
-func (c *Conn) slept(uintptr) bool {
+// slept reports whether there is something to look at. If there is not, Go's poller calls
+// it again when the completion channel has an event. It asks for one event at a time: an
+// event that is not taken yet covers everything that comes before it is.
+func (c *conn) slept(uintptr) bool {
 	if !c.armed {
 		c.armed = true
 		C.shim_arm(c.q)
-		some, err := c.ready() // it may have come before the event was asked for
+		some, err := c.ready() // a completion may have come before the event was asked for
 		return some || err != nil
 	}
 	switch errno := syscall.Errno(C.shim_event(c.q)); errno {

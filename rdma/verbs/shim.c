@@ -74,9 +74,9 @@ int shim_connect(struct rdma_cm_id *id, const void *private_data, uint8_t len, u
 	return rdma_connect(id, &p) ? fail() : 0;
 }
 
-int shim_accept(struct rdma_cm_id *id, const void *private_data, uint8_t len, uint8_t reads_in, uint8_t reads_out)
+int shim_accept(struct rdma_cm_id *id, uint8_t reads_in, uint8_t reads_out)
 {
-	struct rdma_conn_param p = conn_param(private_data, len, reads_in, reads_out);
+	struct rdma_conn_param p = conn_param(NULL, 0, reads_in, reads_out);
 
 	return rdma_accept(id, &p) ? fail() : 0;
 }

@@ -64,7 +64,7 @@ struct shim_queue {
 int shim_query(struct ibv_context *ctx, struct shim_caps *caps);
 int shim_register(struct ibv_pd *pd, void *mem, size_t len, unsigned int access, struct ibv_mr **mr);
 int shim_connect(struct rdma_cm_id *id, const void *private_data, uint8_t len, uint8_t reads_in, uint8_t reads_out);
-int shim_accept(struct rdma_cm_id *id, const void *private_data, uint8_t len, uint8_t reads_in, uint8_t reads_out);
+int shim_accept(struct rdma_cm_id *id, uint8_t reads_in, uint8_t reads_out);
 int shim_queue_new(struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int recvs, struct shim_queue **out);
 int shim_queue_free(struct shim_queue *q);
 

@@ -54,11 +54,11 @@ func TestIwarpAndSiw(t *testing.T) {
 				const at = "10.0.1.1:0"
 				kernel, err := verbs.New(verbs.Config{})
 				require.NoError(t, err)
-				p, lack := pair{kernel, iwarp.New(tt.cfg)}, rdmatest.ReadRights
+				p, lacks := pair{kernel, iwarp.New(tt.cfg)}, []rdmatest.Lack{rdmatest.Causes, rdmatest.ReadRights}
 				if !tt.dial {
-					p, lack = pair{iwarp.New(tt.cfg), kernel}, rdmatest.Invalidation
+					p, lacks = pair{iwarp.New(tt.cfg), kernel}, lacks[:1]
 				}
-				rdmatest.Run(t, p, at, rdmatest.Causes, lack)
+				rdmatest.Run(t, p, at, lacks...)
 				t.Run("Session", func(t *testing.T) { sessionOn(t, p, at) })
 			})
 		})
