@@ -308,7 +308,7 @@ func TestSeveralExports(t *testing.T) {
 	}
 	_, err = client.New(f.raw(), client.Config{Export: "c"})
 	require.ErrorIs(t, err, client.ErrRefused)
-	require.ErrorContains(t, err, "ERR_UNKNOWN")
+	require.ErrorContains(t, err, wire.RepErrUnknown.String())
 
 	nc := f.raw()
 	greet(t, nc, wire.ClientFixedNewstyle)

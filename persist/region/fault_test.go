@@ -45,7 +45,7 @@ func TestFaultFails(t *testing.T) {
 				require.NoError(t, os.Truncate(path, c.left))
 				err := c.touch(r)
 				require.ErrorIs(t, err, ErrFailed)
-				require.ErrorContains(t, err, "memory fault")
+				require.ErrorContains(t, err, ErrFault.Error())
 				require.Equal(t, err, r.Failed())
 				require.Equal(t, err, r.FlushAll())
 				require.Equal(t, err, r.Flush(nil))
@@ -60,7 +60,7 @@ func TestFaultFails(t *testing.T) {
 				}
 				require.NoError(t, err)
 				require.True(t, info.Superblock.Failed)
-				require.Contains(t, info.Superblock.Failure, "memory fault")
+				require.Contains(t, info.Superblock.Failure, ErrFault.Error())
 				require.ErrorIs(t, clearRegion(path, "x", nil, h), ErrTruncated)
 				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // as far as it can be brought back
 				require.NoError(t, clearRegion(path, "x", nil, h))
@@ -85,7 +85,7 @@ func TestFaultInFlush(t *testing.T) {
 			require.NoError(t, os.Truncate(path, DataOffset))
 			err := r.Flush([]persist.Range{{Len: 1}})
 			require.ErrorIs(t, err, ErrFailed)
-			require.ErrorContains(t, err, "memory fault at offset 0x200000")
+			require.ErrorContains(t, err, ErrFault.Error()+" at offset 0x200000")
 			require.Equal(t, err, r.Flush(nil))
 		})
 	}

@@ -55,7 +55,7 @@ func TestForeignUpdate(t *testing.T) {
 				before := header(t, r.path)
 				err := tt.do(r)
 				require.ErrorIs(t, err, ErrFailed)
-				require.ErrorContains(t, err, "superblock changed by another process")
+				require.ErrorContains(t, err, ErrForeign.Error())
 				require.ErrorContains(t, err, "another device node")
 				require.Equal(t, err, r.Failed())
 				require.Equal(t, err, r.Flush([]persist.Range{{Len: 1}}))
@@ -83,7 +83,7 @@ func TestForeignSteps(t *testing.T) {
 			h := header(t, r.path)
 			change(&h, r.newer)
 			setHeader(t, r.path, h)
-			require.ErrorContains(t, r.Check(), "superblock changed by another process")
+			require.ErrorContains(t, r.Check(), ErrForeign.Error())
 		})
 	}
 }
@@ -102,7 +102,7 @@ func TestOwnFailureIsNotForeign(t *testing.T) {
 		fail, n = true, 0
 		err := r.Update(func(sb *Superblock) error { sb.Epoch++; return nil })
 		require.ErrorIs(t, err, ErrFailed)
-		require.NotContains(t, err.Error(), "another process")
+		require.NotContains(t, err.Error(), ErrForeign.Error())
 		info, err := Inspect(r.path)
 		require.NoError(t, err)
 		require.True(t, info.Superblock.Failed, "step %d", step)

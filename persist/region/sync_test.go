@@ -39,7 +39,7 @@ func TestFailureSticks(t *testing.T) {
 
 	first := r.Flush(write)
 	require.ErrorIs(t, first, ErrFailed)
-	require.ErrorContains(t, first, "input/output error")
+	require.ErrorContains(t, first, unix.EIO.Error())
 	require.Equal(t, 2+2*3, d.syncs, "the failure went into both copies")
 	require.Equal(t, first, r.Flush(write), "the disk would sync now")
 	require.Equal(t, first, r.FlushAll())
@@ -52,7 +52,7 @@ func TestFailureSticks(t *testing.T) {
 	info, err := Inspect(path)
 	require.NoError(t, err)
 	require.True(t, info.Superblock.Failed)
-	require.Contains(t, info.Superblock.Failure, "input/output error")
+	require.Contains(t, info.Superblock.Failure, unix.EIO.Error())
 	require.Equal(t, before.Epoch, info.Superblock.Epoch)
 
 	for at := range 2 { // rot of either copy makes it no healthier
@@ -61,7 +61,7 @@ func TestFailureSticks(t *testing.T) {
 		setHeader(t, path, h)
 		r = opened(t, path, OpenOptions{}, fileHost)
 		require.ErrorIs(t, r.Failed(), ErrFailed)
-		require.ErrorContains(t, r.Failed(), "input/output error")
+		require.ErrorContains(t, r.Failed(), unix.EIO.Error())
 		require.ErrorIs(t, r.FlushAll(), ErrFailed)
 		require.NoError(t, r.Close())
 	}

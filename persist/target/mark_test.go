@@ -176,7 +176,7 @@ func TestForeignSuperblock(t *testing.T) {
 	s.foreign(t)
 	p.send((&wire.Heartbeat{Seq: 2}).Append(nil))
 	p.ended()
-	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
+	require.ErrorContains(t, s.region.Failed(), region.ErrForeign.Error())
 	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
 }
 
@@ -191,7 +191,7 @@ func TestMarkFailsWithoutBarriers(t *testing.T) {
 	s.passed()
 	p.send((&wire.Heartbeat{Seq: 1}).Append(nil))
 	p.ended()
-	require.ErrorContains(t, s.region.Failed(), "superblock changed by another process")
+	require.ErrorContains(t, s.region.Failed(), region.ErrForeign.Error())
 	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
 }
 
