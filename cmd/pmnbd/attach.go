@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/pmnbd/internal/attach"
 	"pmnbd/nbd/kernel"
 	"pmnbd/status"
 )
@@ -23,52 +29,61 @@ Usage:
 `
 
 const (
-	// defaultDeadTimeout is how long I/O waits for a pmnbd that is gone: an operator
-	// shall have the time to bring it back.
+	// defaultDeadTimeout is how long I/O waits for a pmnbd that is gone. It gives an operator
+	// the time to bring that back.
 	defaultDeadTimeout = time.Hour
-	// requestTimeout is what the kernel takes with several connections anyway; said,
-	// it shows which connections the kernel took (kernel.Taken).
-	requestTimeout = 30 * time.Second
-	// maxAttachConnections: more than cores is no use.
+	// maxAttachConnections is more than there is a use for: one for each core will do.
 	maxAttachConnections = 64
 )
 
-func attach(call *command.Call) error {
-	k, err := parseAttach(call)
+// runAttach runs `pmnbd attach`.
+func runAttach(call *command.Call) error {
+	cfg, err := parseAttach(call)
 	if err != nil {
 		return err
 	}
-	return k.run(call.Stdout, call.Stderr)
+	k := attach.New(cfg)
+	defer k.Close()
+	device, err := k.Attach(context.Background())
+	if device == nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(call.Stdout, "attached %v to %v\n", cfg.Device, device); err != nil {
+		return err
+	}
+	if cfg.Connections == 1 {
+		return err
+	}
+	ctx, stop := daemon.UntilSignal()
+	defer stop()
+	return k.Keep(ctx, daemon.Log(call.Stderr).With(zap.Stringer("device", cfg.Device)))
 }
 
-func parseAttach(call *command.Call) (*keeper, error) {
-	k := &keeper{host: &thisHost, control: status.DefaultPlace()}
+func parseAttach(call *command.Call) (cfg attach.Config, err error) {
+	cfg.Control = status.DefaultPlace()
 	set := call.Flags
-	count := set.Int("connections", 1, "how many connections the device has, `N`; with more than one the command stays")
-	flags.DurationVar(set, &k.timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
-	set.Var(&k.control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
-	err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]")
-	if err != nil {
-		return nil, err
+	set.IntVar(&cfg.Connections, "connections", 1, "how many connections the device has, `N`; with more than one the command stays")
+	flags.DurationVar(set, &cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
+	set.Var(&cfg.Control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
+	if err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]"); err != nil {
+		return cfg, err
 	}
 	switch set.NArg() {
 	case 0:
-		return nil, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
+		return cfg, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
 	case 2:
-		if k.want, err = parseWant(set.Arg(0)); err != nil {
-			return nil, flags.Usagef("%v", err)
+		if cfg.Want, err = attach.ParseWant(set.Arg(0)); err != nil {
+			return cfg, flags.Usagef("%v", err)
 		}
 	}
-	if k.dev, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
-		return nil, flags.Usagef("%v", err)
+	if cfg.Device, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
+		return cfg, flags.Usagef("%v", err)
 	}
-	k.dev.Root = k.host.root
-	if *count < 1 || *count > maxAttachConnections {
-		return nil, flags.Usagef("--connections %d: use 1 to %d", *count, maxAttachConnections)
+	if cfg.Connections < 1 || cfg.Connections > maxAttachConnections {
+		return cfg, flags.Usagef("--connections %d: use 1 to %d", cfg.Connections, maxAttachConnections)
 	}
-	if k.timeout < time.Second || k.timeout%time.Second != 0 {
-		return nil, flags.Usagef("--timeout %v: use whole seconds, such as 10m", k.timeout)
+	if cfg.Timeout < time.Second || cfg.Timeout%time.Second != 0 {
+		return cfg, flags.Usagef("--timeout %v: use whole seconds, such as 10m", cfg.Timeout)
 	}
-	k.socks = make([]sock, *count)
-	return k, nil
+	return cfg, nil
 }

@@ -7,12 +7,13 @@ import (
 	"os"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/pmnbd/internal/report"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 var root = command.Command{
-	Name: program,
+	Name: report.Program,
 	Help: `pmnbd is a network block device on persistent memory in another machine.
 
 Usage:
@@ -36,8 +37,8 @@ Two commands to try it without any hardware:
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},
 		{Name: "status", Help: statusHelp, Run: showStatus},
-		{Name: "attach", Help: attachHelp, Run: attach},
-		{Name: "detach", Help: detachHelp, Run: detach},
+		{Name: "attach", Help: attachHelp, Run: runAttach},
+		{Name: "detach", Help: detachHelp, Run: runDetach},
 	},
 }
 

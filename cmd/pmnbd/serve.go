@@ -21,6 +21,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
 	"pmnbd/persist/wire"
 	"pmnbd/status"
@@ -182,7 +183,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		}()
 	}
-	header := status.NewHeader(program)
+	header := status.NewHeader(report.Program)
 	shown := status.Serve(s.control, s.metrics, s.log, func() status.Document { return s.report(header) })
 	var names, uris []string
 	for _, x := range s.exports {
@@ -201,13 +202,13 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 }
 
 // report is what the control socket shows.
-func (s *initiator) report(h status.Header) report {
-	r := report{Header: h}
+func (s *initiator) report(h status.Header) report.Document {
+	d := report.Document{Header: h}
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
 		x := &s.exports[i]
-		r.Exports = append(r.Exports, exportReport{shot, s.cfg.readOnly, x.uris, x.dev.Snapshot()})
+		d.Exports = append(d.Exports, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
 	}
-	return r
+	return d
 }
 
 // drain finishes the requests that were read, flushes and gives the regions back. A

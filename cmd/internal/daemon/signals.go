@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
@@ -8,19 +9,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// Signals delivers SIGTERM, SIGINT and SIGHUP: the first asks to end, the second to do
-// so at once. SIGHUP comes when a terminal goes; nohup(1) and HoldReload except it, and
-// daemons call HoldReload. stop ends the delivery.
+// Signals delivers the signals that ask a process to end: SIGTERM and SIGINT, and SIGHUP,
+// which comes when a terminal goes away, unless nohup(1) or HoldReload made the process
+// ignore it. stop ends the delivery.
 //
-// From here on, a log that nobody reads any more is no reason to die by SIGPIPE.
+// From here on SIGPIPE does not kill the process: nobody may be reading its log any more.
 func Signals() (signals <-chan os.Signal, stop func()) {
-	signal.Ignore(syscall.SIGPIPE)
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(c, syscall.SIGHUP)
-	}
+	c := make(chan os.Signal, 2) // the second asks to end at once
+	signal.Notify(c, ending()...)
 	return c, func() { signal.Stop(c) }
+}
+
+// UntilSignal returns a context that ends with the first of the signals that Signals
+// delivers. stop ends it, too.
+func UntilSignal() (ctx context.Context, stop func()) {
+	return signal.NotifyContext(context.Background(), ending()...)
+}
+
+func ending() []os.Signal {
+	signal.Ignore(syscall.SIGPIPE)
+	all := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
 }
 
 // NothingToReload tells somebody who sent SIGHUP that there is no file to read again. A

@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd/client"
 	"pmnbd/nbd/wire"
 	"pmnbd/status"
@@ -24,57 +25,59 @@ type source struct {
 	device         remote.Snapshot
 }
 
-// same tells whether both are of one process: connections to either are to the other.
+// same reports whether s and o are one export of one process, so that connections to either
+// are connections to the other.
 func (s *source) same(o *source) bool {
 	return s.export == o.export && s.socket == o.socket && s.pid == o.pid && s.started.Equal(o.started)
 }
 
-// A want says which source; what is empty may be any.
-type want struct{ export, socket string }
+// A Want selects an export. An empty field matches all.
+type Want struct{ Export, Socket string }
 
-// parseWant reads an export's name, or nbd+unix:///EXPORT?socket=PATH.
-func parseWant(s string) (want, error) {
+// ParseWant reads an export's name, or nbd+unix:///EXPORT?socket=PATH.
+func ParseWant(s string) (Want, error) {
 	scheme, _, isURI := strings.Cut(s, "://")
 	if isURI && scheme != "nbd+unix" {
-		return want{}, fmt.Errorf("%q is not served here on a unix socket without TLS: give the name of an export, as pmnbd status shows it, or nbd+unix:///EXPORT?socket=PATH", s)
+		return Want{}, fmt.Errorf("%q is not served here on a unix socket without TLS: give the name of an export, as pmnbd status shows it, or nbd+unix:///EXPORT?socket=PATH", s)
 	}
 	if !strings.HasPrefix(s, "nbd+unix:") {
-		return want{export: s}, nil
+		return Want{Export: s}, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host != "" || u.Query().Get("socket") == "" {
-		return want{}, fmt.Errorf("%q is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
+		return Want{}, fmt.Errorf("%q is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
 	}
-	return want{strings.TrimPrefix(u.Path, "/"), u.Query().Get("socket")}, nil
+	return Want{strings.TrimPrefix(u.Path, "/"), u.Query().Get("socket")}, nil
 }
 
-func (w want) String() string {
+// String names what is wanted in errors.
+func (w Want) String() string {
 	s := "an export"
-	if w.export != "" {
-		s = fmt.Sprintf("export %q", w.export)
+	if w.Export != "" {
+		s = fmt.Sprintf("export %q", w.Export)
 	}
-	if w.socket != "" {
-		s += " on " + w.socket
+	if w.Socket != "" {
+		s += " on " + w.Socket
 	}
 	return s
 }
 
-// findSource looks for w at the control sockets of p. Where w names nothing all of them
-// must answer: another could be meant.
-func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
-	all, err := status.Find[report](ctx, p, program)
+// findSource looks for w at the control sockets of p. If w matches all, every process must
+// answer: the export could be that of a silent one.
+func findSource(ctx context.Context, p *status.Place, w Want) (*source, error) {
+	all, err := report.Find(ctx, p)
 	var found []*source
 	var uris []string
 	for _, f := range all {
 		for i, e := range f.Document.Exports {
 			// A URI without a name means the default export, which is the first.
-			if w.export != e.Name && (w.export != "" || w.socket != "" && i > 0) {
+			if w.Export != e.Name && (w.Export != "" || w.Socket != "" && i > 0) {
 				continue
 			}
 			for _, uri := range e.Listen {
-				l, err := parseWant(uri)
-				if err == nil && l.socket != "" && (w.socket == "" || w.socket == l.socket) {
-					found = append(found, &source{e.Name, l.socket, f.Document.PID, f.Document.Started, e.Device})
+				l, err := ParseWant(uri)
+				if err == nil && l.Socket != "" && (w.Socket == "" || w.Socket == l.Socket) {
+					found = append(found, &source{e.Name, l.Socket, f.Document.PID, f.Document.Started, e.Device})
 					uris = append(uris, uri)
 					break
 				}
@@ -85,7 +88,7 @@ func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 	case 0:
 		return nil, errors.Join(fmt.Errorf("no pmnbd serves %v on a unix socket without TLS: looked at %v", w, p), err)
 	case 1:
-		if err != nil && w == (want{}) {
+		if err != nil && w == (Want{}) {
 			return nil, fmt.Errorf("name the export: it could be another than %s: %w", uris[0], err)
 		}
 		return found[0], nil
@@ -93,10 +96,10 @@ func findSource(ctx context.Context, p *status.Place, w want) (*source, error) {
 	return nil, fmt.Errorf("several could be meant, name one: %s", strings.Join(uris, " "))
 }
 
-// connectTimeout bounds a negotiation. A server on the same machine needs no time.
+// connectTimeout bounds a negotiation. A server on the same machine needs much less.
 const connectTimeout = 10 * time.Second
 
-// connect makes a connection in transmission.
+// connect makes a connection and negotiates for the export.
 func (s *source) connect(ctx context.Context) (sock *os.File, export wire.Export, sizes wire.BlockSizes, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -109,9 +112,9 @@ func (s *source) connect(ctx context.Context) (sock *os.File, export wire.Export
 	c, err := client.New(conn, client.Config{Export: s.export})
 	stop()
 	if err != nil {
-		return nil, export, sizes, err // it closed conn
+		return nil, export, sizes, err // client.New closed conn
 	}
 	sock, err = conn.(*net.UnixConn).File()
-	err = errors.Join(err, c.Close()) // the file is another descriptor of the socket
+	err = errors.Join(err, c.Close()) // sock is another descriptor of the socket
 	return sock, c.Export(), c.BlockSizes(), err
 }

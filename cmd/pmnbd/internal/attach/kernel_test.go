@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"fmt"
@@ -57,7 +57,7 @@ func newKernel(t *testing.T) *fakeKernel {
 }
 
 func (k *fakeKernel) host() *host {
-	return &host{root: k.root, run: filepath.Join(k.root, "run"), client: func() (*kernel.Client, error) {
+	return &host{run: filepath.Join(k.root, "run"), client: func() (*kernel.Client, error) {
 		family := genetlink.Family{ID: 0x23, Version: 1, Name: "nbd"}
 		return kernel.New(genltest.Dial(genltest.ServeFamily(family, k.serve)))
 	}}

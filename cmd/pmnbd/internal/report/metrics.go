@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"strconv"
@@ -49,14 +49,14 @@ var (
 )
 
 // Collect implements status.Document.
-func (r report) Collect(ch chan<- prometheus.Metric) {
+func (r Document) Collect(ch chan<- prometheus.Metric) {
 	status.Send(ch, startTime, float64(r.Started.UnixMilli())/1e3)
 	for i := range r.Exports {
 		r.Exports[i].collect(ch)
 	}
 }
 
-func (e *exportReport) collect(ch chan<- prometheus.Metric) {
+func (e *Export) collect(ch chan<- prometheus.Metric) {
 	d := &e.Device
 	status.Send(ch, sessionInfo, 1, e.Name, d.Region, d.RegionUUID.String(), d.Class, d.Method, d.Target)
 	for _, s := range []remote.State{remote.StateOpen, remote.StateWaiting, remote.StateFailed, remote.StateClosed} {

@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"net"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
+	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
 	"pmnbd/status"
 )
@@ -18,7 +19,7 @@ func TestFindSource(t *testing.T) {
 	require.NoError(t, place.Set("unix:"+t.TempDir()+"/"))
 	l, err := place.Listen("both")
 	require.NoError(t, err)
-	served := report{Header: status.NewHeader(program), Exports: []exportReport{
+	served := report.Document{Header: status.NewHeader(report.Program), Exports: []report.Export{
 		{Snapshot: nbd.Snapshot{Name: "log"}, Listen: []string{"nbd://127.0.0.1:1/log", "nbd+unix:///log?socket=/s"}},
 		{Snapshot: nbd.Snapshot{Name: "data"}, Listen: []string{"nbd+unix:///data?socket=/s"}},
 		{Snapshot: nbd.Snapshot{Name: "tls"}, Listen: []string{"nbds+unix:///tls?socket=/s", "nbds://127.0.0.1:1/tls"}},
@@ -26,17 +27,17 @@ func TestFindSource(t *testing.T) {
 	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return served })
 	defer func() { require.NoError(t, s.Close()) }()
 	for _, tc := range []struct {
-		want   want
+		want   Want
 		export string
 		err    string
 	}{
-		{want{"data", ""}, "data", ""},
-		{want{"data", "/s"}, "data", ""},
-		{want{"", "/s"}, "log", ""},
-		{want{"", ""}, "", "several could be meant, name one: nbd+unix:///log?socket=/s nbd+unix:///data?socket=/s"},
-		{want{"tls", ""}, "", `no pmnbd serves export "tls" on a unix socket without TLS`},
-		{want{"log", "/other"}, "", `no pmnbd serves export "log" on /other`},
-		{want{"other", ""}, "", `no pmnbd serves export "other"`},
+		{Want{"data", ""}, "data", ""},
+		{Want{"data", "/s"}, "data", ""},
+		{Want{"", "/s"}, "log", ""},
+		{Want{"", ""}, "", "several could be meant, name one: nbd+unix:///log?socket=/s nbd+unix:///data?socket=/s"},
+		{Want{"tls", ""}, "", `no pmnbd serves export "tls" on a unix socket without TLS`},
+		{Want{"log", "/other"}, "", `no pmnbd serves export "log" on /other`},
+		{Want{"other", ""}, "", `no pmnbd serves export "other"`},
 	} {
 		found, err := findSource(t.Context(), &place, tc.want)
 		if tc.err != "" {
@@ -71,10 +72,10 @@ func TestFindSourceOfMany(t *testing.T) {
 		require.NoError(t, l.Close())
 		<-ended
 	}()
-	_, err = findSource(t.Context(), &b.place, want{})
+	_, err = findSource(t.Context(), &b.place, Want{})
 	require.ErrorContains(t, err, "name the export: it could be another than nbd+unix:///log?socket=")
 	require.ErrorContains(t, err, "mute.sock does not answer")
-	for _, w := range []want{{export: "log"}, {socket: filepath.Join(b.dir, "s")}} {
+	for _, w := range []Want{{Export: "log"}, {Socket: filepath.Join(b.dir, "s")}} {
 		_, err = findSource(t.Context(), &b.place, w)
 		require.NoError(t, err)
 	}
@@ -86,12 +87,12 @@ func TestServerReplacedMeanwhile(t *testing.T) {
 	began, asked := time.Now(), 0
 	s := startServing(t, b.dir, &b.place, offer{session: session(), header: func() status.Header {
 		asked++ // by one at a time
-		h := status.NewHeader(program)
+		h := status.NewHeader(report.Program)
 		h.Started = began.Add(time.Duration(asked) * time.Second)
 		return h
 	}})
 	defer s.stop(t)
 	_, err := b.attach()
-	require.ErrorContains(t, err, "another process serves export log since a moment")
+	require.ErrorContains(t, err, "another process started serving export log")
 	require.NoFileExists(t, b.sysfs("pid"))
 }

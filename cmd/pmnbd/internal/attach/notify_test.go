@@ -1,7 +1,6 @@
-package main
+package attach
 
 import (
-	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -20,7 +19,15 @@ func TestKeeperTellsSystemd(t *testing.T) {
 	defer func() { require.NoError(t, l.Close()) }()
 	t.Setenv("NOTIFY_SOCKET", socket)
 	ended := make(chan error, 1)
-	go func() { ended <- b.keeper(2).run(io.Discard, io.Discard) }()
+	go func() {
+		k := b.keeper(2)
+		defer k.Close()
+		_, err := k.Attach(t.Context())
+		if err == nil {
+			err = k.Keep(t.Context(), nil)
+		}
+		ended <- err
+	}()
 	require.NoError(t, l.SetReadDeadline(time.Now().Add(20*time.Second)))
 	told := make([]byte, 1024)
 	n, err := l.Read(told)

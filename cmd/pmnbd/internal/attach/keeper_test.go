@@ -1,8 +1,7 @@
-package main
+package attach
 
 import (
 	"context"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -25,14 +24,14 @@ type kept struct {
 // atMost is how long a test waits for what is to come.
 const atMost = 20 * time.Second
 
-func keep(t *testing.T, k *keeper) *kept {
+func keep(t *testing.T, k *Keeper) *kept {
 	require.NoError(t, k.supply(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &kept{stop: cancel, lines: make(chan string, 64), ended: make(chan error, 1)}
 	log := zaptest.NewLogger(t).WithOptions(zap.Hooks(func(e zapcore.Entry) error { c.lines <- e.Message; return nil }))
 	go func() {
-		err := k.keep(ctx, log)
-		k.close()
+		err := k.Keep(ctx, log)
+		k.Close()
 		c.ended <- err
 	}()
 	t.Cleanup(cancel)
@@ -114,7 +113,9 @@ func TestKeeperStops(t *testing.T) {
 	require.NoError(t, c.end(t))
 	require.FileExists(t, b.sysfs("pid"), "it stays attached")
 
-	err := b.keeper(3).run(io.Discard, io.Discard)
+	more := b.keeper(3)
+	_, err := more.Attach(t.Context())
+	more.Close()
 	require.ErrorContains(t, err, "use --connections 2")
 	c = keep(t, b.keeper(2)) // takes over
 	s.stop(t)
@@ -136,7 +137,7 @@ func TestKeeperEnds(t *testing.T) {
 			c := keep(t, b.keeper(2))
 			s.stop(t)
 			require.Equal(t, "connections are missing", c.line(t))
-			unlock, err := b.host().lock(t.Context(), b.dev) // the keeper does not look
+			l, err := b.host().lock(t.Context(), b.dev) // the keeper does not look
 			require.NoError(t, err)
 			b.mu.Lock()
 			b.hangUp(2)
@@ -145,18 +146,18 @@ func TestKeeperEnds(t *testing.T) {
 			switch next {
 			case "us":
 				b.opened = true
-				a, err := b.host().remembered(b.dev)
+				a, err := l.remembered()
 				require.NoError(t, err)
 				b.fakeKernel.attach(a.Backend)
 				a.Detached = true
-				require.NoError(t, b.host().save(b.dev, a))
+				require.NoError(t, l.save(a))
 			case "another command":
 				b.fakeKernel.attach("pmnbd:next")
-				require.NoError(t, b.host().save(b.dev, &attachment{Backend: "pmnbd:next", Region: regionID, Lineage: lineage, Connections: 2}))
+				require.NoError(t, l.save(&Attachment{Backend: "pmnbd:next", Region: regionID, Lineage: lineage, Connections: 2}))
 			case "somebody else":
 				b.fakeKernel.attach("them")
 			}
-			unlock()
+			l.unlock()
 			require.NoError(t, c.end(t))
 			require.Equal(t, "ending", c.line(t))
 		})
@@ -170,7 +171,7 @@ func TestKeeperWithSome(t *testing.T) {
 	k := b.keeper(4)
 	require.Error(t, k.supply(t.Context()), "the kernel takes no more later")
 	require.NoFileExists(t, b.sysfs("pid"))
-	k.close()
+	k.Close()
 	s.stop(t)
 
 	s = b.serve(t)
@@ -212,10 +213,10 @@ func TestKeeperUnreadable(t *testing.T) {
 	s := b.serve(t)
 	c := keep(t, b.keeper(2))
 	unseen := func(do func()) {
-		unlock, err := b.host().lock(t.Context(), b.dev)
+		l, err := b.host().lock(t.Context(), b.dev)
 		require.NoError(t, err)
 		do()
-		unlock()
+		l.unlock()
 	}
 	pid := b.sysfs("pid")
 	unseen(func() {

@@ -1,4 +1,4 @@
-package main
+package attach
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func TestDetachStuck(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, was)
 	k := b.keeper(1)
-	k.dev = other
+	k.Device = other
 	k.host.client = func() (*kernel.Client, error) { return nil, kernel.ErrNoModule }
 	require.ErrorIs(t, k.supply(t.Context()), kernel.ErrNoModule, "as far as the kernel")
 
@@ -88,9 +88,9 @@ func TestDetachUnopened(t *testing.T) {
 	w, err := os.OpenFile(path, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	unlock, err := b.host().lock(t.Context(), b.dev)
+	l, err := b.host().lock(t.Context(), b.dev)
 	require.NoError(t, err)
-	unlock()
+	l.unlock()
 	require.NoFileExists(t, b.sysfs("pid"), "it went on")
 }
 
@@ -105,12 +105,16 @@ func TestDetachedAndAttached(t *testing.T) {
 	b.disconnecting = func() {
 		b.release()
 		b.fakeKernel.attach("pmnbd:next")
-		require.NoError(t, b.host().save(b.dev, &attachment{Backend: "pmnbd:next"}))
+		l := locked{Device: b.dev, host: b.host()} // for the detach has the lock
+		require.NoError(t, l.save(&Attachment{Backend: "pmnbd:next"}))
 	}
 	was, err := b.detach(t, true)
 	require.NoError(t, err)
 	require.True(t, was)
-	a, err := b.host().load(b.dev)
+	l, err := b.host().lock(t.Context(), b.dev)
+	require.NoError(t, err)
+	defer l.unlock()
+	a, err := l.attachment()
 	require.NoError(t, err)
 	require.Equal(t, "pmnbd:next", a.Backend)
 }

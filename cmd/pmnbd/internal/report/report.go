@@ -1,0 +1,37 @@
+// Package report is what a serving pmnbd says of itself on its control socket: a JSON
+// document, the same as text for people, and the same as metrics.
+//
+// It exists for the three that must agree on the document: serve makes it, status shows it,
+// and attach finds exports by it. The package imports backend/remote, nbd, status, and
+// cmd/internal/flags for how sizes are written.
+package report
+
+import (
+	"context"
+
+	"pmnbd/backend/remote"
+	"pmnbd/nbd"
+	"pmnbd/status"
+)
+
+// Program is the name of this binary's processes on their control sockets.
+const Program = "pmnbd"
+
+// A Document is what one process says. Its JSON names stay once published.
+type Document struct {
+	status.Header
+	Exports []Export `json:"exports"` // the first is the default
+}
+
+// An Export is what a Document says of one export.
+type Export struct {
+	nbd.Snapshot
+	ReadOnly bool            `json:"read_only"`
+	Listen   []string        `json:"listen"` // URIs for NBD clients
+	Device   remote.Snapshot `json:"device"`
+}
+
+// Find asks the processes at place for their documents, as status.Find does.
+func Find(ctx context.Context, place *status.Place) ([]status.Found[Document], error) {
+	return status.Find[Document](ctx, place, Program)
+}
