@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
-	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma/rdmafake"
@@ -103,7 +103,7 @@ func TestImpostorEndsNothing(t *testing.T) {
 	keys := target.Keys{(&pair{}).config(t).ID: {secretKey}}
 	f.stop()
 	f.keys = keys
-	f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	f.start(f.path, regiontest.ADR)
 	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
 	cfg.LossTimeout, cfg.Key = 0, func() wire.Key { return secretKey }
 	d, err := Dial(context.Background(), cfg)
@@ -118,7 +118,7 @@ func TestImpostorEndsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.t = t
 			f.keys = says
-			f.start(inMemory(t), region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+			f.start(inMemory(t), regiontest.ADR)
 			require.Eventually(t, func() bool {
 				cause := d.Snapshot().Cause
 				return strings.Contains(cause, "does not prove") || strings.Contains(cause, "authentication refused")
@@ -129,7 +129,7 @@ func TestImpostorEndsNothing(t *testing.T) {
 	}
 	f.t = t
 	f.keys = keys
-	f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	f.start(f.path, regiontest.ADR)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
 	require.NoError(t, d.Close())
 }

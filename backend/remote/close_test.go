@@ -11,6 +11,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -40,8 +41,8 @@ func TestCloseAsksAgain(t *testing.T) {
 			release()
 		}
 	}}
-	p := newPairOn(t, network, "", inMemory(t), target.Config{}, region.OpenOptions{
-		PMem: region.DomainMemory, Lines: func([]byte) {}, Header: func([]byte) {
+	p := newPairOn(t, network, "", inMemory(t), target.Config{}, regiontest.Medium{
+		PMem: region.DomainMemory, Data: regiontest.Discard, Header: func(_, _ uint64) {
 			if hold.Swap(false) {
 				close(began)
 				<-released
@@ -63,8 +64,8 @@ func TestCloseAsksAgain(t *testing.T) {
 func TestCloseIsNotAnswered(t *testing.T) {
 	var steps atomic.Int64 // that updates of the superblock have left
 	network := rdmafake.New(rdmafake.Config{})
-	p := newPairOn(t, network, "", inMemory(t), target.Config{}, region.OpenOptions{
-		PMem: region.DomainMemory, Lines: func([]byte) {}, Header: func([]byte) {
+	p := newPairOn(t, network, "", inMemory(t), target.Config{}, regiontest.Medium{
+		PMem: region.DomainMemory, Data: regiontest.Discard, Header: func(_, _ uint64) {
 			if steps.Add(-1) == 0 {
 				network.Cut()
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
-	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -53,7 +53,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 			require.NoError(h.t, o.leave(false))
 			require.NoError(h.t, o.release())
 			h.stop()
-			h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+			h.start(h.path, regiontest.ADR)
 		}, "another owner"},
 		{"a device that failed by that", func(h *host, take func() *Device) {
 			d, c := h.run()

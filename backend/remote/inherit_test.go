@@ -14,6 +14,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -125,7 +126,7 @@ func TestInheritance(t *testing.T) {
 	}
 	restart := func(h *host, change func(*region.Superblock)) {
 		h.stop()
-		r, err := region.Open(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+		r, err := region.Open(h.path, region.OpenOptions{Wrap: regiontest.ADR.Wrap})
 		require.NoError(h.t, err)
 		require.NoError(h.t, r.Update(func(sb *region.Superblock) error { change(sb); return nil }))
 		h.serve(r)
@@ -356,11 +357,9 @@ func TestWindowsAreKeptApart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHost(t)
 			h.stop()
-			pmem := region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
-			r, err := region.Open(h.path, pmem)
+			r, err := region.Open(h.path, region.OpenOptions{Wrap: regiontest.ADR.Wrap})
 			require.NoError(t, err)
-			pmem.Name, pmem.CreateSize = "other", regionSize
-			second, err := region.Open(inMemory(t), pmem)
+			second, err := region.Open(inMemory(t), region.OpenOptions{Name: "other", CreateSize: regionSize, Wrap: regiontest.ADR.Wrap})
 			require.NoError(t, err)
 			h.serve(r, second)
 			d, c := h.run()
@@ -399,9 +398,7 @@ func TestAdoptedIsDurable(t *testing.T) {
 	h := newHost(t)
 	h.stop()
 	var lines log
-	h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func(b []byte) {
-		lines.note(regionSize-uint64(cap(b)), uint32(len(b)))
-	}})
+	h.start(h.path, regiontest.Medium{PMem: region.DomainMemory, Data: lines.written})
 	d, c := h.run()
 	require.NoError(t, c.Do(c.Write(5*block, backendtest.Pattern(block, 1), 0)))
 	h.kill(d)
@@ -561,7 +558,7 @@ func TestAdoptionWaits(t *testing.T) {
 	require.Error(t, err)
 	var loss *LossError
 	require.False(t, errors.As(err, &loss))
-	h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	h.start(h.path, regiontest.ADR)
 	d, c = h.run()
 	r := c.Read(0, block, 0)
 	require.NoError(t, c.Do(r))

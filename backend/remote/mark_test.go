@@ -8,11 +8,11 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
-	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
-var adr = region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+var adr = regiontest.ADR
 
 // newMarkedHost is a host whose target advances marks, at every heartbeat of a session that
 // made something durable.

@@ -16,6 +16,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma/iwarp"
@@ -33,22 +34,22 @@ func inMemory(t testing.TB) string {
 // eADR serves a region of class pmem whose CPU caches are persistent, so that apm is
 // sound, also on transports that place with CPU stores.
 func eADR(t testing.TB, cfg rdmafake.Config) *pair {
-	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainCaches})
+	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, regiontest.EADR)
 }
 
 // flushing serves a region of class pmem by devices that have native FLUSH. lines is
 // told what the target's CPU writes back.
-func flushing(t testing.TB, cfg rdmafake.Config, lines func([]byte)) *pair {
+func flushing(t testing.TB, cfg rdmafake.Config, lines func(off, n uint64)) *pair {
 	cfg.PersistentFlush = true
 	if lines == nil {
-		lines = func([]byte) {}
+		lines = regiontest.Discard
 	}
-	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainMemory, Lines: lines})
+	return newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{}, regiontest.Medium{PMem: region.DomainMemory, Data: lines})
 }
 
 // eADROverTCP is eADR by the software transport.
 func eADROverTCP(t testing.TB) *pair {
-	return newPairOn(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", inMemory(t), target.Config{}, region.OpenOptions{PMem: region.DomainCaches})
+	return newPairOn(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", inMemory(t), target.Config{}, regiontest.EADR)
 }
 
 func TestMethodsConform(t *testing.T) {
@@ -88,6 +89,9 @@ func (l *log) note(off uint64, n uint32) {
 	defer l.mu.Unlock()
 	l.runs = append(l.runs, persist.Range{Off: off, Len: uint64(n)})
 }
+
+// written notes what the target's CPU writes back.
+func (l *log) written(off, n uint64) { l.note(off, uint32(n)) }
 
 // take returns and forgets them.
 func (l *log) take() []persist.Range {
@@ -163,20 +167,18 @@ func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
 	} {
 		t.Run(want.String(), func(t *testing.T) {
 			var writes atomic.Bool // since the session was opened
-			var data []byte
 			began, hold := make(chan persist.Range, 1), make(chan struct{})
 			release := sync.OnceFunc(func() { close(hold) })
-			p := newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{DirectWrite: true}, region.OpenOptions{
+			p := newPairOn(t, rdmafake.New(cfg), "", inMemory(t), target.Config{DirectWrite: true}, regiontest.Medium{
 				PMem: region.DomainMemory,
-				Lines: func(mem []byte) {
+				Data: func(off, n uint64) {
 					if writes.Load() {
-						began <- persist.Range{Off: uint64(cap(data) - cap(mem)), Len: uint64(len(mem))}
+						began <- persist.Range{Off: off, Len: n}
 						<-hold
 					}
 				},
 			})
 			t.Cleanup(release)
-			data = p.region.Data()
 			d := p.dial(t)
 			require.Equal(t, want, d.method)
 			c := backendtest.NewClient(t, d)
@@ -230,7 +232,7 @@ func TestMethodAskedFor(t *testing.T) {
 			if tt.pmem != "" {
 				path = inMemory(t)
 			}
-			p := newPairOn(t, rdmafake.New(rdmafake.Config{PersistentFlush: tt.flush}), "", path, tt.cfg, region.OpenOptions{PMem: tt.pmem})
+			p := newPairOn(t, rdmafake.New(rdmafake.Config{PersistentFlush: tt.flush}), "", path, tt.cfg, regiontest.Medium{PMem: tt.pmem})
 			cfg := p.config(t)
 			cfg.Method = tt.method
 			epoch := p.region.Superblock().Epoch

@@ -17,6 +17,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -97,11 +98,11 @@ const (
 // Without a heartbeat of the test's own there is none: one would cover a wake-up
 // that got lost.
 func newPair(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config) *pair {
-	return newPairOn(t, p, listen, path, cfg, region.OpenOptions{})
+	return newPairOn(t, p, listen, path, cfg, regiontest.Medium{})
 }
 
 // newPairOn is newPair with more to say of the region's memory.
-func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config, o region.OpenOptions) *pair {
+func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Config, m regiontest.Medium) *pair {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
@@ -110,8 +111,8 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 		path = filepath.Join(t.TempDir(), "region")
 	}
 	h := &syncHook{began: make(chan struct{}, 16)}
-	o.Name, o.CreateSize, o.AllowVolatile, o.Sync = "log", regionSize, true, h.sync
-	r, err := region.Open(path, o)
+	m.Sync = h.sync
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
 	s := target.New(cfg, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)

@@ -10,6 +10,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -68,12 +69,7 @@ func TestNumberIsDrawnUnderTheMutex(t *testing.T) {
 // in one of them.
 func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 	var lines log
-	var r *region.Region
-	p := newPairOn(t, rdmafake.New(rdmafake.Config{}), "", inMemory(t), target.Config{}, region.OpenOptions{
-		PMem:  region.DomainMemory,
-		Lines: func(b []byte) { lines.note(uint64(cap(r.Data())-cap(b)), uint32(len(b))) },
-	})
-	r = p.region
+	p := newPairOn(t, rdmafake.New(rdmafake.Config{}), "", inMemory(t), target.Config{}, regiontest.Medium{PMem: region.DomainMemory, Data: lines.written})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	l := d.lanes[0]

@@ -11,11 +11,11 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
-	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/rdma"
 )
 
-var asPMem = region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+var asPMem = regiontest.ADR
 
 // A region that was made anew between two runs, or another one under its name, is not served
 // silently while the window of the old one may hold something.

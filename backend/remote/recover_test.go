@@ -15,6 +15,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -135,14 +136,13 @@ type farm struct {
 
 func newFarm(t *testing.T) *farm {
 	f := &farm{t: t, provider: rdmafake.New(rdmafake.Config{}), path: inMemory(t)}
-	f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	f.start(f.path, regiontest.ADR)
 	t.Cleanup(func() { f.stop() })
 	return f
 }
 
-func (f *farm) start(path string, o region.OpenOptions) {
-	o.Name, o.CreateSize, o.AllowVolatile = "log", regionSize, true
-	r, err := region.Open(path, o)
+func (f *farm) start(path string, m regiontest.Medium) {
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(f.t, err)
 	f.serve(r)
 }
@@ -192,7 +192,7 @@ func TestTargetRestarts(t *testing.T) {
 		require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
 		require.NotEmpty(t, d.Snapshot().Cause)
 		require.NotZero(t, d.Unflushed())
-		f.start(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+		f.start(f.path, regiontest.ADR)
 		require.NoError(t, c.Wait(flush, read))
 		require.Equal(t, append(backendtest.Pattern(block, i), backendtest.Pattern(block, i+100)...), read.Got)
 		require.Equal(t, read.Got, f.region.Data()[:2*block])
@@ -202,7 +202,7 @@ func TestTargetRestarts(t *testing.T) {
 
 // leadsBack waits until d has seen that the name leads to another region, and serves the
 // right one there again.
-func (f *farm) leadsBack(d *Device, o region.OpenOptions) {
+func (f *farm) leadsBack(d *Device, m regiontest.Medium) {
 	f.t.Helper()
 	other := f.region.UUID()
 	require.Eventually(f.t, func() bool {
@@ -212,13 +212,13 @@ func (f *farm) leadsBack(d *Device, o region.OpenOptions) {
 	require.Contains(f.t, d.Snapshot().Cause, d.Snapshot().RegionUUID.String())
 	require.Equal(f.t, make([]byte, block), f.region.Data()[:block], "nothing was replayed")
 	f.stop()
-	f.start(f.path, o)
+	f.start(f.path, m)
 }
 
 // TestRowsOfFailure is the table of design §6: what a session does that finds the
 // target changed.
 func TestRowsOfFailure(t *testing.T) {
-	pmem := region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}}
+	pmem := regiontest.ADR
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, f *farm, d *Device)
@@ -236,9 +236,7 @@ func TestRowsOfFailure(t *testing.T) {
 		}, ""},
 		{"another region for a while, which names its owner", func(t *testing.T, f *farm, d *Device) {
 			old := f.region.Superblock()
-			o := pmem
-			o.Name, o.CreateSize = "log", regionSize
-			r, err := region.Open(inMemory(t), o)
+			r, err := region.Open(inMemory(t), region.OpenOptions{Name: "log", CreateSize: regionSize, Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error {
 				sb.Owner, sb.Epoch, sb.Contents, sb.Clean = old.Owner, old.Epoch, old.Contents, false
@@ -248,7 +246,7 @@ func TestRowsOfFailure(t *testing.T) {
 			f.leadsBack(d, pmem)
 		}, ""},
 		{"another owner since", func(t *testing.T, f *farm, _ *Device) {
-			r, err := region.Open(f.path, pmem)
+			r, err := region.Open(f.path, region.OpenOptions{Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error {
 				sb.Epoch++
@@ -258,19 +256,19 @@ func TestRowsOfFailure(t *testing.T) {
 			f.serve(r)
 		}, "had another owner since"},
 		{"restored from an older copy", func(t *testing.T, f *farm, d *Device) {
-			r, err := region.Open(f.path, pmem)
+			r, err := region.Open(f.path, region.OpenOptions{Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Epoch = 1; return nil }))
 			f.serve(r)
 		}, "restored from a copy: it is in epoch"},
 		{"contents lost", func(t *testing.T, f *farm, _ *Device) {
-			r, err := region.Open(f.path, pmem)
+			r, err := region.Open(f.path, region.OpenOptions{Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Contents[0]++; return nil }))
 			f.serve(r)
 		}, "contents were lost"},
 		{"region failed", func(t *testing.T, f *farm, _ *Device) {
-			r, err := region.Open(f.path, pmem)
+			r, err := region.Open(f.path, region.OpenOptions{Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			_ = r.Fail(os.ErrDeadlineExceeded)
 			f.serve(r)
@@ -282,7 +280,7 @@ func TestRowsOfFailure(t *testing.T) {
 			f.start(f.path, pmem)
 		}, ""},
 		{"region suspect until it is cleared", func(t *testing.T, f *farm, d *Device) {
-			r, err := region.Open(f.path, pmem)
+			r, err := region.Open(f.path, region.OpenOptions{Wrap: pmem.Wrap})
 			require.NoError(t, err)
 			require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Suspect = true; return nil }))
 			f.serve(r)
@@ -457,7 +455,7 @@ func TestLossTimeoutElsewhere(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
 	f.stop()
-	f.start(inMemory(t), region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+	f.start(inMemory(t), regiontest.ADR)
 	require.ErrorContains(t, c.Do(c.Flush()), "away for 50ms")
 	requireFailed(t, c)
 	require.Error(t, d.Close())
@@ -475,7 +473,9 @@ func TestResumedInDoubt(t *testing.T) {
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
 	t.Cleanup(release)
-	r, err := region.Open(f.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func(b []byte) { <-hold }})
+	r, err := region.Open(f.path, region.OpenOptions{
+		Wrap: regiontest.Medium{PMem: region.DomainMemory, Data: func(_, _ uint64) { <-hold }}.Wrap,
+	})
 	require.NoError(t, err)
 	require.NoError(t, r.Update(func(sb *region.Superblock) error { sb.Doubt = true; return nil }))
 	f.serve(r)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
-	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -118,7 +118,7 @@ func TestStartIsCut(t *testing.T) {
 					h.stop()
 					h.keys = target.Keys{h.cfg.ID: {secretKey}}
 					h.cfg.Key = func() wire.Key { return secretKey }
-					h.start(h.path, region.OpenOptions{PMem: region.DomainMemory, Lines: func([]byte) {}})
+					h.start(h.path, regiontest.ADR)
 				}
 				if !tt.windows {
 					h.cfg.WindowDir = ""

@@ -3,8 +3,8 @@
 // holds.
 //
 // It exists so that claims of durability can be tested on the code that makes them
-// (design §3): a region opened on the file, with Lines for its OpenOptions, works as
-// on an ADR platform on which the caches forget everything. A store is volatile
+// (design §3): a region on the file whose cache lines Lines writes back works as on
+// an ADR platform on which the caches forget everything. A store is volatile
 // until its cache line is written back, which may happen by itself at any time
 // (Evict, and at random when the power goes), so that a longer write tears. What an
 // adapter places past the caches is durable by the byte, and says so (Pushed). It imports
@@ -74,14 +74,10 @@ func (m *Memory) Close() error {
 	return unix.Munmap(live)
 }
 
-// Lines makes b durable, as CLWB and SFENCE do. b is of a mapping of the whole file,
-// so that its capacity, which ends where the file does, tells its place.
-func (m *Memory) Lines(b []byte) {
+// Lines makes n bytes at off of the file durable, as CLWB and SFENCE do.
+func (m *Memory) Lines(off, n uint64) {
 	m.spring()
-	if cap(b) > len(m.live) {
-		panic(fmt.Errorf("%w: %d bytes of %d", ErrLine, cap(b), len(m.live)))
-	}
-	m.writeBack(len(m.live)-cap(b), len(b))
+	m.writeBack(int(off), int(n))
 }
 
 // Flushed makes n bytes at off of the file durable, as a native FLUSH does.
@@ -92,6 +88,9 @@ func (m *Memory) Flushed(off uint64, n uint32) { m.writeBack(int(off), int(n)) }
 func (m *Memory) Pushed(off uint64, n uint32) { m.copy(int(off), int(off)+int(n)) }
 
 func (m *Memory) writeBack(off, n int) {
+	if off+n > len(m.live) {
+		panic(fmt.Errorf("%w: %d bytes at %d of %d", ErrLine, n, off, len(m.live)))
+	}
 	if n > 0 {
 		m.copy(off/Line*Line, min((off+n+Line-1)/Line*Line, len(m.live)))
 	}

@@ -59,9 +59,9 @@ func TestPower(t *testing.T) {
 		want   []int
 	}{
 		{"nothing written back", false, func(*Memory) {}, func(m *Memory) { m.PowerOff(none) }, nil},
-		{"part of a line", false, func(m *Memory) { m.Lines(m.live[3*Line+1 : 3*Line+2]) }, func(m *Memory) { m.PowerOff(none) }, []int{3}},
-		{"across two lines", false, func(m *Memory) { m.Lines(m.live[4*Line-1 : 4*Line+1]) }, func(m *Memory) { m.PowerOff(none) }, []int{3, 4}},
-		{"nothing of nothing", false, func(m *Memory) { m.Lines(m.live[:0]) }, func(m *Memory) { m.PowerOff(none) }, nil},
+		{"part of a line", false, func(m *Memory) { m.Lines(3*Line+1, 1) }, func(m *Memory) { m.PowerOff(none) }, []int{3}},
+		{"across two lines", false, func(m *Memory) { m.Lines(4*Line-1, 2) }, func(m *Memory) { m.PowerOff(none) }, []int{3, 4}},
+		{"nothing of nothing", false, func(m *Memory) { m.Lines(0, 0) }, func(m *Memory) { m.PowerOff(none) }, nil},
 		{"native FLUSH", false, func(m *Memory) { m.Flushed(5*Line+60, 8) }, func(m *Memory) { m.PowerOff(none) }, []int{5, 6}},
 		{"evicted before", false, func(m *Memory) { m.Evict(func(n int) bool { return n == 7 }) }, func(m *Memory) { m.PowerOff(none) }, []int{7}},
 		{"evicted at the end", false, func(*Memory) {}, func(m *Memory) { m.PowerOff(func(n int) bool { return n == 9 }) }, []int{9}},
@@ -75,7 +75,7 @@ func TestPower(t *testing.T) {
 			c.end(m)
 			// A ghost.
 			clear(m.live)
-			m.Lines(m.live)
+			m.Lines(0, size)
 			m.Evict(all)
 			m.PowerOff(all)
 			m.Kill()
@@ -101,7 +101,7 @@ func TestPushed(t *testing.T) {
 func TestKillThenPower(t *testing.T) {
 	m := opened(t, false)
 	fill(m.live)
-	m.Lines(m.live[:Line])
+	m.Lines(0, Line)
 	m.Kill()
 	require.Len(t, ones(t, m.Restart()), size/Line)
 	m.PowerOff(none)
@@ -112,17 +112,17 @@ func TestTrap(t *testing.T) {
 	m := opened(t, false)
 	fill(m.live)
 	m.Trap(2, func() { m.PowerOff(none) })
-	m.Lines(m.live[:1])
-	m.Lines(m.live[Line:])
+	m.Lines(0, 1)
+	m.Lines(Line, size-Line)
 	require.Equal(t, []int{0}, ones(t, m.Restart()), "it sprang before the second")
 	m.Trap(1, func() { t.Error("it was removed") })
 	m.Trap(0, nil)
-	m.Lines(m.live)
+	m.Lines(0, size)
 }
 
 func TestForeignMemory(t *testing.T) {
 	m := opened(t, false)
-	require.Panics(t, func() { m.Lines(make([]byte, size+1)) })
+	require.Panics(t, func() { m.Lines(0, size+1) })
 }
 
 // A seed picks always the same lines, and about as many as it should.

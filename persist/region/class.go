@@ -12,6 +12,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // ErrClass means that the memory cannot be a region, or not with the promise it was made
@@ -31,37 +32,11 @@ const (
 // remedy ends every refusal of a filesystem.
 const remedy = "put the region on ext4, xfs or f2fs (class file), or on tmpfs (class volatile)"
 
-// A memory is what was found out about an open file: what a region in it is.
-type memory struct {
-	class    persist.Class
-	platform Platform
-	// device is the size of a device-dax device in bytes. It can be mapped, and
-	// neither read, written, allocated nor synced. 0: a file.
-	device uint64
-	// dax: a file that is mapped itself, without a page cache.
-	dax bool
-	// flags map it (mmap(2)).
-	flags int
-	// why it is volatile, where that is not plain.
-	why string
-}
-
-// A machine is asked what memory is. Environment variables are not: those that make
-// libpmem believe in persistence make nobody believe here (design §3.4).
-type machine struct {
-	sys     string // where sysfs is
-	mapSync func(fd int) (bool, error)
-	// instruction is what writes cache lines back, or flush.None.
-	instruction string
-}
-
-var thisMachine = machine{sys: "/sys", mapSync: mapsSync, instruction: flush.Instruction()}
-
-// memoryOf finds out what an open file is.
-func (m machine) memoryOf(f *os.File) (memory, error) {
+// Identify finds out what an open file is.
+func (m machine) Identify(f *os.File) (medium.Memory, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return memory{}, fmt.Errorf("stat: %w", err)
+		return medium.Memory{}, fmt.Errorf("stat: %w", err)
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -69,79 +44,79 @@ func (m machine) memoryOf(f *os.File) (memory, error) {
 	case unix.S_IFCHR:
 		return m.deviceMemory(&st)
 	case unix.S_IFBLK:
-		return memory{}, fmt.Errorf("%w: a block device: make a filesystem on it and a region in a file there", ErrClass)
+		return medium.Memory{}, fmt.Errorf("%w: a block device: make a filesystem on it and a region in a file there", ErrClass)
 	}
-	return memory{}, fmt.Errorf("%w: not a regular file", ErrClass)
+	return medium.Memory{}, fmt.Errorf("%w: not a regular file", ErrClass)
 }
 
 // deviceMemory is that of a character device, which must be device-dax.
-func (m machine) deviceMemory(st *unix.Stat_t) (memory, error) {
+func (m machine) deviceMemory(st *unix.Stat_t) (medium.Memory, error) {
 	dir, err := m.directory("char", st.Rdev)
 	if err != nil {
-		return memory{}, fmt.Errorf("%w: a character device of which sysfs says nothing (%w): %s", ErrClass, err, remedy)
+		return medium.Memory{}, fmt.Errorf("%w: a character device of which sysfs says nothing (%w): %s", ErrClass, err, remedy)
 	}
 	if bus, err := filepath.EvalSymlinks(filepath.Join(dir, "subsystem")); err != nil || filepath.Base(bus) != "dax" {
-		return memory{}, fmt.Errorf("%w: a character device: %s", ErrClass, remedy)
+		return medium.Memory{}, fmt.Errorf("%w: a character device: %s", ErrClass, remedy)
 	}
 	text, err := attribute(dir, "size")
 	if err != nil {
-		return memory{}, err
+		return medium.Memory{}, err
 	}
 	size, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || size == 0 || size > maxSize {
-		return memory{}, fmt.Errorf("%w: a device-dax device of %q bytes", ErrClass, text)
+		return medium.Memory{}, fmt.Errorf("%w: a device-dax device of %q bytes", ErrClass, text)
 	}
 	p, err := PlatformOf(m.sys, dir)
 	if err != nil {
-		return memory{}, fmt.Errorf("find out what the device is: %w", err)
+		return medium.Memory{}, fmt.Errorf("find out what the device is: %w", err)
 	}
-	mem := memory{platform: p, device: size, flags: unix.MAP_SHARED}
+	mem := medium.Memory{Platform: p, Device: size, Flags: unix.MAP_SHARED}
 	return m.directAccess(mem)
 }
 
 // fileMemory is that of a regular file.
-func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (memory, error) {
+func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return memory{}, fmt.Errorf("statfs: %w", err)
+		return medium.Memory{}, fmt.Errorf("statfs: %w", err)
 	}
 	class, err := classOf(fs.Type, func() (upper, error) { return upperOf(f) })
 	if err != nil {
-		return memory{}, err
+		return medium.Memory{}, err
 	}
-	mem := memory{class: class, flags: unix.MAP_SHARED}
+	mem := medium.Memory{Class: class, Flags: unix.MAP_SHARED}
 	if class != persist.ClassFile {
 		return mem, nil
 	}
 	// Where sysfs knows no device, nothing is promised beyond class file.
 	if dir, err := m.directory("block", st.Dev); err == nil {
-		if mem.platform, err = PlatformOf(m.sys, dir); err != nil {
-			return memory{}, fmt.Errorf("find out what the filesystem is on: %w", err)
+		if mem.Platform, err = PlatformOf(m.sys, dir); err != nil {
+			return medium.Memory{}, fmt.Errorf("find out what the filesystem is on: %w", err)
 		}
 	}
 	// Asked of the file: DAX can be chosen for each.
 	if dax, err := m.mapSync(int(f.Fd())); err != nil {
-		return memory{}, fmt.Errorf("map with MAP_SYNC: %w", err)
+		return medium.Memory{}, fmt.Errorf("map with MAP_SYNC: %w", err)
 	} else if !dax {
 		return mem, nil
 	}
-	mem.dax = true
+	mem.DAX = true
 	return m.directAccess(mem)
 }
 
 // directAccess finds the class of memory that is mapped itself, without a page
 // cache: persistent only if the platform says so (design §3.4).
-func (m machine) directAccess(mem memory) (memory, error) {
-	switch p := mem.platform; {
+func (m machine) directAccess(mem medium.Memory) (medium.Memory, error) {
+	switch p := mem.Platform; {
 	case p.Domain.Persistent() && m.instruction == flush.None:
-		return memory{}, fmt.Errorf("%w: persistent memory, but this CPU or build (%s) cannot write its cache lines back: %s", ErrClass, runtime.GOARCH, remedy)
+		return medium.Memory{}, fmt.Errorf("%w: persistent memory, but this CPU or build (%s) cannot write its cache lines back: %s", ErrClass, runtime.GOARCH, remedy)
 	case p.Domain.Persistent():
-		mem.class = persist.ClassPMem
-		mem.flags = unix.MAP_SHARED_VALIDATE | unix.MAP_SYNC
+		mem.Class = persist.ClassPMem
+		mem.Flags = unix.MAP_SHARED_VALIDATE | unix.MAP_SYNC
 	case len(p.Regions) > 0:
-		mem.class, mem.why = persist.ClassVolatile, fmt.Sprintf("the platform promises no persistence domain for %v", p.Regions)
+		mem.Class, mem.Why = persist.ClassVolatile, fmt.Sprintf("the platform promises no persistence domain for %v", p.Regions)
 	default:
-		mem.class, mem.why = persist.ClassVolatile, "it is mapped directly and does not lie on an nd_region, so it may be DRAM"
+		mem.Class, mem.Why = persist.ClassVolatile, "it is mapped directly and does not lie on an nd_region, so it may be DRAM"
 	}
 	return mem, nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // Which filesystem makes which class, and why not.
@@ -66,9 +67,9 @@ func TestClassify(t *testing.T) {
 	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
 	memfd := os.NewFile(uintptr(fd), PathMemfd)
-	mem, err := thisMachine.memoryOf(memfd)
+	mem, err := thisMachine.Identify(memfd)
 	require.NoError(t, err)
-	require.Equal(t, memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED}, mem)
+	require.Equal(t, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}, mem)
 	require.NoError(t, memfd.Close())
 
 	for path, reason := range map[string]string{
@@ -78,7 +79,7 @@ func TestClassify(t *testing.T) {
 	} {
 		f, err := os.Open(path)
 		require.NoError(t, err)
-		_, err = thisMachine.memoryOf(f)
+		_, err = thisMachine.Identify(f)
 		require.ErrorIs(t, err, ErrClass)
 		require.ErrorContains(t, err, reason)
 		require.NoError(t, f.Close())
@@ -114,9 +115,9 @@ func TestClassifyOverlay(t *testing.T) {
 			up, err := upperOf(f)
 			require.NoError(t, err)
 			require.Equal(t, upper{magic: unix.TMPFS_MAGIC, unsynced: c.option != ""}, up)
-			mem, err := thisMachine.memoryOf(f)
+			mem, err := thisMachine.Identify(f)
 			require.NoError(t, err)
-			require.Equal(t, persist.ClassVolatile, mem.class)
+			require.Equal(t, persist.ClassVolatile, mem.Class)
 		})
 	}
 }

@@ -7,24 +7,25 @@ import (
 	"strings"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // Clear gives a failed or suspect region back to service, by an operator's word
 // and for a reason that is kept: what can be read from it becomes durable, its
 // owner is forgotten, its epoch raised, and doubt set. The region must not be
 // open anywhere (ErrInUse). If it fails the region stays as it was, or failed.
-func Clear(path, reason string) error { return clearRegion(path, reason, nil, thisHost) }
+func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine) }
 
-func clearRegion(path, reason string, syncFile func(int) error, h host) error {
+func clearRegion(path, reason string, on medium.Medium) error {
 	reason = strings.TrimSpace(text(reason))
 	if reason == "" {
 		return errors.New("clear a region: a reason is needed")
 	}
-	f, mem, err := openLocked(path, h)
+	f, mem, err := openLocked(path, on)
 	if err != nil {
 		return err
 	}
-	r, err := load(f, path, mem, OpenOptions{Sync: syncFile}, h)
+	r, err := load(f, path, mem, on)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}

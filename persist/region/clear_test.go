@@ -16,7 +16,7 @@ import (
 func failedRegion(t *testing.T) (path string, before Superblock) {
 	path = created(t, fileHost)
 	d := &disk{fail: once(4)}
-	r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost.syncing(d.sync))
 	require.NoError(t, r.Update(func(sb *Superblock) error {
 		sb.Owner, sb.Clean, sb.Suspect, sb.Epoch = persist.Owner{ID: [16]byte{1}}, false, true, 4
 		return nil
@@ -32,7 +32,7 @@ func failedRegion(t *testing.T) (path string, before Superblock) {
 
 func TestClear(t *testing.T) {
 	path, before := failedRegion(t)
-	require.Error(t, clearRegion(path, " \n", nil, fileHost), "a reason is needed")
+	require.Error(t, clearRegion(path, " \n", fileHost), "a reason is needed")
 
 	// When the first sync begins, every page of the data is dirty.
 	var dirty []uint64
@@ -51,7 +51,7 @@ func TestClear(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Sync(), "the cache thinks that all is well")
 	require.NoError(t, f.Close())
-	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", sync, fileHost))
+	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", fileHost.syncing(sync)))
 	if len(dirty) > 0 {
 		require.EqualValues(t, testSize/SizeUnit, dirty[0])
 	} else {
@@ -87,13 +87,13 @@ func TestClearFails(t *testing.T) {
 	for at := 1; at <= 7; at++ { // the data's sync, two updates of three
 		path, before := failedRegion(t)
 		d := &disk{fail: once(at)}
-		require.ErrorIs(t, clearRegion(path, "hope", d.sync, fileHost), ErrFailed, "sync %d", at)
+		require.ErrorIs(t, clearRegion(path, "hope", fileHost.syncing(d.sync)), ErrFailed, "sync %d", at)
 		require.Empty(t, held(t, filepath.Dir(path)))
 		r := opened(t, path, OpenOptions{}, fileHost)
 		require.ErrorIs(t, r.Failed(), ErrFailed, "sync %d", at)
 		require.GreaterOrEqual(t, r.Superblock().Epoch, before.Epoch)
 		require.NoError(t, r.Close())
-		require.NoError(t, clearRegion(path, "again", nil, fileHost))
+		require.NoError(t, clearRegion(path, "again", fileHost))
 	}
 }
 
@@ -105,12 +105,12 @@ func TestClearTruncated(t *testing.T) {
 	require.Error(t, rewrite(f, DataOffset, 2*testSize))
 	require.NoError(t, f.Close())
 	require.NoError(t, os.Truncate(path, DataOffset))
-	require.ErrorIs(t, clearRegion(path, "x", nil, fileHost), ErrTruncated)
+	require.ErrorIs(t, clearRegion(path, "x", fileHost), ErrTruncated)
 }
 
 func TestClearVolatile(t *testing.T) {
 	path := created(t, volatileHost)
-	require.NoError(t, clearRegion(path, "x", nil, volatileHost))
+	require.NoError(t, clearRegion(path, "x", volatileHost))
 	r := opened(t, path, OpenOptions{}, volatileHost)
 	require.True(t, r.Superblock().Doubt)
 	require.EqualValues(t, 2, r.Superblock().Epoch)

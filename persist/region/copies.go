@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // A CopyState is what was found in one copy of the superblock.
@@ -98,7 +99,7 @@ func unfinished(page []byte) bool {
 // was found, with the consequences of rot (design §5), of a new boot (design §2,
 // contents id) and of a power-fail save that did not happen (design §3.9). fresh is
 // the contents id to use if the old one is over.
-func settle(c copies, m *memory, boot, fresh [16]byte) Superblock {
+func settle(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	sb := c.best
 	if c.rotten() {
 		// The lost copy may have been newer: a grant of epoch+1 to somebody, who
@@ -108,12 +109,12 @@ func settle(c copies, m *memory, boot, fresh [16]byte) Superblock {
 		sb.Epoch++
 	}
 	if sb.Boot != boot {
-		if m.class == persist.ClassVolatile || sb.Doubt {
+		if m.Class == persist.ClassVolatile || sb.Doubt {
 			sb.Contents = fresh
 		}
 		sb.Boot = boot
 	}
-	if m.platform.Counted && m.platform.UnsafeShutdowns > sb.UnsafeShutdowns {
+	if m.Platform.Counted && m.Platform.UnsafeShutdowns > sb.UnsafeShutdowns {
 		sb.Suspect = true
 	}
 	return sb
@@ -127,7 +128,8 @@ func (r *Region) write(sb Superblock) (err error) {
 	r.generation++ // also past a failed update: no number is ever used twice
 	sb.Generation = r.generation
 	at := 1 - r.newer
-	page := r.mem[at*CopySize : (at+1)*CopySize]
+	start := uint64(at * CopySize)
+	page := r.mem[start : start+CopySize]
 	generation := page[offGeneration : offGeneration+8]
 	var next [CopySize]byte
 	sb.encode(next[:])
@@ -136,17 +138,17 @@ func (r *Region) write(sb Superblock) (err error) {
 	// be unfinished, whatever mixture of old and new its body is.
 	storeGeneration(generation, 0)
 	r.left[at] = 0
-	if err := r.persist(generation); err != nil {
+	if err := r.persist(start+offGeneration, 8); err != nil {
 		return err
 	}
 	copy(page[:offGeneration], next[:offGeneration])
 	copy(page[offVersion:], next[offVersion:])
-	if err := r.persist(page); err != nil {
+	if err := r.persist(start, CopySize); err != nil {
 		return err
 	}
 	storeGeneration(generation, generationTag|sb.Generation)
 	r.left[at] = generationTag | sb.Generation
-	if err := r.persist(generation); err != nil {
+	if err := r.persist(start+offGeneration, 8); err != nil {
 		return err
 	}
 	r.newer = at

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // Every update survives a crash at every step: what is on the disk then is what
@@ -20,10 +21,10 @@ import (
 func TestUpdateCrash(t *testing.T) {
 	path := created(t, fileHost)
 	steps := [][2 * CopySize]byte{header(t, path)} // what each sync made durable
-	r := opened(t, path, OpenOptions{Sync: func(int) error {
+	r := opened(t, path, OpenOptions{}, fileHost.syncing(func(int) error {
 		steps = append(steps, header(t, path))
 		return nil
-	}}, fileHost)
+	}))
 
 	states := []Superblock{r.Superblock()} // before and after each update
 	for i := range 6 {
@@ -98,10 +99,9 @@ func TestOpeningMakesDurable(t *testing.T) {
 			require.NoError(t, r.Close())
 			before := header(t, path)
 			syncs, lines := 0, 0
-			o := OpenOptions{AllowVolatile: true}
-			o.Sync = func(int) error { syncs++; return nil }
-			o.Header = func(b []byte) { lines += len(b) }
-			r, err = open(path, o, h)
+			h.sync = func(int) error { syncs++; return nil }
+			h.header = func(b []byte) { lines += len(b) }
+			r, err = open(path, OpenOptions{AllowVolatile: true}, h)
 			require.NoError(t, err)
 			require.NoError(t, r.Close())
 			require.Equal(t, before, header(t, path), "there was nothing to settle")
@@ -111,7 +111,7 @@ func TestOpeningMakesDurable(t *testing.T) {
 	}
 	t.Run("it cannot", func(t *testing.T) {
 		path := created(t, fileHost)
-		_, err := open(path, OpenOptions{Sync: func(int) error { return unix.EIO }}, fileHost)
+		_, err := open(path, OpenOptions{}, fileHost.syncing(func(int) error { return unix.EIO }))
 		require.ErrorIs(t, err, unix.EIO)
 	})
 }
@@ -228,7 +228,7 @@ func TestBothCopiesBad(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			_, err = Inspect(path)
 			require.ErrorIs(t, err, c.want)
-			require.ErrorIs(t, clearRegion(path, "x", nil, fileHost), c.want)
+			require.ErrorIs(t, clearRegion(path, "x", fileHost), c.want)
 			require.Equal(t, h, header(t, path), "nothing was written")
 			require.Empty(t, held(t, filepath.Dir(path)))
 		})
@@ -260,9 +260,9 @@ func TestContentsID(t *testing.T) {
 			if c.rot {
 				found.states[1] = CopyRotten
 			}
-			m := memory{class: persist.ClassFile}
+			m := medium.Memory{Class: persist.ClassFile}
 			if c.volatile {
-				m.class = persist.ClassVolatile
+				m.Class = persist.ClassVolatile
 			}
 			sb := settle(found, &m, c.boot, fresh)
 			require.Equal(t, c.want, sb.Contents)
@@ -285,7 +285,7 @@ func TestOpenAppliesBoot(t *testing.T) {
 	require.NotEqual(t, before.Superblock.Contents, after.Superblock.Contents)
 
 	path = created(t, fileHost)
-	_, err = open(path, OpenOptions{Sync: func(int) error { return unix.EIO }}, hostOf(persist.ClassFile, bootB))
+	_, err = open(path, OpenOptions{}, hostOf(persist.ClassFile, bootB).syncing(func(int) error { return unix.EIO }))
 	require.ErrorIs(t, err, unix.EIO)
 	require.Empty(t, held(t, filepath.Dir(path)))
 }

@@ -3,7 +3,6 @@ package region
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // ErrNotEmpty means that the memory holds something else already.
@@ -39,57 +39,57 @@ type CreateOptions struct {
 // Create makes a region at path: a new file, or an existing one that holds
 // nothing but zeroes. All of its space is allocated, and all of it is durable,
 // when Create returns. A file that it made itself is removed if it fails.
-func Create(path string, o CreateOptions) (Info, error) { return create(path, o, thisHost) }
+func Create(path string, o CreateOptions) (Info, error) { return create(path, o, thisMachine) }
 
-func create(path string, o CreateOptions, h host) (Info, error) {
+func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
 	if path == PathMemfd {
 		return Info{}, fmt.Errorf("%w: anonymous memory lives only while it is served: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
 	}
-	f, _, err := createFile(path, o, true, h)
+	f, _, err := createFile(path, o, true, on)
 	if errors.Is(err, os.ErrExist) {
-		f, err = reuseFile(path, o, h)
+		f, err = reuseFile(path, o, on)
 	}
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := inspect(f, h)
+	info, err := inspect(f, on)
 	return info, errors.Join(err, f.Close())
 }
 
 // createFile makes a new file into a region and returns it open and locked. If
 // the file exists, the error is os.ErrExist and nothing was touched.
-func createFile(path string, o CreateOptions, allowVolatile bool, h host) (*os.File, memory, error) {
+func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medium) (*os.File, medium.Memory, error) {
 	if err := CheckName(o.Name); err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return nil, memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
+		return nil, medium.Memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
 	}
 	if amongDevices(path) {
-		return nil, memory{}, fmt.Errorf("%s: %w, and a file in /dev would take its place: use a device that is there, or a path elsewhere", path, unix.ENODEV)
+		return nil, medium.Memory{}, fmt.Errorf("%s: %w, and a file in /dev would take its place: use a device that is there, or a path elsewhere", path, unix.ENODEV)
 	}
 	if o.Size == 0 {
-		return nil, memory{}, fmt.Errorf("%s: no %w: there is no such file, and a new region needs a size: use --size", path, ErrSize)
+		return nil, medium.Memory{}, fmt.Errorf("%s: no %w: there is no such file, and a new region needs a size: use --size", path, ErrSize)
 	}
 	if err := CheckSize(o.Size); err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
-	mem, err := lockAndClassify(f, h)
-	if err == nil && mem.class == persist.ClassVolatile && !allowVolatile {
-		err = refuseVolatile(path, mem.why)
+	mem, err := lockAndClassify(f, on)
+	if err == nil && mem.Class == persist.ClassVolatile && !allowVolatile {
+		err = refuseVolatile(path, mem.Why)
 	}
 	if err == nil {
-		err = format(f, o.Name, o.Size, mem, h)
+		err = format(f, o.Name, o.Size, mem, on)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, memory{}, errors.Join(err, os.Remove(path), f.Close())
+		return nil, medium.Memory{}, errors.Join(err, os.Remove(path), f.Close())
 	}
 	return f, mem, nil
 }
@@ -109,48 +109,48 @@ func amongDevices(path string) bool {
 }
 
 // createMemfd makes a region of anonymous memory.
-func createMemfd(o OpenOptions, h host) (*os.File, memory, error) {
+func createMemfd(o OpenOptions, on medium.Medium) (*os.File, medium.Memory, error) {
 	if !o.AllowVolatile {
-		return nil, memory{}, refuseVolatile(PathMemfd, "")
+		return nil, medium.Memory{}, refuseVolatile(PathMemfd, "")
 	}
 	if err := CheckName(o.Name); err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
 	if err := CheckSize(o.CreateSize); err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
 	fd, err := unix.MemfdCreate("pmnbd", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, memory{}, fmt.Errorf("memfd_create: %w", err)
+		return nil, medium.Memory{}, fmt.Errorf("memfd_create: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), PathMemfd)
-	mem, err := lockAndClassify(f, h)
+	mem, err := lockAndClassify(f, on)
 	if err == nil {
-		err = format(f, o.Name, o.CreateSize, mem, h)
+		err = format(f, o.Name, o.CreateSize, mem, on)
 	}
 	if err != nil {
-		return nil, memory{}, errors.Join(err, f.Close())
+		return nil, medium.Memory{}, errors.Join(err, f.Close())
 	}
 	return f, mem, nil
 }
 
 // reuseFile makes an existing file into a region.
-func reuseFile(path string, o CreateOptions, h host) (*os.File, error) {
-	f, mem, err := openLocked(path, h)
+func reuseFile(path string, o CreateOptions, on medium.Medium) (*os.File, error) {
+	f, mem, err := openLocked(path, on)
 	if err != nil {
 		return nil, err
 	}
 	again := reformat
-	if mem.device != 0 {
+	if mem.Device != 0 {
 		again = reformatDevice
 	}
-	if err := again(f, o, mem, h); err != nil {
+	if err := again(f, o, mem, on); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func reformat(f *os.File, o CreateOptions, mem memory, h host) error {
+func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -175,18 +175,18 @@ func reformat(f *os.File, o CreateOptions, mem memory, h host) error {
 	} else if err := checkZero(f, keep); err != nil {
 		return err
 	}
-	if err := format(f, o.Name, size, mem, h); err != nil {
+	if err := format(f, o.Name, size, mem, on); err != nil {
 		return errors.Join(err, f.Truncate(keep))
 	}
 	return nil
 }
 
 // reformatDevice makes a device into a region: all of it, unless o says less.
-func reformatDevice(f *os.File, o CreateOptions, mem memory, h host) error {
-	if mem.device < DataOffset+SizeUnit {
-		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.device, DataOffset+SizeUnit)
+func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) error {
+	if mem.Device < DataOffset+SizeUnit {
+		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.Device, DataOffset+SizeUnit)
 	}
-	room := (mem.device - DataOffset) / SizeUnit * SizeUnit
+	room := (mem.Device - DataOffset) / SizeUnit * SizeUnit
 	size := o.Size
 	if size == 0 {
 		size = room
@@ -200,10 +200,10 @@ func reformatDevice(f *os.File, o CreateOptions, mem memory, h host) error {
 	if err := CheckName(o.Name); err != nil {
 		return err
 	}
-	if err := mem.clearDevice(f, o.Force); err != nil {
+	if err := clearDevice(f, &mem, o.Force, on); err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return format(f, o.Name, size, mem, h)
+	return format(f, o.Name, size, mem, on)
 }
 
 // notEmpty refuses memory that holds something.
@@ -239,38 +239,38 @@ func checkZero(f *os.File, size int64) error {
 
 // format allocates a region's space and writes its first superblock, durably. f
 // holds nothing but zeroes.
-func format(f *os.File, name string, size uint64, mem memory, h host) error {
-	boot, err := h.bootID()
+func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.Medium) error {
+	boot, err := on.BootID()
 	if err != nil {
 		return fmt.Errorf("boot id: %w", err)
 	}
-	if mem.device == 0 {
+	if mem.Device == 0 {
 		if err := allocate(f, DataOffset+size); err != nil {
 			return err
 		}
 	}
-	if mem.class == persist.ClassPMem && mem.device == 0 {
+	if mem.Class == persist.ClassPMem && mem.Device == 0 {
 		if err := writeZeroes(f, DataOffset+size); err != nil {
 			return err
 		}
 	}
-	header, err := mem.mmap(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
+	header, err := mem.Map(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	sb := Superblock{
-		UUID: newID(), Name: name, Size: size, Class: mem.class, Boot: boot, Contents: newID(),
+		UUID: newID(), Name: name, Size: size, Class: mem.Class, Boot: boot, Contents: newID(),
 		Epoch: 1, // in an OPEN, 0 stands for not knowing it
-		Clean: true, UnsafeShutdowns: mem.platform.UnsafeShutdowns,
+		Clean: true, UnsafeShutdowns: mem.Platform.UnsafeShutdowns,
 	}
-	if err = writeFirst(f, header[:2*CopySize], sb, &mem); err != nil {
+	if err = writeFirst(f, header[:2*CopySize], sb, &mem, on); err != nil {
 		err = fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return errors.Join(err, unix.Munmap(header))
 }
 
 // writeFirst stores sb into both copies of header, a mapping of f.
-func writeFirst(f *os.File, header []byte, sb Superblock, mem *memory) (err error) {
+func writeFirst(f *os.File, header []byte, sb Superblock, mem *medium.Memory, on medium.Medium) (err error) {
 	defer caught(header, debug.SetPanicOnFault(true), &err)
 	// Both copies are unfinished updates until their bodies are durable, so that a
 	// crash leaves no region or a whole one.
@@ -282,13 +282,13 @@ func writeFirst(f *os.File, header []byte, sb Superblock, mem *memory) (err erro
 		copy(page[:offGeneration], body[:offGeneration])
 		copy(page[offVersion:], body[offVersion:])
 	}
-	if err := mem.durable(f, header); err != nil {
+	if err := makeDurable(f, mem, header, on); err != nil {
 		return err
 	}
 	for at := range 2 {
 		storeGeneration(header[at*CopySize+offGeneration:], generationTag|uint64(1+at))
 	}
-	return mem.durable(f, header)
+	return makeDurable(f, mem, header, on)
 }
 
 // writeZeroes writes the first n bytes of f, which hold nothing. What is only
@@ -358,10 +358,10 @@ func checkRoom(f *os.File, total uint64) error {
 
 // ensureAllocated refuses a file shorter than total bytes, and fills its holes:
 // a copy of a region may have some.
-func (m *memory) ensureAllocated(f *os.File, total uint64) error {
-	if m.device != 0 {
-		if m.device < total {
-			return fmt.Errorf("%w: the device has %d bytes, its superblock says %d", ErrTruncated, m.device, total)
+func ensureAllocated(f *os.File, m *medium.Memory, total uint64) error {
+	if m.Device != 0 {
+		if m.Device < total {
+			return fmt.Errorf("%w: the device has %d bytes, its superblock says %d", ErrTruncated, m.Device, total)
 		}
 		return nil
 	}
@@ -403,18 +403,4 @@ func newID() (id [16]byte) {
 	id[6] = id[6]&0x0f | 0x40
 	id[8] = id[8]&0x3f | 0x80
 	return id
-}
-
-// bootID is the host's boot id: random, new with every boot.
-func bootID() (id [16]byte, err error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return id, err
-	}
-	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(b)), "-", ""))
-	if err != nil || len(raw) != len(id) {
-		return id, fmt.Errorf("%q is no boot id", b)
-	}
-	copy(id[:], raw)
-	return id, nil
 }

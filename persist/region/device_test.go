@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 const deviceSize = 4 << 20
@@ -17,12 +18,12 @@ const deviceSize = 4 << 20
 // deviceHost is a machine on which every file stands for a device-dax device.
 func deviceHost(p Platform) host {
 	return host{
-		memoryOf: func(f *os.File) (memory, error) {
+		memoryOf: func(f *os.File) (medium.Memory, error) {
 			info, err := f.Stat()
 			if err != nil {
-				return memory{}, err
+				return medium.Memory{}, err
 			}
-			return memory{class: persist.ClassPMem, platform: p, device: uint64(info.Size()), flags: unix.MAP_SHARED}, nil
+			return medium.Memory{Class: persist.ClassPMem, Platform: p, Device: uint64(info.Size()), Flags: unix.MAP_SHARED}, nil
 		},
 		bootID: func() ([16]byte, error) { return bootA, nil },
 	}
@@ -105,19 +106,19 @@ func TestDeviceLife(t *testing.T) {
 	_, err = create(path, CreateOptions{Name: "r", Size: 1 << 20}, h)
 	require.NoError(t, err)
 	never := func(int) error { t.Error("a device was synced"); return nil }
-	r := opened(t, path, OpenOptions{Sync: never}, h)
+	r := opened(t, path, OpenOptions{}, h.syncing(never))
 	require.False(t, r.MayBlock())
 	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Epoch, sb.Clean = 7, false; return nil }))
 	copy(r.Data()[4096:], "data")
 	require.NoError(t, r.FlushAll())
 	require.NoError(t, r.Close())
-	r = opened(t, path, OpenOptions{Name: "r", Sync: never, CreateSize: 1 << 20}, h)
+	r = opened(t, path, OpenOptions{Name: "r", CreateSize: 1 << 20}, h.syncing(never))
 	require.EqualValues(t, 7, r.Superblock().Epoch)
 	require.Equal(t, "data", string(r.Data()[4096:4100]))
 	require.ErrorIs(t, r.Fail(ErrFault), ErrFailed)
 	require.NoError(t, r.Close())
-	require.NoError(t, clearRegion(path, "repaired", never, h))
-	r = opened(t, path, OpenOptions{Sync: never}, h)
+	require.NoError(t, clearRegion(path, "repaired", h.syncing(never)))
+	r = opened(t, path, OpenOptions{}, h.syncing(never))
 	require.NoError(t, r.Failed())
 	require.EqualValues(t, 8, r.Superblock().Epoch)
 	require.True(t, r.Superblock().Doubt)
@@ -144,8 +145,8 @@ func TestFlushByDomain(t *testing.T) {
 			_, err := create(path, CreateOptions{Name: "r"}, h)
 			require.NoError(t, err)
 			lines, fences := 0, 0
-			r := opened(t, path, OpenOptions{Lines: func([]byte) { lines++ }}, h)
-			r.fence = func() { fences++ }
+			h.lines, h.fence = func([]byte) { lines++ }, func() { fences++ }
+			r := opened(t, path, OpenOptions{}, h)
 			require.Equal(t, c.domain, r.Platform().Domain)
 			require.NoError(t, r.Flush([]persist.Range{{Off: 1, Len: 1}, {Off: 100, Len: 1}}))
 			require.Equal(t, c.lines, lines)
@@ -193,7 +194,7 @@ func TestUnsafeShutdown(t *testing.T) {
 	require.True(t, info.Superblock.Suspect, "durable")
 	require.EqualValues(t, 4, info.Platform.UnsafeShutdowns)
 
-	require.NoError(t, clearRegion(path, "fsck", nil, counting(4)))
+	require.NoError(t, clearRegion(path, "fsck", counting(4)))
 	sb = with(4, nil)
 	require.False(t, sb.Suspect)
 	require.EqualValues(t, 4, sb.UnsafeShutdowns)
@@ -212,14 +213,14 @@ func TestClearUnreadable(t *testing.T) {
 	_, err := create(path, CreateOptions{Name: "r"}, deviceHost(Platform{Domain: DomainCaches}))
 	require.NoError(t, err)
 	// The machine believes in the device's old size: what is behind is SIGBUS.
-	broken := host{bootID: func() ([16]byte, error) { return bootA, nil }, memoryOf: func(*os.File) (memory, error) {
-		return memory{class: persist.ClassPMem, platform: Platform{Domain: DomainCaches}, device: deviceSize, flags: unix.MAP_SHARED}, nil
+	broken := host{bootID: func() ([16]byte, error) { return bootA, nil }, memoryOf: func(*os.File) (medium.Memory, error) {
+		return medium.Memory{Class: persist.ClassPMem, Platform: Platform{Domain: DomainCaches}, Device: deviceSize, Flags: unix.MAP_SHARED}, nil
 	}}
 	r := opened(t, path, OpenOptions{}, broken)
 	require.ErrorIs(t, r.Fail(ErrFault), ErrFailed)
 	require.NoError(t, r.Close())
 	require.NoError(t, os.Truncate(path, DataOffset))
-	require.ErrorIs(t, clearRegion(path, "x", nil, broken), ErrFault)
+	require.ErrorIs(t, clearRegion(path, "x", broken), ErrFault)
 	info, err := inspectPath(path, broken)
 	require.NoError(t, err)
 	require.True(t, info.Superblock.Failed)
@@ -245,7 +246,7 @@ func TestFileOnDAX(t *testing.T) {
 		require.Equal(t, off, at, "not only allocated")
 	}
 	require.NoError(t, f.Close())
-	r := opened(t, path, OpenOptions{Sync: func(int) error { t.Error("synced"); return nil }}, h)
+	r := opened(t, path, OpenOptions{}, h.syncing(func(int) error { t.Error("synced"); return nil }))
 	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Epoch++; return nil }))
 	require.NoError(t, r.FlushAll())
 }

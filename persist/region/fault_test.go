@@ -61,9 +61,9 @@ func TestFaultFails(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, info.Superblock.Failed)
 				require.Contains(t, info.Superblock.Failure, ErrFault.Error())
-				require.ErrorIs(t, clearRegion(path, "x", nil, h), ErrTruncated)
+				require.ErrorIs(t, clearRegion(path, "x", h), ErrTruncated)
 				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // as far as it can be brought back
-				require.NoError(t, clearRegion(path, "x", nil, h))
+				require.NoError(t, clearRegion(path, "x", h))
 			})
 		})
 	}
@@ -94,7 +94,9 @@ func TestFaultInFlush(t *testing.T) {
 // Who found the memory broken while a barrier was under way is heard before its ack.
 func TestFailDuringFlush(t *testing.T) {
 	var r *Region
-	r = opened(t, created(t, volatileHost), OpenOptions{Lines: func([]byte) { _ = r.Fail(ErrFault) }}, volatileHost)
+	h := volatileHost
+	h.lines = func([]byte) { _ = r.Fail(ErrFault) }
+	r = opened(t, created(t, volatileHost), OpenOptions{}, h)
 	require.ErrorIs(t, r.FlushAll(), ErrFailed)
 }
 

@@ -93,12 +93,12 @@ func TestOwnFailureIsNotForeign(t *testing.T) {
 	for step := range 3 {
 		n := 0
 		fail := false
-		r := opened(t, created(t, fileHost), OpenOptions{Sync: func(fd int) error {
+		r := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(func(fd int) error {
 			if n++; fail && n > step {
 				return unix.EIO
 			}
 			return unix.Fdatasync(fd)
-		}}, fileHost)
+		}))
 		fail, n = true, 0
 		err := r.Update(func(sb *Superblock) error { sb.Epoch++; return nil })
 		require.ErrorIs(t, err, ErrFailed)

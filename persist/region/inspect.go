@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // Info is what an Inspect saw.
@@ -30,15 +30,15 @@ type Info struct {
 
 // Inspect reads the superblock of the region at path. It takes no lock and
 // changes nothing: a region that is served can be looked at, and another user's, too.
-func Inspect(path string) (Info, error) { return inspectPath(path, thisHost) }
+func Inspect(path string) (Info, error) { return inspectPath(path, thisMachine) }
 
-func inspectPath(path string, h host) (Info, error) {
+func inspectPath(path string, on medium.Medium) (Info, error) {
 	// Without O_NONBLOCK a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := inspect(f, h)
+	info, err := inspect(f, on)
 	// As serve would open it.
 	if node, refused := openNode(path, os.O_RDONLY|unix.O_NONBLOCK); errors.Is(refused, ErrExposed) {
 		info.Exposed = refused
@@ -48,20 +48,20 @@ func inspectPath(path string, h host) (Info, error) {
 	return info, errors.Join(err, f.Close())
 }
 
-func inspect(f *os.File, h host) (Info, error) {
+func inspect(f *os.File, on medium.Medium) (Info, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return Info{}, err
 	}
 	// A copy of a region can be looked at wherever it is.
-	mem, err := h.memoryOf(f)
+	mem, err := on.Identify(f)
 	if err != nil && !st.Mode().IsRegular() {
 		return Info{}, fmt.Errorf("%s: %w: %w", f.Name(), ErrNoSuperblock, err)
 	}
 	// An update may be under way: what two reads agree on is no mixture.
 	var header, before [2 * CopySize]byte
 	for range 16 {
-		if err := mem.readHeader(f, header[:]); err != nil {
+		if err := readHeader(f, &mem, header[:]); err != nil {
 			return Info{}, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if bytes.Equal(header[:], before[:]) {
@@ -73,16 +73,7 @@ func inspect(f *os.File, h host) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
 	}
-	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.class, Platform: mem.platform, DAX: mem.dax}, nil
-}
-
-// readHeader reads both copies of the superblock.
-func readHeader(f *os.File, b []byte) error {
-	_, err := f.ReadAt(b, 0)
-	if errors.Is(err, io.EOF) {
-		return explain(ErrNoSuperblock)
-	}
-	return err
+	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.Class, Platform: mem.Platform, DAX: mem.DAX}, nil
 }
 
 // explain adds what to do about a superblock that cannot be used.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"pmnbd/persist/region/internal/medium"
 )
 
 // A Listed is a region that List found, or what is left of one.
@@ -19,9 +21,9 @@ type Listed struct {
 
 // List looks for regions among the files and device-dax devices in dir, not below
 // it. It takes no lock and changes nothing; what is no region it leaves out.
-func List(dir string) ([]Listed, error) { return list(dir, thisHost) }
+func List(dir string) ([]Listed, error) { return list(dir, thisMachine) }
 
-func list(dir string, h host) ([]Listed, error) {
+func list(dir string, on medium.Medium) ([]Listed, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func list(dir string, h host) ([]Listed, error) {
 			continue
 		}
 		l := Listed{Path: path}
-		if l.Info, l.Err = inspectPath(path, h); !errors.Is(l.Err, ErrNoSuperblock) && !errors.Is(l.Err, os.ErrNotExist) {
+		if l.Info, l.Err = inspectPath(path, on); !errors.Is(l.Err, ErrNoSuperblock) && !errors.Is(l.Err, os.ErrNotExist) {
 			all = append(all, l)
 		}
 	}

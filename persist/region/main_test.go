@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,10 +22,69 @@ const testSize = 64 << 10
 // bootA and bootB are two boots of the test's host.
 var bootA, bootB = [16]byte{0xa}, [16]byte{0xb}
 
+// A host is a medium of tests: this machine, but for what its fields say.
+type host struct {
+	memoryOf func(*os.File) (medium.Memory, error)
+	bootID   func() ([16]byte, error)
+	sync     func(fd int) error
+	// lines and header write back bytes of the data extent and of the superblock.
+	lines, header func([]byte)
+	fence         func()
+}
+
+var thisHost host
+
+func (h host) Identify(f *os.File) (medium.Memory, error) {
+	if h.memoryOf != nil {
+		return h.memoryOf(f)
+	}
+	return thisMachine.Identify(f)
+}
+
+func (h host) BootID() ([16]byte, error) {
+	if h.bootID != nil {
+		return h.bootID()
+	}
+	return thisMachine.BootID()
+}
+
+func (h host) Sync(f *os.File) error {
+	if h.sync != nil {
+		return h.sync(int(f.Fd()))
+	}
+	return thisMachine.Sync(f)
+}
+
+func (h host) WriteBack(mem []byte, off, n uint64) {
+	hook := h.header
+	if off >= DataOffset {
+		hook = h.lines
+	}
+	if hook == nil {
+		thisMachine.WriteBack(mem, off, n)
+		return
+	}
+	hook(mem[off : off+n])
+}
+
+func (h host) Fence() {
+	if h.fence != nil {
+		h.fence()
+		return
+	}
+	thisMachine.Fence()
+}
+
+// syncing is h with another sync.
+func (h host) syncing(sync func(fd int) error) host {
+	h.sync = sync
+	return h
+}
+
 // hostOf is a machine on which every file has one class, in one boot.
 func hostOf(class persist.Class, boot [16]byte) host {
 	return host{
-		memoryOf: func(*os.File) (memory, error) { return memory{class: class, flags: unix.MAP_SHARED}, nil },
+		memoryOf: func(*os.File) (medium.Memory, error) { return medium.Memory{Class: class, Flags: unix.MAP_SHARED}, nil },
 		bootID:   func() ([16]byte, error) { return boot, nil },
 	}
 }
@@ -45,16 +105,16 @@ func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
 	t.Helper()
 	o.AllowVolatile = true
 	armed := false // what opening makes durable is not what a test's hooks are about
-	if hook := o.Sync; hook != nil {
-		o.Sync = func(fd int) error {
+	if hook := h.sync; hook != nil {
+		h.sync = func(fd int) error {
 			if !armed {
 				return unix.Fdatasync(fd)
 			}
 			return hook(fd)
 		}
 	}
-	if hook := o.Header; hook != nil {
-		o.Header = func(b []byte) {
+	if hook := h.header; hook != nil {
+		h.header = func(b []byte) {
 			if armed {
 				hook(b)
 			}
@@ -75,7 +135,7 @@ func header(t testing.TB, path string) (h [2 * CopySize]byte) {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	require.NoError(t, readHeader(f, h[:]))
+	require.NoError(t, readHeader(f, &medium.Memory{}, h[:]))
 	require.NoError(t, f.Close())
 	return h
 }

@@ -3,38 +3,29 @@ package region
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/persist/flush"
+	"pmnbd/persist/region/internal/medium"
 )
 
-// mmap maps the first n bytes of f. A device is mapped as a whole: its parts would
-// have to keep its alignment, which is up to 1 GiB.
-func (m *memory) mmap(f *os.File, n uint64, prot int) ([]byte, error) {
-	if m.device != 0 {
-		n = m.device
-	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), prot, m.flags)
-	if err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", n, err)
-	}
-	return mem, nil
-}
-
 // readHeader reads both copies of the superblock into b, of their size.
-func (m *memory) readHeader(f *os.File, b []byte) error {
-	if m.device == 0 {
-		return readHeader(f, b)
+func readHeader(f *os.File, m *medium.Memory, b []byte) error {
+	if m.Device == 0 {
+		_, err := f.ReadAt(b, 0)
+		if errors.Is(err, io.EOF) {
+			return explain(ErrNoSuperblock)
+		}
+		return err
 	}
-	if m.device < uint64(len(b)) {
+	if m.Device < uint64(len(b)) {
 		return explain(ErrNoSuperblock)
 	}
-	mem, err := m.mmap(f, 0, unix.PROT_READ)
+	mem, err := m.Map(f, 0, unix.PROT_READ)
 	if err != nil {
 		return err
 	}
@@ -47,30 +38,30 @@ func loadHeader(mem, b []byte) (err error) {
 	return nil
 }
 
-// durable makes durable what was stored into mem, a mapping of f.
-func (m *memory) durable(f *os.File, mem []byte) (err error) {
-	if m.device == 0 {
+// makeDurable makes durable what was stored into mem, the start of a mapping of f.
+func makeDurable(f *os.File, m *medium.Memory, mem []byte, on medium.Medium) (err error) {
+	if m.Device == 0 {
 		return f.Sync()
 	}
 	defer caught(mem, debug.SetPanicOnFault(true), &err)
-	flush.Lines(mem)
+	on.WriteBack(mem, 0, uint64(len(mem)))
 	return nil
 }
 
 // clearDevice discards what a device holds, or refuses if it holds anything.
-func (m *memory) clearDevice(f *os.File, force bool) error {
-	mem, err := m.mmap(f, 0, unix.PROT_READ|unix.PROT_WRITE)
+func clearDevice(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
+	mem, err := m.Map(f, 0, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return err
 	}
-	return errors.Join(zeroed(mem, force), unix.Munmap(mem))
+	return errors.Join(zeroed(mem, force, on), unix.Munmap(mem))
 }
 
-func zeroed(mem []byte, force bool) (err error) {
+func zeroed(mem []byte, force bool, on medium.Medium) (err error) {
 	defer caught(mem, debug.SetPanicOnFault(true), &err)
 	if force {
 		clear(mem)
-		flush.Lines(mem)
+		on.WriteBack(mem, 0, uint64(len(mem)))
 		return nil
 	}
 	zeroes := make([]byte, readPiece)

@@ -13,41 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Platform is what the machine says of the persistent memory beneath a region
-// (Linux, Documentation/ABI: sysfs-bus-nvdimm, sysfs-bus-nfit, sysfs-bus-cxl). The
-// zero Platform: there is none, or nothing is known.
-type Platform struct {
-	// Regions names the nd_regions, such as "region0"; a volume over several has
-	// several.
-	Regions []string
-	// Domain is their persistence_domain, the weakest of them.
-	Domain Domain
-	// Counted: the platform counts its unsafe shutdowns. UnsafeShutdowns is their
-	// number, summed over the modules: power went and the save behind ADR, eADR or
-	// GPF did not happen.
-	Counted         bool
-	UnsafeShutdowns uint64
-}
-
-// A Domain says how far a store must have come to outlive the power.
-type Domain string
-
-const (
-	// DomainNone: nothing is promised.
-	DomainNone Domain = ""
-	// DomainMemory (ADR): to the memory controller, so cache lines must be written
-	// back.
-	DomainMemory Domain = "memory_controller"
-	// DomainCaches (eADR, GPF): to the caches; a fence is enough.
-	DomainCaches Domain = "cpu_cache"
-)
-
-// Persistent reports whether stores can be made durable by a CPU.
-func (d Domain) Persistent() bool { return d == DomainMemory || d == DomainCaches }
-
-// EADR reports whether the CPU caches are in the persistence domain.
-func (d Domain) EADR() bool { return d == DomainCaches }
-
 // Device is the directory in the sysfs mounted at sys of the device that the memory at
 // path is, or that its filesystem is on, or would be if it were made; "" where there
 // is none: tmpfs, anonymous memory.

@@ -13,6 +13,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // sysfs makes a tree of files and, where the content begins with "-> ", of links,
@@ -87,50 +88,50 @@ func TestDeviceMemory(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  memory
+		want  medium.Memory
 		says  string // of a refusal, or why it is volatile
 	}{
-		{"ADR", nfit("memory_controller"), memory{class: persist.ClassPMem, platform: with(two, DomainMemory), device: size, flags: sync}, ""},
-		{"eADR", nfit("cpu_cache"), memory{class: persist.ClassPMem, platform: with(two, DomainCaches), device: size, flags: sync}, ""},
-		{"no domain: memmap=, virtio-pmem", nfit(""), memory{class: persist.ClassVolatile, platform: two, device: size, flags: unix.MAP_SHARED}, "promises no persistence domain"},
-		{"a domain nobody knows", nfit("battery"), memory{class: persist.ClassVolatile, platform: two, device: size, flags: unix.MAP_SHARED}, "promises no persistence domain"},
+		{"ADR", nfit("memory_controller"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainMemory), Device: size, Flags: sync}, ""},
+		{"eADR", nfit("cpu_cache"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainCaches), Device: size, Flags: sync}, ""},
+		{"no domain: memmap=, virtio-pmem", nfit(""), medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain"},
+		{"a domain nobody knows", nfit("battery"), medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain"},
 		{
 			"a kernel that tells no domain", tree(nfit("x"), map[string]string{acpi + "region0/persistence_domain": ""}),
-			memory{class: persist.ClassVolatile, platform: two, device: size, flags: unix.MAP_SHARED}, "promises no persistence domain",
+			medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain",
 		},
 		{
 			"device-dax as a class, before 5.1", tree(nfit("memory_controller"), map[string]string{acpi + "region0/dax0.0/dax0.0/subsystem": "-> class/dax"}),
-			memory{class: persist.ClassPMem, platform: with(two, DomainMemory), device: size, flags: sync}, "",
+			medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainMemory), Device: size, Flags: sync}, "",
 		},
 		{
 			"modules that do not count", tree(nfit("memory_controller"), map[string]string{acpi + "nmem0/nfit/dirty_shutdown": "", acpi + "nmem1/nfit/dirty_shutdown": ""}),
-			memory{class: persist.ClassPMem, platform: Platform{Regions: []string{"region0"}, Domain: DomainMemory}, device: size, flags: sync}, "",
+			medium.Memory{Class: persist.ClassPMem, Platform: Platform{Regions: []string{"region0"}, Domain: DomainMemory}, Device: size, Flags: sync}, "",
 		},
 		{
 			"CXL modules count elsewhere", tree(nfit("cpu_cache"), map[string]string{
 				acpi + "nmem0/nfit/dirty_shutdown": "", acpi + "nmem1/nfit/dirty_shutdown": "",
 				acpi + "nmem0/cxl/dirty_shutdown": "7\n",
 			}),
-			memory{class: persist.ClassPMem, platform: Platform{Regions: []string{"region0"}, Domain: DomainCaches, Counted: true, UnsafeShutdowns: 7}, device: size, flags: sync}, "",
+			medium.Memory{Class: persist.ClassPMem, Platform: Platform{Regions: []string{"region0"}, Domain: DomainCaches, Counted: true, UnsafeShutdowns: 7}, Device: size, Flags: sync}, "",
 		},
 		{
 			"hmem: DRAM set aside", map[string]string{null: "-> " + hmem, hmem + "size": "4096\n", hmem + "subsystem": "-> bus/dax"},
-			memory{class: persist.ClassVolatile, device: 4096, flags: unix.MAP_SHARED}, "may be DRAM",
+			medium.Memory{Class: persist.ClassVolatile, Device: 4096, Flags: unix.MAP_SHARED}, "may be DRAM",
 		},
 		{
 			"CXL ram, whose region is not of the nd bus", map[string]string{
 				null: "-> " + cxl + "dax_region0/dax0.0", cxl + "subsystem": "-> bus/cxl", cxl + "persistence_domain": "memory_controller\n",
 				cxl + "dax_region0/dax0.0/size": "4096\n", cxl + "dax_region0/dax0.0/subsystem": "-> bus/dax",
 			},
-			memory{class: persist.ClassVolatile, device: 4096, flags: unix.MAP_SHARED}, "may be DRAM",
+			medium.Memory{Class: persist.ClassVolatile, Device: 4096, Flags: unix.MAP_SHARED}, "may be DRAM",
 		},
-		{"not device-dax", map[string]string{null: "-> devices/virtual/mem/null", "devices/virtual/mem/null/subsystem": "-> class/mem"}, memory{}, "a character device: put"},
-		{"nothing is known of it", nil, memory{}, "a character device of which sysfs says nothing"},
-		{"no size", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": ""}), memory{}, "a device-dax device of \"\" bytes"},
-		{"size 0", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "0\n"}), memory{}, "of \"0\" bytes"},
-		{"a size past all", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "18446744073709551615\n"}), memory{}, "bytes"},
-		{"a count that is none", tree(nfit("cpu_cache"), map[string]string{acpi + "nmem1/nfit/dirty_shutdown": "x\n"}), memory{}, "dirty_shutdown"},
-		{"a mapping of nothing", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/mapping1": "../x,1\n"}), memory{}, "names no module"},
+		{"not device-dax", map[string]string{null: "-> devices/virtual/mem/null", "devices/virtual/mem/null/subsystem": "-> class/mem"}, medium.Memory{}, "a character device: put"},
+		{"nothing is known of it", nil, medium.Memory{}, "a character device of which sysfs says nothing"},
+		{"no size", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": ""}), medium.Memory{}, "a device-dax device of \"\" bytes"},
+		{"size 0", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "0\n"}), medium.Memory{}, "of \"0\" bytes"},
+		{"a size past all", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "18446744073709551615\n"}), medium.Memory{}, "bytes"},
+		{"a count that is none", tree(nfit("cpu_cache"), map[string]string{acpi + "nmem1/nfit/dirty_shutdown": "x\n"}), medium.Memory{}, "dirty_shutdown"},
+		{"a mapping of nothing", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/mapping1": "../x,1\n"}), medium.Memory{}, "names no module"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// The variables that make libpmem believe change nothing here.
@@ -139,15 +140,15 @@ func TestDeviceMemory(t *testing.T) {
 			f, err := os.Open("/dev/null")
 			require.NoError(t, err)
 			defer f.Close() //nolint:errcheck // only read
-			got, err := machine{sys: sysfs(t, c.files), instruction: "clwb"}.memoryOf(f)
-			if c.want.class == 0 {
+			got, err := machine{sys: sysfs(t, c.files), instruction: "clwb"}.Identify(f)
+			if c.want.Class == 0 {
 				require.ErrorContains(t, err, c.says)
 				return
 			}
 			require.NoError(t, err)
-			require.Contains(t, got.why, c.says)
-			require.Equal(t, c.says == "", got.why == "")
-			got.why = ""
+			require.Contains(t, got.Why, c.says)
+			require.Equal(t, c.says == "", got.Why == "")
+			got.Why = ""
 			require.Equal(t, c.want, got)
 		})
 	}
@@ -159,7 +160,7 @@ func TestNoInstruction(t *testing.T) {
 	for _, domain := range []string{"memory_controller", "cpu_cache"} {
 		f, err := os.Open("/dev/null")
 		require.NoError(t, err)
-		_, err = machine{sys: sysfs(t, nfit(domain)), instruction: flush.None}.memoryOf(f)
+		_, err = machine{sys: sysfs(t, nfit(domain)), instruction: flush.None}.Identify(f)
 		require.ErrorIs(t, err, ErrClass)
 		require.ErrorContains(t, err, "cannot write its cache lines back")
 		require.NoError(t, f.Close())
@@ -195,33 +196,33 @@ func TestFileMemory(t *testing.T) {
 		files map[string]string
 		dax   bool
 		err   error
-		want  memory
+		want  medium.Memory
 	}{
-		{"an SSD", map[string]string{block: "-> devices/pci0000:00/0000:00:04.0/block/vda"}, false, nil, memory{class: persist.ClassFile, flags: unix.MAP_SHARED}},
-		{"a device of which nothing is known", nil, false, nil, memory{class: persist.ClassFile, flags: unix.MAP_SHARED}},
-		{"pmem, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), true, nil, memory{class: persist.ClassPMem, flags: sync, platform: one}},
-		{"a partition, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem + "/pmem0p1"}), true, nil, memory{class: persist.ClassPMem, flags: sync, platform: one}},
-		{"pmem without DAX: a page cache, but the count counts", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), false, nil, memory{class: persist.ClassFile, flags: unix.MAP_SHARED, platform: one}},
-		{"DAX on memory that is not persistent", tree(volatile, map[string]string{block: "-> " + other + "namespace1.0/block/pmem1"}), true, nil, memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED, platform: Platform{Regions: []string{"region1"}}}},
-		{"DAX on nobody knows what", nil, true, nil, memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED}},
-		{"a volume on pmem", tree(nfit("memory_controller"), map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem}), true, nil, memory{class: persist.ClassPMem, flags: sync, platform: one}},
+		{"an SSD", map[string]string{block: "-> devices/pci0000:00/0000:00:04.0/block/vda"}, false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}},
+		{"a device of which nothing is known", nil, false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}},
+		{"pmem, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
+		{"a partition, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem + "/pmem0p1"}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
+		{"pmem without DAX: a page cache, but the count counts", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED, Platform: one}},
+		{"DAX on memory that is not persistent", tree(volatile, map[string]string{block: "-> " + other + "namespace1.0/block/pmem1"}), true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED, Platform: Platform{Regions: []string{"region1"}}}},
+		{"DAX on nobody knows what", nil, true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}},
+		{"a volume on pmem", tree(nfit("memory_controller"), map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
 		{
 			"a volume on two, one of them not persistent", tree(nfit("memory_controller"), volatile, map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem, dm + "/slaves/pmem1": "-> " + other + "namespace1.0/block/pmem1"}), true, nil,
-			memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED, platform: Platform{Regions: []string{"region0", "region1"}, Counted: true, UnsafeShutdowns: 5}},
+			medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED, Platform: Platform{Regions: []string{"region0", "region1"}, Counted: true, UnsafeShutdowns: 5}},
 		},
 		{
 			"a volume on two, one of them eADR", tree(nfit("memory_controller"), volatile, map[string]string{other + "persistence_domain": "cpu_cache\n", block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem, dm + "/slaves/pmem1": "-> " + other + "namespace1.0/block/pmem1"}), true, nil,
-			memory{class: persist.ClassPMem, flags: sync, platform: Platform{Regions: []string{"region0", "region1"}, Domain: DomainMemory, Counted: true, UnsafeShutdowns: 5}},
+			medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: Platform{Regions: []string{"region0", "region1"}, Domain: DomainMemory, Counted: true, UnsafeShutdowns: 5}},
 		},
-		{"a volume on pmem and an SSD", tree(nfit("memory_controller"), map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem, dm + "/slaves/vda": "-> devices/pci0000:00/vda"}), true, nil, memory{class: persist.ClassVolatile, flags: unix.MAP_SHARED}},
-		{"could not tell", nil, false, unix.ENOMEM, memory{}},
+		{"a volume on pmem and an SSD", tree(nfit("memory_controller"), map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem, dm + "/slaves/vda": "-> devices/pci0000:00/vda"}), true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}},
+		{"could not tell", nil, false, unix.ENOMEM, medium.Memory{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := machine{sys: sysfs(t, c.files), mapSync: func(int) (bool, error) { return c.dax, c.err }, instruction: "clwb"}
-			got, err := m.memoryOf(f)
+			got, err := m.Identify(f)
 			require.ErrorIs(t, err, c.err)
-			require.Equal(t, c.want.class == persist.ClassVolatile, got.why != "")
-			got.why, c.want.dax = "", c.dax
+			require.Equal(t, c.want.Class == persist.ClassVolatile, got.Why != "")
+			got.Why, c.want.DAX = "", c.dax
 			require.Equal(t, c.want, got)
 		})
 	}

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // PathMemfd is the path that stands for anonymous memory: a region that lives as
@@ -53,18 +53,9 @@ type OpenOptions struct {
 	// the path does not exist; one that exists must have that size. PathMemfd
 	// needs it.
 	CreateSize uint64
-	// PMem takes a regular file for persistent memory in that domain, whatever it is.
-	// For tests of what stands on class pmem.
-	PMem Domain
-	// Sync makes the file durable: fdatasync(2) if nil. Fault injection.
-	Sync func(fd int) error
-	// Lines writes back the cache lines of memory of the data extent: flush.Lines if
-	// nil. Tests count what it is given.
-	Lines func([]byte)
-	// Header is Lines for the superblock. Tests that simulate memory have both.
-	Header func([]byte)
-	// Boot, unless zero, stands for the host's boot id: tests boot often.
-	Boot [16]byte
+	// Wrap, unless nil, gets the machine's medium and returns the one that the region
+	// uses. Tests set it, by persist/region/regiontest.
+	Wrap func(medium.Medium) medium.Medium
 }
 
 // A Region is an open region. Its methods may be called from several goroutines,
@@ -79,10 +70,7 @@ type Region struct {
 	uuid  [16]byte
 
 	platform Platform
-	syncFile func(fd int) error
-	lines    func([]byte) // of the data extent
-	header   func([]byte) // of the superblock
-	fence    func()
+	medium   medium.Medium
 
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[string]     // stored under mu; never reset
@@ -96,37 +84,24 @@ type Region struct {
 	closed     bool
 }
 
-// host is what detection asks of the machine; tests have others.
-type host struct {
-	memoryOf func(*os.File) (memory, error)
-	bootID   func() ([16]byte, error)
-}
-
-var thisHost = host{memoryOf: thisMachine.memoryOf, bootID: bootID}
-
 // Open opens the region at path and locks it against every other Open, Create
 // and Clear. A failed or suspect region opens too, so that whoever asks can be
 // told; see Failed and Superblock. Consequences of a crash or a new boot are
 // durable when it returns.
 func Open(path string, o OpenOptions) (*Region, error) {
-	h := thisHost
-	if o.PMem != DomainNone {
-		h.memoryOf = func(*os.File) (memory, error) {
-			return memory{class: persist.ClassPMem, platform: Platform{Domain: o.PMem}, flags: unix.MAP_SHARED}, nil
-		}
+	on := thisMachine
+	if o.Wrap != nil {
+		on = o.Wrap(on)
 	}
-	if o.Boot != ([16]byte{}) {
-		h.bootID = func() ([16]byte, error) { return o.Boot, nil }
-	}
-	return open(path, o, h)
+	return open(path, o, on)
 }
 
-func open(path string, o OpenOptions, h host) (*Region, error) {
-	f, mem, err := openOrCreate(path, o, h)
+func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
+	f, mem, err := openOrCreate(path, o, on)
 	if err != nil {
 		return nil, err
 	}
-	r, err := load(f, path, mem, o, h)
+	r, err := load(f, path, mem, on)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -138,22 +113,22 @@ func open(path string, o OpenOptions, h host) (*Region, error) {
 
 // openOrCreate opens the file of a region, locked, after it has made it if it is
 // to be made.
-func openOrCreate(path string, o OpenOptions, h host) (*os.File, memory, error) {
+func openOrCreate(path string, o OpenOptions, on medium.Medium) (*os.File, medium.Memory, error) {
 	if path == PathMemfd {
-		return createMemfd(o, h)
+		return createMemfd(o, on)
 	}
 	if o.CreateSize != 0 {
-		f, mem, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, h)
+		f, mem, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, on)
 		if !errors.Is(err, os.ErrExist) {
 			return f, mem, err
 		}
 	}
-	f, mem, err := openLocked(path, h)
+	f, mem, err := openLocked(path, on)
 	if errors.Is(err, os.ErrNotExist) && !amongDevices(path) {
 		err = fmt.Errorf("%w: make it with `pmnbd-target region create NAME PATH --size SIZE`", err)
 	}
-	if err == nil && mem.class == persist.ClassVolatile && !o.AllowVolatile {
-		err = errors.Join(refuseVolatile(path, mem.why), f.Close())
+	if err == nil && mem.Class == persist.ClassVolatile && !o.AllowVolatile {
+		err = errors.Join(refuseVolatile(path, mem.Why), f.Close())
 	}
 	return f, mem, err
 }
@@ -167,39 +142,39 @@ func refuseVolatile(path, why string) error {
 
 // openLocked opens an existing file that nobody else can change, takes its lock and finds
 // its class.
-func openLocked(path string, h host) (*os.File, memory, error) {
+func openLocked(path string, on medium.Medium) (*os.File, medium.Memory, error) {
 	f, err := openNode(path, os.O_RDWR)
 	if err != nil {
-		return nil, memory{}, err
+		return nil, medium.Memory{}, err
 	}
-	mem, err := lockAndClassify(f, h)
+	mem, err := lockAndClassify(f, on)
 	if err != nil {
-		return nil, memory{}, errors.Join(err, f.Close())
+		return nil, medium.Memory{}, errors.Join(err, f.Close())
 	}
 	return f, mem, nil
 }
 
 // lockAndClassify takes the lock that keeps a region to one user, for as long as
 // f is open, and finds the class of its memory.
-func lockAndClassify(f *os.File, h host) (memory, error) {
-	mem, err := h.memoryOf(f)
+func lockAndClassify(f *os.File, on medium.Medium) (medium.Memory, error) {
+	mem, err := on.Identify(f)
 	if err != nil {
-		return memory{}, fmt.Errorf("%s: %w", f.Name(), err)
+		return medium.Memory{}, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return memory{}, fmt.Errorf("%s: %w: a pmnbd-target serves or changes it", f.Name(), ErrInUse)
+		return medium.Memory{}, fmt.Errorf("%s: %w: a pmnbd-target serves or changes it", f.Name(), ErrInUse)
 	case err != nil:
-		return memory{}, fmt.Errorf("%s: flock: %w", f.Name(), err)
+		return medium.Memory{}, fmt.Errorf("%s: flock: %w", f.Name(), err)
 	}
 	return mem, nil
 }
 
 // load maps the region in f, which is locked, and settles its superblock. On
 // success the region owns f.
-func load(f *os.File, path string, m memory, o OpenOptions, h host) (*Region, error) {
+func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, error) {
 	var header [2 * CopySize]byte
-	if err := m.readHeader(f, header[:]); err != nil {
+	if err := readHeader(f, &m, header[:]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	found, err := readCopies(header[:])
@@ -207,34 +182,25 @@ func load(f *os.File, path string, m memory, o OpenOptions, h host) (*Region, er
 		return nil, fmt.Errorf("%s: %w", path, explain(err))
 	}
 	sb := &found.best
-	if sb.Class != m.class {
+	if sb.Class != m.Class {
 		return nil, fmt.Errorf("%s: %w: it was made as class %v and is class %v now: create a region here and copy the data into it",
-			path, ErrClass, sb.Class, m.class)
+			path, ErrClass, sb.Class, m.Class)
 	}
 	total := DataOffset + sb.Size
-	if err := m.ensureAllocated(f, total); err != nil {
+	if err := ensureAllocated(f, &m, total); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	boot, err := h.bootID()
+	boot, err := on.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	mem, err := m.mmap(f, total, unix.PROT_READ|unix.PROT_WRITE)
+	mem, err := m.Map(f, total, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if o.Sync == nil {
-		o.Sync = unix.Fdatasync
-	}
-	if o.Lines == nil {
-		o.Lines = flush.Lines
-	}
-	if o.Header == nil {
-		o.Header = flush.Lines
-	}
 	r := &Region{
-		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.class, uuid: sb.UUID,
-		platform: m.platform, syncFile: o.Sync, lines: o.Lines, header: o.Header, fence: flush.Fence, newer: found.at, generation: sb.Generation,
+		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.Class, uuid: sb.UUID,
+		platform: m.Platform, medium: on, newer: found.at, generation: sb.Generation,
 	}
 	for i := range r.left {
 		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
@@ -260,9 +226,9 @@ func (r *Region) adopt(found copies, next Superblock) (err error) {
 	switch {
 	case found.best.Failed:
 	case r.class == persist.ClassFile:
-		err = r.syncFile(int(r.file.Fd()))
+		err = r.medium.Sync(r.file)
 	default:
-		r.header(r.mem[:2*CopySize])
+		r.medium.WriteBack(r.mem, 0, 2*CopySize)
 	}
 	if err == nil {
 		err = r.own()

@@ -106,7 +106,7 @@ func TestMarkStays(t *testing.T) {
 	r := opened(t, path, OpenOptions{}, fileHost)
 	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Mark = 7; return nil }))
 	require.NoError(t, r.Close())
-	require.NoError(t, clearRegion(path, "tried", nil, hostOf(persist.ClassFile, bootB)))
+	require.NoError(t, clearRegion(path, "tried", hostOf(persist.ClassFile, bootB)))
 	r = opened(t, path, OpenOptions{}, fileHost)
 	require.EqualValues(t, 7, r.Superblock().Mark)
 	require.NoError(t, r.Close())
@@ -130,7 +130,7 @@ func TestInUse(t *testing.T) {
 	require.ErrorIs(t, err, ErrInUse)
 	_, err = create(path, CreateOptions{Name: "r", Force: true}, fileHost)
 	require.ErrorIs(t, err, ErrInUse)
-	require.ErrorIs(t, clearRegion(path, "x", nil, fileHost), ErrInUse)
+	require.ErrorIs(t, clearRegion(path, "x", fileHost), ErrInUse)
 	_, err = Inspect(path)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
@@ -163,7 +163,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"holes", punch, OpenOptions{}, fileHost, nil},
 		{"longer", func(t *testing.T, p string) { require.NoError(t, os.Truncate(p, 8<<20)) }, OpenOptions{}, fileHost, nil},
 		{"the same size", nil, OpenOptions{Name: "r", CreateSize: testSize}, fileHost, nil},
-		{"boot id unknown", nil, OpenOptions{}, host{fileHost.memoryOf, func() ([16]byte, error) { return bootA, os.ErrPermission }}, os.ErrPermission},
+		{"boot id unknown", nil, OpenOptions{}, host{memoryOf: fileHost.memoryOf, bootID: func() ([16]byte, error) { return bootA, os.ErrPermission }}, os.ErrPermission},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := created(t, fileHost)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/persist/flush"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // ErrNotClean means that a region may hold what somebody still wants back.
@@ -18,20 +18,20 @@ var ErrNotClean = errors.New("region is not clean")
 // Remove removes the region at path: the file, or from a device the superblock. The
 // region must not be open anywhere (ErrInUse), and clean (ErrNotClean); with force
 // it may be in any state, but a region: anything else stays (ErrNoSuperblock).
-func Remove(path string, force bool) error { return removeRegion(path, force, thisHost) }
+func Remove(path string, force bool) error { return removeRegion(path, force, thisMachine) }
 
-func removeRegion(path string, force bool, h host) error {
-	f, mem, err := openLocked(path, h)
+func removeRegion(path string, force bool, on medium.Medium) error {
+	f, mem, err := openLocked(path, on)
 	if err != nil {
 		return err
 	}
-	return errors.Join(remove(f, &mem, force), f.Close())
+	return errors.Join(remove(f, &mem, force, on), f.Close())
 }
 
 // remove removes the region in f, which is locked.
-func remove(f *os.File, m *memory, force bool) error {
+func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 	var header [2 * CopySize]byte
-	if err := m.readHeader(f, header[:]); err != nil {
+	if err := readHeader(f, m, header[:]); err != nil {
 		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
 	}
 	found, err := readCopies(header[:])
@@ -43,7 +43,7 @@ func remove(f *os.File, m *memory, force bool) error {
 		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it even so",
 			f.Name(), ErrNotClean)
 	}
-	if m.device == 0 {
+	if m.Device == 0 {
 		if err := os.Remove(f.Name()); err != nil {
 			return err
 		}
@@ -53,17 +53,17 @@ func remove(f *os.File, m *memory, force bool) error {
 	}
 	// A file too: who opened it before it went, and gets the lock after us, must not
 	// serve what nobody can find.
-	b, err := m.mmap(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
+	b, err := m.Map(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return errors.Join(wipe(b), unix.Munmap(b))
+	return errors.Join(wipe(b, on), unix.Munmap(b))
 }
 
 // wipe clears the superblock's copies at the start of mem.
-func wipe(mem []byte) (err error) {
+func wipe(mem []byte, on medium.Medium) (err error) {
 	defer caught(mem, debug.SetPanicOnFault(true), &err)
 	clear(mem[:2*CopySize])
-	flush.Lines(mem[:2*CopySize])
+	on.WriteBack(mem, 0, 2*CopySize)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // sample is a superblock in which every field differs from its neighbours.
@@ -167,7 +168,7 @@ func FuzzReadCopies(f *testing.F) {
 		}
 		require.Equal(t, CopyGood, c.states[c.at])
 		require.NoError(t, c.best.check())
-		settled := settle(c, &memory{class: c.best.Class}, bootA, [16]byte{1})
+		settled := settle(c, &medium.Memory{Class: c.best.Class}, bootA, [16]byte{1})
 		require.NoError(t, settled.check())
 	})
 }

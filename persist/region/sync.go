@@ -80,13 +80,12 @@ func (r *Region) Flush(ranges []persist.Range) error {
 // writeBack makes ranges durable by the CPU.
 func (r *Region) writeBack(ranges []persist.Range) (err error) {
 	if r.class == persist.ClassPMem && r.platform.Domain.EADR() {
-		r.fence()
+		r.medium.Fence()
 		return nil
 	}
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
-	data := r.Data()
 	for _, g := range ranges {
-		r.lines(data[g.Off : g.Off+g.Len])
+		r.medium.WriteBack(r.mem, DataOffset+g.Off, g.Len)
 	}
 	return nil
 }
@@ -131,7 +130,7 @@ func (r *Region) flushFile(begun uint64) error {
 // sync is every sync of the region's one file description. r.mu is held.
 func (r *Region) sync() error {
 	n := r.begun.Add(1)
-	if err := r.syncFile(int(r.file.Fd())); err != nil {
+	if err := r.medium.Sync(r.file); err != nil {
 		return fmt.Errorf("sync %s: %w", r.path, err)
 	}
 	r.done = n
@@ -142,12 +141,12 @@ func (r *Region) sync() error {
 // superblock among them; always 0 but for class file.
 func (r *Region) Syncs() uint64 { return r.begun.Load() }
 
-// persist makes a piece of the header durable. r.mu is held.
-func (r *Region) persist(b []byte) error {
+// persist makes n bytes at off of the superblock's copies durable. r.mu is held.
+func (r *Region) persist(off, n uint64) error {
 	if r.class == persist.ClassFile {
 		return r.sync()
 	}
-	r.header(b)
+	r.medium.WriteBack(r.mem, off, n)
 	return nil
 }
 

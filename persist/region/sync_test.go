@@ -32,7 +32,7 @@ func once(at int) func(int) bool { return func(n int) bool { return n == at } }
 func TestFailureSticks(t *testing.T) {
 	path := created(t, fileHost)
 	d := &disk{fail: once(2)}
-	r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost.syncing(d.sync))
 	write := []persist.Range{{Off: 0, Len: 4096}}
 	require.NoError(t, r.Flush(write))
 	before := r.Superblock()
@@ -73,7 +73,7 @@ func TestFailureInUpdate(t *testing.T) {
 	for at := 1; at <= 3; at++ {
 		path := created(t, fileHost)
 		d := &disk{fail: once(at)}
-		r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
+		r := opened(t, path, OpenOptions{}, fileHost.syncing(d.sync))
 		err := r.Update(func(sb *Superblock) error { sb.Epoch = 9; return nil })
 		require.ErrorIs(t, err, ErrFailed)
 		require.ErrorIs(t, r.FlushAll(), ErrFailed)
@@ -94,7 +94,7 @@ func TestFailureNotRecorded(t *testing.T) {
 	for from := 1; from <= 8; from++ { // everything fails from this sync on
 		path := created(t, fileHost)
 		d := &disk{fail: func(n int) bool { return n == 1 || n >= from }}
-		r := opened(t, path, OpenOptions{Sync: d.sync}, fileHost)
+		r := opened(t, path, OpenOptions{}, fileHost.syncing(d.sync))
 		require.ErrorIs(t, r.FlushAll(), ErrFailed)
 		if from <= 7 {
 			require.ErrorContains(t, r.Failed(), "could not be recorded")
@@ -112,7 +112,7 @@ func TestFailureNotRecorded(t *testing.T) {
 func TestFailureInOpen(t *testing.T) {
 	path := created(t, fileHost)
 	d := &disk{fail: once(2)}
-	_, err := open(path, OpenOptions{Sync: d.sync}, hostOf(persist.ClassFile, bootB))
+	_, err := open(path, OpenOptions{}, hostOf(persist.ClassFile, bootB).syncing(d.sync))
 	require.ErrorIs(t, err, unix.EIO)
 	r := opened(t, path, OpenOptions{}, fileHost)
 	require.ErrorIs(t, r.Failed(), ErrFailed)
@@ -122,7 +122,7 @@ func TestFailureInOpen(t *testing.T) {
 // other.
 func TestFlushJoinsLaterSync(t *testing.T) {
 	d := &disk{}
-	r := opened(t, created(t, fileHost), OpenOptions{Sync: d.sync}, fileHost)
+	r := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(d.sync))
 	for range 16 { // all asked before the first sync began
 		require.NoError(t, r.flushFile(0))
 	}
@@ -141,14 +141,14 @@ func TestFlushJoinsLaterSync(t *testing.T) {
 func TestSyncHangs(t *testing.T) {
 	hung, release := make(chan struct{}), make(chan struct{})
 	n := 0 // under the region's lock
-	r := opened(t, created(t, fileHost), OpenOptions{Sync: func(int) error {
+	r := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(func(int) error {
 		if n++; n > 1 {
 			return nil
 		}
 		close(hung)
 		<-release
 		return unix.EIO
-	}}, fileHost)
+	}))
 	letGo := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(letGo)
 	errs := make(chan error, 5)
@@ -194,7 +194,7 @@ func TestFlushBounds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &disk{}
-			file := opened(t, created(t, fileHost), OpenOptions{Sync: d.sync}, fileHost)
+			file := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(d.sync))
 			for _, r := range []*Region{file, opened(t, created(t, volatileHost), OpenOptions{}, volatileHost)} {
 				err := r.Flush(c.ranges)
 				if c.ok {
@@ -216,7 +216,7 @@ func TestFlushBounds(t *testing.T) {
 func TestFlushDoesNotAllocate(t *testing.T) {
 	ranges := []persist.Range{{Off: 1, Len: 4096}, {Off: 9000, Len: 64}}
 	v := opened(t, created(t, volatileHost), OpenOptions{}, volatileHost)
-	f := opened(t, created(t, fileHost), OpenOptions{Sync: func(int) error { return nil }}, fileHost)
+	f := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(func(int) error { return nil }))
 	require.False(t, v.MayBlock())
 	require.True(t, f.MayBlock())
 	for _, r := range []*Region{v, f} {

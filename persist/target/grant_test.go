@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -210,9 +211,9 @@ func newTracedSite(t *testing.T, cfg Config) *tracedSite {
 	require.NoError(t, err)
 	s.trace = &tracer{Listener: l}
 	epoch := uint64(1)
-	r, err := region.Open(path, region.OpenOptions{
-		Name: "log", CreateSize: size, AllowVolatile: true, PMem: region.DomainMemory,
-		Lines: func([]byte) {
+	m := regiontest.Medium{
+		PMem: region.DomainMemory,
+		Data: func(_, _ uint64) {
 			s.mu.Lock()
 			hold := s.hold
 			s.mu.Unlock()
@@ -222,13 +223,14 @@ func newTracedSite(t *testing.T, cfg Config) *tracedSite {
 				s.trace.note("the zero ends")
 			}
 		},
-		Header: func([]byte) {
+		Header: func(_, _ uint64) {
 			if info, err := region.Inspect(path); err == nil && info.Superblock.Epoch != epoch {
 				epoch = info.Superblock.Epoch
 				s.trace.note("persist")
 			}
 		},
-	})
+	}
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
 	s.site = &site{p: p, region: r, path: path, server: New(cfg, []*region.Region{r}), addr: l.Addr()}
 	served := make(chan error, 1)

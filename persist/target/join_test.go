@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -17,9 +18,9 @@ import (
 func TestGrantJoinsWhatTouchesTheRegion(t *testing.T) {
 	var busy, overlapped atomic.Bool
 	began, release := make(chan struct{}), make(chan struct{})
-	s := serveWith(t, region.PathMemfd, region.OpenOptions{
-		Lines: func(b []byte) {
-			if len(b) != 1 {
+	s := serveWith(t, region.PathMemfd, regiontest.Medium{
+		Data: func(_, n uint64) {
+			if n != 1 {
 				return // the whole extent
 			}
 			busy.Store(true)
@@ -30,7 +31,7 @@ func TestGrantJoinsWhatTouchesTheRegion(t *testing.T) {
 			}
 			busy.Store(false)
 		},
-		Header: func([]byte) {
+		Header: func(_, _ uint64) {
 			if busy.Load() {
 				overlapped.Store(true)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -83,7 +84,7 @@ func TestMark(t *testing.T) {
 // Under the methods without the target's CPU nobody sees what a session does: each
 // interval of it counts.
 func TestMarkWithoutBarriers(t *testing.T) {
-	s := serveWith(t, filepath.Join(t.TempDir(), "region"), region.OpenOptions{PMem: region.DomainCaches}, Config{MarkInterval: time.Hour})
+	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)
 	o := p.open(alice)
 	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)
@@ -183,7 +184,7 @@ func TestForeignSuperblock(t *testing.T) {
 // Under the methods without the target's CPU no barrier tells that the region failed, so the
 // session ends, also if it was the mark that found out.
 func TestMarkFailsWithoutBarriers(t *testing.T) {
-	s := serveWith(t, filepath.Join(t.TempDir(), "region"), region.OpenOptions{PMem: region.DomainCaches}, Config{MarkInterval: time.Hour})
+	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)
 	o := p.open(alice)
 	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)

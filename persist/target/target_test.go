@@ -14,6 +14,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -35,12 +36,11 @@ const size = 1 << 20
 
 // serveRegion serves the region at path, which is made if it is not there.
 func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *site {
-	return serveWith(t, path, region.OpenOptions{Sync: sync}, cfg)
+	return serveWith(t, path, regiontest.Medium{Sync: sync}, cfg)
 }
 
-func serveWith(t *testing.T, path string, o region.OpenOptions, cfg Config) *site {
-	o.Name, o.CreateSize, o.AllowVolatile = "log", size, true
-	r, err := region.Open(path, o)
+func serveWith(t *testing.T, path string, m regiontest.Medium, cfg Config) *site {
+	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
 	cfg.Log = zaptest.NewLogger(t)
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
@@ -348,7 +348,7 @@ func TestDoubtThatCannotBeCleared(t *testing.T) {
 func TestDoubtInTheBackground(t *testing.T) {
 	began, proceed := make(chan struct{}, 16), make(chan struct{})
 	var hold atomic.Bool
-	s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {
+	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(_, _ uint64) {
 		if hold.Load() {
 			began <- struct{}{}
 			<-proceed
@@ -403,11 +403,9 @@ func TestDoubtAcrossARestart(t *testing.T) {
 // A barrier on class volatile writes back the lines of its ranges, all of them,
 // before it is acknowledged; so does the flush that clears doubt.
 func TestVolatileFlushesLines(t *testing.T) {
-	var s *site
 	var flushed []persist.Range
-	s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) {
-		data := s.region.Data()
-		flushed = append(flushed, persist.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))})
+	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) {
+		flushed = append(flushed, persist.Range{Off: off, Len: n})
 	}}, Config{})
 	p := s.connect(t)
 	p.open(alice)
@@ -464,7 +462,7 @@ func TestLease(t *testing.T) {
 	t.Run("CLOSE does, in doubt too", func(t *testing.T) {
 		var hold atomic.Bool
 		began, proceed := make(chan struct{}), make(chan struct{})
-		s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {
+		s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(_, _ uint64) {
 			if hold.Swap(false) {
 				began <- struct{}{}
 				<-proceed

@@ -8,6 +8,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -39,13 +40,10 @@ type lines struct {
 	pieces []persist.Range
 }
 
-func (l *lines) note(b []byte) persist.Range {
-	data := l.s.region.Data()
-	g := persist.Range{Off: uint64(cap(data) - cap(b)), Len: uint64(len(b))}
+func (l *lines) note(off, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pieces = append(l.pieces, g)
-	return g
+	l.pieces = append(l.pieces, persist.Range{Off: off, Len: n})
 }
 
 // amplified are as many ranges as a message names, each of all bytes of g.
@@ -74,7 +72,7 @@ func TestBarrierWritesBackOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l lines
-			l.s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) { l.note(b) }}, Config{step: step})
+			l.s = serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) { l.note(off, n) }}, Config{step: step})
 			p := l.s.connect(t)
 			p.open(alice)
 			for seq := range uint64(2) {
@@ -95,7 +93,7 @@ func TestBarrierWritesBackOnce(t *testing.T) {
 
 // Barriers of any size are merged and written back without an allocation.
 func TestWriteBackAllocatesNothing(t *testing.T) {
-	s := serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func([]byte) {}}, Config{step: step})
+	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: regiontest.Discard}, Config{step: step})
 	s.connect(t).open(alice)
 	c := s.server.exports["log"].session.conn
 	all := amplified(persist.Range{Len: size})
@@ -126,8 +124,9 @@ func takeOverDuring(t *testing.T, ranges []persist.Range) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var l lines
-	l.s = serveWith(t, region.PathMemfd, region.OpenOptions{Lines: func(b []byte) {
-		if l.note(b).Off%step == odd {
+	l.s = serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) {
+		l.note(off, n)
+		if off%step == odd {
 			once.Do(func() { close(began); <-release })
 		}
 	}}, Config{step: step})

@@ -76,7 +76,7 @@ var Rules = []Rule{
 	{
 		Name:   "nothing links the tests",
 		From:   []string{"pmnbd/..."},
-		To:     []string{"pmnbd/test/...", "testing"},
+		To:     []string{"pmnbd/test/...", "pmnbd/persist/pmemsim", "pmnbd/persist/region/regiontest", "testing"},
 		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest"},
 	},
 }

@@ -160,6 +160,11 @@ func TestViolations(t *testing.T) {
 			want: []string{"nothing links the tests: pmnbd/cmd/pmnbd-bench -> pmnbd/rdma/rdmatest -> testing"},
 		},
 		{
+			name: "a command takes a file for persistent memory",
+			add:  Graph{"pmnbd/cmd/pmnbd-target": {"pmnbd/persist/region/regiontest"}},
+			want: []string{"nothing links the tests: pmnbd/cmd/pmnbd-target -> pmnbd/persist/region/regiontest"},
+		},
+		{
 			name: "a cycle does not hang the search",
 			add:  Graph{"pmnbd/nbd": {"pmnbd/a"}, "pmnbd/a": {"pmnbd/nbd"}},
 		},

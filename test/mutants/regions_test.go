@@ -97,7 +97,7 @@ var regions = []mutant{
 	}, {
 		name: "a superblock is believed before it is durable", rule: "§5 what is told of an epoch stays",
 		in:  "persist/region.Region.adopt",
-		old: "r.header(r.mem[:2*CopySize])", new: "",
+		old: "r.medium.WriteBack(r.mem, 0, 2*CopySize)", new: "",
 		pkg: "./persist/region", run: "^TestOpeningMakesDurable$",
 	}, {
 		name: "the superblock is changed outside the lock", rule: "§5 a read-modify-write under the lock, model R3",
@@ -114,7 +114,7 @@ var regions = []mutant{
 	}, {
 		name: "a new boot in doubt keeps the contents id", rule: "§2 contents id, model F4",
 		in:  "persist/region.settle",
-		old: "if m.class == persist.ClassVolatile || sb.Doubt {", new: "if m.class == persist.ClassVolatile {",
+		old: "if m.Class == persist.ClassVolatile || sb.Doubt {", new: "if m.Class == persist.ClassVolatile {",
 		pkg: "./persist/region", run: "^TestContentsID$",
 	},
 }

@@ -27,6 +27,7 @@ import (
 	"pmnbd/backend/mem"
 	"pmnbd/backend/remote"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/iwarp"
@@ -73,7 +74,7 @@ func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain regi
 		path = filepath.Join(dir, "region")
 		defer func() { require.NoError(t, os.RemoveAll(dir)) }() // it is open by then
 	}
-	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true, PMem: domain})
+	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true, Wrap: regiontest.Medium{PMem: domain}.Wrap})
 	require.NoError(t, err)
 	s := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)

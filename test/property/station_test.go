@@ -14,6 +14,7 @@ import (
 
 	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma/rdmafake"
 )
@@ -61,7 +62,8 @@ func newStation(t testing.TB, w world, turns turns) *station {
 	w.fake.Strays = pmemsim.Seeded(1, 128)
 	s.network = rdmafake.New(w.fake)
 	path := filepath.Join(dir, "region")
-	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, PMem: w.domain, Boot: [16]byte{1}})
+	made := regiontest.Medium{PMem: w.domain, Boot: [16]byte{1}}
+	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, Wrap: made.Wrap})
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
 	s.mem, err = pmemsim.Open(path, w.domain.EADR())
@@ -72,22 +74,21 @@ func newStation(t testing.TB, w world, turns turns) *station {
 
 // open opens the region, as a starting target does.
 func (s *station) open() *region.Region {
-	r, err := region.Open(filepath.Join(s.dir, "region"), region.OpenOptions{
-		Name: "r", PMem: s.w.domain, Lines: s.lines, Header: s.mem.Lines, Boot: [16]byte{s.boot},
-	})
+	m := regiontest.Medium{PMem: s.w.domain, Data: s.data, Header: s.mem.Lines, Boot: [16]byte{s.boot}}
+	r, err := region.Open(filepath.Join(s.dir, "region"), region.OpenOptions{Name: "r", Wrap: m.Wrap})
 	require.NoError(s.t, err)
 	return r
 }
 
-// lines writes back data, the whole extent not while s.slow, unless the
-// target has ended.
-func (s *station) lines(b []byte) {
+// data writes back n bytes at off of the data extent. While s.slow it does not write
+// back the whole extent, unless the target has ended.
+func (s *station) data(off, n uint64) {
 	s.mu.Lock()
-	for len(b) == size && s.slow && !s.down {
+	for n == size && s.slow && !s.down {
 		s.cond.Wait()
 	}
 	s.mu.Unlock()
-	s.mem.Lines(b)
+	s.mem.Lines(region.DataOffset+off, n)
 }
 
 // set changes s.down or s.slow.
