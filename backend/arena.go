@@ -190,19 +190,6 @@ type Arenas struct {
 	// Read is for what READ returns.
 	Read *Arena
 	// Entries counts the free entries of the window's index; nil where the device
-	// keeps none. Each write takes EntriesFor before Submit.
-	Entries *Budget
-	// Stripe is the size in bytes after which the next lane begins, a power of
-	// two of at least ChunkSize; 0 where there are no lanes.
-	Stripe uint64
-}
-
-// EntriesFor is how many index entries a write or zero of spans at off needs at
-// most: its runs of bytes, each cut where a stripe ends.
-func (a *Arenas) EntriesFor(off, length uint64, spans int) int {
-	if a.Entries == nil {
-		return 0
-	}
-	cuts := (off+length-1)/a.Stripe - off/a.Stripe
-	return max(spans, 1) + int(cuts)
+	// keeps none. Clients take them through an Admission.
+	Entries *Entries
 }

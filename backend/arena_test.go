@@ -99,26 +99,3 @@ func TestArenaAllocatesNothing(t *testing.T) {
 	}))
 	require.NoError(t, a.Close())
 }
-
-func TestEntriesFor(t *testing.T) {
-	a := &Arenas{Entries: NewBudget(10), Stripe: 1 << 20}
-	tests := []struct {
-		name     string
-		off, len uint64
-		spans    int
-		want     int
-	}{
-		{"one byte", 0, 1, 1, 1},
-		{"a zero has no spans", 0, 4096, 0, 1},
-		{"up to a stripe's end", 1<<20 - 4096, 4096, 1, 1},
-		{"across a stripe's end", 1<<20 - 1, 2, 1, 2},
-		{"two spans in a stripe", 4096, 8192, 2, 2},
-		{"two spans across a stripe's end", 1<<20 - 4096, 8192, 2, 3},
-		{"a whole stripe", 1 << 20, 1 << 20, 4, 4},
-		{"three stripes, unaligned", 5, 3 << 20, 1, 4},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, a.EntriesFor(tt.off, tt.len, tt.spans)) })
-	}
-	require.Zero(t, new(Arenas).EntriesFor(0, 1, 1), "no index, no entries")
-}

@@ -56,12 +56,9 @@ type Op struct {
 	Off, Len uint64
 	// Data is the payload of a Write, and where a Read puts its. Its spans are
 	// Len bytes together. The Sink's owner holds a reference to each; a device
-	// that needs them beyond Complete retains them. Those of a Write are pinned
-	// until Submit returns (Chunk.TryPin).
+	// that needs them beyond Complete retains them. A Write or WriteZeroes is admitted
+	// before it is submitted, and stays as it is until Submit returns (Admission).
 	Data []Span
-	// Entries is how many index entries were taken from Arenas.Entries for this
-	// op (Arenas.EntriesFor). The device gives them back.
-	Entries int
 	// Err is set before Complete.
 	Err error
 	// Sink takes the op when it is done.

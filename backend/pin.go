@@ -6,7 +6,7 @@ package backend
 // is not pinned is a connection's, which receives into it; those have a bound of their
 // own, and whoever does not write needs nothing of the window.
 //
-//	read into ──TryPin──► submitted: the window's entries pin it, too ──Unpin──►
+//	read into ──tryPin──► submitted: the window's entries pin it, too ──unpin──►
 //	                                    └── a barrier covers the last entry ──► not pinned
 //
 // Only the first pin of a chunk takes a unit, and the last gives it back, whoever's
@@ -24,49 +24,15 @@ func (a *Arena) Pins() *Budget { return a.pins }
 // Waiting reports whether anybody waits for chunks or pins.
 func (a *Arena) Waiting() bool { return a.budget.Waiting() || a.pins != nil && a.pins.Waiting() }
 
-// TryGetPinned is TryGet for chunks with one pin each.
-func (a *Arena) TryGetPinned(dst []*Chunk, n int) ([]*Chunk, bool) {
-	if a.pins == nil {
-		return a.TryGet(dst, n)
-	}
-	if !a.pins.TryTake(n) {
-		return dst, false
-	}
-	got, ok := a.TryGet(dst, n)
-	if !ok {
+// givePins gives n units back.
+func (a *Arena) givePins(n int) {
+	if a.pins != nil {
 		a.pins.Give(n)
-		return dst, false
-	}
-	pinned(got[len(dst):])
-	return got, true
-}
-
-// GetPinned is Get for chunks with one pin each.
-func (a *Arena) GetPinned(dst []*Chunk, n int, stop <-chan struct{}) ([]*Chunk, error) {
-	if a.pins == nil {
-		return a.Get(dst, n, stop)
-	}
-	if err := a.pins.Take(n, stop); err != nil {
-		return dst, err
-	}
-	got, err := a.Get(dst, n, stop)
-	if err != nil {
-		a.pins.Give(n)
-		return dst, err
-	}
-	pinned(got[len(dst):])
-	return got, nil
-}
-
-// pinned gives each of chunks, for which a unit was taken, a pin.
-func pinned(chunks []*Chunk) {
-	for _, c := range chunks {
-		c.pinFirst()
 	}
 }
 
-// TryPin pins c, or reports false. The caller holds a reference.
-func (c *Chunk) TryPin() bool {
+// tryPin pins c, or reports false. The caller holds a reference.
+func (c *Chunk) tryPin() bool {
 	pins := c.arena.pins
 	if pins == nil {
 		return true
@@ -83,10 +49,10 @@ func (c *Chunk) TryPin() bool {
 	return true
 }
 
-// Pin pins c, and waits for that first come, first served, until stop is closed
+// pin pins c, and waits for that first come, first served, until stop is closed
 // (ErrStopped). The caller holds a reference, and no lock.
-func (c *Chunk) Pin(stop <-chan struct{}) error {
-	if c.TryPin() {
+func (c *Chunk) pin(stop <-chan struct{}) error {
+	if c.tryPin() {
 		return nil
 	}
 	if err := c.arena.pins.Take(1, stop); err != nil {
@@ -98,7 +64,7 @@ func (c *Chunk) Pin(stop <-chan struct{}) error {
 
 // pinFirst pins c, for which a unit was taken.
 func (c *Chunk) pinFirst() {
-	if c.pins.Add(1) > 1 {
+	if c.arena.pins != nil && c.pins.Add(1) > 1 {
 		c.arena.pins.Give(1) // somebody else was first, or c came back before its last pin
 	}
 }
@@ -110,9 +76,9 @@ func (c *Chunk) repin() {
 	}
 }
 
-// Unpin drops a pin. Where it is dropped together with a reference, that goes first:
+// unpin drops a pin. Where it is dropped together with a reference, that goes first:
 // whoever gets the unit then finds a chunk.
-func (c *Chunk) Unpin() {
+func (c *Chunk) unpin() {
 	if c.arena.pins == nil {
 		return
 	}

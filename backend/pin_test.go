@@ -27,97 +27,46 @@ func TestPins(t *testing.T) {
 	got, ok := a.TryGet(nil, 2)
 	require.True(t, ok)
 	c, other := got[0], got[1]
-	require.True(t, c.TryPin())
-	require.True(t, c.TryPin())
+	require.True(t, c.tryPin())
+	require.True(t, c.tryPin())
 	require.Zero(t, a.Pins().Free())
-	require.False(t, other.TryPin())
-	_, ok = a.TryGetPinned(nil, 1)
-	require.False(t, ok)
-	c.Unpin()
-	require.False(t, other.TryPin(), "one is left")
+	require.False(t, other.tryPin())
+	c.unpin()
+	require.False(t, other.tryPin(), "one is left")
 	require.Equal(t, 1, a.Budget().Free(), "receiving has a budget of its own")
 	c.Release()
-	c.Unpin() // after the reference
-	require.True(t, other.TryPin())
+	c.unpin() // after the reference
+	require.True(t, other.tryPin())
 	other.Release()
-	other.Unpin()
-	require.Panics(t, other.Unpin)
+	other.unpin()
+	require.Panics(t, other.unpin)
 	other.pins.Store(0)
 }
 
 func TestPinWaits(t *testing.T) {
-	a := limited(t, 4, 2)
-	held, ok := a.TryGetPinned(nil, 2)
+	a := limited(t, 3, 1)
+	got, ok := a.TryGet(nil, 2)
 	require.True(t, ok)
-	receiving, ok := a.TryGet(nil, 1)
-	require.True(t, ok)
+	held, waiting := got[0], got[1]
+	require.True(t, held.tryPin())
 	stop := make(chan struct{})
 	close(stop)
-	require.ErrorIs(t, receiving[0].Pin(stop), ErrStopped)
-	_, err := a.GetPinned(nil, 1, stop)
-	require.ErrorIs(t, err, ErrStopped)
+	require.ErrorIs(t, waiting.pin(stop), ErrStopped)
 	require.False(t, a.Waiting())
 
 	waits := make(chan struct{})
 	a.Pins().Pressure = func() { waits <- struct{}{} }
 	done := make(chan error, 1)
-	go func() { done <- receiving[0].Pin(nil) }()
+	go func() { done <- waiting.pin(nil) }()
 	<-waits
 	require.True(t, a.Waiting())
-	held[0].Release()
-	held[0].Unpin()
+	held.Release()
+	held.unpin()
 	require.NoError(t, <-done)
-	require.NoError(t, receiving[0].Pin(nil), "it is pinned: nothing to wait for")
-	receiving[0].Unpin()
-
-	go func() {
-		got, err := a.GetPinned(nil, 1, nil)
-		for _, c := range got {
-			c.Release()
-			c.Unpin()
-		}
-		done <- err
-	}()
-	<-waits
-	for _, c := range []*Chunk{held[1], receiving[0]} {
-		c.Release()
-		c.Unpin()
-	}
-	require.NoError(t, <-done)
-}
-
-// Pins and chunks are not lost when chunks lack, and pins do not.
-func TestGetPinnedWithoutChunks(t *testing.T) {
-	a := limited(t, 1, 1)
-	held, ok := a.TryGet(nil, 1)
-	require.True(t, ok)
-	_, ok = a.TryGetPinned(nil, 1)
-	require.False(t, ok)
-	stop := make(chan struct{})
-	close(stop)
-	_, err := a.GetPinned(nil, 1, stop)
-	require.ErrorIs(t, err, ErrStopped)
-	held[0].Release()
-	require.NoError(t, a.Close())
-}
-
-// Where no window is, pins cost nothing and limit nothing.
-func TestPinsWithoutALimit(t *testing.T) {
-	a, err := NewArena(2)
-	require.NoError(t, err)
-	require.Nil(t, a.Pins())
-	got, ok := a.TryGetPinned(nil, 1)
-	require.True(t, ok)
-	got, err = a.GetPinned(got, 1, nil)
-	require.NoError(t, err)
-	for _, c := range got {
-		require.True(t, c.TryPin())
-		c.Unpin()
-		c.Release()
-		c.Unpin()
-	}
-	require.False(t, a.Waiting())
-	require.NoError(t, a.Close())
+	require.NoError(t, waiting.pin(nil), "it is pinned: nothing to wait for")
+	waiting.unpin()
+	waiting.Release()
+	waiting.unpin()
 }
 
 // TestPinsRace: several pin one chunk, and publish into it, while others wait for the
@@ -132,15 +81,15 @@ func TestPinsRace(t *testing.T) {
 		wg.Go(func() {
 			for i := range 2000 {
 				c := chunks[(w+i)%len(chunks)]
-				if err := c.Pin(nil); err != nil {
+				if err := c.pin(nil); err != nil {
 					t.Error(err)
 				}
 				c.repin()
-				c.Unpin()
+				c.unpin()
 				if c.pins.Load() < 1 {
 					t.Error("pinned, and not counted")
 				}
-				c.Unpin()
+				c.unpin()
 			}
 		})
 	}
@@ -149,18 +98,4 @@ func TestPinsRace(t *testing.T) {
 		require.Zero(t, c.pins.Load())
 		c.Release()
 	}
-}
-
-func TestPinsAllocateNothing(t *testing.T) {
-	a := limited(t, 4, 4)
-	buf := make([]*Chunk, 0, 4)
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		got, _ := a.TryGetPinned(buf, 4)
-		for _, c := range got {
-			_ = c.TryPin()
-			c.Release()
-			c.Unpin()
-			c.Unpin()
-		}
-	}))
 }

@@ -107,11 +107,11 @@ func (w *Window) Adopt(size uint64) error {
 			if e.Kind == EntryData {
 				c := w.arena.Chunk(e.Src)
 				w.arena.claim(c)
-				if !c.TryPin() {
+				if !c.tryPin() {
 					return fmt.Errorf("%w: payloads lie in more than %d chunks", ErrIndex, w.arena.pins.Total())
 				}
 				w.pin(c)
-				c.Unpin()
+				c.unpin()
 			}
 		}
 		number = max(number, last)
@@ -189,7 +189,7 @@ func (w *Window) Free(lane int, from, to uint64) {
 			c.Release()
 			if c.entries.Add(-1) == 0 {
 				w.pinned.Add(-1)
-				c.Unpin()
+				c.unpin()
 			}
 		}
 	}

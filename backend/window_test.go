@@ -13,7 +13,7 @@ func TestWindow(t *testing.T) {
 	require.NoError(t, err)
 	w, err := NewWindow(arena, 2, 2, 4)
 	require.NoError(t, err)
-	chunks, ok := arena.TryGetPinned(nil, 2)
+	chunks, ok := NewAdmission(&Arenas{Write: arena}).TryReserve(nil, nil, 2)
 	require.True(t, ok)
 
 	var number uint64
@@ -64,7 +64,7 @@ func TestPublishAllocatesNothing(t *testing.T) {
 	require.NoError(t, err)
 	w, err := NewWindow(arena, 1, 1, 8)
 	require.NoError(t, err)
-	chunks, _ := arena.TryGetPinned(nil, 1)
+	chunks, _ := NewAdmission(&Arenas{Write: arena}).TryReserve(nil, nil, 1)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		_ = w.Entries().Take(1, nil)
 		r := w.Ring(0)
@@ -86,7 +86,7 @@ func TestAdopt(t *testing.T) {
 	arena := NewArenaOn(mem)
 	w := NewWindowOn(index, arena, 4, 2, 8)
 	require.NoError(t, w.Adopt(size), "nothing is in it")
-	chunks, ok := arena.TryGetPinned(nil, 4)
+	chunks, ok := NewAdmission(&Arenas{Write: arena}).TryReserve(nil, nil, 4)
 	require.True(t, ok)
 	require.NoError(t, w.Entries().Take(5, nil))
 	at := func(chunk int, off uint64) uint64 { return chunks[chunk].Off() + off }

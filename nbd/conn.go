@@ -164,7 +164,7 @@ func (c *conn) handshake() (terms, error) {
 	if err := c.nc.SetWriteDeadline(until); err != nil {
 		return terms{}, err
 	}
-	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS, admit: c.admit}
+	n := negotiation{srv: c.srv, log: c.log, rw: c.nc, startTLS: c.startTLS, keepPlace: c.keepPlace}
 	agreed, err := n.run()
 	if c.stopping.Load() && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)) {
 		err = errInterrupted
@@ -198,6 +198,7 @@ func (c *conn) setUp(agreed terms) error {
 	c.terms, c.rules = agreed, agreed.rules()
 	exp := agreed.export
 	c.exp, c.dev = exp, exp.dev
+	c.room = backend.NewAdmission(exp.arenas)
 	c.wake = make(chan struct{}, 1)
 	c.spill = c.writeBacklog
 	c.batch = make([]*backend.Op, 0, maxInFlight)
@@ -230,7 +231,7 @@ func (c *conn) submit() {
 	c.Kick()
 	c.dev.Post()
 	c.batch = c.batch[:0]
-	c.unpin()
+	c.room.Unpin()
 }
 
 // request takes an unused request. It submits the batch before it waits for one.

@@ -110,30 +110,31 @@ func (d *slow) release(n int) {
 	}
 }
 
-// A windowed device keeps writes, with their chunks and entries, until a FLUSH, or
-// until somebody waits for either, as the remote device does; but none of them go
-// while it is withheld.
+// A windowed device keeps writes in a window until a FLUSH, or until somebody waits for
+// room in it, as the remote device does; but it retires none while it is withheld.
 type windowed struct {
 	*mem.Device
 	arenas backend.Arenas
 
-	mu      sync.Mutex
-	spans   []backend.Span
-	entries int
-
+	mu       sync.Mutex
+	window   *backend.Window
 	withheld bool
 }
 
 // newWindowed makes a windowed device for so many connections.
 func newWindowed(t testing.TB, size uint64, window, connections, entries int) *windowed {
 	d := &windowed{Device: newMem(t, size)}
-	w, err := backend.NewArena(window + connections)
+	arena, err := backend.NewArena(window + connections)
 	require.NoError(t, err)
-	w.LimitPins(window)
-	d.arenas = backend.Arenas{Write: w, Read: d.Device.Arenas().Read, Entries: backend.NewBudget(entries), Stripe: 1 << 20}
-	w.Pins().Pressure = d.retire
+	d.window, err = backend.NewWindow(arena, window, 1, entries)
+	require.NoError(t, err)
+	d.arenas = backend.Arenas{Write: arena, Read: d.Device.Arenas().Read, Entries: backend.NewEntries(d.window.Entries(), 1<<20)}
+	arena.Pins().Pressure = d.retire
 	d.arenas.Entries.Pressure = d.retire
-	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	t.Cleanup(func() {
+		require.NoError(t, d.window.Close())
+		require.NoError(t, arena.Close())
+	})
 	return d
 }
 
@@ -150,14 +151,12 @@ func (d *windowed) Submit(ops []*backend.Op) {
 		switch op.Cmd {
 		case backend.Write:
 			d.mu.Lock()
+			off := op.Off
 			for _, s := range op.Data {
-				s.Chunk.Retain()
-				if !s.Chunk.TryPin() {
-					panic("a payload without a place in the window")
-				}
-				d.spans = append(d.spans, s)
+				d.window.Publish(0, backend.Entry{Off: off, Src: s.ArenaOff(), Len: s.Len, Kind: backend.EntryData})
+				off += uint64(s.Len)
 			}
-			d.entries += op.Entries
+			d.arenas.Entries.GiveRest(op, len(op.Data))
 			d.mu.Unlock()
 			if op.FUA {
 				d.retire()
@@ -174,16 +173,12 @@ func (d *windowed) Submit(ops []*backend.Op) {
 
 func (d *windowed) retire() {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.withheld {
-		d.mu.Unlock()
 		return
 	}
-	spans, entries := d.spans, d.entries
-	d.spans, d.entries = nil, 0
-	d.mu.Unlock()
-	for _, s := range spans {
-		s.Chunk.Release()
-		s.Chunk.Unpin()
-	}
-	d.arenas.Entries.Give(entries)
+	r := d.window.Ring(0)
+	from, to := r.Covered(), r.Head()
+	r.Cover(to)
+	d.window.Free(0, from, to)
 }

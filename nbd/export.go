@@ -3,7 +3,6 @@ package nbd
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -58,10 +57,7 @@ func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Ar
 		info:     e.Device.Info(),
 		arenas:   e.Device.Arenas(),
 		readOnly: e.ReadOnly,
-		maxZero:  math.MaxUint64,
-	}
-	if x.arenas.Entries != nil {
-		x.maxZero = uint64(max(x.arenas.Entries.Total()/4, 1)) * x.arenas.Stripe
+		maxZero:  e.Device.Arenas().MaxZero(),
 	}
 	if x.info.MaxRequest > maxPayload {
 		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)

@@ -120,7 +120,7 @@ func TestZeroInParts(t *testing.T) {
 	const size = 8 << 20
 	dev := newMem(t, size)
 	arenas := *dev.Arenas()
-	arenas.Entries, arenas.Stripe = backend.NewBudget(8), backend.ChunkSize // parts of 512 KiB
+	arenas.Entries = backend.NewEntries(backend.NewBudget(8), backend.ChunkSize) // parts of 512 KiB
 	index := &indexed{shaped: shaped{Device: dev, arenas: &arenas, max: 256 << 10, min: 1}, entries: arenas.Entries}
 	f := serve(t, index)
 	for form := range 3 {
@@ -154,7 +154,7 @@ func TestZeroInParts(t *testing.T) {
 // indexed gives index entries back at once, and notes zeroes.
 type indexed struct {
 	shaped
-	entries *backend.Budget
+	entries *backend.Entries
 
 	mu     sync.Mutex
 	zeroes []string
@@ -189,7 +189,7 @@ func (d *indexed) note(op *backend.Op) bool {
 
 func (d *indexed) Submit(ops []*backend.Op) {
 	for _, op := range ops {
-		d.entries.Give(op.Entries)
+		d.entries.GiveRest(op, 0)
 		if op.Cmd == backend.WriteZeroes && d.note(op) {
 			op.Err = backend.ErrFailed
 			op.Sink.Complete(op)

@@ -197,7 +197,7 @@ func FuzzNegotiation(f *testing.F) {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(in), &out}
-		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Logger, rw: rw, admit: func() bool { return true }}
+		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Logger, rw: rw, keepPlace: func() bool { return true }}
 		n.startTLS = func() (io.ReadWriter, error) { return rw, nil } // it goes on as if it were TLS
 		agreed, err := n.run()
 		want := negotiationModel{tls: mode > 0, required: mode == 2}

@@ -25,8 +25,8 @@ type negotiation struct {
 	// startTLS goes on with TLS on the client's connection.
 	startTLS func() (io.ReadWriter, error)
 	secure   bool // it did
-	// admit is asked before the client is told that it has entered.
-	admit func() bool
+	// keepPlace is asked before the client is told that it has entered.
+	keepPlace func() bool
 
 	fixed, noZeroes bool // the client's flags
 	terms           terms
@@ -49,7 +49,7 @@ func (n *negotiation) run() (terms, error) {
 			continue
 		}
 		reply, end := n.option(o, data)
-		if n.terms.export != nil && !n.admit() {
+		if n.terms.export != nil && !n.keepPlace() {
 			return terms{}, errInterrupted
 		}
 		if len(reply) > 0 {

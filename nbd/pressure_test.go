@@ -166,7 +166,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 				waits := make(chan struct{})
 				f := serveWith(t, Config{MaxConnections: 2}, dev)
 				x := f.srv.exports[0]
-				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries, "reservations": x.reservations}[what]
+				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries.Budget, "reservations": x.reservations}[what]
 				b.Pressure = sync.OnceFunc(func() { close(waits) })
 				nc := f.enterRaw()
 				hold := b.Free() - 1 // one for the first

@@ -36,16 +36,16 @@ type receiver struct {
 	// is not parsed yet, in bytes. A refused one is dropped as it comes.
 	incoming *request
 	missing  int
-	// reserved are the chunks, pinned, for the rest of the payload, units how many of
-	// the export's reservations it took.
+	// reserved are the chunks for the rest of the payload, units how many of the
+	// export's reservations it took.
 	reserved []*backend.Chunk
 	units    int
 	pace     pace // of the payload that they are for
 
-	// pinned are the chunks in which payloads of the batch lie, or, while that is empty,
-	// what has come of one with a reservation. A connection has a chunk to receive into
-	// whatever others do; it needs the window's for payloads alone (design §4.8).
-	pinned []*backend.Chunk
+	// room pins the chunks in which payloads of the batch lie, or, while that is empty,
+	// those of one with a reservation. A connection has a chunk to receive into whatever
+	// others do; it needs the window's for payloads alone (design §4.8).
+	room *backend.Admission
 }
 
 // maxHeader is the longest run of bytes that decode takes or leaves as a whole.
@@ -193,7 +193,6 @@ func (c *conn) makeRoom() error {
 	}
 	if last := len(c.reserved) - 1; last >= 0 {
 		c.chunk, c.reserved = c.reserved[last], c.reserved[:last]
-		c.pinned = append(c.pinned, c.chunk)
 	} else {
 		got, err := c.chunks(c.exp.arenas.Write, 1)
 		if err != nil {
@@ -221,29 +220,6 @@ func (c *conn) chunks(a *backend.Arena, n int) ([]*backend.Chunk, error) {
 	}
 	c.got = got
 	return got, nil
-}
-
-// pin pins the current chunk for what is about to be submitted, unless that was done.
-func (c *conn) pin() error {
-	if n := len(c.pinned); n > 0 && c.pinned[n-1] == c.chunk {
-		return nil
-	}
-	if !c.chunk.TryPin() {
-		c.submit()
-		if err := c.await(c.chunk.Pin); err != nil {
-			return err
-		}
-	}
-	c.pinned = append(c.pinned, c.chunk)
-	return nil
-}
-
-// unpin drops the pins of what was submitted.
-func (c *conn) unpin() {
-	for _, ch := range c.pinned {
-		ch.Unpin()
-	}
-	c.pinned = c.pinned[:0]
 }
 
 // parse takes the requests that were read, up to an incomplete one, into the batch.
@@ -285,7 +261,7 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 	}
 	rq.cookie, rq.command, rq.off, rq.length, rq.headed = req.Cookie, req.Command, req.Off, req.Len, false
 	op := &rq.op
-	op.Cmd, op.Off, op.Len, op.FUA, op.Entries = backend.Flush, req.Off, req.Len, false, 0
+	op.Cmd, op.Off, op.Len, op.FUA = backend.Flush, req.Off, req.Len, false
 	op.Err = c.rules.validate(req)
 	if payload > 0 {
 		c.incoming, c.missing = rq, int(payload)
@@ -323,7 +299,7 @@ func (c *conn) zeroInParts(rq *request) error {
 	op, fua := &rq.op, rq.op.FUA
 	for end := op.Off + op.Len; op.Err == nil && op.Len > c.exp.maxZero; op.Len = end - op.Off {
 		op.Len, op.FUA = c.exp.maxZero, false
-		if err := c.takeEntries(op); err != nil {
+		if err := c.admit(op); err != nil {
 			return err
 		}
 		rq.partial.Store(true)
@@ -335,24 +311,19 @@ func (c *conn) zeroInParts(rq *request) error {
 		op.Off += op.Len
 	}
 	op.FUA = fua // the last part's barrier covers them all
-	return c.takeEntries(op)
-}
-
-// takeEntries takes the places in the window's index that a write needs.
-func (c *conn) takeEntries(op *backend.Op) error {
-	a := c.exp.arenas
-	if op.Err != nil || a.Entries == nil {
+	if op.Err != nil {
 		return nil
 	}
-	n := a.EntriesFor(op.Off, op.Len, len(op.Data))
-	if !a.Entries.TryTake(n) {
-		c.submit()
-		if err := c.await(func(stop <-chan struct{}) error { return a.Entries.Take(n, stop) }); err != nil {
-			return err
-		}
+	return c.admit(op)
+}
+
+// admit takes what a write needs of the window. The batch is submitted before it waits.
+func (c *conn) admit(op *backend.Op) error {
+	if c.room.TryAdmit(op) {
+		return nil
 	}
-	op.Entries = n
-	return nil
+	c.submit()
+	return c.await(func(stop <-chan struct{}) error { return c.room.Admit(op, stop) })
 }
 
 // enqueue puts rq into the batch, or answers it if there is nothing for the device
@@ -388,13 +359,10 @@ func (c *conn) reserve() error {
 		}
 	}
 	c.units = n + 1
-	if err := c.pin(); err != nil {
-		return err
-	}
-	got, ok := c.exp.arenas.Write.TryGetPinned(c.reserved[:0], n)
+	got, ok := c.room.TryReserve(c.chunk, c.reserved[:0], n)
 	if !ok {
 		err := c.await(func(stop <-chan struct{}) (err error) {
-			got, err = c.exp.arenas.Write.GetPinned(c.reserved[:0], n, stop)
+			got, err = c.room.Reserve(c.chunk, c.reserved[:0], n, stop)
 			return err
 		})
 		if err != nil {
@@ -444,18 +412,14 @@ func (c *conn) takePayload() {
 	c.missing -= n
 }
 
-// payloadComplete enqueues the incoming WRITE, with its entries and its chunk in the
-// window; only then a reservation is given back. So nobody waits in a circle:
-// reservations are half of the window at most, barriers alone free the other half, and
-// any payload fits there; entries are freed by barriers, and by who waits for a pin.
+// payloadComplete enqueues the incoming WRITE, once it has room in the window; only then
+// a reservation is given back. Reservations are half of the window at most: any payload
+// fits the other half, which barriers alone free.
 func (c *conn) payloadComplete() error {
 	rq := c.incoming
 	if rq.op.Err == nil {
 		// On an error rq is still incoming, and dropped as such.
-		if err := c.takeEntries(&rq.op); err != nil {
-			return err
-		}
-		if err := c.pin(); err != nil {
+		if err := c.admit(&rq.op); err != nil {
 			return err
 		}
 	}
@@ -469,7 +433,6 @@ func (c *conn) payloadComplete() error {
 func (c *conn) giveReserved() {
 	for _, ch := range c.reserved {
 		ch.Release()
-		ch.Unpin()
 	}
 	c.reserved = c.reserved[:0]
 	c.exp.reservations.Give(c.units)
@@ -482,7 +445,6 @@ func (c *conn) dropReceived() {
 	c.giveReserved()
 	if rq := c.incoming; rq != nil {
 		release(&rq.op)
-		c.exp.arenas.Entries.Give(rq.op.Entries)
 		c.incoming, c.missing = nil, 0
 		c.free = append(c.free, rq.op.Tag)
 	}
@@ -490,5 +452,5 @@ func (c *conn) dropReceived() {
 		c.chunk.Release()
 		c.chunk = nil
 	}
-	c.unpin()
+	c.room.Unpin()
 }

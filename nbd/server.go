@@ -276,8 +276,8 @@ func hostOf(nc net.Conn) netip.Addr {
 	return host
 }
 
-// admit gives c its place for good, and reports whether it still has one.
-func (c *conn) admit() bool {
+// keepPlace gives c its place for good, and reports whether it still has one.
+func (c *conn) keepPlace() bool {
 	c.srv.mu.Lock()
 	defer c.srv.mu.Unlock()
 	c.negotiating = false

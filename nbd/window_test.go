@@ -33,9 +33,9 @@ func withholds(t *testing.T, connections int) (f *fixture, dev *windowed, waits 
 func (d *windowed) chunks() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	held := make(map[*backend.Chunk]bool)
-	for _, s := range d.spans {
-		held[s.Chunk] = true
+	held := make(map[uint64]bool)
+	for i := d.window.Ring(0).Covered(); i < d.window.Ring(0).Head(); i++ {
+		held[d.window.Ring(0).At(i).Src/backend.ChunkSize] = true
 	}
 	return len(held)
 }
@@ -174,7 +174,8 @@ func TestReservationBehindALargePayload(t *testing.T) {
 	const size = 1 << 20
 	dev := newWindowed(t, 2*size, fullWindow, 1, 10_000)
 	f := serveWith(t, Config{MaxConnections: 1}, dev)
-	held, ok := dev.arenas.Write.TryGetPinned(nil, fullWindow-6) // one more than the first needs is left
+	room := backend.NewAdmission(&dev.arenas)
+	held, ok := room.TryReserve(nil, nil, fullWindow-6) // one more than the first needs is left
 	require.True(t, ok)
 	nc := f.enterRaw()
 	var stream []byte
@@ -194,8 +195,8 @@ func TestReservationBehindALargePayload(t *testing.T) {
 	sending.Wait()
 	for _, ch := range held {
 		ch.Release()
-		ch.Unpin()
 	}
+	room.Unpin()
 }
 
 // TestStalledInAPayload: a payload that fits what its connection has to receive into

@@ -26,6 +26,7 @@ type Request struct {
 	Got []byte
 
 	client    *Client
+	room      *backend.Admission
 	completed int // guarded by client.mu
 }
 
@@ -58,18 +59,20 @@ func NewClient(t testing.TB, dev backend.Device) *Client {
 // received across a chunk's end.
 func (c *Client) Write(off uint64, data []byte, lead int) *Request {
 	r := c.request(backend.Write, off, uint64(len(data)))
-	r.Data = c.spans(c.dev.Arenas().Write.GetPinned, len(data), lead)
+	r.Data = c.spans(func(dst []*backend.Chunk, n int, stop <-chan struct{}) ([]*backend.Chunk, error) {
+		return r.room.Reserve(nil, dst, n, stop)
+	}, len(data), lead)
 	for _, s := range r.Data {
 		data = data[copy(s.Bytes(), data):]
 	}
-	c.takeEntries(r)
+	c.admit(r)
 	return r
 }
 
 // Zero makes a WRITE_ZEROES.
 func (c *Client) Zero(off, length uint64) *Request {
 	r := c.request(backend.WriteZeroes, off, length)
-	c.takeEntries(r)
+	c.admit(r)
 	return r
 }
 
@@ -84,7 +87,7 @@ func (c *Client) Read(off uint64, n, lead int) *Request {
 func (c *Client) Flush() *Request { return c.request(backend.Flush, 0, 0) }
 
 func (c *Client) request(cmd backend.Command, off, length uint64) *Request {
-	r := &Request{client: c}
+	r := &Request{client: c, room: backend.NewAdmission(c.dev.Arenas())}
 	r.Cmd, r.Off, r.Len, r.Sink = cmd, off, length, c
 	c.mu.Lock()
 	r.Tag = uint32(len(c.reqs))
@@ -93,21 +96,13 @@ func (c *Client) request(cmd backend.Command, off, length uint64) *Request {
 	return r
 }
 
-// takeEntries takes the index entries of a write or zero, where there is an index.
-func (c *Client) takeEntries(r *Request) {
-	if a := c.dev.Arenas(); a.Entries != nil {
-		r.Entries = a.EntriesFor(r.Off, r.Len, len(r.Data))
-		c.take(a.Entries, r.Entries)
-	}
-}
-
-// take takes units of b, or fails when that takes too long.
-func (c *Client) take(b *backend.Budget, n int) {
+// admit takes what r needs of the window, or fails when that takes too long.
+func (c *Client) admit(r *Request) {
 	c.t.Helper()
 	stop := make(chan struct{})
 	timer := time.AfterFunc(patience, func() { close(stop) })
 	defer timer.Stop()
-	require.NoError(c.t, b.Take(n, stop), "%d units of %d, %d free", n, b.Total(), b.Free())
+	require.NoError(c.t, r.room.Admit(&r.Op, stop), "%v of %d bytes at %d", r.Cmd, r.Len, r.Off)
 }
 
 // spans allocates n bytes.
@@ -143,25 +138,23 @@ func (r *Request) Completed() bool {
 	return r.completed > 0
 }
 
+// Unpin drops the pins of r. Submit calls it; so does a test that gives r to the device
+// in another way.
+func (r *Request) Unpin() { r.room.Unpin() }
+
 // Submit hands reqs to the device in one batch, as a server would: Submit, Kick,
 // Post. It does not wait.
 func (c *Client) Submit(reqs ...*Request) {
 	ops := make([]*backend.Op, len(reqs))
-	var pinned []*backend.Chunk
 	for i, r := range reqs {
 		ops[i] = &r.Op
-		if r.Cmd == backend.Write {
-			for _, s := range r.Data {
-				pinned = append(pinned, s.Chunk)
-			}
-		}
 	}
 	c.mu.Lock()
 	c.open += len(reqs)
 	c.mu.Unlock()
 	c.dev.Submit(ops)
-	for _, ch := range pinned {
-		ch.Unpin()
+	for _, r := range reqs {
+		r.Unpin()
 	}
 	c.Kick()
 	c.dev.Post()
@@ -263,7 +256,11 @@ func (c *Client) HangUp() {
 func AllBack(t testing.TB, dev backend.Device) {
 	t.Helper()
 	a := dev.Arenas()
-	for name, b := range map[string]*backend.Budget{"write": a.Write.Budget(), "pins": a.Write.Pins(), "read": a.Read.Budget(), "entries": a.Entries} {
+	budgets := map[string]*backend.Budget{"write": a.Write.Budget(), "pins": a.Write.Pins(), "read": a.Read.Budget()}
+	if a.Entries != nil {
+		budgets["entries"] = a.Entries.Budget
+	}
+	for name, b := range budgets {
 		if b == nil {
 			continue
 		}

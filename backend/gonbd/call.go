@@ -11,12 +11,13 @@ type call struct {
 	b      *Backend
 	op     backend.Op
 	batch  []*backend.Op // op alone
+	room   *backend.Admission
 	chunks []*backend.Chunk
 	done   chan struct{} // op was completed
 }
 
 func newCall(b *Backend) *call {
-	c := &call{b: b, done: make(chan struct{}, 1)}
+	c := &call{b: b, room: backend.NewAdmission(b.arenas), done: make(chan struct{}, 1)}
 	c.batch = []*backend.Op{&c.op}
 	c.op.Sink = c
 	return c
@@ -25,10 +26,12 @@ func newCall(b *Backend) *call {
 // read does the READ of p.
 func (c *call) read(p []byte) error {
 	c.op.Cmd = backend.Read
-	if err := c.take(c.b.arenas.Read.Get, len(p)); err != nil {
-		return err
+	var err error
+	if c.chunks, err = c.b.arenas.Read.Get(c.chunks[:0], chunksFor(len(p)), c.b.stop); err != nil {
+		return c.stopped(err)
 	}
 	defer c.release()
+	c.lay(len(p))
 	if err := c.do(); err != nil {
 		return err
 	}
@@ -41,29 +44,22 @@ func (c *call) read(p []byte) error {
 // write does the WRITE of p.
 func (c *call) write(p []byte) error {
 	c.op.Cmd = backend.Write
-	a := c.b.arenas
+	defer c.release()
 	if s, ok := c.b.cut(len(p)); ok {
-		if err := s.Chunk.Pin(c.b.stop); err != nil {
-			s.Chunk.Release()
-			return c.stopped(err)
-		}
 		c.op.Data = append(c.op.Data, s)
 	} else {
-		if err := c.take(a.Write.GetPinned, len(p)); err != nil {
-			return err
+		var err error
+		if c.chunks, err = c.room.Reserve(nil, c.chunks[:0], chunksFor(len(p)), c.b.stop); err != nil {
+			return c.stopped(err)
 		}
+		c.lay(len(p))
 		c.b.keep(c.op.Data[len(c.op.Data)-1])
 	}
-	defer c.release()
 	for _, s := range c.op.Data {
 		p = p[copy(s.Bytes(), p):]
 	}
-	if a.Entries != nil {
-		n := a.EntriesFor(c.op.Off, c.op.Len, len(c.op.Data))
-		if err := a.Entries.Take(n, c.b.stop); err != nil {
-			return c.stopped(err)
-		}
-		c.op.Entries = n
+	if err := c.room.Admit(&c.op, c.b.stop); err != nil {
+		return c.stopped(err)
 	}
 	return c.do()
 }
@@ -77,19 +73,17 @@ func (c *call) do() error {
 	return c.op.Err
 }
 
-// take gives the op spans of n bytes, in chunks that nobody else uses.
-func (c *call) take(get func([]*backend.Chunk, int, <-chan struct{}) ([]*backend.Chunk, error), n int) (err error) {
-	c.chunks, err = get(c.chunks[:0], (n+backend.ChunkSize-1)/backend.ChunkSize, c.b.stop)
-	if err != nil {
-		return c.stopped(err)
-	}
+// lay gives the op spans of n bytes in the call's chunks.
+func (c *call) lay(n int) {
 	for _, ch := range c.chunks {
 		s := backend.Span{Chunk: ch, Len: uint32(min(n, backend.ChunkSize))}
 		c.op.Data = append(c.op.Data, s)
 		n -= int(s.Len)
 	}
-	return nil
 }
+
+// chunksFor returns how many chunks n bytes fill.
+func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
 // stopped is the error of a wait that Close ended.
 func (c *call) stopped(err error) error { return fmt.Errorf("%w: %w", backend.ErrClosed, err) }
@@ -98,10 +92,8 @@ func (c *call) stopped(err error) error { return fmt.Errorf("%w: %w", backend.Er
 func (c *call) release() {
 	for _, s := range c.op.Data {
 		s.Chunk.Release()
-		if c.op.Cmd == backend.Write {
-			s.Chunk.Unpin()
-		}
 	}
+	c.room.Unpin()
 	c.op.Data = c.op.Data[:0]
 }
 

@@ -81,8 +81,8 @@ func TestCloseEndsWaits(t *testing.T) {
 		{
 			"for places in the index",
 			func(d *device, announce func()) func() {
-				d.arenas.Stripe, d.arenas.Entries = backend.ChunkSize, backend.NewBudget(8)
-				return drain(d.arenas.Entries, announce)
+				d.arenas.Entries = backend.NewEntries(backend.NewBudget(8), backend.ChunkSize)
+				return drain(d.arenas.Entries.Budget, announce)
 			},
 			func(b *Backend) error { _, err := b.WriteAt([]byte("x"), 0); return err },
 		},
@@ -113,11 +113,11 @@ func drain(b *backend.Budget, announce func()) (undo func()) {
 // it did not.
 func TestEntries(t *testing.T) {
 	d := newDevice(t)
-	d.arenas.Stripe, d.arenas.Entries = 1<<20, backend.NewBudget(8)
+	d.arenas.Entries = backend.NewEntries(backend.NewBudget(8), 1<<20)
 	var took []int
 	d.take = func(op *backend.Op) bool {
-		took = append(took, op.Entries)
-		d.arenas.Entries.Give(op.Entries)
+		took = append(took, 8-d.arenas.Entries.Free())
+		d.arenas.Entries.GiveRest(op, 0)
 		return false
 	}
 	b := open(t, d)

@@ -19,22 +19,22 @@ const block = 4096
 // scatter submits n writes of 512 bytes that touch no other's bytes, 512 of them
 // from a chunk, and waits until all are acknowledged.
 func scatter(t *testing.T, c *backendtest.Client, d *Device, n int) {
-	arena := d.Arenas().Write
+	room := backend.NewAdmission(d.Arenas())
 	for done := 0; done < n; {
 		batch := min(n-done, backend.ChunkSize/512)
-		chunks, err := arena.GetPinned(nil, 1, t.Context().Done())
+		chunks, err := room.Reserve(nil, nil, 1, t.Context().Done())
 		require.NoError(t, err)
-		require.NoError(t, d.Arenas().Entries.Take(batch, t.Context().Done()))
 		ops := make([]*backend.Op, batch)
 		for i := range ops {
 			span := backend.Span{Chunk: chunks[0], Off: uint32(i * 512), Len: 512}
 			copy(span.Bytes(), backendtest.Pattern(512, uint32(done+i)))
-			ops[i] = &backend.Op{Cmd: backend.Write, Off: uint64(done+i) * 1024, Len: 512, Data: []backend.Span{span}, Entries: 1, Sink: ignore{}}
+			ops[i] = &backend.Op{Cmd: backend.Write, Off: uint64(done+i) * 1024, Len: 512, Data: []backend.Span{span}, Sink: ignore{}}
+			require.NoError(t, room.Admit(ops[i], t.Context().Done()))
 		}
 		d.Submit(ops)
 		d.Post()
 		chunks[0].Release()
-		chunks[0].Unpin()
+		room.Unpin()
 		done += batch
 	}
 }

@@ -103,17 +103,17 @@ func TestFullWindowAndAFailedBarrier(t *testing.T) {
 		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0)) // pins a chunk
 	}
 	<-p.sync.began // the window's own barrier, at half
-	got := make(chan []*backend.Chunk)
+	got, room := make(chan []*backend.Chunk), backend.NewAdmission(d.Arenas())
 	go func() {
-		chunks, _ := arena.GetPinned(nil, 3, t.Context().Done())
+		chunks, _ := room.Reserve(nil, nil, 3, t.Context().Done())
 		got <- chunks
 	}()
 	require.Eventually(t, arena.Waiting, patience, tick)
 	release()
 	for _, chunk := range <-got {
 		chunk.Release()
-		chunk.Unpin()
 	}
+	room.Unpin()
 	requireFailed(t, c)
 	backendtest.AllBack(t, d)
 	require.Error(t, d.Close())

@@ -107,6 +107,7 @@ func TestBatchIsOnePost(t *testing.T) {
 // A driver submits the same ops again and again, and waits without allocating.
 type driver struct {
 	d    *Device
+	room *backend.Admission
 	ops  []*backend.Op
 	left chan struct{} // one token for each completion
 }
@@ -116,7 +117,7 @@ func (x *driver) Kick()                {}
 func (x *driver) Gone() bool           { return false }
 
 func newDriver(t testing.TB, d *Device, ops ...*backend.Op) *driver {
-	x := &driver{d: d, ops: ops, left: make(chan struct{}, len(ops))}
+	x := &driver{d: d, room: backend.NewAdmission(d.Arenas()), ops: ops, left: make(chan struct{}, len(ops))}
 	for _, op := range ops {
 		op.Sink = x
 		arena := d.Arenas().Read
@@ -136,22 +137,12 @@ func newDriver(t testing.TB, d *Device, ops ...*backend.Op) *driver {
 // run submits the ops in one batch and waits for all of them.
 func (x *driver) run(t testing.TB) {
 	for _, op := range x.ops {
-		if op.Cmd == backend.Write {
-			op.Entries = 1
-			if err := x.d.Arenas().Entries.Take(1, nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := op.Data[0].Chunk.Pin(nil); err != nil {
-				t.Fatal(err)
-			}
+		if err := x.room.Admit(op, nil); err != nil {
+			t.Fatal(err)
 		}
 	}
 	x.d.Submit(x.ops)
-	for _, op := range x.ops {
-		if op.Cmd == backend.Write {
-			op.Data[0].Chunk.Unpin()
-		}
-	}
+	x.room.Unpin()
 	x.d.Post()
 	for range x.ops {
 		<-x.left

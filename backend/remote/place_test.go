@@ -42,7 +42,7 @@ func held(mu *sync.Mutex) bool {
 func (l *lane) otherLocked(c *backendtest.Client, off uint64) {
 	w := c.Write(off, backendtest.Pattern(block, 9), 0)
 	l.write(off, w.Data[0].ArenaOff(), block)
-	w.Data[0].Chunk.Unpin() // the window has its own pin and reference
+	w.Unpin() // the window has its own pin and reference
 	w.Data[0].Chunk.Release()
 }
 

@@ -316,7 +316,7 @@ func (d *Device) allocate() (err error) {
 
 // ready lets the window's users wait for room in it.
 func (d *Device) ready() {
-	d.arenas.Entries, d.arenas.Stripe = d.window.Entries(), stripe
+	d.arenas.Entries = backend.NewEntries(d.window.Entries(), stripe)
 	d.arenas.Write.Pins().Pressure = d.relieve
 	d.arenas.Entries.Pressure = d.relieve
 }

@@ -20,7 +20,7 @@ func (d *Device) Submit(ops []*backend.Op) {
 			} else {
 				op.Err = s.run(op, op.Off, 0, op.Len, func(l *lane, off, _ uint64, n uint32) { l.zero(off, n); used++ })
 			}
-			d.window.Entries().Give(op.Entries - used)
+			d.arenas.Entries.GiveRest(op, used)
 			wrote = true
 			if op.FUA && op.Err == nil {
 				s.unlock()

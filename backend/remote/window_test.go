@@ -36,11 +36,13 @@ func TestWindowIsExact(t *testing.T) {
 	s := d.Snapshot().Window
 	require.EqualValues(t, MinWindow, s.Used)
 	require.EqualValues(t, MinWindow, s.Limit)
-	_, ok := arena.TryGetPinned(nil, 1)
+	room := backend.NewAdmission(d.Arenas())
+	_, ok := room.TryReserve(nil, nil, 1)
 	require.False(t, ok)
 	free, ok := arena.TryGet(nil, d.cfg.Connections)
 	require.True(t, ok)
-	require.False(t, free[0].TryPin())
+	_, ok = room.TryReserve(free[0], nil, 0)
+	require.False(t, ok)
 	for _, ch := range free {
 		ch.Release()
 	}
@@ -59,7 +61,8 @@ func TestWaitBeforeTheWritesThatItWaitsFor(t *testing.T) {
 	d := p.smallest(t)
 	c := backendtest.NewClient(t, d)
 	arena := d.Arenas().Write
-	coming, ok := arena.TryGetPinned(nil, half)
+	room := backend.NewAdmission(d.Arenas())
+	coming, ok := room.TryReserve(nil, nil, half)
 	require.True(t, ok)
 	var writes []*backendtest.Request
 	for i := range half {
@@ -69,11 +72,12 @@ func TestWaitBeforeTheWritesThatItWaitsFor(t *testing.T) {
 	arena.Pins().Pressure = func() { pressure(); close(waits) }
 	got := make(chan error)
 	go func() {
-		chunks, err := arena.GetPinned(nil, 1, nil)
+		room := backend.NewAdmission(d.Arenas())
+		chunks, err := room.Reserve(nil, nil, 1, nil)
 		for _, ch := range chunks {
 			ch.Release()
-			ch.Unpin()
 		}
+		room.Unpin()
 		got <- err
 	}()
 	<-waits
@@ -81,8 +85,8 @@ func TestWaitBeforeTheWritesThatItWaitsFor(t *testing.T) {
 	require.NoError(t, <-got)
 	for _, ch := range coming {
 		ch.Release()
-		ch.Unpin()
 	}
+	room.Unpin()
 	require.NoError(t, c.Do(c.Flush()))
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())

@@ -22,6 +22,7 @@ type barriers struct {
 	shape  shape
 	area   int64 // from the device's beginning, bytes
 	rng    *rand.Rand
+	room   *backend.Admission
 	chunks []*backend.Chunk
 	batch  []*backend.Op
 	left   atomic.Int32 // ops of the batch that are not complete
@@ -31,10 +32,10 @@ type barriers struct {
 // newBarriers takes the memory of a batch: each WRITE has a payload of its own, and
 // keeps it.
 func newBarriers(dev backend.Device, s shape, area int64, rng *rand.Rand) (*barriers, error) {
-	b := &barriers{dev: dev, shape: s, area: area, rng: rng, done: make(chan struct{}, 1)}
+	b := &barriers{dev: dev, shape: s, area: area, rng: rng, room: backend.NewAdmission(dev.Arenas()), done: make(chan struct{}, 1)}
 	perChunk := backend.ChunkSize / s.Bytes
 	var ok bool
-	if b.chunks, ok = dev.Arenas().Write.TryGetPinned(nil, (s.Writes+perChunk-1)/perChunk); !ok {
+	if b.chunks, ok = b.room.TryReserve(nil, nil, (s.Writes+perChunk-1)/perChunk); !ok {
 		return nil, errors.New("the window is too small")
 	}
 	for i := range s.Writes {
@@ -47,14 +48,10 @@ func newBarriers(dev backend.Device, s shape, area int64, rng *rand.Rand) (*barr
 
 // once writes to random blocks, and returns how long it took until they were durable.
 func (b *barriers) once() (time.Duration, error) {
-	a := b.dev.Arenas()
 	for _, op := range b.batch[:b.shape.Writes] {
 		op.Off = uint64(b.rng.Int64N(b.area/int64(b.shape.Bytes)) * int64(b.shape.Bytes))
-		if op.Entries = a.EntriesFor(op.Off, op.Len, len(op.Data)); op.Entries > 0 {
-			// Nothing is outstanding: they are there, or about to be.
-			if err := a.Entries.Take(op.Entries, nil); err != nil {
-				return 0, err
-			}
+		if err := b.room.Admit(op, nil); err != nil { // nothing is outstanding: room is there, or about to be
+			return 0, err
 		}
 	}
 	b.left.Store(int32(len(b.batch)))
@@ -97,8 +94,8 @@ func (b *barriers) drive(warm, measured time.Duration) ([]time.Duration, error) 
 func (b *barriers) close() {
 	for _, c := range b.chunks {
 		c.Release()
-		c.Unpin()
 	}
+	b.room.Unpin()
 }
 
 // Complete implements backend.Sink.

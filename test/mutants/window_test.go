@@ -5,7 +5,7 @@ var window = []mutant{
 	{
 		name: "what is received into counts as the window's", rule: "§4.8 receive chunks have a budget of their own",
 		in:  "nbd.conn.makeRoom",
-		old: "c.chunk = got[0]", new: "if c.chunk = got[0]; c.pin() != nil { return errStalled }",
+		old: "c.chunk = got[0]", new: "c.chunk = got[0]; pin := func(stop <-chan struct{}) error { _, err := c.room.Reserve(c.chunk, nil, 0, stop); return err }; if c.submit(); c.await(pin) != nil { return errStalled }",
 		pkg: "./nbd", run: "^TestReadsNeedNothingOfTheWindow$", hangs: true,
 	}, {
 		name: "a connection takes a second chunk to receive into", rule: "§4.8 one per connection",
@@ -18,10 +18,16 @@ var window = []mutant{
 		old: "c.submit(); if !c.exp.reservations", new: "if !c.exp.reservations",
 		pkg: "./nbd", run: "^TestReservationBehindALargePayload$", hangs: true,
 	}, {
-		name: "who leaves keeps the entries it waited with", rule: "§4.8 nothing is lost or leaked",
+		name: "who leaves keeps the pins it waited with", rule: "§4.8 nothing is lost or leaked",
 		in:  "nbd.conn.dropReceived",
-		old: "c.exp.arenas.Entries.Give(rq.op.Entries)", new: "",
-		pkg: "./nbd", run: "^TestLeavingAFullWindow$", hangs: true,
+		old: "c.room.Unpin()", new: "",
+		pkg: "./nbd", run: "^TestHangUpWhileWaiting$", hangs: true,
+	}, {
+		name: "entries are taken before the pins", rule: "§4.8 every wait has an owner",
+		in:  "backend.Admission.Admit",
+		old: "if op.Cmd == Write {", new: "if a.arenas.Entries != nil { if err := a.arenas.Entries.Take(a.arenas.Entries.of(op), stop); err != nil { return err } }; if op.Cmd == Write {",
+		also: []edit{{"backend.Admission.Admit", "return a.arenas.Entries.Take(a.arenas.Entries.of(op), stop)", "return nil"}},
+		pkg:  "./nbd", run: "^TestLeavingAFullWindow$",
 	}, {
 		name: "the window takes the chunks to receive into as well", rule: "§4.8 bounded in pinned bytes",
 		in:  "backend.NewWindowOn",
@@ -31,7 +37,7 @@ var window = []mutant{
 		name: "unflushed payloads are not pinned", rule: "§4.8 bounded in pinned bytes",
 		in:  "backend.Window.pin",
 		old: "c.repin()", new: "",
-		also: []edit{{"backend.Window.Free", "c.Unpin() } } }; w.entries.Give", "} } }; w.entries.Give"}},
+		also: []edit{{"backend.Window.Free", "c.unpin() } } }; w.entries.Give", "} } }; w.entries.Give"}},
 		pkg:  "./backend/remote", run: "^TestWindowIsExact$",
 	}, {
 		name: "no barrier for who waits with half of the window clean", rule: "§4.8 every wait has an owner",
