@@ -40,15 +40,6 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Lines is Text of each line of s.
-func Lines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = Text(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
 // JSON is JSON that means the same as b, valid UTF-8 provided, and is plain but for its
 // line ends. It may return b.
 func JSON(b []byte) []byte {

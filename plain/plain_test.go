@@ -30,7 +30,6 @@ func TestText(t *testing.T) {
 	} {
 		require.Equal(t, want, Text(in), "%q", in)
 	}
-	require.Equal(t, "a\\x1b\nb", Lines("a\x1b\nb"))
 }
 
 func FuzzText(f *testing.F) {

@@ -65,9 +65,6 @@ type carrier struct {
 // bounded by nc's deadlines.
 func ServeTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Server) }
 
-// ClientTLS is the client's counterpart of ServeTLS.
-func ClientTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Client) }
-
 func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*TLS, error) {
 	sock, err := New(nc)
 	if err != nil {

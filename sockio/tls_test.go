@@ -102,9 +102,12 @@ func goClient(nc net.Conn, cfg *tls.Config) (*tls.Conn, error) {
 	return c, c.Handshake()
 }
 
+// ourClient is a TLS at the client's end.
+func ourClient(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Client) }
+
 func TestTLSIsAStream(t *testing.T) {
 	versions(t, func(t *testing.T, server, client *tls.Config) {
-		s, c := secure(t, "tcp", server, client, ClientTLS)
+		s, c := secure(t, "tcp", server, client, ourClient)
 		_, err := c.Write([]byte("option"))
 		require.NoError(t, err)
 		buf := make([]byte, 64)
@@ -215,7 +218,7 @@ func TestTLSReset(t *testing.T) {
 
 func TestTLSCallsPerFlush(t *testing.T) {
 	server, client := identity()
-	s, c := secure(t, "tcp", server, client, ClientTLS)
+	s, c := secure(t, "tcp", server, client, ourClient)
 	var q Queue
 	data, buf := make([]byte, 3<<10), make([]byte, 64<<10)
 	for range 10 {
