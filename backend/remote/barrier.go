@@ -1,43 +1,73 @@
 package remote
 
 import (
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
-
 	"pmnbd/backend"
-	"pmnbd/persist"
 )
 
-// barriers is the group commit of a device: at most one barrier is in flight, and
-// what asks for durability meanwhile waits for the next one, all together. So
-// barriers complete in order (design §3.7).
+// A groupCommit has at most one barrier in flight. Requests for durability that arrive
+// meanwhile wait for the next barrier, all together. So barriers complete in order
+// (design §3.7).
 //
-//	FLUSH, FUA ──► waiting ──start──► current ──all lanes done──► covered, replied, freed
+//	FLUSH, FUA ──► waiting ──start──► current ──all streams done──► covered, replied, freed
 //
-// Start lists the waiting ops first and the dirty lanes after them; every write
-// ahead of a listed op was enqueued before the op was added. An op that comes
-// while a barrier is in flight and finds nothing dirty behind it joins it.
-type barriers struct {
-	mu       sync.Mutex // before the lanes' mutexes
+// Start lists the waiting ops first and the dirty streams after them: every write
+// ahead of a listed op was enqueued before the op was added. An op that arrives
+// while a barrier is in flight and finds nothing dirty behind it joins that barrier.
+type groupCommit struct {
+	env environment // set once
+
+	mu       sync.Mutex // guards all below; locked before the streams' mutexes
 	waiting  []*backend.Op
-	wanted   bool          // a barrier for the window's sake, without an op
+	wanted   bool          // a barrier is due for the window's sake, without an op
 	listed   []*backend.Op // the barrier that covers upTo answers them; those before it are slices of a replay
-	upTo     []uint64      // by lane: a position of its ring
-	behind   bool          // a lane has a replay under way
+	upTo     []uint64      // by stream: a position of its ring
+	behind   bool          // a stream has a replay under way
 	current  *barrier
-	cut      *barrier       // the one that was in flight when the connections broke, until another one begins
-	away     bool           // the connections are lost: none is started
+	broken   *barrier       // the barrier that was in flight when the connections broke, until another one begins
+	away     bool           // the connections are lost: no barrier is started
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
-	inherits bool          // OPENED carried doubt, and no barrier has succeeded since
+	inherits bool          // the target's doubt was inherited, and no barrier has succeeded since
 	lost     time.Duration // how long the outage had lasted when the session came back; 0 once it is over
-	count    uint64        // of those that succeeded
-	asked    uint64        // FLUSHes and FUAs that those answered
-	answered uint64        // of those that succeeded, how many answered any
+	count    uint64        // barriers that succeeded
+	asked    uint64        // FLUSHes and FUA writes that those answered
+	answered uint64        // how many of the barriers that succeeded answered any
+}
+
+// An environment is what a group commit needs of its device: the life, the window, and the
+// streams by number. The commit's mutex is held during all calls but post; enqueue takes the
+// stream's mutex.
+type environment interface {
+	// failed is the error for ops of a device that failed or was closed, nil before.
+	failed() error
+	// streamCount is how many streams there are.
+	streamCount() int
+	// head is the position behind the newest entry of stream i.
+	head(i int) uint64
+	// enqueue queues barrier seq behind what stream i holds and no barrier covers. A clean
+	// stream gets one only if force is set. doubt: only the target's CPU can say when it is
+	// done. behind: the stream has more to replay than this share.
+	enqueue(i int, seq uint64, force, doubt bool) (s share, behind bool)
+	// cover moves the covered mark of stream i over s.
+	cover(i int, s *share)
+	// free gives back the places and payloads of what s covers, after cover and the replies.
+	free(i int, s *share)
+	// halfFull says that the window needs a barrier.
+	halfFull() bool
+	// post hands to the transport what was enqueued.
+	post()
+}
+
+// A share is one stream's part of a barrier.
+type share struct {
+	from, to uint64 // the positions of the ring that it covers
+	wrote    uint64 // the stream's bytes up to there
+	owes     bool   // the stream has not answered
 }
 
 // A barrier is one that is in flight.
@@ -45,277 +75,245 @@ type barrier struct {
 	seq       uint64
 	ops       []*backend.Op
 	sinks     []backend.Sink // scratch of answer
-	from, to  []uint64       // by lane: the positions of the index that it covers
-	wrote     []uint64       // by lane: lane.wrote when it was enqueued
-	epoch     uint64         // the session's that it went out in
-	owes      []bool         // by lane: it has not answered
-	remaining int            // lanes that have not answered
-	asked     bool           // of one that was cut: the listed ops are its
+	shares    []share        // by stream
+	remaining int            // shares that owe an answer
+	epoch     uint64         // of a broken one: the session in which it was sent
+	asked     bool           // of a broken one: the listed ops are its
 	answered  bool           // its ops have their replies
 }
 
 // answer completes the barrier's ops, with err if not nil, and has the replies
 // written out.
-func (c *barrier) answer(err error) {
-	for _, op := range c.ops {
-		if n := len(c.sinks); n == 0 || c.sinks[n-1] != op.Sink {
-			c.sinks = append(c.sinks, op.Sink)
+func (b *barrier) answer(err error) {
+	for _, op := range b.ops {
+		if n := len(b.sinks); n == 0 || b.sinks[n-1] != op.Sink {
+			b.sinks = append(b.sinks, op.Sink)
 		}
 		op.Err = err
 		op.Sink.Complete(op)
 	}
-	for _, s := range c.sinks {
+	for _, s := range b.sinks {
 		s.Kick()
 	}
-	clear(c.ops)
-	clear(c.sinks)
-	c.ops, c.sinks = c.ops[:0], c.sinks[:0]
+	clear(b.ops)
+	clear(b.sinks)
+	b.ops, b.sinks = b.ops[:0], b.sinks[:0]
 }
 
-// commit asks for a barrier that covers all that is enqueued; op is completed
-// when it succeeded. It goes out with the next call of start. The failed state is
-// tested before anything else: a device that lost writes never says durable.
-func (d *Device) commit(op *backend.Op) {
-	b := &d.barriers
-	b.mu.Lock()
-	err := d.failed()
+// add asks for a barrier that covers all that is enqueued. That barrier completes op. It
+// goes out with the next call of start. The failed state is tested before anything else: a
+// device that lost writes never says durable.
+func (c *groupCommit) add(op *backend.Op) {
+	c.mu.Lock()
+	err := c.env.failed()
 	if err == nil {
-		b.waiting = append(b.waiting, op)
+		c.waiting = append(c.waiting, op)
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 	if err != nil {
 		op.Err = err
 		op.Sink.Complete(op)
 	}
 }
 
-// start starts the barrier that is asked for, or that want asks for, unless one
+// start starts the barrier that ops wait for, or that want asks for, unless one
 // is in flight. Its work requests are enqueued, not posted.
-func (d *Device) start(want bool) {
-	b := &d.barriers
-	b.mu.Lock()
-	b.wanted = b.wanted || want
-	durable := d.next()
-	b.mu.Unlock()
+func (c *groupCommit) start(want bool) {
+	c.mu.Lock()
+	c.wanted = c.wanted || want
+	durable := c.nextLocked()
+	c.mu.Unlock()
 	if durable != nil {
 		durable.answer(nil)
-		b.put(durable)
+		c.put(durable)
 	}
 }
 
 // relieve starts a barrier because somebody waits for room in the window.
-func (d *Device) relieve() {
-	d.start(true)
-	d.Post()
+func (c *groupCommit) relieve() {
+	c.start(true)
+	c.env.post()
 }
 
-// next makes a barrier of what is waiting, if none is in flight. It returns it if
-// it turns out that it need not be sent. b.mu is held.
-func (d *Device) next() (durable *barrier) {
-	b := &d.barriers
-	if d.failed() != nil || b.away || (len(b.waiting) == 0 && len(b.listed) == 0 && !b.wanted) {
+// nextLocked makes a barrier of what is waiting, if none is in flight. It returns the barrier
+// if that need not be sent.
+func (c *groupCommit) nextLocked() (durable *barrier) {
+	if c.env.failed() != nil || c.away || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
 		return nil
 	}
-	if c := b.current; c != nil {
-		if d.nothingBehind(c) {
-			c.ops = append(c.ops, b.waiting...)
-			b.waiting = b.waiting[:0]
+	if b := c.current; b != nil {
+		if c.nothingBehindLocked(b) {
+			b.ops = append(b.ops, c.waiting...)
+			c.waiting = c.waiting[:0]
 		}
 		return nil
 	}
-	c := b.take(len(d.lanes))
-	c.ops, b.waiting = b.waiting, c.ops[:0] // the waiting first, the dirty lanes then
-	b.wanted = false
-	b.seq++
-	c.seq, c.epoch = b.seq, d.granted.Epoch
-	if b.cut != nil { // the target tells of this one from now on
-		b.spare = append(b.spare, b.cut)
-		b.cut = nil
+	b := c.takeLocked()
+	b.ops, c.waiting = c.waiting, b.ops[:0] // the waiting first, the dirty streams then
+	c.wanted = false
+	c.seq++
+	b.seq = c.seq
+	if c.broken != nil { // from now on the target tells of this barrier
+		c.spare = append(c.spare, c.broken)
+		c.broken = nil
 	}
-	method := d.method
-	if b.inherits { // only the target can say when its doubt is settled (design §3.8)
-		method = persist.MethodGPSPM
-	}
-	b.behind = false
-	for i, l := range d.lanes {
-		l.mu.Lock()
-		if l.behind {
-			l.advance()
-			b.behind = b.behind || l.behind
+	c.behind = false
+	for i := range b.shares {
+		force := i == 0 && c.inherits && len(b.ops)+len(c.listed) > 0
+		s, behind := c.env.enqueue(i, b.seq, force, c.inherits)
+		b.shares[i] = s
+		c.behind = c.behind || behind
+		if s.owes {
+			b.remaining++
 		}
-		c.from[i] = l.ring.Covered()
-		c.to[i], c.wrote[i] = l.extent()
-		c.owes[i] = false
-		if c.from[i] != c.to[i] || (i == 0 && b.inherits && len(c.ops)+len(b.listed) > 0) {
-			l.enqueueBarrier(b.seq, c.from[i], c.to[i], method)
-			c.owes[i] = true
-			c.remaining++
-		}
-		l.mu.Unlock()
 	}
-	if b.behind || len(b.listed) > 0 {
-		b.list(c, d.lanes)
+	if c.behind || len(c.listed) > 0 {
+		c.listLocked(b)
 	}
-	if c.remaining == 0 {
+	if b.remaining == 0 {
 		// Nothing is dirty, no barrier is in flight or being retired (the marks move
-		// under b.mu), and no doubt was inherited. If there was an outage it is over.
-		b.lost = 0
-		return c
+		// under c.mu), and no doubt was inherited. If there was an outage it is over.
+		c.lost = 0
+		return b
 	}
-	b.current = c
+	c.current = b
 	return nil
 }
 
-// nothingBehind reports whether barrier c covers all that was enqueued.
-func (d *Device) nothingBehind(c *barrier) bool {
-	for i, l := range d.lanes {
-		if l.ring.Head() != c.to[i] {
+// nothingBehindLocked reports whether barrier b covers all that was enqueued.
+func (c *groupCommit) nothingBehindLocked(b *barrier) bool {
+	for i := range b.shares {
+		if c.env.head(i) != b.shares[i].to {
 			return false
 		}
 	}
 	return true
 }
 
-// laneDone counts lane i's answer to barrier seq. The last one retires it, in this
-// order: covered marks of all lanes, replies, spans (design §4.2).
-func (d *Device) laneDone(i int, seq uint64) {
-	b := &d.barriers
-	b.mu.Lock()
-	c := b.current
-	if d.failed() != nil || c == nil || c.seq != seq {
-		b.mu.Unlock()
-		return // it failed meanwhile, or was cut off
+// done counts the answer of stream i to barrier seq. The last one retires the barrier, in this
+// order: covered marks of all streams, replies, spans (design §4.2).
+func (c *groupCommit) done(i int, seq uint64) {
+	c.mu.Lock()
+	b := c.current
+	if c.env.failed() != nil || b == nil || b.seq != seq {
+		c.mu.Unlock()
+		return // it failed meanwhile, or its connections broke
 	}
-	c.owes[i] = false
-	if c.remaining--; c.remaining > 0 {
-		b.mu.Unlock()
+	b.shares[i].owes = false
+	if b.remaining--; b.remaining > 0 {
+		c.mu.Unlock()
 		return
 	}
-	b.current = nil
-	d.retire(c)
-	d.accused.Store(false)
-	b.wanted = b.wanted || b.behind || d.window.HalfFull()
-	durable := d.next()
-	b.mu.Unlock()
+	c.current = nil
+	c.retireLocked(b)
+	c.wanted = c.wanted || c.behind || c.env.halfFull()
+	durable := c.nextLocked()
+	c.mu.Unlock()
 
-	c.answer(nil)
+	b.answer(nil)
 	if durable != nil {
 		durable.answer(nil)
-		b.put(durable)
+		c.put(durable)
 	}
-	d.Post()
-	d.free(c)
-	if d.window.HalfFull() {
-		d.relieve()
-	}
-}
-
-// retire moves the covered marks over what barrier c covers. Its ops and spans are the
-// caller's to answer and free, in this order. b.mu is held.
-func (d *Device) retire(c *barrier) {
-	b := &d.barriers
-	for i, l := range d.lanes {
-		l.ring.Cover(c.to[i])
-		l.flushed = c.wrote[i]
-	}
-	b.retired.push(c)
-	b.inherits = false
-	if !b.behind {
-		b.lost = 0
-	}
-	b.count++
-	if len(c.ops) > 0 {
-		b.asked += uint64(len(c.ops))
-		b.answered++
+	c.env.post()
+	c.free(b)
+	if c.env.halfFull() {
+		c.relieve()
 	}
 }
 
-// free gives back what barrier c covered, now that its ops are answered. It goes
-// in the order of the index, and waits for barriers before c: a place in a ring
-// must not be given out again before whoever covered it has read it.
-func (d *Device) free(c *barrier) {
-	b := &d.barriers
-	b.mu.Lock()
-	c.answered = true
-	for !b.retired.empty() && (*b.retired.front()).answered {
-		c := b.retired.pop()
-		for i := range d.lanes {
-			d.window.Free(i, c.from[i], c.to[i])
+// retireLocked moves the covered marks over what barrier b covers. The caller then answers its
+// ops and frees its spans, in this order.
+func (c *groupCommit) retireLocked(b *barrier) {
+	for i := range b.shares {
+		c.env.cover(i, &b.shares[i])
+	}
+	c.retired.push(b)
+	c.inherits = false
+	if !c.behind {
+		c.lost = 0
+	}
+	c.count++
+	if len(b.ops) > 0 {
+		c.asked += uint64(len(b.ops))
+		c.answered++
+	}
+}
+
+// free gives back what barrier b covered, now that its ops are answered. It goes
+// in the order of the index, and waits for barriers before b: a place in a ring
+// must not be given out again before the barrier that covered it has read it.
+func (c *groupCommit) free(b *barrier) {
+	c.mu.Lock()
+	b.answered = true
+	for !c.retired.empty() && (*c.retired.front()).answered {
+		b := c.retired.pop()
+		for i := range b.shares {
+			c.env.free(i, &b.shares[i])
 		}
-		c.answered = false
-		b.spare = append(b.spare, c)
+		b.answered = false
+		c.spare = append(c.spare, b)
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 }
 
-// take returns an empty barrier. b.mu is held.
-func (b *barriers) take(lanes int) *barrier {
-	if n := len(b.spare); n > 0 {
-		c := b.spare[n-1]
-		b.spare = b.spare[:n-1]
-		return c
+// takeLocked returns an empty barrier.
+func (c *groupCommit) takeLocked() *barrier {
+	if n := len(c.spare); n > 0 {
+		b := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		return b
 	}
-	return &barrier{from: make([]uint64, lanes), to: make([]uint64, lanes), wrote: make([]uint64, lanes), owes: make([]bool, lanes)}
+	return &barrier{shares: make([]share, c.env.streamCount())}
 }
 
 // put takes back a barrier that was answered.
-func (b *barriers) put(c *barrier) {
-	b.mu.Lock()
-	c.remaining = 0
-	b.spare = append(b.spare, c)
-	b.mu.Unlock()
+func (c *groupCommit) put(b *barrier) {
+	c.mu.Lock()
+	b.remaining = 0
+	c.spare = append(c.spare, b)
+	c.mu.Unlock()
 }
 
-// fail makes the device's failure final and answers all that waits for a barrier.
-// The first cause stays.
-func (d *Device) fail(cause error) {
-	b := &d.barriers
-	b.mu.Lock()
-	if d.failed() != nil {
-		b.mu.Unlock()
+// interrupt notes that the connections of session epoch are lost. No barrier starts until
+// resumeLocked. The barrier in flight counts as failed: its ops wait for the next, and what it
+// was to cover stays dirty, unless the target says otherwise (cut.go).
+func (c *groupCommit) interrupt(epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = true
+	b := c.current
+	if b == nil {
 		return
 	}
-	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
-	if d.closing.Load() {
-		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
+	if b.asked = len(b.ops) > 0; b.asked {
+		c.waiting = slices.Concat(c.listed, c.waiting) // those came later
+		c.listed, c.upTo = append(c.listed[:0], b.ops...), c.upTo[:0]
+		for i := range b.shares {
+			c.upTo = append(c.upTo, b.shares[i].to)
+		}
 	}
-	for _, l := range d.lanes {
-		l.refuse(err) // before anybody hears of the failure
-	}
-	d.failure.Store(&err)
-	if d.file != nil && !d.adopted && !d.closing.Load() {
-		d.file.fail(cause)
-	}
-	c := b.take(len(d.lanes))
-	c.ops, b.waiting = b.waiting, c.ops[:0]
-	if b.current != nil {
-		c.ops = append(c.ops, b.current.ops...)
-		b.current = nil
-	}
-	c.ops = append(c.ops, b.listed...)
-	b.clearListed()
-	b.mu.Unlock()
-
-	if !d.closing.Load() && !d.adopted { // the window that was adopted is there still
-		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
-			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
-	}
-	c.answer(err)
+	b.ops, b.remaining, b.epoch = nil, 0, epoch
+	c.current, c.broken = nil, b
 }
 
-// bury ends what the lanes still hold, after the device failed or was closed. Their
-// connections have ended.
-func (d *Device) bury() {
-	for _, l := range d.lanes {
-		l.bury()
+// abandonLocked returns a barrier with all ops that wait. The device has just failed, and the
+// caller answers them.
+func (c *groupCommit) abandonLocked() *barrier {
+	b := c.takeLocked()
+	b.ops, c.waiting = c.waiting, b.ops[:0]
+	if c.current != nil {
+		b.ops = append(b.ops, c.current.ops...)
+		c.current = nil
 	}
+	b.ops = append(b.ops, c.listed...)
+	c.clearListedLocked()
+	return b
 }
 
-// failed is the error to answer ops with since the device failed or was closed;
-// nil before.
-func (d *Device) failed() error {
-	if err := d.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
+// succeeded is how many barriers have succeeded.
+func (c *groupCommit) succeeded() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
 }

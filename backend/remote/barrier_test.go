@@ -186,9 +186,9 @@ func TestFlushUnderInheritedDoubt(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	d.barriers.mu.Lock()
-	d.barriers.inherits = true
-	d.barriers.mu.Unlock()
+	d.core.commit.mu.Lock()
+	d.core.commit.inherits = true
+	d.core.commit.mu.Unlock()
 	require.NoError(t, c.Do(c.Flush()))
 	require.EqualValues(t, 1, p.server.Barriers("log"))
 	require.NoError(t, c.Do(c.Flush()), "a barrier has succeeded")
@@ -228,7 +228,7 @@ type retireSink struct {
 
 func (s *retireSink) Complete(op *backend.Op) {
 	s.err = op.Err
-	s.dirty = dirty(s.d.window.Ring(0))
+	s.dirty = dirty(s.d.core.window.Ring(0))
 	s.free = s.d.Arenas().Write.Budget().Free()
 	close(s.done)
 }

@@ -24,19 +24,17 @@ func (d *Device) Close() error {
 }
 
 func (d *Device) close() error {
-	for _, l := range d.lanes {
-		l.refuse(backend.ErrClosed)
-	}
+	d.core.refuse(backend.ErrClosed)
 	last := lastFlush{done: make(chan error, 1)}
 	op := &backend.Op{Cmd: backend.Flush, Sink: last}
-	d.commit(op)
-	d.start(false)
+	d.core.commit.add(op)
+	d.core.commit.start(false)
 	d.Post()
 	flushed := make(chan error, 1)
 	go func() {
 		err := <-last.done
-		for _, l := range d.lanes {
-			l.awaitReads() // CLOSE must not overtake them: their key would be gone
+		for _, s := range d.core.streams {
+			s.awaitReads() // CLOSE must not overtake them: their key would be gone
 		}
 		flushed <- err
 	}()
@@ -62,11 +60,7 @@ func (d *Device) close() error {
 		}
 	}
 	if err != nil {
-		lost := d.Unflushed()
-		d.barriers.mu.Lock()
-		d.lost = lost
-		d.barriers.mu.Unlock()
-		err = fmt.Errorf("%d bytes were not flushed: %w", lost, err)
+		err = fmt.Errorf("%d bytes were not flushed: %w", d.Unflushed(), err)
 	}
 	if err == nil && d.file != nil {
 		d.file.update(func(h *header) { h.State = windowDrained })
@@ -84,18 +78,10 @@ const departAfter = time.Second
 
 // idle tells whether the session is lost, and nothing depends on its coming back.
 func (d *Device) idle() bool {
-	b := &d.barriers
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.away || d.adopted || d.failed() != nil { // who adopts waits as long as its context allows
-		return false
-	}
-	for _, l := range d.lanes {
-		if l.ring.Covered() != l.ring.Head() {
-			return false
-		}
-	}
-	return true
+	c := &d.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.away && !d.adopted && d.core.failed() == nil && d.core.empty() // who adopts waits as long as its context allows
 }
 
 // depart ends a device that is idle. Its window file stays live: RESUME then tells the next
@@ -104,10 +90,9 @@ func (d *Device) depart() error {
 	d.closing.Store(true)
 	d.die()
 	<-d.kept
-	b := &d.barriers
-	b.mu.Lock()
-	away := b.away
-	b.mu.Unlock()
+	d.core.commit.mu.Lock()
+	away := d.core.commit.away
+	d.core.commit.mu.Unlock()
 	if !away { // it came back in this moment
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
@@ -134,11 +119,8 @@ func (d *Device) release() error {
 	if d.domain != nil {
 		errs = append(errs, d.domain.Close())
 	}
-	if d.window != nil {
-		d.barriers.mu.Lock()
-		d.released = true
-		d.barriers.mu.Unlock()
-		errs = append(errs, d.window.Close())
+	if d.core != nil {
+		errs = append(errs, d.core.window.Close())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
@@ -186,7 +168,7 @@ func (d *Device) leave(flushed bool) (err error) {
 		l.settle()
 	}
 	d.fail(backend.ErrClosed)
-	d.bury()
+	d.core.bury()
 	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
 	return err
 }
@@ -213,7 +195,7 @@ func (d *Device) giveBack() error {
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
 		}
-		for n := 0; err != nil && d.failed() == nil; n++ {
+		for n := 0; err != nil && d.core.failed() == nil; n++ {
 			var end *lastingError
 			left := patience - time.Since(began)
 			if left <= 0 || errors.As(err, &end) {

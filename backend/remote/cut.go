@@ -1,50 +1,50 @@
 package remote
 
-import (
-	"go.uber.org/zap"
-
-	"pmnbd/persist/wire"
-)
+import "pmnbd/persist/wire"
 
 // The barrier that was in flight when the connections broke may have become durable all the
 // same: a sync at the target goes on, and the grant that the next session needs waits for it.
 // The target tells how far each lane had got. To replay what that barrier covers would make
 // all its pages dirty again, and the next sync as long as this one.
 //
-//	cut: current ──► cut ──RESUME, JOIN──► durable on all lanes that owed it? ──► retired
-//	                  └── another barrier begins: the target tells of that one
+//	broken: current ──► broken ──RESUME, JOIN──► durable on all lanes that owed it? ──► retired
+//	                     └── another barrier begins: the target tells of that one
 //
 // This is no late answer of a connection that was destroyed, which never counts: the target
 // says so in the new session, after it has joined everything of the one before.
 
-// durable reports whether the target has made the barrier durable that was cut off: g and
-// conns are what it told of each lane. The number counts with the epoch of the session in
-// which the barrier went out: this run sends a number once, and another run of the initiator,
-// which adopts a window and counts from one, has no session of that epoch. As long as there is
-// doubt nothing counts. b.mu is held.
-func (b *barriers) durable(g *wire.Opened, conns []dialed) bool {
-	c := b.cut
-	if c == nil || g.Flags&wire.OpenedDoubt != 0 {
-		return false
+// resumeLocked lets barriers start again, after interrupt. durable reports whether the target
+// has made its share of a barrier durable; in doubt nothing counts. If that holds for all streams
+// that owed the broken barrier, it is retired and returned: the caller answers and frees it.
+//
+// A target tells the number of a barrier, and the session in which it was sent. This run sends a
+// number once, and another run of the initiator, which adopts a window and counts from one, has
+// no session of that epoch.
+func (c *groupCommit) resumeLocked(doubt bool, durable func(stream int, epoch, seq uint64) bool) *barrier {
+	c.away = false
+	c.inherits = doubt
+	b := c.broken
+	if b == nil || doubt || c.env.failed() != nil {
+		return nil
 	}
-	for i, owes := range c.owes {
-		if owes && conns[i].durable != (wire.Durable{Epoch: c.epoch, Barrier: c.seq}) {
-			return false
+	for i := range b.shares {
+		if b.shares[i].owes && !durable(i, b.epoch, b.seq) {
+			return nil
 		}
 	}
-	return true
+	c.broken = nil
+	if b.asked {
+		b.ops = append(b.ops, c.listed...)
+		c.clearListedLocked()
+	}
+	c.retireLocked(b)
+	return b
 }
 
-// retireCut retires the barrier that was cut off, and gives it its ops back. b.mu is held.
-func (d *Device) retireCut() *barrier {
-	b := &d.barriers
-	c := b.cut
-	b.cut = nil
-	if c.asked {
-		c.ops = append(c.ops, b.listed...)
-		b.clearListed()
+// durableOn tells for each lane whether the target has made a barrier durable, by what OPENED and
+// JOINED said of the last one.
+func durableOn(conns []dialed) func(lane int, epoch, seq uint64) bool {
+	return func(lane int, epoch, seq uint64) bool {
+		return conns[lane].durable == wire.Durable{Epoch: epoch, Barrier: seq}
 	}
-	d.retire(c)
-	d.log.Info("what was being made durable when the session was lost is durable", zap.String("region", d.cfg.Region), zap.Uint64("barrier", c.seq))
-	return c
 }

@@ -112,14 +112,23 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 		{"unclean is no doubt", []bool{true}, []wire.Durable{it}, wire.OpenedUnclean, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := barriers{cut: &barrier{seq: 3, epoch: 7, owes: tt.owes}}
+			env := &fakeEnv{streams: make([]fakeStream, len(tt.owes))}
+			b := &barrier{seq: 3, epoch: 7}
+			for _, owes := range tt.owes {
+				b.shares = append(b.shares, share{owes: owes})
+			}
+			c := groupCommit{env: env, broken: b, away: true}
 			var conns []dialed
 			for _, says := range tt.says {
 				conns = append(conns, dialed{durable: says})
 			}
-			require.Equal(t, tt.want, b.durable(&wire.Opened{Flags: tt.flags}, conns))
-			b.cut = nil
-			require.False(t, b.durable(&wire.Opened{Flags: tt.flags}, conns), "none was cut off")
+			doubt := tt.flags&wire.OpenedDoubt != 0
+			retired := c.resumeLocked(doubt, durableOn(conns))
+			require.Equal(t, tt.want, retired == b)
+			require.Equal(t, doubt, c.inherits)
+			require.False(t, c.away)
+			c.broken = nil
+			require.Nil(t, c.resumeLocked(doubt, durableOn(conns)), "none was cut off")
 		})
 	}
 }
@@ -137,8 +146,8 @@ func TestNextBarrierForgetsTheCutOne(t *testing.T) {
 	network.Cut()
 	network.Resume()
 	require.NoError(t, c.Wait(flush))
-	d.barriers.mu.Lock()
-	require.Nil(t, d.barriers.cut)
-	d.barriers.mu.Unlock()
+	d.core.commit.mu.Lock()
+	require.Nil(t, d.core.commit.broken)
+	d.core.commit.mu.Unlock()
 	require.NoError(t, d.Close())
 }

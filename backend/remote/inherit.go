@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,7 +14,6 @@ import (
 	"pmnbd/backend"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
-	"pmnbd/rdma"
 )
 
 // A LossError tells that a device cannot be opened without that something may be lost
@@ -306,19 +304,23 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.arenas.Write, a.window = d.file.window(int(h.Chunks)) // nobody receives
+	var window *backend.Window
+	a.arenas.Write, window = d.file.window(int(h.Chunks)) // nobody receives
 	serves := false
 	defer func() {
 		if !serves { // else Close did it
-			a.bury()
+			if a.core != nil {
+				a.core.bury()
+			}
 			err = errors.Join(err, a.release())
 		}
 	}()
-	if err := a.window.Adopt(h.Size); err != nil {
+	if err := window.Adopt(h.Size); err != nil {
 		return loss("%v", err)
 	}
+	a.core = newCore(window, cfg.Lanes)
 	for i := range cfg.Lanes {
-		l := a.newLane(i)
+		l := newLane(a, a.core.streams[i])
 		l.broken = errAdopted
 		for at := l.ring.Covered(); at < l.ring.Head(); at++ {
 			l.wrote += uint64(l.ring.At(at).Len)
@@ -333,7 +335,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	}
 	a.ready()
 	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
-	a.barriers.away = true
+	a.core.commit.away = true
 	asking, asked := d.patient(ctx)
 	defer asked()
 	for n := 0; ; n++ {
@@ -365,11 +367,4 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		<-ended
 	}
 	return err
-}
-
-// newLane makes a lane that is not connected.
-func (d *Device) newLane(i int) *lane {
-	l := &lane{d: d, index: i, ring: d.window.Ring(i), batch: make([]rdma.WorkRequest, 0, batchMax)}
-	l.idle = sync.NewCond(&l.mu)
-	return l
 }

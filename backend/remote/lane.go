@@ -2,7 +2,6 @@ package remote
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"pmnbd/backend"
@@ -34,33 +33,24 @@ const (
 // posting posts, outside the mutex, everything that is queued; so nobody waits
 // for another's system call.
 type lane struct {
-	d     *Device
-	index int
-	conn  rdma.Conn
-	ring  *backend.Ring
-	recvs *rdma.MemoryRegion
-
-	flushed uint64 // what wrote was at the last successful barrier; under barriers.mu
+	*stream // set once; its mutex is the lane's
+	d       *Device
 
 	polling sync.Mutex // before mu: completions are taken and handled under it
 
-	mu      sync.Mutex
-	closed  error // new ops are refused with it
+	// The rest is guarded by the stream's mutex.
+	conn    rdma.Conn
+	recvs   *rdma.MemoryRegion
 	broken  error // why the connection ended
 	ended   bool  // what completes from now on does not count
-	buried  bool  // for good, and nothing is in the window any more
 	queue   fifo[item]
-	wrote   uint64     // bytes of pieces ever enqueued
-	lazy    int        // bytes of writes queued since the last post
-	current uint64     // the barrier that was queued last
-	urgent  bool       // something queued does not wait for more
-	behind  bool       // not all that the ring holds has been queued: a replay is under way (replay.go)
-	queued  uint64     // then: what of the ring has been
-	counted uint64     // and what wrote was there
-	slice   uint64     // and how many bytes are queued next
-	reads   []readPart // by number
-	spare   []int      // numbers of reads that are free
-	fetched uint64     // reads that have ended, ever
+	lazy    int    // bytes of writes queued since the last post
+	current uint64 // the barrier that was queued last
+	urgent  bool   // something queued does not wait for more
+	behind  bool   // not all that the ring holds has been queued: a replay is under way (replay.go)
+	queued  uint64 // then: what of the ring has been
+	counted uint64 // and what wrote was there
+	slice   uint64 // and how many bytes are queued next
 	barrier *gpspm
 	placed  placed
 	zeroes  zeroes
@@ -78,23 +68,13 @@ type lane struct {
 	moved    uint64             // completions ever, of other than control messages
 
 	poster poller     // of whoever is posting
-	idle   *sync.Cond // of mu: nobody posts, or a READ has ended
+	idle   *sync.Cond // of mu: nobody posts
 	done   chan struct{}
 }
 
 // A position is one in the stream of a lane's work requests: how many there are up to it,
 // and how many bytes the Writes among them have.
 type position struct{ requests, bytes uint64 }
-
-// A readPart is the part of a READ that one RDMA Read fetches.
-type readPart struct {
-	op     *backend.Op
-	off    uint64 // in the device
-	dst    uint64 // in the read arena
-	at     uint64 // in the ring: it is behind the entries before
-	len    uint32
-	queued bool
-}
 
 // A poller is the memory that one goroutine needs to handle completions.
 type poller struct {
@@ -118,56 +98,17 @@ func (p *poller) completed(s backend.Sink) {
 	}
 }
 
-// write queues a piece whose payload lies at src of the write arena. l.mu is held.
-func (l *lane) write(off, src uint64, n uint32) {
-	pos := l.ring.Head()
-	l.d.window.Publish(l.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
-	if !l.behind {
-		l.pushWrite(pos)
-	}
-	l.wrote += uint64(n)
-	l.lazy += int(n)
-}
-
-// zero queues a piece of zeroes. l.mu is held.
-func (l *lane) zero(off uint64, n uint32) {
-	pos := l.ring.Head()
-	l.d.window.Publish(l.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
-	if !l.behind {
-		l.pushWrite(pos)
-	}
-	l.wrote += uint64(n)
-}
-
-// read queues a part of op. l.mu is held.
-func (l *lane) read(op *backend.Op, off, dst uint64, n uint32) {
-	if len(l.spare) == 0 {
-		l.spare = append(l.spare, len(l.reads))
-		l.reads = append(l.reads, readPart{})
-	}
-	i := l.spare[len(l.spare)-1]
-	l.spare = l.spare[:len(l.spare)-1]
-	l.reads[i] = readPart{op: op, off: off, dst: dst, at: l.ring.Head(), len: n, queued: !l.behind}
-	op.Parts.Add(1)
-	if l.behind {
-		return
-	}
-	l.queue.push(item{kind: itemRead, from: uint64(i)})
-	l.urgent = true
-}
-
-// enqueueBarrier queues barrier seq behind the writes [from, to) of the ring,
-// which it covers. l.mu is held, and was when to was read: covered means ahead of
-// the barrier in this queue.
-func (l *lane) enqueueBarrier(seq, from, to uint64, m persist.Method) {
-	l.current = seq
-	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: m})
-	l.urgent = true
+// newLane makes the lane of s, not connected.
+func newLane(d *Device, s *stream) *lane {
+	l := &lane{stream: s, d: d, batch: make([]rdma.WorkRequest, 0, batchMax)}
+	l.idle = sync.NewCond(&s.mu)
+	s.lane = l
+	return l
 }
 
 // connected gives the lane a connection. What is in the window and not covered, and the READs
 // that were not answered, wait for their slice. It is broken still, if it was. l is not in
-// use, and barriers.mu held if it ever was.
+// use, and commit.mu held if it ever was.
 func (l *lane) connected(c dialed) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
@@ -185,7 +126,7 @@ func (l *lane) connected(c dialed) {
 	}
 	l.queued, l.counted, l.slice = l.ring.Covered(), l.flushed, firstSlice
 	if l.behind = l.queued != l.ring.Head(); !l.behind {
-		l.queueReads()
+		l.queueReadsLocked()
 	}
 	l.lazy, l.urgent = 0, !l.queue.empty()
 }
@@ -214,7 +155,7 @@ func (l *lane) poll(p *poller) error {
 	for {
 		n, done, err := l.handle(p)
 		if done != 0 {
-			l.d.laneDone(l.index, done)
+			l.core.commit.done(l.index, done)
 		}
 		if n == 0 || err != nil {
 			return err
@@ -264,7 +205,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		finished := false
 		switch c.ID & tagMask {
 		case tagRead:
-			l.endRead(p, int(c.ID&^tagMask))
+			l.endReadLocked(p, int(c.ID&^tagMask))
 		case tagBarrier:
 			finished = l.barrier.sent(c.ID)
 		case tagPlaced:
@@ -279,19 +220,6 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	}
 	l.d.heard.Store(l.d.clock())
 	return n, done, l.conn.PostRecv(p.recvs)
-}
-
-// endRead ends read part i. l.mu is held.
-func (l *lane) endRead(p *poller, i int) {
-	op := l.reads[i].op
-	l.reads[i].op = nil
-	l.spare = append(l.spare, i)
-	l.fetched++
-	l.idle.Broadcast()
-	sink := op.Sink
-	if l.d.endPart(op) {
-		p.completed(sink)
-	}
 }
 
 // receive handles a message of the target. l.mu is held.
@@ -358,24 +286,6 @@ func (l *lane) send(id uint64, msg []byte) {
 	l.post()
 }
 
-// refuse makes the lane answer new ops with err.
-func (l *lane) refuse(err error) {
-	l.mu.Lock()
-	if l.closed == nil {
-		l.closed = err
-	}
-	l.mu.Unlock()
-}
-
-// awaitReads waits until no READ is under way. New ones are refused.
-func (l *lane) awaitReads() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for slices.ContainsFunc(l.reads, func(r readPart) bool { return r.op != nil }) {
-		l.idle.Wait()
-	}
-}
-
 // abort ends the connection for a reason of ours.
 func (l *lane) abort(cause error) {
 	l.mu.Lock()
@@ -415,27 +325,6 @@ func (l *lane) settle() {
 		l.idle.Wait()
 	}
 	l.mu.Unlock()
-}
-
-// bury answers what waits on a lane that has ended for good, and frees its part of
-// the window.
-func (l *lane) bury() {
-	p := &poller{}
-	l.mu.Lock()
-	for i := range l.reads {
-		if l.reads[i].op != nil {
-			l.endRead(p, i)
-		}
-	}
-	l.queue.clear()
-	from, to := l.ring.Covered(), l.ring.Head()
-	buried := l.buried
-	l.buried = true
-	l.mu.Unlock()
-	p.kick()
-	if !buried {
-		l.d.window.Free(l.index, from, to)
-	}
 }
 
 // A BarrierError tells that the target could not make writes durable. Nobody can say

@@ -78,10 +78,10 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(flush)
 	require.Eventually(t, func() bool {
-		d.barriers.mu.Lock()
-		defer d.barriers.mu.Unlock()
-		c := d.barriers.current
-		return c == nil || !c.owes[0]
+		d.core.commit.mu.Lock()
+		defer d.core.commit.mu.Unlock()
+		b := d.core.commit.current
+		return b == nil || !b.shares[0].owes
 	}, patience, tick, "lane 0 has answered")
 	require.False(t, flush.Completed())
 	require.True(t, dirty(d.lanes[0].ring), "no mark moves before all lanes have answered")

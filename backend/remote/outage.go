@@ -33,40 +33,40 @@ func (o *outage) lost(now time.Time, barriers uint64, waited, answered bool) {
 type debt struct {
 	barrier bool     // something is to be made durable
 	count   uint64   // barriers that had succeeded
-	heads   []uint64 // by lane: what of its ring will be covered
-	reads   []uint64 // by lane: its READ parts that will have ended
+	heads   []uint64 // by stream: what of its ring will be covered
+	reads   []uint64 // by stream: its READ parts that will have ended
 	fetches bool     // there are any to end
 }
 
 func (o *debt) any() bool { return o.barrier || o.fetches }
 
-// owed is what waits now. b.mu is held.
-func (d *Device) owed() (o debt) {
-	b := &d.barriers
-	o.count = b.count
-	o.barrier = b.inherits && len(b.waiting)+len(b.listed) > 0
-	for _, l := range d.lanes {
-		l.mu.Lock()
-		o.barrier = o.barrier || l.ring.Covered() != l.ring.Head()
-		o.heads = append(o.heads, l.ring.Head())
-		waits := uint64(len(l.reads) - len(l.spare))
+// owedLocked is what waits now. commit.mu is held.
+func (x *core) owedLocked() (o debt) {
+	c := &x.commit
+	o.count = c.count
+	o.barrier = c.inherits && len(c.waiting)+len(c.listed) > 0
+	for _, s := range x.streams {
+		s.mu.Lock()
+		o.barrier = o.barrier || s.ring.Covered() != s.ring.Head()
+		o.heads = append(o.heads, s.ring.Head())
+		waits := s.waitingReadsLocked()
 		o.fetches = o.fetches || waits > 0
-		o.reads = append(o.reads, l.fetched+waits)
-		l.mu.Unlock()
+		o.reads = append(o.reads, s.fetched+waits)
+		s.mu.Unlock()
 	}
 	return o
 }
 
-// answered reports whether nothing of o waits any more. A lane's READs end about in order.
-func (d *Device) answered(o *debt) bool {
-	if o.barrier && d.Barriers() == o.count {
+// answered reports whether nothing of o waits any more. A stream's READs end about in order.
+func (x *core) answered(o *debt) bool {
+	if o.barrier && x.commit.succeeded() == o.count {
 		return false
 	}
 	for i, n := range o.reads {
-		l := d.lanes[i]
-		l.mu.Lock()
-		short := l.fetched < n || l.ring.Covered() < o.heads[i]
-		l.mu.Unlock()
+		s := x.streams[i]
+		s.mu.Lock()
+		short := s.fetched < n || s.ring.Covered() < o.heads[i]
+		s.mu.Unlock()
 		if short {
 			return false
 		}

@@ -41,7 +41,7 @@ func held(mu *sync.Mutex) bool {
 // otherLocked enqueues a write as another connection's goroutine would.
 func (l *lane) otherLocked(c *backendtest.Client, off uint64) {
 	w := c.Write(off, backendtest.Pattern(block, 9), 0)
-	l.write(off, w.Data[0].ArenaOff(), block)
+	l.writeLocked(off, w.Data[0].ArenaOff(), block)
 	w.Unpin() // the window has its own pin and reference
 	w.Data[0].Chunk.Release()
 }
@@ -83,7 +83,7 @@ func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 			defer close(through)
 			c.Submit(flush)
 		}()
-		require.Eventually(t, func() bool { return held(&d.barriers.mu) }, patience, tick)
+		require.Eventually(t, func() bool { return held(&d.core.commit.mu) }, patience, tick)
 		l.otherLocked(c, late)
 		l.mu.Unlock()
 		<-through
@@ -136,7 +136,7 @@ func TestNothingCountsAfterTheEnd(t *testing.T) {
 	d := p.dial(t)
 	op := &backend.Op{Cmd: backend.Read, Sink: ignore{}}
 	op.Parts.Store(1)
-	l := d.newLane(0)
+	l := newLane(d, newStream(d.core, 0))
 	l.conn, l.reads = lateConn{}, []readPart{{op: op}}
 	l.signaled.push(position{requests: 1})
 	l.settle()

@@ -56,8 +56,12 @@ func (f *fifo[T]) push(x T) {
 	*f.back() = x
 }
 
-// pushWrite queues the entry at position pos of the index ring.
-func (l *lane) pushWrite(pos uint64) {
+// pushWriteLocked queues the entry at position pos of the ring, unless a replay is under way:
+// then it waits for its slice.
+func (l *lane) pushWriteLocked(pos uint64) {
+	if l.behind {
+		return
+	}
 	if !l.queue.empty() {
 		if b := l.queue.back(); b.kind == itemWrites && b.to == pos {
 			b.to++
@@ -65,6 +69,29 @@ func (l *lane) pushWrite(pos uint64) {
 		}
 	}
 	l.queue.push(item{kind: itemWrites, from: pos, to: pos + 1})
+}
+
+// pushReadLocked queues READ part i, unless a replay is under way: then it waits for the slice
+// that has all that it came after.
+func (l *lane) pushReadLocked(i int) {
+	if l.behind {
+		return
+	}
+	l.reads[i].queued = true
+	l.queue.push(item{kind: itemRead, from: uint64(i)})
+	l.urgent = true
+}
+
+// pushBarrierLocked queues barrier seq behind the writes [from, to) of the ring, which it
+// covers. In doubt only the target's CPU can say when they are durable (design §3.8).
+func (l *lane) pushBarrierLocked(seq, from, to uint64, doubt bool) {
+	method := l.d.method
+	if doubt {
+		method = persist.MethodGPSPM
+	}
+	l.current = seq
+	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: method})
+	l.urgent = true
 }
 
 // collect names the ranges of the entries [from, to), as many as fit limit, and

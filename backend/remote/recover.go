@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"pmnbd/backend"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -73,7 +73,7 @@ func (d *Device) keep() {
 		cause := d.cut()
 		err := d.lasting(cause)
 		if err == nil {
-			o.lost(time.Now(), d.Barriers(), d.owes.any(), d.answered(&d.owes))
+			o.lost(time.Now(), d.Barriers(), d.owes.any(), d.core.answered(&d.owes))
 			d.lostAt = o.since
 			err = d.comeBack(&o, cause)
 		}
@@ -82,28 +82,15 @@ func (d *Device) keep() {
 		}
 		if err != nil {
 			d.fail(err)
-			d.bury()
+			d.core.bury()
 		}
 	}
 }
 
-// cut ends every connection of the session and returns why the first one ended. The
-// barrier in flight, if any, counts as failed: its ops wait for the next, and what it was
-// to cover is dirty still, unless the target says otherwise (cut.go). When cut returns nothing of the old connections touches
-// memory or counts any more.
+// cut ends every connection of the session and returns why the first one ended. When it
+// returns nothing of the old connections touches memory or counts any more.
 func (d *Device) cut() (cause error) {
-	b := &d.barriers
-	b.mu.Lock()
-	b.away = true
-	if c := b.current; c != nil {
-		if c.asked = len(c.ops) > 0; c.asked {
-			b.waiting = slices.Concat(b.listed, b.waiting) // those came later
-			b.listed, b.upTo = append(b.listed[:0], c.ops...), append(b.upTo[:0], c.to...)
-		}
-		c.ops, c.remaining = nil, 0
-		b.current, b.cut = nil, c
-	}
-	b.mu.Unlock()
+	d.core.commit.interrupt(d.granted.Epoch)
 	select {
 	case d.gone <- struct{}{}: // Close may wait for nothing
 	default:
@@ -137,10 +124,10 @@ func (d *Device) lasting(cause error) error {
 	switch {
 	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess), errors.As(cause, &end):
 		return cause
-	case accused && d.accused.Load():
+	case accused && d.accused && d.Barriers() == d.owes.count:
 		return fmt.Errorf("again, right after a fresh session, so it is no fault of the network: %w", cause)
 	}
-	d.accused.Store(accused)
+	d.accused = accused
 	return nil
 }
 
@@ -246,10 +233,11 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	if c := d.revive(&g, conns); c != nil {
+		d.log.Info("what was being made durable when the session was lost is durable", zap.String("region", d.cfg.Region), zap.Uint64("barrier", c.seq))
 		c.answer(nil)
-		d.free(c)
+		d.core.commit.free(c)
 	}
-	d.start(true) // the replay's barrier
+	d.core.commit.start(true) // the replay's barrier
 	d.Post()
 	return nil
 }
@@ -358,33 +346,29 @@ func (d *Device) marked(mark uint64) {
 // the replay. It returns the barrier that was cut off, if the target had made it durable:
 // that is retired, and the caller answers and frees it.
 func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
-	b := &d.barriers
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c := &d.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	d.granted = *g
 	if d.file != nil {
 		d.file.update(func(h *header) { h.Epoch = g.Epoch })
 	}
 	d.marked(g.Mark)
 	d.method = g.Method
-	if b.durable(g, conns) && d.failed() == nil {
-		durable = d.retireCut()
-	}
-	b.behind = false
+	durable = c.resumeLocked(g.Flags&wire.OpenedDoubt != 0, durableOn(conns))
+	c.behind = false
 	for i, l := range d.lanes { // behind the marks, which say what is replayed
 		l.connected(conns[i])
-		b.behind = b.behind || l.behind
+		c.behind = c.behind || l.behind
 	}
-	b.inherits = g.Flags&wire.OpenedDoubt != 0
-	b.away = false
 	if durable == nil && !d.lostAt.IsZero() {
-		b.lost = time.Since(d.lostAt)
+		c.lost = time.Since(d.lostAt)
 	}
 	d.heard.Store(d.clock())
 	d.beatWaits.Store(false)
 	d.generation.Add(1)
 	d.trouble(nil) // from here on heartbeats look at the two
-	d.owes = d.owed()
+	d.owes = d.core.owedLocked()
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		l.broken = nil
@@ -392,4 +376,23 @@ func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
 		go l.complete()
 	}
 	return durable
+}
+
+// fail makes the device's failure final and answers all that waits for a barrier.
+// The first cause stays.
+func (d *Device) fail(cause error) {
+	closing := d.closing.Load()
+	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
+	if closing {
+		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
+	}
+	lost := !closing && !d.adopted // the window that was adopted is there still
+	if d.core.fail(err, func() {
+		if lost && d.file != nil {
+			d.file.fail(cause)
+		}
+	}) && lost {
+		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
+			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
+	}
 }

@@ -98,9 +98,9 @@ func TestAnyLaneLost(t *testing.T) {
 		d.lanes[i%3].abort(rdma.ErrLost)
 		require.NoError(t, c.Do(c.Flush()))
 		require.Equal(t, backendtest.Pattern(block, uint32(i)), p.region.Data()[i<<20:][:block])
-		d.barriers.mu.Lock()
+		d.core.commit.mu.Lock()
 		require.Zero(t, d.granted.Flags, "nobody else had it: there is nothing to doubt")
-		d.barriers.mu.Unlock()
+		d.core.commit.mu.Unlock()
 	}
 	require.NoError(t, d.Close())
 }
@@ -359,8 +359,8 @@ func TestCutBarrierDoesNotCount(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
 	<-p.sync.began
-	d.laneDone(0, 99)
-	d.laneDone(0, 0)
+	d.core.commit.done(0, 99)
+	d.core.commit.done(0, 0)
 	require.False(t, flush.Completed())
 	require.NotZero(t, d.Unflushed())
 	release()

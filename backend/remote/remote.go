@@ -17,7 +17,7 @@
 // without the target's CPU), barrier.go (group commit and failure), claim.go (one process
 // per id and region), snapshot.go (what status shows).
 //
-// Lock order, outermost first: barriers.mu → lane.polling → lane.mu → what a Sink locks.
+// Lock order, outermost first: groupCommit.mu → lane.polling → stream.mu → what a Sink locks.
 package remote
 
 import (
@@ -135,7 +135,7 @@ type Device struct {
 	mark    atomic.Uint64 // the highest mark of the region that the target has told
 	info    backend.Info
 	arenas  backend.Arenas
-	window  *backend.Window
+	core    *core // once there is a window
 	claim   *claim
 	file    *windowFile // nil if the window is anonymous memory
 	adopted bool        // the file is another Device's, which adopts it
@@ -150,13 +150,8 @@ type Device struct {
 	control           []byte // receives and barrier messages
 	lanes             []*lane
 
-	method   persist.Method // the session's
-	barriers barriers
-	failure  atomic.Pointer[error]
-	closing  atomic.Bool
-
-	released bool // the window is gone; lost bytes were in it. barriers.mu guards both
-	lost     uint64
+	method  persist.Method // the session's
+	closing atomic.Bool
 
 	// Of the keeper.
 	owner   persist.Owner   // of this run
@@ -165,7 +160,7 @@ type Device struct {
 	broke   chan struct{}         // holds one token once a lane ended
 	kept    chan struct{}         // the keeper has ended
 	gone    chan struct{}         // holds one token once the session was lost
-	accused atomic.Bool           // the last loss was an access or operation error, and no barrier has succeeded since
+	accused bool                  // the last loss was an access or operation error; the keeper's
 	waits   atomic.Pointer[error] // why the session is not there; nil if it is
 	owes    debt                  // what waited when the session came back last; the keeper's
 	lostAt  time.Time             // when the outage began that is not over, or the last one; the keeper's
@@ -295,15 +290,18 @@ func (d *Device) allocate() (err error) {
 	request := min(d.cfg.Window/4, maxRequest) &^ 4095
 	d.info.MaxRequest = uint32(request)
 	if d.file != nil {
-		d.arenas.Write, d.window = d.file.window(int(d.file.header().Window))
+		arena, window := d.file.window(int(d.file.header().Window))
+		d.arenas.Write, d.core = arena, newCore(window, d.cfg.Lanes)
 	} else {
 		chunks := int(d.cfg.Window / backend.ChunkSize)
 		if d.arenas.Write, err = backend.NewArena(chunks + d.cfg.Connections); err != nil {
 			return err
 		}
-		if d.window, err = backend.NewWindow(d.arenas.Write, chunks, d.cfg.Lanes, d.entries()); err != nil {
+		window, err := backend.NewWindow(d.arenas.Write, chunks, d.cfg.Lanes, d.entries())
+		if err != nil {
 			return err
 		}
+		d.core = newCore(window, d.cfg.Lanes)
 	}
 	// Two of the largest reads, and a chunk for each connection's small ones.
 	largest := int(request+backend.ChunkSize-1) / backend.ChunkSize
@@ -316,9 +314,9 @@ func (d *Device) allocate() (err error) {
 
 // ready lets the window's users wait for room in it.
 func (d *Device) ready() {
-	d.arenas.Entries = backend.NewEntries(d.window.Entries(), stripe)
-	d.arenas.Write.Pins().Pressure = d.relieve
-	d.arenas.Entries.Pressure = d.relieve
+	d.arenas.Entries = backend.NewEntries(d.core.window.Entries(), stripe)
+	d.arenas.Write.Pins().Pressure = d.core.commit.relieve
+	d.arenas.Entries.Pressure = d.core.commit.relieve
 }
 
 // Info implements backend.Device.
@@ -328,23 +326,10 @@ func (d *Device) Info() backend.Info { return d.info }
 func (d *Device) Arenas() *backend.Arenas { return &d.arenas }
 
 // Barriers is how many barriers have succeeded.
-func (d *Device) Barriers() uint64 {
-	d.barriers.mu.Lock()
-	defer d.barriers.mu.Unlock()
-	return d.barriers.count
-}
+func (d *Device) Barriers() uint64 { return d.core.commit.succeeded() }
 
 // Unflushed is how many bytes of acknowledged writes no successful barrier covers.
-func (d *Device) Unflushed() (bytes uint64) {
-	d.barriers.mu.Lock()
-	defer d.barriers.mu.Unlock()
-	for _, l := range d.lanes {
-		l.mu.Lock()
-		bytes += l.wrote - l.flushed
-		l.mu.Unlock()
-	}
-	return bytes
-}
+func (d *Device) Unflushed() uint64 { return d.core.unflushed() }
 
 // clock is the time since the device was made, in nanoseconds, unmoved by people
 // who set clocks.

@@ -17,8 +17,8 @@ package remote
 // more than eleven barriers on one that holds.
 const firstSlice = 64 << 10
 
-// advance queues the next slice: the barrier that follows covers it. l.mu is held.
-func (l *lane) advance() {
+// advanceLocked queues the next slice: the barrier that follows covers it.
+func (l *lane) advanceLocked() {
 	from, head := l.queued, l.ring.Head()
 	bytes := uint64(0)
 	for l.queued < head && bytes < l.slice {
@@ -29,11 +29,11 @@ func (l *lane) advance() {
 	l.counted += bytes
 	l.slice *= 2
 	l.behind = l.queued < head
-	l.queueReads()
+	l.queueReadsLocked()
 }
 
-// queueReads queues the READs that wait, and have all before them in the queue. l.mu is held.
-func (l *lane) queueReads() {
+// queueReadsLocked queues the READs that wait, and have all before them in the queue.
+func (l *lane) queueReadsLocked() {
 	for i := range l.reads {
 		if r := &l.reads[i]; r.op != nil && !r.queued && r.at <= l.queued {
 			r.queued = true
@@ -42,51 +42,51 @@ func (l *lane) queueReads() {
 	}
 }
 
-// extent is how far a barrier covers the lane that is queued now, and what wrote was there.
-// l.mu is held.
-func (l *lane) extent() (to, wrote uint64) {
+// extentLocked is how far a barrier covers the stream that is queued now, and what wrote was
+// there.
+func (l *lane) extentLocked() (to, wrote uint64) {
 	if l.behind {
 		return l.queued, l.counted
 	}
 	return l.ring.Head(), l.wrote
 }
 
-// list decides which ops barrier c answers, during a replay or at its end: c.ops are those that
-// wait, beside the listed ones. The listed ones keep their positions over slices and sessions;
-// ops that come meanwhile are listed when those are answered. b.mu is held.
-func (b *barriers) list(c *barrier, lanes []*lane) {
-	if !b.behind {
-		c.ops = append(c.ops, b.listed...)
-		b.clearListed()
+// listLocked decides which ops barrier b answers, during a replay or at its end: b.ops are those
+// that wait, beside the listed ones. The listed ones keep their positions over slices and sessions;
+// ops that come meanwhile are listed when those are answered.
+func (c *groupCommit) listLocked(b *barrier) {
+	if !c.behind {
+		b.ops = append(b.ops, c.listed...)
+		c.clearListedLocked()
 		return
 	}
-	came := c.ops
-	c.ops = nil
-	if len(b.listed) > 0 && b.reaches(c) {
-		c.ops = append(c.ops, b.listed...)
-		b.clearListed()
+	came := b.ops
+	b.ops = nil
+	if len(c.listed) > 0 && c.reachesLocked(b) {
+		b.ops = append(b.ops, c.listed...)
+		c.clearListedLocked()
 	}
-	if len(b.listed) > 0 {
-		b.waiting = append(b.waiting, came...)
+	if len(c.listed) > 0 {
+		c.waiting = append(c.waiting, came...)
 		return
 	}
-	b.listed, b.upTo = append(b.listed, came...), b.upTo[:0]
-	for _, l := range lanes {
-		b.upTo = append(b.upTo, l.ring.Head())
+	c.listed, c.upTo = append(c.listed, came...), c.upTo[:0]
+	for i := range b.shares {
+		c.upTo = append(c.upTo, c.env.head(i))
 	}
 }
 
-// reaches reports whether barrier c covers all that the listed ops came after.
-func (b *barriers) reaches(c *barrier) bool {
-	for i, to := range c.to {
-		if to < b.upTo[i] {
+// reachesLocked reports whether barrier b covers all that the listed ops came after.
+func (c *groupCommit) reachesLocked(b *barrier) bool {
+	for i := range b.shares {
+		if b.shares[i].to < c.upTo[i] {
 			return false
 		}
 	}
 	return true
 }
 
-func (b *barriers) clearListed() {
-	clear(b.listed)
-	b.listed = b.listed[:0]
+func (c *groupCommit) clearListedLocked() {
+	clear(c.listed)
+	c.listed = c.listed[:0]
 }

@@ -111,9 +111,9 @@ func (d *Device) open(ctx context.Context) (err error) {
 	}
 	d.granted, d.method = g, g.Method
 	d.mark.Store(g.Mark)
-	d.barriers.inherits = g.Flags&wire.OpenedDoubt != 0
+	d.core.commit.inherits = g.Flags&wire.OpenedDoubt != 0
 	for i, c := range conns {
-		l := d.newLane(i)
+		l := newLane(d, d.core.streams[i])
 		l.connected(c)
 		d.lanes = append(d.lanes, l)
 	}

@@ -172,7 +172,7 @@ func TestRequestsDuringReplay(t *testing.T) {
 					slices++
 					writes := d.owes
 					writes.reads = make([]uint64, lanes)
-					require.False(t, slices == 2 && d.answered(&writes), "the outage is not over with the first one")
+					require.False(t, slices == 2 && d.core.answered(&writes), "the outage is not over with the first one")
 					require.LessOrEqual(t, slices, 10, "who writes on does not keep it back")
 					write(6<<20+slices*block, backendtest.Pattern(block, uint32(200+slices)))
 					continue
@@ -188,7 +188,7 @@ func TestRequestsDuringReplay(t *testing.T) {
 			release()
 			require.NoError(t, c.Wait(before, after))
 			require.True(t, string(after.Got) == expected)
-			require.True(t, d.answered(&d.owes))
+			require.True(t, d.core.answered(&d.owes))
 			require.NoError(t, c.Do(c.Flush()))
 			require.True(t, string(want) == string(p.region.Data()))
 			require.Zero(t, d.Unflushed())

@@ -95,10 +95,10 @@ type BarriersSnapshot struct {
 // Snapshot is how the device is now, also after it failed or was closed. It holds
 // each lock for a few loads.
 func (d *Device) Snapshot() Snapshot {
-	b := &d.barriers
-	b.mu.Lock()
+	c := &d.core.commit
+	c.mu.Lock()
 	granted, method, why := d.granted, d.method.String(), d.methodWhy()
-	b.mu.Unlock()
+	c.mu.Unlock()
 	g := &granted
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: g.Class.String(), Size: g.Size,
@@ -108,7 +108,7 @@ func (d *Device) Snapshot() Snapshot {
 	if why := d.waits.Load(); why != nil {
 		s.State, s.Cause = StateWaiting, (*why).Error()
 	}
-	if err := d.failed(); err != nil {
+	if err := d.core.failed(); err != nil {
 		s.State, s.Cause = StateClosed, err.Error()
 		if errors.Is(err, backend.ErrFailed) {
 			s.State = StateFailed
@@ -126,12 +126,12 @@ func (d *Device) Snapshot() Snapshot {
 		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
 		l.mu.Unlock()
 	}
-	b.mu.Lock()
-	s.Doubt = b.inherits
-	s.Barriers = BarriersSnapshot{Done: b.count, Answered: b.answered, Asked: b.asked, InFlight: b.current != nil, Waiting: uint64(len(b.waiting) + len(b.listed))}
-	if b.current != nil {
-		s.Barriers.AtTarget = d.atTarget(b.current).Seconds()
+	c.mu.Lock()
+	s.Doubt = c.inherits
+	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
+	if c.current != nil {
+		s.Barriers.AtTarget = d.atTarget(c.current).Seconds()
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 	return s
 }

@@ -77,7 +77,7 @@ func TestSnapshotOfGroupCommit(t *testing.T) {
 	// One that nobody asked for.
 	release = p.sync.block()
 	require.NoError(t, c.Do(c.Write(0, make([]byte, 100), 0)))
-	d.relieve()
+	d.core.commit.relieve()
 	<-p.sync.began
 	last := c.Flush()
 	c.Submit(c.Write(0, make([]byte, 100), 0), last)

@@ -49,12 +49,12 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 	if s.lanes == nil {
 		s.lanes = make([]step, len(d.lanes))
 	}
-	b := &d.barriers
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c := &d.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var barrier progress
-	if c := b.current; c != nil {
-		barrier = progress{seq: c.seq, remaining: uint64(c.remaining), atTarget: d.beatBarrier.Load(), doubtLeft: d.beatDoubt.Load()}
+	if b := c.current; b != nil {
+		barrier = progress{seq: b.seq, remaining: uint64(b.remaining), atTarget: d.beatBarrier.Load(), doubtLeft: d.beatDoubt.Load()}
 	}
 	var stuck *lane
 	for i, l := range d.lanes {
@@ -96,7 +96,7 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 		return stuck, fmt.Errorf("%w: lane %d has carried nothing for %v: %w", rdma.ErrLost, stuck.index, patience, rdma.ErrTimeout)
 	case silent > patience: // what the last ack said is not true any more
 		return d.lanes[0], fmt.Errorf("%w: the target has not answered a heartbeat for %v: %w", rdma.ErrLost, silent.Round(time.Millisecond), rdma.ErrTimeout)
-	case atTarget && d.cfg.LossTimeout > 0 && hangs+b.lost > d.cfg.LossTimeout:
+	case atTarget && d.cfg.LossTimeout > 0 && hangs+c.lost > d.cfg.LossTimeout:
 		return d.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and --loss-timeout is %v: its disk is too slow, or hangs: %w",
 			barrier.seq, hangs.Round(time.Millisecond), d.cfg.LossTimeout, rdma.ErrTimeout)}
 	case !atTarget && stays > patience:
@@ -105,10 +105,10 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 	return nil, nil
 }
 
-// atTarget is how long heartbeats have said that the target is at barrier c; 0 if they do
-// not. b.mu is held.
-func (d *Device) atTarget(c *barrier) time.Duration {
-	if d.beatBarrier.Load() != c.seq {
+// atTarget is how long heartbeats have said that the target is at barrier b; 0 if they do
+// not. commit.mu is held.
+func (d *Device) atTarget(b *barrier) time.Duration {
+	if d.beatBarrier.Load() != b.seq {
 		return 0
 	}
 	return time.Duration(d.clock() - d.beatSince.Load())

@@ -135,8 +135,11 @@ func TestIdleOutageIsOver(t *testing.T) {
 func TestStall(t *testing.T) {
 	const patience = 10
 	var unanswered uint64
-	d := &Device{log: zap.NewNop(), lanes: []*lane{{index: 0, conn: &slowConn{}}, {index: 1, conn: &slowConn{}}}}
-	current := func(seq uint64, remaining int) { d.barriers.current = &barrier{seq: seq, remaining: remaining} }
+	d := &Device{log: zap.NewNop(), core: &core{}}
+	for i := range 2 {
+		d.lanes = append(d.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
+	}
+	current := func(seq uint64, remaining int) { d.core.commit.current = &barrier{seq: seq, remaining: remaining} }
 	for _, tt := range []struct {
 		name string
 		step func(i uint64)
@@ -144,7 +147,7 @@ func TestStall(t *testing.T) {
 		lane int
 		ends bool // the device
 	}{
-		{name: "nothing is waited for", step: func(uint64) { d.barriers.current = nil }},
+		{name: "nothing is waited for", step: func(uint64) { d.core.commit.current = nil }},
 		{name: "barriers come and go", step: func(i uint64) { current(i+1, 1) }},
 		{name: "lanes answer", step: func(i uint64) { current(1, int(i)+1) }},
 		{name: "doubt is settled", step: func(i uint64) { current(1, 1); d.beatBarrier.Store(1); d.beatDoubt.Store(1000 - i) }},
@@ -160,7 +163,7 @@ func TestStall(t *testing.T) {
 		{name: "the target is slow, and was away before", step: func(uint64) {
 			current(1, 1)
 			d.beatBarrier.Store(1)
-			d.cfg.LossTimeout, d.barriers.lost = 3*patience, 2*patience
+			d.cfg.LossTimeout, d.core.commit.lost = 3*patience, 2*patience
 		}, says: "has been at barrier 1", ends: true},
 		{name: "doubt is settled, with a timeout", step: func(i uint64) {
 			current(1, 1)
@@ -198,7 +201,7 @@ func TestStall(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d.barriers.current, d.barriers.lost, d.cfg.LossTimeout, unanswered = nil, 0, 0, 0
+			d.core.commit.current, d.core.commit.lost, d.cfg.LossTimeout, unanswered = nil, 0, 0, 0
 			d.beatBarrier.Store(0)
 			d.beatDoubt.Store(0)
 			for _, l := range d.lanes {

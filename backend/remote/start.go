@@ -89,15 +89,15 @@ func (a *Device) watchReplay(done <-chan struct{}) {
 		case <-look.C:
 		}
 		var sent uint64
-		b := &a.barriers
-		b.mu.Lock()
-		atTarget := b.current != nil && a.beatBarrier.Load() == b.current.seq
+		c := &a.core.commit
+		c.mu.Lock()
+		atTarget := c.current != nil && a.beatBarrier.Load() == c.current.seq
 		for _, l := range a.lanes {
 			l.mu.Lock()
 			sent += l.back.bytes + l.zeroes.seq - uint64(l.zeroes.n)
 			l.mu.Unlock()
 		}
-		b.mu.Unlock()
+		c.mu.Unlock()
 		if atTarget {
 			r.step = step{}
 			continue

@@ -5,8 +5,8 @@
 // A mutant is an edit of one declaration, or of several. It names the declaration by the
 // package's directory and as go doc writes it, and what it breaks there token by token:
 //
-//	in:  "backend/remote.Device.retire",
-//	old: "l.ring.Cover(c.to[i])", new: "l.ring.Cover(l.ring.Head())",
+//	in:  "backend/remote.core.cover",
+//	old: "ring.Cover(s.to)", new: "ring.Cover(x.head(i))",
 //
 // So no mutant notices that a function moves to another file of its package, or that
 // someone lays it out anew or comments it. A method's type is written without the star. A

@@ -53,7 +53,7 @@ var inheritance = []mutant{
 		in:   "backend/remote.Device.adopt",
 		old:  "err = a.Close()",
 		new:  "a.file.update(func(h *header) { h.State = windowDrained }); err = errors.Join(a.leave(true), a.release())",
-		also: []edit{{"backend/remote.Device.resume", "d.start(true)", ""}},
+		also: []edit{{"backend/remote.Device.resume", "d.core.commit.start(true)", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
 		name: "what is granted is not noted", rule: "§6 the header holds owner and epoch",

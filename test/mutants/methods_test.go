@@ -59,8 +59,8 @@ var methods = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "apm during doubt", rule: "§3.8 only the target settles it",
-		in:  "backend/remote.Device.next",
-		old: "if b.inherits {", new: "if false {",
+		in:  "backend/remote.lane.pushBarrierLocked",
+		old: "if doubt {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestDoubtIsSettledByTheTarget$",
 	},
 }

@@ -4,23 +4,23 @@ package mutants
 var recovery = []mutant{
 	{
 		name: "nothing is replayed", rule: "§6 replay",
-		in:  "backend/remote.lane.advance",
+		in:  "backend/remote.lane.advanceLocked",
 		old: "l.queue.push(item{kind: itemWrites, from: from, to: l.queued})", new: "_ = from",
 		pkg: model, run: crashes, few: true,
 	}, {
 		name: "replay out of order", rule: "§6 through the same queue, in order",
-		in:  "backend/remote.lane.advance",
+		in:  "backend/remote.lane.advanceLocked",
 		old: "l.queue.push(item{kind: itemWrites, from: from, to: l.queued})",
 		new: "for to := l.queued; to > from; to-- { l.queue.push(item{kind: itemWrites, from: to - 1, to: to}) }",
 		pkg: model, run: crashes,
 	}, {
 		name: "READs are answered before the replay", rule: "§6 replay, then answer",
-		in:  "backend/remote.lane.advance",
-		old: "l.queue.push(item{kind: itemWrites,", new: "l.queueReads(); l.queue.push(item{kind: itemWrites,",
+		in:  "backend/remote.lane.advanceLocked",
+		old: "l.queue.push(item{kind: itemWrites,", new: "l.queueReadsLocked(); l.queue.push(item{kind: itemWrites,",
 		pkg: "./backend/remote", run: "^TestTargetRestarts$",
 	}, {
 		name: "a READ passes writes that wait for their slice", rule: "§6 replay, then answer",
-		in:  "backend/remote.lane.queueReads",
+		in:  "backend/remote.lane.queueReadsLocked",
 		old: "!r.queued && r.at <= l.queued {", new: "!r.queued {",
 		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
@@ -30,23 +30,23 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
 	}, {
 		name: "a slice's barrier covers what is behind it", rule: "§4.6 covered means ahead of that lane's barrier",
-		in:  "backend/remote.lane.extent",
+		in:  "backend/remote.lane.extentLocked",
 		old: "if l.behind { return l.queued, l.counted", new: "if false { return l.queued, l.counted",
 		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
 	}, {
 		name: "a FLUSH is answered by any slice", rule: "§3.7 FLUSH covers every write replied to before",
-		in:  "backend/remote.barriers.reaches",
-		old: "if to < b.upTo[i] {", new: "if to < b.upTo[i] && false {",
+		in:  "backend/remote.groupCommit.reachesLocked",
+		old: "if b.shares[i].to < c.upTo[i] {", new: "if b.shares[i].to < c.upTo[i] && false {",
 		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
 		name: "who writes on keeps a FLUSH back", rule: "§6 replay, in slices",
-		in:  "backend/remote.barriers.list",
-		old: "b.waiting = append(b.waiting, came...); return", new: "came = append(came, b.listed...); b.clearListed()",
+		in:  "backend/remote.groupCommit.listLocked",
+		old: "c.waiting = append(c.waiting, came...); return", new: "came = append(came, c.listed...); c.clearListedLocked()",
 		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
 	}, {
 		name: "an outage ends with the first slice", rule: "§6 --loss-timeout, then EIO",
-		in:  "backend/remote.Device.answered",
-		old: "l.fetched < n || l.ring.Covered() < o.heads[i]", new: "l.fetched < n",
+		in:  "backend/remote.core.answered",
+		old: "s.fetched < n || s.ring.Covered() < o.heads[i]", new: "s.fetched < n",
 		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
 		name: "a session that came back for nothing ends an outage", rule: "§6 --loss-timeout, then EIO",
@@ -66,12 +66,12 @@ var recovery = []mutant{
 	}, {
 		name: "the outage before a slow sync is forgotten", rule: "§6 --loss-timeout, then EIO",
 		in:  "backend/remote.stall.find",
-		old: "hangs+b.lost >", new: "hangs >",
+		old: "hangs+c.lost >", new: "hangs >",
 		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
 	}, {
 		name: "an outage that is over counts on", rule: "§6 --loss-timeout, then EIO",
-		in:  "backend/remote.Device.next",
-		old: "b.lost = 0; return c", new: "return c",
+		in:  "backend/remote.groupCommit.nextLocked",
+		old: "c.lost = 0; return b", new: "return b",
 		pkg: "./backend/remote", run: "^TestIdleOutageIsOver$",
 	}, {
 		name: "what is ahead of a heartbeat is no sign of life", rule: "§5 heartbeats have deadlines of our own",
@@ -96,45 +96,45 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$", hangs: true,
 	}, {
 		name: "what a sync got done without its session is replayed", rule: "§4.2 retiring, §6 replay",
-		in:  "backend/remote.Device.revive",
-		old: "if b.durable(g, conns) &&", new: "if false && b.durable(g, conns) &&",
+		in:  "backend/remote.groupCommit.resumeLocked",
+		old: "if b == nil || doubt ||", new: "if true || b == nil || doubt ||",
 		pkg: "./backend/remote", run: "^TestSyncOutlivesItsSession$",
 	}, {
 		name: "the number of another session counts", rule: "§6 nothing that completes late counts, model R2",
-		in:  "backend/remote.barriers.durable",
-		old: "conns[i].durable != (wire.Durable{Epoch: c.epoch, Barrier: c.seq})",
-		new: "conns[i].durable.Barrier != c.seq",
+		in:  "backend/remote.durableOn",
+		old: "conns[lane].durable == wire.Durable{Epoch: epoch, Barrier: seq}",
+		new: "conns[lane].durable.Barrier == seq",
 		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
 	}, {
 		name: "one lane speaks for all of a barrier that was cut off", rule: "§3.2 when all have",
-		in:  "backend/remote.barriers.durable",
-		old: "if owes && conns", new: "if owes && i == 0 && conns",
+		in:  "backend/remote.groupCommit.resumeLocked",
+		old: "if b.shares[i].owes &&", new: "if b.shares[i].owes && i == 0 &&",
 		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
 	}, {
 		name: "a barrier that was cut off counts in doubt", rule: "§3.8 only the target settles doubt",
-		in:  "backend/remote.barriers.durable",
-		old: "c == nil || g.Flags&wire.OpenedDoubt != 0", new: "c == nil",
+		in:  "backend/remote.groupCommit.resumeLocked",
+		old: "b == nil || doubt", new: "b == nil",
 		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
 	}, {
 		name: "a barrier that was cut off is kept beyond the next", rule: "§6 replay, barrier",
-		in:  "backend/remote.Device.next",
-		old: "b.spare = append(b.spare, b.cut); b.cut = nil", new: "",
+		in:  "backend/remote.groupCommit.nextLocked",
+		old: "c.spare = append(c.spare, c.broken); c.broken = nil", new: "",
 		pkg: "./backend/remote", run: "^TestNextBarrierForgetsTheCutOne$",
 	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
 		in:  "backend/remote.Device.resume",
-		old: "d.start(true)", new: "",
+		old: "d.core.commit.start(true)", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
 	}, {
 		name: "a barrier that was cut off counts", rule: "§4.6 ranges of a failed barrier are dirty",
-		in:  "backend/remote.Device.cut",
-		old: "c.ops, c.remaining = nil, 0",
-		new: "for i, l := range d.lanes { l.ring.Cover(c.to[i]) }; c.ops, c.remaining = nil, 0",
+		in:  "backend/remote.groupCommit.interrupt",
+		old: "b.ops, b.remaining, b.epoch = nil, 0, epoch",
+		new: "for i := range b.shares { c.env.cover(i, &b.shares[i]) }; b.ops, b.remaining, b.epoch = nil, 0, epoch",
 		pkg: model, run: crashes,
 	}, {
 		name: "a late answer to a barrier that was cut off counts", rule: "§6 nothing that completes late counts, model R2",
-		in:  "backend/remote.Device.laneDone",
-		old: "c == nil || c.seq != seq {", new: "c == nil {",
+		in:  "backend/remote.groupCommit.done",
+		old: "b == nil || b.seq != seq {", new: "b == nil {",
 		pkg: "./backend/remote", run: "^TestCutBarrierDoesNotCount$", hangs: true,
 	}, {
 		name: "a late completion of a destroyed queue pair counts", rule: "§6 nothing that completes late counts, model R2",
@@ -143,8 +143,8 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestNothingCountsAfterTheEnd$",
 	}, {
 		name: "doubt is forgotten by RESUME", rule: "§3.8 OPENED carries it, also to who resumes",
-		in:  "backend/remote.Device.revive",
-		old: "b.inherits = g.Flags&wire.OpenedDoubt != 0", new: "b.inherits = false",
+		in:  "backend/remote.groupCommit.resumeLocked",
+		old: "c.inherits = doubt", new: "c.inherits = false",
 		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
 	}, {
 		name: "lost contents are gone on with", rule: "§6 contents id",
@@ -163,8 +163,8 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestCloseWithTheTargetAway$", hangs: true,
 	}, {
 		name: "an end does not wait for what is not flushed", rule: "§6 SIGTERM: barrier, CLOSE",
-		in:  "backend/remote.Device.idle",
-		old: "if l.ring.Covered() != l.ring.Head() {", new: "if l == nil {",
+		in:  "backend/remote.core.empty",
+		old: "if s.ring.Covered() != s.ring.Head() {", new: "if s == nil {",
 		pkg: "./backend/remote", run: "^TestCloseWaitsForTheTarget$",
 	}, {
 		name: "another region's refusal is for good", rule: "§6 RESUME refused by the region itself",
@@ -190,7 +190,7 @@ var recovery = []mutant{
 	}, {
 		name: "an access error again and again is resumed from", rule: "§6 it is no fault of the network",
 		in:  "backend/remote.Device.lasting",
-		old: "case accused && d.accused.Load():", new: "case false:",
+		old: "case accused && d.accused &&", new: "case false &&",
 		pkg: "./backend/remote", run: "^TestAccusedTwice$", hangs: true,
 	}, {
 		name: "damaged bytes are placed", rule: "§6 data damaged on the way, §7 CRC before placement",

@@ -20,7 +20,7 @@ import (
 // An edit is one place of a mutant.
 type edit struct {
 	// in is the package's directory and the declaration, as go doc writes it:
-	// "backend/remote.Device.retire", "backend/remote.Device", "backend/remote.firstSlice".
+	// "backend/remote.core.cover", "backend/remote.Device", "backend/remote.firstSlice".
 	in string
 	// new takes the place of old, which occurs once in that declaration, compared token by
 	// token. Without old, new is a declaration of its own and follows that one.

@@ -1,0 +1,148 @@
+package remote
+
+import (
+	"slices"
+	"sync"
+
+	"pmnbd/backend"
+)
+
+// A stream orders all requests to the stripes of one class: those whose number is its index,
+// modulo the number of streams. Its mutex fixes the place of a request among all others. It
+// also guards the stream's lane, which carries the requests to the target in that order.
+type stream struct {
+	core  *core         // set once
+	index int           // set once
+	ring  *backend.Ring // its part of the window's index; head moves under mu, covered under commit.mu
+	lane  *lane         // set once
+
+	flushed uint64 // what wrote was at the last successful barrier; guarded by commit.mu
+
+	mu      sync.Mutex // guards all below
+	closed  error      // new ops are refused with it
+	buried  bool       // for good, and nothing is in the window any more
+	wrote   uint64     // bytes of pieces ever enqueued
+	reads   []readPart // by number
+	spare   []int      // numbers of reads that are free
+	fetched uint64     // reads that have ended, ever
+	ended   *sync.Cond // of mu: a READ has ended
+}
+
+func newStream(x *core, i int) *stream {
+	s := &stream{core: x, index: i, ring: x.window.Ring(i)}
+	s.ended = sync.NewCond(&s.mu)
+	return s
+}
+
+// A readPart is the part of a READ that one RDMA Read fetches.
+type readPart struct {
+	op     *backend.Op
+	off    uint64 // in the device
+	dst    uint64 // in the read arena
+	at     uint64 // in the ring: it is behind the entries before
+	len    uint32
+	queued bool // on the lane
+}
+
+// writeLocked queues a piece whose payload lies at src of the write arena.
+func (s *stream) writeLocked(off, src uint64, n uint32) {
+	pos := s.ring.Head()
+	s.core.window.Publish(s.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
+	s.wrote += uint64(n)
+	s.lane.pushWriteLocked(pos)
+	s.lane.lazy += int(n)
+}
+
+// zeroLocked queues a piece of zeroes.
+func (s *stream) zeroLocked(off uint64, n uint32) {
+	pos := s.ring.Head()
+	s.core.window.Publish(s.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
+	s.wrote += uint64(n)
+	s.lane.pushWriteLocked(pos)
+}
+
+// readLocked queues a part of op.
+func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) {
+	if len(s.spare) == 0 {
+		s.spare = append(s.spare, len(s.reads))
+		s.reads = append(s.reads, readPart{})
+	}
+	i := s.spare[len(s.spare)-1]
+	s.spare = s.spare[:len(s.spare)-1]
+	s.reads[i] = readPart{op: op, off: off, dst: dst, at: s.ring.Head(), len: n}
+	op.Parts.Add(1)
+	s.lane.pushReadLocked(i)
+}
+
+// endReadLocked ends read part i.
+func (s *stream) endReadLocked(p *poller, i int) {
+	op := s.reads[i].op
+	s.reads[i].op = nil
+	s.spare = append(s.spare, i)
+	s.fetched++
+	s.ended.Broadcast()
+	sink := op.Sink
+	if s.core.endPart(op) {
+		p.completed(sink)
+	}
+}
+
+// waitingReadsLocked is how many READ parts have not ended.
+func (s *stream) waitingReadsLocked() uint64 { return uint64(len(s.reads) - len(s.spare)) }
+
+// awaitReads waits until no READ is under way. New ones are refused.
+func (s *stream) awaitReads() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for slices.ContainsFunc(s.reads, func(r readPart) bool { return r.op != nil }) {
+		s.ended.Wait()
+	}
+}
+
+// enqueueBarrier queues barrier seq behind the writes that it covers, if there are any
+// or force is set. What it covers is read under the mutex: covered means ahead of the barrier
+// in the queue. behind says that a replay has more than this share.
+func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lane.behind {
+		s.lane.advanceLocked()
+	}
+	p.from = s.ring.Covered()
+	p.to, p.wrote = s.lane.extentLocked()
+	if p.from != p.to || force {
+		s.lane.pushBarrierLocked(seq, p.from, p.to, doubt)
+		p.owes = true
+	}
+	return p, s.lane.behind
+}
+
+// refuse makes the stream answer new ops with err.
+func (s *stream) refuse(err error) {
+	s.mu.Lock()
+	if s.closed == nil {
+		s.closed = err
+	}
+	s.mu.Unlock()
+}
+
+// bury answers the READs of a stream whose lane has ended for good, and frees its part of
+// the window.
+func (s *stream) bury() {
+	p := &poller{}
+	s.mu.Lock()
+	for i := range s.reads {
+		if s.reads[i].op != nil {
+			s.endReadLocked(p, i)
+		}
+	}
+	s.lane.queue.clear()
+	from, to := s.ring.Covered(), s.ring.Head()
+	buried := s.buried
+	s.buried = true
+	s.mu.Unlock()
+	p.kick()
+	if !buried {
+		s.core.window.Free(s.index, from, to)
+	}
+}
