@@ -1,54 +1,56 @@
-// Package rdma is the provider-neutral contract of the transports: queue pairs,
-// memory regions and their keys, batched posting and polling.
+// Package rdma defines what an RDMA transport offers: queue pairs, registered memory
+// with keys, and requests that are posted and polled in batches.
 //
-// It exists so that sessions, barriers and the device never ask which transport
-// they run on, only what it can do (Caps). It owns the words of verbs (IBTA
-// specification volume 1, chapters 9 to 11; RFC 5040 for iWARP) as Go types and
-// the errors that callers decide by; providers are its children
-// (rdma/iwarp, rdma/verbs), and rdma/rdmatest is the suite that each of them
-// passes. It imports nothing of ours and knows nothing of persistence.
+// Its words are those of verbs (IBTA specification volume 1, chapters 9 to 11; RFC 5040
+// for iWARP). A program chooses a transport once, as a [Provider], and after that asks
+// only what a connection can do ([Caps]). The providers are rdma/iwarp, which is RDMA
+// over TCP in Go, and rdma/verbs, for adapters; rdma/rdmatest is the test suite that
+// both pass.
+//
+// Lengths and offsets are in bytes. Addresses are strings, HOST:PORT.
 //
 // # Progress
 //
-// A software provider has no adapter that works by itself: it places, answers
-// Reads and completes requests on the goroutine that is in Conn.Wait. So every
-// Conn has one goroutine that loops over Wait and Poll from connection to Close,
-// on both ends, also where no completion is expected.
+// A provider in software has no adapter that works by itself. It places the peer's
+// data, answers the peer's Reads and completes requests on the goroutine that is in
+// [Conn.Wait]. Every Conn, at both ends, therefore needs one goroutine that loops over
+// Wait and Poll from connection to Close, even if it expects no completion.
 //
 // # Failure
 //
-// A connection fails as a whole, as a queue pair does: the first error is kept,
-// every later call returns it, and nothing that was outstanding completes any
-// more. Memory named by outstanding requests is free only after Close returned.
+// A connection fails as a whole, as a queue pair does. It keeps the first error, every
+// later call returns that error, and no outstanding request completes any more. The
+// memory of outstanding requests is free only when Close has returned.
 package rdma
 
 import "context"
 
-// An Opcode says what a work request asks for, or what a completion completes.
+// An Opcode is what a work request asks for, or what a completion completes.
 type Opcode uint8
 
 const (
-	// OpWrite is an RDMA Write: Local to Remote. Its completion means that Local
-	// may be reused, not that the data was placed (RFC 5040 §5.5), let alone that
-	// it is durable.
+	// OpWrite is an RDMA Write, from Local to Remote. Its completion means that Local
+	// may be reused. It does not mean that the data was placed (RFC 5040 §5.5), let
+	// alone that the data is durable.
 	OpWrite Opcode = iota + 1
-	// OpRead is an RDMA Read: Remote to Local. It is placed behind the Writes
-	// posted before it on the same queue pair.
+	// OpRead is an RDMA Read, from Remote to Local. It sees the Writes that were posted
+	// before it on the same queue pair.
 	OpRead
-	// OpSend consumes a receive that the peer posted.
+	// OpSend is a message. It consumes a receive that the peer posted.
 	OpSend
-	// OpFlush is the native RDMA FLUSH (IBTA A19), where Caps.PersistentFlush.
+	// OpFlush is the native RDMA FLUSH (IBTA A19). It needs Caps.PersistentFlush.
 	OpFlush
-	// OpRecv stands in completions only: a Send of the peer arrived.
+	// OpRecv is in completions only: a Send of the peer arrived.
 	OpRecv
 )
 
-// Access is what a memory region permits, beyond being read locally. Relaxed
-// ordering cannot be asked for (design §3.9).
+// Access is what a memory region permits beyond being read locally. There is no way to
+// ask for relaxed ordering (design §3.9).
 type Access uint8
 
 const (
-	// LocalWrite lets the adapter write on behalf of this end: Read sinks, receives.
+	// LocalWrite lets the adapter write on behalf of this end, as Read sinks and
+	// receives need.
 	LocalWrite Access = 1 << iota
 	// RemoteRead lets the peer Read.
 	RemoteRead
@@ -56,97 +58,97 @@ const (
 	RemoteWrite
 	// RemoteFlush lets the peer make the region durable with OpFlush.
 	RemoteFlush
-	// PageCache is no right: it says that the memory is a file's page cache. What is
-	// placed there other than by stores through the mapping is not seen to be dirty,
-	// and lost: providers that place so refuse it (design §7).
+	// PageCache is not a right. It says that the memory is a file's page cache. The
+	// kernel does not see that such memory is dirty, and loses the data, unless it is
+	// stored through the mapping. Providers that place in any other way refuse it
+	// (design §7).
 	PageCache
 )
 
 // A MemoryRegion is registered memory. It belongs to a Domain.
 type MemoryRegion struct {
-	// Mem is the memory. It is mapped, never Go heap.
+	// Mem is the memory. It is mapped memory, never Go heap.
 	Mem []byte
-	// Key is the rkey or STag that the peer names. Keys are never reused for as
-	// long as the process can help it.
+	// Key is the rkey or STag by which the peer names the region. A provider avoids
+	// reusing keys for as long as it can.
 	Key uint32
-	// Base is the remote address (tagged offset) of Mem[0], in bytes.
+	// Base is the remote address (tagged offset) of Mem[0].
 	Base uint64
 	// Access is what was granted.
 	Access Access
 }
 
-// An SGE is a run of bytes in a memory region. Len is in bytes.
+// An SGE is a run of Len bytes at offset Off of a memory region.
 type SGE struct {
 	Region *MemoryRegion
 	Off    uint64
 	Len    uint32
 }
 
-// Remote names memory of the peer: a key that it handed out, and an address
-// (tagged offset) in bytes.
+// A Remote names memory of the peer by a key that the peer handed out and an address
+// (tagged offset).
 type Remote struct {
 	Key  uint32
 	Addr uint64
 }
 
-// A WorkRequest is one entry of a send or receive queue, passed by value in
-// batches. It has one local run: a payload that lies in two places is two Writes.
+// A WorkRequest is one entry of a send or receive queue. It has one local run of
+// bytes: a payload in two places takes two Writes.
 type WorkRequest struct {
 	// ID comes back in the completion. The provider does not look at it.
 	ID uint64
+	// Op is ignored in a receive.
 	Op Opcode
 	// Signaled asks for a completion. Reads and receives always complete.
 	Signaled bool
-	// Local is the source of a Write or Send, the sink of a Read or receive.
+	// Local is the source of a Write or Send, or the sink of a Read or receive. Of a
+	// Flush only Len counts.
 	Local SGE
-	// Inline, if not nil, is the payload of a Send instead of Local: at most
-	// Caps.MaxInline bytes, not registered, and free again when Post returns.
+	// Inline, if not nil, is the payload of a Send instead of Local. It has at most
+	// Caps.MaxInline bytes, needs no registration, and is free again when Post returns.
 	Inline []byte
 	// Remote is what a Write, Read or Flush names. Its length is Local.Len.
 	Remote Remote
 }
 
-// A Completion tells that a work request ended well. One that ends badly fails
-// its connection.
+// A Completion reports that a work request ended well. A request that ends badly fails
+// its connection instead.
 type Completion struct {
 	ID  uint64
 	Op  Opcode
-	Len uint32 // OpRecv: bytes received
+	Len uint32 // the length of the message, for OpRecv
 }
 
 // Caps is what a connection can do.
 type Caps struct {
-	// OrderedPlacement: this end places overlapping Writes of the peer in the order in
-	// which they were posted (design §4.5). It says nothing about the other end.
+	// OrderedPlacement means that this end places overlapping Writes of the peer in the
+	// order in which they were posted (design §4.5). It says nothing of the other end.
 	OrderedPlacement bool
 	// PlacesByDMA is false where the provider places with CPU stores.
 	PlacesByDMA bool
-	// PersistentFlush: OpFlush exists and makes data persistent.
+	// PersistentFlush means that OpFlush exists and makes data persistent.
 	PersistentFlush bool
-	// MaxSendWR and MaxRecvWR bound the requests posted and not yet retired. A
-	// send slot is retired by polling the completion of a signalled request at
-	// or behind it.
+	// MaxSendWR and MaxRecvWR bound the requests that are posted and not yet retired.
+	// Polling the completion of a signalled request retires it and every request
+	// before it.
 	MaxSendWR, MaxRecvWR int
-	// MaxReads is the negotiated ORD: the provider holds further Reads, and what
-	// is behind them, back.
+	// MaxReads is the number of Reads outstanding that both ends agreed on (ORD). The
+	// provider holds back further Reads and everything behind them.
 	MaxReads int
 	// MaxInline bounds WorkRequest.Inline, in bytes.
 	MaxInline int
 }
 
-// Limits that every provider keeps.
-const (
-	// MaxPrivateData bounds ConnConfig.PrivateData, in bytes. The RDMA CM carries
-	// 56 for a request on InfiniBand; MPA would carry 512.
-	MaxPrivateData = 56
-)
+// MaxPrivateData bounds ConnConfig.PrivateData and Request.Reject, in bytes. It is what
+// the RDMA CM carries in a request on InfiniBand; MPA would carry 512.
+const MaxPrivateData = 56
 
-// ConnConfig says what a connection shall offer. Zero values take the provider's
-// defaults.
+// A ConnConfig is what one end offers for a connection. Zero values take the
+// provider's defaults.
 type ConnConfig struct {
-	// PrivateData travels with the connection request or its answer.
+	// PrivateData travels with a Dial. Accept ignores it.
 	PrivateData []byte
-	// MaxSendWR and MaxRecvWR size the queues.
+	// MaxSendWR and MaxRecvWR are the depths of the queues, in requests.
 	MaxSendWR, MaxRecvWR int
 	// MaxReads is how many Reads this end wants outstanding (ORD).
 	MaxReads int
@@ -156,90 +158,90 @@ type ConnConfig struct {
 
 // A Provider is a transport.
 type Provider interface {
-	// Listen takes connections at addr, HOST:PORT; port 0 chooses one.
+	// Listen takes connections at addr. Port 0 chooses a free port.
 	Listen(ctx context.Context, addr string) (Listener, error)
-	// OpenDomain makes a protection domain on the device by which addr, HOST:PORT
-	// of a peer, is reached.
+	// OpenDomain makes a protection domain on the device that reaches addr, a peer.
 	OpenDomain(ctx context.Context, addr string) (Domain, error)
 }
 
 // A Listener takes connection requests.
 type Listener interface {
-	// Accept waits for a request. It returns ErrClosed after Close. A peer that
-	// does not speak the protocol never gets this far.
+	// Accept waits for a request. It never returns one of a peer that does not speak
+	// the protocol. After Close it returns ErrClosed.
 	Accept() (Request, error)
-	// Addr is HOST:PORT as bound.
+	// Addr is the address that the listener is bound to.
 	Addr() string
-	// Close stops listening and returns when no goroutine of the listener is
-	// left. Connections that were accepted live on. It is idempotent.
+	// Close stops listening and returns when no goroutine of the listener is left.
+	// Accepted connections live on. It is idempotent.
 	Close() error
 }
 
-// A Request is a peer that wants to connect. It is answered once.
+// A Request is a peer that wants to connect. Answer it once, by Accept or Reject.
 type Request interface {
-	// PrivateData is what the peer sent, at most MaxPrivateData bytes of it
-	// meaningful; it is hostile.
+	// PrivateData is what the peer sent. Only the first MaxPrivateData bytes can mean
+	// something, and the peer may be hostile.
 	PrivateData() []byte
-	// RemoteAddr is the peer's HOST:PORT, for people.
+	// RemoteAddr is the peer's address, for people.
 	RemoteAddr() string
 	// OpenDomain makes a fresh protection domain on the device that the request
 	// arrived on.
 	OpenDomain() (Domain, error)
-	// Accept connects in domain d, with recvs posted before the peer can send.
+	// Accept connects in domain d. It posts recvs before the peer can send.
 	Accept(d Domain, cfg ConnConfig, recvs []WorkRequest) (Conn, error)
-	// Abandon ends an Accept that waits for the peer: it then fails, and a connection
-	// that it makes all the same is of no use. It may be called at any time.
+	// Abandon makes an Accept that waits for the peer fail. If Accept succeeds all the
+	// same, the connection is of no use. Abandon may be called at any time.
 	Abandon()
-	// Reject refuses; the peer's Dial returns a *RejectError with privateData.
+	// Reject refuses the request. The peer's Dial returns a *RejectError with
+	// privateData, of which at most MaxPrivateData bytes are sent.
 	Reject(privateData []byte) error
 }
 
-// A Domain is a protection domain: its connections reach its registrations and
-// no others.
+// A Domain is a protection domain. Its connections reach its registrations and no
+// others.
 type Domain interface {
-	// Register registers mem, which is mapped memory and stays so until Deregister.
-	// Each call draws a fresh key.
+	// Register registers mem, which must stay mapped until Deregister returns. Each
+	// call draws a fresh key.
 	Register(mem []byte, a Access) (*MemoryRegion, error)
-	// Deregister ends r's key. When it returns no operation of a peer touches the
-	// memory any more, and none ever will by that key.
+	// Deregister ends r's key. Once it has returned, no operation of a peer touches
+	// the memory by that key.
 	Deregister(r *MemoryRegion) error
-	// Dial connects to addr, HOST:PORT, with recvs posted before the peer can send.
-	// It fails with ErrTimeout when ctx's deadline passes, *RejectError when the
-	// peer refuses, ErrLost when it cannot be reached.
+	// Dial connects to addr. It posts recvs before the peer can send. It fails with
+	// ErrTimeout when ctx's deadline passes, with a *RejectError when the peer refuses,
+	// and with ErrLost when the peer cannot be reached.
 	Dial(ctx context.Context, addr string, cfg ConnConfig, recvs []WorkRequest) (Conn, error)
-	// Close deregisters what is left. Its connections must be closed before.
+	// Close deregisters what is left. Close the domain's connections first.
 	Close() error
 }
 
-// A Conn is a connected queue pair with its completion queue. Its methods may be
-// called from several goroutines; the requests of one Post stay together.
+// A Conn is a connected queue pair with its completion queue. Several goroutines may
+// call its methods; the requests of one Post stay together.
 type Conn interface {
 	Caps() Caps
-	// RemoteAddr is the peer's HOST:PORT, for people.
+	// RemoteAddr is the peer's address, for people.
 	RemoteAddr() string
-	// PostRecv adds receives. A message longer than the receive that it meets
-	// fails the connection.
+	// PostRecv adds receives: all of wrs, or none and an error. A message that is longer
+	// than the receive that it meets fails the connection.
 	PostRecv(wrs []WorkRequest) error
-	// Post hands over wrs in order and says how many it took: fewer than all,
-	// with a nil error, when the send queue is full. It never blocks on the
-	// peer. It copies wrs, not the memory that they name.
+	// Post hands over wrs in order and returns how many it took. When the send queue is
+	// full that is fewer than all, and err is nil. It never waits for the peer. It
+	// copies wrs but not the memory that they name.
 	Post(wrs []WorkRequest) (posted int, err error)
-	// Poll moves completions that are there into cs. Requests complete in the
-	// order of their queue. After a failure it first returns what had completed,
-	// then the error.
+	// Poll moves completions into cs and returns how many. Requests complete in the
+	// order of their queue. After a failure Poll returns what had completed before it
+	// returns the error.
 	Poll(cs []Completion) (int, error)
-	// Wait blocks until Poll has something to say. A completion that was there
-	// when a Post returned need not wake it: who fills the send queue polls.
-	// One goroutine at a time may Wait.
+	// Wait blocks until Poll has something to return. A completion that was there when
+	// a Post returned need not wake it, so a caller that fills the send queue polls
+	// after Post. Only one goroutine at a time may Wait.
 	Wait() error
-	// Arrived counts the bytes of the peer's Writes, and of its answers to Reads, that came
-	// so far: before what they belong to is complete, so that something slow can be told
-	// from something dead. It takes no lock. A provider whose adapter places by itself sees
-	// none of them, and returns 0.
+	// Arrived is how many bytes of the peer's Writes, and of its answers to Reads, have
+	// come so far. It grows before the message that they belong to is complete, so it
+	// tells a slow peer from a dead one. It takes no lock. It stays 0 with a provider
+	// whose adapter places by itself.
 	Arrived() uint64
-	// Close destroys the queue pair: it wakes Wait, and when it returns no memory
-	// named by a request is touched any more and no goroutine is left. Calls then
-	// return ErrClosed, or the earlier error. It is idempotent. It must not be
-	// called by the goroutine that is in Wait, for want of which it waits.
+	// Close destroys the queue pair and wakes Wait. When it returns, no memory of any
+	// request is touched any more and no goroutine is left. Later calls return ErrClosed,
+	// or the failure if there was one. It is idempotent. Close waits for the goroutine
+	// in Wait, so that goroutine must not call it.
 	Close() error
 }

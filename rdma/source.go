@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// SourceOf is what counts as one source of connections where they are bounded, for a
-// peer's HOST:PORT: an IPv4 address, or the network of an IPv6 address, for a host there
-// has as many addresses as it likes.
+// SourceOf returns the source that a peer at HOST:PORT counts as, where the connections
+// of a source are bounded. That is the IPv4 address, or the /64 network of an IPv6
+// address, because an IPv6 host has as many addresses as it likes. It is the zero Prefix
+// if peer is not an address.
 func SourceOf(peer string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(peer)
 	if err != nil {
@@ -22,9 +23,9 @@ func SourceOf(peer string) netip.Prefix {
 	return p
 }
 
-// Crowded is the index of the connection that gives its place to a newcomer where all
-// are taken: the oldest one of the source that has the most, so that no source keeps
-// others out. places has the oldest first, and is not empty.
+// Crowded returns the index of the connection that has to make room for a newcomer when
+// every place is taken: the oldest one of the source that has the most, so that no source
+// keeps others out. places is not empty and has the oldest first.
 func Crowded[T any](places []T, source func(T) netip.Prefix) int {
 	from := make(map[netip.Prefix]int)
 	most := 0

@@ -146,7 +146,7 @@ func (c *conn) buildResponseLocked() bool {
 		}
 		if bad != nil {
 			// The key was good when the request arrived. The region's owner has ended
-			// it since, and thereby this connection.
+			// it since, and that ends this connection, too.
 			c.buildTerminateLocked(bad, nil)
 			tx.dead, tx.err = true, fmt.Errorf("a region was deregistered under a Read of the peer: %w", bad)
 			return true

@@ -19,9 +19,9 @@ const regionBase = 1 << 32
 type domain struct {
 	cfg Config
 
-	// mu guards regions. Whoever carries out a peer's operation on a region holds it
-	// for reading, so Deregister, which holds it for writing, returns only when no
-	// such operation is left.
+	// mu guards regions. A goroutine that carries out a peer's operation on a region
+	// holds mu for reading. So Deregister, which holds it for writing, returns only
+	// when no such operation is left.
 	mu      sync.RWMutex
 	regions map[uint32]*region
 }

@@ -7,17 +7,18 @@ import (
 	"pmnbd/rdma"
 )
 
-// move copies src to dst, one of which is memory of r: a mapping, perhaps of a file
-// that has become shorter or of memory that lost what it held. Touching that is
-// SIGBUS, which here is an error of the region and not the end of the process.
-// Go's runtime knows the choice per goroutine; whoever moves makes it.
+// move copies src to dst, one of which is memory of r. That memory is a mapping, and
+// touching it raises SIGBUS if its file has become shorter or the medium lost what it
+// held. The signal would end the process. Here it is an error of the region instead: Go's
+// runtime offers that choice to each goroutine.
 func (r *region) move(dst, src []byte) (fault *rdma.FaultError) {
 	defer r.caught(debug.SetPanicOnFault(true), &fault)
 	copy(dst, src)
 	return nil
 }
 
-// caught is deferred by who touches r's memory.
+// caught, deferred around a use of r's memory, puts the goroutine's choice back to was and
+// turns a fault into a FaultError.
 func (r *region) caught(was bool, fault **rdma.FaultError) {
 	debug.SetPanicOnFault(was)
 	switch p := recover().(type) {
@@ -32,7 +33,7 @@ func (r *region) caught(was bool, fault **rdma.FaultError) {
 	}
 }
 
-// place puts what arrived into memory of r. A fault is kept for violated.
+// place copies payload into memory of r. If that faults, it keeps the fault in rx.fault.
 func (c *conn) place(r *region, off uint64, payload []byte) *violation {
 	if c.rx.fault = r.move(r.mem[off:], payload); c.rx.fault != nil {
 		return &badMemory

@@ -1,28 +1,14 @@
-// Package iwarp is RDMA over TCP in Go: MPA (RFC 5044, RFC 6581), DDP (RFC 5041)
-// and RDMAP (RFC 5040), on the standard wire format, so that hardware adapters,
-// the kernel's siw and Wireshark understand it.
+// Package iwarp is RDMA over TCP, written in Go: MPA (RFC 5044, RFC 6581), DDP (RFC
+// 5041) and RDMAP (RFC 5040) on the standard wire format. Adapters, the kernel's siw and
+// Wireshark understand it.
 //
-// It exists so that the device works where there is no RDMA adapter: no kernel
-// module, no root. It places and answers with the CPU, on the goroutine in
-// Conn.Wait, and its figures are those of a software transport. It owns the
-// connections, their sockets and the protection domains. It imports rdma and
-// sockio.
+// It needs no RDMA adapter, no kernel module and no root, and has the speed of a
+// software transport: it places and answers with the CPU, on the goroutine in Conn.Wait.
+// It can catch a fault on the memory that it places in, and reports it as an
+// rdma.FaultError.
 //
-// Not spoken: markers (a peer that asks for them is refused), atomics and immediate
+// It does not speak markers (it refuses a peer that asks for them), atomics or immediate
 // data (RFC 7306).
-//
-// # The way of a request
-//
-//	Post ─► send queue ─► build: FPDUs, CRC ─► sockio.Queue ─► one writev ─► peer
-//	             ▲                    ▲                 │ socket full
-//	        writer goroutine ─────────┴─────────────────┘
-//	                                  │
-//	peer ─► one read ─► receive: check, place, match ─► Read Responses
-//	                         └─► completions ─► Poll
-//
-// Locks, outermost first: Conn.waiting (in Wait), Conn.mu (everything sent),
-// Domain.mu (keys; read-held while memory is placed or read for a peer), Conn.qmu
-// (receives and completions).
 package iwarp
 
 import (
@@ -33,50 +19,64 @@ import (
 	"pmnbd/rdma"
 )
 
-// Defaults and limits of a connection.
+// The way of a request:
+//
+//	Post ─► send queue ─► build: FPDUs, CRC ─► sockio.Queue ─► one writev ─► peer
+//	             ▲                    ▲                 │ socket full
+//	        writer goroutine ─────────┴─────────────────┘
+//	                                  │
+//	peer ─► one read ─► receive: check, place, match ─► Read Responses
+//	                         └─► completions ─► Poll
+//
+// Locks, outermost first: conn.waiting (in Wait), conn.mu (the sender), domain.mu (keys;
+// held for reading while memory is placed in, or read for a peer), conn.qmu (receives and
+// completions).
+
+// Limits of a connection.
 const (
-	// maxReads bounds ORD and IRD; the wire would carry 14 bits.
+	// maxReads bounds ORD and IRD. The wire would carry 14 bits.
 	maxReads = 1 << 10
-	// maxInline is Caps.MaxInline: every control message but a barrier's fits.
+	// maxInline is Caps.MaxInline, in bytes. Every control message fits but a barrier's.
 	maxInline = 256
 
-	// receiveBuffer is what one read takes, in bytes: 60 Writes of 4 KiB, yet it
-	// stays in a core's second-level cache while it is checked and placed.
+	// receiveBuffer is what one read takes at most, in bytes. It holds 60 Writes of
+	// 4 KiB, and stays in a core's second-level cache until it is checked and placed.
 	receiveBuffer = 256 << 10
 	// maxBuilt bounds the FPDUs that are built at a time, in bytes, for the same
-	// reason, and it bounds what a peer that does not read makes us hold.
+	// reason. It also bounds the memory that a peer takes up by not reading.
 	maxBuilt = 256 << 10
 
-	// defaultHandshake bounds how long a peer may take over its MPA request.
+	// defaultHandshake is how long a peer may take to send its MPA request.
 	defaultHandshake = 5 * time.Second
-	// lingerTime bounds how long a connection that sent a Terminate waits for
-	// the peer to close, so that a reset does not overtake the Terminate.
+	// lingerTime is how long a connection that sent a Terminate waits for the peer to
+	// close, so that no reset overtakes the Terminate.
 	lingerTime = time.Second
 )
 
 // A Config configures the provider. Its zero value works.
 type Config struct {
-	// Revision is the MPA revision of outgoing requests: 1 (RFC 5044), or 2
-	// (RFC 6581, negotiates the number of Reads), which 0 means too. Incoming
-	// requests are answered in their own.
+	// Revision is the MPA revision of outgoing requests: 1 (RFC 5044), or 2 (RFC 6581),
+	// which negotiates the number of Reads and is the default. A listener answers each
+	// request in the request's revision.
 	Revision uint8
-	// NoCRC does not ask for CRCs, which are used all the same if the peer does. TCP's
-	// checksum alone finds less: it is for peers that cannot do better.
+	// NoCRC makes this end not ask for CRCs. If the peer asks, both use them all the
+	// same. It is for peers that cannot do better: TCP's checksum finds less.
 	NoCRC bool
-	// HandshakeTimeout bounds how long a listener waits for a request frame; 0
-	// means 5 s.
+	// HandshakeTimeout is how long a listener waits for a peer's request frame. 0 means
+	// 5 s.
 	HandshakeTimeout time.Duration
-	// Admit, unless nil, decides about each connection of a listener by its addresses,
-	// before its request is answered. An error refuses it: Refused hears of that, and
-	// the peer is told Unadmitted, at most rdma.MaxPrivateData bytes.
+	// Admit, if not nil, judges each connection of a listener by its addresses before
+	// the request is answered. If it returns an error, the listener refuses the
+	// connection, passes the error to Refused, and sends Unadmitted to the peer as the
+	// reason, at most rdma.MaxPrivateData bytes of it.
 	Admit      func(local, remote netip.AddrPort) error
 	Unadmitted string
-	// Refused is told of connections that a listener dropped before they became
-	// requests, and why; nil if nobody wants to know. It must not wait.
+	// Refused, if not nil, is called for each connection that a listener drops before it
+	// becomes a request, with the peer's address and the reason. It must not block.
 	Refused func(addr string, err error)
 }
 
-// New returns the provider.
+// New returns a provider configured by cfg.
 func New(cfg Config) rdma.Provider {
 	if cfg.Revision == 0 {
 		cfg.Revision = 2
@@ -89,8 +89,8 @@ func New(cfg Config) rdma.Provider {
 
 type provider struct{ cfg Config }
 
-// OpenDomain makes a protection domain. There is no device to choose: addr does
-// not matter.
+// OpenDomain implements rdma.Provider. It ignores the address: there is no device to
+// choose.
 func (p *provider) OpenDomain(context.Context, string) (rdma.Domain, error) {
 	return newDomain(p.cfg), nil
 }

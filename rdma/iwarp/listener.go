@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// maxHalfOpen bounds the connections whose request frame has not come. One
-	// more costs the oldest of the address that has the most: a peer in earnest is
-	// done within a round trip.
+	// maxHalfOpen bounds the connections whose request frame has not come. For one more,
+	// the listener drops the oldest of the source that has the most. That hurts no honest
+	// peer, which needs one round trip.
 	maxHalfOpen = 128
-	// maxWaiting bounds the requests that wait for Accept. One more is dropped.
+	// maxWaiting bounds the requests that wait for Accept. The listener drops one more.
 	maxWaiting = 128
-	// acceptPause is how long a listener that is out of descriptors waits.
+	// acceptPause is how long a listener waits when accept(2) fails, as it does when the
+	// process is out of descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
-// A listener reads the request frame of each connection on a goroutine of its
-// own, so that a slow peer stops nobody.
+// A listener reads the request frame of each connection on a goroutine of its own, so
+// that a slow peer delays no other.
 type listener struct {
 	cfg   Config
 	l     net.Listener
@@ -39,7 +40,7 @@ type listener struct {
 	closed   bool
 }
 
-// A halfOpen connection has not sent its request frame.
+// A halfOpen is a connection whose request frame has not come.
 type halfOpen struct {
 	net.Conn
 	source netip.Prefix
@@ -48,7 +49,7 @@ type halfOpen struct {
 // Listen implements rdma.Provider.
 func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // MPA runs on TCP; Go would offer MPTCP
+	lc.SetMultipathTCP(false) // Go would offer MPTCP, and MPA runs on TCP
 	l, err := lc.Listen(ctx, sockio.TCPNetwork(addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
@@ -82,7 +83,7 @@ func (ln *listener) accept() {
 	}
 }
 
-// admit adds nc to the half-open connections.
+// admit adds nc to the half-open connections. It reports false after Close.
 func (ln *listener) admit(nc net.Conn) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -92,27 +93,27 @@ func (ln *listener) admit(nc net.Conn) bool {
 	}
 	if len(ln.halfOpen) == maxHalfOpen {
 		i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })
-		_ = ln.halfOpen[i].Close() // its goroutine goes on with the error
+		_ = ln.halfOpen[i].Close() // its goroutine then fails to read
 		ln.halfOpen = slices.Delete(ln.halfOpen, i, i+1)
 	}
 	ln.halfOpen = append(ln.halfOpen, halfOpen{nc, rdma.SourceOf(nc.RemoteAddr().String())})
 	return true
 }
 
-// settled takes nc from the half-open connections.
+// settled removes nc from the half-open connections.
 func (ln *listener) settled(nc net.Conn) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.halfOpen = slices.DeleteFunc(ln.halfOpen, func(h halfOpen) bool { return h.Conn == nc })
 }
 
-// Why a peer that may be in earnest is dropped.
+// Reasons to drop a peer that may be honest.
 var (
 	errCrowded    = errors.New("too many connections whose MPA request has not come")
 	errUnaccepted = errors.New("too many requests wait to be accepted")
 )
 
-// handshake reads nc's request frame and passes the request on to Accept.
+// handshake reads nc's request frame and passes the request to Accept.
 func (ln *listener) handshake(nc net.Conn) {
 	r, err := ln.readRequest(nc)
 	ln.settled(nc)
@@ -120,16 +121,17 @@ func (ln *listener) handshake(nc net.Conn) {
 		select {
 		case ln.ready <- r:
 			return
-		default: // nobody accepts
+		default: // nobody is in Accept
 			err = errUnaccepted
 		}
 	}
 	addr := nc.RemoteAddr().String()
-	_ = nc.Close() // a peer that does not speak the protocol hears nothing
+	_ = nc.Close() // without a word: the peer may not speak the protocol
 	ln.refused(addr, err)
 }
 
-// refused tells that a connection was dropped for err, unless Close did it.
+// refused reports that the listener dropped a connection because of err, unless Close
+// dropped it.
 func (ln *listener) refused(addr string, err error) {
 	ln.mu.Lock()
 	closed := ln.closed
@@ -163,7 +165,7 @@ func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
 	return r, nc.SetDeadline(never)
 }
 
-// admitted asks the owner about nc.
+// admitted asks Config.Admit about nc.
 func (ln *listener) admitted(nc net.Conn) error {
 	if ln.cfg.Admit == nil {
 		return nil
@@ -190,7 +192,7 @@ func (ln *listener) Accept() (rdma.Request, error) {
 	return nil, fmt.Errorf("accept on %s: %w", ln.Addr(), rdma.ErrClosed)
 }
 
-// Close implements rdma.Listener. Requests that nobody accepted are dropped.
+// Close implements rdma.Listener. It drops the requests that nobody accepted.
 func (ln *listener) Close() error {
 	ln.mu.Lock()
 	first := !ln.closed

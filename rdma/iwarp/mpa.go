@@ -37,7 +37,7 @@ const (
 
 	// In the words of IRD and ORD (RFC 6581 §4.1).
 	readsMask   = 0x3fff
-	readsUnsaid = 0x3fff // the number is not negotiated
+	readsUnsaid = 0x3fff // "not negotiated"
 	ctlPeer     = 0x8000 // A: peer-to-peer model, the initiator's first FPDU is an RTR
 	ctlEmpty    = 0x4000 // B: the RTR is an FPDU of length 0
 	ctlWrite    = 0x8000 // C: … a zero-length RDMA Write
@@ -47,11 +47,11 @@ const (
 	maxMPAPrivate = 512
 )
 
-// An mpaFrame is a request or a reply.
+// An mpaFrame is a start-up frame, a request or a reply.
 type mpaFrame struct {
 	Markers, CRC, Reject bool
 	Rev                  uint8
-	// Enhanced says that IRD and ORD are there, with their control bits.
+	// Enhanced means that the frame has IRD and ORD, with their control bits.
 	Enhanced bool
 	IRD, ORD uint16
 	Private  []byte
@@ -59,7 +59,7 @@ type mpaFrame struct {
 
 var errMPA = errors.New("not an MPA start-up frame")
 
-// append encodes f behind b.
+// append appends f to b. key says whether it is a request or a reply.
 func (f *mpaFrame) append(b []byte, key string) []byte {
 	var flags byte
 	for _, bit := range []struct {
@@ -84,8 +84,8 @@ func (f *mpaFrame) append(b []byte, key string) []byte {
 	return append(b, f.Private...)
 }
 
-// decodeMPAHeader decodes the first mpaHeaderLen bytes of a frame and says how
-// many follow.
+// decodeMPAHeader decodes b, the first mpaHeaderLen bytes of a frame, and returns how many
+// bytes follow.
 func decodeMPAHeader(b []byte, key string) (f mpaFrame, rest int, err error) {
 	if string(b[:mpaFlagsAt]) != key {
 		return f, 0, errMPA
@@ -109,7 +109,7 @@ func decodeMPAHeader(b []byte, key string) (f mpaFrame, rest int, err error) {
 	return f, rest, nil
 }
 
-// decodeRest decodes what follows the header. f.Private refers to b.
+// decodeRest decodes b, what follows the header. f.Private then refers to b.
 func (f *mpaFrame) decodeRest(b []byte) {
 	if f.Enhanced {
 		f.IRD = binary.BigEndian.Uint16(b)
@@ -128,26 +128,27 @@ func (f *mpaFrame) decodeRest(b []byte) {
 const (
 	fpduLengthLen = 2
 	fpduCRCLen    = 4
-	// maxFPDU is the longest that the length field permits, in bytes.
+	// maxFPDU is the longest FPDU that the length field permits, in bytes.
 	maxFPDU = (fpduLengthLen+1<<16-1+3)&^3 + fpduCRCLen
 	// minMULPDU is the least that RFC 5044 §5.1 lets a sender assume.
 	minMULPDU = 128
 )
 
-// The CRC is that of iSCSI (RFC 3720 §12.1), over all that is before it, and
+// The CRC is iSCSI's (RFC 3720 §12.1). It covers everything before it in the FPDU and
 // goes out lowest byte first.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// mulpduFor is the longest ULPDU whose FPDU fits a TCP segment of mss bytes.
+// mulpduFor returns the length of the longest ULPDU whose FPDU fits a TCP segment of mss
+// bytes.
 func mulpduFor(mss int) int {
 	return min(max(mss&^3-fpduLengthLen-fpduCRCLen, minMULPDU), 1<<16-1)
 }
 
-// fpduTrailer is the length of pad and CRC behind n bytes of length field and
-// ULPDU.
+// fpduTrailer returns the length of the pad and the CRC that follow n bytes of length
+// field and ULPDU.
 func fpduTrailer(n int) int { return -n&3 + fpduCRCLen }
 
-// putTrailer fills in t, the trailer behind bytes whose CRC is crc.
+// putTrailer fills in the trailer t. crc is the CRC of the FPDU's bytes before t.
 func putTrailer(t []byte, crc uint32) {
 	pad := len(t) - fpduCRCLen
 	clear(t[:pad])
@@ -157,9 +158,9 @@ func putTrailer(t []byte, crc uint32) {
 	binary.LittleEndian.PutUint32(t[pad:], crc)
 }
 
-// nextFPDU takes the first FPDU off b: its ULPDU, and its length, which is 0
-// when it is not all there yet. It checks the CRC if crc says so; otherwise the field
-// is there and means nothing (RFC 5044 §4.4).
+// nextFPDU returns the ULPDU of the first FPDU in b, and the FPDU's length n, which is 0
+// if b does not have all of it yet. If crc is false, the CRC field is there but means
+// nothing (RFC 5044 §4.4).
 func nextFPDU(b []byte, crc bool) (ulpdu []byte, n int, bad *violation) {
 	if len(b) < fpduLengthLen {
 		return nil, 0, nil

@@ -2,8 +2,8 @@ package iwarp
 
 import "encoding/binary"
 
-// An opcode is one of RDMAP (RFC 5040 §4.3). This end receives all of them; of the Sends
-// it sends opSend alone.
+// An opcode is one of RDMAP (RFC 5040 §4.3). This end accepts every kind of Send and sends
+// only opSend.
 type opcode uint8
 
 const (

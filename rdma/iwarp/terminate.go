@@ -7,7 +7,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// A violation is what a peer did wrong, as a Terminate names it.
+// A violation is something that a peer did wrong, with the codes of its Terminate.
 type violation struct {
 	Layer, Type, Code uint8
 	text              string
@@ -33,7 +33,7 @@ const (
 	ddpTooLong  = 5
 )
 
-// The violations that are looked for.
+// The violations that this end detects.
 var (
 	badCRC    = violation{layerMPA, 0, 2, "the CRC of an FPDU is wrong"}
 	badLength = violation{layerMPA, 0, 3, "an FPDU is too short for its header"}
@@ -61,7 +61,7 @@ var (
 	badReadRequest  = violation{layerRDMAP, rdmapOperation, 0xff, "malformed Read Request"}
 )
 
-// The payload of a Terminate (RFC 5040 §4.8). The headers say which segment was
+// The payload of a Terminate (RFC 5040 §4.8). The headers in it are those of the segment
 // at fault.
 //
 //	+-------+-------+---------------+-+-+-+-------------------------+
@@ -78,13 +78,13 @@ const (
 	termRDMAP           = 0x20
 )
 
-// appendTerminate encodes the payload of a Terminate behind b. ulpdu is the
-// segment at fault, nil if none is.
+// appendTerminate appends the payload of a Terminate for v to b. ulpdu is the segment at
+// fault, or nil.
 func appendTerminate(b []byte, v *violation, ulpdu []byte) []byte {
 	var flags byte
 	header := 0
 	var s segment
-	// Only whole headers go out; one that cannot be decoded is given all the same.
+	// Only whole headers go out, including those that decodeSegment refuses.
 	if len(ulpdu) >= taggedLen {
 		if bad := decodeSegment(ulpdu, &s); bad != &badLength {
 			header, flags = s.header(), termLength|termDDP
@@ -102,7 +102,7 @@ func appendTerminate(b []byte, v *violation, ulpdu []byte) []byte {
 	return b
 }
 
-// terminated is the error that the peer's Terminate with payload b means.
+// terminated returns the meaning of a Terminate with payload b, as an error.
 func terminated(b []byte) error {
 	if len(b) < terminateControlLen {
 		return fmt.Errorf("the peer terminated without a reason: %w", rdma.ErrLost)

@@ -116,7 +116,7 @@ func (c *conn) watch() {
 			c.hearOut()
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // the device is gone: the peer heard of it, too
+		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // the peer noticed before us that the device is gone
 			ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
 			c.d.dev.gone.Store(true)
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))

@@ -16,17 +16,18 @@ import (
 	"pmnbd/rdma"
 )
 
-// A device is an open RDMA device. librdmacm opens each once per process and holds
-// it while identifiers are bound to it; domains share it by reference.
+// A device is an open RDMA device. librdmacm opens each device once per process and keeps
+// it open while identifiers are bound to it. Domains share the device by reference.
 type device struct {
 	ctx  *C.struct_ibv_context
 	name string
 	caps C.struct_shim_caps
-	// dma: the device is an adapter; software devices place with CPU stores.
+	// dma means that the device is an adapter. Software devices place with CPU stores.
 	dma    bool
 	paging paging
 
-	// anchor keeps librdmacm's hold, and hears of the device's removal.
+	// anchor is bound to the device, which keeps it open, and receives the event of its
+	// removal.
 	anchor *endpoint
 	async  descriptor
 	all    sync.WaitGroup
@@ -43,7 +44,8 @@ var devices = struct {
 	opened map[*C.struct_ibv_context]*device
 }{opened: make(map[*C.struct_ibv_context]*device)}
 
-// openDevice returns the device that e is bound to. It takes e over.
+// openDevice returns the device that e is bound to, with one more reference. It takes e
+// over, and closes it on failure.
 func openDevice(e *endpoint) (*device, error) {
 	devices.mu.Lock()
 	defer devices.mu.Unlock()
@@ -70,7 +72,7 @@ func (d *device) open() error {
 	if err := sysError("query "+d.name, C.shim_query(d.ctx, &d.caps)); err != nil {
 		return err
 	}
-	// An adapter has a parent, on a bus; software devices have none.
+	// An adapter has a parent on a bus. Software devices have none.
 	_, err := os.Stat("/sys/class/infiniband/" + d.name + "/device")
 	d.dma = err == nil
 	if d.async, err = watch(d.ctx.async_fd); err != nil {
@@ -81,7 +83,7 @@ func (d *device) open() error {
 	return nil
 }
 
-// release gives back a reference.
+// release drops a reference. The last one closes the device.
 func (d *device) release() {
 	devices.mu.Lock()
 	defer devices.mu.Unlock()
@@ -99,16 +101,16 @@ func (d *device) release() {
 	}
 }
 
-// reap makes librdmacm close devices that are gone: it does so only when it lists
-// them, and (up to version 56 at least) finds any. Until then the kernel does not
-// finish the removal of rxe and siw; that of adapters it does.
+// reap makes librdmacm close devices that are gone. It does so only when it lists the
+// devices and, up to version 56 at least, finds one. Until it has closed an rxe or siw
+// device, the kernel does not finish removing that device; it does not wait for adapters.
 func reap() {
 	if list := C.rdma_get_devices(nil); list != nil {
 		C.rdma_free_devices(list)
 	}
 }
 
-// watchRemoval waits for the end of the device.
+// watchRemoval waits for the device to be removed, and fails its connections then.
 func (d *device) watchRemoval() {
 	for {
 		switch ev, err := d.anchor.next(); {
@@ -121,7 +123,7 @@ func (d *device) watchRemoval() {
 	}
 }
 
-// watchAsync waits for what the device says unasked.
+// watchAsync handles the device's asynchronous events.
 func (d *device) watchAsync() {
 	for {
 		var ev C.struct_ibv_async_event
@@ -137,13 +139,14 @@ func (d *device) watchAsync() {
 		}
 		c := d.named(&ev)
 		name := C.GoString(C.ibv_event_type_str(ev.event_type))
-		// Until here what it names is not destroyed, for that waits: its address is nobody
-		// else's yet. A Conn may be closed by now; then it has its failure already.
+		// Until the event is acknowledged, nobody destroys what it names, so the address
+		// cannot be that of a newer object. The connection may be closed from here on;
+		// then it has its failure already.
 		C.ibv_ack_async_event(&ev)
 		switch ev.event_type {
 		case C.IBV_EVENT_DEVICE_FATAL:
 			d.fail(name)
-		case C.IBV_EVENT_CQ_ERR: // no completion comes any more
+		case C.IBV_EVENT_CQ_ERR: // no more completions will come
 			if c != nil {
 				c.broken(fmt.Errorf("%s: %s: %w", c.addr, name, rdma.ErrLost))
 			}
@@ -155,9 +158,9 @@ func (d *device) watchAsync() {
 	}
 }
 
-// named is the connection of the queue that ev names, which is not acknowledged yet;
-// nil if it names none, or one that is being destroyed. It takes mu alone: who
-// destroys a queue waits for the acknowledgement, and holds Conn.qmu.
+// named returns the connection whose queue the event names, or nil if there is none or it
+// is being destroyed. The event is not acknowledged yet. named must not take conn.qmu: a
+// goroutine that destroys a queue holds that and waits for the acknowledgement.
 func (d *device) named(ev *C.struct_ibv_async_event) *conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +175,7 @@ func (d *device) named(ev *C.struct_ibv_async_event) *conn {
 	return nil
 }
 
-// fail fails every connection of the device.
+// fail fails every connection of the device, because of why.
 func (d *device) fail(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 	"pmnbd/rdma"
 )
 
-// resolveTimeout bounds, in milliseconds, each question to the address and route
-// resolution of a caller whose context has no end.
+// resolveTimeout bounds the resolution of the address, and that of the route, in
+// milliseconds. It is for callers whose context has no deadline.
 const resolveTimeout = 5000
 
-// resolve returns an endpoint bound to the device by which addr is reached.
+// resolve returns an endpoint bound to the device that reaches addr.
 func resolve(ctx context.Context, addr string) (*endpoint, error) {
 	targets, err := addresses(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
-	for _, target := range targets { // a name may have addresses that no device reaches
+	for _, target := range targets { // a name may have some that no device reaches
 		e, err := newEndpoint()
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func resolve(ctx context.Context, addr string) (*endpoint, error) {
 	return nil, errors.Join(errs...)
 }
 
-// addresses are those of addr, HOST:PORT.
+// addresses resolves addr, HOST:PORT. An empty host is ::.
 func addresses(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	return c, nil
 }
 
-// connect asks the peer.
+// connect sends the request and waits for the peer's answer.
 func (c *conn) connect(cfg rdma.ConnConfig) error {
 	if rc, err := C.rdma_resolve_route(c.e.id, resolveTimeout); rc != 0 {
 		return libError("find a route", err)
@@ -109,7 +109,7 @@ func (c *conn) connect(cfg rdma.ConnConfig) error {
 	if err != nil {
 		return err
 	}
-	// IB reports what the peer offers; iWARP what this end ended up with.
+	// InfiniBand reports what the peer offers, iWARP what was agreed.
 	reads := ev.initiatorDepth
 	if c.d.dev.caps.iwarp != 0 {
 		reads = ev.responderResources
@@ -118,7 +118,7 @@ func (c *conn) connect(cfg rdma.ConnConfig) error {
 	return nil
 }
 
-// dialError gives err, met while connecting to addr, its kind.
+// dialError gives err, an error of connecting to addr, its kind.
 func dialError(ctx context.Context, addr string, err error) error {
 	var reject *rdma.RejectError
 	switch {

@@ -26,8 +26,8 @@ type domain struct {
 	regions map[*rdma.MemoryRegion]region // nil: closed
 }
 
-// A region is registered memory. What a request may do with it is decided by the
-// fields that only this package can change.
+// A region is registered memory. What a request may do with it depends only on these
+// fields, which no other package can change.
 type region struct {
 	mr     *C.struct_ibv_mr
 	addr   uint64
@@ -35,7 +35,8 @@ type region struct {
 	access rdma.Access
 }
 
-// newDomain makes a domain on the device that e is bound to. It takes e over.
+// newDomain makes a domain on the device that e is bound to. It takes e over, and closes
+// it on failure.
 func newDomain(cfg Config, e *endpoint) (*domain, error) {
 	dev, err := openDevice(e)
 	if err != nil {
@@ -50,19 +51,19 @@ func newDomain(cfg Config, e *endpoint) (*domain, error) {
 	return &domain{cfg: cfg, dev: dev, pd: pd, regions: make(map[*rdma.MemoryRegion]region)}, nil
 }
 
-// flags of the rights that the kernel knows since 6.3, and libibverbs since 45 by
-// name: IB_ACCESS_FLUSH_GLOBAL and IB_ACCESS_FLUSH_PERSISTENT. Relaxed ordering is
-// never among the flags (design §3.9).
+// flushFlags are IB_ACCESS_FLUSH_GLOBAL and IB_ACCESS_FLUSH_PERSISTENT, which the kernel
+// has had since 6.3 and libibverbs has named since 45.
 const flushFlags = 1<<8 | 1<<9
 
-// flags is a in the library's terms.
+// flags returns a in the library's terms. Relaxed ordering is never among them (design
+// §3.9).
 func (d *domain) flags(a rdma.Access) C.uint {
 	var f C.uint
 	if a&rdma.LocalWrite != 0 {
 		f |= C.IBV_ACCESS_LOCAL_WRITE
 		if d.dev.caps.iwarp != 0 && d.dev.dma {
-			// A Read Response is a tagged message: on an iWARP adapter its sink must
-			// be writable by the peer (RFC 5040 §5.3); siw does without.
+			// A Read Response is a tagged message, so an iWARP adapter wants its sink
+			// to be writable by the peer (RFC 5040 §5.3). siw does not.
 			f |= C.IBV_ACCESS_REMOTE_WRITE
 		}
 	}
@@ -94,8 +95,8 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	}
 	r, err := d.add(mem, a, 0)
 	if errors.Is(err, syscall.EOPNOTSUPP) {
-		// A file with DAX. Its FLUSH is not asked for: whether it is sound on pages
-		// that come and go neither the standard nor a kernel says.
+		// It is a file with DAX. Do not ask for FLUSH on it: neither the standard nor a
+		// kernel says whether FLUSH is sound on pages that come and go.
 		why := errors.New("FLUSH needs memory that is")
 		if a&rdma.RemoteFlush == 0 {
 			why = d.dev.onDemand()
@@ -108,14 +109,14 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	return r, err
 }
 
-// add registers mem, with rights a and the flags more.
+// add registers mem with rights a, and more flags of the library's.
 func (d *domain) add(mem []byte, a rdma.Access, more C.uint) (*rdma.MemoryRegion, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.regions == nil {
 		return nil, fmt.Errorf("register in a closed domain: %w", rdma.ErrClosed)
 	}
-	base := unsafe.Pointer(&mem[0]) // mapped, no Go pointer: it does not move
+	base := unsafe.Pointer(&mem[0]) // mapped memory, which Go does not move
 	var mr *C.struct_ibv_mr
 	if errno := syscall.Errno(C.shim_register(d.pd, base, C.size_t(len(mem)), d.flags(a)|more, &mr)); errno != 0 {
 		return nil, d.refused(len(mem), a, errno)
@@ -126,7 +127,7 @@ func (d *domain) add(mem []byte, a rdma.Access, more C.uint) (*rdma.MemoryRegion
 	return r, nil
 }
 
-// refused is errno of a registration of n bytes.
+// refused makes an error of errno, from the registration of n bytes. It names the remedy.
 func (d *domain) refused(n int, a rdma.Access, errno syscall.Errno) error {
 	what := fmt.Sprintf("register %d bytes with %s", n, d.dev.name)
 	if a&rdma.RemoteFlush != 0 {
@@ -147,7 +148,7 @@ func (d *domain) Deregister(r *rdma.MemoryRegion) error {
 	defer d.mu.Unlock()
 	own, ok := d.regions[r]
 	if !ok {
-		return nil // done before
+		return nil // it was deregistered before
 	}
 	if err := sysError("deregister", C.ibv_dereg_mr(own.mr)); err != nil {
 		return err // the key still counts

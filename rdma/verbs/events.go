@@ -23,15 +23,15 @@ import (
 	"pmnbd/rdma"
 )
 
-// A descriptor is an event file of the libraries in Go's poller, so that waiting
+// A descriptor is an event file of the libraries in Go's poller, so that waiting on it
 // costs no thread.
 type descriptor struct {
 	file *os.File
 	raw  syscall.RawConn
 }
 
-// watch makes fd non-blocking and watches it. The library goes on to own fd:
-// ours is a duplicate.
+// watch makes fd non-blocking and adds a duplicate of it to Go's poller. The library keeps
+// fd itself.
 func watch(fd C.int) (d descriptor, err error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -46,14 +46,14 @@ func watch(fd C.int) (d descriptor, err error) {
 	return d, err
 }
 
-// until calls take until it reports true, and sleeps in between. interrupt ends
-// it, for good.
+// until calls take until it reports true, and sleeps in between. interrupt ends it.
 func (d *descriptor) until(take func(uintptr) bool) error { return d.raw.Read(take) }
 
+// interrupt ends until with os.ErrDeadlineExceeded, now and in every later call.
 func (d *descriptor) interrupt() { _ = d.file.SetReadDeadline(time.Unix(1, 0)) }
 
-// An endpoint is an identifier of the connection manager with an event channel of
-// its own.
+// An endpoint is an identifier of the connection manager with an event channel of its
+// own.
 type endpoint struct {
 	id      *C.struct_rdma_cm_id
 	channel *C.struct_rdma_event_channel
@@ -86,7 +86,7 @@ func newEndpoint() (*endpoint, error) {
 	return e, nil
 }
 
-// close destroys what is there. Events that nobody took are dropped with it.
+// close destroys the endpoint. Events that nobody took are lost.
 func (e *endpoint) close() {
 	if e.id != nil {
 		C.rdma_destroy_id(e.id)
@@ -95,14 +95,14 @@ func (e *endpoint) close() {
 	C.rdma_destroy_event_channel(e.channel)
 }
 
-// An event is one of the connection manager's, copied and acknowledged.
+// An event is a copy of a connection manager's event, which is acknowledged already.
 type event struct {
 	kind    C.enum_rdma_cm_event_type
 	status  int
 	id      *C.struct_rdma_cm_id
 	private []byte
-	// What the event says of Reads, from this end's side: how many it may have
-	// outstanding, and how many it is asked to answer.
+	// How many Reads this end may have outstanding, and how many the peer asks it to
+	// answer.
 	initiatorDepth, responderResources int
 }
 
@@ -128,7 +128,7 @@ func (e *endpoint) next() (event, error) {
 		kind: ev.event, status: int(ev.status), id: ev.id,
 		initiatorDepth: int(p.initiator_depth), responderResources: int(p.responder_resources),
 	}
-	switch ev.event { // others have no parameters, or those of datagrams
+	switch ev.event { // other events have no private data that anybody reads
 	case C.RDMA_CM_EVENT_CONNECT_REQUEST, C.RDMA_CM_EVENT_REJECTED:
 		got.private = C.GoBytes(p.private_data, C.int(p.private_data_len))
 	}
@@ -136,7 +136,7 @@ func (e *endpoint) next() (event, error) {
 	return got, nil
 }
 
-// expect waits for an event of kind want; another is an error.
+// expect waits for an event of kind want. Another kind is an error.
 func (e *endpoint) expect(want C.enum_rdma_cm_event_type) (event, error) {
 	ev, err := e.next()
 	if err == nil && ev.kind != want {
@@ -145,16 +145,16 @@ func (e *endpoint) expect(want C.enum_rdma_cm_event_type) (event, error) {
 	return ev, err
 }
 
-// consumerRejected is IB_CM_REJ_CONSUMER_DEFINED (IBTA volume 1, table 108): a peer
-// said no, rather than nobody being there.
+// consumerRejected is IB_CM_REJ_CONSUMER_DEFINED (IBTA volume 1, table 108). It tells a
+// peer that refuses from an address where nobody listens.
 const consumerRejected = 28
 
-// err is what an event that nobody wanted means.
+// err returns the meaning of an event that expect did not want.
 func (ev *event) err() error {
 	name := C.GoString(C.rdma_event_str(ev.kind))
 	switch ev.kind {
 	case C.RDMA_CM_EVENT_REJECTED:
-		// iWARP has negative errnos for both; a peer that says no gives a reason.
+		// iWARP has negative errnos for both. A peer that refuses gives a reason.
 		if ev.status == consumerRejected || ev.status < 0 && len(ev.private) > 0 {
 			return &rdma.RejectError{PrivateData: ev.private}
 		}
@@ -168,7 +168,7 @@ func (ev *event) err() error {
 	return fmt.Errorf("%s (status %d): %w", name, ev.status, rdma.ErrLost)
 }
 
-// bounded runs f, whose waits in e end when ctx does. e is of no use then.
+// bounded runs f, whose waits on e end when ctx does. After that e is of no use.
 func (e *endpoint) bounded(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, e.events.interrupt)
 	err := f()
@@ -178,19 +178,19 @@ func (e *endpoint) bounded(ctx context.Context, f func() error) error {
 	return err
 }
 
-// A sockaddr is an address as the libraries take it.
+// A sockaddr is an address in the form that the libraries take.
 type sockaddr struct{ raw unix.RawSockaddrInet6 } // larger than that of IPv4
 
 func (s *sockaddr) c() *C.struct_sockaddr {
-	// The kernel's own layouts, and s has room for both.
+	// x/sys has the kernel's own layouts, and s has room for IPv4's and IPv6's.
 	return (*C.struct_sockaddr)(unsafe.Pointer(&s.raw))
 }
 
-// toSockaddr is ap, whose zone must be a number or an interface's name.
+// toSockaddr converts ap, whose zone, if any, is a number or the name of an interface.
 func toSockaddr(ap netip.AddrPort) *sockaddr {
 	s := new(sockaddr)
 	if a := ap.Addr().Unmap(); a.Is4() {
-		// Smaller, and of weaker alignment, than what it overlays.
+		// It is smaller than what it overlays, and needs less alignment.
 		s4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
 		s4.Family, s4.Port, s4.Addr = unix.AF_INET, networkOrder(ap.Port()), a.As4()
 		return s
@@ -200,9 +200,9 @@ func toSockaddr(ap netip.AddrPort) *sockaddr {
 	return s
 }
 
-// fromSockaddr reads an address that a library holds.
+// fromSockaddr converts an address that a library holds.
 func fromSockaddr(sa *C.struct_sockaddr) netip.AddrPort {
-	// sa is in a struct sockaddr_storage, aligned and large enough for each.
+	// sa is in a struct sockaddr_storage, which is large and aligned enough for either.
 	switch sa.sa_family {
 	case unix.AF_INET:
 		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
@@ -221,18 +221,18 @@ func fromSockaddr(sa *C.struct_sockaddr) netip.AddrPort {
 func (e *endpoint) local() netip.AddrPort  { return fromSockaddr(C.rdma_get_local_addr(e.id)) }
 func (e *endpoint) remote() netip.AddrPort { return fromSockaddr(C.rdma_get_peer_addr(e.id)) }
 
-// networkOrder swaps a port between this machine's order and the wire's.
+// networkOrder converts a port from this machine's byte order to the wire's, or back.
 func networkOrder(port uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], port)
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// zone is the index of the interface that name is, or says.
+// zone returns the index of the interface name, which may itself be an index.
 func zone(name string) uint32 {
 	if i, err := net.InterfaceByName(name); err == nil {
 		return uint32(i.Index)
 	}
-	n, _ := strconv.ParseUint(name, 10, 32) // 0: none
+	n, _ := strconv.ParseUint(name, 10, 32) // 0 if it is neither
 	return uint32(n)
 }

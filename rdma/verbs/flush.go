@@ -7,5 +7,5 @@ package verbs
 // #cgo CFLAGS: -DSHIM_NATIVE_FLUSH
 import "C"
 
-// CanFlush says whether this build can post OpFlush, where the device has it.
+// CanFlush reports whether this build can post OpFlush on devices that have it.
 const CanFlush = true

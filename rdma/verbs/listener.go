@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// backlog bounds the requests that wait for Accept, in the kernel.
+	// backlog bounds the requests that wait in the kernel for Accept.
 	backlog = 128
-	// acceptTimeout bounds how long an initiator may take to confirm.
+	// acceptTimeout is how long an initiator may take to confirm the connection.
 	acceptTimeout = 5 * time.Second
-	// returnPause is how often a listener whose device was removed looks for it.
+	// returnPause is how long a listener whose device was removed waits between attempts
+	// to listen again.
 	returnPause = 250 * time.Millisecond
 )
 
-// A listener has no goroutine: requests wait in the kernel for Accept.
+// A listener has no goroutine. Requests wait in the kernel for Accept.
 type listener struct {
 	cfg  Config
 	addr netip.AddrPort
@@ -34,10 +35,10 @@ type listener struct {
 	once sync.Once
 
 	mu sync.Mutex // held by Accept
-	e  *endpoint  // nil: closed, or its device is away
+	e  *endpoint  // nil after Close, and while its device is away
 
 	current sync.Mutex
-	waits   *endpoint // e, for Close to interrupt
+	waits   *endpoint // a copy of e, for Close to interrupt
 }
 
 // Listen implements rdma.Provider.
@@ -67,7 +68,7 @@ func bound(addr netip.AddrPort) (*endpoint, error) {
 	return e, nil
 }
 
-// bind makes ln.e.
+// bind makes ln.e and listens.
 func (ln *listener) bind() error {
 	e, err := bound(ln.addr)
 	if err != nil {
@@ -89,7 +90,7 @@ func (ln *listener) bind() error {
 	return nil
 }
 
-// unbind ends ln.e.
+// unbind closes ln.e.
 func (ln *listener) unbind() {
 	ln.current.Lock()
 	defer ln.current.Unlock()
@@ -102,8 +103,8 @@ func (ln *listener) unbind() {
 // Addr implements rdma.Listener.
 func (ln *listener) Addr() string { return ln.addr.String() }
 
-// Accept implements rdma.Listener. If the device of the address is removed it
-// waits for it to come back.
+// Accept implements rdma.Listener. If the device of the address is removed, Accept waits
+// for it to come back.
 func (ln *listener) Accept() (rdma.Request, error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -119,7 +120,7 @@ func (ln *listener) Accept() (rdma.Request, error) {
 		}
 		ev, err := ln.e.next()
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // closed
+		case errors.Is(err, os.ErrDeadlineExceeded): // Close
 		case err != nil:
 			return nil, fmt.Errorf("accept on %v: %w", ln.addr, err)
 		case ev.kind == C.RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -137,7 +138,7 @@ func (ln *listener) Accept() (rdma.Request, error) {
 	}
 }
 
-// rebind tries to listen again, and waits a little if that is too early.
+// rebind tries once to listen again. If it fails, it pauses.
 func (ln *listener) rebind() {
 	if ln.bind() == nil {
 		return
@@ -150,7 +151,7 @@ func (ln *listener) rebind() {
 	}
 }
 
-// Close implements rdma.Listener. Requests that nobody accepted are rejected.
+// Close implements rdma.Listener. It rejects the requests that nobody accepted.
 func (ln *listener) Close() error {
 	ln.once.Do(func() {
 		ln.current.Lock()
@@ -160,7 +161,7 @@ func (ln *listener) Close() error {
 		}
 		ln.current.Unlock()
 	})
-	ln.mu.Lock() // until Accept has left
+	ln.mu.Lock() // wait for Accept to leave
 	defer ln.mu.Unlock()
 	ln.unbind()
 	return nil
@@ -172,11 +173,12 @@ type request struct {
 	e       *endpoint
 	private []byte
 	addr    string
-	reads   int // that this end may have outstanding
-	readsIn int // that the peer asks this end to answer
+	reads   int // how many this end may have outstanding
+	readsIn int // how many the peer asks this end to answer
 }
 
-// newRequest gives the identifier of ev an event channel of its own.
+// newRequest makes a request of ev, whose identifier it moves to an event channel of its
+// own. If it fails, it destroys the identifier.
 func newRequest(cfg Config, ev *event) (*request, error) {
 	e, err := newChannel()
 	if err == nil {
@@ -194,7 +196,7 @@ func newRequest(cfg Config, ev *event) (*request, error) {
 		cfg: cfg, e: e, private: ev.private, addr: e.remote().String(),
 		reads: ev.initiatorDepth, readsIn: ev.responderResources,
 	}
-	if r.reads == 0 && r.readsIn == 0 { // MPA revision 1 does not say (RFC 6581 §1)
+	if r.reads == 0 && r.readsIn == 0 { // MPA revision 1 does not negotiate them (RFC 6581 §1)
 		r.reads, r.readsIn = maxReads, maxReads
 	}
 	return r, nil
@@ -208,7 +210,7 @@ func (r *request) RemoteAddr() string { return r.addr }
 
 // OpenDomain implements rdma.Request.
 func (r *request) OpenDomain() (rdma.Domain, error) {
-	e, err := bound(netip.AddrPortFrom(r.e.local().Addr(), 0)) // it may outlive the request
+	e, err := bound(netip.AddrPortFrom(r.e.local().Addr(), 0)) // the domain may outlive r.e
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +233,7 @@ func (r *request) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRe
 func (r *request) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	own, ok := d.(*domain)
 	if !ok {
-		r.e.close() // the request is answered, one way or the other
+		r.e.close() // a request is answered once, by hanging up if need be
 		return nil, fmt.Errorf("a %T is a domain of another provider: %w", d, rdma.ErrNotSupported)
 	}
 	cfg, err := own.dev.complete(cfg)

@@ -2,5 +2,5 @@
 
 package verbs
 
-// CanFlush says whether this build can post OpFlush, where the device has it.
+// CanFlush reports whether this build can post OpFlush on devices that have it.
 const CanFlush = false

@@ -20,28 +20,29 @@ import (
 	"pmnbd/rdma"
 )
 
-// A file with DAX cannot be pinned: its blocks belong to the filesystem, which may
-// give them to another file. A device with on-demand paging needs no pins: it faults
-// pages in as they are named, and the kernel takes them from it when they move. It
-// must be tried first, see errMisplaces.
+// A file with DAX cannot be pinned: its blocks belong to the filesystem, which may give
+// them to another file. A device with on-demand paging needs no pins. It faults pages in
+// when a request names them, and the kernel takes them back when they move. But such a
+// device must be tried first, see errMisplaces.
 
-// errMisplaces is what rxe does, in Linux 7.3 at least: it copies to and from the
-// start of a page, whatever place in it was named. What is aligned to pages looks
-// well.
+// errMisplaces is the fault of rxe, in Linux 7.3 at least: it copies to and from the start
+// of a page, whatever place in the page was named. Transfers that are aligned to pages
+// look right.
 var errMisplaces = errors.New("it misplaces bytes in memory that is not pinned")
 
-// tryTimeout bounds a try of on-demand paging, which is two round trips to ourselves.
+// tryTimeout bounds a trial of on-demand paging, which takes two round trips to this
+// process itself.
 const tryTimeout = 5 * time.Second
 
-// A paging is what is known of a device's on-demand paging.
+// A paging is what the trial of a device's on-demand paging has shown.
 type paging struct {
 	mu    sync.Mutex
-	known bool
-	err   error // nil, once known: it works
+	known bool  // there was a trial, and err is its result
+	err   error // nil if on-demand paging works
 }
 
-// onDemand says why memory of d cannot be left to on-demand paging, or nil. A try
-// that tells nothing is made again the next time.
+// onDemand returns nil if d's on-demand paging works, or why it cannot be used. A trial
+// that fails for another reason says nothing, and the next call repeats it.
 func (d *device) onDemand() error {
 	if d.caps.odp == 0 {
 		return errors.New("it has no on-demand paging")
@@ -53,13 +54,13 @@ func (d *device) onDemand() error {
 	}
 	err := d.tryOnDemand()
 	if err != nil && !errors.Is(err, errMisplaces) {
-		return fmt.Errorf("a try of its on-demand paging failed: %w", err)
+		return fmt.Errorf("a trial of its on-demand paging failed: %w", err)
 	}
 	d.paging.known, d.paging.err = true, err
 	return err
 }
 
-// tryOnDemand connects d to itself and tries.
+// tryOnDemand connects d to itself and tries it.
 func (d *device) tryOnDemand() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
 	defer cancel()
@@ -70,7 +71,7 @@ func (d *device) tryOnDemand() (err error) {
 		return err
 	}
 	defer l.Close()                                          //nolint:errcheck // it never fails
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // nobody may come
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // in case the connection never comes
 	e, err := bound(at)
 	if err != nil {
 		return err
@@ -85,17 +86,17 @@ func (d *device) tryOnDemand() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close(), b.Close()) }()
-	defer context.AfterFunc(ctx, func() { _ = a.Close() })() // nobody may answer
+	defer context.AfterFunc(ctx, func() { _ = a.Close() })() // in case the answer never comes
 	return dom.tryOnDemand(a)
 }
 
-// loop connects d to itself over l.
+// loop connects d to itself through l.
 func (d *domain) loop(ctx context.Context, l rdma.Listener) (a, b rdma.Conn, err error) {
 	var dialled sync.WaitGroup
 	var dialErr error
 	dialled.Go(func() {
 		if a, dialErr = d.Dial(ctx, l.Addr(), rdma.ConnConfig{}, nil); dialErr != nil {
-			_ = l.Close() // nobody comes
+			_ = l.Close() // so that Accept does not wait
 		}
 	})
 	req, err := l.Accept()
@@ -114,26 +115,26 @@ func (d *domain) loop(ctx context.Context, l rdma.Listener) (a, b rdma.Conn, err
 	return nil, nil, err
 }
 
-// tryOnDemand Writes across three pages that are not pinned, Reads them back, by c,
-// whose peer is in d too, and looks at what came of it.
+// tryOnDemand Writes across three pages that are not pinned, Reads them back and compares.
+// It does so on c, whose peer is in d, too.
 func (d *domain) tryOnDemand(c rdma.Conn) error {
 	page := os.Getpagesize()
 	mem, err := unix.Mmap(-1, 0, 8*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
 	}
-	defer unix.Munmap(mem) //nolint:errcheck // d deregisters it before
+	defer unix.Munmap(mem) //nolint:errcheck // d has deregistered it before
 	there, here := mem[:4*page], mem[4*page:]
 	paged, err := d.add(there, rdma.RemoteRead|rdma.RemoteWrite|rdma.LocalWrite, C.IBV_ACCESS_ON_DEMAND)
 	if err != nil {
 		return err
 	}
-	defer d.Deregister(paged) //nolint:errcheck // what is left goes with d
+	defer d.Deregister(paged) //nolint:errcheck // if it fails, closing d deregisters it
 	pinned, err := d.add(here, rdma.LocalWrite, 0)
 	if err != nil {
 		return err
 	}
-	defer d.Deregister(pinned) //nolint:errcheck // what is left goes with d
+	defer d.Deregister(pinned) //nolint:errcheck // if it fails, closing d deregisters it
 	const off = 8
 	n := 2 * page
 	sent, got := here[:n], here[n:]
@@ -147,7 +148,7 @@ func (d *domain) tryOnDemand(c rdma.Conn) error {
 	}); err != nil {
 		return err
 	}
-	for n := 0; n == 0; { // the Read's
+	for n := 0; n == 0; { // until the Read completes
 		var cs [1]rdma.Completion
 		if n, err = c.Poll(cs[:]); n == 0 && err == nil {
 			err = c.Wait()

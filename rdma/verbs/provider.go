@@ -9,13 +9,13 @@ import (
 	"pmnbd/rdma/internal/queue"
 )
 
-// Built says whether this build has the provider.
+// Built reports whether this build has the provider.
 const Built = true
 
 // maxReads bounds ORD and IRD: the connection managers carry 8 bits.
 const maxReads = 255
 
-// New returns the provider.
+// New returns a provider configured by cfg.
 func New(cfg Config) (rdma.Provider, error) { return &provider{cfg}, nil }
 
 type provider struct{ cfg Config }
@@ -33,8 +33,8 @@ func (p *provider) OpenDomain(ctx context.Context, addr string) (rdma.Domain, er
 	return d, nil
 }
 
-// complete returns cfg with its defaults, and with as many Reads as d can do. A value out
-// of range is ErrNotSupported, and the error names it.
+// complete returns cfg with its defaults filled in and at most as many Reads as d can do.
+// A value out of range is ErrNotSupported, and the error names it.
 func (d *device) complete(cfg rdma.ConnConfig) (rdma.ConnConfig, error) {
 	cfg, err := queue.Complete(cfg, min(queue.MaxDepth, int(d.caps.max_qp_wr)), maxReads)
 	cfg.MaxReads = min(cfg.MaxReads, int(d.caps.max_reads_out))

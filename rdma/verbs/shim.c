@@ -6,21 +6,21 @@
 #include <stdlib.h>
 
 /*
- * Bits of the kernel's uverbs ABI that libibverbs 44 passes through without
- * naming them (ib_user_verbs.h: IB_UVERBS_DEVICE_FLUSH_PERSISTENT).
+ * IB_UVERBS_DEVICE_FLUSH_PERSISTENT of the kernel's uverbs ABI (ib_user_verbs.h).
+ * libibverbs 44 passes the bit on and has no name for it.
  */
 #define DEVICE_FLUSH_PERSISTENT (1ULL << 39)
 
 /*
- * How often the adapter repeats what nobody acknowledged. 7 means for ever with
- * some devices (rxe), so that a dead peer would never be an error.
+ * How often the adapter repeats what the peer does not acknowledge. 7 would mean
+ * for ever with some devices (rxe), and a dead peer would never be an error.
  */
 #define RETRY_COUNT 6
 
 /*
- * The kernel destroys what a process has on an adapter that is unplugged or reset, and
- * answers EIO to whoever wants to destroy it later: libibverbs takes that for success
- * only if it is asked to, before it is first used.
+ * When an adapter is unplugged or reset, the kernel destroys what a process has on it,
+ * and a later destroy fails with EIO. libibverbs treats that as success only if this
+ * variable is set before its first use.
  */
 __attribute__((constructor)) static void gone_is_destroyed(void)
 {
@@ -96,7 +96,7 @@ static int create_qp(struct shim_queue *q, struct ibv_pd *pd, struct ibv_qp_cap 
 
 		q->can_flush = rdma_create_qp_ex(q->id, &ex) == 0;
 		if (q->can_flush)
-			return 0; /* else its library cannot post FLUSH */
+			return 0; /* otherwise the device's library cannot post FLUSH */
 	}
 #endif
 	struct ibv_qp_init_attr attr = {.send_cq = q->cq, .recv_cq = q->cq, .cap = cap, .qp_type = IBV_QPT_RC};
@@ -131,8 +131,9 @@ int shim_queue_new(struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int recv
 }
 
 /*
- * A queue pair that cannot be destroyed keeps what it stands on: memory may still be
- * named by it. Once it is gone nothing is, and what else cannot be destroyed is left.
+ * A queue pair that cannot be destroyed may still use memory, so everything under it
+ * stays and the caller hears of it. Once the queue pair is gone nothing uses memory,
+ * and what else cannot be destroyed is leaked in silence.
  */
 int shim_queue_free(struct shim_queue *q)
 {
@@ -152,7 +153,7 @@ int shim_queue_free(struct shim_queue *q)
 	return 0;
 }
 
-/* Descriptor i as a request of its own. */
+/* Translates descriptor i into a request of the library's. */
 static void describe(struct shim_queue *q, int i)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
@@ -208,7 +209,7 @@ int shim_post(struct shim_queue *q, int n)
 				q->send[i - 1].next = &q->send[i];
 		}
 		if ((err = ibv_post_send(q->id->qp, &q->send[from], &bad))) {
-			q->posted = bad - q->send; /* a prefix went out */
+			q->posted = bad - q->send; /* the requests before bad went out */
 			return err;
 		}
 		q->posted = i;
@@ -258,6 +259,6 @@ int shim_event(struct shim_queue *q)
 
 	if (ibv_get_cq_event(q->channel, &cq, &context))
 		return fail();
-	q->events++; /* acknowledged together: it takes a lock */
+	q->events++; /* acknowledged all together at the end, because that takes a lock */
 	return 0;
 }

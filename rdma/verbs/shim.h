@@ -1,7 +1,7 @@
 /*
- * The C side of the provider: everything that macros, unions or per-call
- * overhead keep Go from doing well. It allocates in shim_queue_new alone, and
- * no Go pointer stays here beyond a call.
+ * The C side of the provider: what Go cannot do well because of macros, unions or
+ * the cost of a call. Only shim_queue_new allocates. No Go pointer stays here after
+ * a call.
  */
 #ifndef PMNBD_VERBS_SHIM_H
 #define PMNBD_VERBS_SHIM_H
@@ -14,13 +14,13 @@ enum {
 	SHIM_INLINE = 64, /* bytes of payload that a descriptor carries */
 };
 
-/* What a device can do, as far as the provider asks. */
+/* What the provider needs to know about a device. */
 struct shim_caps {
 	int iwarp;
 	int max_qp_wr;
 	int max_reads_in, max_reads_out;
-	int odp;              /* RC Writes and Reads on pages that are not pinned */
-	int flush_persistent; /* persistent memory may be registered for FLUSH */
+	int odp;              /* on-demand paging for RC Writes and Reads */
+	int flush_persistent; /* it takes persistent memory for FLUSH */
 };
 
 enum shim_op { SHIM_WRITE, SHIM_READ, SHIM_SEND, SHIM_FLUSH };
@@ -49,7 +49,7 @@ struct shim_queue {
 	struct ibv_cq *cq;
 	unsigned int events; /* taken and not yet acknowledged */
 	int can_flush;       /* OpFlush can be posted */
-	int posted;          /* how many shim_post took */
+	int posted;          /* how many the last shim_post took */
 	struct shim_wr wr[SHIM_BATCH];
 	struct shim_wc wc[SHIM_BATCH];
 
@@ -60,7 +60,7 @@ struct shim_queue {
 	struct ibv_wc raw[SHIM_BATCH];
 };
 
-/* All of these return 0, or an errno. */
+/* All of these return 0 or an errno. */
 int shim_query(struct ibv_context *ctx, struct shim_caps *caps);
 int shim_register(struct ibv_pd *pd, void *mem, size_t len, unsigned int access, struct ibv_mr **mr);
 int shim_connect(struct rdma_cm_id *id, const void *private_data, uint8_t len, uint8_t reads_in, uint8_t reads_out);
@@ -68,15 +68,15 @@ int shim_accept(struct rdma_cm_id *id, uint8_t reads_in, uint8_t reads_out);
 int shim_queue_new(struct rdma_cm_id *id, struct ibv_pd *pd, int sends, int recvs, struct shim_queue **out);
 int shim_queue_free(struct shim_queue *q);
 
-/* The first n descriptors; posted says how many were taken. */
+/* Posts the first n descriptors. After shim_post, posted says how many it took. */
 int shim_post(struct shim_queue *q, int n);
 int shim_post_recv(struct shim_queue *q, int n);
 
-/* Fills wc; returns how many, or -1. */
+/* Fills wc, and returns how many completions it took, or -1. */
 int shim_poll(struct shim_queue *q);
 /* Asks for an event when the next completion comes. */
 int shim_arm(struct shim_queue *q);
-/* Takes an event; EAGAIN if there is none. */
+/* Takes an event. EAGAIN means that there is none. */
 int shim_event(struct shim_queue *q);
 
 static inline const struct rdma_conn_param *shim_conn_param(const struct rdma_cm_event *e)

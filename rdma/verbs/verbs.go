@@ -1,59 +1,61 @@
-// Package verbs is RDMA by libibverbs and librdmacm: InfiniBand, RoCE and iWARP
-// adapters, and the kernel's software devices rdma_rxe and siw.
+// Package verbs is RDMA by libibverbs and librdmacm, for InfiniBand, RoCE and iWARP
+// adapters and for the kernel's software devices rdma_rxe and siw.
 //
-// It exists because an adapter works by itself: it places, answers Reads and
-// completes without a CPU of the peer. It owns devices, protection domains,
-// connections and their event channels; cgo and unsafe code live here alone. It
-// imports rdma. Only builds with the tag verbs have it (and need the two
-// libraries); in others New says so. With the tag verbs_flush too, and rdma-core
-// 45 or newer, OpFlush can be posted where the device has it.
+// An adapter works by itself: it places, answers Reads and completes requests without a
+// CPU of the peer.
 //
-// # What a request meets
+// The provider exists only in builds with the tag verbs, which need the two libraries; in
+// other builds [New] returns an error that says so. rdma.OpFlush needs the tag verbs_flush as
+// well, rdma-core 45 or newer, and a device that has it.
 //
-//	Post ─► descriptors in C memory ─► one call for 64 ─► ibv_post_send
-//	Poll ◄─ ring of completions ◄─ one call for 64 ◄─ ibv_poll_cq
-//	Wait: poll ─► (spin) ─► arm ─► poll ─► sleep in Go's poller until the
-//	      completion channel says something
+// # What devices lack
 //
-// A connection has one goroutine, which waits for what its connection manager
-// says (gone, device removed), and each device has two, for its asynchronous
-// events and its removal.
+// The error of an iWARP device is always rdma.ErrLost when the peer refuses a request:
+// its error completions leave out the reason in the Terminate.
 //
-// Locks, outermost first: paging.mu (across all of a try), Conn.waiting (in Wait),
-// Conn.mu (posting), domain.mu (regions), devices.mu (references), device.mu (its
-// connections), Conn.qmu (rings and completions). Two waits go with them: who gives a
-// device's last reference back joins its goroutines under domain.mu and devices.mu, so
-// these take device.mu and Conn.qmu alone; and who destroys a queue pair waits, under
-// Conn.qmu and no longer in the device's list, for its events to be acknowledged, so
-// device.mu alone is taken before an acknowledgement.
+// siw (Linux 6.12) answers Reads of anything registered in the domain, even without the
+// right to be read. As a responder it may, rarely, overlook an initiator's first message
+// that comes while it is still accepting, until more arrives; then only the initiator's
+// time limit helps.
 //
-// # What devices do not have
+// iWARP adapters do not promise Caps.OrderedPlacement; siw does. A pmnbd session needs it
+// at both ends, so it does not run on iWARP adapters.
 //
-// SendInvalidate is refused: an adapter invalidates memory windows and fast
-// registrations only, and user space has no fast registrations. iWARP devices
-// report what the peer refused as ErrLost: their error completions do not carry
-// the Terminate's reason. siw (Linux 6.12) answers Reads of whatever is registered
-// in the domain, with the right to be read or without; and as a responder it may
-// not notice an initiator's first message until more arrives, if that comes while
-// it is still accepting (rarely: the initiator's time limit must end it).
-//
-// iWARP adapters do not promise OrderedPlacement, and sessions want it, so neither end
-// takes one; siw places in order.
-//
-// Files with DAX cannot be pinned. A device with on-demand paging takes them once a
-// try has shown that it places in such memory where it was told: rxe does not (Linux
-// 7.3). Adapters have not been seen to.
+// A device cannot pin a file with DAX. A device with on-demand paging may use such a file
+// without pinning it, after a trial has shown that it places each byte where it should.
+// rxe does not (Linux 7.3). No adapter has been tried yet.
 package verbs
 
 import "time"
 
-// A Config configures the provider. Its zero value works.
+// A Config configures the provider. The zero Config works.
 type Config struct {
-	// Spin is how long Wait polls before it sleeps. 0, the default, never does: a
-	// wake-up costs less than a core that every lane burns, unless cores are idle
-	// and the round trip is shorter than a wake-up (some microseconds).
+	// Spin is how long Wait polls before it sleeps. The default 0 means not at all: a
+	// wake-up costs less than a core that every connection keeps busy. Polling pays
+	// where cores are idle and a round trip takes less than a wake-up, a few
+	// microseconds.
 	Spin time.Duration
-	// Refused is told of requests that a listener dropped, and why; nil if nobody
-	// wants to know. It must not wait.
+	// Refused, if not nil, is called for each request that a listener drops, with the
+	// peer's address, if it is known, and the reason. It must not block.
 	Refused func(addr string, err error)
 }
+
+// What a request meets:
+//
+//	Post ─► descriptors in C memory ─► one call for 64 ─► ibv_post_send
+//	Poll ◄─ ring of completions ◄─ one call for 64 ◄─ ibv_poll_cq
+//	Wait: poll ─► (spin) ─► arm ─► poll ─► sleep in Go's poller until the
+//	      completion channel has an event
+//
+// A connection has one goroutine, which waits for the connection manager to report its
+// end. A device has two: one waits for asynchronous events, one for its removal.
+//
+// Locks, outermost first: paging.mu (for the length of a trial), conn.waiting (in Wait),
+// conn.mu (posting), domain.mu (regions), devices.mu (references), device.mu (its
+// connections), conn.qmu (accounts and completions). Two waits belong to that order:
+//
+//   - release of a device's last reference waits for the device's goroutines, with
+//     domain.mu and devices.mu held. So those goroutines take only device.mu and conn.qmu.
+//   - Destroying a queue pair waits, with conn.qmu held, until its events are
+//     acknowledged. The connection is no longer in the device's list then. So a goroutine
+//     takes only device.mu before it acknowledges an event.
