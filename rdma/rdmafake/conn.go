@@ -10,7 +10,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// A conn is one end. Provider.mu guards it.
+// A conn is one end of a connection. Provider.mu guards it.
 type conn struct {
 	p         *Provider
 	d         *domain
@@ -19,28 +19,28 @@ type conn struct {
 	connected chan struct{}
 
 	recvs    []rdma.WorkRequest
-	posted   []rdma.WorkRequest // held back while the wire is paused, or this one's frozen
+	posted   []rdma.WorkRequest // not carried out, while the wire is paused or this end frozen
 	frozen   bool
 	built    int // work requests ever posted
 	retired  int
-	signaled []int // positions of those whose completion is in cq or to come
+	signaled []int // positions of the signalled requests that were not polled yet
 	cq       []rdma.Completion
-	late     []rdma.Completion // held back by AnswersFirst
-	adapter  []placement       // at the peer: Writes that are not placed yet
-	bus      []placement       // placed, and not pushed into memory yet; without their data
+	late     []rdma.Completion // held back because of AnswersFirst
+	adapter  []placement       // this end's Writes that the peer's adapter has not placed yet
+	bus      []placement       // placed Writes that are not in memory yet, without their data
 	received int               // messages
 	arrived  atomic.Uint64     // bytes of Writes and answers to Reads
 	dialed   bool
 	wake     *sync.Cond
-	pending  bool // Wait has something to return for
-	waiting  bool
+	pending  bool // Wait has a reason to return
+	waiting  bool // somebody is in Wait
 	err      error
 	closed   bool
 	number   int
-	wakes    int // of the one who waits
+	wakes    int // how often Wait has returned
 }
 
-// A placement is what a Write does, to memory with that key.
+// A placement is the effect of a Write: data at off of the memory with that key.
 type placement struct {
 	key  uint32
 	off  uint64
@@ -110,7 +110,7 @@ func (c *conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 		}
 	}
 	c.runLocked()
-	c.pending = held // what completed inside Post need not wake Wait
+	c.pending = held // a completion inside Post need not wake Wait
 	if c.p.cfg.AnswersFirst && c.dialed && sends > 0 {
 		for c.received < before+sends && c.err == nil {
 			c.wake.Wait()
@@ -121,14 +121,14 @@ func (c *conn) Post(wrs []rdma.WorkRequest) (posted int, err error) {
 	return posted, c.err
 }
 
-// run carries out what was posted.
+// runLocked carries out what was posted.
 func (c *conn) runLocked() {
 	for len(c.posted) > 0 && c.err == nil {
 		c.stepLocked()
 	}
 }
 
-// step carries out the oldest request that was posted.
+// stepLocked carries out the oldest request that was posted.
 func (c *conn) stepLocked() {
 	wr := c.posted[0]
 	c.posted = c.posted[1:]
@@ -143,6 +143,7 @@ func (c *conn) stepLocked() {
 	}
 }
 
+// completeLocked adds a completion, or holds it back because of AnswersFirst.
 func (c *conn) completeLocked(done rdma.Completion) {
 	if done.Op == rdma.OpRecv {
 		c.received++
@@ -155,6 +156,7 @@ func (c *conn) completeLocked(done rdma.Completion) {
 	c.wake.Broadcast()
 }
 
+// executeLocked carries out wr.
 func (c *conn) executeLocked(wr rdma.WorkRequest) error {
 	local := wr.Inline
 	if local == nil && wr.Local.Region != nil {
@@ -173,24 +175,20 @@ func (c *conn) executeLocked(wr rdma.WorkRequest) error {
 		if wr.Op == rdma.OpRead {
 			need = rdma.RemoteRead
 		}
-		r := c.peer.d.regions[wr.Remote.Key]
-		if r == nil || r.Access&need == 0 {
-			return fmt.Errorf("key %#x: %w", wr.Remote.Key, rdma.ErrRemoteAccess)
-		}
-		off := wr.Remote.Addr - r.Base
-		if off > uint64(len(r.Mem)) || uint64(len(local)) > uint64(len(r.Mem))-off {
-			return fmt.Errorf("address %#x: %w", wr.Remote.Addr, rdma.ErrRemoteAccess)
+		mem, off, err := c.reachLocked(wr.Remote, uint64(len(local)), need)
+		if err != nil {
+			return err
 		}
 		switch {
 		case wr.Op == rdma.OpRead:
 			c.arrived.Add(uint64(len(local)))
-			copy(local, r.Mem[off:])
+			copy(local, mem)
 			c.pushLocked()
 		case c.caps.PlacesByDMA: // nobody sees it come
 			c.adapter = append(c.adapter, placement{wr.Remote.Key, off, uint32(len(local)), bytes.Clone(local)})
 		default:
 			c.peer.arrived.Add(uint64(len(local)))
-			copy(r.Mem[off:], local)
+			copy(mem, local)
 		}
 	case rdma.OpSend:
 		if len(c.peer.recvs) == 0 {
@@ -204,13 +202,9 @@ func (c *conn) executeLocked(wr rdma.WorkRequest) error {
 		copy(rcv.Local.Region.Mem[rcv.Local.Off:], local)
 		c.peer.completeLocked(rdma.Completion{ID: rcv.ID, Op: rdma.OpRecv, Len: uint32(len(local))})
 	case rdma.OpFlush:
-		r := c.peer.d.regions[wr.Remote.Key]
-		if r == nil || r.Access&rdma.RemoteFlush == 0 {
-			return fmt.Errorf("key %#x: %w", wr.Remote.Key, rdma.ErrRemoteAccess)
-		}
-		off := wr.Remote.Addr - r.Base
-		if off > uint64(len(r.Mem)) || uint64(wr.Local.Len) > uint64(len(r.Mem))-off {
-			return fmt.Errorf("address %#x: %w", wr.Remote.Addr, rdma.ErrRemoteAccess)
+		_, off, err := c.reachLocked(wr.Remote, uint64(wr.Local.Len), rdma.RemoteFlush)
+		if err != nil {
+			return err
 		}
 		if f := c.p.cfg.Flushed; f != nil {
 			f(off, wr.Local.Len)
@@ -221,8 +215,22 @@ func (c *conn) executeLocked(wr rdma.WorkRequest) error {
 	return nil
 }
 
-// place places those Writes in the peer's adapter that are chosen, and forgets the
-// others.
+// reachLocked finds n bytes of the peer's memory, for which this end needs the right need,
+// and their offset in the region.
+func (c *conn) reachLocked(at rdma.Remote, n uint64, need rdma.Access) (mem []byte, off uint64, err error) {
+	r := c.peer.d.regions[at.Key]
+	if r == nil || r.Access&need == 0 {
+		return nil, 0, fmt.Errorf("key %#x: %w", at.Key, rdma.ErrRemoteAccess)
+	}
+	off = at.Addr - r.Base
+	if off > uint64(len(r.Mem)) || n > uint64(len(r.Mem))-off {
+		return nil, 0, fmt.Errorf("address %#x: %w", at.Addr, rdma.ErrRemoteAccess)
+	}
+	return r.Mem[off : off+n], off, nil
+}
+
+// placeLocked places, of the Writes in the peer's adapter, those that chosen picks. It
+// forgets the others.
 func (c *conn) placeLocked(chosen func() bool) {
 	for _, w := range c.adapter {
 		if r := c.peer.d.regions[w.key]; r != nil && chosen() {
@@ -234,7 +242,7 @@ func (c *conn) placeLocked(chosen func() bool) {
 	c.adapter = c.adapter[:0]
 }
 
-// push pushes what was placed into memory.
+// pushLocked pushes the placed Writes into memory.
 func (c *conn) pushLocked() {
 	if f := c.p.cfg.Pushed; f != nil {
 		for _, w := range c.bus {
@@ -244,13 +252,13 @@ func (c *conn) pushLocked() {
 	c.bus = c.bus[:0]
 }
 
-// stray reports whether a Write is placed whose connection ended.
+// strayLocked reports whether a Write is placed although its connection has ended.
 func (c *conn) strayLocked() bool {
 	c.p.strays++
 	return c.p.cfg.Strays != nil && c.p.cfg.Strays(c.p.strays)
 }
 
-// fail ends the connection.
+// failLocked ends the connection.
 func (c *conn) failLocked(err error) {
 	if c.err == nil {
 		c.err = err

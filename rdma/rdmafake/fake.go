@@ -1,12 +1,12 @@
-// Package rdmafake is a transport without a wire: both ends of a connection are
-// in one process, and posted requests are carried out by whoever posts them.
+// Package rdmafake is a transport for pmnbd's own tests: it is not for import by other
+// programs and promises them nothing.
 //
-// It exists for tests of what stands on package rdma: deterministic, with queues
-// as small as a test wants them, a wire that can be paused and cut, and
-// completions that wake nobody when the contract does not promise it. Keys,
-// bounds, receives and send slots are checked as an adapter checks them; of what
-// package rdmatest asks beyond that (private data limits, invalidation, fences
-// against what is on the wire) it has nothing. It imports rdma.
+// It has no wire. Both ends of a connection are in one process, and the goroutine that
+// posts a request carries it out. So it is deterministic, its queues are as small as a
+// test wants, its wire can be paused and cut, and a completion wakes nobody where the
+// contract does not promise it. Like an adapter it checks keys, bounds, receives and send
+// slots. It leaves out the rest of what package rdmatest asks for: limits of private data,
+// and a Deregister that waits for what is on the wire.
 package rdmafake
 
 import (
@@ -19,33 +19,34 @@ import (
 	"pmnbd/rdma"
 )
 
-// Config sizes the queues. Zero values take the defaults.
+// A Config says what the transport is like. The zero Config works.
 type Config struct {
-	// MaxSendWR and MaxReads are those of connections that ask for none: 128 and 16.
+	// MaxSendWR and MaxReads are for connections that leave them open. 0 means 128 and 16.
 	MaxSendWR, MaxReads int
-	// AnswersFirst: on the dialing end a Post with a Send returns, and the Send
-	// completes, only after a message of the peer has come, as happens when a
-	// poster loses its CPU right after the system call.
+	// AnswersFirst delays each Post with a Send on the dialing end, and the Send's
+	// completion, until a message of the peer has come. That happens when a goroutine
+	// loses its CPU right after the system call.
 	AnswersFirst bool
-	// PersistentFlush: devices have native FLUSH. Flushed, if not nil, is told of the
-	// bytes of each, with locks held: where in the memory region, and how many.
+	// PersistentFlush gives devices native FLUSH. Flushed, if not nil, is called for each,
+	// with locks held: n bytes at off of the memory region.
 	PersistentFlush bool
 	Flushed         func(off uint64, n uint32)
-	// PlacesByDMA: what a Write carries stays in the peer's adapter, in no order, until
-	// a Read, FLUSH or Send of its queue pair comes behind it. If the connection ends
-	// before, Strays says of each Write, by a number, whether it is placed; nil: none is.
+	// PlacesByDMA makes the data of a Write stay in the peer's adapter, in no order, until
+	// a Read, FLUSH or Send of the same queue pair follows. If the connection ends before
+	// that, Strays decides for each Write, by a number, whether it is placed. Without
+	// Strays none is.
 	PlacesByDMA bool
 	Strays      func(write int) bool
-	// Pushed, if not nil, is told what of the Writes a Read has pushed out of adapter
-	// and bus into memory: as Flushed, right before the Read completes.
+	// Pushed, if not nil, is called like Flushed for each Write that a Read pushes out of
+	// adapter and bus into memory, right before the Read completes.
 	Pushed func(off uint64, n uint32)
-	// Woken, if not nil, is called, with no lock held, before a Wait returns. conn is the
-	// number of that end of a connection, in the order in which ends were made; wake counts
-	// its calls.
+	// Woken, if not nil, is called before a Wait returns, with no lock held. conn is the
+	// number of that end, in the order in which ends were made. wake counts the calls for
+	// that end.
 	Woken func(conn, wake int)
 }
 
-// A Provider is a little world of its own. One mutex guards all of it.
+// A Provider is a network of its own. One mutex guards all of it.
 type Provider struct {
 	cfg Config
 
@@ -57,7 +58,7 @@ type Provider struct {
 	key       uint32
 	paused    bool
 	down      bool
-	strays    int // Writes that Config.Strays was asked about
+	strays    int // how often Config.Strays was called
 }
 
 // New makes a provider.
@@ -71,7 +72,7 @@ func New(cfg Config) *Provider {
 	return &Provider{cfg: cfg, listeners: make(map[string]*listener)}
 }
 
-// Pause stops the wire: what is posted from now on waits for Resume.
+// Pause stops the wire. Requests posted from now on wait for Resume.
 func (p *Provider) Pause() {
 	p.mu.Lock()
 	p.paused = true
@@ -90,8 +91,8 @@ func (p *Provider) Resume() {
 	}
 }
 
-// Step carries out the oldest request that Pause holds on each connection, and returns how
-// many bytes the largest of them has: what a slow wire takes its time for.
+// Step carries out the oldest request that Pause holds back at each end. It returns the
+// length of the largest of them, from which a test works out how long a slow wire takes.
 func (p *Provider) Step() (bytes uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +105,7 @@ func (p *Provider) Step() (bytes uint32) {
 	return bytes
 }
 
-// Cut fails every connection, as a network that breaks does.
+// Cut fails every connection, as a broken network does.
 func (p *Provider) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,8 +114,8 @@ func (p *Provider) Cut() {
 	}
 }
 
-// Down is Cut, after which nobody connects until Up: when it returns, whatever an
-// end does is heard by no other.
+// Down is Cut, and lets nobody connect until Up. When it returns, nothing that one end
+// does reaches another.
 func (p *Provider) Down() {
 	p.mu.Lock()
 	p.down = true
@@ -129,8 +130,8 @@ func (p *Provider) Up() {
 	p.mu.Unlock()
 }
 
-// Freeze holds what the connections of now post until Thaw; later ones are not
-// touched. What a connection that ended meanwhile had posted is lost.
+// Freeze holds back what the present connections post until Thaw. It does not touch later
+// connections. What a connection had posted is lost if it ends before Thaw.
 func (p *Provider) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,14 +151,14 @@ func (p *Provider) Thaw() {
 	}
 }
 
-// SetAnswersFirst changes Config.AnswersFirst.
+// SetAnswersFirst sets Config.AnswersFirst.
 func (p *Provider) SetAnswersFirst(on bool) {
 	p.mu.Lock()
 	p.cfg.AnswersFirst = on
 	p.mu.Unlock()
 }
 
-// Listen implements rdma.Provider. An empty addr chooses one.
+// Listen implements rdma.Provider. An empty addr chooses a free one.
 func (p *Provider) Listen(_ context.Context, addr string) (rdma.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +207,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// A request is answered on its channel.
+// A request is a Dial that waits. Its answer goes to a channel.
 type request struct {
 	p      *Provider
 	cfg    rdma.ConnConfig
@@ -222,7 +223,7 @@ type answer struct {
 func (r *request) PrivateData() []byte              { return r.cfg.PrivateData }
 func (r *request) RemoteAddr() string               { return "fake" }
 func (r *request) OpenDomain() (rdma.Domain, error) { return r.p.domain(), nil }
-func (r *request) Abandon()                         {} // Accept waits for no peer
+func (r *request) Abandon()                         {} // Accept does not wait for the peer
 func (r *request) Reject(privateData []byte) error {
 	r.answer <- answer{reject: &rdma.RejectError{PrivateData: privateData}}
 	return nil

@@ -25,7 +25,7 @@ func (s *suite) domain(t *testing.T, addr string) rdma.Domain {
 	return d
 }
 
-// dial connects in the background and sends the result.
+// dial connects and closes in the background, and sends the result.
 func dial(d rdma.Domain, addr string, cfg rdma.ConnConfig) <-chan error {
 	result := make(chan error, 1)
 	go func() {

@@ -9,15 +9,15 @@ import (
 	"pmnbd/rdma"
 )
 
-// Flush runs the tests of native FLUSH on p. Its device takes mem for persistent: 2 MiB
-// at least.
+// Flush runs the tests of native FLUSH on p. mem is at least 2 MiB that the device takes
+// for persistent memory.
 func Flush(t *testing.T, p rdma.Provider, listenAddr string, mem []byte) {
 	s := &suite{p: p, addr: listenAddr}
 	t.Run("BehindWrites", func(t *testing.T) { s.flushBehindWrites(t, mem) })
 	t.Run("Access", func(t *testing.T) { s.flushAccess(t, mem) })
 }
 
-// connectFlush connects a pair whose responder has mem for FLUSH, too.
+// connectFlush connects a pair whose responder also registers mem, for FLUSH.
 func (s *suite) connectFlush(t *testing.T, l rdma.Listener, mem []byte) (a, b, persistent *End) {
 	a, b = ConnectTo(t, s.p, l, Config{})
 	require.True(t, a.Conn.Caps().PersistentFlush)
@@ -26,13 +26,13 @@ func (s *suite) connectFlush(t *testing.T, l rdma.Listener, mem []byte) (a, b, p
 	return a, b, &End{Region: r}
 }
 
-// FLUSHes, one for each of many Writes or one for all, complete in their places in the
-// queue, when what is ahead of them is placed.
+// FLUSHes, one for each of many Writes or one for all, complete at their places in the
+// queue, once everything before them is placed.
 func (s *suite) flushBehindWrites(t *testing.T, mem []byte) {
 	const each, writes = 8192, 16
 	for _, tt := range []struct {
 		name  string
-		every int // Writes to a FLUSH
+		every int // Writes per FLUSH
 	}{
 		{"one for each Write", 1},
 		{"one for all", writes},
@@ -60,7 +60,8 @@ func (s *suite) flushBehindWrites(t *testing.T, mem []byte) {
 	}
 }
 
-// A FLUSH of what the peer did not give for it is an error, and touches nothing.
+// A FLUSH of memory that the peer did not register for it is an error, and touches
+// nothing.
 func (s *suite) flushAccess(t *testing.T, mem []byte) {
 	size := uint64(len(mem))
 	l := s.listen(t)

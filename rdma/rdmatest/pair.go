@@ -1,9 +1,9 @@
-// Package rdmatest is the conformance suite of rdma: every provider passes it.
+// Package rdmatest is the test suite that every provider of package rdma passes. It is part
+// of pmnbd's own tests: it is not for import by other programs and promises them nothing.
 //
-// It exists so that sessions and devices may rely on the contract and not on a
-// transport's habits. It owns helpers that tests elsewhere use too: mapped
-// memory, and connected pairs whose ends are driven as the contract asks. It
-// imports rdma.
+// It lets sessions and devices rely on the contract instead of on a transport's habits. It
+// also has helpers for tests elsewhere: mapped memory, and connected pairs with a goroutine
+// at each end that waits and polls as the contract asks.
 package rdmatest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// patience ends a test that hangs. Nothing is timed by it.
+// patience ends a test that hangs. No test measures time by it.
 const patience = 30 * time.Second
 
 // Memory maps n bytes for the length of the test.
@@ -30,22 +30,23 @@ func Memory(t testing.TB, n int) []byte {
 	return m
 }
 
-// All is every right but that of flushing.
+// All is every right but RemoteFlush.
 const All = rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite
 
-// An End is one end of a connection, with a domain and a region of its own. A
-// goroutine drives it: it loops over Wait and Poll until the connection fails.
+// An End is one end of a connection, with a domain and a region of its own. A goroutine,
+// its driver, loops over Wait and Poll until the connection fails.
 type End struct {
 	Conn   rdma.Conn
 	Domain rdma.Domain
 	Region *rdma.MemoryRegion
 
-	polling     sync.Mutex // keeps completions in order
+	polling     sync.Mutex // keeps the completions in order
 	completions chan rdma.Completion
 	done        chan struct{}
-	err         error // once done is closed
+	err         error // valid once done is closed
 }
 
+// drive starts the driver.
 func (e *End) drive() {
 	e.completions = make(chan rdma.Completion, 1<<16)
 	e.done = make(chan struct{})
@@ -56,11 +57,11 @@ func (e *End) drive() {
 				e.err = e.Conn.Wait()
 			}
 		}
-		_ = e.poll() // Wait may fail with completions left
+		_ = e.poll() // Wait may fail while completions are left
 	}()
 }
 
-// poll passes on what is there.
+// poll passes on the completions that are there.
 func (e *End) poll() error {
 	e.polling.Lock()
 	defer e.polling.Unlock()
@@ -76,7 +77,7 @@ func (e *End) poll() error {
 	}
 }
 
-// Next is the next completion. A connection that fails before it fails the test.
+// Next waits for the next completion. If the connection fails first, the test fails.
 func (e *End) Next(t testing.TB) rdma.Completion {
 	t.Helper()
 	select {
@@ -100,7 +101,7 @@ func (e *End) Next(t testing.TB) rdma.Completion {
 	panic("unreachable")
 }
 
-// Failed waits until the connection has failed and returns its error.
+// Failed waits until the connection has failed, and returns its error.
 func (e *End) Failed(t testing.TB) error {
 	t.Helper()
 	select {
@@ -111,14 +112,14 @@ func (e *End) Failed(t testing.TB) error {
 	return e.err
 }
 
-// Post posts wrs, all of them, and polls: a completion that is there then need
-// not wake the driver.
+// Post posts all of wrs and then polls, because a completion that is there by then need not
+// wake the driver.
 func (e *End) Post(t testing.TB, wrs ...rdma.WorkRequest) {
 	t.Helper()
 	n, err := e.Conn.Post(wrs)
 	require.NoError(t, err)
 	require.Equal(t, len(wrs), n)
-	_ = e.poll() // the driver meets the error too
+	_ = e.poll() // the driver meets the error, too
 }
 
 // Recv posts a receive of n bytes at off of the region.
@@ -127,36 +128,36 @@ func (e *End) Recv(t testing.TB, id, off uint64, n uint32) {
 	require.NoError(t, e.Conn.PostRecv([]rdma.WorkRequest{{ID: id, Local: e.Local(off, n)}}))
 }
 
-// Local is n bytes at off of the end's own region.
+// Local returns n bytes at off of the end's own region.
 func (e *End) Local(off uint64, n uint32) rdma.SGE {
 	return rdma.SGE{Region: e.Region, Off: off, Len: n}
 }
 
-// At is what the peer names to reach off of this end's region.
+// At returns what the peer names to reach off of this end's region.
 func (e *End) At(off uint64) rdma.Remote {
 	return rdma.Remote{Key: e.Region.Key, Addr: e.Region.Base + off}
 }
 
-// Close closes the connection and waits for its driver.
+// Close closes the connection and waits for the driver to end.
 func (e *End) Close(t testing.TB) {
 	t.Helper()
 	require.NoError(t, e.Conn.Close())
 	_ = e.Failed(t)
 }
 
-// A Config says what Connect shall make. Zero values mean defaults.
+// A Config says what Connect makes. Zero values mean defaults.
 type Config struct {
 	rdma.ConnConfig
 	// Size is that of each region, in bytes; 0 means 1 MiB.
 	Size int
-	// Access of the responder's region; 0 means All.
+	// Access is that of the responder's region. 0 means All.
 	Access rdma.Access
-	// Memory maps what both regions are of; nil means the function Memory.
+	// Memory maps the memory of both regions. nil means the function Memory.
 	Memory func(t testing.TB, n int) []byte
 }
 
-// Connect makes a connected pair over a listener of its own: a dialled, b
-// accepted. Everything is closed with the test.
+// Connect makes a connected pair through a listener of its own: a dials and b accepts. The
+// test's cleanup closes everything.
 func Connect(t testing.TB, p rdma.Provider, listenAddr string, cfg Config) (a, b *End) {
 	t.Helper()
 	l, err := p.Listen(context.Background(), listenAddr)
@@ -165,7 +166,7 @@ func Connect(t testing.TB, p rdma.Provider, listenAddr string, cfg Config) (a, b
 	return ConnectTo(t, p, l, cfg)
 }
 
-// ConnectTo is Connect over l.
+// ConnectTo is Connect through l.
 func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b *End) {
 	t.Helper()
 	if cfg.Size == 0 {
@@ -205,7 +206,7 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	return a, b
 }
 
-// open takes d and registers the end's region, mem, in it.
+// open gives e the domain d, and registers mem in it as e's region.
 func (e *End) open(t testing.TB, d rdma.Domain, mem []byte, a rdma.Access) {
 	t.Helper()
 	e.Domain = d

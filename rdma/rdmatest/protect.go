@@ -11,7 +11,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// echo shows that a and b still work.
+// echo checks that a and b still work.
 func echo(t *testing.T, a, b *End) {
 	t.Helper()
 	b.Recv(t, 1, 0, 8)
@@ -62,7 +62,7 @@ func (s *suite) remoteAccess(t *testing.T) {
 				require.Error(t, b.Failed(t))
 				from := 0
 				if tt.n > size {
-					from = size // what came before the bound was crossed may have been placed
+					from = size // the bytes before the bound may have been placed
 				}
 				equal(t, before[from:], b.Region.Mem[from:])
 				_, err = a.Conn.Post([]rdma.WorkRequest{{Op: rdma.OpSend}})
@@ -99,7 +99,7 @@ func (s *suite) deregistered(t *testing.T) {
 	}
 }
 
-// When Deregister has returned, Writes that are on their way change nothing.
+// Once Deregister has returned, Writes that are still on their way change nothing.
 func (s *suite) deregisterFences(t *testing.T) {
 	a, b := s.connect(t, Config{})
 	wrs := []rdma.WorkRequest{
@@ -114,9 +114,9 @@ func (s *suite) deregisterFences(t *testing.T) {
 	a.Post(t, wrs...)
 	b.Next(t)
 	require.NoError(t, b.Domain.Deregister(b.Region))
-	clear(b.Region.Mem) // the race detector sees a placement beside this
-	// A kernel may have placed them all before we woke.
-	_, _ = a.Conn.Post(wrs[:1]) // it has failed, or will
+	clear(b.Region.Mem) // the race detector would see a placement at the same time
+	// A kernel may have placed all of them before this goroutine woke.
+	_, _ = a.Conn.Post(wrs[:1]) // the connection has failed, or will
 	s.refused(t, a.Failed(t), rdma.ErrRemoteAccess)
 	require.Error(t, b.Failed(t))
 	equal(t, make([]byte, len(b.Region.Mem)), b.Region.Mem)

@@ -10,13 +10,14 @@ import (
 	"pmnbd/rdma"
 )
 
-// A Lack is what the devices of a provider cannot do, and its documentation says so.
+// A Lack is something that the devices of a provider cannot do. The provider's
+// documentation says so.
 type Lack uint8
 
 const (
-	// Causes: the error of what the peer refused is ErrLost or ErrRemoteOp.
+	// Causes: the error is ErrLost or ErrRemoteOp, whatever the peer's reason to refuse.
 	Causes Lack = iota + 1
-	// ReadRights: Reads of registered memory are answered without the right.
+	// ReadRights: the device answers Reads of registered memory without that right.
 	ReadRights
 )
 
@@ -25,11 +26,11 @@ type suite struct {
 	p     rdma.Provider
 	addr  string
 	lacks []Lack
-	// memory is Config.Memory of every pair.
+	// memory is the Config.Memory of every pair.
 	memory func(t testing.TB, n int) []byte
 }
 
-// refused checks that err says want, or as much of it as the provider can know.
+// refused checks that err is want, or as close to it as the provider can know.
 func (s *suite) refused(t testing.TB, err, want error) {
 	t.Helper()
 	if slices.Contains(s.lacks, Causes) && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrRemoteOp)) {
@@ -43,12 +44,12 @@ func (s *suite) connect(t *testing.T, cfg Config) (a, b *End) {
 	return Connect(t, s.p, s.addr, cfg)
 }
 
-// Run runs the suite on p; listenAddr is where p can listen, with port 0.
+// Run runs the suite on p, which can listen at listenAddr with port 0.
 func Run(t *testing.T, p rdma.Provider, listenAddr string, lacks ...Lack) {
 	RunOn(t, Memory, p, listenAddr, lacks...)
 }
 
-// RunOn is Run on memory of another kind: memory maps n bytes for the length of t.
+// RunOn is Run on memory of another kind. memory maps n bytes for the length of t.
 func RunOn(t *testing.T, memory func(t testing.TB, n int) []byte, p rdma.Provider, listenAddr string, lacks ...Lack) {
 	s := &suite{p, listenAddr, lacks, memory}
 	for _, tt := range []struct {

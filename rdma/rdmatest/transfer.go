@@ -31,7 +31,7 @@ func scribble(p []byte, seed uint64) {
 	}
 }
 
-// sizes cross the borders of words, pages, segments and buffers.
+// sizes has lengths around the boundaries of words, pages, segments and buffers.
 var sizes = []uint32{1, 2, 3, 4, 5, 511, 4096, 4097, 32742, 32744, 32748, 65507, 65536, 300_001, 1 << 19}
 
 func (s *suite) sendRecv(t *testing.T) {
@@ -39,7 +39,7 @@ func (s *suite) sendRecv(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			a, b := s.connect(t, Config{})
 			if dir == "to the initiator" {
-				// A responder may have to wait for the initiator's first message.
+				// A responder may have to stay silent until the initiator's first message.
 				b.Recv(t, 0, 0, 0)
 				a.Post(t, rdma.WorkRequest{Op: rdma.OpSend})
 				b.Next(t)
@@ -129,7 +129,7 @@ func (s *suite) zeroLength(t *testing.T) {
 	}
 }
 
-// Requests complete in the order of their queue, the signalled ones alone.
+// Only signalled requests complete, in the order of their queue.
 func (s *suite) completionOrder(t *testing.T) {
 	a, b := s.connect(t, Config{})
 	for i := range uint64(8) {
@@ -188,7 +188,7 @@ func (s *suite) recvQueueFull(t *testing.T) {
 	b.Recv(t, 99, 0, 8)
 }
 
-// More Reads than the peer answers at a time, and what is behind them, wait.
+// Reads beyond those that the peer answers at a time wait, and so does what is behind them.
 func (s *suite) readBackPressure(t *testing.T) {
 	a, b := s.connect(t, Config{ConnConfig: rdma.ConnConfig{MaxReads: 2, MaxReadsIn: 2}, Size: 4 << 20})
 	require.LessOrEqual(t, a.Conn.Caps().MaxReads, 2)
@@ -207,7 +207,7 @@ func (s *suite) readBackPressure(t *testing.T) {
 	equal(t, b.Region.Mem[:reads*size], a.Region.Mem[:reads*size])
 }
 
-// Both ends owe each other more than any buffer holds.
+// Each end owes the other more than any buffer holds.
 func (s *suite) readsBothWays(t *testing.T) {
 	const reads, size = 12, 1 << 20
 	a, b := s.connect(t, Config{Size: 2 * reads * size})
