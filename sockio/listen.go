@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxUnixPath is how long a unix socket's path may be, in bytes.
+// MaxUnixPath bounds the path of a unix socket, in bytes.
 const MaxUnixPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// ListenUnix makes the unix socket at path with the access rights mode; at no
-// moment does it have others. A socket that is there already is replaced if nobody
-// accepts on it.
+// ListenUnix listens on a new unix socket at path. The socket never has other access rights
+// than mode. If there is a socket already, ListenUnix replaces it unless somebody accepts on
+// it; then, or if path is something else, the error is unix.EADDRINUSE.
 func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if len(path) > MaxUnixPath {
 		return nil, fmt.Errorf("%s: a socket's path has at most %d bytes", path, MaxUnixPath)
@@ -35,7 +35,7 @@ func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return listenUnix(path, mode)
 }
 
-// occupant says what is at path, where a socket cannot be.
+// occupant describes what is at path and keeps ListenUnix from using it.
 func occupant(path string) string {
 	switch info, err := os.Lstat(path); {
 	case err != nil:
@@ -59,7 +59,7 @@ func Abandoned(path string) bool {
 	return errors.Is(err, unix.ECONNREFUSED) && statErr == nil && info.Mode()&fs.ModeSocket != 0
 }
 
-// umask is the process's: one listener at a time changes it.
+// umask guards the process's file mode creation mask, which listenUnix changes for a moment.
 var umask sync.Mutex
 
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
@@ -70,8 +70,9 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// TCPNetwork is the network, for package net, on which to listen on addr, HOST:PORT. Of an
-// IPv4 address it is IPv4 alone: by "tcp", 0.0.0.0 would be every address of IPv6 too.
+// TCPNetwork returns the network, in the words of package net, for listening on addr,
+// HOST:PORT. For an IPv4 address it is "tcp4": with "tcp", 0.0.0.0 would mean every IPv6
+// address, too.
 func TCPNetwork(addr string) string {
 	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().Is4() {
 		return "tcp4"

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// MaxHeader bounds Queue.Header, in bytes.
+	// MaxHeader bounds one Queue.Header, in bytes.
 	MaxHeader = 64
-	// maxIovecs is IOV_MAX of Linux, the most runs that one writev(2) takes.
+	// maxIovecs is Linux's IOV_MAX, the most runs of bytes that one writev(2) takes.
 	maxIovecs = 1024
-	// minRing is the first size of the header ring, in bytes: 64 headers of the
-	// greatest size, and it grows.
+	// minRing is the first size of the header ring, in bytes: 64 of the longest
+	// headers. The ring grows.
 	minRing = 64 * MaxHeader
 )
 
-// A Queue is a gather list, in order: headers in its own memory, data by
-// reference. The zero value is ready. It grows to the most that was ever queued
-// at once and keeps that. It is not safe for concurrent use: the owner's lock
-// guards it, in Flush too.
+// A Queue is an ordered list of bytes to be written: headers, which it holds in memory of
+// its own, and data, which it refers to. The zero Queue is empty and ready. It grows to the
+// most that was ever queued at once, and keeps that memory. It is not safe for concurrent
+// use: its owner's lock guards it, also in Flush.
 type Queue struct {
 	segs []segment // segs[head:] is queued
 	head int
 
-	// ring holds the headers that are queued, used bytes of it ending at tail.
+	// ring holds the queued headers, in the used bytes before tail.
 	ring       []byte
 	tail, used int
 
@@ -33,17 +33,17 @@ type Queue struct {
 
 	iov   []unix.Iovec
 	flush func(fd uintptr) // made by the first Flush
-	err   error            // of flush
+	err   error            // the result of flush
 }
 
 // A segment is a run of bytes to be written.
 type segment struct {
 	p    []byte
-	ring int // bytes of the ring that are free once p is written, padding included
+	ring int // bytes of the ring, padding included, that are free once p is written
 }
 
-// Header queues n bytes, at most MaxHeader, and returns them to be filled in
-// before the next call on q.
+// Header queues n bytes, at most MaxHeader, and returns them. Fill them in before the next
+// call on q.
 func (q *Queue) Header(n int) []byte {
 	if n > MaxHeader {
 		panic("sockio: header too long")
@@ -62,7 +62,7 @@ func (q *Queue) Header(n int) []byte {
 		q.growRing()
 		pad = 0
 	}
-	if q.tail+n > len(q.ring) { // also where the end is reached exactly, with nothing to pad
+	if q.tail+n > len(q.ring) { // even without padding, where tail is exactly at the end
 		q.tail = 0
 	}
 	h := q.ring[q.tail : q.tail+n]
@@ -72,8 +72,8 @@ func (q *Queue) Header(n int) []byte {
 	return h
 }
 
-// growRing starts a ring twice as large. The headers in the old one stay where
-// they are: their segments hold it until they are written.
+// growRing starts a ring of twice the size. Headers in the old one stay there: their
+// segments keep it alive until they are written.
 func (q *Queue) growRing() {
 	q.ring = make([]byte, max(minRing, 2*len(q.ring)))
 	q.tail, q.used = 0, 0
@@ -82,16 +82,15 @@ func (q *Queue) growRing() {
 	}
 }
 
-// Data queues b by reference: it must stay valid and unchanged until Written has
-// passed it.
+// Data queues b by reference. b must stay valid and unchanged until Written has passed it.
 func (q *Queue) Data(b []byte) {
 	if len(b) > 0 {
 		q.append(b, 0)
 	}
 }
 
-// append queues p behind the last segment, or as part of it where the memory is
-// adjacent.
+// append queues p as a new segment, or as part of the last one if the two are adjacent in
+// memory.
 func (q *Queue) append(p []byte, ring int) {
 	q.queued += uint64(len(p))
 	if len(q.segs) > q.head {
@@ -110,19 +109,20 @@ func (q *Queue) append(p []byte, ring int) {
 	q.segs = append(q.segs, segment{p, ring})
 }
 
-// Queued is how many bytes were ever queued: the stream position behind the last.
+// Queued returns how many bytes were ever queued, which is the stream position of the end.
 func (q *Queue) Queued() uint64 { return q.queued }
 
-// Written is how many bytes were ever written.
+// Written returns how many bytes were ever written.
 func (q *Queue) Written() uint64 { return q.written }
 
-// Empty reports whether everything queued was written.
+// Empty reports whether everything that was queued has been written.
 func (q *Queue) Empty() bool { return q.queued == q.written }
 
-// Calls is how many times writev(2) was called for q.
+// Calls returns how many calls of writev(2) q has taken.
 func (q *Queue) Calls() uint64 { return q.calls }
 
-// Reset forgets what was not written, as if it had been: for a stream that broke.
+// Reset forgets what is not written, and counts it as written. It is for a stream that
+// broke.
 func (q *Queue) Reset() {
 	clear(q.segs)
 	q.segs, q.head = q.segs[:0], 0
@@ -130,7 +130,7 @@ func (q *Queue) Reset() {
 	q.written = q.queued
 }
 
-// advance takes n written bytes off the front.
+// advance removes n written bytes from the front.
 func (q *Queue) advance(n int) {
 	q.written += uint64(n)
 	for n > 0 {
@@ -149,13 +149,13 @@ func (q *Queue) advance(n int) {
 	}
 }
 
-// writeAll writes to fd until all is written, or the socket is full.
+// writeAll writes to fd until everything is written or the socket is full.
 func (q *Queue) writeAll(fd uintptr) error {
 	for !q.Empty() {
 		want := q.gather()
 		q.calls++
 		n, err := writev(fd, q.iov)
-		clear(q.iov) // it must not hold on to memory that is unmapped later
+		clear(q.iov) // it must not refer to memory that is unmapped later
 		if n > 0 {
 			q.advance(n)
 		}
@@ -165,7 +165,7 @@ func (q *Queue) writeAll(fd uintptr) error {
 		case err != nil:
 			return err
 		case n < want:
-			return nil // another call would only hear EAGAIN
+			return nil // another call would only return EAGAIN
 		}
 	}
 	return nil

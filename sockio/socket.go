@@ -1,11 +1,12 @@
-// Package sockio is how bytes move over one connected stream socket.
+// Package sockio moves bytes over connected stream sockets, and makes listening ones. It
+// is part of pmnbd: it is not for import by other programs and promises them nothing.
 //
-// It exists so that the choice between Go's poller and blocking system calls on
-// threads of their own stays behind one small type, where it can be measured and
-// changed (design §4.10): nbd uses it for its clients, rdma/iwarp for its queue
-// pairs. Now it is the poller. It owns the socket and the gather list (Queue) of
-// what is to be written, and how listening sockets come to be; it knows nothing of what
-// the bytes mean. It imports nothing of ours.
+// A [Stream] is a connection: a [Socket], or [TLS] over one. A [Queue] gathers what is to be
+// written, and Flush writes as much of it as the socket takes, without waiting. Neither
+// reading nor writing allocates.
+//
+// Sockets wait in Go's poller. Blocking system calls on threads of their own would be the
+// other choice, and could be tried here without a change elsewhere (design §4.10).
 package sockio
 
 import (
@@ -18,18 +19,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Socket is a connected stream socket. One goroutine at a time may be in Read,
-// TryRead or WaitReadable, one in WaitWritable; the owner of a Queue serialises
-// its Flushes. HungUp and Close may be called at any time. A Flush never waits,
-// not even for a goroutine in WaitWritable.
+// A Socket is a connected stream socket. Only one goroutine at a time may be in Read,
+// TryRead or WaitReadable, and one in WaitWritable. The owner of a Queue serialises its
+// Flushes. HungUp and Close may be called at any time. Flush never waits, not even for a
+// goroutine in WaitWritable.
 type Socket struct {
 	conn net.Conn
 	raw  syscall.RawConn
 
-	// The closures below are made once, so that no call allocates. Each has its
-	// arguments and results beside it.
+	// The closures below are made once, so that no call allocates. The arguments and
+	// results of each are beside it.
 
-	// ctl guards what HungUp and TryRead share.
+	// ctl guards the fields of HungUp and TryRead.
 	ctl     sync.Mutex
 	hungUp  func(fd uintptr)
 	hung    bool
@@ -39,14 +40,14 @@ type Socket struct {
 	tryErr  error
 
 	readable func(fd uintptr) bool
-	polledR  bool // only the reader
+	polledR  bool // for the reader alone
 
 	writable func(fd uintptr) bool
-	polledW  bool // only who waits to write
+	polledW  bool // for the goroutine in WaitWritable alone
 }
 
-// New takes over c, a *net.TCPConn or *net.UnixConn. On TCP it turns Nagle's
-// algorithm off: whoever writes here has gathered already.
+// New takes over c, a *net.TCPConn or *net.UnixConn. On TCP it turns off Nagle's algorithm,
+// because a Queue gathers already. If it fails, c is still the caller's.
 func New(c net.Conn) (*Socket, error) {
 	var raw syscall.RawConn
 	var err error
@@ -66,14 +67,14 @@ func New(c net.Conn) (*Socket, error) {
 	}
 	s := &Socket{conn: c, raw: raw}
 	s.hungUp = func(fd uintptr) {
-		// An error of poll(2) says that nobody can be shown to be there.
+		// If poll(2) fails, nothing shows that the peer is still there.
 		ev, err := poll(fd, unix.POLLRDHUP)
 		s.hung = err != nil || ev != 0
 	}
 	s.tryRead = func(fd uintptr) { s.tryN, s.tryErr = read(fd, s.tryBuf) }
 	s.readable = func(fd uintptr) bool {
 		if s.polledR {
-			return true // the poller woke us: there was an edge since the poll
+			return true // Go's poller saw an event since the poll
 		}
 		s.polledR = true
 		ev, err := poll(fd, unix.POLLIN|unix.POLLRDHUP)
@@ -90,15 +91,14 @@ func New(c net.Conn) (*Socket, error) {
 	return s, nil
 }
 
-// Conn is the connection beneath, for addresses, options and deadlines.
+// Conn returns the connection beneath, for its addresses, options and deadlines.
 func (s *Socket) Conn() net.Conn { return s.conn }
 
-// Read reads what is there, at most len(p) bytes, and waits for the first byte.
-// It returns io.EOF at the end of the stream, and an error that is net.ErrClosed
-// after Close.
+// Read waits for the first byte and reads what is there, at most len(p) bytes. At the end
+// of the stream it returns io.EOF, and after Close net.ErrClosed.
 func (s *Socket) Read(p []byte) (int, error) { return s.conn.Read(p) }
 
-// TryRead is a Read that does not wait: 0, nil says that nothing is there.
+// TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
 func (s *Socket) TryRead(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -114,22 +114,22 @@ func (s *Socket) TryRead(p []byte) (int, error) {
 	return s.tryN, s.tryErr
 }
 
-// WaitReadable blocks until something can be read, the end of the stream and a
-// hang-up included; net.ErrClosed says that the socket was closed.
+// WaitReadable blocks until something can be read. The end of the stream and a hang-up
+// count. After Close it returns net.ErrClosed.
 func (s *Socket) WaitReadable() error {
 	s.polledR = false
 	return s.raw.Read(s.readable)
 }
 
-// WaitWritable blocks until something can be written or the peer hung up, which
-// the next Flush then says; net.ErrClosed says that the socket was closed.
+// WaitWritable blocks until something can be written or the peer has hung up, which the
+// next Flush then reports. After Close it returns net.ErrClosed.
 func (s *Socket) WaitWritable() error {
 	s.polledW = false
 	return s.raw.Write(s.writable)
 }
 
-// HungUp reports, by one poll(2) that does not wait, whether the peer closed its
-// end, or only its half of the stream, or the connection failed. A closed Socket
+// HungUp reports whether the peer has closed the connection or its half of the stream, or
+// the connection has failed. It takes one poll(2), which does not wait. A closed Socket
 // counts as hung up.
 func (s *Socket) HungUp() bool {
 	s.ctl.Lock()
@@ -137,9 +137,9 @@ func (s *Socket) HungUp() bool {
 	return s.raw.Control(s.hungUp) != nil || s.hung
 }
 
-// Flush writes what q holds, as far as the socket takes it: one writev(2), more
-// only beyond IOV_MAX runs. It does not wait: a full socket is no error, and
-// q.Empty says what remains. After an error the stream is broken.
+// Flush writes as much of q as the socket takes. That is one writev(2), or more if q has
+// more than IOV_MAX runs of bytes. It does not wait: a full socket is no error, and q.Empty
+// tells whether something remains. After an error the stream is broken.
 func (s *Socket) Flush(q *Queue) error {
 	if q.Empty() {
 		return nil
@@ -147,8 +147,8 @@ func (s *Socket) Flush(q *Queue) error {
 	if q.flush == nil {
 		q.flush = func(fd uintptr) { q.err = q.writeAll(fd) }
 	}
-	// Control, not Write: RawConn.Write would wait for a goroutine in
-	// WaitWritable, and the descriptor is non-blocking anyway.
+	// RawConn.Write would wait for a goroutine in WaitWritable. Control does not, and
+	// the descriptor is non-blocking anyway.
 	if err := s.raw.Control(q.flush); err != nil {
 		return err
 	}

@@ -1,20 +1,20 @@
 package sockio
 
-// A Stream is how a connection's bytes move: a Socket, or TLS over one. Who may
-// call what at the same time is said at Socket.
+// A Stream is a connection: a Socket, or TLS over one. The comment on Socket says which
+// calls may run at the same time.
 type Stream interface {
-	// Read reads what is there, at most len(p) bytes, and waits for the first byte.
+	// Read waits for the first byte and reads what is there, at most len(p) bytes.
 	Read(p []byte) (int, error)
-	// TryRead is a Read that does not wait: 0, nil says that nothing is there.
+	// TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
 	TryRead(p []byte) (int, error)
-	// WaitReadable blocks until Read would not.
+	// WaitReadable blocks until Read would not block.
 	WaitReadable() error
-	// WaitWritable blocks until a Flush may get further.
+	// WaitWritable blocks until a Flush may write more.
 	WaitWritable() error
-	// HungUp reports whether the peer, or the connection, is gone.
+	// HungUp reports whether the peer or the connection is gone.
 	HungUp() bool
-	// Flush writes what q holds, as far as that needs no waiting. q.Written counts
-	// what the socket took. A Stream has one Queue in its life.
+	// Flush writes as much of q as it can without waiting. q.Written counts the bytes
+	// that the socket took. A Stream works with one Queue all its life.
 	Flush(q *Queue) error
 	// Close closes the connection and wakes every call that waits. It is idempotent.
 	Close() error

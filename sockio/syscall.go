@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// read is read(2) on a non-blocking descriptor: 0, nil when nothing is there,
+// read is read(2) on a non-blocking descriptor. It returns 0, nil if nothing is there and
 // io.EOF at the end. p is not empty.
 func read(fd uintptr, p []byte) (int, error) {
 	for {
@@ -26,8 +26,8 @@ func read(fd uintptr, p []byte) (int, error) {
 	}
 }
 
-// poll is a poll(2) of fd that does not wait: the events that hold, of those
-// asked for and POLLHUP and POLLERR.
+// poll is a poll(2) of fd that does not wait. It returns which of events hold, and POLLHUP
+// and POLLERR if they do.
 func poll(fd uintptr, events int16) (int16, error) {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gather fills q.iov with the first segments and says how many bytes they are.
+// gather fills q.iov with the first segments and returns their length in bytes.
 func (q *Queue) gather() int {
 	segs := q.segs[q.head:]
 	if len(segs) > maxIovecs {
@@ -20,8 +20,8 @@ func (q *Queue) gather() int {
 	n := 0
 	for i := range segs {
 		p := segs[i].p
-		// SliceData points at len(p) bytes, and SetLen tells the kernel no more;
-		// Base is a typed pointer, so that the collector sees what it names.
+		// SliceData points to len(p) bytes, and SetLen tells the kernel no more than
+		// that. Base is a typed pointer, so the collector sees what it points to.
 		q.iov[i].Base = unsafe.SliceData(p)
 		q.iov[i].SetLen(len(p))
 		n += len(p)
@@ -29,13 +29,13 @@ func (q *Queue) gather() int {
 	return n
 }
 
-// writev is writev(2), repeated while a signal interrupts it. iov is not empty.
-// x/sys offers only one that allocates per call.
+// writev is writev(2), repeated while a signal interrupts it. iov is not empty. The one in
+// x/sys allocates at each call.
 func writev(fd uintptr, iov []unix.Iovec) (int, error) {
 	for {
-		// The conversion to uintptr stands in the call itself (unsafe.Pointer,
-		// rule 4), so iov and, through its typed Base pointers, the data stay
-		// alive and in place; len(iov) entries are valid.
+		// The conversion to uintptr is in the call itself (unsafe.Pointer, rule 4). So iov
+		// stays alive and in place, and so does the data, through its typed Base
+		// pointers. len(iov) entries are valid.
 		n, _, errno := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
 		switch errno {
 		case 0:

@@ -12,57 +12,57 @@ import (
 )
 
 const (
-	// maxRecord is the most plaintext, in bytes, of one TLS record (RFC 8446 §5.1).
+	// maxRecord bounds the plaintext of one TLS record, in bytes (RFC 8446 §5.1).
 	maxRecord = 16 << 10
-	// maxUnsent bounds the ciphertext that the socket has not taken, in bytes: a
-	// record, and as much again for what crypto/tls sends unasked. A peer may ask for
-	// hundreds of KeyUpdates without reading one, not for more.
+	// maxUnsent bounds the ciphertext that the socket has not taken, in bytes. It is a
+	// record, and as much again for what crypto/tls sends by itself: a peer may ask for
+	// hundreds of KeyUpdates without reading an answer, but not for more.
 	maxUnsent = 2 * maxRecord
 )
 
-// errUnsent: the peer reads nothing and makes crypto/tls answer ever more.
+// errUnsent means that the peer makes crypto/tls answer ever more, and reads nothing.
 var errUnsent = errors.New("the peer asks for too many TLS messages that it does not read")
 
-// TLS is a Stream encrypted by TLS, without a goroutine of its own. The rules of
-// Socket hold, and Write may be used in place of Flush, never beside it.
-//
-// The reader may make crypto/tls write: alerts, and answers to KeyUpdates. Those lie
-// in the carrier until the next Flush or Close, as RFC 8446 §4.6.3 allows, so that
-// reading never waits for a peer that does not read. Locks, outermost first: those of
-// crypto/tls, carrier.mu. Nobody waits for the socket under one that a Flush takes.
+// TLS is a Stream that TLS encrypts. It has no goroutine of its own. The rules of Socket
+// hold. A caller may use Write instead of Flush, but not at the same time.
 type TLS struct {
+	// Reading may make crypto/tls write alerts and answers to KeyUpdates. Those stay in
+	// the carrier until the next Flush or Close, as RFC 8446 §4.6.3 allows, so that
+	// reading never waits for a peer that does not read. Locks, outermost first: those
+	// of crypto/tls, carrier.mu. No goroutine waits for the socket while it holds one
+	// that Flush takes.
 	sock    *Socket
 	conn    *tls.Conn
 	carrier carrier
 
-	// Of the reader. peek[:peeked] was decrypted by WaitReadable.
+	// For the reader alone. WaitReadable has decrypted peek[:peeked].
 	peek   [1]byte
 	peeked int
-	rerr   error // the first error of reading; deadlines do not count
+	rerr   error // the first error of reading other than a deadline
 
-	// Of who flushes. What precedes sealed in the Queue's stream is encrypted.
+	// For Flush alone. In the Queue's stream everything before sealed is encrypted.
 	plain  []byte
 	sealed uint64
 }
 
-// A carrier is the connection that crypto/tls is given. During the handshake it is
-// nc itself.
+// A carrier is the connection that crypto/tls writes to and reads from. During the
+// handshake it passes everything through; after that it never waits on writing.
 type carrier struct {
 	net.Conn
 	sock *Socket
 
-	// Of the reader. wait makes Read wait; drained: the last read took all that the
-	// socket held.
+	// For the reader alone. wait makes Read wait. drained means that the last read took
+	// everything that the socket held.
 	wait, drained bool
 
 	mu  sync.Mutex
-	buf []byte // holds out's bytes; nil during the handshake
+	buf []byte // the bytes that out refers to; nil during the handshake
 	out Queue  // ciphertext
-	err error  // errUnsent
+	err error  // errUnsent, or nil
 }
 
-// ServeTLS is the server's handshake on nc, which it takes over if it succeeds. It is
-// bounded by nc's deadlines.
+// ServeTLS does the server's handshake on nc, within nc's deadlines, and takes nc over if it
+// succeeds.
 func ServeTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Server) }
 
 func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*TLS, error) {
@@ -79,11 +79,11 @@ func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.
 	return t, nil
 }
 
-// Read is Stream's. The end of the stream without a close_notify is io.EOF too, for
-// NBD knows by itself what is complete; within a record it is io.ErrUnexpectedEOF.
+// Read implements Stream. The end of the stream is io.EOF even without a close_notify,
+// because NBD knows by itself what is complete. Inside a record it is io.ErrUnexpectedEOF.
 func (t *TLS) Read(p []byte) (int, error) { return t.read(p, true) }
 
-// TryRead is Stream's.
+// TryRead implements Stream.
 func (t *TLS) TryRead(p []byte) (int, error) {
 	if t.peeked == 0 {
 		t.carrier.drained = false
@@ -115,7 +115,7 @@ func (t *TLS) read(p []byte, wait bool) (int, error) {
 	return 0, t.rerr
 }
 
-// WaitReadable is Stream's. It wakes for what can be read, not for parts of records.
+// WaitReadable implements Stream. Part of a record does not wake it.
 func (t *TLS) WaitReadable() error {
 	for {
 		if t.peeked == 0 {
@@ -131,7 +131,7 @@ func (t *TLS) WaitReadable() error {
 	}
 }
 
-// Write writes p and waits for the socket to take it, until nc's deadline.
+// Write writes p and waits for the socket to take it, until the connection's deadline.
 func (t *TLS) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
@@ -149,7 +149,7 @@ func (t *TLS) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush is Stream's. At most one record is encrypted and not in the socket.
+// Flush implements Stream. At most one record is encrypted and not in the socket yet.
 func (t *TLS) Flush(q *Queue) error {
 	for !q.Empty() {
 		if t.sealed <= q.written {
@@ -176,21 +176,21 @@ func (q *Queue) peek(p []byte) int {
 	return n
 }
 
-// WaitWritable is Stream's.
+// WaitWritable implements Stream.
 func (t *TLS) WaitWritable() error { return t.sock.WaitWritable() }
 
-// HungUp is Stream's. It asks the socket: a close_notify alone is no hang-up.
+// HungUp implements Stream. Only the socket counts: a close_notify alone is no hang-up.
 func (t *TLS) HungUp() bool { return t.sock.HungUp() }
 
-// Close is Stream's. It says close_notify if that needs no waiting.
+// Close implements Stream. It sends a close_notify if it need not wait for that.
 func (t *TLS) Close() error {
 	_ = t.conn.CloseWrite()
 	_, _ = t.carrier.push()
 	return t.sock.Close()
 }
 
-// Read reads ciphertext. That nothing is there looks to crypto/tls like a deadline,
-// after which it goes on where it was.
+// Read reads ciphertext for crypto/tls. When nothing is there it returns the error of a
+// deadline, after which crypto/tls can go on where it was.
 func (c *carrier) Read(p []byte) (n int, err error) {
 	switch {
 	case c.wait:
@@ -206,7 +206,7 @@ func (c *carrier) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write takes ciphertext, for push.
+// Write takes ciphertext from crypto/tls and keeps it for push.
 func (c *carrier) Write(p []byte) (int, error) {
 	if c.buf == nil {
 		return c.Conn.Write(p)
@@ -228,15 +228,14 @@ func (c *carrier) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failed is the error of Write, to which crypto/tls's reading may owe its own.
+// failed returns the error of Write, which may have caused an error of reading.
 func (c *carrier) failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// push gives the socket what it takes of the ciphertext, and reports whether that
-// was all.
+// push writes as much ciphertext as the socket takes, and reports whether that was all.
 func (c *carrier) push() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,6 +243,6 @@ func (c *carrier) push() (bool, error) {
 	return c.out.Empty(), err
 }
 
-// SetWriteDeadline is for crypto/tls, which would use it on closing. Deadlines are
-// the owner's of nc.
+// SetWriteDeadline does nothing. crypto/tls calls it on closing, but the connection's
+// deadlines belong to its owner.
 func (c *carrier) SetWriteDeadline(time.Time) error { return nil }

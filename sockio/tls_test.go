@@ -102,7 +102,7 @@ func goClient(nc net.Conn, cfg *tls.Config) (*tls.Conn, error) {
 	return c, c.Handshake()
 }
 
-// ourClient is a TLS at the client's end.
+// ourClient is a TLS at the client's end, the counterpart of ServeTLS.
 func ourClient(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Client) }
 
 func TestTLSIsAStream(t *testing.T) {
