@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"sync"
 
 	"github.com/spf13/pflag"
@@ -34,7 +37,7 @@ Usage:
 `
 
 // serve runs `pmnbd-target serve`.
-func serve(call *command.Call) (err error) {
+func serve(call *command.Call) error {
 	var checkOnly bool
 	cfg, err := parse(call, func(set *pflag.FlagSet) {
 		set.BoolVar(&checkOnly, "check", false, "check flags and file, and exit")
@@ -49,94 +52,117 @@ func serve(call *command.Call) (err error) {
 		_, err = fmt.Fprintf(call.Stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
 		return err
 	}
-	log := daemon.Log(call.Stderr)
-	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
+	daemon.HoldReload()
+	signals, stop := daemon.Signals()
+	defer stop()
+	s, err := open(cfg, daemon.Log(call.Stderr))
+	if err != nil {
 		return err
+	}
+	return s.run(call.Stdout, signals)
+}
+
+// A service is everything that serve opened.
+type service struct {
+	cfg       config
+	log       *zap.Logger
+	regions   []*region.Region
+	target    *target.Server
+	control   net.Listener
+	metrics   net.Listener // nil: none
+	listeners []rdma.Listener
+	uris      []string // of the listeners
+}
+
+// open opens everything, or nothing.
+func open(cfg config, log *zap.Logger) (_ *service, err error) {
+	s := &service{cfg: cfg, log: log}
+	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
+		return nil, err
 	}
 	var keys target.Keys
 	if cfg.KeyFile != "" {
 		if keys, err = keyfile.Read(cfg.KeyFile); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	daemon.HoldReload()
-	signals, stop := daemon.Signals()
-	defer stop()
-	var regions []*region.Region
-	defer func() {
-		for _, r := range regions {
-			err = errors.Join(err, r.Close())
-		}
-	}()
-	for _, s := range cfg.Regions {
-		r, err := region.Open(s.Path.string, region.OpenOptions{Name: s.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(s.Size)})
+	var opened daemon.Opened
+	defer opened.CloseOn(&err)
+	for _, r := range cfg.Regions {
+		served, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(r.Size)})
 		if err != nil {
-			return fmt.Errorf("region %s: %w", s.Name, err)
+			return nil, fmt.Errorf("region %s: %w", r.Name, err)
 		}
-		regions = append(regions, r)
+		opened.Add(served)
+		s.regions = append(s.regions, served)
 	}
-	server := target.New(target.Config{
+	s.target = target.New(target.Config{
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
 		Keys: keys, Allow: cfg.allow(), Log: log,
-	}, regions)
-	control, err := cfg.Control.Listen("target")
-	if err != nil {
-		return errors.Join(err, server.Close())
+	}, s.regions)
+	opened.Add(s.target)
+	if s.control, err = cfg.Control.Listen("target"); err != nil {
+		return nil, err
 	}
-	metrics, err := cfg.Metrics.Listen()
-	if err != nil {
-		return errors.Join(err, server.Close(), control.Close())
+	opened.Add(s.control)
+	if s.metrics, err = cfg.Metrics.Listen(); err != nil {
+		return nil, err
 	}
-	var listeners []rdma.Listener
-	var uris []string
+	if s.metrics != nil {
+		opened.Add(s.metrics)
+	}
 	for _, e := range cfg.Listen {
-		p, err := provider.For(e.Provider, cfg.transport(server))
+		p, err := provider.For(e.Provider, cfg.transport(s.target))
 		var l rdma.Listener
 		if err == nil {
 			l, err = p.Listen(context.Background(), e.Address())
 		}
 		if err != nil {
-			for _, l := range listeners {
-				err = errors.Join(err, l.Close())
-			}
-			if metrics != nil {
-				err = errors.Join(err, metrics.Close())
-			}
-			return fmt.Errorf("listen on %s: %w", e, errors.Join(flags.Listening(err), server.Close(), control.Close()))
+			return nil, fmt.Errorf("listen on %s: %w", e, flags.Listening(err))
 		}
-		listeners = append(listeners, l)
-		uris = append(uris, e.Provider+"://"+l.Addr())
+		opened.Add(l)
+		s.listeners = append(s.listeners, l)
+		s.uris = append(s.uris, e.Provider+"://"+l.Addr())
 	}
+	return s, nil
+}
 
-	if !cfg.authenticated() && cfg.Insecure {
-		log.Warn("sessions do not authenticate: everybody who reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", uris))
+// run serves until a signal comes or a listener fails, and closes everything.
+func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
+	if !s.cfg.authenticated() && s.cfg.Insecure {
+		s.log.Warn("sessions do not authenticate: everybody who reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", s.uris))
 	}
-	for _, r := range regions {
-		log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
+	for _, r := range s.regions {
+		s.log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
 			zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
 	}
-	failed := make(chan error, len(listeners))
+	failed := make(chan error, len(s.listeners))
 	var serving sync.WaitGroup
-	for _, l := range listeners {
+	for _, l := range s.listeners {
 		serving.Go(func() {
-			if err := server.Serve(l); err != nil {
+			if err := s.target.Serve(l); err != nil {
 				failed <- err
 			}
 		})
 	}
-	defer daemon.OnReload(func() { reloadKeys(server, cfg.KeyFile, log) })()
+	stopReload := daemon.OnReload(s.log, s.cfg.KeyFile, s.reloadKeys)
 	header := status.NewHeader(program)
-	shown := status.Serve(control, metrics, log, func() status.Document { return report{header, uris, server.Snapshot()} })
-	if err = daemon.Ready(log, call.Stdout, uris, fmt.Sprintf("serving %d regions", len(regions))); err == nil {
+	shown := status.Serve(s.control, s.metrics, s.log, func() status.Document { return report{header, s.uris, s.target.Snapshot()} })
+	err := daemon.Ready(s.log, stdout, s.uris, fmt.Sprintf("serving %d regions", len(s.regions)))
+	if err == nil {
 		select {
-		case s := <-signals:
-			log.Info("ending", zap.Stringer("signal", s))
+		case sig := <-signals:
+			s.log.Info("ending", zap.Stringer("signal", sig))
 		case err = <-failed:
 		}
 	}
-	daemon.Stopping(log, 0)
-	err = errors.Join(err, server.Close(), shown.Close())
+	daemon.Stopping(s.log, 0)
+	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()
+	stopReload()
+	for _, r := range s.regions {
+		err = errors.Join(err, r.Close())
+	}
 	return err
 }
 
@@ -151,16 +177,11 @@ func (c *config) transport(server *target.Server) provider.Config {
 }
 
 // reloadKeys reads the keys again. If that fails they stay what they were.
-func reloadKeys(server *target.Server, path string, log *zap.Logger) {
-	if path == "" {
-		daemon.NothingToReload(log)
-		return
-	}
-	keys, err := keyfile.Read(path)
+func (s *service) reloadKeys() ([]zap.Field, error) {
+	keys, err := keyfile.Read(s.cfg.KeyFile)
 	if err != nil {
-		log.Error("keys not changed", zap.Error(err))
-		return
+		return nil, err
 	}
-	server.SetKeys(keys)
-	log.Info("keys read again: they count from the next handshake", zap.String("file", path), zap.Int("initiators", len(keys)))
+	s.target.SetKeys(keys)
+	return []zap.Field{zap.Int("initiators", len(keys))}, nil
 }

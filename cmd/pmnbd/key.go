@@ -4,9 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
-	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/persist/wire"
 )
@@ -24,6 +22,7 @@ func readKey(path string, id uuid.UUID) (*key, error) {
 	return k, k.read()
 }
 
+// read reads the file again. If that fails the key stays what it was.
 func (k *key) read() error {
 	own, err := keyfile.Own(k.path, k.id)
 	if err == nil {
@@ -32,18 +31,5 @@ func (k *key) read() error {
 	return err
 }
 
-// get is the key by which the next handshake is proven.
+// get is the key that proves the next handshake.
 func (k *key) get() wire.Key { return *k.now.Load() }
-
-// reload reads the file again. If that fails the key stays what it was; nil has none.
-func (k *key) reload(log *zap.Logger) {
-	if k == nil {
-		daemon.NothingToReload(log)
-		return
-	}
-	if err := k.read(); err != nil {
-		log.Error("key not changed", zap.Error(err))
-		return
-	}
-	log.Info("key read again: it counts from the next handshake", zap.String("file", k.path))
-}

@@ -7,10 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +34,7 @@ const openTimeout = 60 * time.Second
 type initiator struct {
 	cfg       config
 	log       *zap.Logger
+	id        uuid.UUID
 	listeners []net.Listener
 	control   net.Listener
 	metrics   net.Listener // nil: none
@@ -76,91 +75,37 @@ func serve(call *command.Call) error {
 
 // open opens everything, or nothing.
 func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
-	s := &initiator{cfg: cfg, log: log}
-	var opened []io.Closer
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, c := range slices.Backward(opened) {
-			err = errors.Join(err, c.Close())
-		}
-	}()
+	s := &initiator{cfg: cfg, log: log, id: cfg.id}
+	var opened daemon.Opened
+	defer opened.CloseOn(&err)
 	if s.listeners, err = handedOver(); err != nil {
 		return nil, err
 	}
 	for _, l := range s.listeners {
-		opened = append(opened, l)
+		opened.Add(l)
 	}
 	if len(s.listeners)+len(cfg.listen) == 0 {
 		return nil, flags.Usagef("nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT")
 	}
-	id := cfg.id
-	if id == uuid.Nil {
-		if id, err = initiatorID(cfg.stateDir); err != nil {
+	if s.id == uuid.Nil {
+		if s.id, err = initiatorID(cfg.stateDir); err != nil {
 			return nil, err
 		}
 	}
-	var prove func() wire.Key
 	if cfg.keyFile != "" {
-		if s.key, err = readKey(cfg.keyFile, id); err != nil {
-			return nil, err
-		}
-		prove = s.key.get
-	}
-	for _, spec := range cfg.listen {
-		l, err := spec.listen(cfg.socketMode)
-		if err != nil {
-			return nil, fmt.Errorf("listen for NBD clients: %w", err)
-		}
-		s.listeners, opened = append(s.listeners, l), append(opened, l)
-	}
-	for _, l := range s.listeners { // those of systemd too
-		if err := cfg.checkExposed("the listener tcp:"+l.Addr().String(), !beyondLoopback(l)); err != nil {
+		if s.key, err = readKey(cfg.keyFile, s.id); err != nil {
 			return nil, err
 		}
 	}
-	if s.control, err = cfg.control.Listen(cfg.exports[0].name); err != nil {
+	if err := s.listen(&opened); err != nil {
 		return nil, err
 	}
-	opened = append(opened, s.control)
-	if s.metrics, err = cfg.metrics.Listen(); err != nil {
+	if err := s.connect(&opened); err != nil {
 		return nil, err
 	}
-	if s.metrics != nil {
-		opened = append(opened, s.metrics)
-	}
-
-	signalled, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer ignore()
-	local := !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" })
-	var served []nbd.Export
-	for _, e := range cfg.exports {
-		transport, err := provider.For(e.target.Provider, provider.Config{Spin: cfg.spin})
-		if err != nil {
-			return nil, fmt.Errorf("export %q: %w", e.name, err)
-		}
-		dev, err := remote.Dial(signalled, remote.Config{
-			Provider: transport, Addr: e.target.Address(), Region: e.target.Region,
-			ID: id, StateDir: cfg.stateDir, WindowDir: cfg.windowDir, AcceptLoss: cfg.acceptLoss, LocalClients: local, Window: uint64(cfg.window), Lanes: cfg.lanes,
-			Connections: cfg.connections, Method: cfg.method, LossTimeout: cfg.lossTimeout, OpenTimeout: openTimeout, AllowVolatile: cfg.allowVolatile,
-			Takeover: cfg.takeover, Key: prove, Log: log,
-		})
-		if signalled.Err() != nil && err != nil {
-			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("export %q: %w", e.name, err)
-		}
-		opened = append(opened, dev)
-		x := export{name: e.name, dev: dev}
-		for _, l := range s.listeners {
-			for _, scheme := range cfg.schemes() {
-				x.uris = append(x.uris, uri(l, scheme, e.name))
-			}
-		}
-		s.exports = append(s.exports, x)
-		served = append(served, nbd.Export{Name: e.name, Device: dev, ReadOnly: cfg.readOnly})
+	served := make([]nbd.Export, 0, len(s.exports))
+	for _, x := range s.exports {
+		served = append(served, nbd.Export{Name: x.name, Device: x.dev, ReadOnly: cfg.readOnly})
 	}
 	s.nbd, err = nbd.New(nbd.Config{
 		Logger: log, MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
@@ -168,9 +113,77 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	return s, err
 }
 
+// listen binds the addresses of --listen, --control and --metrics.
+func (s *initiator) listen(opened *daemon.Opened) (err error) {
+	for _, spec := range s.cfg.listen {
+		l, err := spec.listen(s.cfg.socketMode)
+		if err != nil {
+			return fmt.Errorf("listen for NBD clients: %w", err)
+		}
+		opened.Add(l)
+		s.listeners = append(s.listeners, l)
+	}
+	for _, l := range s.listeners { // those of systemd, too
+		if err := s.cfg.checkExposed("the listener tcp:"+l.Addr().String(), !beyondLoopback(l)); err != nil {
+			return err
+		}
+	}
+	if s.control, err = s.cfg.control.Listen(s.cfg.exports[0].name); err != nil {
+		return err
+	}
+	opened.Add(s.control)
+	if s.metrics, err = s.cfg.metrics.Listen(); err == nil && s.metrics != nil {
+		opened.Add(s.metrics)
+	}
+	return err
+}
+
+// connect opens the regions, unless a signal asks the process to end first.
+func (s *initiator) connect(opened *daemon.Opened) error {
+	signalled, stop := daemon.UntilSignal()
+	defer stop()
+	for _, e := range s.cfg.exports {
+		dev, err := s.dial(signalled, e.target)
+		if signalled.Err() != nil && err != nil {
+			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
+		}
+		if err != nil {
+			return fmt.Errorf("export %q: %w", e.name, err)
+		}
+		opened.Add(dev)
+		x := export{name: e.name, dev: dev}
+		for _, l := range s.listeners {
+			for _, scheme := range s.cfg.schemes() {
+				x.uris = append(x.uris, uri(l, scheme, e.name))
+			}
+		}
+		s.exports = append(s.exports, x)
+	}
+	return nil
+}
+
+func (s *initiator) dial(ctx context.Context, at flags.Endpoint) (*remote.Device, error) {
+	transport, err := provider.For(at.Provider, provider.Config{Spin: s.cfg.spin})
+	if err != nil {
+		return nil, err
+	}
+	var prove func() wire.Key
+	if s.key != nil {
+		prove = s.key.get
+	}
+	return remote.Dial(ctx, remote.Config{
+		Provider: transport, Addr: at.Address(), Region: at.Region, ID: s.id,
+		StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
+		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
+		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
+		LossTimeout: s.cfg.lossTimeout, OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile,
+		Takeover: s.cfg.takeover, Key: prove, Log: s.log,
+	})
+}
+
 // run serves until a signal comes, or no more clients can be accepted, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
-	defer daemon.OnReload(func() { s.key.reload(s.log) })()
+	defer daemon.OnReload(s.log, s.cfg.keyFile, func() ([]zap.Field, error) { return nil, s.key.read() })()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.authenticated() {

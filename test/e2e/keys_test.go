@@ -51,7 +51,7 @@ func TestKeys(t *testing.T) {
 	write("target.keys", old, next)
 	reload(target, "keys read again")
 	write("initiator.key", next)
-	reload(p, "key read again")
+	reload(p, "keys read again")
 	write("target.keys", next)
 	target.stop(t)
 	p.waitLog(t, "the session is interrupted")

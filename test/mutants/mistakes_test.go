@@ -29,7 +29,7 @@ var mistakes = []mutant{
 		pkg: "./cmd/pmnbd", run: "^TestBeyondLoopback$",
 	}, {
 		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",
-		in:  "cmd/pmnbd.open",
+		in:  "cmd/pmnbd.initiator.listen",
 		old: "!beyondLoopback(l)); err", new: "true); err",
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	}, {

@@ -35,19 +35,13 @@ func ending() []os.Signal {
 	return all
 }
 
-// NothingToReload tells somebody who sent SIGHUP that there is no file to read again. A
-// daemon that has none goes on all the same: the same command must not reload one daemon
-// and end another.
-func NothingToReload(log *zap.Logger) {
-	log.Info("SIGHUP: there is nothing to read again, since there is no --key-file; SIGTERM would end this process")
-}
-
-// HoldReload keeps SIGHUP for OnReload, and from doing harm until then. It is called
-// before Signals.
+// HoldReload makes the process ignore SIGHUP until OnReload. A daemon calls it first of all.
 func HoldReload() { signal.Ignore(syscall.SIGHUP) }
 
-// OnReload calls reload for SIGHUP, one at a time, until stop, which waits for it.
-func OnReload(reload func()) (stop func()) {
+// OnReload calls read for each SIGHUP, one at a time, to read file again, and logs what came
+// of it, with the fields that read returns. A daemon that has no file, "", says so and goes
+// on: the same command must not reload one daemon and end another. stop waits for read.
+func OnReload(log *zap.Logger, file string, read func() ([]zap.Field, error)) (stop func()) {
 	c := make(chan os.Signal, 1)
 	end, ended := make(chan struct{}), make(chan struct{})
 	signal.Notify(c, syscall.SIGHUP)
@@ -56,7 +50,7 @@ func OnReload(reload func()) (stop func()) {
 		for {
 			select {
 			case <-c:
-				reload()
+				reload(log, file, read)
 			case <-end:
 				return
 			}
@@ -67,4 +61,17 @@ func OnReload(reload func()) (stop func()) {
 		close(end)
 		<-ended
 	}
+}
+
+func reload(log *zap.Logger, file string, read func() ([]zap.Field, error)) {
+	if file == "" {
+		log.Info("SIGHUP: there is nothing to read again, since there is no --key-file; SIGTERM would end this process")
+		return
+	}
+	fields, err := read()
+	if err != nil {
+		log.Error("keys not changed", zap.Error(err))
+		return
+	}
+	log.Info("keys read again: they count from the next handshake", append(fields, zap.String("file", file))...)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 )
 
 // What a child of TestSignals does with its signals is said by this variable.
@@ -36,7 +37,7 @@ func child(how string) {
 	if how == "reload" {
 		send(syscall.SIGHUP) // no harm
 		called := make(chan struct{})
-		defer OnReload(func() { called <- struct{}{} })()
+		defer OnReload(zap.NewNop(), "keys", func() ([]zap.Field, error) { called <- struct{}{}; return nil, nil })()
 		for range 3 {
 			send(syscall.SIGHUP)
 			<-called
