@@ -3,8 +3,6 @@ package remote
 import (
 	"context"
 	"path/filepath"
-	"runtime/debug"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,20 +35,20 @@ type pair struct {
 
 // A syncHook stands for the disk of the region.
 type syncHook struct {
-	mu      sync.Mutex
-	err     error         // what a sync returns
-	began   chan struct{} // gets one for each sync that finds hold set
-	hold    chan struct{} // a sync waits for its end
-	data    bool          // but not one of the superblock
-	counted int
+	watch regiontest.Watch
+	mu    sync.Mutex
+	err   error         // what a sync returns
+	began chan struct{} // gets one for each sync that finds hold set
+	hold  chan struct{} // a sync waits for its end
+	data  bool          // but one of the superblock does not
 }
 
 func (h *syncHook) sync(fd int) error {
+	ofData := h.watch.Data(fd)
 	h.mu.Lock()
-	h.counted++
 	hold, data, err := h.hold, h.data, h.err
 	h.mu.Unlock()
-	if hold != nil && (!data || strings.Contains(string(debug.Stack()), "(*syncer).run")) {
+	if hold != nil && (ofData || !data) {
 		h.began <- struct{}{}
 		<-hold
 	}
@@ -64,7 +62,7 @@ func (h *syncHook) sync(fd int) error {
 // another block until that one's is.
 func (h *syncHook) block() (release func()) { return h.blockSome(false) }
 
-// blockData is block for the syncs behind barriers: grants go on.
+// blockData is block for the syncs of data: grants go on.
 func (h *syncHook) blockData() (release func()) { return h.blockSome(true) }
 
 func (h *syncHook) blockSome(data bool) (release func()) {

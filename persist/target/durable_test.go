@@ -2,8 +2,6 @@ package target
 
 import (
 	"path/filepath"
-	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -116,9 +115,10 @@ func durable(o wire.Opened, seq uint64) wire.Durable {
 	return wire.Durable{Epoch: o.Epoch, Barrier: seq}
 }
 
-// A slowSite's syncs behind barriers can be held.
+// A slowSite's syncs of data can be held.
 type slowSite struct {
 	*site
+	watch regiontest.Watch
 	hold  atomic.Pointer[chan struct{}]
 	began chan struct{}
 }
@@ -126,7 +126,7 @@ type slowSite struct {
 func newSlowSite(t *testing.T) *slowSite {
 	s := &slowSite{began: make(chan struct{}, 1)}
 	s.site = serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
-		if hold := s.hold.Load(); hold != nil && strings.Contains(string(debug.Stack()), "(*syncer).run") {
+		if ofData, hold := s.watch.Data(fd), s.hold.Load(); ofData && hold != nil {
 			s.began <- struct{}{}
 			<-*hold
 		}

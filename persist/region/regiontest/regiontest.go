@@ -6,7 +6,10 @@
 package regiontest
 
 import (
+	"bytes"
+	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -77,4 +80,26 @@ func (w *wrapped) WriteBack(mem []byte, off, n uint64) {
 	default:
 		w.Medium.WriteBack(mem, off, n)
 	}
+}
+
+// A Watch tells the syncs of data from those of the superblock: each of the latter finds
+// something changed in the superblock's copies, and none of the former does. The zero Watch
+// is ready for the syncs of one region.
+type Watch struct {
+	mu     sync.Mutex
+	copies []byte
+}
+
+// Data reports whether a sync makes data durable. It is for Medium.Sync, and must hear of
+// every sync of its region, before the sync.
+func (w *Watch) Data(fd int) bool {
+	now := make([]byte, 2*region.CopySize)
+	if n, err := unix.Pread(fd, now, 0); err != nil || n != len(now) {
+		panic(fmt.Sprintf("read %d bytes of the superblock's copies: %v", n, err))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	data := bytes.Equal(now, w.copies)
+	w.copies = now
+	return data
 }
