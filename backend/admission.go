@@ -6,15 +6,15 @@ import (
 	"math/bits"
 )
 
-// Entries counts the free entries of a window's index, and knows how many an op
-// needs. A client's Admission takes them; the device gives them back.
+// Entries counts the free entries of a window's index, and knows how many entries an op
+// needs. An Admission takes them, and the device gives them back.
 type Entries struct {
 	*Budget
 	shift int // the next lane begins every 1<<shift bytes
 }
 
-// NewEntries makes Entries of the units of b, for a device whose lanes take turns
-// every stripe bytes: a power of two, at least ChunkSize.
+// NewEntries makes Entries of the units of b for a device whose lanes take turns every
+// stripe bytes. It panics unless stripe is a power of two and at least ChunkSize.
 func NewEntries(b *Budget, stripe uint64) *Entries {
 	if stripe < ChunkSize || stripe&(stripe-1) != 0 {
 		panic(fmt.Sprintf("backend: stripes of %d bytes", stripe))
@@ -22,8 +22,8 @@ func NewEntries(b *Budget, stripe uint64) *Entries {
 	return &Entries{Budget: b, shift: bits.TrailingZeros64(stripe)}
 }
 
-// of returns how many entries op needs at most: a WRITE or WRITE_ZEROES has one for
-// each run of its bytes, and one more for each stripe boundary that it crosses.
+// of returns how many entries op needs at most. A Write or WriteZeroes needs one for
+// each run of bytes, and one more for each boundary of stripes that it crosses.
 func (e *Entries) of(op *Op) int {
 	if op.Cmd != Write && op.Cmd != WriteZeroes {
 		return 0
@@ -32,13 +32,13 @@ func (e *Entries) of(op *Op) int {
 	return max(len(op.Data), 1) + int(cuts)
 }
 
-// GiveRest gives back what op was admitted with beyond the used entries that were
-// published. The device calls it in Submit, once for each op, while Data is as the
-// client left it.
+// GiveRest gives back the entries that op was admitted with, less those used: the device
+// has published so many, and gives them back when it retires them. The device calls
+// GiveRest once for each Write and WriteZeroes, before it completes the op.
 func (e *Entries) GiveRest(op *Op, used int) { e.Give(e.of(op) - used) }
 
-// MaxZero is the length in bytes of the longest WRITE_ZEROES that a client should
-// submit as one op: one that takes about a quarter of the index.
+// MaxZero returns the length in bytes of the longest WriteZeroes that a client should
+// submit as one op. Such an op needs about a quarter of the index.
 func (a *Arenas) MaxZero() uint64 {
 	if a.Entries == nil {
 		return math.MaxUint64
@@ -46,30 +46,30 @@ func (a *Arenas) MaxZero() uint64 {
 	return uint64(max(a.Entries.Total()/4, 1)) << a.Entries.shift
 }
 
-// An Admission gets a client's writes into the window of a device. A WRITE needs a
-// pin on each chunk of its payload (pin.go) and entries of the index, a WRITE_ZEROES
-// needs entries, and everything else needs nothing. A client
+// An Admission takes room in a device's window for a client's ops. A Write needs entries
+// of the index and a pin on each chunk of its payload: pins bound the bytes of the window.
+// A WriteZeroes needs entries. Other ops need nothing. A client
 //
 //   - admits each op, then submits the batch, then calls Unpin;
-//   - reserves the chunks of a payload that needs several before it receives any of
-//     it. That takes all their pins at once: two clients that took one pin after
-//     the other could wait for each other forever;
-//   - submits the ops that it has admitted before it waits for another.
+//   - submits the ops that it has admitted before it waits for room for another;
+//   - reserves all chunks of a payload that needs more than one before it receives the
+//     payload. Reserve takes all pins at once. Two clients that each took one pin after
+//     the other could wait for each other forever.
 //
-// Everybody takes reservations, pins, chunks and entries in this order, and who has
-// its entries waits for nothing. So no two clients wait for each other.
-//
-// One goroutine uses an Admission at a time. It allocates only where it waits.
+// An Admission is for one goroutine. Its methods allocate only when they wait.
 type Admission struct {
 	arenas *Arenas
 	pinned []*Chunk // in the order in which they were pinned
 }
 
-// NewAdmission makes an Admission to the device that has these arenas.
+// Every client takes pins, then chunks, then entries. A client that has its entries
+// waits for nothing more, so barriers and Unpin free what the others wait for.
+
+// NewAdmission makes an Admission to the window of the device that has these arenas.
 func NewAdmission(a *Arenas) *Admission { return &Admission{arenas: a} }
 
-// TryAdmit takes what op needs, if that is there and nobody waits for it. When it
-// reports false, it has taken no entries, and Unpin drops the pins that it took.
+// TryAdmit takes the room that op needs if it is there and nobody waits for it. If it
+// reports false it has taken no entries; it may have taken pins, which Unpin drops.
 func (a *Admission) TryAdmit(op *Op) bool {
 	if op.Cmd == Write {
 		for i := range op.Data {
@@ -86,9 +86,10 @@ func (a *Admission) TryAdmit(op *Op) bool {
 	return a.arenas.Entries == nil || a.arenas.Entries.TryTake(a.arenas.Entries.of(op))
 }
 
-// Admit takes what op needs, and waits for it first come, first served, until stop
-// is closed: then it returns ErrStopped. After an error op holds no entries, and
-// Unpin drops the pins. All chunks of op.Data but one were reserved.
+// Admit takes the room that op needs, and waits for it, first come, first served. If stop
+// is closed first it returns ErrStopped. If the index has fewer entries than op needs it
+// returns ErrTooLarge. After an error it has taken no entries; it may have taken pins,
+// which Unpin drops. The chunks of op.Data are reserved, or there is only one.
 func (a *Admission) Admit(op *Op, stop <-chan struct{}) error {
 	if op.Cmd == Write {
 		for i := range op.Data {
@@ -108,9 +109,9 @@ func (a *Admission) Admit(op *Op, stop <-chan struct{}) error {
 	return a.arenas.Entries.Take(a.arenas.Entries.of(op), stop)
 }
 
-// TryReserve appends n chunks to dst, each with one reference and a pin, and pins
-// first, in which the payload begins, if that is not nil. If it cannot do all of
-// this at once it does nothing and reports false.
+// TryReserve appends n pinned chunks to dst, each with one reference. If first is not nil
+// it also pins that chunk, in which the payload begins. If it cannot do all of this at
+// once, it does nothing and reports false.
 func (a *Admission) TryReserve(first *Chunk, dst []*Chunk, n int) ([]*Chunk, bool) {
 	w := a.arenas.Write
 	units := a.units(first, n)
@@ -126,8 +127,9 @@ func (a *Admission) TryReserve(first *Chunk, dst []*Chunk, n int) ([]*Chunk, boo
 	return got, true
 }
 
-// Reserve is TryReserve, but waits first come, first served until stop is closed:
-// then it returns ErrStopped and has done nothing.
+// Reserve is like TryReserve, but waits for the pins and chunks, first come, first
+// served. If stop is closed first it returns ErrStopped, and if the window is smaller
+// than the reservation ErrTooLarge. After an error it has taken nothing.
 func (a *Admission) Reserve(first *Chunk, dst []*Chunk, n int, stop <-chan struct{}) ([]*Chunk, error) {
 	w := a.arenas.Write
 	units := a.units(first, n)
@@ -145,9 +147,9 @@ func (a *Admission) Reserve(first *Chunk, dst []*Chunk, n int, stop <-chan struc
 	return got, nil
 }
 
-// Unpin drops all pins that a holds: the ops are submitted, or never will be. A
-// client that releases the chunks at the same time releases them first, so that
-// whoever waits for a pin and a chunk finds both.
+// Unpin drops all pins of a. The client calls it when the device has the ops, or when it
+// gives them up. A client that also releases the chunks releases them first, so that the
+// client that waits for a pin and a chunk finds both.
 func (a *Admission) Unpin() {
 	for _, c := range a.pinned {
 		c.unpin()
@@ -155,7 +157,8 @@ func (a *Admission) Unpin() {
 	a.pinned = a.pinned[:0]
 }
 
-// holds reports whether a has a pin on c. The newest is the likeliest.
+// holds reports whether a has a pin on c. It looks at the newest first, which is the
+// likeliest.
 func (a *Admission) holds(c *Chunk) bool {
 	for i := len(a.pinned) - 1; i >= 0; i-- {
 		if a.pinned[i] == c {
@@ -173,7 +176,7 @@ func (a *Admission) units(first *Chunk, n int) int {
 	return n
 }
 
-// hold pins first and chunks, for which units were taken.
+// hold pins first and chunks. The caller has taken units for them.
 func (a *Admission) hold(first *Chunk, chunks []*Chunk) {
 	if first != nil && !a.holds(first) {
 		first.pinFirst()

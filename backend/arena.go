@@ -9,33 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChunkSize is the size of an arena's chunks in bytes. A chunk is what one read
-// of a busy socket fills, and what a single un-flushed byte pins: at 256 KiB a
-// read takes 64 requests of 4 KiB, and a window of 64 MiB is 256 chunks.
+// ChunkSize is the size of a chunk in bytes. One read of a busy socket fills a chunk,
+// and a single byte that is not flushed keeps one. At 256 KiB a read takes 64 requests
+// of 4 KiB, and a window of 64 MiB has 256 chunks.
 const ChunkSize = 256 << 10
 
-// An Arena is mapped memory in chunks of ChunkSize, for payloads. Transports
-// register the whole of it, when and as often as they like. It is owned by an
-// export (design §4.2).
+// An Arena is mapped memory for payloads, in chunks of ChunkSize. An export owns it.
+// Transports register the whole of it (design §4.2).
 type Arena struct {
 	mem    []byte
 	chunks []Chunk
 	budget *Budget
-	pins   *Budget            // nil: no limit
-	unmap  func([]byte) error // nil: mem is the caller's
+	pins   *Budget            // nil if there is no limit
+	unmap  func([]byte) error // nil if mem belongs to the caller
 
 	mu   sync.Mutex
-	free []*Chunk // last in, first out: the hottest chunk goes out first
+	free []*Chunk // last in, first out: the caches still hold the newest
 }
 
-// A Chunk is a counted piece of an arena. It goes back when its count is 0.
+// A Chunk is a part of an arena with a reference count. It returns to the arena when
+// its last reference is released.
 type Chunk struct {
 	arena *Arena
 	index int
 	refs  atomic.Int32
 	pins  atomic.Int32 // see pin.go
 
-	entries atomic.Int32 // of a window that lie in it
+	entries atomic.Int32 // how many entries of a window have their payload here
 }
 
 // NewArena maps an arena of n chunks.
@@ -49,8 +49,8 @@ func NewArena(n int) (*Arena, error) {
 	return a, nil
 }
 
-// NewArenaOn makes an arena of mapped memory, a multiple of ChunkSize, that stays the
-// caller's and outlives it.
+// NewArenaOn makes an arena of mapped memory, whose length is a multiple of ChunkSize.
+// The memory belongs to the caller, who keeps it mapped longer than the arena lives.
 func NewArenaOn(mem []byte) *Arena {
 	n := len(mem) / ChunkSize
 	a := &Arena{mem: mem, chunks: make([]Chunk, n), budget: NewBudget(n), free: make([]*Chunk, 0, n)}
@@ -62,13 +62,14 @@ func NewArenaOn(mem []byte) *Arena {
 	return a
 }
 
-// Mem is the whole arena, for registration.
+// Mem returns the memory of the whole arena, for registration with a transport.
 func (a *Arena) Mem() []byte { return a.mem }
 
-// Budget counts the chunks.
+// Budget returns the budget that counts the chunks.
 func (a *Arena) Budget() *Budget { return a.budget }
 
-// TryGet appends n free chunks to dst, each with one reference, or reports false.
+// TryGet appends n free chunks to dst, each with one reference. It reports false if
+// there are not so many, or if another goroutine waits for chunks.
 func (a *Arena) TryGet(dst []*Chunk, n int) ([]*Chunk, bool) {
 	if !a.budget.TryTake(n) {
 		return dst, false
@@ -76,9 +77,9 @@ func (a *Arena) TryGet(dst []*Chunk, n int) ([]*Chunk, bool) {
 	return a.pop(dst, n), true
 }
 
-// Get appends n chunks to dst, each with one reference, and waits for them first
-// come, first served, until stop is closed (ErrStopped). The caller holds no lock
-// and nothing that it waits for.
+// Get appends n chunks to dst, each with one reference. It waits for them, first come,
+// first served. If stop is closed first it returns ErrStopped. The caller holds no lock,
+// and no chunk that others may wait for.
 func (a *Arena) Get(dst []*Chunk, n int, stop <-chan struct{}) ([]*Chunk, error) {
 	if err := a.budget.Take(n, stop); err != nil {
 		return dst, err
@@ -98,7 +99,7 @@ func (a *Arena) pop(dst []*Chunk, n int) []*Chunk {
 	return dst
 }
 
-// claim takes chunk c, be it free, or gives it another reference.
+// claim takes c off the free list, or adds a reference if it is in use.
 func (a *Arena) claim(c *Chunk) {
 	if c.refs.Load() > 0 {
 		c.Retain()
@@ -113,11 +114,11 @@ func (a *Arena) claim(c *Chunk) {
 	a.mu.Unlock()
 }
 
-// Chunk is the chunk that byte off of the arena lies in.
+// Chunk returns the chunk in which byte off of the arena lies.
 func (a *Arena) Chunk(off uint64) *Chunk { return &a.chunks[off/ChunkSize] }
 
-// Close unmaps the arena. Every chunk must have been released: one that is not
-// is a leak, and an error.
+// Close unmaps the arena. It returns an error, and unmaps nothing, if a chunk has not
+// been released.
 func (a *Arena) Close() error {
 	if held := a.budget.Total() - a.budget.Free(); held != 0 {
 		return fmt.Errorf("close an arena: %d chunks are still held", held)
@@ -130,28 +131,28 @@ func (a *Arena) Close() error {
 	return a.unmap(mem)
 }
 
-// Bytes is the chunk's memory.
+// Bytes returns the chunk's memory.
 func (c *Chunk) Bytes() []byte {
 	off := c.index * ChunkSize
 	return c.arena.mem[off : off+ChunkSize : off+ChunkSize]
 }
 
-// Off is where the chunk starts in its arena, in bytes.
+// Off returns where the chunk begins in its arena, in bytes.
 func (c *Chunk) Off() uint64 { return uint64(c.index) * ChunkSize }
 
-// Refs is the number of references. Only a holder who knows that it is the last
-// one (1) learns anything that lasts.
+// Refs returns the number of references. Only 1 is news that lasts: the caller, which
+// holds a reference, then knows that nobody else does.
 func (c *Chunk) Refs() int { return int(c.refs.Load()) }
 
-// Retain adds a reference. The caller holds one.
+// Retain adds a reference. The caller already holds one.
 func (c *Chunk) Retain() {
 	if c.refs.Add(1) <= 1 {
 		panic("backend: a free chunk was retained")
 	}
 }
 
-// Release drops a reference, and reports whether it was the last: then the chunk is back
-// in its arena.
+// Release drops a reference. It reports whether that was the last one, which returns
+// the chunk to its arena.
 func (c *Chunk) Release() (last bool) {
 	switch n := c.refs.Add(-1); {
 	case n > 0:
@@ -168,28 +169,28 @@ func (c *Chunk) Release() (last bool) {
 	return true
 }
 
-// A Span is a run of bytes in a chunk. It is counted by its chunk: whoever keeps
-// it beyond a call retains it.
+// A Span is a run of bytes in a chunk. A Span has no reference of its own: code that
+// keeps one after a call retains the chunk.
 type Span struct {
 	Chunk *Chunk
 	Off   uint32 // in the chunk, bytes
 	Len   uint32
 }
 
-// Bytes is the span's memory.
+// Bytes returns the span's memory.
 func (s Span) Bytes() []byte { return s.Chunk.Bytes()[s.Off : s.Off+s.Len : s.Off+s.Len] }
 
-// ArenaOff is where the span starts in its arena, in bytes.
+// ArenaOff returns where the span begins in its arena, in bytes.
 func (s Span) ArenaOff() uint64 { return s.Chunk.Off() + uint64(s.Off) }
 
 // Arenas is the memory of an export.
 type Arenas struct {
-	// Write is for received payloads. No peer ever has access to it: a hostile
-	// target must not rewrite replay copies (design §4.2).
+	// Write is for received payloads. No peer ever has access to it, because a hostile
+	// target must not change what may have to be replayed (design §4.2).
 	Write *Arena
-	// Read is for what READ returns.
+	// Read is for the data of READs.
 	Read *Arena
-	// Entries counts the free entries of the window's index; nil where the device
-	// keeps none. Clients take them through an Admission.
+	// Entries counts the free entries of the window's index. It is nil if the device
+	// has no window. Clients take entries through an Admission.
 	Entries *Entries
 }

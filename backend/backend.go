@@ -1,13 +1,34 @@
-// Package backend is the contract between protocol servers and block devices:
-// what a request is, who owns its memory, and how batches of requests go in and
-// out.
+// Package backend defines the contract between protocol servers and block devices.
 //
-// It exists so that nbd knows nothing of RDMA and the remote device nothing of
-// NBD. It owns Device, Op and Sink; the arenas whose spans carry all data, so
-// that a payload is received once and never copied in user space (design §4);
-// the window's index; and the one mapping of errors to NBD error numbers. It
-// imports nothing of ours. Devices are its children, and backend/backendtest is
-// the suite that each of them passes.
+// A Device executes batches of Ops. A client of a device, such as the NBD server in
+// package nbd, receives a request, makes an Op of it, and calls Submit. When the op is
+// done the device hands it back to the op's Sink. All offsets and lengths are in bytes.
+//
+// Data is never copied between the two. It lies in the device's Arenas: mapped memory
+// in chunks of ChunkSize, each with a reference count. A server receives a WRITE's
+// payload into chunks of the write arena, and the device sends it from there; the data
+// of a READ goes into chunks of the read arena, and from there to the client.
+//
+// A device that keeps acknowledged writes until they are durable has a window, and the
+// window is bounded. So a client takes room for a write before it submits it:
+//
+//	room := backend.NewAdmission(dev.Arenas())
+//	...
+//	if err := room.Admit(op, stop); err != nil { // waits for room
+//		return err
+//	}
+//	dev.Submit([]*backend.Op{op})
+//	room.Unpin()
+//	// reply to what was completed inside Submit, then
+//	dev.Post()
+//
+// Package gonbd wraps all of this in io.ReaderAt and io.WriterAt. Use it if you have
+// the data elsewhere and one copy does not matter.
+//
+// Op.Err wraps one of the errors of this package if the device refused or failed the
+// op. ErrnoOf maps errors to NBD error numbers.
+//
+// Package backend/backendtest has the conformance tests for devices.
 package backend
 
 import "sync/atomic"
@@ -22,10 +43,10 @@ const (
 	Write
 	// WriteZeroes stores zeroes. Nothing is deallocated.
 	WriteZeroes
-	// Trim says that nobody needs the contents of a range. It changes nothing, and
-	// fails where a write would because the device has failed.
+	// Trim says that nobody needs the contents of a range. It changes nothing. It fails
+	// if the device has failed.
 	Trim
-	// Flush makes durable every write that was completed before it was submitted.
+	// Flush makes every write durable that was completed before the Flush was submitted.
 	Flush
 )
 
@@ -45,66 +66,68 @@ func (c Command) String() string {
 	return "unknown command"
 }
 
-// An Op is one request. Its Sink's owner holds it until Submit, the device from
-// then until Sink.Complete.
+// An Op is one request. It belongs to the device from Submit until Sink.Complete, and
+// to its Sink at all other times.
 type Op struct {
 	Cmd Command
-	// FUA: complete only when this write is durable.
+	// FUA makes a Write or WriteZeroes complete only when it is durable.
 	FUA bool
-	// Off and Len are in bytes; Off+Len lies within Info.Size: who makes the Op
-	// has checked that, and nobody checks again. All but Flush: Len > 0.
+	// Off and Len are in bytes. Whoever makes the Op checks that Off+Len lies within
+	// Info.Size; devices do not check it again. Len is 0 for a Flush and only there.
 	Off, Len uint64
-	// Data is the payload of a Write, and where a Read puts its. Its spans are
-	// Len bytes together. The Sink's owner holds a reference to each; a device
-	// that needs them beyond Complete retains them. A Write or WriteZeroes is admitted
-	// before it is submitted, and stays as it is until Submit returns (Admission).
+	// Data is the payload of a Write, or where a Read puts what it reads. The spans
+	// are Len bytes in total. The Sink holds a reference to each; a device that needs
+	// a span after Complete retains it. A client admits a Write or WriteZeroes before
+	// it submits it, and leaves it unchanged until Submit returns (Admission).
 	Data []Span
-	// Err is set before Complete.
+	// Err is the result. The device sets it before it calls Complete.
 	Err error
-	// Sink takes the op when it is done.
+	// Sink takes the op back when it is done.
 	Sink Sink
-	// Tag is the Sink's own, to find its request again.
+	// Tag is for the Sink, which finds its request by it.
 	Tag uint32
-	// Parts is the device's own: parts outstanding.
+	// Parts is for the device: it counts the parts of the op that are not done.
 	Parts atomic.Int32
 }
 
-// A Sink takes completed ops: the reply queue of a connection.
+// A Sink takes completed ops back. The NBD server's is the reply queue of a connection.
 type Sink interface {
-	// Complete queues the reply to op and takes the op back. It does not block.
-	// It may be called inside Submit, and by other goroutines at the same time.
+	// Complete takes op back and queues the reply to it. It does not block. A device
+	// calls it inside Submit, or later from goroutines of its own, or from both at the
+	// same time.
 	Complete(op *Op)
-	// Kick writes out, without blocking, what Complete queued. Whoever called
-	// Complete outside Submit calls it, once for a run of ops.
+	// Kick writes the queued replies out, without blocking. A device that has called
+	// Complete outside Submit calls Kick afterwards, once for any number of ops.
 	Kick()
-	// Gone reports whether the client has hung up. A device asks it while it holds
-	// the lock that fixes an op's place among those of other connections, and
-	// drops the ops of a client that is gone: what such a client left unanswered
-	// it may have sent again elsewhere, and an old write must not land behind a
-	// newer one (design §6).
+	// Gone reports whether the client has hung up. A device asks while it holds the
+	// lock that orders the ops of all connections, and drops the ops of a client that
+	// is gone with ErrGone. Such a client may have sent them again on another
+	// connection, and the old write must not land after a newer one (design §6).
 	Gone() bool
 }
 
 // A Device executes batches of ops. All methods but Close may be called from
-// several goroutines.
+// several goroutines at the same time.
 type Device interface {
+	// Info describes the device. It always returns the same.
 	Info() Info
-	// Arenas is where the spans of every Op lie.
+	// Arenas returns the memory in which the spans of every Op lie.
 	Arenas() *Arenas
-	// Submit enqueues ops, which are of one Sink, in order, and completes those
-	// that can be completed at once (acknowledged writes). It does not block and
-	// does not keep the slice. The caller then replies (Kick) and calls Post.
+	// Submit enqueues ops in order. All of them have the same Sink. It completes those
+	// that it can complete at once, such as acknowledged writes. It does not block and
+	// does not keep the slice. The caller then replies to what was completed (Kick)
+	// and calls Post.
 	Submit(ops []*Op)
-	// Post hands what was enqueued to the transport. The caller replies between
-	// Submit and Post, so that the client's turn-around overlaps with it.
+	// Post hands what is enqueued to the transport. The caller replies before it calls
+	// Post, so that the client already works on its next request meanwhile.
 	Post()
-	// Close makes durable what was written, and ends the device. Ops still
-	// outstanding are completed, with an error if need be, before it returns.
-	// It returns an error if data may be lost.
+	// Close makes everything durable that was written, and ends the device. It
+	// completes outstanding ops, with an error if it must, before it returns. It
+	// returns an error if data may be lost. Later ops fail with ErrClosed.
 	Close() error
 }
 
-// Info describes a device. It does not change.
+// Info describes a device.
 type Info struct {
 	// Size is in bytes.
 	Size uint64
@@ -112,8 +135,8 @@ type Info struct {
 	BlockMin, BlockPreferred uint32
 	// MaxRequest is the largest payload of one request, in bytes.
 	MaxRequest uint32
-	// Description is one line for people; it says what FLUSH means here.
+	// Description is one line for people. It says what FLUSH means on this device.
 	Description string
-	// CanZero: WriteZeroes is served.
+	// CanZero is set if the device serves WriteZeroes.
 	CanZero bool
 }

@@ -6,21 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// ErrStopped is returned by waits that their stop channel ended.
+// ErrStopped is the error of a wait whose stop channel was closed.
 var ErrStopped = errors.New("stopped waiting")
 
-// A Budget is a bounded number of units that is given out first come, first
-// served: a large demand is not overtaken by small ones behind it (design §4.8).
+// A Budget gives out a bounded number of units, first come, first served: small demands
+// do not overtake a large one (design §4.8).
 type Budget struct {
-	// Pressure, if not nil, is called without locks before a Take waits, so that
-	// every wait has an owner: the device starts a barrier. Set before use.
+	// Pressure, if not nil, is called before a Take waits. It gives every wait an owner:
+	// a device starts a barrier, which frees units. The caller of Pressure holds no
+	// lock. Set it before the first Take.
 	Pressure func()
 
 	mu      sync.Mutex
 	total   int
 	free    int
 	waiters []*budgetWaiter // in order of arrival
-	waiting atomic.Int32    // len(waiters), for who must not lock
+	waiting atomic.Int32    // len(waiters), for callers that must not lock mu
 }
 
 type budgetWaiter struct {
@@ -31,17 +32,17 @@ type budgetWaiter struct {
 // NewBudget makes a budget of n units.
 func NewBudget(n int) *Budget { return &Budget{total: n, free: n} }
 
-// Total is the number of units that there are.
+// Total returns the number of units that b was made with.
 func (b *Budget) Total() int { return b.total }
 
-// Free is the number of units that nobody holds.
+// Free returns the number of units that nobody holds.
 func (b *Budget) Free() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.free
 }
 
-// TryTake takes n units if they are free and nobody waits for any.
+// TryTake takes n units and reports true, if they are free and nobody waits for units.
 func (b *Budget) TryTake(n int) bool {
 	b.mu.Lock()
 	ok := len(b.waiters) == 0 && n <= b.free
@@ -52,8 +53,8 @@ func (b *Budget) TryTake(n int) bool {
 	return ok
 }
 
-// Take takes n units and waits for them if it must, until stop is closed: then it
-// returns ErrStopped and has taken nothing. n is at most Total.
+// Take takes n units, and waits for them if necessary. If stop is closed first, it
+// returns ErrStopped and takes nothing. It returns ErrTooLarge if n exceeds Total.
 func (b *Budget) Take(n int, stop <-chan struct{}) error {
 	if b.TryTake(n) {
 		return nil
@@ -65,7 +66,7 @@ func (b *Budget) Take(n int, stop <-chan struct{}) error {
 	b.mu.Lock()
 	b.waiters = append(b.waiters, w)
 	b.waiting.Add(1)
-	b.serve()
+	b.serveLocked()
 	b.mu.Unlock()
 	if b.Pressure != nil {
 		b.Pressure()
@@ -81,16 +82,16 @@ func (b *Budget) Take(n int, stop <-chan struct{}) error {
 		if x == w {
 			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
 			b.waiting.Add(-1)
-			b.serve() // those behind may fit now
+			b.serveLocked() // a smaller demand behind this one may fit now
 			return ErrStopped
 		}
 	}
-	b.free += n // served just as it gave up
-	b.serve()
+	b.free += n // another goroutine served this one just as it gave up
+	b.serveLocked()
 	return ErrStopped
 }
 
-// Give returns n units.
+// Give gives n units back. It panics if nobody can have taken so many.
 func (b *Budget) Give(n int) {
 	if n == 0 {
 		return
@@ -101,16 +102,16 @@ func (b *Budget) Give(n int) {
 		b.mu.Unlock()
 		panic("backend: more units given back than taken")
 	}
-	b.serve()
+	b.serveLocked()
 	b.mu.Unlock()
 }
 
-// Waiting reports whether anybody waits. Who is not seen here has not called Pressure
-// yet.
+// Waiting reports whether a Take waits. A Take that Waiting does not see yet calls
+// Pressure later.
 func (b *Budget) Waiting() bool { return b.waiting.Load() > 0 }
 
-// serve hands units to waiters in order. b.mu is held.
-func (b *Budget) serve() {
+// serveLocked hands units to waiters in order.
+func (b *Budget) serveLocked() {
 	for len(b.waiters) > 0 && b.waiters[0].n <= b.free {
 		w := b.waiters[0]
 		b.waiters = append(b.waiters[:0], b.waiters[1:]...)

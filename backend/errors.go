@@ -2,23 +2,23 @@ package backend
 
 import "errors"
 
-// Errors that an Op can end with. Devices wrap them.
+// The errors of Op.Err. Devices wrap them.
 var (
-	// ErrFailed: the device failed for good; writes that it acknowledged may be lost.
+	// ErrFailed: the device has failed for good. Acknowledged writes may be lost.
 	ErrFailed = errors.New("device failed")
-	// ErrClosed: the device was closed.
+	// ErrClosed: the device is closed.
 	ErrClosed = errors.New("device closed")
 	// ErrGone: the client hung up before the op was enqueued.
 	ErrGone = errors.New("client hung up")
-	// ErrInvalid: the request breaks the protocol's rules.
+	// ErrInvalid: the request breaks a rule of the protocol.
 	ErrInvalid = errors.New("invalid request")
 	// ErrNoSpace: a write reaches past the end of the device.
 	ErrNoSpace = errors.New("past the end of the device")
 	// ErrTooLarge: the request exceeds Info.MaxRequest.
 	ErrTooLarge = errors.New("request too large")
-	// ErrOverflow: a READ whose reply would have to be cut, which is not done.
+	// ErrOverflow: a READ is too large for one reply, and servers do not split replies.
 	ErrOverflow = errors.New("request too large for one reply")
-	// ErrReadOnly: a write to a read-only export.
+	// ErrReadOnly: the request would change a read-only export.
 	ErrReadOnly = errors.New("export is read-only")
 	// ErrNotSupported: the device does not serve this command.
 	ErrNotSupported = errors.New("not supported")
@@ -31,7 +31,6 @@ type Errno uint32
 const (
 	EPERM     Errno = 1
 	EIO       Errno = 5
-	ENOMEM    Errno = 12
 	EINVAL    Errno = 22
 	ENOSPC    Errno = 28
 	EOVERFLOW Errno = 75
@@ -39,8 +38,8 @@ const (
 	ESHUTDOWN Errno = 108
 )
 
-// ErrnoOf is the NBD error number that tells a client of err; 0 for nil. What has
-// no number of its own is EIO.
+// ErrnoOf returns the NBD error number for err: 0 for nil, and EIO for an error that
+// has no number of its own.
 func ErrnoOf(err error) Errno {
 	switch {
 	case err == nil:

@@ -1,37 +1,35 @@
 package backend
 
-// A chunk is pinned while a payload lies in it that was handed to a device with a
-// window and that no barrier covers, or is about to be handed to it. So many chunks may
-// be pinned as the window has: that is its bound in bytes (design §4.8). A chunk that
-// is not pinned is a connection's, which receives into it; those have a bound of their
-// own, and whoever does not write needs nothing of the window.
+// The window is bounded in bytes by pins (design §4.8). A client pins a chunk before it
+// submits a WRITE whose payload lies there, and the window pins the chunk until a barrier
+// has covered its last WRITE. The window has a fixed number of pins. A connection
+// receives into a chunk that is not pinned, and those chunks have a bound of their own.
+// So a client that does not write needs nothing of the window.
 //
 //	read into ──tryPin──► submitted: the window's entries pin it, too ──unpin──►
 //	                                    └── a barrier covers the last entry ──► not pinned
 //
-// Only the first pin of a chunk takes a unit, and the last gives it back, whoever's
-// they are.
+// The first pin of a chunk takes a unit of the budget, and the last gives it back. All
+// pins in between are free, whoever holds them.
 
-// LimitPins makes n chunks at most be pinned at a time; without it, there is no limit.
-// The others, at least one for each who receives, are for receiving. It is called
-// before use.
-func (a *Arena) LimitPins(n int) { a.pins = NewBudget(n) }
+// limitPins bounds the number of chunks that may be pinned at the same time by n. The
+// others are for receiving: at least one for each connection. Call it before use.
+func (a *Arena) limitPins(n int) { a.pins = NewBudget(n) }
 
-// Pins counts the chunks that may be pinned, for Pressure and for figures; nil if there
-// is no limit.
+// Pins returns the budget of pins. It is nil if the arena has no limit.
 func (a *Arena) Pins() *Budget { return a.pins }
 
 // Waiting reports whether anybody waits for chunks or pins.
 func (a *Arena) Waiting() bool { return a.budget.Waiting() || a.pins != nil && a.pins.Waiting() }
 
-// givePins gives n units back.
+// givePins gives n units of the budget back.
 func (a *Arena) givePins(n int) {
 	if a.pins != nil {
 		a.pins.Give(n)
 	}
 }
 
-// tryPin pins c, or reports false. The caller holds a reference.
+// tryPin pins c, or reports false if the budget has no unit. The caller holds a reference.
 func (c *Chunk) tryPin() bool {
 	pins := c.arena.pins
 	if pins == nil {
@@ -49,8 +47,8 @@ func (c *Chunk) tryPin() bool {
 	return true
 }
 
-// pin pins c, and waits for that first come, first served, until stop is closed
-// (ErrStopped). The caller holds a reference, and no lock.
+// pin pins c, and waits for a unit, first come, first served. If stop is closed first it
+// returns ErrStopped. The caller holds a reference and no lock.
 func (c *Chunk) pin(stop <-chan struct{}) error {
 	if c.tryPin() {
 		return nil
@@ -62,22 +60,22 @@ func (c *Chunk) pin(stop <-chan struct{}) error {
 	return nil
 }
 
-// pinFirst pins c, for which a unit was taken.
+// pinFirst pins c. The caller has taken a unit for it.
 func (c *Chunk) pinFirst() {
 	if c.arena.pins != nil && c.pins.Add(1) > 1 {
-		c.arena.pins.Give(1) // somebody else was first, or c came back before its last pin
+		c.arena.pins.Give(1) // another goroutine was first, or c still has a pin of its last use
 	}
 }
 
-// repin pins a chunk that the caller of the caller has pinned.
+// repin adds a pin to a chunk that is pinned.
 func (c *Chunk) repin() {
 	if c.pins.Add(1) <= 1 {
 		panic("backend: a payload without a place in the window")
 	}
 }
 
-// unpin drops a pin. Where it is dropped together with a reference, that goes first:
-// whoever gets the unit then finds a chunk.
+// unpin drops a pin. A caller that drops a reference as well drops that first, so that
+// the goroutine that gets the unit also finds a chunk.
 func (c *Chunk) unpin() {
 	if c.arena.pins == nil {
 		return

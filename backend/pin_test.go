@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func limited(t *testing.T, chunks, pins int) *Arena {
 	a, err := NewArena(chunks)
 	require.NoError(t, err)
-	a.LimitPins(pins)
+	a.limitPins(pins)
 	t.Cleanup(func() {
 		require.Equal(t, pins, a.Pins().Free())
 		require.NoError(t, a.Close())

@@ -8,54 +8,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Window is the initiator's record of the writes that no successful barrier
-// covers yet: their payloads lie in the chunks of the write arena where they were
-// received, and an index ring per lane says, in order, what each of them is
-// (design §4.2). It is all that a replay needs.
+// A Window records the writes that no successful barrier covers yet. It has all that a
+// replay needs (design §4.2). The payloads lie in the chunks of the write arena, where
+// they were received. The index has a ring for each lane: its entries say, in order, what
+// each payload is.
 //
-// The index has no Go pointers, so that it can lie in a file beside the
-// arena and be adopted by the next process.
+// The index has no Go pointers. So it can lie in a file beside the arena, and the next
+// process can adopt it.
 //
 //	      covered          head
 //	         ▼               ▼
 //	│ free   │ e │ e │ e │ e │ free │     a lane's ring; positions only grow
 //	           └─ uncovered ─┘
 //
-// An entry is complete before head moves over it (publish), and a lane's covered
-// mark moves only after a barrier succeeded on all lanes (retire). Only behind the
-// mark may an entry's span be reused.
+// An entry is complete before head moves over it (publish). A lane's covered mark moves
+// only after a barrier has succeeded on all lanes (retire). The span of an entry may be
+// reused only when the mark has passed the entry.
 type Window struct {
 	arena   *Arena
 	entries *Budget
 	rings   []Ring
 	mem     []byte
-	unmap   func([]byte) error // nil: mem is the caller's
-	number  atomic.Uint64
-	pinned  atomic.Int64 // chunks in which uncovered payloads lie
+	unmap   func([]byte) error // nil if mem belongs to the caller
+	number  atomic.Uint64      // of the newest entry
+	pinned  atomic.Int64       // chunks that hold payloads of uncovered entries
 }
 
-// EntryKind says what a piece writes.
+// EntryKind says what an entry writes.
 type EntryKind uint32
 
 const (
-	// EntryData is a piece with a payload.
+	// EntryData writes a payload.
 	EntryData EntryKind = iota + 1
-	// EntryZero is a piece of zeroes; it has no payload, Src is 0.
+	// EntryZero writes zeroes. It has no payload, and its Src is 0.
 	EntryZero
 )
 
-// An Entry is a piece: the part of a write on one lane, with one run of payload.
+// An Entry is the part of a write that travels on one lane and has one run of payload.
 type Entry struct {
 	Off    uint64 // in the device, bytes
 	Src    uint64 // in the write arena, bytes
-	Number uint64 // the export's order of pieces; replay goes by it
+	Number uint64 // its place among all entries of the export; a replay keeps this order
 	Len    uint32 // bytes
 	Kind   EntryKind
 }
 
-// NewWindow makes the index for the payloads of arena, and limits its pins to chunks:
-// one ring for each of lanes, all of them together holding at most entries pieces. It
-// is closed before arena.
+// NewWindow makes a window on arena. Its payloads pin at most chunks chunks. Its index
+// has a ring for each of lanes, with at most entries entries in all of them together.
+// Close the window before the arena.
 func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
 	size := IndexSize(lanes, entries)
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -67,14 +67,14 @@ func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
 	return w, nil
 }
 
-// IndexSize is how many bytes an index for so many lanes and entries takes.
+// IndexSize returns the size in bytes of an index for so many lanes and entries.
 func IndexSize(lanes, entries int) int { return lanes * ringSize(entries) }
 
-// NewWindowOn is NewWindow with the index in mapped memory of IndexSize bytes, zeroed
-// or left by another window of this shape, that stays the caller's. What it holds
-// counts once it is adopted.
+// NewWindowOn is like NewWindow, but the index lies in mem: mapped memory of IndexSize
+// bytes that belongs to the caller. It is zero, or another window of this shape has left
+// it; Adopt takes such entries over.
 func NewWindowOn(mem []byte, arena *Arena, chunks, lanes, entries int) *Window {
-	arena.LimitPins(chunks)
+	arena.limitPins(chunks)
 	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem}
 	size := ringSize(entries)
 	for i := range lanes {
@@ -83,12 +83,12 @@ func NewWindowOn(mem []byte, arena *Arena, chunks, lanes, entries int) *Window {
 	return w
 }
 
-// ErrIndex: the index of a window does not make sense.
+// ErrIndex is the error for an index that no window can have left.
 var ErrIndex = errors.New("the window's index is damaged")
 
-// Adopt takes over what the index holds that no barrier covers, of a device of size
-// bytes: as if this process had published it. On an error, ErrIndex, w is good for
-// nothing.
+// Adopt takes over the uncovered entries of the index as if this process had published
+// them. The device has size bytes. If Adopt returns an error, which wraps ErrIndex, the
+// window cannot be used.
 func (w *Window) Adopt(size uint64) error {
 	var number uint64
 	for i := range w.rings {
@@ -120,7 +120,8 @@ func (w *Window) Adopt(size uint64) error {
 	return nil
 }
 
-// sound reports whether e lies within a device of size bytes and one chunk.
+// sound reports whether e lies within a device of size bytes, and its payload within a
+// chunk.
 func (w *Window) sound(e *Entry, size uint64) bool {
 	if e.Len == 0 || e.Off > size || uint64(e.Len) > size-e.Off {
 		return false
@@ -132,8 +133,8 @@ func (w *Window) sound(e *Entry, size uint64) bool {
 	return e.Kind == EntryData && e.Src < arena && uint64(e.Len) <= ChunkSize-e.Src%ChunkSize
 }
 
-// pin counts one more entry in chunk c, which the caller has pinned. All entries in a
-// chunk share one pin.
+// pin counts one more entry in chunk c. The caller holds a pin on c. All entries of a
+// chunk share one other pin.
 func (w *Window) pin(c *Chunk) {
 	if c.entries.Add(1) == 1 {
 		c.repin()
@@ -151,24 +152,25 @@ func (w *Window) Close() error {
 	return w.unmap(mem)
 }
 
-// Entries counts the free entries. Each piece is taken from it before Publish.
+// Entries returns the budget of free entries. Whoever publishes an entry has taken it.
 func (w *Window) Entries() *Budget { return w.entries }
 
-// Ring is the index of a lane.
+// Ring returns the ring of a lane.
 func (w *Window) Ring(lane int) *Ring { return &w.rings[lane] }
 
-// HalfFull reports whether half of the window, in bytes or entries, is in use, or
-// somebody waits for a part of it: time for a barrier that nobody asked for. Who waits
-// may do so with less than half in use, when payloads that still come hold the rest.
+// HalfFull reports whether the device should start a barrier that no client asked for:
+// half of the chunks or entries are used, or somebody waits for some. Clients can wait
+// while less than half is used, if payloads that are still being received hold the rest.
 func (w *Window) HalfFull() bool {
 	pins := w.arena.pins
 	return 2*int(w.pinned.Load()) > pins.Total() || pins.Waiting() || w.entries.Waiting() ||
 		2*w.entries.Free() < w.entries.Total()
 }
 
-// Publish makes e the newest entry of a lane, gives it its number, and retains and
-// pins the chunk of its payload, which the caller holds pinned. It is called under that
-// lane's mutex: a number drawn outside it would let replay order differ from queue order.
+// Publish makes e the newest entry of a lane and gives it the next number. It retains
+// and pins the chunk of the payload, which the caller has pinned. The caller holds the
+// mutex of the lane: without it the numbers, by which a replay goes, could differ from
+// the order of the lane's queue.
 func (w *Window) Publish(lane int, e Entry) {
 	if e.Kind == EntryData {
 		c := w.arena.Chunk(e.Src)
@@ -179,8 +181,8 @@ func (w *Window) Publish(lane int, e Entry) {
 	w.rings[lane].publish(e)
 }
 
-// Free releases what the entries of a lane from position from to position to
-// held, after its covered mark has moved past them.
+// Free releases what the entries of a lane between the positions from and to hold. The
+// lane's covered mark has already passed them.
 func (w *Window) Free(lane int, from, to uint64) {
 	r := &w.rings[lane]
 	for i := from; i < to; i++ {
@@ -196,21 +198,21 @@ func (w *Window) Free(lane int, from, to uint64) {
 	w.entries.Give(int(to - from))
 }
 
-// A Ring is the index of a lane. Head and Covered may be read by anybody; head
-// moves under the lane's mutex, covered by whoever retires barriers.
+// A Ring is the index of a lane. Any goroutine may call Head and Covered. Head moves
+// under the lane's mutex. Only the goroutine that retires a barrier moves Covered.
 type Ring struct {
 	head, covered *atomic.Uint64
 	entries       []Entry
 }
 
-// Head is the position behind the newest entry.
+// Head returns the position behind the newest entry.
 func (r *Ring) Head() uint64 { return r.head.Load() }
 
-// Covered is the position of the oldest entry that no successful barrier covers.
+// Covered returns the position of the oldest entry that no successful barrier covers.
 func (r *Ring) Covered() uint64 { return r.covered.Load() }
 
-// At is the entry at position i, which lies between Covered and Head, or was just
-// covered and is not freed yet.
+// At returns the entry at position i. That lies between Covered and Head, or the mark
+// has passed it and Free has not.
 func (r *Ring) At(i uint64) *Entry { return &r.entries[i%uint64(len(r.entries))] }
 
 func (r *Ring) publish(e Entry) {
@@ -219,6 +221,6 @@ func (r *Ring) publish(e Entry) {
 	r.head.Store(head + 1) // publishes
 }
 
-// Cover moves the covered mark to position to: one store, after the barrier that
-// covers it succeeded on all lanes.
+// Cover moves the covered mark to position to, after the barrier has succeeded on all
+// lanes.
 func (r *Ring) Cover(to uint64) { r.covered.Store(to) }

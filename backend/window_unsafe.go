@@ -5,23 +5,24 @@ import (
 	"unsafe"
 )
 
-// A ring in memory: a header with head and covered mark on cache lines of their
-// own, then the entries.
+// A ring in memory is a header and the entries. The head and the covered mark have a
+// cache line each.
 const (
 	ringHeader    = 128
 	coveredOffset = 64
 	entrySize     = int(unsafe.Sizeof(Entry{}))
 )
 
-// ringSize is the size in bytes of a ring of n entries, a multiple of 64.
+// ringSize returns the size in bytes of a ring of n entries, a multiple of 64.
 func ringSize(n int) int { return ringHeader + (n*entrySize+63)&^63 }
 
 // newRing lays a ring over mem.
 //
-// Safe: mem is page-aligned mapped memory that outlives the ring (Window.Close),
-// cut at multiples of 64, so that the two words and the entries, whose alignment
-// is 8, are aligned; all of them lie within len(mem); neither type has pointers,
-// so the collector need not know of them, and zeroed memory is a value of both.
+// This is safe. mem is mapped memory that outlives the ring (Window.Close). It begins at
+// a page and is cut at multiples of 64, so the two words and the entries, which need an
+// alignment of 8, are aligned. All of them lie within len(mem). Neither type has
+// pointers, so the garbage collector need not know of them, and zeroed memory is a valid
+// value of both.
 func newRing(mem []byte) Ring {
 	n := (len(mem) - ringHeader) / entrySize
 	return Ring{

@@ -15,14 +15,14 @@ func (c *conn) Complete(op *backend.Op) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rq.headed && op.Err != nil && c.broken == nil {
-		c.fail(fmt.Errorf("read what a reply has promised: %w", op.Err))
+		c.failLocked(fmt.Errorf("read what a reply has promised: %w", op.Err))
 	}
 	if rq.partial.Load() {
 		if op.Cmd != backend.Read || op.Err != nil || c.broken != nil {
-			c.freeRequest(op.Tag)
+			c.freeRequestLocked(op.Tag)
 			return
 		}
-		c.answer(rq)
+		c.answerLocked(rq)
 		rq.headed = true
 		c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 		return
@@ -33,16 +33,16 @@ func (c *conn) Complete(op *backend.Op) {
 		release(op)
 	}
 	if c.broken != nil {
-		c.freeRequest(op.Tag)
+		c.freeRequestLocked(op.Tag)
 		return
 	}
-	c.answer(rq)
+	c.answerLocked(rq)
 	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 }
 
-// answer queues the reply to rq in the form that was agreed on. What needs no data is
+// answerLocked queues the reply to rq in the form that was agreed on. What needs no data is
 // answered simply where that is allowed. mu is held.
-func (c *conn) answer(rq *request) {
+func (c *conn) answerLocked(rq *request) {
 	form, err := c.terms.replies, rq.op.Err
 	switch {
 	case rq.headed: // by the part before
@@ -53,17 +53,17 @@ func (c *conn) answer(rq *request) {
 	case err != nil:
 		text := err.Error()
 		text = text[:min(len(text), maxText)]
-		wire.PutError(c.chunkHeader(rq, wire.ChunkError, wire.ErrorSize, len(text)), uint32(backend.ErrnoOf(err)), len(text))
+		wire.PutError(c.chunkHeaderLocked(rq, wire.ChunkError, wire.ErrorSize, len(text)), uint32(backend.ErrnoOf(err)), len(text))
 		c.q.Data([]byte(text))
 	case rq.command == wire.CmdRead:
-		wire.PutOffset(c.chunkHeader(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.length)), rq.off)
+		wire.PutOffset(c.chunkHeaderLocked(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.length)), rq.off)
 	case rq.command == wire.CmdBlockStatus && form == structured:
 		// Without a map of what is allocated, all of it is data: status 0.
-		wire.PutBlockStatus(c.chunkHeader(rq, wire.ChunkBlockStatus, wire.BlockStatusSize, 0), contextID, wire.Extent{Len: rq.length})
+		wire.PutBlockStatus(c.chunkHeaderLocked(rq, wire.ChunkBlockStatus, wire.BlockStatusSize, 0), contextID, wire.Extent{Len: rq.length})
 	case rq.command == wire.CmdBlockStatus:
-		wire.PutBlockStatusExt(c.chunkHeader(rq, wire.ChunkBlockStatusExt, wire.BlockStatusExtSize, 0), contextID, wire.Extent{Len: rq.length})
+		wire.PutBlockStatusExt(c.chunkHeaderLocked(rq, wire.ChunkBlockStatusExt, wire.BlockStatusExtSize, 0), contextID, wire.Extent{Len: rq.length})
 	default:
-		c.chunkHeader(rq, wire.ChunkNone, 0, 0)
+		c.chunkHeaderLocked(rq, wire.ChunkNone, 0, 0)
 	}
 	if rq.command == wire.CmdRead && err == nil {
 		for _, s := range rq.op.Data {
@@ -75,9 +75,9 @@ func (c *conn) answer(rq *request) {
 // maxText bounds what a client is told of an error, in bytes.
 const maxText = 256
 
-// chunkHeader queues the header of the only chunk of the reply to rq, and returns
+// chunkHeaderLocked queues the header of the only chunk of the reply to rq, and returns
 // room for the first n bytes of its payload, which has rest bytes more. mu is held.
-func (c *conn) chunkHeader(rq *request, t wire.ChunkType, n, rest int) []byte {
+func (c *conn) chunkHeaderLocked(rq *request, t wire.ChunkType, n, rest int) []byte {
 	h := wire.Chunk{Flags: wire.ReplyFlagDone, Type: t, Cookie: rq.cookie, Off: rq.off, Len: uint64(n + rest)}
 	if c.terms.replies == extended {
 		b := c.q.Header(wire.ExtendedReplySize + n)
@@ -105,7 +105,7 @@ func (c *conn) Kick() {
 	if c.spilling || c.q.Empty() {
 		return
 	}
-	c.flush()
+	c.flushLocked()
 	if !c.q.Empty() {
 		c.spilling = true
 		c.wg.Add(1)
@@ -113,19 +113,19 @@ func (c *conn) Kick() {
 	}
 }
 
-// flush writes what it can and frees the requests whose replies are written. mu is
+// flushLocked writes what it can and frees the requests whose replies are written. mu is
 // held.
-func (c *conn) flush() {
+func (c *conn) flushLocked() {
 	if err := c.sock.Flush(&c.q); err != nil {
-		c.fail(err)
+		c.failLocked(err)
 	}
 	for c.unsent.n > 0 && c.unsent.first().end <= c.q.Written() {
-		c.freeRequest(c.unsent.pop().tag)
+		c.freeRequestLocked(c.unsent.pop().tag)
 	}
 }
 
-// fail drops all replies, now and later, and stops the reader. mu is held.
-func (c *conn) fail(err error) {
+// failLocked drops all replies, now and later, and stops the reader. mu is held.
+func (c *conn) failLocked(err error) {
 	if c.broken == nil {
 		c.broken = err
 	}
@@ -133,26 +133,26 @@ func (c *conn) fail(err error) {
 	c.interrupt()
 }
 
-// freeRequest makes a request, or a part of one, the reader's again. mu is held.
-func (c *conn) freeRequest(tag uint32) {
+// freeRequestLocked makes a request, or a part of one, the reader's again. mu is held.
+func (c *conn) freeRequestLocked(tag uint32) {
 	rq := &c.table[tag]
 	if op := &rq.op; op.Cmd == backend.Read {
 		for _, s := range op.Data {
-			c.releaseSink(s.Chunk)
+			c.releaseSinkLocked(s.Chunk)
 		}
 		op.Data = op.Data[:0]
-		c.freeParked()
+		c.freeParkedLocked()
 	}
 	if rq.partial.Load() {
 		rq.partial.Store(false)
 	} else {
 		c.freed = append(c.freed, tag)
 	}
-	c.wakeReader()
+	c.wakeReaderLocked()
 }
 
-// wakeReader lets a reader that waits look again. mu is held.
-func (c *conn) wakeReader() {
+// wakeReaderLocked lets a reader that waits look again. mu is held.
+func (c *conn) wakeReaderLocked() {
 	if c.waiting {
 		c.waiting = false
 		c.wake <- struct{}{}
@@ -168,7 +168,7 @@ func (c *conn) writeBacklog() {
 	short := &c.exp.short
 	before := short.Load()
 	c.mu.Lock()
-	c.writePeriod(&p)
+	c.writePeriodLocked(&p)
 	c.mu.Unlock()
 	for {
 		err := c.sock.WaitWritable()
@@ -176,14 +176,14 @@ func (c *conn) writeBacklog() {
 		switch {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			c.fail(err)
+			c.failLocked(err)
 		case p.tooSlow(c.q.Written()) && c.common > 0 && short.Load() != before:
-			c.fail(errStalled)
+			c.failLocked(errStalled)
 		default:
 			before = short.Load()
-			c.writePeriod(&p)
+			c.writePeriodLocked(&p)
 		}
-		c.flush()
+		c.flushLocked()
 		if c.q.Empty() {
 			c.spilling = false
 			c.mu.Unlock()
@@ -193,8 +193,8 @@ func (c *conn) writeBacklog() {
 	}
 }
 
-// writePeriod begins a period of p, at whose end a wait to write ends. mu is held.
-func (c *conn) writePeriod(p *pace) {
+// writePeriodLocked begins a period of p, at whose end a wait to write ends. mu is held.
+func (c *conn) writePeriodLocked(p *pace) {
 	p.begin(c.q.Written(), c.srv.cfg.stall)
 	_ = c.nc.SetWriteDeadline(p.end) // fails on a closed socket, as waiting does
 }

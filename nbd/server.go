@@ -211,7 +211,7 @@ func (s *Server) start(nc net.Conn) {
 		_ = nc.Close()
 		return
 	case len(s.conns) >= s.cfg.MaxConnections:
-		if away = s.slowest(c.host); away == nil {
+		if away = s.slowestLocked(c.host); away == nil {
 			away = c
 		}
 		delete(s.conns, away)
@@ -238,12 +238,12 @@ func (s *Server) start(nc net.Conn) {
 	}()
 }
 
-// slowest is the connection that makes room for one more of host, or nil. Clients that say
+// slowestLocked is the connection that makes room for one more of host, or nil. Clients that say
 // nothing must not keep others out until they time out, and a host that connects again and
 // again must not push out those of other hosts. So it is of the host that has most
 // connections in negotiation, and the one that has been at it for the longest time. mu is
 // held.
-func (s *Server) slowest(host netip.Addr) (slowest *conn) {
+func (s *Server) slowestLocked(host netip.Addr) (slowest *conn) {
 	negotiate := map[netip.Addr]int{host: 1}
 	for c := range s.conns {
 		if c.negotiating {

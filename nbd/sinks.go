@@ -67,7 +67,7 @@ func (c *conn) beginRead(rq *request) error {
 func (c *conn) awaitSinks(n int) ([]*backend.Chunk, error) {
 	c.submit()
 	c.dropSinks() // a connection that waits keeps no chunk for READs to come
-	if err := c.awaitFreed(func() bool { return c.mayHold(n) }); err != nil {
+	if err := c.awaitFreed(func() bool { return c.mayHoldLocked(n) }); err != nil {
 		return nil, err
 	}
 	if fresh, ok := c.take(n); ok || n > ownSinks {
@@ -86,9 +86,9 @@ func (c *conn) cut(rq *request, n int) int {
 	return n
 }
 
-// mayHold reports whether n chunks more are within what a connection may hold. A single
+// mayHoldLocked reports whether n chunks more are within what a connection may hold. A single
 // READ always is. mu is held.
-func (c *conn) mayHold(n int) bool { return c.held == 0 || c.held+n <= c.exp.sinkCap }
+func (c *conn) mayHoldLocked(n int) bool { return c.held == 0 || c.held+n <= c.exp.sinkCap }
 
 // take takes n chunks, or reports that the connection may not hold them, or that there
 // are too few common ones. The slice is valid until the next call, or that of chunks.
@@ -96,7 +96,7 @@ func (c *conn) take(n int) ([]*backend.Chunk, bool) {
 	x := c.exp
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.mayHold(n) {
+	if !c.mayHoldLocked(n) {
 		return nil, false
 	}
 	beyond := max(0, c.held+n-ownSinks) - c.common
@@ -174,15 +174,15 @@ func (c *conn) drop(rq *request, err error) error {
 func (c *conn) dropSinks() {
 	if c.sink != nil {
 		c.mu.Lock()
-		c.releaseSink(c.sink)
+		c.releaseSinkLocked(c.sink)
 		c.mu.Unlock()
 		c.sink = nil
 	}
 	c.sinkUsed = 0
 }
 
-// releaseSink drops a reference to a chunk of the read arena. mu is held.
-func (c *conn) releaseSink(ch *backend.Chunk) {
+// releaseSinkLocked drops a reference to a chunk of the read arena. mu is held.
+func (c *conn) releaseSinkLocked(ch *backend.Chunk) {
 	if !ch.Release() {
 		return
 	}
@@ -201,7 +201,7 @@ func (c *conn) parkSink() {
 	}
 	c.mu.Lock()
 	c.parked = c.sink
-	c.freeParked()
+	c.freeParkedLocked()
 	c.mu.Unlock()
 }
 
@@ -217,10 +217,10 @@ func (c *conn) unparkSink() {
 	c.mu.Unlock()
 }
 
-// freeParked releases a parked chunk that no READ uses any more. mu is held.
-func (c *conn) freeParked() {
+// freeParkedLocked releases a parked chunk that no READ uses any more. mu is held.
+func (c *conn) freeParkedLocked() {
 	if c.parked != nil && c.parked.Refs() == 1 {
-		c.releaseSink(c.parked)
+		c.releaseSinkLocked(c.parked)
 		c.parked = nil
 	}
 }

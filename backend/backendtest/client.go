@@ -1,7 +1,7 @@
-// Package backendtest is what every Device must do: Run is the conformance suite,
-// and Client is how tests, there and elsewhere, drive a Device.
+// Package backendtest tests implementations of backend.Device.
 //
-// It imports backend and the testing tools.
+// Run is the conformance suite. A Client drives a device in tests, here and in other
+// packages. This package is only for tests of this module and promises nothing.
 package backendtest
 
 import (
@@ -15,14 +15,13 @@ import (
 	"pmnbd/backend"
 )
 
-// patience is how long a wait may take before it counts as a failure: far more
-// than anything takes that works.
+// patience bounds every wait. It is far longer than any wait in a test that passes.
 const patience = 30 * time.Second
 
-// A Request is an Op and what became of it.
+// A Request is an Op and its result.
 type Request struct {
 	backend.Op
-	// Got is what a READ returned. It is valid after Wait.
+	// Got is the data of a READ. It is valid after Wait.
 	Got []byte
 
 	client    *Client
@@ -30,8 +29,7 @@ type Request struct {
 	completed int // guarded by client.mu
 }
 
-// A Client is a Sink that remembers, and makes the Ops that it takes back. Any
-// number of goroutines may use it.
+// A Client makes ops for a device and is their Sink. Any number of goroutines may use it.
 type Client struct {
 	t   testing.TB
 	dev backend.Device
@@ -53,9 +51,8 @@ func NewClient(t testing.TB, dev backend.Device) *Client {
 	return c
 }
 
-// Write makes a WRITE of data. If lead is not 0, that many bytes lie at the end
-// of a chunk and the others at the start of the next, as a payload does that was
-// received across a chunk's end.
+// Write makes a WRITE of data. If lead is not 0, that many bytes of it lie at the end of
+// a chunk and the others begin in the next. A server receives such payloads.
 func (c *Client) Write(off uint64, data []byte, lead int) *Request {
 	r := c.request(backend.Write, off, uint64(len(data)))
 	r.Data = c.spans(func(dst []*backend.Chunk, n int, stop <-chan struct{}) ([]*backend.Chunk, error) {
@@ -95,7 +92,7 @@ func (c *Client) request(cmd backend.Command, off, length uint64) *Request {
 	return r
 }
 
-// admit takes what r needs of the window, or fails when that takes too long.
+// admit takes the room that r needs, or fails the test if that takes too long.
 func (c *Client) admit(r *Request) {
 	c.t.Helper()
 	stop := make(chan struct{})
@@ -104,7 +101,7 @@ func (c *Client) admit(r *Request) {
 	require.NoError(c.t, r.room.Admit(&r.Op, stop), "%v of %d bytes at %d", r.Cmd, r.Len, r.Off)
 }
 
-// spans allocates n bytes.
+// spans gets chunks for n bytes and returns the spans of those bytes.
 func (c *Client) spans(get func([]*backend.Chunk, int, <-chan struct{}) ([]*backend.Chunk, error), n, lead int) []backend.Span {
 	c.t.Helper()
 	lead = min(lead, n)
@@ -137,12 +134,12 @@ func (r *Request) Completed() bool {
 	return r.completed > 0
 }
 
-// Unpin drops the pins of r. Submit calls it; so does a test that gives r to the device
-// in another way.
+// Unpin drops the pins of r. Submit calls it. A test that gives r to the device in
+// another way calls it, too.
 func (r *Request) Unpin() { r.room.Unpin() }
 
-// Submit hands reqs to the device in one batch, as a server would: Submit, Kick,
-// Post. It does not wait.
+// Submit hands reqs to the device in one batch as a server does: it calls Submit, Kick
+// and Post. It does not wait.
 func (c *Client) Submit(reqs ...*Request) {
 	ops := make([]*backend.Op, len(reqs))
 	for i, r := range reqs {
@@ -159,8 +156,8 @@ func (c *Client) Submit(reqs ...*Request) {
 	c.dev.Post()
 }
 
-// Wait waits until all of reqs, or without any everything submitted, is completed,
-// and returns the first error among reqs.
+// Wait waits until reqs are completed, and returns the first error among them. Without
+// arguments it waits for everything that was submitted, and returns nil.
 func (c *Client) Wait(reqs ...*Request) error {
 	c.t.Helper()
 	timer := time.AfterFunc(patience, func() {
@@ -197,7 +194,7 @@ func (c *Client) Do(reqs ...*Request) error {
 	return c.Wait(reqs...)
 }
 
-// Complete takes an Op back: it keeps what a READ returned and releases the spans.
+// Complete implements backend.Sink. It keeps the data of a READ and releases the spans.
 func (c *Client) Complete(op *backend.Op) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,23 +220,23 @@ func (c *Client) Complete(op *backend.Op) {
 // Kick does nothing: a Client holds back no replies.
 func (c *Client) Kick() {}
 
-// Gone says what HangUp made of it.
+// Gone implements backend.Sink. It reports whether HangUp was called.
 func (c *Client) Gone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone
 }
 
-// HangUp makes the client one that hung up.
+// HangUp makes Gone report true from now on.
 func (c *Client) HangUp() {
 	c.mu.Lock()
 	c.gone = true
 	c.mu.Unlock()
 }
 
-// AllBack waits until nobody holds a chunk, a pin or an entry of dev. Nothing may be
-// outstanding. A device may free spans just after it replied to a FLUSH, so this
-// asks for all that there is, in order, which is granted when the last is back.
+// AllBack waits until nobody holds a chunk, a pin or an entry of dev. The caller has no
+// requests outstanding. A device may free spans just after it has completed a FLUSH. So
+// AllBack takes all units of each budget, which it gets when the last one is back.
 func AllBack(t testing.TB, dev backend.Device) {
 	t.Helper()
 	a := dev.Arenas()
@@ -260,8 +257,8 @@ func AllBack(t testing.TB, dev backend.Device) {
 	}
 }
 
-// Pattern is n bytes that tell writes apart: each word of 8 bytes names the
-// writer and its place, and no byte of it is 0.
+// Pattern returns n bytes that identify a write: each word of 8 bytes has the number of
+// the writer and the place of the word, and no byte is 0.
 func Pattern(n int, writer uint32) []byte {
 	b := make([]byte, n+8)
 	for i := 0; i < n; i += 8 {

@@ -14,8 +14,8 @@ import (
 	"pmnbd/backend"
 )
 
-// Run holds a Device to its contract. open makes a new one, all zero, of at least
-// 4 MiB; the suite closes it.
+// Run tests a Device against its contract. open makes a new device of at least 4 MiB, all
+// zero. The suite closes it.
 func Run(t *testing.T, open func(t *testing.T) backend.Device) {
 	tests := []struct {
 		name string
@@ -68,7 +68,7 @@ func testInfo(t *testing.T, dev backend.Device) {
 	require.GreaterOrEqual(t, dev.Arenas().MaxZero(), uint64(backend.ChunkSize))
 }
 
-// expect reads at off and compares.
+// expect reads at off and compares the data with want.
 func expect(t *testing.T, c *Client, off uint64, want []byte) {
 	t.Helper()
 	r := c.Read(off, len(want), 0)
@@ -158,8 +158,8 @@ func testReadBehindWrites(t *testing.T, dev backend.Device) {
 	c := NewClient(t, dev)
 	old, now := Pattern(8192, 1), Pattern(4096, 2)
 	require.NoError(t, c.Do(c.Write(0, old, 0)))
-	// Completed is what counts; an op behind an unanswered one sees the order of
-	// the queue, which the design promises beyond NBD (design §4.5).
+	// NBD orders a READ only behind writes that are completed. The design promises more:
+	// an op sees those that were submitted before it (design §4.5).
 	r := c.Read(0, 8192, 3)
 	require.NoError(t, c.Do(c.Write(2048, now, 0), r))
 	require.Equal(t, slices.Concat(old[:2048], now, old[6144:]), r.Got)
@@ -216,8 +216,8 @@ func testAllBack(t *testing.T, dev backend.Device) {
 	AllBack(t, dev)
 }
 
-// testBackPressure writes more than the arena holds without a FLUSH: whoever waits
-// for space must get it.
+// testBackPressure writes more than the arena holds, without a FLUSH. The device must make
+// room for a client that waits.
 func testBackPressure(t *testing.T, dev backend.Device) {
 	c := NewClient(t, dev)
 	size := dev.Info().Size
@@ -277,8 +277,8 @@ func testDisjoint(t *testing.T, dev backend.Device) {
 	AllBack(t, dev)
 }
 
-// testContended: writes of one block by several clients leave one of them whole,
-// for overlapping I/O shares a lane and is ordered (design §4.5).
+// testContended has several clients write the same blocks. Each block must end as one of
+// the writes, whole: overlapping ops share a lane, which orders them (design §4.5).
 func testContended(t *testing.T, dev backend.Device) {
 	const clients, blocks, size = 4, 8, 4096
 	var wg sync.WaitGroup
@@ -321,7 +321,7 @@ func testGone(t *testing.T, dev backend.Device) {
 	if dev.Info().CanZero {
 		batch = append(batch, c.Zero(0, 4096))
 	}
-	flush := c.Flush() // harmless: it may be served or dropped
+	flush := c.Flush() // the device may serve it or drop it
 	c.HangUp()
 	c.Submit(append(batch, flush)...)
 	_ = c.Wait(flush)
@@ -341,7 +341,7 @@ func testGoneBystander(t *testing.T, dev backend.Device) {
 	c.HangUp()
 	c.Submit(c.Write(0, Pattern(4096, 6), 0))
 	require.NoError(t, other.Do(w, other.Flush()))
-	require.NoError(t, c.Wait()) // completed, with an error of its own
+	require.NoError(t, c.Wait()) // its write is completed with an error
 	expect(t, other, 0, data)
 }
 

@@ -6,14 +6,14 @@ import (
 	"pmnbd/backend"
 )
 
-// A call is an Op and its Sink. It does one request at a time.
+// A call is an Op and its Sink. It executes one request at a time.
 type call struct {
 	b      *Backend
 	op     backend.Op
-	batch  []*backend.Op // op alone
+	batch  []*backend.Op // op only
 	room   *backend.Admission
 	chunks []*backend.Chunk
-	done   chan struct{} // op was completed
+	done   chan struct{} // receives a token when op is completed
 }
 
 func newCall(b *Backend) *call {
@@ -23,7 +23,7 @@ func newCall(b *Backend) *call {
 	return c
 }
 
-// read does the READ of p.
+// read reads into p.
 func (c *call) read(p []byte) error {
 	c.op.Cmd = backend.Read
 	var err error
@@ -41,7 +41,7 @@ func (c *call) read(p []byte) error {
 	return nil
 }
 
-// write does the WRITE of p.
+// write writes p.
 func (c *call) write(p []byte) error {
 	c.op.Cmd = backend.Write
 	defer c.release()
@@ -64,7 +64,7 @@ func (c *call) write(p []byte) error {
 	return c.do()
 }
 
-// do hands the op to the device and waits for it.
+// do hands the op to the device and waits until it is completed.
 func (c *call) do() error {
 	c.op.Err = nil
 	c.b.dev.Submit(c.batch)
@@ -73,7 +73,7 @@ func (c *call) do() error {
 	return c.op.Err
 }
 
-// lay gives the op spans of n bytes in the call's chunks.
+// lay gives the op spans of n bytes in total, in the chunks of the call.
 func (c *call) lay(n int) {
 	for _, ch := range c.chunks {
 		s := backend.Span{Chunk: ch, Len: uint32(min(n, backend.ChunkSize))}
@@ -85,10 +85,10 @@ func (c *call) lay(n int) {
 // chunksFor returns how many chunks n bytes fill.
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
-// stopped is the error of a wait that Close ended.
+// stopped is the error of a call that Close interrupted.
 func (c *call) stopped(err error) error { return fmt.Errorf("%w: %w", backend.ErrClosed, err) }
 
-// release drops the op's references to its spans, and the pins of a write.
+// release drops the references to the op's spans, and the pins of a write.
 func (c *call) release() {
 	for _, s := range c.op.Data {
 		s.Chunk.Release()
@@ -97,11 +97,11 @@ func (c *call) release() {
 	c.op.Data = c.op.Data[:0]
 }
 
-// Complete wakes whoever waits. It is backend.Sink's.
+// Complete implements backend.Sink. It wakes the caller.
 func (c *call) Complete(*backend.Op) { c.done <- struct{}{} }
 
-// Kick has nothing to write.
+// Kick implements backend.Sink. There is nothing to write out.
 func (c *call) Kick() {}
 
-// Gone is false: the caller waits.
+// Gone implements backend.Sink. The caller waits, so it is not gone.
 func (c *call) Gone() bool { return false }

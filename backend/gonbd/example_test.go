@@ -12,7 +12,7 @@ import (
 	"pmnbd/backend/mem"
 )
 
-// go-nbd's server on a device.
+// A program serves a device with go-nbd.
 func Example() {
 	dev, err := mem.New(1 << 20)
 	if err != nil {
@@ -27,11 +27,11 @@ func Example() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		nc, err := l.Accept() // a program takes many, each with a goroutine
+		nc, err := l.Accept() // a real program accepts many, and serves each on a goroutine
 		if err != nil {
 			log.Fatal(err)
 		}
-		// Its end is an error, unless the client said goodbye.
+		// Handle returns an error unless the client has said that it leaves.
 		_ = server.Handle(nc, []*server.Export{{Name: "disk", Backend: b}}, nil)
 		_ = nc.Close()
 	}()
@@ -47,7 +47,7 @@ func Example() {
 	_, _ = nc.Close(), l.Close()
 	<-ended
 
-	// The Backend first, then the Device that it is made of.
+	// Close the Backend first, then its device.
 	if err := b.Close(); err != nil {
 		log.Fatal(err)
 	}

@@ -1,10 +1,17 @@
-// Package gonbd makes a backend.Device an io.ReaderAt and io.WriterAt with Size
-// and Sync, which is the Backend of github.com/pojntfx/go-nbd.
+// Package gonbd makes a backend.Device an io.ReaderAt and io.WriterAt.
 //
-// It exists for Go programs that have no use for our NBD server: those built on
-// go-nbd, and those that want to read and write a device themselves. It owns the
-// calls under way and a chunk of the write arena. It imports backend alone; go-nbd
-// is an import of its tests.
+// Use it in a Go program that reads and writes a device itself, or that serves one with
+// github.com/pojntfx/go-nbd: a Backend has the methods that go-nbd's server needs.
+// A Backend copies all data. Package nbd serves a device without a copy.
+//
+// A write is not durable when WriteAt returns. Sync makes durable every write that has
+// returned before.
+//
+// Errors wrap those of package backend: ErrInvalid for an offset that is negative, or for
+// an offset or length that is not a multiple of Info.BlockMin, ErrNoSpace for a write past
+// the end, ErrFailed after the device has failed, ErrClosed after Close.
+//
+// This package does not import go-nbd; only its tests do.
 package gonbd
 
 import (
@@ -16,36 +23,33 @@ import (
 	"pmnbd/backend"
 )
 
-// A Backend is a Device for callers that have their bytes elsewhere: it copies
-// them. Any number of goroutines may use it. What overlaps and is under way at the
-// same time has no order.
-//
-// A write is not durable when WriteAt returns; Sync makes it so.
+// A Backend reads and writes a Device. Any number of goroutines may use it at the same
+// time. Reads and writes that overlap and run at the same time have no order.
 type Backend struct {
 	dev    backend.Device
 	info   backend.Info
 	arenas *backend.Arenas
 	stop   chan struct{} // closed by Close
 
-	under sync.WaitGroup // calls under way
+	running sync.WaitGroup // calls
 
 	mu     sync.Mutex
 	closed bool
 	free   []*call // last in, first out
-	// chunk holds the payloads of the last small writes, used bytes of it. A device
-	// keeps a write's chunk until a barrier covers it: a chunk for each write would
-	// fill a window with a few KiB.
+	// chunk has the payloads of the last small writes in its first used bytes. A device
+	// keeps the chunk of a write until the write is durable. If each small write had a
+	// chunk of its own, a few KiB would fill the window.
 	chunk *backend.Chunk
 	used  int
 }
 
-// New makes a Backend of dev, which stays the caller's: Close the Backend first,
-// then the Device.
+// New makes a Backend of dev. The device still belongs to the caller, who closes the
+// Backend first and then the device.
 func New(dev backend.Device) *Backend {
 	return &Backend{dev: dev, info: dev.Info(), arenas: dev.Arenas(), stop: make(chan struct{})}
 }
 
-// Size is the device's size in bytes.
+// Size returns the size of the device in bytes.
 func (b *Backend) Size() (int64, error) {
 	if b.info.Size > math.MaxInt64 {
 		return 0, fmt.Errorf("a device of %d bytes: %w", b.info.Size, backend.ErrTooLarge)
@@ -53,8 +57,8 @@ func (b *Backend) Size() (int64, error) {
 	return int64(b.info.Size), nil
 }
 
-// ReadAt implements io.ReaderAt: at the end of the device it returns what there is,
-// and io.EOF.
+// ReadAt reads len(p) bytes at offset off. At the end of the device it reads what there
+// is and returns io.EOF, as io.ReaderAt demands.
 func (b *Backend) ReadAt(p []byte, off int64) (n int, err error) {
 	want := p
 	if off >= 0 && uint64(len(p)) > b.after(off) {
@@ -67,8 +71,9 @@ func (b *Backend) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// WriteAt implements io.WriterAt. A write that reaches past the end of the device
-// is refused as a whole, with backend.ErrNoSpace.
+// WriteAt writes p at offset off. It may have written a part of p when it returns an
+// error. It writes nothing, and returns backend.ErrNoSpace, if p reaches past the end of
+// the device.
 func (b *Backend) WriteAt(p []byte, off int64) (n int, err error) {
 	if off >= 0 && uint64(len(p)) > b.after(off) {
 		err = backend.ErrNoSpace
@@ -81,7 +86,7 @@ func (b *Backend) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Sync makes durable every write that returned before.
+// Sync makes every write durable that has returned before Sync is called.
 func (b *Backend) Sync() error {
 	c, err := b.begin()
 	if err == nil {
@@ -95,9 +100,9 @@ func (b *Backend) Sync() error {
 	return nil
 }
 
-// Close ends the calls that wait for memory, waits for the others, and gives back
-// what the Backend holds of the Device's memory. It flushes nothing: the Device's
-// own Close does. Calls after it fail with backend.ErrClosed.
+// Close interrupts the calls that wait for memory, waits for the others, and gives the
+// memory of the Backend back to the device. It does not flush: the device's own Close
+// does. Later calls fail with backend.ErrClosed. Close always returns nil.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	if !b.closed {
@@ -105,7 +110,7 @@ func (b *Backend) Close() error {
 		close(b.stop)
 	}
 	b.mu.Unlock()
-	b.under.Wait()
+	b.running.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.chunk != nil {
@@ -115,13 +120,13 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// after is how many bytes the device has from off on.
+// after returns how many bytes the device has from off on.
 func (b *Backend) after(off int64) uint64 {
 	return b.info.Size - min(uint64(off), b.info.Size)
 }
 
-// each does one piece of p after the other, none larger than the device takes. The
-// caller has checked that p ends within the device.
+// each cuts p into pieces of at most the size that the device takes, and calls do for one
+// after the other. The caller has checked that p ends within the device.
 func (b *Backend) each(p []byte, off int64, do func(*call, []byte) error) (n int, err error) {
 	if off < 0 || (uint64(off)|uint64(len(p)))&uint64(b.info.BlockMin-1) != 0 {
 		return 0, backend.ErrInvalid
@@ -142,14 +147,14 @@ func (b *Backend) each(p []byte, off int64, do func(*call, []byte) error) (n int
 	return n, nil
 }
 
-// begin takes a call.
+// begin takes a call off the free list, or makes one.
 func (b *Backend) begin() (*call, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, backend.ErrClosed
 	}
-	b.under.Add(1)
+	b.running.Add(1)
 	last := len(b.free) - 1
 	if last < 0 {
 		return newCall(b), nil
@@ -164,7 +169,7 @@ func (b *Backend) end(c *call) {
 	b.mu.Lock()
 	b.free = append(b.free, c)
 	b.mu.Unlock()
-	b.under.Done()
+	b.running.Done()
 }
 
 // cut returns a span of n bytes of the current chunk, if that has room for them.
@@ -174,7 +179,7 @@ func (b *Backend) cut(n int) (s backend.Span, ok bool) {
 	if b.chunk == nil {
 		return s, false
 	}
-	if b.chunk.Refs() == 1 { // ours: whatever was written from it is covered
+	if b.chunk.Refs() == 1 { // ours: everything that was written from it is durable
 		b.used = 0
 	}
 	if n > backend.ChunkSize-b.used {
@@ -186,8 +191,8 @@ func (b *Backend) cut(n int) (s backend.Span, ok bool) {
 	return s, true
 }
 
-// keep leaves to the writes that follow what s does not use of its chunk, if that
-// is more than there was.
+// keep keeps the rest of the chunk of s for the next small writes, if it is larger than
+// the rest of the chunk that there was.
 func (b *Backend) keep(s backend.Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package mem is a block device in memory.
+// Package mem is a block device in the memory of the process.
 //
-// It exists for tests, for demonstrations, and as the floor in benchmarks: what
-// remains when the device costs nothing but a copy. Its contents end with it, so
-// FLUSH has nothing to do. It owns the memory and the arenas; it imports backend.
+// Use it for tests and demonstrations. In benchmarks it is the floor: it shows what a
+// server costs when the device costs one copy. The contents are lost when the device is
+// closed, so a FLUSH has nothing to do.
 package mem
 
 import (
@@ -16,19 +16,19 @@ import (
 	"pmnbd/backend"
 )
 
-// Sizes, in bytes and chunks. Mapped memory that nobody touches costs nothing, so
-// the arenas have room for many connections beside several of the largest requests.
+// Sizes in bytes and chunks. Mapped memory costs nothing until somebody touches it, so
+// the arenas have room for many connections and several of the largest requests.
 const (
-	// maxRequest is what clients may send that were told no limit (proto.md, "Size
+	// maxRequest is the largest request of clients that know no limit (proto.md, "Size
 	// constraints").
 	maxRequest = 32 << 20
-	// writeChunks: no write is kept, so this is all for receiving.
+	// writeChunks are all for receiving, because the device keeps no write.
 	writeChunks = 512
 	readChunks  = 512
 )
 
-// A Device is memory. Its lock is held for a whole batch: what a batch contains is
-// stored in its order, and the order of batches is the order of the lock.
+// A Device is a block device in memory. It executes one batch at a time, and the ops of
+// a batch in their order.
 type Device struct {
 	info   backend.Info
 	arenas backend.Arenas
@@ -39,7 +39,7 @@ type Device struct {
 
 var _ backend.Device = (*Device)(nil)
 
-// New makes a device of size bytes, all zero.
+// New makes a device of size bytes. All of them are zero.
 func New(size uint64) (*Device, error) {
 	if size == 0 || size > math.MaxInt {
 		return nil, fmt.Errorf("a device of %d bytes: %w", size, backend.ErrInvalid)
@@ -71,10 +71,10 @@ func New(size uint64) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() backend.Info { return d.info }
 
-// Arenas is where the spans of every Op lie.
+// Arenas returns the memory for the data of ops.
 func (d *Device) Arenas() *backend.Arenas { return &d.arenas }
 
-// Submit executes ops and completes them.
+// Submit executes ops and completes all of them before it returns.
 func (d *Device) Submit(ops []*backend.Op) {
 	if len(ops) == 0 {
 		return
@@ -88,7 +88,7 @@ func (d *Device) Submit(ops []*backend.Op) {
 		case gone:
 			op.Err = backend.ErrGone
 		default:
-			op.Err = d.execute(op)
+			op.Err = d.executeLocked(op)
 		}
 	}
 	d.mu.Unlock()
@@ -97,8 +97,8 @@ func (d *Device) Submit(ops []*backend.Op) {
 	}
 }
 
-// execute does op. d.mu is held.
-func (d *Device) execute(op *backend.Op) error {
+// executeLocked executes op.
+func (d *Device) executeLocked(op *backend.Op) error {
 	switch op.Cmd {
 	case backend.Read:
 		off := op.Off
@@ -119,10 +119,11 @@ func (d *Device) execute(op *backend.Op) error {
 	return nil
 }
 
-// Post has nothing to do.
+// Post does nothing: Submit has done it all.
 func (d *Device) Post() {}
 
-// Close ends the device and frees its memory. It is an error to hold spans then.
+// Close frees the memory of the device. It returns an error if a span of the arenas has
+// not been released.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	m := d.mem

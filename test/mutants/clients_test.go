@@ -10,7 +10,7 @@ var clients = []mutant{
 		pkg: "./nbd", run: "^TestSilentReaders$", hangs: true,
 	}, {
 		name: "a connection may hold any number of chunks", rule: "§4.2 a cap per connection",
-		in:  "nbd.conn.mayHold",
+		in:  "nbd.conn.mayHoldLocked",
 		old: "c.held == 0 || c.held+n <= c.exp.sinkCap", new: "true",
 		pkg: "./nbd", run: "^TestNeverReading$", hangs: true,
 	}, {
@@ -50,7 +50,7 @@ var clients = []mutant{
 		pkg: "./nbd", run: "^TestHalfPayloads$", hangs: true,
 	}, {
 		name: "a host pushes out those of others who negotiate", rule: "one client does not keep others out",
-		in:  "nbd.Server.slowest",
+		in:  "nbd.Server.slowestLocked",
 		old: "negotiate[c.host]++", new: "negotiate[c.host] = 1",
 		pkg: "./nbd", run: "^TestSilentClientsOfOneHost$",
 	}, {

@@ -31,7 +31,7 @@ var window = []mutant{
 	}, {
 		name: "the window takes the chunks to receive into as well", rule: "§4.8 bounded in pinned bytes",
 		in:  "backend.NewWindowOn",
-		old: "arena.LimitPins(chunks)", new: "arena.LimitPins(len(arena.chunks))",
+		old: "arena.limitPins(chunks)", new: "arena.limitPins(len(arena.chunks))",
 		pkg: "./backend/remote", run: "^TestWindowIsExact$",
 	}, {
 		name: "unflushed payloads are not pinned", rule: "§4.8 bounded in pinned bytes",
