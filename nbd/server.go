@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"pmnbd/backend"
+	"pmnbd/internal/loglimit"
 	"pmnbd/nbd/wire"
 )
 
@@ -63,8 +63,8 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// Of the lines of one kind about clients, samples go out in a time of sampled: enough
-// for somebody who looks for the cause of a refusal, little for the disk with the log.
+// Of each message about clients, samples go out in a time of sampled: enough for somebody
+// who looks for the cause of a refusal, little for the disk with the log.
 const (
 	sampled = 10 * time.Second
 	samples = 10
@@ -102,9 +102,7 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
 	}
-	s.log = s.cfg.Logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, sampled, samples, 0)
-	}))
+	s.log = loglimit.PerMessage(s.cfg.Logger, samples, sampled)
 	memories := make(map[*backend.Arenas]*memory)
 	for _, e := range exports {
 		if len(e.Name) > wire.MaxString {

@@ -54,12 +54,12 @@ func TestEachFlushIsOneBarrier(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, c.Do(c.Write(uint64(i)*block, backendtest.Pattern(block, 1), 0)))
 		require.NoError(t, c.Do(c.Flush()))
-		require.EqualValues(t, i+1, p.server.Barriers("log"))
+		require.EqualValues(t, i+1, p.targetBarriers())
 		require.NoError(t, c.Do(c.Flush()), "nothing is dirty")
-		require.EqualValues(t, i+1, p.server.Barriers("log"))
+		require.EqualValues(t, i+1, p.targetBarriers())
 	}
 	require.NoError(t, d.Close())
-	require.EqualValues(t, 20, p.server.Barriers("log"), "nothing was left for Close to flush")
+	require.EqualValues(t, 20, p.targetBarriers(), "nothing was left for Close to flush")
 	require.EqualValues(t, 20, d.Barriers())
 }
 
@@ -89,7 +89,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 	release()
 	require.NoError(t, c.Wait(append(waiting, first)...))
-	require.EqualValues(t, 2, p.server.Barriers("log"))
+	require.EqualValues(t, 2, p.targetBarriers())
 	require.NoError(t, d.Close())
 }
 
@@ -110,7 +110,7 @@ func TestFlushJoinsTheBarrierInFlight(t *testing.T) {
 	release()
 	require.NoError(t, c.Wait(first))
 	require.NoError(t, other.Wait(second))
-	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.EqualValues(t, 1, p.targetBarriers())
 	require.NoError(t, d.Close())
 }
 
@@ -124,7 +124,7 @@ func TestFlushCoversOtherConnections(t *testing.T) {
 	require.NoError(t, b.Do(b.Flush()))
 	require.Zero(t, d.Unflushed())
 	require.Equal(t, backendtest.Pattern(block, 7), p.region.Data()[block:2*block])
-	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.EqualValues(t, 1, p.targetBarriers())
 	require.NoError(t, d.Close())
 }
 
@@ -143,7 +143,7 @@ func TestBarrierInParts(t *testing.T) {
 	require.False(t, flush.Completed())
 	p.provider.(*rdmafake.Provider).Resume()
 	require.NoError(t, c.Wait(flush))
-	require.LessOrEqual(t, p.server.Barriers("log"), uint64(2), "one, or one more that the window asked for")
+	require.LessOrEqual(t, p.targetBarriers(), uint64(2), "one, or one more that the window asked for")
 	require.Zero(t, d.Unflushed())
 	for i := range n {
 		require.Equal(t, backendtest.Pattern(512, uint32(i)), p.region.Data()[i*1024:i*1024+512], "write %d", i)
@@ -172,7 +172,7 @@ func TestFullWindowStartsABarrier(t *testing.T) {
 			d := p.dial(t)
 			c := backendtest.NewClient(t, d)
 			fill(t, c, d)
-			require.NotZero(t, p.server.Barriers("log"))
+			require.NotZero(t, p.targetBarriers())
 			require.NoError(t, c.Do(c.Flush()))
 			backendtest.AllBack(t, d)
 			require.NoError(t, d.Close())
@@ -190,9 +190,9 @@ func TestFlushUnderInheritedDoubt(t *testing.T) {
 	d.core.commit.inherits = true
 	d.core.commit.mu.Unlock()
 	require.NoError(t, c.Do(c.Flush()))
-	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.EqualValues(t, 1, p.targetBarriers())
 	require.NoError(t, c.Do(c.Flush()), "a barrier has succeeded")
-	require.EqualValues(t, 1, p.server.Barriers("log"))
+	require.EqualValues(t, 1, p.targetBarriers())
 	require.NoError(t, d.Close())
 }
 
@@ -273,9 +273,9 @@ func TestBarrierCoversNothingBehindIt(t *testing.T) {
 	require.NoError(t, c.Wait(first))
 	require.EqualValues(t, block, d.Unflushed())
 	require.EqualValues(t, block, d.lanes[0].ring.At(d.lanes[0].ring.Covered()).Off)
-	before := p.server.Barriers("log")
+	before := p.targetBarriers()
 	require.NoError(t, c.Do(c.Flush()))
-	require.EqualValues(t, before+1, p.server.Barriers("log"))
+	require.EqualValues(t, before+1, p.targetBarriers())
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }

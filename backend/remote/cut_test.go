@@ -41,7 +41,7 @@ func TestSyncOutlivesItsSession(t *testing.T) {
 			d := p.dialPatient(t, tt.lanes)
 			c := backendtest.NewClient(t, d)
 			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-			epoch, barriers := d.Snapshot().Epoch, p.server.Barriers("log")
+			epoch, barriers := d.Snapshot().Epoch, p.targetBarriers()
 			release := p.sync.blockData()
 			flush := c.Flush()
 			c.Submit(c.Write(tt.at, backendtest.Pattern(block, 2), 0), flush)
@@ -58,7 +58,7 @@ func TestSyncOutlivesItsSession(t *testing.T) {
 			require.NoError(t, c.Wait(flush))
 			require.NoError(t, c.Do(c.Flush()))
 			require.Equal(t, want, posted.Load(), "what it covered is not sent again")
-			require.Equal(t, barriers+1+uint64(want/block), p.server.Barriers("log"))
+			require.Equal(t, barriers+1+uint64(want/block), p.targetBarriers())
 			if tt.broken {
 				require.Greater(t, d.Snapshot().Epoch, epoch+1)
 			}

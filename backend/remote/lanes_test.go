@@ -28,12 +28,12 @@ func TestBarrierOnTheDirtyLanes(t *testing.T) {
 		{"one", []int{2}}, {"two", []int{0, 3}}, {"all", []int{0, 1, 2, 3}}, {"one again", []int{1}}, {"none", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before, device := p.server.Barriers("log"), d.Barriers()
+			before, device := p.targetBarriers(), d.Barriers()
 			for _, lane := range tt.lanes {
 				require.NoError(t, c.Do(on(lane)))
 			}
 			require.NoError(t, c.Do(c.Flush()))
-			require.EqualValues(t, len(tt.lanes), p.server.Barriers("log")-before)
+			require.EqualValues(t, len(tt.lanes), p.targetBarriers()-before)
 			require.EqualValues(t, min(1, len(tt.lanes)), d.Barriers()-device, "it is one barrier all the same")
 			for _, lane := range tt.lanes {
 				require.Equal(t, backendtest.Pattern(block, uint32(lane)), p.region.Data()[lane*stripe:lane*stripe+block])
@@ -41,11 +41,11 @@ func TestBarrierOnTheDirtyLanes(t *testing.T) {
 		})
 	}
 	// A write across a stripe's end is on two lanes, and FUA waits for both.
-	before := p.server.Barriers("log")
+	before := p.targetBarriers()
 	fua := c.Write(stripe-100, backendtest.Pattern(200, 9), 0)
 	fua.FUA = true
 	require.NoError(t, c.Do(fua))
-	require.EqualValues(t, 2, p.server.Barriers("log")-before)
+	require.EqualValues(t, 2, p.targetBarriers()-before)
 	require.NoError(t, d.Close())
 }
 

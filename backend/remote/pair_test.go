@@ -86,6 +86,9 @@ func (h *syncHook) fail(err error) {
 	h.mu.Unlock()
 }
 
+// targetBarriers is how many barriers the target has acknowledged.
+func (p *pair) targetBarriers() uint64 { return p.server.Snapshot()[0].Barriers }
+
 const (
 	regionSize = 8 << 20
 	patience   = 30 * time.Second // before a wait is a failure

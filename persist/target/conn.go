@@ -93,7 +93,7 @@ func (c *conn) serve() {
 		if s.strangers.gone(c) {
 			err = errCrowded
 		}
-		s.breaches.warn(c.log, "connection not accepted", zap.Error(err))
+		s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
 		return
 	}
 	limit := s.cfg.ProofTimeout
@@ -125,7 +125,7 @@ func (c *conn) ended(err error) {
 	case c.probed && !c.known && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)):
 		c.log.Debug("connection ended that asked for the epoch", zap.Error(err))
 	case !c.known:
-		c.s.breaches.warn(c.log, "connection ended", zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
+		c.s.breaches.Warn("connection ended", zap.String("peer", c.peer), zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
 	case c.session == nil && errors.Is(err, rdma.ErrLost):
 		c.log.Debug("connection ended whose session was closed", zap.Error(err))
 	default:

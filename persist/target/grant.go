@@ -1,7 +1,6 @@
 package target
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -96,7 +95,7 @@ func (c *conn) refuse(r *wire.Refused, request []byte) error {
 	if r.Code == wire.CodeEpoch {
 		c.probed = true
 	} else {
-		c.s.refusals.warn(c.log, "session refused", zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
+		c.s.refusals.Warn("session refused", zap.String("peer", c.peer), zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
 	}
 	answer := r.Append(nil)
 	if request != nil {
@@ -109,18 +108,9 @@ func (c *conn) refuse(r *wire.Refused, request []byte) error {
 // be granted a new session as the owner that one was: nobody else had the region, so
 // there is nothing new to doubt.
 func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
-	e := c.s.exports[m.Region]
-	if e == nil {
-		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
-	}
-	if c.hint != nil {
-		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "a connection made to JOIN"}
-	}
-	if m.Owner.ID == ([16]byte{}) {
-		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
-	}
-	if allow, some := c.s.cfg.Allow[m.Region]; some && !slices.Contains(allow, m.Owner.ID) {
-		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow it to initiator %s", uuid.UUID(m.Owner.ID))}
+	e, refused := c.admissible(m)
+	if refused != nil {
+		return nil, refused
 	}
 	if r := e.check(m, resume); r != nil {
 		return nil, r // nothing was destroyed
@@ -139,72 +129,17 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	if r := e.check(m, resume); r != nil {
 		return nil, r
 	}
-
-	before := e.r.Superblock()
-	left := e.leased(m.Owner.ID, &before, e.session)
-	// The old session's queue pairs go, and its keys with the last of them.
-	if e.session != nil {
-		if err := e.session.end(nil); err != nil {
-			return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the session before, restart pmnbd-target: %v", err)}
-		}
+	sb, unclean, refused := e.succeed(c, m.Owner, resume)
+	if refused != nil {
+		return nil, refused
 	}
-	if left > 0 {
-		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
-			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
-			zap.Stringer("by", uuid.UUID(m.Owner.ID)), zap.Duration("lease_left", left))
-	}
-
-	unclean := false
-	err := e.r.Update(func(sb *region.Superblock) error {
-		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
-			e.syncer.doubted()
-			sb.Doubt = true // somebody may have read what is not durable
-		}
-		sb.Epoch++
-		sb.Owner, sb.Clean = m.Owner, false
-		return nil
-	})
-	if err != nil {
-		return nil, &wire.Refused{Code: wire.CodeFailed, UUID: e.r.UUID(), Text: err.Error()}
-	}
-	sb := e.r.Superblock()
 	mem, method, refused := e.register(c, m.Methods, &facts)
 	if refused != nil {
 		return nil, refused
 	}
-	s := &session{
-		export: e, conn: c, owner: m.Owner, epoch: sb.Epoch, mem: mem, facts: facts, method: method,
-		lanes: map[uint16]*conn{0: c},
-	}
-	s.taken[0] = true
-	var token wire.Secret
-	if c.secret != nil {
-		s.secret = *c.secret
-	} else {
-		_, _ = rand.Read(token[:]) // never fails (crypto/rand)
-		s.secret = token
-	}
-	s.heard.Store(clock())
-	opened := &wire.Opened{
-		UUID: e.r.UUID(), Size: e.r.Size(), Class: e.r.Class(),
-		Key: mem.Key, Base: mem.Base, Epoch: sb.Epoch, ContentsID: sb.Contents, Token: token,
-		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
-		Heartbeat: uint32(c.s.cfg.Heartbeat.Milliseconds()), Lease: uint32(c.s.cfg.Lease.Milliseconds()), Method: method,
-		Mark: sb.Mark,
-	}
-	for _, m := range persist.BestFirst {
-		why := WhyNot(m, facts)
-		opened.WhyNot[m-1] = why
-		if why == persist.ReasonSound {
-			opened.Methods = opened.Methods.With(m)
-		}
-	}
-	if unclean {
-		opened.Flags |= wire.OpenedUnclean
-	}
-	if sb.Doubt {
-		opened.Flags |= wire.OpenedDoubt
-	}
+	s := newSession(c, e, &sb)
+	s.mem, s.facts, s.method = mem, facts, method
+	opened := s.describe(&sb, unclean)
 	e.mu.Lock()
 	if !resume {
 		e.durable = [maxLanes]wire.Durable{} // another owner's
@@ -219,6 +154,86 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		zap.Stringer("initiator", uuid.UUID(m.Owner.ID)), zap.Bool("proven", c.secret != nil),
 		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("resumed", resume), zap.Bool("predecessor_unclean", unclean))
 	return opened, nil
+}
+
+// admissible finds the region that m names, unless m is refused whatever state the region
+// is in.
+func (c *conn) admissible(m *wire.Open) (*export, *wire.Refused) {
+	e := c.s.exports[m.Region]
+	allow, some := c.s.cfg.Allow[m.Region]
+	switch {
+	case e == nil:
+		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
+	case c.hint != nil:
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "a connection made to JOIN"}
+	case m.Owner.ID == ([16]byte{}):
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
+	case some && !slices.Contains(allow, m.Owner.ID):
+		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow it to initiator %s", uuid.UUID(m.Owner.ID))}
+	}
+	return e, nil
+}
+
+// succeed ends the session before, if there is one, and then makes owner the region's
+// owner, durably, in the next epoch. It returns the superblock as it is then. unclean says
+// that the owner before did not close; a RESUME has nobody before it. The caller holds
+// e.granting.
+func (e *export) succeed(c *conn, owner persist.Owner, resume bool) (_ region.Superblock, unclean bool, _ *wire.Refused) {
+	before := e.r.Superblock()
+	left := e.leased(owner.ID, &before, e.session)
+	// The old session's queue pairs go, and its keys with the last of them.
+	if e.session != nil {
+		if err := e.session.end(nil); err != nil {
+			return before, false, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the session before, restart pmnbd-target: %v", err)}
+		}
+	}
+	if left > 0 {
+		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
+			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
+			zap.Stringer("by", uuid.UUID(owner.ID)), zap.Duration("lease_left", left))
+	}
+	err := e.r.Update(func(sb *region.Superblock) error {
+		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
+			e.syncer.doubted()
+			sb.Doubt = true // somebody may have read what is not durable
+		}
+		sb.Epoch++
+		sb.Owner, sb.Clean = owner, false
+		return nil
+	})
+	if err != nil {
+		return before, false, &wire.Refused{Code: wire.CodeFailed, UUID: e.r.UUID(), Text: err.Error()}
+	}
+	return e.r.Superblock(), unclean, nil
+}
+
+// describe is the answer that grants s on a region with superblock sb. It does not say yet
+// what became durable.
+func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
+	r, cfg := s.export.r, &s.export.s.cfg
+	opened := &wire.Opened{
+		UUID: r.UUID(), Size: r.Size(), Class: r.Class(), Epoch: sb.Epoch, ContentsID: sb.Contents, Mark: sb.Mark,
+		Key: s.mem.Key, Base: s.mem.Base, Method: s.method,
+		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
+		Heartbeat: uint32(cfg.Heartbeat.Milliseconds()), Lease: uint32(cfg.Lease.Milliseconds()),
+	}
+	if s.conn.secret == nil {
+		opened.Token = s.secret
+	}
+	for _, m := range persist.BestFirst {
+		why := WhyNot(m, s.facts)
+		opened.WhyNot[m-1] = why
+		if why == persist.ReasonSound {
+			opened.Methods = opened.Methods.With(m)
+		}
+	}
+	if unclean {
+		opened.Flags |= wire.OpenedUnclean
+	}
+	if sb.Doubt {
+		opened.Flags |= wire.OpenedDoubt
+	}
+	return opened
 }
 
 // disorders refuses what would share a session with an adapter of this machine that may

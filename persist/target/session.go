@@ -1,6 +1,7 @@
 package target
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -36,6 +38,20 @@ type session struct {
 
 	looks   *time.Timer // at what has arrived
 	arrived uint64      // what it was at the last look
+}
+
+// newSession is the session on e, with lane 0 c, of the owner and epoch that sb names. Its
+// key and method are still to be set.
+func newSession(c *conn, e *export, sb *region.Superblock) *session {
+	s := &session{export: e, conn: c, owner: sb.Owner, epoch: sb.Epoch, lanes: map[uint16]*conn{0: c}}
+	s.taken[0] = true
+	if c.secret != nil {
+		s.secret = *c.secret
+	} else {
+		_, _ = rand.Read(s.secret[:]) // never fails (crypto/rand)
+	}
+	s.heard.Store(clock())
+	return s
 }
 
 // look notes that the initiator lives if bytes of it arrived since the last look, and looks

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"go.uber.org/zap"
+
 	"pmnbd/rdma"
 )
 
@@ -104,4 +106,10 @@ func (s *Server) stranger(c *conn, at standing) {
 	if away := s.strangers.enter(c, at); away != nil {
 		s.running.Go(func() { _ = away.interrupt() }) // its goroutine says why it ended
 	}
+}
+
+// Stranger logs a connection from addr, HOST:PORT, that a listener dropped before it
+// became a request.
+func (s *Server) Stranger(addr string, err error) {
+	s.breaches.Warn("connection refused", zap.String("peer", addr), zap.Error(err))
 }

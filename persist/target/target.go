@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/loglimit"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
@@ -71,7 +72,7 @@ type Config struct {
 	// that is not in it is everybody's. Without Keys ids are not proven: this then
 	// keeps hosts from each other's regions by mistake, not by force.
 	Allow map[string][][16]byte
-	// Log takes one line for each change of state. Required.
+	// Log takes one line for each change of state; nil: none.
 	Log *zap.Logger
 
 	step uint64 // flushStep, less in tests
@@ -86,8 +87,9 @@ type Server struct {
 	decoy   []wire.Key           // nobody's: for ids that have none
 
 	strangers strangers
-	breaches  limiter // of connections without a session
-	refusals  limiter
+	// The log of what strangers do: anybody who reaches the port can do it as often as
+	// they like.
+	breaches, refusals *zap.Logger
 
 	mu        sync.Mutex
 	closed    bool
@@ -136,10 +138,14 @@ func New(cfg Config, regions []*region.Region) *Server {
 	if cfg.ProofTimeout == 0 {
 		cfg.ProofTimeout = ProofTimeout
 	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
 	s := &Server{
-		cfg: cfg, log: cfg.Log, exports: make(map[string]*export),
+		cfg: cfg, exports: make(map[string]*export),
 		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
+	s.logTo(cfg.Log)
 	s.strangers.fewer.L = &s.strangers.mu
 	if cfg.Keys != nil {
 		decoy := make(wire.Key, wire.MinKey)
@@ -155,8 +161,14 @@ func New(cfg Config, regions []*region.Region) *Server {
 	return s
 }
 
-// Barriers is how many barriers of a region were acknowledged.
-func (s *Server) Barriers(region string) uint64 { return s.exports[region].barriers.Load() }
+// quiet is how long the log has no second line of what strangers do: short enough for
+// somebody who looks for the cause of a refusal, long enough for a disk that holds the log.
+const quiet = 5 * time.Second
+
+func (s *Server) logTo(log *zap.Logger) {
+	s.log = log
+	s.breaches, s.refusals = loglimit.New(log, 1, quiet), loglimit.New(log, 1, quiet)
+}
 
 // Serve takes connections until Close, or until l fails.
 func (s *Server) Serve(l rdma.Listener) error {
@@ -192,7 +204,7 @@ func (s *Server) take(req rdma.Request) {
 	if lane {
 		if err := s.admit(c, &hint); err != nil {
 			_ = req.Reject(nil) // it is the peer's loss
-			s.breaches.warn(c.log, "connection not accepted", zap.Error(err))
+			s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
 			return
 		}
 	} else {

@@ -415,7 +415,7 @@ func TestVolatileFlushesLines(t *testing.T) {
 		p.ask(&wire.Barrier{Seq: uint64(seq), Last: true, Ranges: ranges}, &ack)
 		require.Equal(t, ranges, flushed)
 	}
-	require.EqualValues(t, 3, s.server.Barriers("log"))
+	require.EqualValues(t, 3, s.server.Snapshot()[0].Barriers)
 	flushed = nil
 	p = s.connect(t)
 	p.open(alice)
@@ -524,7 +524,7 @@ func TestAckAfterItsSync(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ack.Decode(msg))
 	require.EqualValues(t, 2, ack.Seq)
-	require.EqualValues(t, 2, s.server.Barriers("log"))
+	require.EqualValues(t, 2, s.server.Snapshot()[0].Barriers)
 }
 
 // What a stranger or an initiator sends that breaks the rules costs it its

@@ -13,33 +13,11 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-func TestLimiter(t *testing.T) {
-	const start = int64(1) << 40
-	var l limiter
-	for _, tt := range []struct {
-		name   string
-		at     int64
-		ok     bool
-		hidden uint64
-	}{
-		{"the first", start, true, 0},
-		{"at once", start, false, 0},
-		{"just before the time", start + quiet.Nanoseconds() - 1, false, 0},
-		{"at the time", start + quiet.Nanoseconds(), true, 2},
-		{"counted anew", start + 2*quiet.Nanoseconds() - 1, false, 0},
-		{"much later", start + 100*quiet.Nanoseconds(), true, 1},
-	} {
-		hidden, ok := l.admit(tt.at)
-		require.Equal(t, tt.ok, ok, tt.name)
-		require.Equal(t, tt.hidden, hidden, tt.name)
-	}
-}
-
 // Whatever strangers do, and however often, the log has a line of each kind.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	s := newSite(t)
-	s.server.log = zap.New(core) // before there is a connection
+	s.server.logTo(zap.New(core)) // before there is a connection
 	for range 20 {
 		s.server.Stranger("192.0.2.1:1", errors.New("not MPA"))
 		p := s.connect(t)
