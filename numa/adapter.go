@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// An Adapter is an RDMA device as sysfs has it.
+// An Adapter is an RDMA device as sysfs describes it.
 type Adapter struct {
-	// Name is the RDMA device's, such as "mlx5_0".
+	// Name is the RDMA device's name, such as "mlx5_0".
 	Name string
-	// Node is where it is, or None.
+	// Node is its node, or None.
 	Node int
-	// Hardware is the adapter's device, such as "0000:3b:00.0"; "" if there is none, and
-	// software places with CPU stores.
+	// Hardware is the device on a bus, such as "0000:3b:00.0". It is "" for a device of
+	// software, which places with CPU stores.
 	Hardware string
-	// Driver is that of the hardware.
+	// Driver is the driver of the hardware.
 	Driver string
-	// Interfaces are the network interfaces that its ports carry.
+	// Interfaces are the network interfaces of its ports.
 	Interfaces []string
 }
 
-// Adapters lists the RDMA devices.
+// Adapters returns the RDMA devices. Without a kernel module for RDMA there are none.
 func Adapters(sys string) ([]Adapter, error) {
 	class := filepath.Join(sys, "class/infiniband")
 	entries, err := os.ReadDir(class)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no module of RDMA is loaded
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is missing if no RDMA module is loaded
 		return nil, err
 	}
 	var all []Adapter
@@ -43,8 +43,8 @@ func Adapters(sys string) ([]Adapter, error) {
 
 func adapter(name, dir string) (Adapter, error) {
 	a := Adapter{Name: name, Node: None}
-	// Without the link it is a device of software alone: what its own directory
-	// descends from is no hardware of its own.
+	// Without this link it is a device of software. Its directory may have an ancestor
+	// that is hardware, but that is not its own.
 	device, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	if err == nil {
 		if a.Node, err = OfDevice(device); err != nil {
@@ -57,13 +57,13 @@ func adapter(name, dir string) (Adapter, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
 	}
-	// Each entry of each port's GID table names its interface (sysfs-class-infiniband).
+	// Each entry of a port's GID table names its interface (sysfs-class-infiniband).
 	files, err := filepath.Glob(filepath.Join(dir, "ports/*/gid_attrs/ndevs/*"))
 	if err != nil {
 		return a, err
 	}
 	for _, f := range files {
-		// Reading an entry that is not in use is EINVAL.
+		// Reading an unused entry fails with EINVAL.
 		if name, err := attribute(f); err == nil && name != "" && !slices.Contains(a.Interfaces, name) {
 			a.Interfaces = append(a.Interfaces, name)
 		}

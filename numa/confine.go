@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrAffinity means that no CPU of those asked for is one that the process may use:
-// an operator's taskset or cpuset has decided otherwise.
-var ErrAffinity = errors.New("none of its CPUs may be used by this process")
+// errAffinity means that an operator's taskset or cpuset excludes every CPU that was asked
+// for.
+var errAffinity = errors.New("this process may use none of its CPUs")
 
-// Confine keeps every thread of the process, also those to come, on cpus, as far as
-// the process may use them already. It is what can be done honestly in Go: a
-// goroutine that polls moves between threads, and one that is locked to a thread pays
-// for a switch of threads with every wake-up. Memory follows: the kernel takes it from
-// the node of the thread that touches it first (numa(7)). Call it before memory is
-// touched.
+// Confine keeps every thread of the process, including future ones, on those of cpus that the
+// process may use. If it may use none of them, Confine fails and changes nothing.
+//
+// Call it before the process touches its memory: the kernel takes memory from the node of
+// the thread that touches it first (numa(7)). Confine works on the whole process because
+// goroutines move between threads, and because a goroutine that is locked to a thread pays
+// for a switch of threads with every wake-up.
 func Confine(cpus unix.CPUSet) error {
 	var now unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &now); err != nil {
@@ -28,10 +29,10 @@ func Confine(cpus unix.CPUSet) error {
 		cpus[i] &= now[i]
 	}
 	if cpus.Count() == 0 {
-		return ErrAffinity
+		return errAffinity
 	}
-	// A thread inherits the affinity of the one that makes it. When all that there
-	// are have it, so will all others.
+	// A thread inherits the affinity of the thread that makes it. Once every existing
+	// thread has it, every new one will.
 	for done := map[int]bool{}; ; {
 		entries, err := os.ReadDir("/proc/self/task")
 		if err != nil {
@@ -43,7 +44,7 @@ func Confine(cpus unix.CPUSet) error {
 			if err != nil || done[tid] {
 				continue
 			}
-			if err := unix.SchedSetaffinity(tid, &cpus); err != nil && !errors.Is(err, unix.ESRCH) { // ESRCH: it ended
+			if err := unix.SchedSetaffinity(tid, &cpus); err != nil && !errors.Is(err, unix.ESRCH) { // ESRCH: the thread has ended
 				return fmt.Errorf("sched_setaffinity: %w", err)
 			}
 			done[tid] = true

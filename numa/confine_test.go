@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Confine does cannot be undone, so that a process of its own does it.
+// Confine cannot be undone, so the test runs it in a process of its own.
 func TestConfine(t *testing.T) {
 	const child = "PMNBD_TEST_CONFINE"
 	if os.Getenv(child) == "" {
@@ -34,17 +34,17 @@ func TestConfine(t *testing.T) {
 			none.Set(c)
 		}
 	}
-	require.ErrorIs(t, Confine(none), ErrAffinity)
+	require.ErrorIs(t, Confine(none), errAffinity)
 	one.Set(last)
 	asked := none
 	asked.Set(last)
 	require.NoError(t, Confine(asked), "what an operator took away stays away")
 
-	// Threads that were there, and threads that come.
+	// Existing threads, and new ones.
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(func() {
-			runtime.LockOSThread() // not unlocked: each has a thread of its own
+			runtime.LockOSThread() // and never unlock: each goroutine has a thread of its own
 			var now unix.CPUSet
 			require.NoError(t, unix.SchedGetaffinity(0, &now))
 			require.Equal(t, one, now)
@@ -57,7 +57,7 @@ func TestConfine(t *testing.T) {
 		require.NoError(t, err)
 		var now unix.CPUSet
 		if err := unix.SchedGetaffinity(tid, &now); errors.Is(err, unix.ESRCH) {
-			continue // it ended
+			continue // the thread has ended
 		}
 		require.NoError(t, err)
 		require.Equal(t, one, now, "thread %d", tid)

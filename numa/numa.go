@@ -1,10 +1,12 @@
-// Package numa knows on which node of the machine devices, memory and CPUs are, and
-// brings a process to a node.
+// Package numa finds the NUMA node of devices and CPUs, and confines a process to CPUs. It is
+// part of pmnbd: it is not for import by other programs and promises them nothing.
 //
-// It exists because a CPU that flushes memory of another socket, or an adapter that
-// writes there, pays for the way between (Linux, Documentation/mm/numa.rst). It owns
-// what is read of that from sysfs, and the affinity of the process. What belongs near what
-// is decided by commands. It imports nothing of ours.
+// A CPU that flushes memory of another node is slower, and so is an adapter that writes
+// there (Linux, Documentation/mm/numa.rst). The package only reads sysfs and sets the
+// affinity. The commands decide what belongs near what.
+//
+// Nodes and CPUs have the kernel's numbers, from 0. Functions that read sysfs take the
+// directory where it is mounted, [Sysfs], so that tests can pass another.
 package numa
 
 import (
@@ -19,16 +21,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// None stands for no node: the device is on none, or nobody knows.
+// None stands for no node: a device has none, or its node is not known.
 const None = -1
 
-// Sysfs is where sysfs is mounted. Tests have others, which is why functions take it.
+// Sysfs is where sysfs is mounted.
 const Sysfs = "/sys"
 
-// maxCPU is how many CPUs a unix.CPUSet can name.
+// maxCPU is the number of CPUs that a unix.CPUSet has room for.
 const maxCPU = len(unix.CPUSet{}) * strconv.IntSize
 
-// Nodes lists the nodes that have CPUs; none if the kernel knows of no nodes.
+// Nodes returns the nodes that have CPUs. A kernel without NUMA has none.
 func Nodes(sys string) ([]int, error) {
 	text, err := attribute(sys, "devices/system/node/has_cpu")
 	if err != nil || text == "" {
@@ -37,14 +39,14 @@ func Nodes(sys string) ([]int, error) {
 	return parseList(text)
 }
 
-// CPUs are those of a node.
+// CPUs returns the CPUs of a node. A node without CPUs is an error.
 func CPUs(sys string, node int) (set unix.CPUSet, err error) {
 	text, err := attribute(sys, "devices/system/node", fmt.Sprintf("node%d", node), "cpulist")
 	if err != nil {
 		return set, err
 	}
 	if text == "" {
-		return set, fmt.Errorf("node %d has no CPUs, or is not there", node)
+		return set, fmt.Errorf("node %d has no CPUs, or does not exist", node)
 	}
 	cpus, err := parseList(text)
 	if err != nil {
@@ -56,8 +58,8 @@ func CPUs(sys string, node int) (set unix.CPUSet, err error) {
 	return set, nil
 }
 
-// OfDevice is the node of the device with directory dir in sysfs: its own, or that of
-// what it descends from.
+// OfDevice returns the node of the device whose directory in sysfs is dir: its own, or that of
+// its nearest ancestor that has one. It is None if there is none, or no such device.
 func OfDevice(dir string) (int, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,14 +78,14 @@ func OfDevice(dir string) (int, error) {
 		}
 		node, err := strconv.Atoi(text)
 		if err != nil || node < None {
-			return None, fmt.Errorf("%s: %q is no node", filepath.Join(dir, "numa_node"), text)
+			return None, fmt.Errorf("%s: %q is not a node", filepath.Join(dir, "numa_node"), text)
 		}
 		return node, nil
 	}
 	return None, nil
 }
 
-// parseList reads the kernel's form of sets (cpuset(7), list format): "0-3,8".
+// parseList parses a set in the kernel's list format, such as "0-3,8" (cpuset(7)).
 func parseList(text string) ([]int, error) {
 	var all []int
 	for _, part := range strings.Split(text, ",") {
@@ -93,11 +95,11 @@ func parseList(text string) ([]int, error) {
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no list of numbers", text)
+			return nil, fmt.Errorf("%q is not a list of numbers", text)
 		}
 		to, err := strconv.ParseUint(last, 10, 16)
 		if err != nil || to < from || to >= uint64(maxCPU) {
-			return nil, fmt.Errorf("%q is no list of numbers below %d", text, maxCPU)
+			return nil, fmt.Errorf("%q is not a list of numbers below %d", text, maxCPU)
 		}
 		for n := from; n <= to; n++ {
 			all = append(all, int(n))
@@ -106,7 +108,8 @@ func parseList(text string) ([]int, error) {
 	return all, nil
 }
 
-// attribute is a file of sysfs, trimmed; "" if there is none.
+// attribute returns the text of a file of sysfs without surrounding space, or "" if there is
+// no such file.
 func attribute(path ...string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(path...))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sysfs makes a tree of files and, where the content begins with "-> ", of links,
-// with targets from the root.
+// sysfs makes a tree of files. Content that begins with "-> " makes a link instead, to a
+// target that counts from the root of the tree.
 func sysfs(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -39,8 +39,8 @@ const (
 	region = acpi + "region1/"
 )
 
-// twoNodes is a machine with an adapter and persistent memory on node 1, and an rxe
-// on top of that adapter.
+// twoNodes is a machine that has an adapter and persistent memory on node 1, and an rxe on
+// top of the adapter.
 var twoNodes = map[string]string{
 	"devices/system/node/has_cpu":                       "0-1\n",
 	"devices/system/node/node0/cpulist":                 "0-1,4\n",
@@ -87,7 +87,7 @@ func TestCPUs(t *testing.T) {
 	require.Equal(t, want, set)
 	for _, node := range []int{2, 3, -1} {
 		_, err = CPUs(sys, node)
-		require.ErrorContains(t, err, "has no CPUs, or is not there")
+		require.ErrorContains(t, err, "has no CPUs, or does not exist")
 	}
 	_, err = CPUs(sysfs(t, map[string]string{"devices/system/node/node0/cpulist": "0-x\n"}), 0)
 	require.ErrorContains(t, err, "CPUs of node 0: ")
@@ -115,7 +115,7 @@ func TestOfDevice(t *testing.T) {
 		})
 	}
 	_, err := OfDevice(filepath.Join(sys, "devices/broken"))
-	require.ErrorContains(t, err, `"x" is no node`)
+	require.ErrorContains(t, err, `"x" is not a node`)
 }
 
 func TestAdapters(t *testing.T) {

@@ -39,11 +39,11 @@ func ListenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 func occupant(path string) string {
 	switch info, err := os.Lstat(path); {
 	case err != nil:
-		return "what is there cannot be examined"
+		return "it cannot be examined"
 	case info.IsDir():
 		return "it is a directory"
 	case info.Mode()&fs.ModeSocket == 0:
-		return "it is there, and is no socket"
+		return "it exists and is not a socket"
 	}
 	return "another process serves that socket"
 }

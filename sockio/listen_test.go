@@ -45,7 +45,7 @@ func TestListenUnix(t *testing.T) {
 	require.ErrorContains(t, err, "at most 107 bytes")
 }
 
-// An IPv4 address is no wish for IPv6.
+// Listening on an IPv4 address does not listen on IPv6.
 func TestListenTCP(t *testing.T) {
 	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0", "127.0.0.1:0": "127.0.0.1", "[::]:0": "::", "[::1]:0": "::1"} {
 		l, err := ListenTCP(address)

@@ -84,7 +84,7 @@ func TestHeaderTooLongPanics(t *testing.T) {
 	require.Panics(t, func() { new(Queue).Header(MaxHeader + 1) })
 }
 
-// A header that would begin exactly at the end of the ring begins at its start.
+// A header that would begin exactly at the end of the ring goes to its start.
 func TestHeaderAtTheEndOfTheRing(t *testing.T) {
 	var q Queue
 	for range 8 {

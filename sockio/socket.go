@@ -60,7 +60,7 @@ func New(c net.Conn) (*Socket, error) {
 	case *net.UnixConn:
 		raw, err = c.SyscallConn()
 	default:
-		return nil, fmt.Errorf("sockio: a %T is no socket", c)
+		return nil, fmt.Errorf("sockio: a %T is not a socket", c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reach the file descriptor: %w", err)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is a connected pair of sockets, closed with the test.
+// pair makes a connected pair of sockets, which close with the test.
 func pair(t testing.TB, network string) (a, b *Socket) {
 	t.Helper()
 	addr := "127.0.0.1:0"
@@ -42,18 +42,18 @@ func pair(t testing.TB, network string) (a, b *Socket) {
 	return a, b
 }
 
-// both runs f on TCP and on a unix socket.
+// both runs f on TCP and on unix sockets.
 func both(t *testing.T, f func(t *testing.T, network string)) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) { f(t, network) })
 	}
 }
 
-func TestNewRefusesWhatIsNoSocket(t *testing.T) {
+func TestNewRefusesOtherConns(t *testing.T) {
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()
 	_, err := New(a)
-	require.ErrorContains(t, err, "no socket")
+	require.ErrorContains(t, err, "not a socket")
 }
 
 func TestFlushAndRead(t *testing.T) {
@@ -77,8 +77,8 @@ func TestFlushAndRead(t *testing.T) {
 	})
 }
 
-// A stream many times larger than the socket's buffers arrives whole and in
-// order, through partial writes, header coalescing and more than IOV_MAX runs.
+// A stream many times larger than the socket's buffers arrives whole and in order. It
+// meets partial writes, headers that are merged, and more than IOV_MAX runs.
 func TestOrderThroughBackPressure(t *testing.T) {
 	both(t, func(t *testing.T, network string) {
 		a, b := pair(t, network)
@@ -177,7 +177,7 @@ func TestFlushDoesNotWaitForWaitWritable(t *testing.T) {
 	})
 }
 
-// fill writes until the socket takes no more.
+// fill writes until the socket is full.
 func fill(t *testing.T, s *Socket, q *Queue) {
 	block := make([]byte, 1<<20)
 	for range 64 {
@@ -212,7 +212,7 @@ func TestHungUp(t *testing.T) {
 			require.NoError(t, a.WaitReadable())
 			require.False(t, a.HungUp(), "data alone is no hang-up")
 			require.NoError(t, b.Conn().(interface{ CloseWrite() error }).CloseWrite())
-			for !a.HungUp() { // TCP: the FIN is on its way over lo
+			for !a.HungUp() { // on TCP the FIN may still be on its way
 			}
 			n, err := a.Read(make([]byte, 64))
 			require.NoError(t, err)

@@ -116,7 +116,7 @@ func TestTLSHandshakeFails(t *testing.T) {
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()
 	_, err := ServeTLS(a, server)
-	require.ErrorContains(t, err, "no socket")
+	require.ErrorContains(t, err, "not a socket")
 }
 
 func TestTLSWriteEndsAtTheDeadline(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTLSWriteEndsAtTheDeadline(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Positive(t, n)
 	require.NoError(t, s.Close())
-	got, _ := io.Copy(io.Discard, c) // whether the socket took the close_notify is its business
+	got, _ := io.Copy(io.Discard, c) // the socket may or may not have taken the close_notify
 	require.LessOrEqual(t, got, int64(n))
 }
 
@@ -139,7 +139,7 @@ func TestTLSHungUp(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 	require.False(t, s.HungUp(), "close_notify leaves the socket open")
 	require.NoError(t, c.NetConn().Close())
-	for !s.HungUp() { // the FIN is on its way over lo
+	for !s.HungUp() { // the FIN may still be on its way
 	}
 	require.NoError(t, s.Close())
 	require.True(t, s.HungUp())

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Record and message types (RFC 8446 §5.1, §4).
+// Types of records and messages (RFC 8446 §5.1, §4).
 const (
 	typeHandshake = 22
 	typeData      = 23
@@ -25,8 +25,8 @@ const (
 // askKeyUpdate is a KeyUpdate with update_requested (RFC 8446 §4.6.3).
 var askKeyUpdate = []byte{24, 0, 0, 1, 1}
 
-// A forger is a TLS 1.3 client that writes records of its own making, as no library
-// would. The reading is crypto/tls's.
+// A forger is a TLS 1.3 client that writes records that no library would write. It reads
+// with crypto/tls.
 type forger struct {
 	t      testing.TB
 	nc     net.Conn
@@ -35,7 +35,8 @@ type forger struct {
 	seq    uint64
 }
 
-// forge is a connection between a server and a forger. What was sent there is there.
+// forge connects a server and a forger by unix sockets: what one end has sent, the other
+// can read at once.
 func forge(t testing.TB) (*TLS, *forger) {
 	server, client := identity()
 	client = client.Clone()
@@ -68,7 +69,7 @@ func (f *forger) expand(label string, n int) []byte {
 	return key
 }
 
-// record is the next record.
+// record makes the next record.
 func (f *forger) record(typ byte, content []byte) []byte {
 	block, err := aes.NewCipher(f.expand("key", 16))
 	require.NoError(f.t, err)
@@ -82,7 +83,7 @@ func (f *forger) record(typ byte, content []byte) []byte {
 	return aead.Seal(head, nonce, plain, head)
 }
 
-// keyUpdate is a KeyUpdate that asks for one; later records use the next key.
+// keyUpdate makes a KeyUpdate that asks for one in return. Later records use the next key.
 func (f *forger) keyUpdate() []byte {
 	b := f.record(typeHandshake, askKeyUpdate)
 	f.secret, f.seq = f.expand("traffic upd", sha256.Size), 0

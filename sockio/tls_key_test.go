@@ -19,7 +19,7 @@ import (
 // The reader handles KeyUpdates while another goroutine flushes.
 func TestTLSKeyUpdates(t *testing.T) {
 	s, f := forge(t)
-	const rounds = 12 // crypto/tls reads 16 in a row, no more
+	const rounds = 12 // crypto/tls accepts 16 in a row
 	data := make([]byte, 2<<20)
 	_, _ = rand.Read(data)
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 	wg.Wait()
 	require.EqualValues(t, 0, f.seq-1, "all was sent")
 
-	// The answers that no data followed leave with the next data.
+	// Answers with no data behind them leave with the next data.
 	f.send(f.keyUpdate(), f.record(typeData, []byte("y")))
 	require.NoError(t, s.WaitReadable())
 	copy(q.Header(4), "more")

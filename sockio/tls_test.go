@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// identity is a server's self-signed certificate, and the clients' configuration
-// that trusts it.
+// identity makes the configuration of a server with a self-signed certificate, and that of
+// clients that trust it.
 var identity = sync.OnceValues(func() (server, client *tls.Config) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,17 +57,17 @@ func versions(t *testing.T, f func(t *testing.T, server, client *tls.Config)) {
 	}
 }
 
-// conns is a connected pair of sockets, closed with the test.
+// conns makes a connected pair of sockets, which close with the test.
 func conns(t testing.TB, network string) (a, b net.Conn) {
 	sa, sb := pair(t, network)
 	return sa.Conn(), sb.Conn()
 }
 
-// secure is a TLS server and what its client end is.
+// secure makes a TLS server and, with dial, its client.
 func secure[C any](t testing.TB, network string, server, client *tls.Config, dial func(net.Conn, *tls.Config) (C, error)) (s *TLS, c C) {
 	t.Helper()
 	a, b := conns(t, network)
-	for _, nc := range []net.Conn{a, b} { // what hangs is to fail
+	for _, nc := range []net.Conn{a, b} { // so that a test that hangs fails
 		require.NoError(t, nc.SetDeadline(time.Now().Add(time.Minute)))
 	}
 	got := make(chan error)
@@ -86,7 +86,7 @@ func secure[C any](t testing.TB, network string, server, client *tls.Config, dia
 	return s, c
 }
 
-// stuff flushes q until the socket takes no more.
+// stuff flushes q until the socket is full.
 func stuff(t *testing.T, s *TLS, q *Queue) {
 	q.Data(make([]byte, 64<<20))
 	for last := uint64(1); last != q.Written(); {
@@ -96,13 +96,13 @@ func stuff(t *testing.T, s *TLS, q *Queue) {
 	require.False(t, q.Empty())
 }
 
-// goClient is crypto/tls's own client.
+// goClient makes a client of crypto/tls.
 func goClient(nc net.Conn, cfg *tls.Config) (*tls.Conn, error) {
 	c := tls.Client(nc, cfg)
 	return c, c.Handshake()
 }
 
-// ourClient is a TLS at the client's end, the counterpart of ServeTLS.
+// ourClient makes a TLS at the client's end, the counterpart of ServeTLS.
 func ourClient(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Client) }
 
 func TestTLSIsAStream(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTLSIsAStream(t *testing.T) {
 	})
 }
 
-// Both ways at once, far more than the socket holds, with a peer that reads slowly.
+// Both directions at once carry far more than the socket holds, to a peer that reads slowly.
 func TestTLSFlowsBothWays(t *testing.T) {
 	versions(t, func(t *testing.T, server, client *tls.Config) {
 		s, c := secure(t, "tcp", server, client, goClient)
@@ -185,8 +185,8 @@ func TestTLSFlowsBothWays(t *testing.T) {
 	})
 }
 
-// What Written counts is in the socket: the peer gets it, though the server's end
-// is cut before anything else can be written.
+// What Written counts is in the socket. The peer gets it even if the server's end is cut
+// before it writes anything else.
 func TestTLSWrittenIsInTheSocket(t *testing.T) {
 	server, client := identity()
 	s, c := secure(t, "tcp", server, client, goClient)
@@ -203,7 +203,7 @@ func TestTLSWrittenIsInTheSocket(t *testing.T) {
 	require.EqualValues(t, written, got)
 }
 
-// After Reset nothing is owed, though a record is half sent.
+// After Reset nothing is owed, even if half of a record is sent.
 func TestTLSReset(t *testing.T) {
 	server, client := identity()
 	s, _ := secure(t, "tcp", server, client, goClient)
@@ -238,8 +238,8 @@ func TestTLSCallsPerFlush(t *testing.T) {
 	}
 }
 
-// A record that arrives byte by byte is nothing until it is whole. Deadlines in
-// between do no harm.
+// A record that arrives byte by byte cannot be read until it is whole. Deadlines in between
+// do no harm.
 func TestTLSPartialRecords(t *testing.T) {
 	s, f := forge(t)
 	for _, content := range []string{"a", "whole"} {
@@ -269,7 +269,7 @@ func TestTLSPartialRecords(t *testing.T) {
 	}
 }
 
-// Several records that are there are one read, whatever their sizes.
+// One read takes all the records that are there, whatever their sizes.
 func TestTLSReadFills(t *testing.T) {
 	for name, read := range map[string]func(s *TLS, p []byte) (int, error){"Read": (*TLS).Read, "TryRead": (*TLS).TryRead} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +296,8 @@ func TestTLSReadFills(t *testing.T) {
 	}
 }
 
-// What a short read(2) showed to be drained is not read again in the same call.
+// After a short read(2) has shown that the socket is empty, the same call does not read it
+// again.
 func TestTLSOneReadPerCall(t *testing.T) {
 	s, f := forge(t)
 	p := make([]byte, 64)

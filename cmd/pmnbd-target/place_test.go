@@ -75,7 +75,7 @@ func TestPlace(t *testing.T) {
 		"nobody knows":             {"", [][]string{memory, elsewhere}, nil, numa.None, nil, ""},
 		"an operator's":            {"", [][]string{one, elsewhere, {"--numa", "0"}}, nil, 0, []string{warning, "confined to a node"}, ""},
 		"an operator's that fails": {"", [][]string{one, elsewhere, {"--numa", "0"}}, denied, numa.None, []string{warning}, "numa 0: denied"},
-		"one that is not there":    {"", [][]string{one, elsewhere, {"--numa", "7"}}, nil, numa.None, []string{warning}, "node 7 has no CPUs, or is not there"},
+		"one that is not there":    {"", [][]string{one, elsewhere, {"--numa", "7"}}, nil, numa.None, []string{warning}, "node 7 has no CPUs, or does not exist"},
 		"auto that fails":          {"", [][]string{one, elsewhere}, denied, numa.None, []string{"cannot be confined to a node"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -205,7 +205,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a file for a socket", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen unix:{data}",
-		says: "listen for NBD clients: listen unix {data}: bind: address already in use: it is there, and is no socket: use another path",
+		says: "listen for NBD clients: listen unix {data}: bind: address already in use: it exists and is not a socket: use another path",
 	},
 	{
 		name: "a directory for a socket", code: 1,

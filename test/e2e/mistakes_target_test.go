@@ -160,7 +160,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a node that is not there", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --numa 99",
-		says: "numa 99: node 99 has no CPUs, or is not there",
+		says: "numa 99: node 99 has no CPUs, or does not exist",
 	},
 	{
 		name: "target: a time without a unit", code: 2,
