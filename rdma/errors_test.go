@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a peer says of why it refuses reaches a terminal as nothing but text.
+// The reason that a peer gives reaches a terminal as plain text and nothing else.
 func TestRejectError(t *testing.T) {
 	for said, want := range map[string]string{
 		"":                                   "connection refused by the peer",

@@ -12,8 +12,8 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// truncated maps a file of size bytes, of which only the first page is left: the
-// rest is SIGBUS.
+// truncated maps a file of size bytes and then truncates it to its first page. Touching the
+// rest raises SIGBUS.
 func truncated(t testing.TB, size int) []byte {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "mapped"))
@@ -27,9 +27,8 @@ func truncated(t testing.TB, size int) []byte {
 	return mem
 }
 
-// Memory that cannot be touched is an error of the connection whose request needed
-// it, at both ends, whatever the request; the other connections of the process, and
-// the process, go on.
+// If memory cannot be touched, the connection whose request needed it fails at both ends,
+// whatever the request was. The process and its other connections go on.
 func TestFaultOnMemory(t *testing.T) {
 	const gone = 8192
 	for _, c := range []struct {
@@ -41,7 +40,7 @@ func TestFaultOnMemory(t *testing.T) {
 			broken, err := e.b.d.Register(truncated(t, 1<<16), rdmatest.All)
 			require.NoError(t, err)
 			require.NoError(t, e.b.PostRecv([]rdma.WorkRequest{{ID: 1, Local: rdma.SGE{Region: broken, Off: gone, Len: 4096}}}))
-			// A piece that is there works.
+			// The first page still works.
 			post(t, e.a, []rdma.WorkRequest{
 				{Op: rdma.OpWrite, Local: rdma.SGE{Region: e.ra, Len: 4096}, Remote: at(broken, 0)},
 				{ID: 2, Op: c.op, Signaled: true, Local: rdma.SGE{Region: e.ra, Len: 4096}, Remote: at(broken, gone)},
@@ -57,9 +56,9 @@ func TestFaultOnMemory(t *testing.T) {
 			}()
 			var cs [2]rdma.Completion
 			for err = nil; err == nil; err = e.a.Wait() {
-				_, _ = e.a.Poll(cs[:]) // the error comes from Wait, too
+				_, _ = e.a.Poll(cs[:]) // Wait returns the error, too
 			}
-			if c.op != rdma.OpRead { // after a Read the reset of the socket may overtake the Terminate
+			if c.op != rdma.OpRead { // after a Read, the socket's reset may overtake the Terminate
 				require.ErrorIs(t, err, rdma.ErrRemoteOp)
 			}
 			var fault *rdma.FaultError
@@ -72,7 +71,7 @@ func TestFaultOnMemory(t *testing.T) {
 	}
 }
 
-// Only a fault on memory is caught.
+// Only a fault on memory is caught. Other panics go on.
 func TestCaughtIsNarrow(t *testing.T) {
 	r := &region{public: &rdma.MemoryRegion{}}
 	broken := func(f func()) (fault *rdma.FaultError) {

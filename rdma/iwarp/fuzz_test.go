@@ -17,7 +17,7 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// socketPair is a connected pair of unix sockets.
+// socketPair makes a connected pair of unix sockets.
 func socketPair(t testing.TB) (a, b net.Conn) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -31,10 +31,10 @@ func socketPair(t testing.TB) (a, b net.Conn) {
 	return conns[0], conns[1]
 }
 
-// FuzzConn feeds a connection with FPDUs made of the input: a length byte, then that
-// many bytes of ULPDU; with length 255 the rest goes in unframed. Whatever comes, memory,
-// completions and what the peer gets are as the model has them, memory outside the
-// granted region stays as it was, and the connection can be closed.
+// FuzzConn feeds FPDUs to a connection. It makes them from the input: a length byte, then
+// that many bytes of ULPDU. After a length of 255 the rest of the input goes in unframed.
+// Memory, completions and what the peer receives must be what the model says. Memory outside
+// the granted region must not change, and the connection must close.
 func FuzzConn(f *testing.F) {
 	const guard = 64
 	frame := func(us ...[]byte) (b []byte) {
@@ -68,7 +68,7 @@ func FuzzConn(f *testing.F) {
 
 	clean := make([]byte, fuzzSize+2*guard)
 	for i := range clean {
-		clean[i] = byte(i ^ i>>8) // what is in the wrong place differs
+		clean[i] = byte(i ^ i>>8) // so that a misplaced byte differs
 	}
 	mem := rdmatest.Memory(f, len(clean))
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -96,7 +96,7 @@ func FuzzConn(f *testing.F) {
 		copy(mem, clean)
 		got, sent := converse(t, mem[guard:guard+fuzzSize], stream)
 		if !bytes.Equal(want, mem) {
-			require.Equal(t, want, mem) // which is slow
+			require.Equal(t, want, mem) // to see the difference; it is slow
 		}
 		require.Equal(t, m.completions(), got)
 		replies, terminate := m.replies()
@@ -106,8 +106,8 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// converse lets a peer send stream, at once, to a connection whose region is mem. It
-// returns what completed and what the peer got.
+// converse lets a peer send all of stream to a connection whose region is mem. It returns
+// what completed and what the peer received.
 func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []byte) {
 	d := newDomain(Config{})
 	r := &region{mem: mem, access: rdmatest.All, key: fuzzKey}
@@ -138,7 +138,7 @@ func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []b
 		}
 	}
 	require.True(t, isKind(err), err)
-	sent, err = io.ReadAll(peer) // to the end that it was told of
+	sent, err = io.ReadAll(peer) // until the end of the stream
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.NoError(t, peer.Close())

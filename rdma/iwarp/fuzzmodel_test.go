@@ -9,50 +9,50 @@ import (
 	"pmnbd/rdma"
 )
 
-// What FuzzConn's connection has: a key and tagged offsets that can be guessed, or no
-// input would find memory; two receives and a Read of its own, each for a few bytes of
-// the region.
+// What FuzzConn's connection has. Its key and tagged offsets can be guessed, because
+// otherwise no input would find the memory. It has two receives and a Read of its own, each
+// of a few bytes of the region.
 const (
 	fuzzKey   = 0x0100_0007
 	fuzzSize  = 4096
 	fuzzReads = 4 // IRD
 	fuzzPart  = 16
-	fuzzSink  = 64 // of the Read
+	fuzzSink  = 64 // where its own Read goes
 	fuzzRecv  = 128
 )
 
-// The IDs of its work requests; its receives have 1 and 2.
+// The ID of its Read. Its receives have 1 and 2.
 const fuzzReadID = 3
 
 func fuzzRecvOff(i int) int { return fuzzRecv + 2*fuzzPart*i }
 
-// A fuzzModel knows what has to become of a stream of FPDUs without CRCs, from the
-// RFCs. It decodes for itself.
+// A fuzzModel says, from the RFCs, what a stream of FPDUs without CRCs has to do. It has a
+// decoder of its own.
 type fuzzModel struct {
 	region []byte
 	gone   bool // its key was invalidated
 
-	completed []rdma.Completion // of receives
+	completed []rdma.Completion // receives
 	inSend    bool
 	sendMO    uint32
 
-	reads  []readRequest // to be answered
-	readMO int           // bytes of the Read of its own that have come
-	read   bool          // all of them
+	reads  []readRequest // the peer's, to be answered
+	readMO int           // bytes of its own Read that have come
+	read   bool          // all of them have come
 
 	end outcome
 }
 
-// An outcome is what the connection ended with.
+// An outcome is how the connection ended.
 type outcome int
 
 const (
 	hungUp      outcome = iota
-	refused             // something was against the rules: it terminates
-	endedByPeer         // by a Terminate
+	refused             // the peer broke a rule, and got a Terminate
+	endedByPeer         // the peer sent a Terminate
 )
 
-// take works through the stream.
+// take carries out the stream b.
 func (m *fuzzModel) take(b []byte) {
 	for m.end == hungUp && len(b) >= 2 {
 		n := int(binary.BigEndian.Uint16(b))
@@ -65,7 +65,7 @@ func (m *fuzzModel) take(b []byte) {
 	}
 }
 
-// segment takes one ULPDU (RFC 5040 §4, RFC 5041 §4).
+// segment carries out the ULPDU u (RFC 5040 §4, RFC 5041 §4).
 func (m *fuzzModel) segment(u []byte) outcome {
 	const taggedHeader, untaggedHeader = 14, 18
 	if len(u) < taggedHeader || u[0]&3 != 1 || u[1]>>6 != 1 {
@@ -102,7 +102,7 @@ func (m *fuzzModel) segment(u []byte) outcome {
 	return refused
 }
 
-// at finds n > 0 bytes of the region.
+// at finds n bytes of the region, n > 0.
 func (m *fuzzModel) at(stag uint32, to, n uint64) []byte {
 	if stag != fuzzKey || m.gone || to < regionBase || to-regionBase > fuzzSize || n > fuzzSize-(to-regionBase) {
 		return nil
@@ -112,7 +112,7 @@ func (m *fuzzModel) at(stag uint32, to, n uint64) []byte {
 
 func (m *fuzzModel) write(stag uint32, to uint64, p []byte) bool {
 	if len(p) == 0 {
-		return true // wherever it is to
+		return true // whatever memory it names
 	}
 	place := m.at(stag, to, uint64(len(p)))
 	copy(place, p)
@@ -157,7 +157,7 @@ func (m *fuzzModel) send(msn, mo uint32, p []byte, last bool) bool {
 	return true
 }
 
-// delivered ends a Send, and the key with it if it says so.
+// delivered completes a Send, which ends the key stag if it invalidates.
 func (m *fuzzModel) delivered(invalidates bool, stag uint32) bool {
 	if invalidates {
 		if stag != fuzzKey || m.gone {
@@ -169,8 +169,8 @@ func (m *fuzzModel) delivered(invalidates bool, stag uint32) bool {
 	return true
 }
 
-// completions are those that can be polled. All that is sent at once arrives at once:
-// a Read completes behind it.
+// completions returns what can be polled. Everything that is sent at once arrives at once,
+// and a Read completes after it.
 func (m *fuzzModel) completions() []rdma.Completion {
 	if m.read {
 		return append(m.completed, rdma.Completion{ID: fuzzReadID, Op: rdma.OpRead})
@@ -185,8 +185,8 @@ type reply struct {
 	data string
 }
 
-// replies are what the peer gets. Reads are answered when all that arrived is placed; if
-// by then the key is gone, that ends the connection, with a Terminate, too.
+// replies returns what the peer receives. The connection answers Reads once it has placed
+// everything that arrived. If the key is gone by then, it sends a Terminate instead.
 func (m *fuzzModel) replies() (rs []reply, terminate bool) {
 	for _, r := range m.reads {
 		var data []byte
@@ -200,7 +200,7 @@ func (m *fuzzModel) replies() (rs []reply, terminate bool) {
 	return rs, m.end == refused
 }
 
-// replied decodes what the peer got: the Read Request, replies, perhaps a Terminate.
+// replied decodes what the peer received: the Read Request, replies, perhaps a Terminate.
 func replied(t *testing.T, b []byte) (rs []reply, terminate bool) {
 	whole := true
 	for first := true; len(b) > 0; first = false {

@@ -15,12 +15,12 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// A rawPeer is an initiator made by hand, connected to a Conn.
+// A rawPeer is a hand-made initiator that is connected to a conn.
 type rawPeer struct {
 	net.Conn
 	t testing.TB
 	c *conn
-	r *rdma.MemoryRegion // of c, 64 KiB
+	r *rdma.MemoryRegion // 64 KiB of c
 }
 
 var hello = mpaFrame{CRC: true, Rev: 2, Enhanced: true, IRD: 4, ORD: 4}
@@ -88,15 +88,16 @@ func read(msn uint32, r readRequest) []byte {
 	return r.append(appendUntagged(nil, opReadRequest, true, queueRead, msn, 0))
 }
 
-// invalidate is an empty Send with Invalidate. This end receives such, and sends none.
+// invalidate makes an empty Send with Invalidate. The package receives them, but does not
+// send any.
 func invalidate(msn, key uint32) []byte {
 	b := appendUntagged(nil, opSendInvalidate, true, queueSend, msn, 0)
 	be.PutUint32(b[2:], key)
 	return b
 }
 
-// What a peer does wrong is answered with the Terminate that the RFCs name, and
-// changes no memory.
+// A peer that breaks the protocol gets the Terminate that the RFCs name, and changes no
+// memory.
 func TestViolations(t *testing.T) {
 	type env struct {
 		key  uint32
@@ -135,7 +136,7 @@ func TestViolations(t *testing.T) {
 			return [][]byte{b}
 		}, &badCRC},
 		{"random bytes", func(env) [][]byte {
-			b := make([]byte, 2*maxFPDU)                // whatever the length field says, it is there
+			b := make([]byte, 2*maxFPDU)                // enough for whatever the length field says
 			_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
 			return [][]byte{b}
 		}, &badCRC},
@@ -186,7 +187,7 @@ func TestViolations(t *testing.T) {
 			return [][]byte{fpdu(b)}
 		}, &badMO},
 		{"more Reads than IRD", func(e env) [][]byte {
-			var bs []byte // in one piece, so that none is answered before the next
+			var bs []byte // in one piece, so that all arrive before the first is answered
 			for i := range uint32(20) {
 				bs = append(bs, fpdu(read(i+1, readRequest{1, 2, 4, e.key, e.base}))...)
 			}
@@ -220,7 +221,7 @@ func TestViolations(t *testing.T) {
 				require.NoError(t, err)
 			}
 			s := p.next()
-			for s.Op == opReadResponse { // the Reads before the one too many
+			for s.Op == opReadResponse { // to the Reads before the one too many
 				s = p.next()
 			}
 			require.Equal(t, opTerminate, s.Op)
@@ -238,7 +239,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// Access that was not granted, and keys that ended.
+// A peer cannot use access that it was not granted, or a key that has ended.
 func TestAccessRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		access rdma.Access
@@ -272,7 +273,7 @@ func TestAccessRefused(t *testing.T) {
 	}
 }
 
-// A peer's Send with Invalidate is received like any Send, and ends the key.
+// A peer's Send with Invalidate is received like any other Send, and ends the key.
 func TestInvalidate(t *testing.T) {
 	for name, op := range map[string]opcode{"silently": opSendInvalidate, "solicited": opSendSEInvalidate} {
 		t.Run(name, func(t *testing.T) {
@@ -299,8 +300,8 @@ func TestInvalidate(t *testing.T) {
 	}
 }
 
-// A peer that stops in the middle of an FPDU places nothing of it, and its Conn ends
-// with the connection, or by Close.
+// A peer that stops in the middle of an FPDU places nothing of it. The connection ends when
+// the peer hangs up, or by Close.
 func TestHalfAnFPDU(t *testing.T) {
 	for name, hangUp := range map[string]bool{"then hangs up": true, "then is silent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -325,7 +326,7 @@ func TestHalfAnFPDU(t *testing.T) {
 	}
 }
 
-// A Read Response is placed into the range of its Read and nowhere else.
+// A Read Response is placed only into the range of its Read.
 func TestReadResponsesRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(r readRequest) []byte

@@ -42,7 +42,7 @@ func ended(t *testing.T, nc net.Conn) {
 	require.Empty(t, rest)
 }
 
-// An IPv4 address is no wish for IPv6; [::] is one for both.
+// An IPv4 address listens on IPv4 only. [::] listens on both.
 func TestListenFamilies(t *testing.T) {
 	for address, c := range map[string]struct {
 		bound  string
@@ -71,7 +71,7 @@ func TestListenFamilies(t *testing.T) {
 	}
 }
 
-// Peers that send nothing, or slowly, or rubbish, stop nobody.
+// Peers that send nothing, or slowly, or rubbish, delay nobody else.
 func TestSlowPeersStopNobody(t *testing.T) {
 	l := listen(t, Config{})
 	for range maxHalfOpen / 2 {
@@ -97,7 +97,7 @@ func TestHalfOpenConnectionsAreBounded(t *testing.T) {
 	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
 }
 
-// Those of one address do not cost another address its own.
+// Half-open connections of one address do not push out another address's.
 func TestHalfOpenConnectionsOfAnotherAddress(t *testing.T) {
 	l := listen(t, Config{})
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -107,7 +107,7 @@ func TestHalfOpenConnectionsOfAnotherAddress(t *testing.T) {
 	for range 3 * maxHalfOpen {
 		dialRaw(t, l)
 	}
-	ended(t, dialRubbish(t, l)) // all that came before have been looked at
+	ended(t, dialRubbish(t, l)) // the listener has seen everybody that came before
 	_, err = other.Write(hello.append(nil, requestKey))
 	require.NoError(t, err)
 	req, err := l.Accept()
@@ -133,7 +133,7 @@ func TestHandshakeTimeout(t *testing.T) {
 
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	l := listen(t, Config{})
-	// All answered and closed, or waiting: in the end one of them is dropped.
+	// Each is answered and closed, or waits. In the end the listener drops one of them.
 	var last net.Conn
 	for range maxWaiting + 1 {
 		last = dialRaw(t, l)
@@ -151,7 +151,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	ended(t, dropped)
 }
 
-// CRCs are used if either end asks for them (RFC 5044 §7.1).
+// Both ends use CRCs if either asks for them (RFC 5044 §7.1).
 func TestCRCIsNegotiated(t *testing.T) {
 	for name, tt := range map[string]struct{ initiator, responder, used bool }{
 		"both ask":      {true, true, true},
@@ -189,12 +189,12 @@ func TestCloseDropsHalfOpenAndWaiting(t *testing.T) {
 	require.NoError(t, l.Close())
 	for _, nc := range []net.Conn{half, waiting} {
 		_, err := io.ReadAll(nc)
-		_ = err // reset if it never left the backlog
+		_ = err // it is reset if it was still in the backlog
 	}
 }
 
-// What is no request frame gets no answer, the connection's end, and one word to
-// the listener's owner; nobody else notices.
+// A peer that sends anything but a request frame gets no answer: the listener closes the
+// connection and calls Refused once. Nobody else notices.
 func TestRequestsRefused(t *testing.T) {
 	request := func(f mpaFrame) []byte { return f.append(nil, requestKey) }
 	patched := func(at int, v byte) []byte {
@@ -204,7 +204,7 @@ func TestRequestsRefused(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		sent []byte
-		hang bool // the peer sends no more, and closes its half
+		hang bool // the peer sends no more and closes its half
 		want error
 	}{
 		"nothing":                    {nil, true, io.EOF},
@@ -246,7 +246,7 @@ func TestRequestsRefused(t *testing.T) {
 	}
 }
 
-// The owner hears why peers in earnest were dropped, and nothing of those that Close
+// Refused hears why the listener dropped honest peers, and does not hear of those that Close
 // dropped.
 func TestRefusedSaysWhy(t *testing.T) {
 	refused := make(chan error, 4*maxHalfOpen)
@@ -265,7 +265,7 @@ func TestRefusedSaysWhy(t *testing.T) {
 	require.ErrorIs(t, <-refused, os.ErrDeadlineExceeded)
 }
 
-// What a responder may answer to Dial.
+// Dial meets every kind of answer that a responder may give.
 func TestRepliesRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reply mpaFrame
@@ -297,8 +297,8 @@ func TestRepliesRefused(t *testing.T) {
 	}
 }
 
-// The owner of a listener decides by the addresses of a connection, before the peer is
-// answered; whom it does not want hears why.
+// Admit judges a connection by its addresses before the peer gets an answer. A peer that it
+// refuses hears why.
 func TestAdmit(t *testing.T) {
 	refused := make(chan error, 1)
 	unwanted := errors.New("nobody wants it")

@@ -41,7 +41,7 @@ func TestCRCVectors(t *testing.T) {
 	}
 }
 
-// The frames as RFC 5044 figure 10 and RFC 6581 figure 5 draw them.
+// Frames as in RFC 5044 figure 10 and RFC 6581 figure 5.
 var frameVectors = map[string]struct {
 	key   string
 	frame mpaFrame
@@ -107,7 +107,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// fpdu is ulpdu framed.
+// fpdu frames ulpdu.
 func fpdu(ulpdu []byte) []byte {
 	b := append([]byte{byte(len(ulpdu) >> 8), byte(len(ulpdu))}, ulpdu...)
 	crc := crc32.Update(0, castagnoli, b)
@@ -130,7 +130,7 @@ func TestFPDU(t *testing.T) {
 		require.Nil(t, bad)
 		require.Equal(t, len(b), taken)
 		require.Equal(t, ulpdu, got)
-		for i := 2; i < len(b); i++ { // a damaged length is found by what follows
+		for i := 2; i < len(b); i++ { // what follows a damaged length shows it
 			damaged := bytes.Clone(b)
 			damaged[i] ^= 0x10
 			_, _, bad = nextFPDU(damaged, true)
@@ -149,7 +149,7 @@ func FuzzFPDU(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ulpdu, n, bad := nextFPDU(b, true)
 		if bad == nil && n > 0 {
-			// The pad may be anything that the CRC covers.
+			// The pad may have any content, since the CRC covers it.
 			require.Equal(t, b[:fpduLengthLen+len(ulpdu)], fpdu(ulpdu)[:fpduLengthLen+len(ulpdu)])
 			require.LessOrEqual(t, n, len(b))
 		}

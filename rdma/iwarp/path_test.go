@@ -11,7 +11,7 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// ends is a connected pair without drivers: the test itself waits and polls.
+// ends is a connected pair on which the test itself waits and polls.
 type ends struct {
 	a, b   *conn
 	ra, rb *rdma.MemoryRegion
@@ -81,8 +81,8 @@ func post(t testing.TB, c *conn, wrs []rdma.WorkRequest) {
 	}
 }
 
-// counts says what a stream of FPDUs is made of. bytes includes headers and trailers;
-// messages are counted by their last FPDU.
+// counts says what a stream of FPDUs consists of. bytes includes headers and trailers. A
+// message counts when its last FPDU is there.
 type counts struct {
 	fpdus, bytes                                    int
 	writes, readRequests, responses, sends, endings int
@@ -137,8 +137,8 @@ func arrive(t testing.TB, c *conn, id uint64) (stream []byte, reads int) {
 	return stream, reads
 }
 
-// What the device counts on: a batch is one FPDU per request and one system call, an
-// ack is one FPDU, and one read takes all that has arrived.
+// A batch is one FPDU for each request and one system call, an acknowledgement is one FPDU,
+// and one read takes everything that has arrived. The device relies on that.
 func TestCounts(t *testing.T) {
 	e := connect(t, 1<<20, rdma.ConnConfig{})
 	var batch []rdma.WorkRequest
@@ -166,11 +166,11 @@ func TestCounts(t *testing.T) {
 	require.Zero(t, e.a.Arrived())
 }
 
-// Answers to Reads are seen to arrive before they are complete.
+// Arrived counts parts of the answer to a Read before the Read is complete.
 func TestPartsArrive(t *testing.T) {
 	const size = 8 << 20
 	e := connect(t, size, rdma.ConnConfig{})
-	go func() { _ = e.b.Wait() }() // answers, until the end
+	go func() { _ = e.b.Wait() }() // it answers until the connection ends
 	parts := false
 	for read := uint64(1); !parts; read++ { // this goroutine may look too late
 		before := e.a.Arrived()
@@ -213,7 +213,7 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 			next(t, e.b, 2)
 			post(t, e.b, inline)
 			next(t, e.b, 3)
-			// What the socket did not take at once completes behind the answer.
+			// What the socket does not take at once completes after the answer.
 			var cs [2]rdma.Completion
 			for n := 0; n < 2; {
 				m, err := e.a.Poll(cs[:])
@@ -239,7 +239,7 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 	})
 	t.Run("reads", func(t *testing.T) {
 		done := make(chan struct{})
-		go func() { // the responder answers in Wait
+		go func() { // the responder answers inside Wait
 			defer close(done)
 			_ = e.b.Wait()
 		}()
@@ -250,8 +250,8 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 	})
 }
 
-// A peer that does not read stalls its own connection and blocks nobody: Post
-// returns, what is built is bounded, the writer goes on when there is room, and
+// A peer that does not read stalls its own connection and blocks nobody. Post returns, the
+// FPDUs that are built are bounded, the writer goes on when there is room, and the
 // completions that it makes wake Wait.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	const count, size = 64, 1 << 20
@@ -290,7 +290,7 @@ func TestCloseWithABacklog(t *testing.T) {
 	require.ErrorIs(t, err, rdma.ErrClosed)
 }
 
-// Who polls only what its own Posts complete does not keep Wait from reading.
+// A caller that polls only what its own Posts complete does not keep Wait from reading.
 func TestWaitReadsThoughCompletionsAreThere(t *testing.T) {
 	e := connect(t, 4096, rdma.ConnConfig{})
 	require.NoError(t, e.b.PostRecv([]rdma.WorkRequest{{ID: 5}}))
@@ -309,14 +309,14 @@ func TestWaitReadsThoughCompletionsAreThere(t *testing.T) {
 	}
 }
 
-// A region that goes while a Read of it is being answered ends the connection.
+// Deregistering a region while a Read of it is being answered ends the connection.
 func TestDeregisterUnderARead(t *testing.T) {
 	const size = 64 << 20
 	e := connect(t, size, rdma.ConnConfig{})
 	post(t, e.a, []rdma.WorkRequest{{Op: rdma.OpRead, Local: rdma.SGE{Region: e.ra, Len: size}, Remote: at(e.rb, 0)}})
 	aFailed, bFailed := make(chan error, 1), make(chan error, 1)
 	go func() { bFailed <- e.b.Wait() }()
-	for sent := uint64(0); sent == 0; { // until its first part is under way; nobody reads it
+	for sent := uint64(0); sent == 0; { // until the first part is under way, which nobody reads
 		e.b.mu.Lock()
 		sent = e.b.tx.out.Queued()
 		e.b.mu.Unlock()
@@ -328,7 +328,8 @@ func TestDeregisterUnderARead(t *testing.T) {
 	require.ErrorIs(t, <-bFailed, rdma.ErrLost)
 }
 
-// A write that fails is not the last word: what the peer said before it went is.
+// When a write fails, the reason is what the peer sent before it closed, not the error of the
+// write.
 func TestWriteFails(t *testing.T) {
 	terminate := appendTerminate(appendUntagged(nil, opTerminate, true, queueTerminate, 1, 0), &badSTag, nil)
 	for name, tt := range map[string]struct {
@@ -340,13 +341,13 @@ func TestWriteFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newRawPeer(t, rdma.ConnConfig{}, hello)
-			p.send(tagged(opWrite, true, 0, 0, "")) // it may speak
+			p.send(tagged(opWrite, true, 0, 0, "")) // so that c may send
 			post(t, p.c, []rdma.WorkRequest{{ID: 1, Op: rdma.OpSend, Signaled: true}})
 			next(t, p.c, 1)
 			p.send(tt.last)
-			require.NoError(t, p.Close()) // with the Send unread: a reset
+			require.NoError(t, p.Close()) // the Send is unread, so this is a reset
 			write := []rdma.WorkRequest{{Op: rdma.OpWrite, Signaled: true}}
-			for p.c.tx.err == nil { // this goroutine alone is in p.c
+			for p.c.tx.err == nil { // only this goroutine uses p.c
 				_, err := p.c.Post(write)
 				require.NoError(t, err)
 				_, err = p.c.Poll(make([]rdma.Completion, 1))
@@ -377,8 +378,8 @@ func BenchmarkSendPingPong(b *testing.B) {
 	pingPong(b, connect(b, 1<<20, rdma.ConnConfig{}), nil, 1)
 }
 
-// pingPong posts wrs and a Send in one, and the peer answers by a Send. An op is
-// one of per.
+// pingPong posts wrs and a Send together, which the peer answers by a Send. A round is per
+// operations.
 func pingPong(b *testing.B, e *ends, wrs []rdma.WorkRequest, per int) {
 	msg := make([]byte, 64)
 	wrs = append(wrs, rdma.WorkRequest{ID: 1, Op: rdma.OpSend, Inline: msg, Signaled: true})

@@ -18,13 +18,13 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// A capture records what a TCP proxy passes on as a pcap file: Ethernet, IPv4 and
-// TCP headers are made up around the bytes, which are what was on the wire.
+// A capture records what a TCP proxy passes on, as a pcap file. The bytes are those on the
+// wire; it makes up the Ethernet, IPv4 and TCP headers around them.
 type capture struct {
 	mu   sync.Mutex
 	pcap []byte
-	sent [2][]byte // by initiator, responder
-	seq  [2]uint32 // of initiator, responder
+	sent [2][]byte // by initiator and responder
+	seq  [2]uint32 // of initiator and responder
 	usec uint32
 }
 
@@ -44,11 +44,11 @@ func newCapture() *capture {
 
 const (
 	tcpSYN, tcpPSHACK = 0x02, 0x18
-	// packetMax is what fits an IPv4 packet, less the headers.
+	// packetMax is how many bytes fit an IPv4 packet beside the headers.
 	packetMax = 1<<16 - 1 - 40
 )
 
-// packet records one packet of side from.
+// packet records one packet that side from sent.
 func (c *capture) packet(from int, flags byte, p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *capture) packet(from int, flags byte, p []byte) {
 	c.pcap = append(c.pcap, b...)
 }
 
-// pass copies one direction until its end.
+// pass copies one direction until it ends.
 func (c *capture) pass(from int, dst, src net.Conn) {
 	buf := make([]byte, packetMax)
 	for {
@@ -102,7 +102,7 @@ func (c *capture) pass(from int, dst, src net.Conn) {
 	}
 }
 
-// counts is what one side sent behind its start-up frame, which begins with key.
+// counts returns what one side sent after its start-up frame, which begins with key.
 func (c *capture) counts(t *testing.T, from int, key string) counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *capture) counts(t *testing.T, from int, key string) counts {
 	return count(t, c.sent[from][len(c.sent[from])-stream.Len():])
 }
 
-// A proxied listener is reached through a capture.
+// A proxied listener is one that dialers reach through a capture.
 type proxied struct {
 	rdma.Listener
 	addr string
@@ -120,7 +120,7 @@ type proxied struct {
 
 func (p proxied) Addr() string { return p.addr }
 
-// proxy puts c before l, for one connection.
+// proxy puts c in front of l, for one connection.
 func (c *capture) proxy(t *testing.T, l rdma.Listener) (through rdma.Listener, done *sync.WaitGroup) {
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -145,8 +145,8 @@ func (c *capture) proxy(t *testing.T, l rdma.Listener) (through rdma.Listener, d
 	return proxied{l, front.Addr().String()}, done
 }
 
-// Wireshark's dissectors, which know nothing of us, read every frame of a session
-// and find every CRC good.
+// Wireshark's dissectors, which were written without this package, read every frame of a
+// session and find every CRC good.
 func TestTsharkReadsASession(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -159,7 +159,7 @@ func TestTsharkReadsASession(t *testing.T) {
 	for range 3 {
 		b.Recv(t, 1, 0, 64)
 	}
-	// Shorter ones, RPC-over-RDMA's dissector takes for its own and finds malformed.
+	// RPC-over-RDMA's dissector would take shorter ones for its own and call them malformed.
 	message := bytes.Repeat([]byte("message "), 8)
 	for n := range uint32(9) { // every length of pad
 		a.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Local: a.Local(1, n), Remote: b.At(512)})

@@ -33,8 +33,8 @@ func (b bench) caps(t *testing.T) {
 	}
 }
 
-// Lanes of a session: connections that share domains at both ends, asked for with
-// private data.
+// The lanes of a session are connections that share a domain at each end. A dialer asks for
+// them with private data.
 func (b bench) lanes(t *testing.T) {
 	l, err := b.p.Listen(t.Context(), b.addr)
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func (b bench) registration(t *testing.T) {
 	require.ErrorIs(t, err, rdma.ErrClosed)
 }
 
-// Locked memory runs out: the error names the remedy. Only a process without
-// CAP_IPC_LOCK has the bound, so it is this test once more, as such a process.
+// When locked memory runs out, the error names the remedy. Only a process without
+// CAP_IPC_LOCK has that limit, so the test runs itself again as such a process.
 func (b bench) lockedMemory(t *testing.T) {
 	const mark = "PMNBD_TEST_MEMLOCK"
 	if os.Getenv(mark) == "" {
@@ -124,7 +124,7 @@ func (b bench) lockedMemory(t *testing.T) {
 	require.ErrorContains(t, err, "LimitMEMLOCK=infinity")
 }
 
-// next waits for c's next completions, n of them. Only the caller polls.
+// next waits for n completions of c. Nobody else may poll c.
 func next(t testing.TB, c rdma.Conn, cs []rdma.Completion, n int) {
 	for n > 0 {
 		got, err := c.Poll(cs)
@@ -138,7 +138,7 @@ func next(t testing.TB, c rdma.Conn, cs []rdma.Completion, n int) {
 	}
 }
 
-// pair is a connected pair without drivers.
+// pair makes a connected pair on which the test itself waits and polls.
 func (b bench) pair(t testing.TB, p rdma.Provider) (ends [2]rdma.Conn, regions [2]*rdma.MemoryRegion) {
 	t.Helper()
 	l, err := p.Listen(t.Context(), b.addr)
@@ -170,7 +170,8 @@ func (b bench) pair(t testing.TB, p rdma.Provider) (ends [2]rdma.Conn, regions [
 	return ends, regions
 }
 
-// A round is what write and barrier cost: Writes and a Send, answered by a Send.
+// round returns a function that does what a write and its barrier cost: Writes and a Send,
+// which a Send answers.
 func round(t testing.TB, ends [2]rdma.Conn, r [2]*rdma.MemoryRegion, size uint32) func() {
 	var batch []rdma.WorkRequest
 	for i := range uint64(8) {
@@ -210,8 +211,7 @@ func (b bench) allocations(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(50, f))
 }
 
-// A lane that polls for a while sleeps all the same when nothing comes, and Close
-// wakes it.
+// A Wait that polls for a while sleeps when nothing comes, and Close wakes it.
 func (b bench) spin(t *testing.T) {
 	p, err := New(Config{Spin: 100 * time.Microsecond})
 	require.NoError(t, err)
@@ -223,8 +223,9 @@ func (b bench) spin(t *testing.T) {
 	require.ErrorIs(t, <-failed, rdma.ErrClosed)
 }
 
-// Native FLUSH, of persistent memory: /dev/daxX.Y alone is such to a device. A build that
-// cannot post it registers for it all the same: its peers may post it.
+// Native FLUSH makes persistent memory durable. To a device, only /dev/daxX.Y is such
+// memory. A build that cannot post FLUSH registers memory for it all the same, because its
+// peers may post it.
 func (b bench) flush(t *testing.T) {
 	found, err := filepath.Glob("/dev/dax*")
 	require.NoError(t, err)
@@ -253,14 +254,14 @@ func (b bench) flush(t *testing.T) {
 	t.Skip("this build cannot post FLUSH: it needs rdma-core 45 and the tag verbs_flush")
 }
 
-// ip runs a command that changes the machine.
+// ip runs a command that changes the machine's network.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-// netdev is the interface of b's address.
+// netdev returns the interface that has b's address.
 func (b bench) netdev(t *testing.T) string {
 	host, _, err := net.SplitHostPort(b.addr)
 	require.NoError(t, err)
@@ -279,8 +280,8 @@ func (b bench) netdev(t *testing.T) string {
 	return ""
 }
 
-// A device that is removed ends its connections with that as the cause, and does
-// not wait for us for ever; the listener serves again when it is back.
+// When a device is removed, its connections fail with that as the cause, and the removal
+// does not hang because of us. The listener serves again when the device is back.
 func (b bench) removal(t *testing.T, kind, link string) {
 	dev := b.netdev(t)
 	// librdmacm lets go of a device only when it finds others (see reap).
@@ -295,7 +296,7 @@ func (b bench) removal(t *testing.T, kind, link string) {
 		gone := exec.Command("rdma", "link", "delete", link)
 		require.NoError(t, gone.Start())
 		accepted := make(chan error)
-		go func() { // somebody must be in Accept to see it
+		go func() { // only Accept notices the removal
 			req, err := l.Accept()
 			if err == nil {
 				err = req.Reject([]byte("back again"))

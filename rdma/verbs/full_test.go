@@ -13,18 +13,18 @@ import (
 	"pmnbd/rdma/rdmatest"
 )
 
-// The accounts of slots keep a connection from meeting a full queue of the device's.
-// Here they are wrong.
+// A connection's accounts keep it from ever filling a queue of the device. These tests
+// falsify the accounts.
 
-// A device may take a part of what one call posts: that part is told, for it goes out,
-// and the connection is lost.
+// A device may take only part of what one call posts. Post reports that part, because it
+// goes out, and the connection fails.
 func (b bench) partialPost(t *testing.T) {
 	if !strings.HasPrefix(b.dev.name, "rxe") {
 		t.Skipf("how far %s rounds a queue up, or keeps up with a call, is not known", b.dev.name)
 	}
 	x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{ConnConfig: rdma.ConnConfig{MaxSendWR: 4}})
 	c := x.Conn.(*conn)
-	batch := make([]rdma.WorkRequest, len(c.q.wr)) // one call's
+	batch := make([]rdma.WorkRequest, len(c.q.wr)) // as many as one call takes
 	for i := range batch {
 		batch[i] = rdma.WorkRequest{Op: rdma.OpWrite, Local: x.Local(0, 64), Remote: y.At(0)}
 	}
@@ -39,7 +39,7 @@ func (b bench) partialPost(t *testing.T) {
 	require.ErrorIs(t, y.Failed(t), rdma.ErrLost, "the peer hears of it")
 }
 
-// A completion queue that ran over loses completions: its connection is lost.
+// A completion queue that overflows loses completions, so its connection fails.
 func (b bench) completionQueueError(t *testing.T) {
 	ends, regions := b.pair(t, b.p)
 	c := ends[0].(*conn)

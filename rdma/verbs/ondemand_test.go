@@ -19,8 +19,8 @@ import (
 // onDemandFlag is IBV_ACCESS_ON_DEMAND.
 const onDemandFlag = 1 << 6
 
-// Files with DAX in the lab: Linux 6.12 has no on-demand paging in rxe, a newer one
-// has it and misplaces, and repaired it is of use.
+// Files with DAX in the lab. rxe has no on-demand paging in Linux 6.12; a newer one has it
+// and misplaces bytes; a repaired one works.
 func TestOnDemandPaging(t *testing.T) {
 	for _, tt := range []struct{ name, kernel, rxe string }{
 		{"rxe of 6.12", "", "rxe"},
@@ -42,7 +42,7 @@ func TestOnDemandPaging(t *testing.T) {
 
 const pmem = "/mnt/pmem"
 
-// daxMemory maps a new file with DAX of n bytes.
+// daxMemory maps a new file of n bytes, with DAX.
 func daxMemory(t testing.TB, n int) []byte {
 	_, mem := daxFile(t, n)
 	return mem
@@ -64,8 +64,8 @@ func daxFile(t testing.TB, n int) (*os.File, []byte) {
 	return f, mem
 }
 
-// A file with DAX cannot be pinned: a device that does without pins, and places where
-// it should, takes it. Others name the remedy.
+// A file with DAX cannot be pinned. A device that needs no pins and places bytes where it
+// should takes the file. The error of any other device names the remedy.
 func (b bench) fileWithDAX(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(pmem, "lost+found")); err != nil {
 		t.Skip("no file system with DAX on " + pmem)
@@ -92,7 +92,7 @@ func (b bench) fileWithDAX(t *testing.T) {
 	t.Log(err)
 }
 
-// onDemand runs what a device must do with files that it takes.
+// onDemand tests what a device must do with the files that it takes.
 func (b bench) onDemand(t *testing.T) {
 	t.Run("Conformance", func(t *testing.T) {
 		rdmatest.RunOn(t, daxMemory, b.p, b.addr)
@@ -104,7 +104,7 @@ func (b bench) onDemand(t *testing.T) {
 		require.ErrorContains(t, err, "use /dev/daxX.Y")
 	})
 	const size = 1 << 20
-	// served is a file registered by y, whose bytes are all 'a' but for those that x
+	// served makes a file that y registers. Its bytes are all 'a', but for those that x
 	// can write.
 	served := func(t *testing.T) (x *rdmatest.End, at func(off uint64) rdma.Remote, f *os.File, mem []byte) {
 		f, mem = daxFile(t, size)
@@ -118,7 +118,7 @@ func (b bench) onDemand(t *testing.T) {
 		require.Equal(t, x.Region.Mem, mem)
 		return x, at, f, mem
 	}
-	// fill gives all free blocks to another file, and check looks for stray bytes in it.
+	// fill gives all free blocks to another file. check looks for stray bytes in that file.
 	fill := func(t *testing.T) (other *os.File, check func()) {
 		other, err := os.CreateTemp(pmem, "")
 		require.NoError(t, err)
@@ -141,7 +141,7 @@ func (b bench) onDemand(t *testing.T) {
 		return rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, 64<<10), Remote: to}
 	}
 	t.Run("Synced", func(t *testing.T) {
-		// A sync takes the pages from the device, to see them dirtied anew.
+		// A sync takes the pages from the device, so that it notices new changes.
 		x, at, f, mem := served(t)
 		for c := byte('b'); c < 'f'; c++ {
 			require.NoError(t, f.Sync())

@@ -13,11 +13,11 @@ import (
 	"pmnbd/test/lab"
 )
 
-// peerAddr is where the machine that dies listens.
+// peerAddr is where the machine that loses its power listens.
 const peerAddr = "10.0.0.1:7300"
 
-// A peer that lost its power is an error after some repetitions, not after ever as
-// with a retry count of 7. iWARP devices have TCP's patience instead.
+// A peer that loses its power becomes an error after a few retries. With a retry count of 7
+// it never would. With iWARP devices TCP decides how long that takes.
 func TestDeadPeer(t *testing.T) {
 	const role = "PMNBD_TEST_PEER"
 	lab.Need(t)
@@ -38,7 +38,7 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
-// beAlive answers one connection until the power goes.
+// beAlive answers one connection until the machine loses its power.
 func beAlive(t *testing.T) {
 	p, err := New(Config{})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func beAlive(t *testing.T) {
 	require.Fail(t, "the power stayed", "%v", c.Wait())
 }
 
-// outlive writes until that fails.
+// outlive writes until a write fails.
 func outlive(t *testing.T) {
 	p, err := New(Config{})
 	require.NoError(t, err)

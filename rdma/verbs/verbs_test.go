@@ -18,15 +18,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A bench is a device of this machine, and an address where it can listen.
+// A bench is a device of this machine and an address where it can listen.
 type bench struct {
 	p    rdma.Provider
 	addr string
 	dev  *device
 }
 
-// find returns the first device that has an address. Without one the test is
-// skipped.
+// find returns the first device that has an address. Without one it skips the test.
 func find(t testing.TB) bench {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -47,7 +46,7 @@ func find(t testing.TB) bench {
 			why = err.Error()
 			continue
 		}
-		dev.release() // who has it open would keep it from being removed
+		dev.release() // the machine could not remove an open device
 		p, err := New(Config{})
 		require.NoError(t, err)
 		return bench{p, at.String(), dev}
@@ -56,7 +55,7 @@ func find(t testing.TB) bench {
 	return bench{}
 }
 
-// run runs what any device can be tested for.
+// run runs the tests that suit any device.
 func (b bench) run(t *testing.T) {
 	t.Logf("device %s", b.dev.name)
 	t.Run("Conformance", func(t *testing.T) {
@@ -81,10 +80,10 @@ func (b bench) run(t *testing.T) {
 	t.Run("CompletionQueueError", b.completionQueueError)
 }
 
-// A device of this machine, if it has one.
+// TestDevice tests a device of this machine, if there is one.
 func TestDevice(t *testing.T) { find(t).run(t) }
 
-// The same in the lab, where devices can be taken away.
+// The same tests in the lab, where devices can be removed as well.
 func TestSmokeRxe(t *testing.T) { inLab(t, "rxe", "rxe0", "devdax") }
 func TestSiw(t *testing.T)      { inLab(t, "siw", "siw0", "fsdax") }
 
