@@ -138,7 +138,7 @@ func (d *Device) release() error {
 		errs = append(errs, unix.Munmap(d.control))
 	}
 	if d.granted.Epoch == 0 && !d.adopted { // the start failed
-		errs = append(errs, d.forget(d.asked))
+		errs = append(errs, d.undoStart(d.asked))
 	}
 	if d.file != nil && !d.adopted {
 		if h := d.file.header(); h.State == windowDrained {

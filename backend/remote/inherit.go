@@ -16,164 +16,115 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A LossError tells that a device cannot be opened without that something may be lost
-// which its clients believe in. Config.AcceptLoss goes on.
+// A LossError tells that a start would lose something that clients of this initiator may rely
+// on: writes that an earlier run acknowledged, or the contents that they last saw. It keeps the
+// window file as it was. Config.AcceptLoss opens the device without what is lost, which is safe
+// once no client uses the device any more.
 type LossError struct{ text string }
 
-func (e *LossError) Error() string {
-	return e.text + ": --accept-loss goes on without it, once nobody uses the device any more"
-}
+func (e *LossError) Error() string { return e.text }
 
 func loss(format string, args ...any) error { return &LossError{fmt.Sprintf(format, args...)} }
 
-// inherit finds out what the run of this initiator before left of the region's window,
-// replays it, and readies the window file for a new one. Early-acknowledged writes may
-// be forgotten only if their clients saw the device die: the kernel, and QEMU, send a
-// new pmnbd only what was not answered (design §6).
-//
-//	live ──► adopt: RESUME as the owner before, replay, barrier, CLOSE ──► drained
-//	drained ──► OPEN, in the epoch that it was left in, or not at all
-//	failed, or lost ──► a LossError; if that is accepted, OPEN in any epoch
-func (d *Device) inherit(ctx context.Context) error {
-	refused, err := d.probe(ctx)
-	if err != nil {
+// inherit brings to the target what the previous run of this initiator left in the region's
+// window file, and readies that file for a new window: probe, gather, decide, act, until the
+// decision is to open the region or to end the start.
+func (d *Device) inherit(ctx context.Context) (err error) {
+	s := situation{
+		id: d.cfg.ID, region: d.cfg.Region, localClients: d.cfg.LocalClients,
+		acceptLoss: d.cfg.AcceptLoss,
+	}
+	if s.refused, err = d.probe(ctx); err != nil {
 		return err
 	}
-	boot, err := bootID()
-	if err != nil {
+	if s.boot, err = bootID(); err != nil {
 		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}
-	if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, refused.UUID); err != nil {
+	if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, s.refused.UUID); err != nil {
 		return err
 	}
-	if err := d.leads(&refused, boot); err != nil {
+	if err := d.checkName(&s); err != nil {
 		return err
 	}
-	if d.file, err = openWindowFile(d.cfg.WindowDir, d.cfg.ID, refused.UUID); err != nil {
+	if d.file, err = openWindowFile(d.cfg.WindowDir, d.cfg.ID, s.refused.UUID); err != nil {
 		return err
 	}
-	// The flag may be there for another region, or still: it counts where it is needed.
-	h, err := d.left(ctx, &refused, boot)
-	var lost *LossError
-	if errors.As(err, &lost) && d.cfg.AcceptLoss {
-		h = header{}
-		refused, err = d.probe(ctx) // a RESUME may have raised the epoch
+	s.windowDir, s.path, s.header = d.file.dir.path, d.file.f.Name(), d.file.header()
+	s.otherDir, s.lastBoot = d.otherDir(s.refused.UUID), d.lastBoot(s.refused.UUID)
+	for {
+		next := decide(&s)
+		switch next.act {
+		case actEnd:
+			return next.err
+		case actOpen:
+			return d.prepare(&s, &next)
+		case actAsk:
+			if s.resumed, err = d.askWhose(ctx, &s.header); err != nil {
+				return fmt.Errorf("ask whether the previous pmnbd was granted the region: %w", err)
+			}
+			continue
+		case actReplay:
+			if err := d.adopt(ctx); err != nil {
+				err = fmt.Errorf("go on where the previous pmnbd ended: %w", err)
+				if !errors.As(err, new(*LossError)) {
+					return err
+				}
+				s.lost = &LossError{err.Error()}
+				continue
+			}
+			s.header, s.replayed = d.file.header(), true
+		case actProbe:
+			s.lost, s.looked = next.lost, true
+		}
+		if s.refused, err = d.probe(ctx); err != nil {
+			return err
+		}
 	}
-	if err == nil && refused.Code == wire.CodeBusy {
-		err = &RefusedError{Region: d.cfg.Region, Refused: refused} // what was left stays as it is
+}
+
+// prepare readies the window file for the session that open asks for. The header is written
+// before OPEN: if this run is killed, the next one can ask by RESUME whether OPEN was granted.
+func (d *Device) prepare(s *situation, open *decision) error {
+	d.takesOver(&s.refused)
+	if open.note != "" {
+		d.log.Info(open.note, zap.String("region", d.cfg.Region))
 	}
-	if err != nil {
-		return err
-	}
-	d.takesOver(&refused)
-	if lost != nil {
-		d.accept(lost)
+	if open.lost != nil {
+		d.accept(open.lost)
 		if err := d.file.wipe(); err != nil {
 			return err
 		}
 	}
-	d.expect, d.lineage = refused.Epoch, h.Lineage
-	if h.State == 0 {
+	d.expect, d.lineage = open.epoch, open.from.Lineage
+	if open.from.State == 0 {
 		d.lineage = uuid.New()
 	}
-	if d.asked {
-		d.expect = h.Epoch // as the owner that the target may have granted it to
+	if open.owner != (persist.Owner{}) {
+		d.owner, d.asked = open.owner, true
 	} else if err := d.drawOwner(); err != nil {
 		return err
 	}
-	d.unclean = refused.Flags&wire.OpenedUnclean != 0 && !d.asked
+	d.unclean = s.refused.Flags&wire.OpenedUnclean != 0 && !d.asked
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
-	contents, mark := h.ContentsID, h.Mark
 	d.file.update(func(h *header) {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
-			Owner: d.owner, Epoch: d.expect, UUID: refused.UUID, Boot: boot, Lineage: d.lineage,
-			ContentsID: contents, Mark: mark,
+			Owner: d.owner, Epoch: d.expect, UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage,
+			ContentsID: open.from.ContentsID, Mark: open.from.Mark,
 		}
 	})
 	return d.file.shape()
 }
 
-// left makes of what the run before left something to go on with: the header of a window
-// in which nothing is, or an empty one where nobody misses one. refused is what the target
-// last said of the region.
-func (d *Device) left(ctx context.Context, refused *wire.Refused, boot uuid.UUID) (h header, err error) {
-	h = d.file.header()
-	if h.State == windowDamaged {
-		return h, loss("the header of %v %s is damaged, or of another release: that one could go on with it", ErrWindow, d.file.f.Name())
-	}
-	if h.Boot != boot {
-		h = header{} // a reboot takes windows, wherever they lie
-	}
-	if h.State != 0 && h.UUID != refused.UUID {
-		return h, loss("%v %s is of region %s, not of %s", ErrWindow, d.file.f.Name(), uuid.UUID(h.UUID), uuid.UUID(refused.UUID))
-	}
-	if (h.State == windowLive || h.State == windowDrained) && refused.Holder == d.cfg.ID && refused.Epoch > h.Epoch {
-		if there := d.elsewhereLeft(refused.UUID); there != "" {
-			return h, loss("%s; the window here is of epoch %d, and the region is in epoch %d", there, h.Epoch, refused.Epoch)
-		}
-	}
-	if h.State == windowLive && h.Opened != 0 || h.State == windowDrained && d.holds(refused, h.Epoch) {
-		// A drained one was perhaps resumed without hearing of it, when CLOSE broke: RESUME tells.
-		// Also if another id holds the region. A RESUME is granted to nobody but the owner
-		// that is persisted, so the refusal is then for good.
-		if err := d.adopt(ctx); err != nil {
-			return h, fmt.Errorf("go on where the pmnbd before ended: %w", err)
-		}
-		if *refused, err = d.probe(ctx); err != nil {
-			return h, err
-		}
-		h = d.file.header()
-	}
-	switch {
-	case h.State == windowFailed:
-		return h, loss("the device failed in the run before: %s", h.failure())
-	case refused.Code == wire.CodeBusy:
-		// Nothing was lost, and what there is to compare is not known before it is free.
-	case h.State == 0:
-		return h, d.forgotten(refused, boot)
-	case refused.Mark < h.Mark:
-		return h, d.restored(h.Mark, refused.Mark)
-	case h.State == windowLive && d.holds(refused, h.Epoch):
-		// Granted, perhaps, and killed before it was noted: nothing was acknowledged.
-		granted, err := d.regains(ctx, &h)
-		if err != nil {
-			return h, fmt.Errorf("ask whether the pmnbd before was granted the region: %w", err)
-		}
-		if !granted {
-			return h, d.otherwise(&h, refused)
-		}
-		d.owner, d.asked = h.Owner, true
-	case h.ContentsID != ([16]byte{}) && refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:
-		return h, loss("somebody else had region %s since this initiator left it: it was restored from a copy, and came to epoch %d again", d.cfg.Region, h.Epoch)
-	case refused.Epoch != h.Epoch:
-		return h, d.otherwise(&h, refused)
-	}
-	return h, nil
-}
-
-// otherwise says that the region is not as h left it.
-func (d *Device) otherwise(h *header, refused *wire.Refused) error {
-	return loss("somebody else had region %s since this initiator left it in epoch %d: it is in epoch %d, and clients that stayed would meet other contents",
-		d.cfg.Region, h.Epoch, refused.Epoch)
-}
-
-// restored is the loss of a region that has an older mark than it had when this initiator
-// left it.
-func (d *Device) restored(left, has uint64) *LossError {
-	return &LossError{fmt.Sprintf("region %s was restored from a copy since this initiator left it: it has mark %d, and had mark %d. It lacks the writes that were flushed in between",
-		d.cfg.Region, has, left)}
-}
-
-// accept says what is gone on without.
+// accept logs that this start goes on without what is lost.
 func (d *Device) accept(lost *LossError) {
-	d.log.Warn("ACCEPTING A LOSS: who kept the device since may miss what was acknowledged, or meet other contents",
+	d.log.Warn("ACCEPTING A LOSS: a client that kept the device open may miss acknowledged writes, or find other contents",
 		zap.String("region", d.cfg.Region), zap.String("lost", lost.text))
 }
 
-// probe asks the target who has the region, by an OPEN that is always refused. One that
-// another id holds is refused as busy: that is for the caller to judge.
+// probe asks the target who has the region, by an OPEN that the target always refuses. It
+// returns the refusal, which is CodeBusy while another id holds the region.
 func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
 	err = d.insist(ctx, func(ctx context.Context) (err error) {
 		refused, err = d.tryProbe(ctx)
@@ -206,29 +157,17 @@ func (d *Device) tryProbe(ctx context.Context) (refused wire.Refused, err error)
 	return refused, nil
 }
 
-// forgotten tells whether the run before may have acknowledged what is lost, where it left
-// no window file in this boot.
-func (d *Device) forgotten(refused *wire.Refused, boot uuid.UUID) error {
-	if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {
-		return nil
-	}
-	// Since this host booted nobody here can have been its client; if there are none
-	// elsewhere, none has survived.
-	record, _ := d.claim.state.Read(d.bootRecord(refused.UUID)) // what cannot be read shows nothing
-	if before, err := uuid.ParseBytes(record); err == nil && d.cfg.LocalClients && before != boot {
-		d.log.Info("this host was booted since the run before: nobody is left who knew what it had acknowledged", zap.String("region", d.cfg.Region))
-		return nil
-	}
-	if there := d.elsewhereLeft(refused.UUID); there != "" {
-		return loss("%s; without that window the acknowledged writes that no FLUSH covered are lost", there)
-	}
-	return loss("the run of this initiator before did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost", d.cfg.Region, d.cfg.WindowDir)
-}
-
-// bootRecord is the file that says in which boot this host last had the region, if that
-// was for local clients only.
+// bootRecord is the name of the file that says in which boot this host last had the region.
+// It is there only if all clients were local then.
 func (d *Device) bootRecord(region [16]byte) string {
 	return fileOf(d.cfg.ID, region, "boot")
+}
+
+// lastBoot is what the boot record of region says, Nil if it says nothing.
+func (d *Device) lastBoot(region [16]byte) uuid.UUID {
+	b, _ := d.claim.state.Read(d.bootRecord(region)) // an unreadable record counts as none
+	boot, _ := uuid.ParseBytes(b)
+	return boot
 }
 
 func bootID() (uuid.UUID, error) {
@@ -239,20 +178,14 @@ func bootID() (uuid.UUID, error) {
 	return uuid.ParseBytes(bytes.TrimSpace(b))
 }
 
-// opened notes in the window file what was granted, before anything is acknowledged, if
-// it is what the run before left.
-func (d *Device) opened(g *wire.Opened) error {
+// noteGrant compares what OPEN granted with what the previous run left, and notes it in the
+// window file, before anything is acknowledged.
+func (d *Device) noteGrant(g *wire.Opened) error {
 	if d.file == nil {
 		return nil
 	}
-	var lost *LossError
-	switch left := d.file.header(); {
-	case left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID:
-		lost = &LossError{fmt.Sprintf("the contents of region %s were lost at the target since this initiator left it", d.cfg.Region)}
-	case g.Mark < left.Mark:
-		lost = d.restored(left.Mark, g.Mark)
-	}
-	if lost != nil {
+	left := d.file.header()
+	if lost := left.granted(d.cfg.Region, g); lost != nil {
 		if !d.cfg.AcceptLoss {
 			return lost
 		}
@@ -265,16 +198,15 @@ func (d *Device) opened(g *wire.Opened) error {
 	})
 	state, record := d.claim.state, d.bootRecord(g.UUID)
 	if err := state.Remove(record); err != nil {
-		return fmt.Errorf("forget the boot before: %w", err)
+		return fmt.Errorf("remove the record of the former boot: %w", err)
 	}
 	if err := state.Write(fileOf(d.cfg.ID, g.UUID, "last"), []byte(d.file.dir.path+"\n"), false); err != nil {
 		return fmt.Errorf("note where the window is: %w", err)
 	}
 	if !d.cfg.LocalClients {
-		return nil // some may outlive this host's boot
+		return nil // a client on another host may outlive this host's boot
 	}
-	boot := d.file.header().Boot
-	if err := state.Write(record, []byte(uuid.UUID(boot).String()), false); err != nil {
+	if err := state.Write(record, []byte(uuid.UUID(left.Boot).String()), false); err != nil {
 		return fmt.Errorf("note this boot: %w", err)
 	}
 	return nil

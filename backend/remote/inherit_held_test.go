@@ -61,7 +61,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 			take()
 			require.Error(h.t, c.Do(c.Flush()))
 			require.Error(h.t, d.Close())
-		}, "the device failed in the run before"},
+		}, "the device failed in the previous run"},
 		{"a kill, and the header damaged", func(h *host, take func() *Device) {
 			d, _ := h.run()
 			h.kill(d)

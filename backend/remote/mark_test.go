@@ -162,10 +162,10 @@ func TestGrantedWithAnOlderMark(t *testing.T) {
 	require.NoError(t, err)
 	f.update(func(h *header) { h.Mark = 5 })
 	var lost *LossError
-	require.ErrorAs(t, d.opened(&wire.Opened{Mark: 4}), &lost)
+	require.ErrorAs(t, d.noteGrant(&wire.Opened{Mark: 4}), &lost)
 	require.EqualValues(t, 5, f.header().Mark)
 	d.cfg.AcceptLoss = true
-	require.NoError(t, d.opened(&wire.Opened{Mark: 4}))
+	require.NoError(t, d.noteGrant(&wire.Opened{Mark: 4}))
 	require.EqualValues(t, 4, f.header().Mark)
 	require.NoError(t, d.release())
 }

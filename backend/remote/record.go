@@ -15,17 +15,13 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A record is a file beside the windows: to which region a name at an address led in this
-// boot. Windows are found by the UUID that the target tells. Where that is another one than
-// before, the window of the old region would lie unread beside that of the new one, and
-// clients that stayed would meet other contents.
-//
-// An address spelled in another way has a record of its own.
+// A record is a file beside the windows. It says to which region a name at an address led in
+// one boot of this host. An address spelled in another way has a record of its own.
 type record struct {
 	boot, region uuid.UUID
 }
 
-// recordName is the file of the name that d opens.
+// recordName is the name of the file that holds the record of the name that d opens.
 func (d *Device) recordName() string {
 	sum := sha256.Sum256([]byte(d.cfg.Addr + "\x00" + d.cfg.Region))
 	return fmt.Sprintf("%s-%x.region", uuid.UUID(d.cfg.ID), sum[:8])
@@ -41,87 +37,148 @@ func parseRecord(b []byte) (r record, err error) {
 	return r, err
 }
 
-// leads compares the region that refused names with the one that the name led to before,
-// and notes it. A window of the old one in which something may be is a LossError; if that
-// is accepted the window is removed. So is one in which nothing can be: a target that names
-// another region at each start leaves one file at a time.
-func (d *Device) leads(refused *wire.Refused, boot uuid.UUID) error {
+// checkName reads to which region the name led before, decides what a change of it means, and
+// notes the region that it leads to now.
+func (d *Device) checkName(s *situation) error {
 	windows, err := OpenDirectory(d.cfg.WindowDir)
 	if err != nil {
 		return fmt.Errorf("the directory of window files: %w", err)
 	}
 	defer windows.Close() //nolint:errcheck // nothing is written to it
-	name, now := d.recordName(), record{boot, refused.UUID}
-	b, err := windows.Read(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read which region this was: %w", err)
+	name := d.recordName()
+	was, err := d.previousName(windows, name, s)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		was, err := parseRecord(b)
-		switch {
-		case err != nil:
-			err = loss("%s cannot be read, so nobody knows which region %s at %s was before", filepath.Join(windows.path, name), d.cfg.Region, d.cfg.Addr)
-		case was == now:
-			return nil
-		case was.boot == boot:
-			err = d.unread(windows, was.region, boot, refused)
-		}
-		var lost *LossError
-		switch {
-		case errors.As(err, &lost) && d.cfg.AcceptLoss && refused.Code == wire.CodeBusy:
-			return &RefusedError{Region: d.cfg.Region, Refused: *refused} // what was left stays as it is
-		case errors.As(err, &lost) && d.cfg.AcceptLoss:
-			d.accept(lost)
-		case err != nil:
+	n := decideName(s, was, filepath.Join(windows.path, name), d.cfg.Addr)
+	if n.err != nil {
+		return n.err
+	}
+	if n.lost != nil {
+		d.accept(n.lost)
+	}
+	if n.drop {
+		if err := d.dropWindow(windows, was.is.region); err != nil {
 			return err
 		}
-		if was.boot == boot {
-			if err := d.drop(windows, was.region); err != nil {
-				return err
-			}
-		}
+	}
+	if !n.write {
+		return nil
 	}
 	d.noted = true
-	return windows.Write(name, []byte(now.String()), false)
+	return windows.Write(name, []byte(record{s.boot, s.refused.UUID}.String()), false)
 }
 
-// unread is a LossError if the window of region old has something in it, or a process.
-func (d *Device) unread(windows *Directory, old, boot uuid.UUID, refused *wire.Refused) error {
-	name := fileOf(d.cfg.ID, old, "window")
-	path := filepath.Join(windows.path, name)
-	changed := fmt.Sprintf("region %s at %s has UUID %v now, and had UUID %v when this initiator opened it last: somebody created the region again, or another target answers there",
-		d.cfg.Region, d.cfg.Addr, uuid.UUID(refused.UUID), old)
-	w, err := loadWindowFile(windows, name, unix.O_RDWR)
+// previousName reads the record of the name, and what the window of its region holds if that
+// is another region in this boot.
+func (d *Device) previousName(windows *Directory, name string, s *situation) (*previousName, error) {
+	var was previousName
+	b, err := windows.Read(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case errors.Is(err, errLocked):
-		return loss("%s, and a pmnbd still runs for the old one: %v", changed, err)
+		return &was, nil
 	case err != nil:
-		return err
+		return nil, fmt.Errorf("read which region this was: %w", err)
 	}
-	h := w.header()
-	if err := w.Close(); err != nil {
-		return err
+	was.known = true
+	if was.is, err = parseRecord(b); err != nil {
+		was.unreadable = true
+		return &was, nil
 	}
-	is := ""
+	if was.is.boot != s.boot || was.is.region == s.refused.UUID {
+		return &was, nil
+	}
+	file := fileOf(d.cfg.ID, was.is.region, "window")
+	was.window.path = filepath.Join(windows.path, file)
+	w, err := loadWindowFile(windows, file, unix.O_RDWR)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &was, nil
+	case errors.Is(err, errLocked):
+		was.window.inUse = err
+		return &was, nil
+	case err != nil:
+		return nil, err
+	}
+	was.window.header = w.header()
+	return &was, w.Close()
+}
+
+// A previousName is what a start knows of the region that its name led to before.
+type previousName struct {
+	known      bool   // there is a record
+	unreadable bool   // and it cannot be read
+	is         record // else: what it says
+	// Of the window of the region in is, where that is another region in this boot.
+	window oldWindow
+}
+
+// An oldWindow is the window file of a region that the name led to before.
+type oldWindow struct {
+	path   string
+	header header // State 0: there is no file, or nothing is in it
+	inUse  error  // another process has locked it
+}
+
+// A naming is what a start does with the record of its region's name.
+type naming struct {
+	err   error      // the start ends
+	lost  *LossError // it is accepted
+	write bool       // the record is to name the region that the target named
+	drop  bool       // the old region's window is to be removed before
+}
+
+// decideName compares the region to which a name led before with the one that the target
+// names now. Windows are found by the region's UUID: behind another UUID the old window would
+// lie unread beside the new one, and clients that are still attached would find other contents.
+func decideName(s *situation, was *previousName, recordPath, addr string) (n naming) {
+	now := record{s.boot, s.refused.UUID}
+	switch {
+	case !was.known:
+		return naming{write: true}
+	case was.unreadable:
+		n.lost = &LossError{fmt.Sprintf("%s cannot be read, so pmnbd does not know which region %s at %s was before", recordPath, s.region, addr)}
+	case was.is == now:
+		return naming{}
+	case was.is.boot != s.boot:
+		return naming{write: true}
+	default:
+		changed := fmt.Sprintf("region %s at %s has UUID %v now, and had UUID %v when this initiator opened it last: somebody created the region again, or another target answers there",
+			s.region, addr, now.region, was.is.region)
+		n.lost = was.window.lost(changed, s.boot)
+	}
+	switch {
+	case n.lost != nil && !s.acceptLoss:
+		return naming{err: n.lost}
+	case n.lost != nil && s.refused.Code == wire.CodeBusy:
+		return naming{err: s.busy().err}
+	}
+	n.write, n.drop = true, !was.unreadable
+	return n
+}
+
+// lost is the loss of w, of which nobody would ask again; nil if nothing can be in it.
+func (w *oldWindow) lost(changed string, boot uuid.UUID) *LossError {
+	is, h := "", &w.header
+	switch {
+	case w.inUse != nil:
+		return &LossError{fmt.Sprintf("%s, and a pmnbd still runs for the old one: %v", changed, w.inUse)}
 	case h.State == windowDamaged:
-		is = "damaged"
+		is = "is damaged"
 	case h.State == 0, h.Boot != boot, h.unused():
 		return nil
 	case h.State == windowLive && h.Opened != 0:
-		is = "live: acknowledged writes that no FLUSH covered are in it, and nowhere else"
+		is = "is live: it has the only copy of acknowledged writes that no FLUSH covered"
 	case h.State == windowFailed:
-		is = "failed: " + h.failure()
+		is = "is failed: " + h.failure()
 	default:
-		is = "of a clean end, and clients that stayed would meet other contents"
+		is = "is of a clean end, and clients that are still attached would find other contents"
 	}
-	return loss("%s. The old window %s is %s", changed, path, is)
+	return &LossError{fmt.Sprintf("%s. The old window %s %s", changed, w.path, is)}
 }
 
-// drop removes the window of region old, unless a process has it.
-func (d *Device) drop(windows *Directory, old uuid.UUID) error {
+// dropWindow removes the window of region old, and its lock, unless a process has them.
+func (d *Device) dropWindow(windows *Directory, old uuid.UUID) error {
 	w, err := loadWindowFile(windows, fileOf(d.cfg.ID, old, "window"), unix.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errLocked):
@@ -136,18 +193,19 @@ func (d *Device) drop(windows *Directory, old uuid.UUID) error {
 	return err
 }
 
-// unused tells whether nothing was ever acknowledged in a window, nor left by the run before.
+// unused tells whether no write was ever acknowledged in a window, and no previous run left
+// anything to compare the region with.
 func (h *header) unused() bool {
 	return h.State == windowLive && h.Opened == 0 && h.ContentsID == [16]byte{}
 }
 
-// forget removes what a start that did not open the region has made, so that a target
-// cannot fill this host with files. granted: an OPEN may have been granted, and the window's
-// header has to tell the next start.
-func (d *Device) forget(granted bool) (err error) {
+// undoStart removes what a start made that did not open the region, so that a target cannot
+// fill this host with files. If an OPEN may have been granted (maybe), the window's header
+// stays, and tells the next start whom to ask for.
+func (d *Device) undoStart(maybe bool) (err error) {
 	if d.file != nil {
 		switch h := d.file.header(); {
-		case h.State == 0, h.unused() && !granted:
+		case h.State == 0, h.unused() && !maybe:
 			err = d.file.remove()
 			if d.noted {
 				err = errors.Join(err, d.file.dir.Remove(d.recordName()))
@@ -162,23 +220,16 @@ func (d *Device) forget(granted bool) (err error) {
 	return err
 }
 
-// lastDir is where the window of a region was when this initiator opened it last; empty if
-// nothing tells.
-func (d *Device) lastDir(region [16]byte) string {
-	b, _ := d.claim.state.Read(fileOf(d.cfg.ID, region, "last")) // what cannot be read shows nothing
-	return strings.TrimSuffix(string(b), "\n")
-}
-
-// elsewhereLeft says that the last window was in another directory; empty if it was not.
-func (d *Device) elsewhereLeft(region [16]byte) string {
-	here, err := filepath.Abs(d.cfg.WindowDir)
-	last := d.lastDir(region)
-	if err != nil || last == "" || last == here {
+// otherDir is the directory where this initiator's last window of region lies; empty if that
+// is the directory of d.file, if the window is gone, or if nothing tells.
+func (d *Device) otherDir(region [16]byte) string {
+	b, _ := d.claim.state.Read(fileOf(d.cfg.ID, region, "last")) // an unreadable record counts as none
+	last := strings.TrimSuffix(string(b), "\n")
+	if last == "" || last == d.file.dir.path {
 		return ""
 	}
 	if _, err := os.Stat(filepath.Join(last, fileOf(d.cfg.ID, region, "window"))); err != nil {
-		return "" // it would not help
+		return "" // a start with that directory would not find it either
 	}
-	return fmt.Sprintf("this initiator had region %s last with --window-dir %s, and this start has %s: start it with %s again, where its window is",
-		d.cfg.Region, last, here, last)
+	return last
 }

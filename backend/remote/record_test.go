@@ -238,14 +238,14 @@ func TestWindowInAnotherDirectory(t *testing.T) {
 	require.NoError(t, d.Close())
 	there := h.cfg.WindowDir
 	h.cfg.WindowDir = here
-	h.refused("with --window-dir " + there + ", and this start has " + here)
+	h.refused("in directory " + there + ", and this start looks in " + here)
 	h.cfg.WindowDir = there
 	d, _ = h.run()
 	h.kill(d)
 	h.cfg.WindowDir = here
-	h.refused("with --window-dir " + there)
+	h.refused("in directory " + there)
 	h.cfg.WindowDir = inMemory(t)
-	h.refused("with --window-dir " + there)
+	h.refused("in directory " + there)
 	h.cfg.WindowDir = there
 	d, _ = h.run()
 	require.NoError(t, d.Close())

@@ -103,7 +103,7 @@ func (d *Device) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := d.opened(&g); err != nil {
+	if err := d.noteGrant(&g); err != nil {
 		for _, c := range conns {
 			err = errors.Join(err, c.conn.Close())
 		}

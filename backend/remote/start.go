@@ -153,7 +153,7 @@ func (d *Device) handshake(ctx context.Context, c *dialed) (opened wire.Opened, 
 		if refused.Code != wire.CodeEpoch {
 			break
 		}
-		if d.asked && d.holds(&refused, d.expect) {
+		if d.asked && heldSince(&refused, d.cfg.ID, d.expect) {
 			var late wire.Refused
 			t, err := d.regain(ctx, c, msg, &opened, &late)
 			if err != nil {
@@ -181,12 +181,6 @@ func (d *Device) handshake(ctx context.Context, c *dialed) (opened wire.Opened, 
 	return opened, &RefusedError{Region: d.cfg.Region, Refused: refused}
 }
 
-// holds tells whether refused says that this initiator has had the region since epoch, and
-// has not closed it: by a run of which RESUME tells which one it was.
-func (d *Device) holds(refused *wire.Refused, epoch uint64) bool {
-	return refused.Holder == d.cfg.ID && refused.Epoch > epoch && refused.Flags&wire.OpenedUnclean != 0
-}
-
 // regain sends m as a RESUME: it is granted if an OPEN of its owner was.
 func (d *Device) regain(ctx context.Context, c *dialed, m wire.Open, opened *wire.Opened, refused *wire.Refused) (wire.Type, error) {
 	m.Flags &^= wire.OpenTakeover
@@ -197,9 +191,9 @@ func (d *Device) regain(ctx context.Context, c *dialed, m wire.Open, opened *wir
 	return t, nil
 }
 
-// regains tells whether the owner in h was granted the region by an OPEN whose answer it
-// never noted: then nobody else had it since.
-func (d *Device) regains(ctx context.Context, h *header) (granted bool, err error) {
+// askWhose asks by RESUME whether the owner in h was granted the region by an OPEN whose
+// answer it never noted. If so, nobody else has had it since.
+func (d *Device) askWhose(ctx context.Context, h *header) (is answer, err error) {
 	err = d.insist(ctx, func(ctx context.Context) error {
 		if err := d.openDomain(ctx); err != nil {
 			return err
@@ -220,11 +214,15 @@ func (d *Device) regains(ctx context.Context, h *header) (granted bool, err erro
 		if err != nil {
 			return err
 		}
-		granted = t == wire.TypeOpened
-		if !granted && refused.Code != wire.CodeNotOwner {
+		switch {
+		case t == wire.TypeOpened:
+			is = answerGranted
+		case refused.Code == wire.CodeNotOwner:
+			is = answerRefused
+		default:
 			return &RefusedError{Region: d.cfg.Region, Refused: refused}
 		}
 		return nil
 	})
-	return granted, err
+	return is, err
 }

@@ -252,7 +252,7 @@ func (w *windowFile) shape() error {
 	}
 	// All of it now: a full filesystem must show here, not as SIGBUS under a write.
 	if err := unix.Fallocate(fd, 0, 0, size); err != nil {
-		return fmt.Errorf("%w %s: allocate %d bytes: %w: use a smaller --window, or another --window-dir", ErrWindow, w.f.Name(), size, err)
+		return fmt.Errorf("%w %s: allocate %d bytes: %w: use a smaller window, or a directory with more room", ErrWindow, w.f.Name(), size, err)
 	}
 	return w.mmap(size)
 }

@@ -144,6 +144,9 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 	defer stop()
 	for _, e := range s.cfg.exports {
 		dev, err := s.dial(signalled, e.target)
+		if errors.As(err, new(*remote.LossError)) {
+			err = fmt.Errorf("%w: --accept-loss goes on without it, once nobody uses the device any more", err)
+		}
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
 		}

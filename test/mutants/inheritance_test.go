@@ -9,19 +9,19 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestRestoredBetweenRuns$",
 	}, {
 		name: "a drained window takes any mark", rule: "a region restored from a copy is not served",
-		in:  "backend/remote.Device.left",
-		old: "case refused.Mark < h.Mark:", new: "case false:",
-		also: []edit{{"backend/remote.Device.opened", "case g.Mark < left.Mark:", "case false:"}},
+		in:  "backend/remote.situation.judge",
+		old: "case r.Mark < h.Mark:", new: "case false:",
+		also: []edit{{"backend/remote.header.granted", "case g.Mark < h.Mark:", "case false:"}},
 		pkg:  "./backend/remote", run: "^TestRestoredAfterClose$",
 	}, {
 		name: "a grant with an older mark is taken", rule: "a region can be put back between the probe and OPEN",
-		in:  "backend/remote.Device.opened",
-		old: "case g.Mark < left.Mark:", new: "case false:",
+		in:  "backend/remote.header.granted",
+		old: "case g.Mark < h.Mark:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestGrantedWithAnOlderMark$",
 	}, {
 		name: "a copy may have had another owner", rule: "it can come to the same epoch and mark",
-		in:  "backend/remote.Device.left",
-		old: "refused.Epoch == h.Epoch && refused.Holder != d.cfg.ID:", new: "false:",
+		in:  "backend/remote.situation.judge",
+		old: "r.Epoch == h.Epoch && r.Holder != s.id:", new: "false:",
 		pkg: "./backend/remote", run: "^TestRestoredAndHadByAnother$",
 	}, {
 		name: "a RESUME that finds a copy is tried again", rule: "a region restored from a copy is refused for good",
@@ -40,13 +40,13 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestWindowsAreKeptApart$",
 	}, {
 		name: "a window of another boot is adopted", rule: "§4.2 the header holds the boot id: on a disk the power leaves any mixture",
-		in:  "backend/remote.Device.left",
-		old: "if h.Boot != boot {", new: "if false {",
+		in:  "backend/remote.situation.judge",
+		old: "if h.Boot != s.boot {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a live window is taken for a drained one", rule: "§6 the next pmnbd adopts it",
-		in:  "backend/remote.Device.left",
-		old: "if h.State == windowLive &&", new: "if false &&",
+		in:  "backend/remote.situation.judge",
+		old: "case h.State == windowLive && h.Opened != 0,", new: "case",
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "an adopted window is given back unflushed", rule: "§6 replay, barrier, then the first reply",
@@ -57,7 +57,7 @@ var inheritance = []mutant{
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
 		name: "what is granted is not noted", rule: "§6 the header holds owner and epoch",
-		in:  "backend/remote.Device.opened",
+		in:  "backend/remote.Device.noteGrant",
 		old: "h.Opened, h.Epoch, h.Mark, h.Size", new: "_, h.Epoch, h.Mark, h.Size",
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
@@ -67,19 +67,19 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a drained window opens in any epoch", rule: "§6 in the header's epoch, model F6",
-		in:  "backend/remote.Device.left",
-		old: "case refused.Epoch != h.Epoch:", new: "case false:",
+		in:  "backend/remote.situation.judge",
+		old: "case r.Epoch != h.Epoch:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "its own RESUME is somebody else's", rule: "§6 a refusal means that somebody had the region",
-		in:  "backend/remote.Device.left",
-		old: "h.State == windowDrained && d.holds(refused, h.Epoch)", new: "false",
+		in:  "backend/remote.situation.judge",
+		old: ", h.State == windowDrained && later && !s.replayed:", new: ":",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "somebody else of its id is itself", rule: "§6 only the persisted owner resumes, id and nonce",
-		in:  "backend/remote.Device.left",
-		old: "case refused.Epoch != h.Epoch:", new: "case refused.Epoch != h.Epoch && refused.Holder != d.cfg.ID:",
-		also: []edit{{"backend/remote.Device.left", "h.State == windowDrained && d.holds(refused, h.Epoch)", "false"}},
+		in:  "backend/remote.situation.judge",
+		old: "case r.Epoch != h.Epoch:", new: "case r.Epoch != h.Epoch && r.Holder != s.id:",
+		also: []edit{{"backend/remote.situation.judge", ", h.State == windowDrained && later && !s.replayed:", ":"}},
 		pkg:  "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a start ends with its connection", rule: "§6 a lost connection is asked again",
@@ -99,33 +99,36 @@ var inheritance = []mutant{
 	}, {
 		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
 		in:  "backend/remote.Device.handshake",
-		old: "if d.asked && d.holds(", new: "if false && d.holds(",
+		old: "if d.asked && heldSince(", new: "if false && heldSince(",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
 		name: "a grant that was not noted is this initiator's", rule: "§6 only the persisted owner resumes, id and nonce",
-		in:  "backend/remote.Device.left",
-		old: "if !granted {", new: "if !granted && false {",
+		in:  "backend/remote.situation.judge",
+		old: "s.resumed == answerGranted:", new: "s.resumed != answerNone:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "another region between runs is served silently", rule: "§6 what was acknowledged is not forgotten unseen",
-		in:  "backend/remote.Device.leads",
-		old: "err = d.unread(windows, was.region, boot, refused)", new: "",
+		in:  "backend/remote.decideName",
+		old: "n.lost = was.window.lost(changed, s.boot)", new: "_ = changed",
 		pkg: "./backend/remote", run: "^TestAnotherRegionBetweenRuns$",
 	}, {
 		name: "a record of another boot is believed", rule: "§6 a reboot takes windows",
-		in:  "backend/remote.Device.leads",
-		old: "case was.boot == boot:", new: "case true:",
-		also: []edit{{"backend/remote.Device.unread", "case h.State == 0, h.Boot != boot,", "case h.State == 0,"}},
-		pkg:  "./backend/remote", run: "^TestAnotherRegionBetweenRuns$",
+		in:  "backend/remote.decideName",
+		old: "case was.is.boot != s.boot:", new: "case false:",
+		also: []edit{
+			{"backend/remote.Device.previousName", "was.is.boot != s.boot ||", ""},
+			{"backend/remote.oldWindow.lost", "case h.State == 0, h.Boot != boot,", "case h.State == 0,"},
+		},
+		pkg: "./backend/remote", run: "^TestAnotherRegionBetweenRuns$",
 	}, {
 		name: "a refused start leaves its window", rule: "§7 bound what a peer can make",
-		in:  "backend/remote.Device.forget",
-		old: "case h.State == 0, h.unused() && !granted:", new: "case false:",
+		in:  "backend/remote.Device.undoStart",
+		old: "case h.State == 0, h.unused() && !maybe:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRefusedStartsLeaveNothing$",
 	}, {
 		name: "an OPEN that may be granted is forgotten", rule: "§6 no file while the target names our id",
-		in:  "backend/remote.Device.forget",
-		old: "h.unused() && !granted:", new: "h.unused():",
+		in:  "backend/remote.Device.undoStart",
+		old: "h.unused() && !maybe:", new: "h.unused():",
 		pkg: "./backend/remote", run: "^TestUnansweredOpenKeepsItsHeader$",
 	}, {
 		name: "a window lies where somebody else can take it", rule: "§6 what was acknowledged is not forgotten unseen",
@@ -140,9 +143,9 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestDirectory$",
 	}, {
 		name: "contents that were lost go on", rule: "§2 contents id",
-		in:  "backend/remote.Device.opened",
-		old: "left.ContentsID != ([16]byte{}) && left.ContentsID != g.ContentsID",
-		new: "left.ContentsID == ([16]byte{}) && left.ContentsID == g.ContentsID",
+		in:  "backend/remote.header.granted",
+		old: "h.ContentsID != [16]byte{} && h.ContentsID != g.ContentsID",
+		new: "h.ContentsID == [16]byte{} && h.ContentsID == g.ContentsID",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "the window of a living process is adopted", rule: "§5 a local lock per id and region",
@@ -151,7 +154,7 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestWindowOfTheLiving$",
 	}, {
 		name: "a failed window is gone on with", rule: "§6 the next pmnbd starts failed",
-		in:  "backend/remote.Device.left",
+		in:  "backend/remote.situation.judge",
 		old: "case h.State == windowFailed:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
@@ -161,13 +164,13 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a lost window is not missed", rule: "§6 no file while the target names our id",
-		in:  "backend/remote.Device.forgotten",
-		old: "if refused.Holder != d.cfg.ID || refused.Flags&wire.OpenedUnclean == 0 {", new: "if true {",
+		in:  "backend/remote.situation.withoutWindow",
+		old: "case s.refused.Holder != s.id || s.refused.Flags&wire.OpenedUnclean == 0:", new: "case true:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "clients on other hosts are forgotten", rule: "§6 no client can have survived",
-		in:  "backend/remote.Device.forgotten",
-		old: "d.cfg.LocalClients &&", new: "",
+		in:  "backend/remote.situation.withoutWindow",
+		old: "s.localClients &&", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a header that is being written is believed", rule: "§6 a process can be killed in the middle",
@@ -181,13 +184,13 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a loss waits until the region is free", rule: "§6 RESUME refused: for good",
-		in:  "backend/remote.Device.left",
-		old: "if h.State == windowLive &&", new: "if refused.Code != wire.CodeBusy && h.State == windowLive &&",
+		in:  "backend/remote.situation.judge",
+		old: "case h.State == windowLive && h.Opened != 0,", new: "case r.Code != wire.CodeBusy && h.State == windowLive && h.Opened != 0,",
 		pkg: "./backend/remote", run: "^TestRegionIsHeldByAnother$",
 	}, {
 		name: "a clean end is lost to who holds the region", rule: "§6 exit 1, and again",
-		in:  "backend/remote.Device.left",
-		old: "case refused.Code == wire.CodeBusy:", new: "case false:",
+		in:  "backend/remote.situation.judge",
+		old: "case r.Code == wire.CodeBusy:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRegionIsHeldByAnother$",
 	}, {
 		name: "entries of a damaged index are believed", rule: "§6 what is adopted is checked",
@@ -211,13 +214,13 @@ var inheritance = []mutant{
 		pkg: "./backend", run: "^TestAdopt$",
 	}, {
 		name: "an accepted loss is hidden from who stayed", rule: "§6 --accept-loss ends the lineage",
-		in:  "backend/remote.Device.inherit",
-		old: "h = header{}; refused, err = d.probe(ctx)", new: "refused, err = d.probe(ctx)",
+		in:  "backend/remote.decide",
+		old: "return decision{act: actOpen, lost: d.lost,", new: "return decision{act: actOpen, from: s.header, lost: d.lost,",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a loss is accepted that is none", rule: "§6 until --accept-loss: who need not lose adopts",
-		in:  "backend/remote.Device.inherit",
-		old: "if errors.As(err, &lost) && d.cfg.AcceptLoss {", new: "if lost = new(LossError); d.cfg.AcceptLoss {",
+		in:  "backend/remote.decide",
+		old: "if d.lost == nil {", new: "if d.lost == nil && !s.acceptLoss {",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	},
 }
