@@ -23,7 +23,6 @@ const maxLanes = 16
 type session struct {
 	export *export
 	conn   *conn // lane 0
-	owner  persist.Owner
 	epoch  uint64
 	secret wire.Secret        // by which lanes are proven
 	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
@@ -40,10 +39,10 @@ type session struct {
 	arrived uint64      // what it was at the last look
 }
 
-// newSession is the session on e, with lane 0 c, of the owner and epoch that sb names. Its
+// newSession is the session on e, with lane 0 c, of the epoch that sb names. Its
 // key and method are still to be set.
 func newSession(c *conn, e *export, sb *region.Superblock) *session {
-	s := &session{export: e, conn: c, owner: sb.Owner, epoch: sb.Epoch, lanes: map[uint16]*conn{0: c}}
+	s := &session{export: e, conn: c, epoch: sb.Epoch, lanes: map[uint16]*conn{0: c}}
 	s.taken[0] = true
 	if c.secret != nil {
 		s.secret = *c.secret
