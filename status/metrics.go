@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,59 +13,68 @@ import (
 	"go.uber.org/zap"
 )
 
-// A Document is a snapshot of a process: a struct that embeds a Header and is shown as
-// JSON. Metrics are the same snapshot, said to Prometheus: nothing is counted for them.
+// A Document is a snapshot of a process: a struct that embeds a Header and is shown as JSON.
+// Its metrics are made of the same snapshot; nothing is counted for them alone.
 type Document interface {
-	// Collect sends the document's metrics.
-	Collect(chan<- prometheus.Metric)
+	// Collect sends the document's metrics, with Gauge, Counter and Truth.
+	Collect(Scrape)
 }
 
-// A Metric is the name and the meaning of a metric, and its labels.
-type Metric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+// A Scrape takes the metrics of one document.
+type Scrape struct {
+	ch            chan<- prometheus.Metric
+	names, values []string // labels
 }
 
-// Counter declares a metric that only grows, until the process ends.
-func Counter(name, help string, labels ...string) Metric {
-	return Metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
-}
-
-// Gauge declares a metric that goes up and down.
-func Gauge(name, help string, labels ...string) Metric {
-	return Metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+// With returns s for metrics that have these labels, too: a name, its value, and so on.
+func (s Scrape) With(labels ...string) Scrape {
+	for i, text := range labels {
+		if i%2 == 0 {
+			s.names = append(slices.Clip(s.names), text)
+		} else {
+			s.values = append(slices.Clip(s.values), label(text))
+		}
+	}
+	return s
 }
 
 // Number is what a metric's value can be made of.
 type Number interface{ ~int | ~uint64 | ~float64 }
 
-// Send sends a value of the metric, with the values of its labels in their order.
-func Send[N Number](ch chan<- prometheus.Metric, m Metric, value N, labels ...string) {
-	for i := range labels {
-		labels[i] = label(labels[i])
-	}
-	c, err := prometheus.NewConstMetric(m.desc, m.kind, float64(value), labels...)
-	if err != nil {
-		c = prometheus.NewInvalidMetric(m.desc, err)
-	}
-	ch <- c
+// Gauge sends a metric that goes up and down. labels are those of With.
+func Gauge[N Number](s Scrape, name, help string, value N, labels ...string) {
+	s.With(labels...).send(prometheus.GaugeValue, name, help, float64(value))
 }
 
-// SendBool sends 1 for true and 0 for false.
-func SendBool(ch chan<- prometheus.Metric, m Metric, value bool, labels ...string) {
+// Counter sends a metric that only grows, until the process ends.
+func Counter[N Number](s Scrape, name, help string, value N, labels ...string) {
+	s.With(labels...).send(prometheus.CounterValue, name, help, float64(value))
+}
+
+// Truth sends a gauge that is 1 for true and 0 for false.
+func Truth(s Scrape, name, help string, value bool, labels ...string) {
 	n := 0
 	if value {
 		n = 1
 	}
-	Send(ch, m, n, labels...)
+	Gauge(s, name, help, n, labels...)
 }
 
-// maxLabel bounds a label's value, in bytes: a name may have 4096 of them, and every
-// one of its metrics says it.
+func (s Scrape) send(kind prometheus.ValueType, name, help string, value float64) {
+	desc := prometheus.NewDesc(name, help, s.names, nil)
+	m, err := prometheus.NewConstMetric(desc, kind, value, s.values...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(desc, err)
+	}
+	s.ch <- m
+}
+
+// maxLabel bounds a label's value, in bytes. An export's name may have 4096 of them, and each
+// of its metrics repeats it.
 const maxLabel = 128
 
-// label is s as a label's value. What is too long or not UTF-8 is cut, and kept apart
-// from others that were cut to the same.
+// label returns s as a label's value. It cuts a text that is too long or not UTF-8, and adds
+// a hash, so that two texts that are cut alike stay two.
 func label(s string) string {
 	if len(s) <= maxLabel && utf8.ValidString(s) {
 		return s
@@ -76,12 +86,12 @@ func label(s string) string {
 // A collector makes one snapshot for each scrape.
 type collector struct{ snapshot func() Document }
 
-// Describe implements prometheus.Collector. It says nothing: which metrics there are
-// depends on the document.
+// Describe implements prometheus.Collector. It sends nothing: which metrics there are depends
+// on the document.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) { c.snapshot().Collect(ch) }
+func (c collector) Collect(ch chan<- prometheus.Metric) { c.snapshot().Collect(Scrape{ch: ch}) }
 
 // MetricsHandler answers with the metrics of snapshot, one for each scrape.
 func MetricsHandler(log *zap.Logger, snapshot func() Document) http.Handler {

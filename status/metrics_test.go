@@ -75,7 +75,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// A metric with labels that it has not is no scrape, and no panic.
+// A label without a value fails the scrape; it does not panic.
 func TestWrongLabels(t *testing.T) {
 	p := directory(t)
 	l, err := p.Listen("x")

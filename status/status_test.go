@@ -20,7 +20,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
@@ -39,22 +38,17 @@ type document struct {
 	Names []string `json:"-"`
 }
 
-var (
-	answer  = Gauge("test_answer", "What the document says.")
-	lengths = Counter("test_names_total", "How long a name is.", "name")
-)
-
-func (d document) Collect(ch chan<- prometheus.Metric) {
-	Send(ch, answer, d.Answer)
+func (d document) Collect(s Scrape) {
+	Gauge(s, "test_answer", "What the document says.", d.Answer)
 	for _, name := range d.Names {
-		Send(ch, lengths, len(name), name)
+		Counter(s, "test_names_total", "How long a name is.", len(name), "name", name)
 	}
 }
 
-// A mislabelled document has a metric with one label too many.
+// A mislabelled document has a metric with a label that has no value.
 type mislabelled struct{}
 
-func (mislabelled) Collect(ch chan<- prometheus.Metric) { Send(ch, answer, 1, "too many") }
+func (mislabelled) Collect(s Scrape) { Gauge(s, "test_answer", "What the document says.", 1, "name") }
 
 func directory(t *testing.T) *Place {
 	p := &Place{}
