@@ -75,6 +75,9 @@ func (p *Place) Set(s string) error {
 	return nil
 }
 
+// UnmarshalText reads a place in a configuration file.
+func (p *Place) UnmarshalText(text []byte) error { return p.Set(string(text)) }
+
 // Type names the flag's argument in help.
 func (p *Place) Type() string { return "unix:/PATH" }
 

@@ -27,14 +27,14 @@ type config struct {
 	RelaxedOrdering bool           `toml:"relaxed-ordering"`
 	NUMA            nodeChoice     `toml:"numa"`
 	Spin            duration       `toml:"spin"`
-	Control         controlPlace   `toml:"control"`
+	Control         status.Place   `toml:"control"`
 	Metrics         status.Address `toml:"metrics"`
 }
 
 func defaults() config {
 	return config{
 		Listen:  []listenAddr{{flags.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: flags.DefaultPort}}},
-		Control: controlPlace{status.DefaultPlace()},
+		Control: status.DefaultPlace(),
 	}
 }
 
@@ -139,12 +139,6 @@ func (a *listenAddr) UnmarshalText(b []byte) (err error) {
 	a.Endpoint, err = flags.ParseListen(string(b))
 	return err
 }
-
-// A controlPlace is where the control socket is.
-type controlPlace struct{ status.Place }
-
-// UnmarshalText reads what the flag takes.
-func (p *controlPlace) UnmarshalText(b []byte) error { return p.Set(string(b)) }
 
 // A duration is a time such as 50us.
 type duration struct{ time.Duration }
