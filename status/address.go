@@ -8,11 +8,10 @@ import (
 	"pmnbd/sockio"
 )
 
-// An Address is where metrics are beside the control socket; zero is nowhere. It is a
-// pflag.Value.
+// An Address is the TCP address of the metrics. The zero value is none. It is a pflag.Value.
 type Address struct{ hostPort string }
 
-// String is how the address is written as a flag.
+// String is the address as the flag takes it.
 func (a *Address) String() string { return a.hostPort }
 
 // Set reads HOST:PORT, or PORT on loopback.
@@ -22,7 +21,7 @@ func (a *Address) Set(s string) error {
 		host, port = "", s
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("%q is no address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6", s)
+		return fmt.Errorf("%q is not an address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6", s)
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -37,7 +36,7 @@ func (a *Address) UnmarshalText(text []byte) error { return a.Set(string(text)) 
 // Type names the flag's argument in help.
 func (a *Address) Type() string { return "[HOST:]PORT" }
 
-// Listen listens there. It returns nil if that is nowhere.
+// Listen listens at the address. It returns nil if there is none.
 func (a *Address) Listen() (net.Listener, error) {
 	if a.hostPort == "" {
 		return nil, nil

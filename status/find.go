@@ -19,33 +19,33 @@ import (
 	"pmnbd/sockio"
 )
 
-// maxDocument bounds a document, in bytes: a target with thousands of regions.
+// maxDocument bounds a document, in bytes. A target with thousands of regions needs less.
 const maxDocument = 16 << 20
 
-// errGone: nobody is behind the socket.
+// errGone is the error of a socket that no process accepts on.
 var errGone = errors.New("nobody accepts on the socket")
 
-// A Found is the document of a process.
+// A Found is one process's document.
 type Found[T any] struct {
 	Document T
-	// Raw is the document as it came, with what T does not know.
+	// Raw is the document as it came, with the fields that T does not have.
 	Raw json.RawMessage
 }
 
 // maxAsked is how many processes Find asks at the same time.
 const maxAsked = 64
 
-// Find asks every process at p, all at once, and returns the documents of those that are
-// program, by the names of their sockets. In a directory it removes sockets that nobody
-// accepts on. The error is about those that did not answer; what the others said is
-// returned with it.
+// Find asks all processes at p at once, and returns the documents of those that run program,
+// ordered by the names of their sockets. In a directory it removes sockets that nobody accepts
+// on. If some processes did not answer, it returns an error beside the documents of the
+// others.
 func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], error) {
 	sockets, err := p.sockets()
 	if err != nil {
 		return nil, err
 	}
 	type answer struct {
-		found *Found[T] // nil: of another program, or nobody is there
+		found *Found[T] // nil: the process runs another program, or there is none
 		err   error
 	}
 	answers := make([]answer, len(sockets))
@@ -64,8 +64,8 @@ func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], err
 	for i, a := range answers {
 		switch {
 		case errors.Is(a.err, errGone):
-			// In a directory a socket has its name only once it is accepted on
-			// (Place.listen). One that was named may be between bind and listen now.
+			// In a directory a socket gets its name only once its process accepts
+			// (Place.listen). A socket that p itself names may be between bind and listen.
 			if p.one {
 				continue
 			}
@@ -81,8 +81,8 @@ func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], err
 	return found, errors.Join(errs...)
 }
 
-// question asks the process at socket for its document. It is nil if that is another
-// program.
+// question asks the process at socket for its document. It returns nil if the process runs
+// another program.
 func question[T any](ctx context.Context, socket, program string) (*Found[T], error) {
 	raw, err := ask(ctx, socket)
 	text := raw
@@ -103,11 +103,11 @@ func question[T any](ctx context.Context, socket, program string) (*Found[T], er
 	return f, nil
 }
 
-// plainTexts is a document with all its texts made plain: a process that owns a socket says
-// what it likes, and repeats what its own peers said.
+// plainTexts makes all texts of a document plain. The process behind the socket may say
+// anything, and it repeats what its own peers said.
 func plainTexts(raw json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber() // as they are written
+	d.UseNumber() // to write numbers as they came
 	var document any
 	if err := d.Decode(&document); err != nil {
 		return nil, err
@@ -131,14 +131,14 @@ func plainly(v any) any {
 	return v
 }
 
-// Nobody says that no process of the program was found at p, where Find had no error.
+// Nobody is the error for a place where Find, without an error, found no process of program.
 func Nobody(p *Place, program string) error {
 	_, err := os.ReadDir(rootDir)
 	return nobody(p, program, DefaultPlace(), err)
 }
 
-// nobody is Nobody, for a user whose processes are at own. hidden is the error of reading
-// rootDir.
+// nobody is Nobody for a user whose processes are at own. hidden is the error, if any, of
+// reading rootDir.
 func nobody(p *Place, program string, own Place, hidden error) error {
 	if *p == own && errors.Is(hidden, os.ErrPermission) {
 		return fmt.Errorf("no %s of this user is running: looked at %v; those of root and of the system's services are in %s, which this user cannot read: ask as root", program, p, rootDir)
@@ -146,7 +146,7 @@ func nobody(p *Place, program string, own Place, hidden error) error {
 	return fmt.Errorf("no %s is running: looked at %v", program, p)
 }
 
-// ask fetches the document at socket. It is errGone if nobody is there.
+// ask fetches the document at socket. The error is errGone if no process is behind it.
 func ask(ctx context.Context, socket string) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, errors.Unwrap(err) // a url.Error tells only what ours tells better
+		return nil, errors.Unwrap(err) // the url.Error around it names a URL that we made up
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
@@ -187,8 +187,8 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 	return b, err
 }
 
-// WriteJSON writes documents as one array, as they came: what a terminal would take for
-// more than text is escaped, which is the same in JSON.
+// WriteJSON writes documents as one array, as they came. It escapes what a terminal could take
+// for commands; to a JSON parser that makes no difference.
 func WriteJSON[T any](w io.Writer, found []Found[T]) error {
 	all := make([]json.RawMessage, 0, len(found))
 	for _, f := range found {

@@ -13,24 +13,25 @@ import (
 	"pmnbd/sockio"
 )
 
-// suffix is what control sockets in a directory end with.
+// suffix ends the name of every control socket in a directory.
 const suffix = ".sock"
 
-// maxName bounds how much of a name is in a socket's, in bytes: its path must be short.
+// maxName bounds the part of a socket's file name that Listen is given, in bytes, since the
+// path of a unix socket must be short.
 const maxName = 48
 
-// A Place is where control sockets are: one socket, or a directory in which each
-// process has one, NAME-PID.sock. It is a pflag.Value.
+// A Place is one control socket, or a directory in which each process has its own,
+// NAME-PID.sock. It is a pflag.Value.
 type Place struct {
 	path string
 	one  bool // path is a socket, not a directory
 }
 
-// rootDir is where root's processes have their sockets, and services of the system.
+// rootDir is the directory of root's processes and of the system's services.
 const rootDir = "/run/pmnbd"
 
-// DefaultPlace is the directory of this user's processes: /run/pmnbd for root,
-// $XDG_RUNTIME_DIR/pmnbd for others, and where there is none, in their homes.
+// DefaultPlace is the directory of this user's processes: /run/pmnbd for root, for others
+// $XDG_RUNTIME_DIR/pmnbd, or a directory in their homes if that variable is not set.
 func DefaultPlace() Place { return Place{path: defaultDir(os.Getuid(), os.Getenv)} }
 
 func defaultDir(uid int, env func(string) string) string {
@@ -46,7 +47,7 @@ func defaultDir(uid int, env func(string) string) string {
 	return ""
 }
 
-// String is how the place is written as a flag.
+// String is the place as the flag takes it.
 func (p *Place) String() string {
 	switch {
 	case p.path == "":
@@ -61,7 +62,7 @@ func (p *Place) String() string {
 func (p *Place) Set(s string) error {
 	path, ok := strings.CutPrefix(s, "unix:")
 	if !ok || path == "" {
-		return fmt.Errorf("%q is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR", s)
+		return fmt.Errorf("%q is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR", s)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -81,8 +82,8 @@ func (p *Place) UnmarshalText(text []byte) error { return p.Set(string(text)) }
 // Type names the flag's argument in help.
 func (p *Place) Type() string { return "unix:/PATH" }
 
-// Listen makes the socket of this process, which only its user may open. name tells
-// it, for people, from the others of a directory.
+// Listen makes this process's socket, which only its user may open. In a directory, name tells
+// people which of the sockets it is.
 func (p *Place) Listen(name string) (net.Listener, error) {
 	if p.path == "" {
 		return nil, errors.New("control socket: neither XDG_RUNTIME_DIR nor HOME says where it goes: use --control unix:/PATH")
@@ -106,8 +107,8 @@ func (p *Place) listen(name string) (net.Listener, error) {
 	}
 	name = url.PathEscape(name)
 	path := filepath.Join(p.path, name[:min(len(name), maxName)]+"-"+strconv.Itoa(os.Getpid())+suffix)
-	// Under its name only when it is accepted on: before, Find would take it for
-	// one that its process left behind.
+	// The socket gets its name only once the process accepts on it. Until then Find would
+	// take it for one that a dead process left behind.
 	l, err := sockio.ListenUnix(strings.TrimSuffix(path, suffix)+".new", 0o600)
 	if err != nil {
 		return nil, err
@@ -120,13 +121,13 @@ func (p *Place) listen(name string) (net.Listener, error) {
 	return &named{bound, path}, nil
 }
 
-// A named listener was renamed after it was bound.
+// A named listener is on a socket that was renamed after it was bound.
 type named struct {
 	*net.UnixListener
 	path string
 }
 
-// Addr is where clients reach it.
+// Addr is the address at which clients reach the socket.
 func (l *named) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
 // Close removes the socket's name too.
@@ -138,7 +139,8 @@ func (l *named) Close() error {
 	return err
 }
 
-// misnamed tells that what was named as a socket is a directory, or another file.
+// misnamed returns an error if the place names one socket, and the path leads to a directory
+// or another file.
 func (p *Place) misnamed() error {
 	info, err := os.Stat(p.path)
 	switch {
@@ -146,12 +148,12 @@ func (p *Place) misnamed() error {
 	case info.IsDir():
 		return fmt.Errorf("%s is a directory: write unix:%s/, with a / at its end, for the control sockets in it", p.path, p.path)
 	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("%s is no socket", p.path)
+		return fmt.Errorf("%s is not a socket", p.path)
 	}
 	return nil
 }
 
-// sockets lists what may be control sockets at the place.
+// sockets lists the paths at the place that may be control sockets.
 func (p *Place) sockets() ([]string, error) {
 	switch {
 	case p.path == "":

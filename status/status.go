@@ -1,12 +1,10 @@
-// Package status is the control socket: a process shows how it is to whoever may
-// open the socket, as JSON and as metrics over HTTP. The metrics alone can have a TCP
-// address as well.
+// Package status is the control socket: over HTTP a process shows its state, as JSON and as
+// metrics, to every user who may open the socket. The metrics can have a TCP address as well.
 //
-// It exists so that people and their monitoring ask a running process, and not its
-// log. It owns where control sockets are (Place), where metrics are (Address), their
-// server and their client, and how a metric is written. What is shown are snapshots:
-// values that their owners copied, made only when somebody asks (design §9). It
-// imports plain and sockio.
+// It exists so that people and their monitoring can ask a running process instead of reading
+// its log. The package owns the places of control sockets (Place) and metrics (Address), their
+// server and client, and the form of a metric. It shows snapshots: copies that their owners
+// make only when somebody asks (design §9). It imports plain and sockio.
 package status
 
 import (
@@ -22,20 +20,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// Where things are: the document, and the metrics made of it.
+// The URL paths of the document and of the metrics made of it.
 const (
 	Path        = "/status"
 	MetricsPath = "/metrics"
 )
 
 const (
-	// timeout bounds a question, at both ends: an answer takes a few microseconds, so
-	// it is only there for who is stuck.
+	// timeout bounds a request, at both ends. An answer takes a few microseconds, so only a
+	// process that is stuck meets it.
 	timeout = 5 * time.Second
-	// maxConns is how many may ask at the same time, at each address: who can reach
-	// one must not take the descriptors that requests need.
+	// maxConns is how many connections each address has at the same time. More could take
+	// the descriptors that the process needs for its own work.
 	maxConns = 32
-	// maxHead bounds the head of a question, in bytes.
+	// maxHead bounds the head of a request, in bytes.
 	maxHead = 16 << 10
 )
 
@@ -46,7 +44,7 @@ type Header struct {
 	Started time.Time `json:"started"`
 }
 
-// NewHeader is this process's, which starts now.
+// NewHeader returns the header of this process, with now as its start.
 func NewHeader(program string) Header {
 	return Header{Program: program, PID: os.Getpid(), Started: time.Now().Round(time.Millisecond)}
 }
@@ -54,15 +52,19 @@ func NewHeader(program string) Header {
 // A Server answers on a control socket, and on an address for metrics.
 type Server struct{ doors []*door }
 
-// Serve answers on control with documents and metrics, and on metrics, if that is not
-// nil, with metrics; it closes both. snapshot may be called by several goroutines.
+// Serve answers requests on control with documents and metrics and, if metrics is not nil, on
+// metrics with metrics. The server closes both listeners. It calls snapshot from several
+// goroutines. log may be nil.
 func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Document) *Server {
+	if log == nil {
+		log = zap.NewNop()
+	}
 	scrape := MetricsHandler(log, snapshot)
 	mux := http.NewServeMux()
 	mux.Handle("GET "+MetricsPath, scrape)
 	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(snapshot()) // who asked has left
+		_ = json.NewEncoder(w).Encode(snapshot()) // fails if the client has left
 	})
 	s := &Server{doors: []*door{open(control, mux, log)}}
 	if metrics != nil {
@@ -84,10 +86,10 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// A door is a listener and who came in by it.
+// A door is a listener and the connections that came in by it.
 type door struct {
 	http   http.Server
-	ended  chan struct{} // no more connections come
+	ended  chan struct{} // closed once no more connections come
 	conns  sync.WaitGroup
 	inside atomic.Int32 // as conns counts
 	failed error
@@ -107,8 +109,8 @@ func open(l net.Listener, handler http.Handler, log *zap.Logger) *door {
 	return d
 }
 
-// track counts the connections, and cuts those that are too many. The first state is
-// reported before http.Serve can return.
+// track counts the connections, and cuts those beyond maxConns. net/http reports a
+// connection's first state before Serve can return.
 func (d *door) track(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -125,7 +127,7 @@ func (d *door) track(c net.Conn, state http.ConnState) {
 func (d *door) close() error {
 	err := d.http.Close()
 	<-d.ended
-	_ = d.http.Close() // of a connection that came meanwhile
+	_ = d.http.Close() // a connection may have come meanwhile
 	d.conns.Wait()
 	if !errors.Is(d.failed, http.ErrServerClosed) {
 		return d.failed

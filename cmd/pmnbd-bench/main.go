@@ -126,17 +126,17 @@ func parse(call *command.Call) (options, error) {
 	}
 	switch {
 	case len(o.targets) == 0:
-		return o, flags.Usagef("no target; want %s", targetForms)
+		return o, flags.Usagef("no target: use %s", targetForms)
 	case o.perCell < 10*time.Millisecond || o.perCell > time.Hour:
-		return o, flags.Usagef("--time %v: want 10ms to 1h", o.perCell)
+		return o, flags.Usagef("--time %v: use 10ms to 1h", o.perCell)
 	case o.rounds < 1 || o.rounds > 1000:
-		return o, flags.Usagef("--rounds %d: want 1 to 1000", o.rounds)
+		return o, flags.Usagef("--rounds %d: use 1 to 1000", o.rounds)
 	case depth < 1 || depth > 1024:
-		return o, flags.Usagef("--depth %d: want 1 to 1024", depth)
+		return o, flags.Usagef("--depth %d: use 1 to 1024", depth)
 	case connections < 1 || connections > 64:
-		return o, flags.Usagef("--connections %d: want 1 to 64", connections)
+		return o, flags.Usagef("--connections %d: use 1 to 64", connections)
 	case o.area < blockSize || o.area > 1<<40:
-		return o, flags.Usagef("--area %v: want 4K to 1T", &o.area)
+		return o, flags.Usagef("--area %v: use 4K to 1T", &o.area)
 	}
 	for _, t := range o.targets {
 		if t.dir != "" && (depth > 1 || connections > 1 || o.suite) {
@@ -165,7 +165,7 @@ func parse(call *command.Call) (options, error) {
 func (o *options) addPIDs(arg string) error {
 	label, list, ok := strings.Cut(arg, "=")
 	if !ok || !slices.ContainsFunc(o.targets, func(t target) bool { return t.label == label }) {
-		return flags.Usagef("--pids %s: want LABEL=PID[,PID...], with the label of a target", arg)
+		return flags.Usagef("--pids %s: use LABEL=PID[,PID...], with the label of a target", arg)
 	}
 	for _, p := range strings.Split(list, ",") {
 		pid, err := strconv.Atoi(p)

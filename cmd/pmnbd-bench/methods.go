@@ -76,9 +76,9 @@ func parseMethods(call *command.Call) (methodOptions, error) {
 	}
 	switch {
 	case o.perCell < time.Millisecond || o.perCell > time.Hour:
-		return o, flags.Usagef("--time %v: want 1ms to 1h", o.perCell)
+		return o, flags.Usagef("--time %v: use 1ms to 1h", o.perCell)
 	case o.rounds < 1 || o.rounds > 1000:
-		return o, flags.Usagef("--rounds %d: want 1 to 1000", o.rounds)
+		return o, flags.Usagef("--rounds %d: use 1 to 1000", o.rounds)
 	}
 	for _, arg := range fs.Args() {
 		label, uri := arg, arg

@@ -34,25 +34,25 @@ func parseTarget(arg string) (target, error) {
 	}
 	if dir, ok := strings.CutPrefix(arg, "disk:"); ok {
 		if dir == "" {
-			return t, flags.Usagef("%q names no directory; want disk:DIR", arg)
+			return t, flags.Usagef("%q names no directory: use disk:DIR", arg)
 		}
 		t.dir = dir
 		return t, nil
 	}
 	u, err := url.Parse(arg)
 	if err != nil {
-		return t, flags.Usagef("%q is not a URI; want %s", arg, targetForms)
+		return t, flags.Usagef("%q is not a URI: use %s", arg, targetForms)
 	}
 	t.export = strings.TrimPrefix(u.Path, "/")
 	switch u.Scheme {
 	case "nbd+unix":
 		t.network, t.address = "unix", u.Query().Get("socket")
 		if t.address == "" {
-			return t, flags.Usagef("%q names no socket; want nbd+unix:///NAME?socket=/PATH", arg)
+			return t, flags.Usagef("%q names no socket: use nbd+unix:///NAME?socket=/PATH", arg)
 		}
 	case "nbd":
 		if u.Hostname() == "" {
-			return t, flags.Usagef("%q names no host; want nbd://HOST:PORT/NAME", arg)
+			return t, flags.Usagef("%q names no host: use nbd://HOST:PORT/NAME", arg)
 		}
 		port := u.Port()
 		if port == "" {
@@ -60,7 +60,7 @@ func parseTarget(arg string) (target, error) {
 		}
 		t.network, t.address = "tcp", net.JoinHostPort(u.Hostname(), port)
 	default:
-		return t, flags.Usagef("%q is no target; want %s", arg, targetForms)
+		return t, flags.Usagef("%q is not a target: use %s", arg, targetForms)
 	}
 	return t, nil
 }

@@ -27,8 +27,8 @@ func TestParseTarget(t *testing.T) {
 		})
 	}
 	for _, tc := range []struct{ name, arg, want string }{
-		{"no scheme", "/dev/sda", "want [LABEL=]nbd+unix"},
-		{"another scheme", "http://x/", "want [LABEL=]nbd+unix"},
+		{"no scheme", "/dev/sda", "use [LABEL=]nbd+unix"},
+		{"another scheme", "http://x/", "use [LABEL=]nbd+unix"},
 		{"no URI at all", "nbd://[::1", "not a URI"},
 		{"no socket", "nbd+unix:///exp", "socket=/PATH"},
 		{"no host", "nbd:///exp", "HOST:PORT"},

@@ -30,7 +30,7 @@ func (n *nodeChoice) Set(s string) error {
 	}
 	node, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return flags.Usagef("%q is no node: use auto, off or the number of a node", s)
+		return flags.Usagef("%q is not a node: use auto, off or the number of a node", s)
 	}
 	at := int(node)
 	*n = nodeChoice{node: &at}

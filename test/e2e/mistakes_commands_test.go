@@ -45,7 +45,7 @@ var commandMistakes = []mistake{
 	{
 		name: "status: a file for a socket", code: 1,
 		line: "pmnbd status --control unix:{data}",
-		says: "{data} is no socket",
+		says: "{data} is not a socket",
 	},
 	{
 		name: "status: a directory of somebody else", code: 1, nobody: true,
@@ -75,7 +75,7 @@ var commandMistakes = []mistake{
 	{
 		name: "attach: a URI without a socket", code: 2,
 		line: "pmnbd attach nbd+unix:///good /dev/nbd0",
-		says: `"nbd+unix:///good" is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH`,
+		says: `"nbd+unix:///good" is not the URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH`,
 	},
 	{
 		name: "attach: too many connections", code: 2,
@@ -100,7 +100,7 @@ var commandMistakes = []mistake{
 	{
 		name: "attach: no control socket", code: 2,
 		line: "pmnbd attach good /dev/nbd0 --control /run/x",
-		says: `--control: "/run/x" is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+		says: `--control: "/run/x" is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
 	},
 	{
 		name: "detach: no device", code: 2,
@@ -130,7 +130,7 @@ var commandMistakes = []mistake{
 	{
 		name: "bench: no target", code: 2,
 		line: "pmnbd-bench",
-		says: "no target; want [LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR",
+		says: "no target: use [LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR",
 	},
 	{
 		name: "bench: unknown flag", code: 2,
@@ -145,7 +145,7 @@ var commandMistakes = []mistake{
 	{
 		name: "bench: a target of another kind", code: 2,
 		line: "pmnbd-bench http://x",
-		says: `"http://x" is no target; want [LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR`,
+		says: `"http://x" is not a target: use [LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR`,
 	},
 	{
 		name: "bench: a target that is not there", code: 1,
@@ -165,7 +165,7 @@ var commandMistakes = []mistake{
 	{
 		name: "bench: processes of nothing", code: 2,
 		line: "pmnbd-bench --pids x=1 disk:{disk}",
-		says: "--pids x=1: want LABEL=PID[,PID...], with the label of a target",
+		says: "--pids x=1: use LABEL=PID[,PID...], with the label of a target",
 	},
 	{
 		name: "bench: a process that is none", code: 2,
@@ -180,6 +180,6 @@ var commandMistakes = []mistake{
 	{
 		name: "bench methods: a target of another kind", code: 2,
 		line: "pmnbd-bench methods nbd://x/y",
-		says: `"nbd://x/y" is no address: use iwarp://HOST:PORT/REGION`,
+		says: `"nbd://x/y" is not an address: use iwarp://HOST:PORT/REGION`,
 	},
 }

@@ -99,7 +99,7 @@ var regionMistakes = []mistake{
 	{
 		name: "create: a size that is none", code: 2,
 		line: "pmnbd-target region create r {new} --size much",
-		says: `--size: "much" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+		says: `--size: "much" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
 	{
 		name: "create: a size between blocks", code: 2,

@@ -45,7 +45,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a target of another kind", code: 2,
 		line: "pmnbd serve --target nbd://127.0.0.1/free --listen {socket}",
-		says: `"nbd://127.0.0.1/free" is no address: use iwarp://HOST:PORT/REGION`,
+		says: `"nbd://127.0.0.1/free" is not an address: use iwarp://HOST:PORT/REGION`,
 	},
 	{
 		name: "a target with port 0", code: 2,
@@ -230,7 +230,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a window that is none", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --window lots",
-		says: `--window: "lots" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+		says: `--window: "lots" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
 	{
 		name: "a window that is small", code: 2,
@@ -265,7 +265,7 @@ var serveMistakes = []mistake{
 	{
 		name: "lanes, not a number", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --lanes two",
-		says: `--lanes: "two" is no whole number`,
+		says: `--lanes: "two" is not a whole number`,
 	},
 	{
 		name: "clients that are none", code: 2,
@@ -280,7 +280,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a time that is none", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --drain-timeout soon",
-		says: `--drain-timeout: "soon" is no duration: use a number and a unit, such as 500ms, 30s, 5m or 1h`,
+		says: `--drain-timeout: "soon" is not a duration: use a number and a unit, such as 500ms, 30s, 5m or 1h`,
 	},
 	{
 		name: "a time below nothing", code: 2,
@@ -305,12 +305,12 @@ var serveMistakes = []mistake{
 	{
 		name: "no control socket", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --control tcp:1",
-		says: `--control: "tcp:1" is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+		says: `--control: "tcp:1" is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
 	},
 	{
 		name: "no address for metrics", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --metrics pm1",
-		says: `--metrics: "pm1" is no address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
+		says: `--metrics: "pm1" is not an address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
 	},
 	{
 		name: "metrics where a port is in use", code: 1,

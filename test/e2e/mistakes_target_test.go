@@ -80,12 +80,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a size that is none", code: 2,
 		line: "pmnbd-target serve --region v={new},size=big",
-		says: `--region: region "v": "big" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+		says: `--region: region "v": "big" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
 	{
 		name: "target: a size with a wrong unit", code: 2,
 		line: "pmnbd-target serve --region v={new},size=16MB",
-		says: `--region: region "v": "16MB" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
+		says: `--region: region "v": "16MB" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
 	{
 		name: "target: a size between blocks", code: 2,
@@ -115,12 +115,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: an address of another kind", code: 2,
 		line: "pmnbd-target serve --region r={good} --listen tcp://127.0.0.1:7204",
-		says: `--listen: "tcp://127.0.0.1:7204" is no address: use iwarp://HOST:PORT`,
+		says: `--listen: "tcp://127.0.0.1:7204" is not an address: use iwarp://HOST:PORT`,
 	},
 	{
 		name: "target: an address without a scheme", code: 2,
 		line: "pmnbd-target serve --region r={good} --listen 127.0.0.1:7204",
-		says: `--listen: "127.0.0.1:7204" is no address: use iwarp://HOST:PORT`,
+		says: `--listen: "127.0.0.1:7204" is not an address: use iwarp://HOST:PORT`,
 	},
 	{
 		name: "target: an address with a region", code: 2,
@@ -155,7 +155,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a node that is none", code: 2,
 		line: "pmnbd-target serve --region r={good} --numa x",
-		says: `--numa: "x" is no node: use auto, off or the number of a node`,
+		says: `--numa: "x" is not a node: use auto, off or the number of a node`,
 	},
 	{
 		name: "target: a node that is not there", code: 1,
@@ -175,7 +175,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: no control socket", code: 2,
 		line: "pmnbd-target serve --region r={good} --control /run/x",
-		says: `--control: "/run/x" is no control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+		says: `--control: "/run/x" is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
 	},
 	{
 		name: "target: a directory for a control socket", code: 1,
@@ -185,7 +185,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: no address for metrics", code: 2,
 		line: "pmnbd-target serve --region r={good} --metrics pm1",
-		says: `--metrics: "pm1" is no address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
+		says: `--metrics: "pm1" is not an address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
 	},
 	{
 		name: "target: metrics where a port is in use", code: 1,

@@ -82,7 +82,7 @@ func TestParse(t *testing.T) {
 		{"missing", []string{"a"}, "PATH is missing: give NAME PATH"},
 		{"too many", []string{"a", "b", "c"}, `"c" is one argument too many: give NAME PATH`},
 		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --help)"},
-		{"bad value", []string{"--size", "x"}, `--size: "x" is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
+		{"bad value", []string{"--size", "x"}, `--size: "x" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			call := call(c.args...)

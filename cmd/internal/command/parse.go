@@ -49,7 +49,7 @@ func wrongNumber(err error) error {
 	case errors.Is(err, strconv.ErrRange):
 		return fmt.Errorf("%q is too large a number", number.Num)
 	}
-	return fmt.Errorf("%q is no whole number", number.Num)
+	return fmt.Errorf("%q is not a whole number", number.Num)
 }
 
 // names lists a command's flags, for a user who tried another one.

@@ -1,8 +1,9 @@
-// Package daemon is what the two daemons share while they run: their log, how they
-// say that they are ready and that they end, and the signals that end them.
+// Package daemon is what the two daemons share while they run: their log, how they say that
+// they are ready and that they are ending, the signals that end them or make them read their
+// keys again, and what they close when a start fails.
 //
-// It exists so that scripts, systemd and people meet the same habits in both. It imports
-// plain.
+// It exists so that scripts, systemd and people meet the same habits in both. The package
+// imports plain.
 package daemon
 
 import (
@@ -16,8 +17,8 @@ import (
 	"pmnbd/plain"
 )
 
-// A plainWriter writes the lines of a log, of which fields are JSON: peers have a say in
-// them, and the encoder escapes less than what terminals take for more than text.
+// A plainWriter writes the lines of a log. Peers have a say in their fields, and the encoder
+// lets through some of what a terminal takes for commands.
 type plainWriter struct{ io.Writer }
 
 func (w plainWriter) Write(b []byte) (int, error) {

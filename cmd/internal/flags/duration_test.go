@@ -18,12 +18,12 @@ func TestDuration(t *testing.T) {
 		"0":            {},
 		"-1s":          {want: -time.Second}, // who takes none says so
 		"30":           {says: `"30" has no unit: use 30s`},
-		"1.5":          {says: "is no duration"},
-		"thirty":       {says: "is no duration"},
-		"":             {says: "is no duration"},
-		"30 s":         {says: "is no duration"},
-		"1d":           {says: "is no duration"},
-		"999999999999": {says: "is no duration"},
+		"1.5":          {says: "is not a duration"},
+		"thirty":       {says: "is not a duration"},
+		"":             {says: "is not a duration"},
+		"30 s":         {says: "is not a duration"},
+		"1d":           {says: "is not a duration"},
+		"999999999999": {says: "is not a duration"},
 	} {
 		t.Run(in, func(t *testing.T) {
 			set := pflag.NewFlagSet("x", pflag.ContinueOnError)

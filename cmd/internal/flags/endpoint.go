@@ -10,15 +10,15 @@ import (
 	"pmnbd/rdma/verbs"
 )
 
-// DefaultPort is the target's TCP port where none is named (design §7).
+// DefaultPort is the target's TCP port if an address names none.
 const DefaultPort = 7204
 
-// An Endpoint is where a target is reached, as an URI: iwarp://HOST:PORT/REGION or
-// rdma://HOST:PORT/REGION, for a listener without the region.
+// An Endpoint is the address of a target or a listener, as a URI: iwarp://HOST:PORT/REGION or
+// rdma://HOST:PORT/REGION, without the region for a listener.
 type Endpoint struct {
-	// Provider is the scheme: which RDMA provider carries it.
+	// Provider is the URI's scheme, which names the RDMA provider.
 	Provider string
-	// Host is a name or an address; IPv6 without its brackets.
+	// Host is a name or an address, IPv6 without brackets.
 	Host string
 	// Port is a TCP port; 0 lets a listener choose.
 	Port uint16
@@ -52,13 +52,13 @@ func ParseListen(s string) (Endpoint, error) {
 func parseEndpoint(s, form string) (Endpoint, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
-		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
+		return Endpoint{}, Usagef("%q is not an address: use %s", s, form)
 	}
 	switch {
 	case u.Scheme == "rdma" && !verbs.Built:
 		return Endpoint{}, Usagef("%q: this build has no RDMA verbs; use %s, or install libibverbs-dev, librdmacm-dev and pkg-config and make build", s, form)
 	case u.Scheme != "iwarp" && u.Scheme != "rdma":
-		return Endpoint{}, Usagef("%q is no address: use %s", s, form)
+		return Endpoint{}, Usagef("%q is not an address: use %s", s, form)
 	}
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
 	if e.Host == "" {

@@ -2,11 +2,11 @@ package flags
 
 import "strings"
 
-// CutPath takes a path from the beginning of s, up to a comma or the end of s. A path
-// that has a comma in it, or a double quote at its beginning, stands in double quotes, in
-// which "" is one double quote. rest is what follows the comma, and more tells whether
-// there was one. Paths that are part of a larger value are all read by it, so that what
-// was meant as an option is never taken for a part of a path.
+// CutPath takes a path from the beginning of s, up to a comma or the end of s. A path with a
+// comma in it, or with a double quote at its beginning, stands in double quotes, in which ""
+// is one double quote. rest is what follows the comma, and more reports whether there was
+// one. Every flag with a path inside a larger value uses CutPath, so that none takes a
+// misspelt option for a part of the path.
 func CutPath(s string) (path, rest string, more bool, err error) {
 	if !strings.HasPrefix(s, `"`) {
 		path, rest, more = strings.Cut(s, ",")
@@ -31,7 +31,7 @@ func CutPath(s string) (path, rest string, more bool, err error) {
 	return b.String(), rest, more, nil
 }
 
-// Path reads a path that is all of s, quoted if it has a comma.
+// Path reads a path that is all of s. Like CutPath it wants quotes around a comma.
 func Path(s string) (string, error) {
 	path, _, more, err := CutPath(s)
 	if err == nil && more {
@@ -40,7 +40,7 @@ func Path(s string) (string, error) {
 	return path, err
 }
 
-// QuotePath writes a path as CutPath reads it.
+// QuotePath writes a path so that CutPath reads it.
 func QuotePath(path string) string {
 	if !strings.Contains(path, ",") && !strings.HasPrefix(path, `"`) {
 		return path

@@ -23,7 +23,7 @@ func ParseSize(s string) (Size, error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || digits[0] == '+' {
-		return 0, Usagef("%q is no size: use bytes, or a whole number and K, M, G or T (binary), such as 64M", s)
+		return 0, Usagef("%q is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M", s)
 	}
 	if bits.Len64(n)+shift > 64 || n<<shift > math.MaxInt64 {
 		return 0, Usagef("%q is too large a size: at most 8388607T", s)
@@ -31,7 +31,7 @@ func ParseSize(s string) (Size, error) {
 	return Size(n << shift), nil
 }
 
-// String is the size with the largest unit that leaves it whole.
+// String is the size in the largest unit of which it is a whole number.
 func (s Size) String() string {
 	n, unit := uint64(s), ""
 	for i := 0; i < len(units) && n >= 1024 && n%1024 == 0; i++ {
@@ -40,7 +40,7 @@ func (s Size) String() string {
 	return strconv.FormatUint(n, 10) + unit
 }
 
-// Rounded is the size for people, in three or four digits.
+// Rounded is the size for people, rounded to three or four digits.
 func (s Size) Rounded() string {
 	n, unit := float64(s), ""
 	for i := 0; i < len(units) && n >= 1024; i++ {

@@ -1,8 +1,8 @@
-// Package keyfile reads the keys by which initiators and targets prove themselves to each
-// other, and any other file that is a secret (secret.go).
+// Package keyfile reads the keys with which initiators and targets prove themselves to each
+// other, and any other file that is a secret.
 //
-// It exists so that both daemons take one format, and refuse a file that others can read
-// or change. It imports persist/wire.
+// It exists so that both daemons read one format, and refuse a file that other users can read
+// or change. The package imports persist/wire.
 package keyfile
 
 import (
@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxSize bounds a file in bytes: keys of some thousand initiators.
+	// maxSize bounds a file, in bytes: enough for the keys of some thousand initiators.
 	maxSize = 1 << 20
-	// maxKeys is how many keys an initiator may have: the one that it has, and the one
-	// that takes its place. More would be forgotten ones.
+	// maxKeys is how many keys an initiator may have: the current one, and the one that is to
+	// replace it. More would be keys that somebody forgot to remove.
 	maxKeys = 2
 )
 
-// Read reads the file at path, which must be a Secret. Each line has the id of an
-// initiator and a key of it, in hexadecimal, at least 64 digits; an id may have two
-// lines. Empty lines do not count, nor what follows a #. Errors never show a key.
+// Read reads the file at path, which must be a Secret. Each line has the id of an initiator
+// and one of its keys, of at least 64 hexadecimal digits; an id may have two lines. Read skips
+// empty lines and everything behind a #. Its errors never show a key.
 func Read(path string) (map[[16]byte][]wire.Key, error) {
 	b, err := Secret(path, maxSize)
 	if err != nil {
@@ -55,7 +55,7 @@ func Read(path string) (map[[16]byte][]wire.Key, error) {
 	return keys, nil
 }
 
-// Own reads the key of initiator id from the file at path. Of two it is the last one.
+// Own reads the key of initiator id from the file at path, the last one if there are two.
 func Own(path string, id [16]byte) (wire.Key, error) {
 	keys, err := Read(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func Own(path string, id [16]byte) (wire.Key, error) {
 	return own[len(own)-1], nil
 }
 
-// parse reads a line. What is wrong with a key is said without showing it.
+// parse reads the two words of a line. Its errors do not show the key.
 func parse(fields []string) (id [16]byte, key wire.Key, err error) {
 	if len(fields) != 2 {
 		return id, nil, fmt.Errorf("%d words: use the id of an initiator and a key", len(fields))

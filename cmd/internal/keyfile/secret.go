@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Secret reads the file at path, of at most limit bytes, if nobody but this process's user
-// and root can read or write it. All questions are about the file that it opened, whatever
-// the path names later.
+// Secret reads the file at path, of at most limit bytes, if only root and this process's user
+// can read or write it. It checks the file that it has opened, so it does not matter what the
+// path names later.
 func Secret(path string, limit int64) (b []byte, err error) {
 	// O_NONBLOCK: opening a pipe must not wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -44,14 +44,14 @@ func private(f *os.File, euid int) error {
 	return judge(stat.Mode, int(stat.Uid), acl, euid)
 }
 
-// judge is private, of what fstat and the access control list say.
+// judge decides for private, given what fstat and the access control list say.
 func judge(mode uint32, uid int, acl []aclEntry, euid int) error {
 	const renew = "make new ones, with mode 0600"
 	switch kind := mode & unix.S_IFMT; {
 	case kind == unix.S_IFDIR:
 		return errors.New("is a directory: name a file in it")
 	case kind != unix.S_IFREG:
-		return errors.New("is no regular file")
+		return errors.New("is not a regular file")
 	case uid != euid && uid != 0:
 		return fmt.Errorf("belongs to user %d, who may know the keys, and change them: give the file to user %d, which this process runs as, or to root, and %s", uid, euid, renew)
 	}
@@ -62,22 +62,22 @@ func judge(mode uint32, uid int, acl []aclEntry, euid int) error {
 		}
 		return nil
 	}
-	// Where there is a list the group's bits of the mode are the most that the list gives
-	// to anybody but the owner. So systemd gives a credential to the user of a service:
-	// owner root, mode 0440, and a list that names that user.
+	// With a list, the group's bits of the mode are the most that the list gives to anybody
+	// but the owner. systemd passes a credential to a service that way: owner root, mode
+	// 0440, and a list that names the service's user.
 	if e := stranger(acl, euid); e != nil {
 		return fmt.Errorf("has mode %04o and an access control list with %v, so others may know the keys: %s", perm, e, renew)
 	}
 	return nil
 }
 
-// An aclEntry is one of a POSIX access control list.
+// An aclEntry is an entry of a POSIX access control list.
 type aclEntry struct {
 	tag, perm uint16
 	id        uint32
 }
 
-// Tags of entries (linux/posix_acl.h), and where the list is.
+// The tags of entries (linux/posix_acl.h), and the attribute that has the list.
 const (
 	aclVersion  = 2
 	aclUserObj  = 0x01
@@ -105,8 +105,8 @@ func (e *aclEntry) String() string {
 	return fmt.Sprintf("tag %#x", e.tag)
 }
 
-// stranger is an entry that gives a right to somebody other than the file's owner, euid
-// and root; nil: there is none.
+// stranger returns an entry that gives a right to anybody but the file's owner, euid and
+// root, or nil if there is none.
 func stranger(acl []aclEntry, euid int) *aclEntry {
 	mask := uint16(0o7)
 	for _, e := range acl {
@@ -137,7 +137,7 @@ func stranger(acl []aclEntry, euid int) *aclEntry {
 // maxACL bounds a list, in bytes: the kernel's limit for an attribute.
 const maxACL = 64 << 10
 
-// accessList is the access control list of f, nil if it has none.
+// accessList returns the access control list of f, or nil if it has none.
 func accessList(f *os.File) ([]aclEntry, error) {
 	b := make([]byte, maxACL)
 	n, err := unix.Fgetxattr(int(f.Fd()), aclName, b)
@@ -150,7 +150,7 @@ func accessList(f *os.File) ([]aclEntry, error) {
 	return parseACL(b[:n])
 }
 
-// parseACL reads a list as the kernel shows it (linux/posix_acl_xattr.h).
+// parseACL reads a list in the kernel's layout (linux/posix_acl_xattr.h).
 func parseACL(b []byte) ([]aclEntry, error) {
 	if len(b) < 4 || (len(b)-4)%8 != 0 || binary.LittleEndian.Uint32(b) != aclVersion {
 		return nil, errors.New("an access control list that is not understood")

@@ -37,8 +37,8 @@ func TestJudge(t *testing.T) {
 		"others read":                  {mode: 0o604, uid: me, euid: me, says: "has mode 0604"},
 		"root's, for all":              {mode: 0o444, uid: 0, euid: me, says: "has mode 0444"},
 		"a directory":                  {mode: unix.S_IFDIR | 0o700, uid: me, euid: me, says: "is a directory"},
-		"a pipe":                       {mode: unix.S_IFIFO | 0o600, uid: me, euid: me, says: "is no regular file"},
-		"a device":                     {mode: unix.S_IFCHR | 0o600, uid: 0, euid: 0, says: "is no regular file"},
+		"a pipe":                       {mode: unix.S_IFIFO | 0o600, uid: me, euid: me, says: "is not a regular file"},
+		"a device":                     {mode: unix.S_IFCHR | 0o600, uid: 0, euid: 0, says: "is not a regular file"},
 		"a credential":                 {mode: 0o440, uid: 0, acl: listed(4, aclEntry{aclUser, 4, me}), euid: me},
 		"a credential where no lists":  {mode: 0o400, uid: me, euid: me},
 		"a credential of somebody":     {mode: 0o440, uid: 0, acl: listed(4, aclEntry{aclUser, 4, somebody}), euid: me, says: "with user:1001"},
@@ -103,7 +103,7 @@ func TestSecret(t *testing.T) {
 	pipe := filepath.Join(dir, "pipe")
 	require.NoError(t, unix.Mkfifo(pipe, 0o600))
 	_, err := Secret(pipe, 100)
-	require.ErrorContains(t, err, "is no regular file", "and nobody waited for a writer")
+	require.ErrorContains(t, err, "is not a regular file", "and nobody waited for a writer")
 
 	path := write(t, "secret", 0o600)
 	link := filepath.Join(dir, "link")

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What asks for one socket, and the answer (include/uapi/linux/inet_diag.h). Ports and
-// addresses are in the network's order, the rest in the machine's.
+// The request for one socket and its answer (include/uapi/linux/inet_diag.h). Ports and
+// addresses are in network byte order, the rest in the machine's.
 //
 //	inet_diag_req_v2                inet_diag_msg
 //	 0  family, protocol             0  family, state, timer, retransmissions
@@ -26,14 +26,14 @@ const (
 	answerSize  = 72
 	uidAt       = 64
 	inodeAt     = 68
-	// established is the state of a socket that its process still has open at both
-	// ends (include/net/tcp_states.h). Of one that was closed the kernel forgets the
-	// user, and names root.
+	// established is the state of a connection that both ends still have open
+	// (include/net/tcp_states.h). Once a socket is closed the kernel forgets its user and
+	// answers root.
 	established = unix.BPF_TCP_ESTABLISHED
 )
 
-// userOf asks the kernel for the user of the TCP socket on this machine, and in this
-// network namespace, that is at socket and connected to peer.
+// userOf asks the kernel for the user of the TCP socket that is at socket and connected to
+// peer. The kernel finds it only on this machine and in this network namespace.
 func userOf(socket, peer netip.AddrPort) (uid uint32, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -71,9 +71,9 @@ func request(socket, peer netip.AddrPort) []byte {
 	return b
 }
 
-// user reads the user of the socket that was asked for from b, an inet_diag_msg. The
-// kernel answers with a listener where there is no such connection, and with root for
-// what nobody has open any more: neither counts.
+// user reads the user from b, an inet_diag_msg. It refuses two answers of the kernel: a
+// listener, which comes if there is no such connection, and root for a socket that nobody has
+// open any more.
 func user(b []byte, socket, peer netip.AddrPort) (uint32, error) {
 	if len(b) < answerSize {
 		return 0, fmt.Errorf("the kernel answers with %d bytes instead of %d", len(b), answerSize)
@@ -89,7 +89,7 @@ func user(b []byte, socket, peer netip.AddrPort) (uint32, error) {
 	return binary.NativeEndian.Uint32(b[uidAt:]), nil
 }
 
-// address reads one of an answer; of another family it is none.
+// address reads an address of an answer. In another family than IP it is invalid.
 func address(family byte, b []byte) netip.Addr {
 	switch family {
 	case unix.AF_INET:

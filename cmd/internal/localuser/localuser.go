@@ -1,11 +1,9 @@
-// Package localuser tells which user of this machine is at the other end of a TCP
-// connection that never leaves it.
+// Package localuser finds out which user of this machine is at the other end of a TCP
+// connection that never leaves the machine, and decides whether to let that user in.
 //
-// It exists so that a target that asks for no keys serves its own user on loopback, and
-// not every user. The kernel knows the user of each socket and tells it by
-// NETLINK_SOCK_DIAG (sock_diag(7)); TCP itself carries nothing of that kind. It owns the
-// decision which user is let in (this file) and the layout of the kernel's messages (diag.go). It
-// imports nothing of ours.
+// It exists so that a target without keys serves its own user on loopback, and not every
+// user. TCP does not carry the user; the kernel knows the user of each socket, and tells it
+// over NETLINK_SOCK_DIAG (sock_diag(7)). The package imports nothing of ours.
 package localuser
 
 import (
@@ -17,33 +15,33 @@ import (
 	"strings"
 )
 
-// Told is what the target tells a peer that it does not let in. It fits
+// Told is what the target tells a peer that it does not let in. It fits into
 // rdma.MaxPrivateData.
 const Told = "without keys only root and the target's user are served"
 
-// advice says to an operator what lets others in.
+// advice tells the operator how to let others in.
 const advice = "give sessions keys with --key-file, or allow every user of this machine with --insecure-no-auth"
 
 var (
-	// ErrOther means that another user is at the other end.
+	// ErrOther means that the other end belongs to another user.
 	ErrOther = errors.New("the connection is of another user")
-	// ErrUnknown means that nobody knows which user is at the other end.
+	// ErrUnknown means that the kernel does not say which user has the other end.
 	ErrUnknown = errors.New("the user of the connection is not known")
 )
 
 // A Policy lets root in, and the user that this process runs as.
 type Policy struct {
 	own      uint32
-	overflow uint32 // stands for every user that this user namespace does not have
+	overflow uint32 // the kernel's name for users that this user namespace does not have
 	userOf   func(socket, peer netip.AddrPort) (uint32, error)
 }
 
-// New makes the policy of this process.
+// New returns the policy of this process.
 func New() *Policy {
 	return &Policy{own: uint32(os.Geteuid()), overflow: overflowUID("/proc/sys/kernel/overflowuid"), userOf: userOf}
 }
 
-// defaultOverflow is the overflow uid of a kernel that was not told another one.
+// defaultOverflow is the overflow uid unless an administrator sets another.
 const defaultOverflow = 65534
 
 func overflowUID(path string) uint32 {
@@ -58,8 +56,8 @@ func overflowUID(path string) uint32 {
 	return uint32(uid)
 }
 
-// Admit decides about the connection that this process has accepted at local from
-// remote. Its error is ErrOther or ErrUnknown, and says what to do.
+// Admit decides about a connection from remote that this process has accepted at local. The
+// error is ErrOther or ErrUnknown, and says what the operator can do.
 func (p *Policy) Admit(local, remote netip.AddrPort) error {
 	uid, err := p.userOf(remote, local)
 	switch {

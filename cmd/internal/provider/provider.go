@@ -1,7 +1,7 @@
-// Package provider chooses the transport that an address names.
+// Package provider returns the RDMA provider that an address names.
 //
-// It exists so that both binaries know the same ones. It imports rdma and its
-// providers.
+// It exists so that all binaries know the same providers. The package imports rdma, rdma/iwarp
+// and rdma/verbs.
 package provider
 
 import (
@@ -13,16 +13,16 @@ import (
 	"pmnbd/rdma/verbs"
 )
 
-// A Config is what some transport can be told.
+// A Config is what one provider or another needs to know.
 type Config struct {
-	// Spin is how long a lane polls before it sleeps; rdma:// alone has a use for it.
+	// Spin is how long a lane polls before it sleeps. Only rdma uses it.
 	Spin time.Duration
-	// Refused is told of peers that were dropped before they became connections;
-	// nil if nobody wants to know.
+	// Refused, if not nil, is called for each peer that a listener drops before it becomes a
+	// connection.
 	Refused func(addr string, err error)
-	// Admit decides about each connection that a listener accepts, by its addresses;
-	// nil lets all in. Unadmitted is what a peer is told that is not let in. Adapters
-	// have neither.
+	// Admit, if not nil, decides by its addresses about each connection that a listener
+	// accepts. Unadmitted is what the listener tells a peer that it does not let in. Only
+	// iwarp uses both.
 	Admit      func(local, remote netip.AddrPort) error
 	Unadmitted string
 }

@@ -45,7 +45,7 @@ func ParseWant(s string) (Want, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host != "" || u.Query().Get("socket") == "" {
-		return Want{}, fmt.Errorf("%q is no URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
+		return Want{}, fmt.Errorf("%q is not the URI of a unix socket: use nbd+unix:///EXPORT?socket=PATH", s)
 	}
 	return Want{strings.TrimPrefix(u.Path, "/"), u.Query().Get("socket")}, nil
 }
