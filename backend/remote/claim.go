@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A claim is the lock that keeps two processes of this host from being one owner:
-// the target lets an initiator's id take its own region over at once (design §5).
+// A claim is the lock by which one process of this host at a time has a region for an
+// initiator's id. Without it two processes would be one owner: the target lets an id take over
+// its own region at once (design §5).
 type claim struct {
 	state  *Directory
 	f      *os.File
 	region [16]byte
 }
 
-// fileOf names a file of an id and a region's UUID.
+// fileOf is the name of a file of an id and a region's UUID.
 func fileOf(id, region [16]byte, kind string) string {
 	return fmt.Sprintf("%s-%s.%s", uuid.UUID(id), uuid.UUID(region), kind)
 }
 
-// claimRegion takes the lock of an id and a region's UUID in dir. The lock ends
-// with the process, however that ends; the file stays, unless the region was not opened.
+// claimRegion takes the lock of an id and a region's UUID in dir. The kernel ends the lock with
+// the process, however that ends. The file stays, unless this start does not open the region.
 func claimRegion(dir string, id, region [16]byte) (*claim, error) {
 	state, err := OpenDirectory(dir)
 	if err != nil {
@@ -39,10 +40,10 @@ func claimRegion(dir string, id, region [16]byte) (*claim, error) {
 	return &claim{state, f, region}, nil
 }
 
-// errLocked means that another process has a file.
+// errLocked means that another process has locked a file.
 var errLocked = errors.New("one pmnbd at a time serves a region for an initiator: stop that one first")
 
-// lock keeps other processes from f, a file of an id and region, until it is closed.
+// lock locks f, a file of an id and region, until f is closed.
 func lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
@@ -54,7 +55,7 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// holder names the process that has locked f, as far as the kernel tells.
+// holder names the process that has locked f, if the kernel tells.
 func holder(f *os.File) string {
 	const nobody = "a process"
 	var st unix.Stat_t
@@ -79,5 +80,5 @@ func holder(f *os.File) string {
 	return nobody
 }
 
-// Close gives the lock up.
+// Close releases the lock.
 func (c *claim) Close() error { return errors.Join(c.f.Close(), c.state.Close()) }

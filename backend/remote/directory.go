@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Directory holds files of this user that nobody else may change: ids, locks, windows.
-// A stranger who owned it could take a live window away, or put another in its place; so
-// could one who made it first, where everybody may make directories (/dev/shm).
+// A Directory holds files that nobody but this user may change: ids, locks, windows. Another
+// user who owned it could take a live window away, or put another one in its place. Where
+// everybody may make directories, as in /dev/shm, that user only has to make it first.
 type Directory struct {
 	path string
 	fd   int
 }
 
-// OpenDirectory opens the directory at path, made if there is none. It must be this user's
-// alone to change, and no symbolic link. The directories above it are not looked at.
+// OpenDirectory opens the directory at path, and makes it if there is none. It returns an error
+// if another user may change the directory, or if path is a symbolic link. It does not look at
+// the directories above.
 func OpenDirectory(path string) (_ *Directory, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -50,11 +51,11 @@ func OpenDirectory(path string) (_ *Directory, err error) {
 	return d, nil
 }
 
-// Close closes the directory.
+// Close closes the directory. Files that were opened in it stay open.
 func (d *Directory) Close() error { return unix.Close(d.fd) }
 
-// open opens file name in it, with these flags. It is a plain file of this user's, under
-// one name.
+// open opens file name with these flags. It returns an error unless that is a plain file of
+// this user's, under one name alone.
 func (d *Directory) open(name string, flags int) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	fd, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
@@ -76,7 +77,7 @@ func (d *Directory) open(name string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// lock opens file name with these flags and keeps other processes from it.
+// lock opens file name with these flags and locks it.
 func (d *Directory) lock(name string, flags int) (*os.File, error) {
 	for {
 		f, err := d.open(name, flags)
@@ -93,11 +94,11 @@ func (d *Directory) lock(name string, flags int) (*os.File, error) {
 		if st.Nlink > 0 {
 			return f, nil
 		}
-		_ = f.Close() // the process before removed it, and then let it go
+		_ = f.Close() // the process that had the lock removed the file, and then closed it
 	}
 }
 
-// Read is what file name holds, up to 4096 bytes.
+// Read returns what file name holds, up to 4096 bytes.
 func (d *Directory) Read(name string) ([]byte, error) {
 	f, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -107,11 +108,11 @@ func (d *Directory) Read(name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// Write makes b what file name holds, whole or not at all. Where keep is set and there is
-// such a file it stays as it is.
+// Write makes b the contents of file name, whole or not at all. If keep is set and the file
+// exists, it stays as it is.
 func (d *Directory) Write(name string, b []byte, keep bool) error {
 	draft := fmt.Sprintf(".%s-%d", name, os.Getpid())
-	_ = unix.Unlinkat(d.fd, draft, 0) // of a process of this number that was killed
+	_ = unix.Unlinkat(d.fd, draft, 0) // a process with the same number may have been killed
 	f, err := d.open(draft, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (d *Directory) Write(name string, b []byte, keep bool) error {
 	return nil
 }
 
-// Remove removes file name, if there is one.
+// Remove removes file name. It is no error if there is none.
 func (d *Directory) Remove(name string) error {
 	if err := unix.Unlinkat(d.fd, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}

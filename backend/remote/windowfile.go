@@ -17,71 +17,71 @@ import (
 	"pmnbd/persist"
 )
 
-// A windowFile is where the window of an initiator and region lies, so that it
-// survives the process: writes that were acknowledged and not flushed are in it, and
-// nowhere else if the target did not get them. It is named by the pair, whose lock is
-// held (claim.go), and locked itself. It lies on a filesystem in memory: a reboot of this
-// host takes it. Elsewhere a loss of power can leave any mixture of what it ever held,
-// and writes that were flushed and replaced long ago must not be replayed: of another
-// boot it is no window.
+// A windowFile holds the window of an initiator and region, so that the window survives the
+// process: it may have the only copy of writes that were acknowledged and not flushed. The pair
+// names the file. A process that opens it has the claim of the pair, and locks the file, too.
+//
+// The file belongs on a filesystem in memory, which a reboot of this host empties. On a disk a
+// loss of power can leave any mixture of what the file ever held, and a replay would bring back
+// writes that newer ones replaced long ago. So a file of another boot counts for nothing.
 //
 //	0            4096             4096+index            a multiple of ChunkSize
 //	+------------+----------------+----------···--------+------------------+
 //	| header × 2 | index rings    |                     | write arena      |
 //	+------------+----------------+----------···--------+------------------+
 //
-// The header is written to the two halves of its page in turn, each with a generation
-// and a CRC: a process can be killed in the middle.
+// pmnbd writes the header to the two halves of its page in turn, each with a generation
+// and a CRC, because a process can be killed in the middle.
 type windowFile struct {
 	dir  *Directory
-	own  bool // dir is closed with it
+	own  bool // Close closes dir
 	f    *os.File
-	page []byte // the header's
-	mem  []byte // the whole file, once it has a window
+	page []byte // the header's two halves, mapped
+	mem  []byte // the whole file, mapped; nil while there is no window
 
-	mu sync.Mutex
-	h  header
-	// generation of h.
-	generation uint64
+	mu         sync.Mutex // guards h and generation
+	h          header
+	generation uint64 // of h
 }
 
-// A windowState is how a window file was left.
+// A windowState says how a run left a window file.
 type windowState uint32
 
 const (
-	// windowLive: what its index holds uncovered was acknowledged and may be nowhere
-	// else.
+	// windowLive: the writes of the index that no barrier covered were acknowledged, and this
+	// may be their only copy.
 	windowLive windowState = iota + 1
-	// windowDrained: all was flushed, and the session given back, or about to be.
+	// windowDrained: all writes were flushed. The run closed the session, or was about to.
 	windowDrained
-	// windowFailed: the device failed for good; what it acknowledged may be lost.
+	// windowFailed: the device failed for good, and writes that it acknowledged may be lost.
 	windowFailed
-	// windowDamaged: no header can be read. It is never written.
+	// windowDamaged: no header can be read. No header says so.
 	windowDamaged
 )
 
 // A header says what a window file holds. It has a fixed size.
 type header struct {
 	State windowState
-	// Opened: Epoch and what is known of the region are of a session of Owner. Else
-	// nothing was ever acknowledged, Epoch is the one that OPEN names, and ContentsID is
-	// what the run before left, or zero.
+	// Opened: Owner had a session in Epoch, and the fields about the region are of that
+	// session. Otherwise nothing was ever acknowledged, Epoch is the one that OPEN names, and
+	// ContentsID is what the previous run left, or zero.
 	Opened uint32
-	// Lanes, Entries (of the index) and Chunks (of the arena) are its shape; Window is
-	// how many of the chunks are not for receiving. The stripe is a constant.
+	// Lanes, Entries (of the index) and Chunks (of the arena) are the window's shape. Window
+	// is how many of the chunks may hold payloads that no barrier covers. Stripe is a constant
+	// of the release, in bytes.
 	Lanes, Entries, Chunks, Window uint32
 	Stripe                         uint64
 	Owner                          persist.Owner
 	Epoch                          uint64
-	Mark                           uint64 // the highest that the target has told
+	Mark                           uint64 // the highest mark that the target has told
 	UUID, ContentsID               [16]byte
 	Size                           uint64
 	Class                          uint32
 	// Boot is the host's boot id.
 	Boot [16]byte
-	// Lineage stays as long as nothing that was acknowledged is lost, over restarts.
+	// Lineage stays the same over restarts as long as nothing that was acknowledged is lost.
 	Lineage [16]byte
-	Failure [256]byte // why, where State is windowFailed
+	Failure [256]byte // why the device failed, if State is windowFailed
 }
 
 const (
@@ -92,12 +92,11 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrWindow: a window file cannot be used.
+// ErrWindow means that a window file cannot be used.
 var ErrWindow = errors.New("window file")
 
-// openWindowFile opens the window file of an initiator and region in dir, made if
-// there is none: then its header's State is 0. It is windowDamaged if what there is
-// cannot be read.
+// openWindowFile opens the window file of an initiator and region in dir. If there is none it
+// makes one, whose header has State 0. The State is windowDamaged if no header can be read.
 func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
 	windows, err := OpenDirectory(dir)
 	if err != nil {
@@ -111,8 +110,8 @@ func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
 	return w, nil
 }
 
-// loadWindowFile opens and locks file name of dir. The claim does not do: it is in another
-// directory, which may be another process's.
+// loadWindowFile opens and locks file name of dir. The claim alone would not keep every other
+// process out: it lies in the state directory, and each process can have its own.
 func loadWindowFile(dir *Directory, name string, flags int) (*windowFile, error) {
 	f, err := dir.lock(name, flags)
 	if err != nil {
@@ -154,11 +153,11 @@ func (w *windowFile) load() (err error) {
 	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
 		w.h.State = windowDamaged
 	}
-	return nil // all zeroes: made, and then the process was killed
+	return nil // all zeroes: the process that made the file was killed
 }
 
-// wipe makes the file as if it was only made: nothing of another release's header is left
-// that this release does not see.
+// wipe empties the file, the page of the header too: another release might believe a header
+// that this one cannot read.
 func (w *windowFile) wipe() error {
 	if err := w.shrink(); err != nil {
 		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
@@ -188,7 +187,7 @@ func headerCRC(generation uint64, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(g[:], castagnoli), castagnoli, body)
 }
 
-// header is a copy of the header.
+// header returns a copy of the header.
 func (w *windowFile) header() header {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +202,7 @@ func (w *windowFile) update(change func(h *header)) {
 	w.generation++
 	half := w.page[int(w.generation%2)*headerPage/2:][:headerPage/2]
 	body := half[headerPrefix:][:binary.Size(w.h)]
-	clear(half[:headerPrefix])                            // not valid while it is written
+	clear(half[:headerPrefix])                            // this half is invalid while it is written
 	_, _ = binary.Encode(body, binary.LittleEndian, &w.h) // it fits
 	binary.LittleEndian.PutUint64(half[8:], w.generation)
 	binary.LittleEndian.PutUint32(half[16:], headerCRC(w.generation, body))
@@ -219,18 +218,18 @@ func (w *windowFile) fail(cause error) {
 	})
 }
 
-// failure is why the device failed.
+// failure says why the device failed.
 func (h *header) failure() string { return strings.TrimRight(string(h.Failure[:]), "\x00") }
 
 // indexSize is the size of the index in bytes.
 func (h *header) indexSize() int { return backend.IndexSize(int(h.Lanes), int(h.Entries)) }
 
-// arenaOff is where the arena begins, in bytes.
+// arenaOff is the offset of the arena in the file, in bytes.
 func (h *header) arenaOff() int {
 	return (headerPage + h.indexSize() + backend.ChunkSize - 1) / backend.ChunkSize * backend.ChunkSize
 }
 
-// check tells whether the shape of a window that was left is one.
+// check returns an error if no run can have left a window of h's shape.
 func (h *header) check() error {
 	if h.Lanes == 0 || h.Lanes > MaxLanes || h.Stripe != stripe || h.Window > h.Chunks ||
 		h.Chunks > MaxWindow/backend.ChunkSize*2 || h.Entries == 0 || h.Entries > 1<<30 {
@@ -239,7 +238,7 @@ func (h *header) check() error {
 	return nil
 }
 
-// shape makes room for a new window of the header's shape; what the file held is gone.
+// shape makes room for a new window of the header's shape, and drops the old one.
 func (w *windowFile) shape() error {
 	if err := w.unmap(); err != nil {
 		return err
@@ -250,7 +249,7 @@ func (w *windowFile) shape() error {
 	if err := unix.Ftruncate(fd, headerPage); err != nil {
 		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
 	}
-	// All of it now: a full filesystem must show here, not as SIGBUS under a write.
+	// Allocate all of it now: a full filesystem has to show here, not as SIGBUS under a write.
 	if err := unix.Fallocate(fd, 0, 0, size); err != nil {
 		return fmt.Errorf("%w %s: allocate %d bytes: %w: use a smaller window, or a directory with more room", ErrWindow, w.f.Name(), size, err)
 	}
@@ -264,7 +263,7 @@ func (w *windowFile) mmap(size int64) (err error) {
 		return err
 	}
 	if st.Size < size {
-		return loss("%v %s: %d bytes where %d are due", ErrWindow, w.f.Name(), st.Size, size)
+		return loss("%v %s has %d bytes, and its header says %d", ErrWindow, w.f.Name(), st.Size, size)
 	}
 	w.mem, err = unix.Mmap(int(w.f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -273,7 +272,8 @@ func (w *windowFile) mmap(size int64) (err error) {
 	return nil
 }
 
-// window is the arena and the index in the file, for payloads in so many chunks.
+// window returns the arena and the index in the file. At most chunks of the arena's chunks may
+// hold payloads that no barrier covers.
 func (w *windowFile) window(chunks int) (*backend.Arena, *backend.Window) {
 	h := w.header()
 	arena := backend.NewArenaOn(w.mem[h.arenaOff():][:int(h.Chunks)*backend.ChunkSize])
@@ -281,8 +281,7 @@ func (w *windowFile) window(chunks int) (*backend.Arena, *backend.Window) {
 	return arena, backend.NewWindowOn(index, arena, chunks, int(h.Lanes), int(h.Entries))
 }
 
-// shrink gives the memory of a window that is not needed any more back; the header
-// stays.
+// shrink frees the memory of a window that nobody needs any more. The header stays.
 func (w *windowFile) shrink() error {
 	if err := w.unmap(); err != nil {
 		return err
@@ -299,7 +298,7 @@ func (w *windowFile) unmap() error {
 	return unix.Munmap(mem)
 }
 
-// Close unmaps and closes the file, which stays.
+// Close unmaps and closes the file. It does not remove it.
 func (w *windowFile) Close() error {
 	err := w.unmap()
 	if w.page != nil {
@@ -312,7 +311,7 @@ func (w *windowFile) Close() error {
 	return err
 }
 
-// remove removes the file, which stays open and locked until Close.
+// remove removes the file's name. The file stays open and locked until Close.
 func (w *windowFile) remove() error {
 	return w.dir.Remove(filepath.Base(w.f.Name()))
 }
