@@ -188,6 +188,7 @@ func (m *Machine) start(ctx context.Context, g Guest, kernel, accel string) erro
 	}
 	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	m.cmd.ExtraFiles = []*os.File{w} // its descriptor 3
+	m.cmd.Cancel, m.cmd.WaitDelay = m.interrogate, confession
 	m.cmd.Stdout, m.cmd.Stderr = &m.console, &m.console
 	if g.shell {
 		if err := os.WriteFile(filepath.Join(m.Out, "shell"), nil, 0o600); err != nil {
@@ -277,8 +278,11 @@ func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 		"-smp", "2", "-m", fmt.Sprintf("%dM,slots=4,maxmem=64G", memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "stdio", "-serial", "file:/dev/fd/3",
+		"-qmp", "unix:" + filepath.Join(out, monitor) + ",server=on,wait=off",
 		"-kernel", filepath.Join(kernel, "vmlinuz"), "-initrd", filepath.Join(kernel, "initrd"),
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr" +
+			// A kernel that hangs says where: by itself, or when interrogate asks.
+			" softlockup_panic=1 watchdog_thresh=60 unknown_nmi_panic panic_print=0x40" +
 			" lab.kernel=" + filepath.Join(kernel, "root") +
 			" lab.start=" + filepath.Join(here, "guest/start"),
 	}

@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -44,4 +45,22 @@ func TestSetup(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A guest that takes too long says what its kernel was doing.
+func TestHungGuest(t *testing.T) {
+	lab.Need(t)
+	if lab.Inside() {
+		t.Skip("it boots guests")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	m, err := lab.Boot(ctx, lab.Guest{Command: []string{"sleep", "1000"}})
+	require.NoError(t, err)
+	defer m.Close()
+	cancel()
+	_, err = m.Wait()
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "Kernel panic")
+	require.ErrorContains(t, err, "Call Trace")
 }

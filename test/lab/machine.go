@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Wait waits for the guest's end and returns the exit code of its command. A guest
@@ -54,6 +56,27 @@ func (m *Machine) WaitFor(ctx context.Context, text string) error {
 func (m *Machine) Log() string {
 	log, _ := m.log.next()
 	return log
+}
+
+const (
+	// monitor is QEMU's control socket, in Out.
+	monitor = "qmp"
+	// confession is how long a guest that was too slow may take to print its backtraces.
+	confession = 15 * time.Second
+)
+
+// interrogate ends a guest that takes too long. A non-maskable interrupt makes its kernel
+// panic, which prints what each CPU was doing. A guest whose QEMU does not listen is killed.
+func (m *Machine) interrogate() error {
+	conn, err := net.DialTimeout("unix", filepath.Join(m.Out, monitor), time.Second)
+	if err != nil {
+		return m.cmd.Process.Kill()
+	}
+	defer conn.Close() //nolint:errcheck // QEMU's end goes with QEMU
+	_, err = io.WriteString(conn, `{"execute":"qmp_capabilities"}{"execute":"inject-nmi"}`)
+	_ = conn.SetReadDeadline(time.Now().Add(confession))
+	_, _ = io.Copy(io.Discard, conn) // until QEMU ends: it forgets what a closed monitor asked for
+	return err
 }
 
 // Kill cuts the power and returns when the guest is gone.

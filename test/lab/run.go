@@ -16,7 +16,7 @@ const (
 	// limit is ten times what the slowest takes under TCG on an idle machine.
 	limit = 10 * time.Minute
 	// reserve is what is left of the test's own time to say why the guest was slow.
-	reserve = 10 * time.Second
+	reserve = 2 * confession
 )
 
 // Inside says whether this process runs in a guest of the lab.
@@ -90,19 +90,21 @@ func Cut(t *testing.T, g Guest, fn func(t *testing.T)) {
 func Start(t *testing.T, g Guest) *Machine {
 	t.Helper()
 	Need(t)
+	end := time.Now().Add(limit)
+	if d, ok := t.Deadline(); ok && d.Add(-reserve).Before(end) {
+		end = d.Add(-reserve)
+	}
 	if g.Command == nil {
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Command = []string{self, "-test.v", "-test.run", pattern(t.Name())}
+		// The test's own limit comes first: it prints the goroutines.
+		own := (time.Until(end) * 3 / 4).Round(time.Second)
+		g.Command = []string{self, "-test.v", "-test.timeout", own.String(), "-test.run", pattern(t.Name())}
 		if testing.Short() {
 			g.Command = append(g.Command, "-test.short")
 		}
-	}
-	end := time.Now().Add(limit)
-	if d, ok := t.Deadline(); ok && d.Add(-reserve).Before(end) {
-		end = d.Add(-reserve)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	t.Cleanup(cancel)
