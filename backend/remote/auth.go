@@ -19,9 +19,9 @@ var (
 
 // petition sends an OPEN, or a RESUME, on a new connection; with a key it is proven, and
 // so must the answer be. Then c has the secret by which other lanes JOIN.
-func (d *Device) petition(ctx context.Context, c *dialed, m *wire.Open, resume bool, opened *wire.Opened, refused *wire.Refused) (t wire.Type, err error) {
-	if d.cfg.Key != nil && c.secret == nil {
-		if err := d.beChallenged(ctx, c, m); err != nil {
+func (g *leg) petition(ctx context.Context, c *dialed, m *wire.Open, resume bool, opened *wire.Opened, refused *wire.Refused) (t wire.Type, err error) {
+	if g.cfg.Key != nil && c.secret == nil {
+		if err := g.beChallenged(ctx, c, m); err != nil {
 			return 0, err
 		}
 	}
@@ -33,7 +33,7 @@ func (d *Device) petition(ctx context.Context, c *dialed, m *wire.Open, resume b
 	if c.secret != nil {
 		c.secret.SignRequest(msg)
 	}
-	t, err = d.ask(ctx, c, msg, opened, refused)
+	t, err = g.ask(ctx, c, msg, opened, refused)
 	if err == nil && t == wire.TypeOpened && c.secret == nil {
 		c.secret = &opened.Token
 	}
@@ -42,12 +42,12 @@ func (d *Device) petition(ctx context.Context, c *dialed, m *wire.Open, resume b
 
 // beChallenged has the target draw its nonce, and makes the secret. It asks with epoch
 // 0, so that one that asks for no key grants nothing either.
-func (d *Device) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
+func (g *leg) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
 	hello := *m
 	hello.Epoch = 0
 	var challenge wire.Challenge
 	var refused wire.Refused
-	t, err := d.ask(ctx, c, hello.Append(nil), &challenge, &refused)
+	t, err := g.ask(ctx, c, hello.Append(nil), &challenge, &refused)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (d *Device) beChallenged(ctx context.Context, c *dialed, m *wire.Open) erro
 	if _, err := rand.Read(c.nonce[:]); err != nil {
 		return fmt.Errorf("draw a nonce: %w", err)
 	}
-	secret := wire.NewSecret(d.cfg.Key(), c.nonce, challenge.Nonce)
+	secret := wire.NewSecret(g.cfg.Key(), c.nonce, challenge.Nonce)
 	c.secret = &secret
 	return nil
 }

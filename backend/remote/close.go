@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
 	"pmnbd/persist/wire"
@@ -47,7 +46,7 @@ func (d *Device) close() error {
 		select {
 		case err = <-flushed:
 			waits = false
-		case <-d.gone: // lost, or lost again
+		case <-d.leg.gone: // lost, or lost again
 			away = time.After(departAfter)
 		case <-away:
 			if d.idle() {
@@ -88,8 +87,8 @@ func (d *Device) idle() bool {
 // run that nobody else had the region. Marked as drained it would say that it was given back.
 func (d *Device) depart() error {
 	d.closing.Store(true)
-	d.die()
-	<-d.kept
+	d.leg.die()
+	<-d.leg.kept
 	d.core.commit.mu.Lock()
 	away := d.core.commit.away
 	d.core.commit.mu.Unlock()
@@ -114,10 +113,9 @@ const cutPatience = 10 * time.Second
 
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
-	d.die()
 	var errs []error
-	if d.domain != nil {
-		errs = append(errs, d.domain.Close())
+	if d.leg != nil {
+		errs = append(errs, d.leg.close())
 	}
 	if d.core != nil {
 		errs = append(errs, d.core.window.Close())
@@ -134,11 +132,8 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, a.Close())
 	}
-	if d.control != nil {
-		errs = append(errs, unix.Munmap(d.control))
-	}
-	if d.granted.Epoch == 0 && !d.adopted { // the start failed
-		errs = append(errs, d.undoStart(d.asked))
+	if d.leg != nil && d.leg.granted.Epoch == 0 && !d.adopted { // the start failed
+		errs = append(errs, d.undoStart(d.leg.opening.asked))
 	}
 	if d.file != nil && !d.adopted {
 		if h := d.file.header(); h.State == windowDrained {
@@ -154,19 +149,15 @@ func (d *Device) release() error {
 
 // leave gives the session back, if all is flushed, and ends the goroutines.
 func (d *Device) leave(flushed bool) (err error) {
-	close(d.beat)
-	<-d.beatEnded
+	close(d.leg.beat)
+	<-d.leg.beatEnded
 	d.closing.Store(true)
-	d.die()
-	<-d.kept
+	d.leg.die()
+	<-d.leg.kept
 	if flushed {
-		err = d.giveBack()
+		err = d.leg.giveBack()
 	}
-	for _, l := range d.lanes {
-		l.abort(backend.ErrClosed)
-		<-l.done
-		l.settle()
-	}
+	d.leg.hangUp()
 	d.fail(backend.ErrClosed)
 	d.core.bury()
 	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
@@ -175,38 +166,38 @@ func (d *Device) leave(flushed bool) (err error) {
 
 // giveBack sends CLOSE on the session's last lane, for it ends the others' connections.
 // A session that turns out to be lost is resumed for it.
-func (d *Device) giveBack() error {
+func (g *leg) giveBack() error {
 	patience := closeTimeout
-	if d.cfg.LossTimeout > 0 {
-		patience = min(patience, d.cfg.LossTimeout)
+	if g.cfg.LossTimeout > 0 {
+		patience = min(patience, g.cfg.LossTimeout)
 	}
 	for began := time.Now(); ; {
-		for _, l := range d.lanes[1:] {
+		for _, l := range g.lanes[1:] {
 			l.abort(backend.ErrClosed)
 			<-l.done
 		}
-		l := d.lanes[0]
-		m := wire.Close{Epoch: d.granted.Epoch}
+		l := g.lanes[0]
+		m := wire.Close{Epoch: g.granted.Epoch}
 		l.send(tagControl, m.Append(nil))
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
 		<-l.done
 		timeout.Stop()
-		err := d.cut()
+		err := g.cut()
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
 		}
-		for n := 0; err != nil && d.core.failed() == nil; n++ {
+		for n := 0; err != nil && g.core.failed() == nil; n++ {
 			var end *lastingError
 			left := patience - time.Since(began)
 			if left <= 0 || errors.As(err, &end) {
 				break
 			}
 			if n > 0 { // busy with the RESUME that the keeper gave up, for one
-				<-time.After(min(left, backoff(n-1, d.cfg.Jitter())))
+				<-time.After(min(left, backoff(n-1, g.cfg.Jitter())))
 			}
-			err = d.resume(context.Background(), left)
+			err = g.resume(context.Background(), left)
 		}
-		if d.givenBack(err) {
+		if g.givenBack(err) {
 			return nil
 		}
 		if err != nil {
@@ -217,11 +208,30 @@ func (d *Device) giveBack() error {
 
 // givenBack tells whether err, of a RESUME after CLOSE, means that only the answer to
 // CLOSE was lost: the region is clean, in our epoch.
-func (d *Device) givenBack(err error) bool {
+func (g *leg) givenBack(err error) bool {
 	var r *RefusedError
-	back := errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.UUID == d.granted.UUID && r.Epoch == d.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
+	back := errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.UUID == g.granted.UUID && r.Epoch == g.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
 	if back {
-		d.marked(r.Mark)
+		g.marked(r.Mark)
 	}
 	return back
+}
+
+// fail makes the device's failure final and answers all that waits for a barrier.
+// The first cause stays.
+func (d *Device) fail(cause error) {
+	closing := d.closing.Load()
+	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
+	if closing {
+		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
+	}
+	lost := !closing && !d.adopted // the window that was adopted is there still
+	if d.core.fail(err, func() {
+		if lost && d.file != nil {
+			d.file.fail(cause)
+		}
+	}) && lost {
+		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
+			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
+	}
 }

@@ -80,7 +80,7 @@ func TestCloseIsNotAnswered(t *testing.T) {
 
 // Of what the target says to a RESUME after CLOSE, only this means that it heard it.
 func TestGivenBack(t *testing.T) {
-	d := &Device{granted: wire.Opened{Epoch: 5}}
+	g := &leg{granted: wire.Opened{Epoch: 5}}
 	for _, tt := range []struct {
 		name string
 		says wire.Refused
@@ -92,11 +92,11 @@ func TestGivenBack(t *testing.T) {
 		{"failed", wire.Refused{Code: wire.CodeFailed, Epoch: 5}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, d.givenBack(d.refusal(&tt.says)))
+			require.Equal(t, tt.want, g.givenBack(g.refusal(&tt.says)))
 		})
 	}
-	require.False(t, d.givenBack(nil))
-	require.False(t, d.givenBack(rdma.ErrLost))
+	require.False(t, g.givenBack(nil))
+	require.False(t, g.givenBack(rdma.ErrLost))
 }
 
 // A connection that was cut may hold chunks for a moment after all that it asked for is
@@ -141,7 +141,7 @@ func TestCloseWithTheTargetAway(t *testing.T) {
 				c.Submit(asked...)
 				go func() { closed <- d.Close() }()
 				require.Eventually(t, func() bool {
-					l := d.lanes[0]
+					l := d.leg.lanes[0]
 					l.mu.Lock()
 					defer l.mu.Unlock()
 					return l.closed != nil

@@ -8,6 +8,8 @@ import (
 
 // A core is what does not depend on the target: the window, the streams that order all
 // requests, and the group commit over them. A target's leg carries out what they say.
+//
+// Mutexes are locked in this order: groupCommit.mu, lane.polling, stream.mu, what a Sink locks.
 type core struct {
 	window  *backend.Window
 	streams []*stream

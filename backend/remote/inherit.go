@@ -34,7 +34,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		id: d.cfg.ID, region: d.cfg.Region, localClients: d.cfg.LocalClients,
 		acceptLoss: d.cfg.AcceptLoss,
 	}
-	if s.refused, err = d.probe(ctx); err != nil {
+	if s.refused, err = d.leg.probe(ctx); err != nil {
 		return err
 	}
 	if s.boot, err = bootID(); err != nil {
@@ -59,7 +59,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		case actOpen:
 			return d.prepare(&s, &next)
 		case actAsk:
-			if s.resumed, err = d.askWhose(ctx, &s.header); err != nil {
+			if s.resumed, err = d.leg.askWhose(ctx, &s.header); err != nil {
 				return fmt.Errorf("ask whether the previous pmnbd was granted the region: %w", err)
 			}
 			continue
@@ -76,7 +76,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		case actProbe:
 			s.lost, s.looked = next.lost, true
 		}
-		if s.refused, err = d.probe(ctx); err != nil {
+		if s.refused, err = d.leg.probe(ctx); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 // prepare readies the window file for the session that open asks for. The header is written
 // before OPEN: if this run is killed, the next one can ask by RESUME whether OPEN was granted.
 func (d *Device) prepare(s *situation, open *decision) error {
-	d.takesOver(&s.refused)
+	d.leg.takesOver(&s.refused)
 	if open.note != "" {
 		d.log.Info(open.note, zap.String("region", d.cfg.Region))
 	}
@@ -95,22 +95,23 @@ func (d *Device) prepare(s *situation, open *decision) error {
 			return err
 		}
 	}
-	d.expect, d.lineage = open.epoch, open.from.Lineage
+	opening := &d.leg.opening
+	opening.expect, opening.strict, d.lineage = open.epoch, true, open.from.Lineage
 	if open.from.State == 0 {
 		d.lineage = uuid.New()
 	}
 	if open.owner != (persist.Owner{}) {
-		d.owner, d.asked = open.owner, true
-	} else if err := d.drawOwner(); err != nil {
+		d.leg.owner, opening.asked = open.owner, true
+	} else if err := d.leg.drawOwner(); err != nil {
 		return err
 	}
-	d.unclean = s.refused.Flags&wire.OpenedUnclean != 0 && !d.asked
+	opening.unclean = s.refused.Flags&wire.OpenedUnclean != 0 && !opening.asked
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
 	d.file.update(func(h *header) {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
-			Owner: d.owner, Epoch: d.expect, UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage,
+			Owner: d.leg.owner, Epoch: opening.expect, UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage,
 			ContentsID: open.from.ContentsID, Mark: open.from.Mark,
 		}
 	})
@@ -125,26 +126,26 @@ func (d *Device) accept(lost *LossError) {
 
 // probe asks the target who has the region, by an OPEN that the target always refuses. It
 // returns the refusal, which is CodeBusy while another id holds the region.
-func (d *Device) probe(ctx context.Context) (refused wire.Refused, err error) {
-	err = d.insist(ctx, func(ctx context.Context) (err error) {
-		refused, err = d.tryProbe(ctx)
+func (g *leg) probe(ctx context.Context) (refused wire.Refused, err error) {
+	err = g.insist(ctx, func(ctx context.Context) (err error) {
+		refused, err = g.tryProbe(ctx)
 		return err
 	})
 	return refused, err
 }
 
-func (d *Device) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
-	if err := d.openDomain(ctx); err != nil {
+func (g *leg) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
+	if err := g.openDomain(ctx); err != nil {
 		return refused, err
 	}
-	c, err := d.connect(ctx, 0, nil)
+	c, err := g.connect(ctx, 0, nil)
 	if err != nil {
 		return refused, err
 	}
 	defer func() { _ = c.conn.Close() }() // it has said what it had to
-	msg := d.request(persist.Owner{ID: d.cfg.ID, Nonce: [16]byte{1}})
+	msg := g.request(persist.Owner{ID: g.cfg.ID, Nonce: [16]byte{1}})
 	var opened wire.Opened
-	t, err := d.petition(ctx, &c, &msg, false, &opened, &refused)
+	t, err := g.petition(ctx, &c, &msg, false, &opened, &refused)
 	switch {
 	case err != nil:
 		return refused, fmt.Errorf("ask for the region: %w", err)
@@ -152,7 +153,7 @@ func (d *Device) tryProbe(ctx context.Context) (refused wire.Refused, err error)
 		return refused, fmt.Errorf("the target grants epoch 0: %w", wire.ErrMalformed)
 	case refused.Code == wire.CodeBusy && refused.UUID != [16]byte{}:
 	case refused.Code != wire.CodeEpoch:
-		return refused, &RefusedError{Region: d.cfg.Region, Refused: refused}
+		return refused, &RefusedError{Region: g.cfg.Region, Refused: refused}
 	}
 	return refused, nil
 }
@@ -224,17 +225,20 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	}
 	cfg := d.cfg
 	cfg.Lanes = int(h.Lanes)
-	a := newDevice(cfg)
-	a.file, a.adopted, a.owner, a.info.MaxRequest = d.file, true, h.Owner, backend.ChunkSize
-	a.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
-	a.mark.Store(h.Mark)
+	a := &Device{cfg: cfg, log: cfg.Log, file: d.file, adopted: true}
+	if a.leg, err = newLeg(cfg, a); err != nil {
+		return err
+	}
+	a.leg.owner = h.Owner
+	a.leg.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
+	a.leg.mark.Store(h.Mark)
 	if h.State == windowDrained {
 		err = d.file.shape() // its memory was given back
 	} else {
 		err = d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize)
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, a.leg.close())
 	}
 	var window *backend.Window
 	a.arenas.Write, window = d.file.window(int(h.Chunks)) // nobody receives
@@ -251,27 +255,23 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		return loss("%v", err)
 	}
 	a.core = newCore(window, cfg.Lanes)
-	for i := range cfg.Lanes {
-		l := newLane(a, a.core.streams[i])
-		l.broken = errAdopted
-		for at := l.ring.Covered(); at < l.ring.Head(); at++ {
-			l.wrote += uint64(l.ring.At(at).Len)
-		}
-		a.lanes = append(a.lanes, l)
-	}
-	if err := a.mapControl(); err != nil {
-		return err
-	}
+	a.leg.attach(a.core, &a.arenas)
 	if a.arenas.Read, err = backend.NewArena(1); err != nil { // nobody reads
 		return err
 	}
 	a.ready()
+	for _, l := range a.leg.lanes {
+		l.broken = errAdopted
+		for at := l.ring.Covered(); at < l.ring.Head(); at++ {
+			l.wrote += uint64(l.ring.At(at).Len)
+		}
+	}
 	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
 	a.core.commit.away = true
-	asking, asked := d.patient(ctx)
+	asking, asked := d.leg.patient(ctx)
 	defer asked()
 	for n := 0; ; n++ {
-		err := a.resume(asking, attemptLimit(n))
+		err := a.leg.resume(asking, attemptLimit(n))
 		if err == nil {
 			break
 		}
@@ -285,11 +285,11 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.serve()
+	a.leg.serve()
 	serves = true
 	// Close waits as long as it takes for a target that went again, or whose disk hangs.
 	closed, watched := make(chan struct{}), make(chan struct{})
-	go func() { defer close(watched); a.watchReplay(closed) }()
+	go func() { defer close(watched); a.leg.watchReplay(closed) }()
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(ended); a.fail(context.Cause(ctx)) })
 	err = a.Close()

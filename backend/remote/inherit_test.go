@@ -275,7 +275,7 @@ func TestInheritance(t *testing.T) {
 		{"a device that failed", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			d.lanes[0].abort(&BarrierError{})
+			d.leg.lanes[0].abort(&BarrierError{})
 			require.Error(h.t, c.Do(c.Flush()))
 			require.Error(h.t, d.Close())
 		}, "the device failed in the previous run: the target could not make barrier", false},
@@ -291,20 +291,20 @@ func TestInheritance(t *testing.T) {
 		}, "", true},
 		{"a kill before the grant was noted", func(h *host) {
 			d, _ := h.run()
-			epoch := d.granted.Epoch
+			epoch := d.leg.granted.Epoch
 			h.kill(d)
 			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
 		}, "", true},
 		{"the same, and RESUMEs whose answers were lost, too", func(h *host) {
 			d, _ := h.run()
-			epoch := d.granted.Epoch
+			epoch := d.leg.granted.Epoch
 			h.kill(d)
 			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
 			restart(h, func(sb *region.Superblock) { sb.Epoch += 2 })
 		}, "", true},
 		{"the same, and another run of this id since", func(h *host) {
 			d, _ := h.run()
-			epoch := d.granted.Epoch
+			epoch := d.leg.granted.Epoch
 			h.kill(d)
 			h.rewrite(func(hd *header) { hd.Opened, hd.Epoch = 0, epoch-1 })
 			restart(h, func(sb *region.Superblock) { sb.Epoch++; sb.Owner.Nonce[0]++ })

@@ -33,8 +33,8 @@ const (
 // posting posts, outside the mutex, everything that is queued; so nobody waits
 // for another's system call.
 type lane struct {
-	*stream // set once; its mutex is the lane's
-	d       *Device
+	*stream      // set once; its mutex is the lane's
+	leg     *leg // set once
 
 	polling sync.Mutex // before mu: completions are taken and handled under it
 
@@ -99,8 +99,8 @@ func (p *poller) completed(s backend.Sink) {
 }
 
 // newLane makes the lane of s, not connected.
-func newLane(d *Device, s *stream) *lane {
-	l := &lane{stream: s, d: d, batch: make([]rdma.WorkRequest, 0, batchMax)}
+func newLane(g *leg, s *stream) *lane {
+	l := &lane{stream: s, leg: g, batch: make([]rdma.WorkRequest, 0, batchMax)}
 	l.idle = sync.NewCond(&s.mu)
 	s.lane = l
 	return l
@@ -115,7 +115,7 @@ func (l *lane) connected(c dialed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
-	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.d.granted.MaxMessage, tagBarrier)
+	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.leg.granted.MaxMessage, tagBarrier)
 	l.zeroes, l.placed, l.current = zeroes{}, placed{}, 0
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
 	l.out, l.back, l.asked = position{}, position{}, 0
@@ -188,19 +188,17 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 			if finished {
 				done = l.current
 			}
-			p.recvs = append(p.recvs, l.d.receiveInto(l.recvs, c.ID&^tagMask))
+			p.recvs = append(p.recvs, receiveInto(l.recvs, c.ID&^tagMask))
 			continue
 		}
 		l.back = l.signaled.pop()
 		switch c.ID & tagMask {
 		case tagBeat:
-			l.d.beatLeft()
+			l.leg.pulse.left()
 		case tagControl:
 		default:
 			l.moved++
-			if l.d.beatWaits.Load() {
-				l.d.heard.Store(l.d.clock()) // what is ahead of the heartbeat moves
-			}
+			l.leg.pulse.moved()
 		}
 		finished := false
 		switch c.ID & tagMask {
@@ -218,7 +216,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	if len(p.recvs) == 0 {
 		return n, done, nil
 	}
-	l.d.heard.Store(l.d.clock())
+	l.leg.pulse.hear()
 	return n, done, l.conn.PostRecv(p.recvs)
 }
 
@@ -257,20 +255,15 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		if err := ack.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		l.d.beatAcked.Store(ack.Seq)
-		if ack.Barrier != l.d.beatBarrier.Load() {
-			l.d.beatSince.Store(l.d.clock())
-			l.d.beatBarrier.Store(ack.Barrier)
-		}
-		l.d.beatDoubt.Store(ack.DoubtLeft)
-		l.d.marked(ack.Mark)
+		l.leg.pulse.took(&ack)
+		l.leg.marked(ack.Mark)
 		return false, nil
 	case wire.TypeClosed:
 		var closed wire.Closed
 		if err := closed.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		l.d.marked(closed.Mark)
+		l.leg.marked(closed.Mark)
 		return false, errSessionClosed
 	}
 	return false, fmt.Errorf("%w: the target sent %v", rdma.ErrLost, t)
@@ -307,7 +300,7 @@ func (l *lane) end(err error) {
 	l.mu.Unlock()
 	_ = l.conn.Close() // nothing to add to err
 	select {
-	case l.d.broke <- struct{}{}:
+	case l.leg.broke <- struct{}{}:
 	default: // the keeper knows already
 	}
 }

@@ -56,7 +56,7 @@ func TestLaneOfAStripe(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range regionSize / stripe {
 		require.NoError(t, c.Do(c.Write(uint64(i)*stripe, backendtest.Pattern(1, 1), 0), c.Write(uint64(i+1)*stripe-1, backendtest.Pattern(1, 1), 0)))
-		for lane, l := range d.lanes {
+		for lane, l := range d.leg.lanes {
 			want := 2 * ((i+1)/3 + min(1, max(0, (i+1)%3-lane)))
 			require.EqualValues(t, want, l.ring.Head(), "stripe %d, lane %d", i, lane)
 		}
@@ -71,7 +71,7 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 	d := p.dialLanes(t, 2)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(stripe, backendtest.Pattern(block, 2), 0)))
-	held := d.lanes[1]
+	held := d.leg.lanes[1]
 	held.mu.Lock()
 	held.posting = true // nobody else posts on it
 	held.mu.Unlock()
@@ -84,7 +84,7 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 		return b == nil || !b.shares[0].owes
 	}, patience, tick, "lane 0 has answered")
 	require.False(t, flush.Completed())
-	require.True(t, dirty(d.lanes[0].ring), "no mark moves before all lanes have answered")
+	require.True(t, dirty(d.leg.lanes[0].ring), "no mark moves before all lanes have answered")
 	held.mu.Lock()
 	held.posting = false
 	held.mu.Unlock()
@@ -99,8 +99,8 @@ func TestOneLaneLost(t *testing.T) {
 	d := p.dialLanes(t, 3)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	d.lanes[2].abort(rdma.ErrLost)
-	<-d.lanes[2].done
+	d.leg.lanes[2].abort(rdma.ErrLost)
+	<-d.leg.lanes[2].done
 	require.ErrorIs(t, c.Do(c.Flush()), backend.ErrFailed)
 	requireFailed(t, c)
 	require.Error(t, d.Close())
@@ -114,7 +114,7 @@ func TestGrantEndsAllLanes(t *testing.T) {
 	cfg.StateDir = t.TempDir()
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
-	for _, l := range old.lanes {
+	for _, l := range old.leg.lanes {
 		<-l.done
 	}
 	require.Error(t, old.Close())

@@ -71,7 +71,7 @@ func TestMethodsConform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) backend.Device {
 				d := c.pair(t).dialLanes(t, c.lanes)
-				require.Equal(t, c.want, d.method)
+				require.Equal(t, c.want, d.leg.method)
 				return d
 			})
 		})
@@ -110,9 +110,9 @@ func TestAPM(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range uint64(5) {
 		require.NoError(t, c.Do(c.Write(i*4096, backendtest.Pattern(4096, uint32(i)), 0)))
-		before := [2]uint64{d.lanes[0].out.requests, d.lanes[1].out.requests}
+		before := [2]uint64{d.leg.lanes[0].out.requests, d.leg.lanes[1].out.requests}
 		require.NoError(t, c.Do(c.Flush()))
-		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.lanes[0].out.requests, d.lanes[1].out.requests}, "the Write, the Read, on one lane")
+		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.leg.lanes[0].out.requests, d.leg.lanes[1].out.requests}, "the Write, the Read, on one lane")
 	}
 	require.EqualValues(t, 5, d.Barriers())
 	require.NoError(t, c.Do(c.Flush()))
@@ -180,7 +180,7 @@ func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
 			})
 			t.Cleanup(release)
 			d := p.dial(t)
-			require.Equal(t, want, d.method)
+			require.Equal(t, want, d.leg.method)
 			c := backendtest.NewClient(t, d)
 			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8192, 1), 0)))
 			writes.Store(true)
@@ -195,9 +195,9 @@ func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
 				require.FailNow(t, "flushed, and the zero was never written back", "%v", err)
 			}
 			require.NoError(t, c.Wait(zero))
-			d.lanes[0].mu.Lock()
-			require.True(t, d.lanes[0].zeroes.due(1))
-			d.lanes[0].mu.Unlock()
+			d.leg.lanes[0].mu.Lock()
+			require.True(t, d.leg.lanes[0].zeroes.due(1))
+			d.leg.lanes[0].mu.Unlock()
 			require.False(t, flush.Completed(), "the zero is not durable")
 			writes.Store(false)
 			release()
@@ -243,8 +243,8 @@ func TestMethodAskedFor(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, tt.want, d.method)
-			require.Equal(t, d.granted.Method, d.method)
+			require.Equal(t, tt.want, d.leg.method)
+			require.Equal(t, d.leg.granted.Method, d.leg.method)
 			require.NoError(t, d.Close())
 		})
 	}
@@ -271,8 +271,8 @@ func TestDoubtIsSettledByTheTarget(t *testing.T) {
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.Error(t, left.Close())
-	require.Equal(t, persist.MethodAPM, d.method)
-	require.NotZero(t, d.granted.Flags&wire.OpenedDoubt)
+	require.Equal(t, persist.MethodAPM, d.leg.method)
+	require.NotZero(t, d.leg.granted.Flags&wire.OpenedDoubt)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Flush()))
 	require.EqualValues(t, 1, p.targetBarriers())

@@ -32,7 +32,7 @@ type placed struct {
 // buildPlaced builds the lane's part of barrier it, as far as there are send slots.
 // It reports whether that is all of it. l.mu is held.
 func (l *lane) buildPlaced(it *item) bool {
-	g := &l.d.granted
+	g := &l.leg.granted
 	if it.method == persist.MethodAPM {
 		// Any byte of the region will do: a Read is placed behind the Writes before
 		// it, and pushes them out of the adapter and through PCIe.

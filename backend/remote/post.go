@@ -102,7 +102,7 @@ func (l *lane) build() {
 				if !l.mayPost(e.Len) {
 					return // the completion of earlier ones makes room
 				}
-				l.add(l.d.rdmaWrite(e))
+				l.add(l.leg.rdmaWrite(e))
 			}
 			if it.from++; it.from == it.to {
 				l.queue.pop()
@@ -114,8 +114,8 @@ func (l *lane) build() {
 			}
 			l.add(rdma.WorkRequest{
 				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,
-				Local:  rdma.SGE{Region: l.d.readMem, Off: p.dst, Len: p.len},
-				Remote: rdma.Remote{Key: l.d.granted.Key, Addr: l.d.granted.Base + p.off},
+				Local:  rdma.SGE{Region: l.leg.readMem, Off: p.dst, Len: p.len},
+				Remote: rdma.Remote{Key: l.leg.granted.Key, Addr: l.leg.granted.Base + p.off},
 			})
 			l.queue.pop()
 		case itemBarrier:
@@ -144,11 +144,11 @@ func (l *lane) build() {
 }
 
 // rdmaWrite is the work request of entry e.
-func (d *Device) rdmaWrite(e *backend.Entry) rdma.WorkRequest {
+func (g *leg) rdmaWrite(e *backend.Entry) rdma.WorkRequest {
 	return rdma.WorkRequest{
 		ID: tagWrite, Op: rdma.OpWrite,
-		Local:  rdma.SGE{Region: d.writeMem, Off: e.Src, Len: e.Len},
-		Remote: rdma.Remote{Key: d.granted.Key, Addr: d.granted.Base + e.Off},
+		Local:  rdma.SGE{Region: g.writeMem, Off: e.Src, Len: e.Len},
+		Remote: rdma.Remote{Key: g.granted.Key, Addr: g.granted.Base + e.Off},
 	}
 }
 

@@ -85,7 +85,7 @@ func (l *lane) pushReadLocked(i int) {
 // pushBarrierLocked queues barrier seq behind the writes [from, to) of the ring, which it
 // covers. In doubt only the target's CPU can say when they are durable (design §3.8).
 func (l *lane) pushBarrierLocked(seq, from, to uint64, doubt bool) {
-	method := l.d.method
+	method := l.leg.method
 	if doubt {
 		method = persist.MethodGPSPM
 	}

@@ -35,7 +35,7 @@ func TestAnotherRegionBetweenRuns(t *testing.T) {
 		{"a device that failed", func(h *host) {
 			d, c := h.run()
 			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			d.lanes[0].abort(&BarrierError{})
+			d.leg.lanes[0].abort(&BarrierError{})
 			require.Error(h.t, c.Do(c.Flush()))
 			require.Error(h.t, d.Close())
 		}, "is failed: the target could not make barrier"},

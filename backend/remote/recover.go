@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"pmnbd/backend"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -61,102 +60,102 @@ var errStopped = errors.New("closing")
 //
 // Meanwhile writes are taken as long as the window has room; READs, FLUSHes and FUA
 // writes wait.
-func (d *Device) keep() {
-	defer close(d.kept)
+func (g *leg) keep() {
+	defer close(g.kept)
 	var o outage
 	for {
 		select {
-		case <-d.life.Done():
+		case <-g.life.Done():
 			return
-		case <-d.broke:
+		case <-g.broke:
 		}
-		cause := d.cut()
-		err := d.lasting(cause)
+		cause := g.cut()
+		err := g.lasting(cause)
 		if err == nil {
-			o.lost(time.Now(), d.Barriers(), d.owes.any(), d.core.answered(&d.owes))
-			d.lostAt = o.since
-			err = d.comeBack(&o, cause)
+			o.lost(time.Now(), g.core.commit.succeeded(), g.owes.any(), g.core.answered(&g.owes))
+			g.lostAt = o.since
+			err = g.comeBack(&o, cause)
 		}
 		if errors.Is(err, errStopped) {
 			return
 		}
 		if err != nil {
-			d.fail(err)
-			d.core.bury()
+			g.device.fail(err)
+			g.core.bury()
 		}
 	}
 }
 
 // cut ends every connection of the session and returns why the first one ended. When it
 // returns nothing of the old connections touches memory or counts any more.
-func (d *Device) cut() (cause error) {
-	d.core.commit.interrupt(d.granted.Epoch)
+func (g *leg) cut() (cause error) {
+	g.core.commit.interrupt(g.granted.Epoch)
 	select {
-	case d.gone <- struct{}{}: // Close may wait for nothing
+	case g.gone <- struct{}{}: // Close may wait for nothing
 	default:
 	}
-	for _, l := range d.lanes {
+	for _, l := range g.lanes {
 		l.mu.Lock()
 		if cause == nil {
 			cause = l.broken
 		}
 		l.mu.Unlock()
 	}
-	for _, l := range d.lanes {
+	for _, l := range g.lanes {
 		l.abort(cause)
 	}
-	for _, l := range d.lanes {
+	for _, l := range g.lanes {
 		<-l.done
 		l.settle()
 	}
 	select {
-	case <-d.broke: // by those that were cut
+	case <-g.broke: // by those that were cut
 	default:
 	}
 	return cause
 }
 
 // lasting is cause, if the session cannot go on after it.
-func (d *Device) lasting(cause error) error {
+func (g *leg) lasting(cause error) error {
 	var barrier *BarrierError
 	var end *lastingError
 	accused := errors.Is(cause, rdma.ErrRemoteAccess) || errors.Is(cause, rdma.ErrRemoteOp)
 	switch {
 	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess), errors.As(cause, &end):
 		return cause
-	case accused && d.accused && d.Barriers() == d.owes.count:
+	case accused && g.accused && g.core.commit.succeeded() == g.owes.count:
 		return fmt.Errorf("again, right after a fresh session, so it is no fault of the network: %w", cause)
 	}
-	d.accused = accused
+	g.accused = accused
 	return nil
 }
 
 // comeBack tries until the session goes on, or cannot.
-func (d *Device) comeBack(o *outage, cause error) error {
-	log := d.log.With(zap.String("region", d.cfg.Region), zap.String("target", d.cfg.Addr))
+func (g *leg) comeBack(o *outage, cause error) error {
+	log := g.log.With(zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr))
 	if o.attempts == 0 {
 		log.Warn("the session is interrupted: READ and FLUSH wait, writes are taken while the window has room",
-			zap.Uint64("unflushed_bytes", d.Unflushed()), zap.Error(cause))
+			zap.Uint64("unflushed_bytes", g.core.unflushed()), zap.Error(cause))
 	}
-	d.trouble(cause)
+	g.trouble(cause)
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
-			if err := d.pause(backoff(o.attempts-1, d.cfg.Jitter())); err != nil {
+			if err := g.pause(backoff(o.attempts-1, g.cfg.Jitter())); err != nil {
 				return err
 			}
 		}
 		limit := attemptLimit(o.attempts)
-		if d.cfg.LossTimeout > 0 {
-			limit = min(limit, d.cfg.LossTimeout-time.Since(o.since))
+		if g.cfg.LossTimeout > 0 {
+			limit = min(limit, g.cfg.LossTimeout-time.Since(o.since))
 			if limit <= 0 {
-				return fmt.Errorf("the target was away for %v: %w", d.cfg.LossTimeout, cause)
+				return fmt.Errorf("the target was away for %v: %w", g.cfg.LossTimeout, cause)
 			}
 		}
-		err := d.resume(d.life, limit)
+		err := g.resume(g.life, limit)
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
-			log.Info("the session goes on", zap.Uint64("epoch", d.granted.Epoch), zap.Stringer("method", d.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
+			log.Info("the session goes on", zap.Uint64("epoch", g.granted.Epoch), zap.Stringer("method", g.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
@@ -164,7 +163,7 @@ func (d *Device) comeBack(o *outage, cause error) error {
 			return err
 		}
 		cause = err
-		d.trouble(err)
+		g.trouble(err)
 		if text := err.Error(); text != o.said {
 			o.said = text
 			log.Warn("the session does not come back yet", zap.Int("attempts", o.attempts+1), zap.Error(err))
@@ -173,24 +172,24 @@ func (d *Device) comeBack(o *outage, cause error) error {
 }
 
 // pause waits, or fails with errStopped.
-func (d *Device) pause(t time.Duration) error {
+func (g *leg) pause(t time.Duration) error {
 	timer := time.NewTimer(t)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-d.life.Done():
+	case <-g.life.Done():
 		return errStopped
 	}
 }
 
 // trouble notes why the device waits, for status; nil when it does not any more.
-func (d *Device) trouble(err error) {
+func (g *leg) trouble(err error) {
 	if err == nil {
-		d.waits.Store(nil)
+		g.waits.Store(nil)
 		return
 	}
-	d.waits.Store(&err)
+	g.waits.Store(&err)
 }
 
 // A lastingError says why a session can never go on.
@@ -200,7 +199,7 @@ func (e *lastingError) Unwrap() error { return e.error }
 
 // resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
 // the others, then replay. Of all messages only RESUME may be followed by a replay.
-func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
+func (g *leg) resume(ctx context.Context, limit time.Duration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var conns []dialed
@@ -215,70 +214,70 @@ func (d *Device) resume(ctx context.Context, limit time.Duration) (err error) {
 			err = errStopped
 		}
 	}()
-	if err := d.openDomain(ctx); err != nil {
+	if err := g.openDomain(ctx); err != nil {
 		return err
 	}
 	connecting, connected := context.WithTimeout(ctx, connectTimeout)
-	c, err := d.connect(connecting, 0, nil)
+	c, err := g.connect(connecting, 0, nil)
 	connected()
 	if err != nil {
 		return err
 	}
 	conns = append(conns, c)
-	g, err := d.askResume(ctx, &conns[0])
+	o, err := g.askResume(ctx, &conns[0])
 	if err != nil {
 		return err
 	}
-	if conns, err = d.joinAll(ctx, conns, &g); err != nil {
+	if conns, err = g.joinAll(ctx, conns, &o); err != nil {
 		return err
 	}
-	if c := d.revive(&g, conns); c != nil {
-		d.log.Info("what was being made durable when the session was lost is durable", zap.String("region", d.cfg.Region), zap.Uint64("barrier", c.seq))
+	if c := g.revive(&o, conns); c != nil {
+		g.log.Info("what was being made durable when the session was lost is durable", zap.String("region", g.cfg.Region), zap.Uint64("barrier", c.seq))
 		c.answer(nil)
-		d.core.commit.free(c)
+		g.core.commit.free(c)
 	}
-	d.core.commit.start(true) // the replay's barrier
-	d.Post()
+	g.core.commit.start(true) // the replay's barrier
+	g.core.post()
 	return nil
 }
 
 // askResume sends RESUME and compares what is granted with what was.
-func (d *Device) askResume(ctx context.Context, c *dialed) (g wire.Opened, err error) {
-	msg := d.request(d.owner)
+func (g *leg) askResume(ctx context.Context, c *dialed) (o wire.Opened, err error) {
+	msg := g.request(g.owner)
 	msg.Flags &^= wire.OpenTakeover
-	msg.Epoch, msg.Mark = d.granted.Epoch, d.mark.Load()
-	if msg.Methods, err = d.methods(c.conn); err != nil {
-		return g, err
+	msg.Epoch, msg.Mark = g.granted.Epoch, g.mark.Load()
+	if msg.Methods, err = g.methods(c.conn); err != nil {
+		return o, err
 	}
 	var refused wire.Refused
-	t, err := d.petition(ctx, c, &msg, true, &g, &refused)
+	t, err := g.petition(ctx, c, &msg, true, &o, &refused)
 	if err != nil {
-		return g, fmt.Errorf("RESUME: %w", err)
+		return o, fmt.Errorf("RESUME: %w", err)
 	}
 	if t == wire.TypeRefused {
-		return g, d.refusal(&refused)
+		return o, g.refusal(&refused)
 	}
-	if err := chosen(msg.Methods, &g); err != nil {
-		return g, err
+	if err := chosen(msg.Methods, &o); err != nil {
+		return o, err
 	}
-	if err := check(&g); err != nil {
-		return g, err
+	if err := check(&o); err != nil {
+		return o, err
 	}
-	return g, d.compare(&g)
+	return o, g.compare(&o)
 }
 
 // refusal decides what a refused RESUME means: that it comes too late, or too early. Only
 // the region that was granted can say that it is lost. Another target that answers at the
 // address, or a region made anew under the name, knows nothing of it.
-func (d *Device) refusal(r *wire.Refused) error {
-	err := &RefusedError{Region: d.cfg.Region, Refused: *r}
+func (g *leg) refusal(r *wire.Refused) error {
+	err := &RefusedError{Region: g.cfg.Region, Refused: *r}
 	switch {
-	case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:
-		return d.elsewhere(r.UUID)
-	case r.UUID == d.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || r.Code == wire.CodeFailed):
+	case r.UUID != [16]byte{} && r.UUID != g.granted.UUID:
+		return g.elsewhere(r.UUID)
+	case r.UUID == g.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || r.Code == wire.CodeFailed):
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
-		if taker := d.taker(r); taker != "" {
+		if taker := g.taker(r); taker != "" {
 			return &lastingError{fmt.Errorf("%s has had the region since (epoch %d), and what was not flushed is lost: unmount or detach the device, then start pmnbd with --accept-loss, and with --takeover if the other still holds the region (%w)",
 				taker, r.Epoch, err)}
 		}
@@ -289,11 +288,11 @@ func (d *Device) refusal(r *wire.Refused) error {
 
 // taker names who has had the region since this session, as a refused RESUME tells it; ""
 // if it tells nobody.
-func (d *Device) taker(r *wire.Refused) string {
+func (g *leg) taker(r *wire.Refused) string {
 	switch {
-	case r.Code != wire.CodeNotOwner || r.Holder == [16]byte{} || r.Epoch <= d.granted.Epoch:
+	case r.Code != wire.CodeNotOwner || r.Holder == [16]byte{} || r.Epoch <= g.granted.Epoch:
 		return ""
-	case r.Holder == d.cfg.ID:
+	case r.Holder == g.cfg.ID:
 		return "another pmnbd with this initiator's id"
 	}
 	return "initiator " + uuid.UUID(r.Holder).String()
@@ -301,98 +300,60 @@ func (d *Device) taker(r *wire.Refused) string {
 
 // elsewhere says that the name leads to region other. Nothing is replayed into that, and
 // the device waits: the right target may come back to the address.
-func (d *Device) elsewhere(other [16]byte) error {
+func (g *leg) elsewhere(other [16]byte) error {
 	return fmt.Errorf("region %s at %s has UUID %s now, and this device is on %s: another target answers there, or the region was made anew. Check the address, and serve the right region there again; until then nothing is sent",
-		d.cfg.Region, d.cfg.Addr, uuid.UUID(other), uuid.UUID(d.granted.UUID))
+		g.cfg.Region, g.cfg.Addr, uuid.UUID(other), uuid.UUID(g.granted.UUID))
 }
 
 // compare tells whether g is what the session had: a window must never be replayed
 // into something else, nor go on where contents were lost.
-func (d *Device) compare(g *wire.Opened) error {
-	old := &d.granted
+func (g *leg) compare(o *wire.Opened) error {
+	old := &g.granted
 	switch {
-	case g.UUID != old.UUID:
-		return d.elsewhere(g.UUID)
-	case g.Size != old.Size || g.Class != old.Class:
-		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", d.cfg.Region)}
-	case g.Epoch <= old.Epoch:
-		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, g.Epoch)}
-	case g.Mark < d.mark.Load():
-		return &lastingError{fmt.Errorf("the region went back from mark %d to %d: it was restored from a copy", d.mark.Load(), g.Mark)}
-	case g.ContentsID != old.ContentsID:
+	case o.UUID != old.UUID:
+		return g.elsewhere(o.UUID)
+	case o.Size != old.Size || o.Class != old.Class:
+		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", g.cfg.Region)}
+	case o.Epoch <= old.Epoch:
+		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, o.Epoch)}
+	case o.Mark < g.mark.Load():
+		return &lastingError{fmt.Errorf("the region went back from mark %d to %d: it was restored from a copy", g.mark.Load(), o.Mark)}
+	case o.ContentsID != old.ContentsID:
 		return &lastingError{errors.New("the region's contents were lost at the target")}
 	}
 	return nil
-}
-
-// marked keeps the mark that the target told, for the run that adopts the window, too.
-func (d *Device) marked(mark uint64) {
-	for {
-		old := d.mark.Load()
-		if mark <= old {
-			return
-		}
-		if d.mark.CompareAndSwap(old, mark) {
-			break
-		}
-	}
-	if d.file != nil {
-		d.file.update(func(h *header) { h.Mark = max(h.Mark, mark) })
-	}
 }
 
 // revive gives the lanes their new connections, and the queues what was in them: the
 // writes that no barrier covers, in their order, then the READs. Nothing is ahead of
 // the replay. It returns the barrier that was cut off, if the target had made it durable:
 // that is retired, and the caller answers and frees it.
-func (d *Device) revive(g *wire.Opened, conns []dialed) (durable *barrier) {
-	c := &d.core.commit
+func (g *leg) revive(o *wire.Opened, conns []dialed) (durable *barrier) {
+	c := &g.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d.granted = *g
-	if d.file != nil {
-		d.file.update(func(h *header) { h.Epoch = g.Epoch })
-	}
-	d.marked(g.Mark)
-	d.method = g.Method
-	durable = c.resumeLocked(g.Flags&wire.OpenedDoubt != 0, durableOn(conns))
+	g.granted = *o
+	g.device.noteEpoch(o.Epoch)
+	g.marked(o.Mark)
+	g.method = o.Method
+	durable = c.resumeLocked(o.Flags&wire.OpenedDoubt != 0, durableOn(conns))
 	c.behind = false
-	for i, l := range d.lanes { // behind the marks, which say what is replayed
+	for i, l := range g.lanes { // behind the marks, which say what is replayed
 		l.connected(conns[i])
 		c.behind = c.behind || l.behind
 	}
-	if durable == nil && !d.lostAt.IsZero() {
-		c.lost = time.Since(d.lostAt)
+	if durable == nil && !g.lostAt.IsZero() {
+		c.lost = time.Since(g.lostAt)
 	}
-	d.heard.Store(d.clock())
-	d.beatWaits.Store(false)
-	d.generation.Add(1)
-	d.trouble(nil) // from here on heartbeats look at the two
-	d.owes = d.core.owedLocked()
-	for _, l := range d.lanes {
+	g.pulse.left()
+	g.generation.Add(1)
+	g.trouble(nil) // from here on heartbeats look at the two
+	g.owes = g.core.owedLocked()
+	for _, l := range g.lanes {
 		l.mu.Lock()
 		l.broken = nil
 		l.mu.Unlock()
 		go l.complete()
 	}
 	return durable
-}
-
-// fail makes the device's failure final and answers all that waits for a barrier.
-// The first cause stays.
-func (d *Device) fail(cause error) {
-	closing := d.closing.Load()
-	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
-	if closing {
-		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
-	}
-	lost := !closing && !d.adopted // the window that was adopted is there still
-	if d.core.fail(err, func() {
-		if lost && d.file != nil {
-			d.file.fail(cause)
-		}
-	}) && lost {
-		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
-			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
-	}
 }

@@ -95,11 +95,11 @@ func TestAnyLaneLost(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range uint64(6) {
 		require.NoError(t, c.Do(c.Write(i<<20, backendtest.Pattern(block, uint32(i)), 0)))
-		d.lanes[i%3].abort(rdma.ErrLost)
+		d.leg.lanes[i%3].abort(rdma.ErrLost)
 		require.NoError(t, c.Do(c.Flush()))
 		require.Equal(t, backendtest.Pattern(block, uint32(i)), p.region.Data()[i<<20:][:block])
 		d.core.commit.mu.Lock()
-		require.Zero(t, d.granted.Flags, "nobody else had it: there is nothing to doubt")
+		require.Zero(t, d.leg.granted.Flags, "nobody else had it: there is nothing to doubt")
 		d.core.commit.mu.Unlock()
 	}
 	require.NoError(t, d.Close())
@@ -342,9 +342,9 @@ func TestAccusedTwice(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 	epoch := d.Snapshot().Epoch
-	d.lanes[0].abort(rdma.ErrRemoteAccess)
+	d.leg.lanes[0].abort(rdma.ErrRemoteAccess)
 	require.Eventually(t, func() bool { return d.Snapshot().Epoch == epoch+1 }, patience, tick)
-	d.lanes[0].abort(rdma.ErrRemoteAccess)
+	d.leg.lanes[0].abort(rdma.ErrRemoteAccess)
 	require.Eventually(t, func() bool { return d.Snapshot().State == StateFailed }, patience, tick)
 	requireFailed(t, c)
 	require.Error(t, d.Close())
@@ -384,8 +384,8 @@ func TestBackoff(t *testing.T) {
 // into something else.
 func TestCompare(t *testing.T) {
 	was := wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7, ContentsID: [16]byte{2}, Mark: 3}
-	d := &Device{granted: was}
-	d.mark.Store(3)
+	leg := &leg{granted: was}
+	leg.mark.Store(3)
 	for _, tt := range []struct {
 		name   string
 		change func(g *wire.Opened)
@@ -406,7 +406,7 @@ func TestCompare(t *testing.T) {
 			g := was
 			g.Epoch++
 			tt.change(&g)
-			err := d.compare(&g)
+			err := leg.compare(&g)
 			if tt.says == "" {
 				require.NoError(t, err)
 				return
@@ -420,25 +420,25 @@ func TestCompare(t *testing.T) {
 
 // Another region is none of the device's business: it waits for its own.
 func TestElsewhere(t *testing.T) {
-	d := &Device{cfg: Config{ID: [16]byte{3}, Region: "log"}, granted: wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7}}
+	g := &leg{cfg: Config{ID: [16]byte{3}, Region: "log"}, granted: wire.Opened{UUID: [16]byte{1}, Size: 4096, Class: 3, Epoch: 7}}
 	for _, tt := range []struct {
 		name    string
 		err     error
 		lasting bool
 		says    string
 	}{
-		{"not the owner", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}}), true, "not the owner"},
-		{"taken over", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{9}, Epoch: 8}), true,
+		{"not the owner", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}}), true, "not the owner"},
+		{"taken over", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{9}, Epoch: 8}), true,
 			"initiator 09000000-0000-0000-0000-000000000000 has had the region since (epoch 8), and what was not flushed is lost: unmount or detach"},
-		{"taken over by another run", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 8}), true, "another pmnbd with this initiator's id has had the region"},
-		{"given back", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 7}), true, "the target refuses region log: not the owner"},
-		{"failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{1}}), true, "failed"},
-		{"not the owner of another", d.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{2}}), false, "02000000"},
-		{"another failed", d.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{2}}), false, "02000000"},
-		{"not the owner of nobody knows which", d.refusal(&wire.Refused{Code: wire.CodeNotOwner}), false, "not the owner"},
-		{"suspect", d.refusal(&wire.Refused{Code: wire.CodeSuspect, UUID: [16]byte{1}}), false, "suspect"},
-		{"unknown", d.refusal(&wire.Refused{Code: wire.CodeUnknownRegion}), false, "unknown region"},
-		{"another was granted", d.compare(&wire.Opened{UUID: [16]byte{2}, Size: 4096, Class: 3, Epoch: 8}), false, "02000000"},
+		{"taken over by another run", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 8}), true, "another pmnbd with this initiator's id has had the region"},
+		{"given back", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 7}), true, "the target refuses region log: not the owner"},
+		{"failed", g.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{1}}), true, "failed"},
+		{"not the owner of another", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{2}}), false, "02000000"},
+		{"another failed", g.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{2}}), false, "02000000"},
+		{"not the owner of nobody knows which", g.refusal(&wire.Refused{Code: wire.CodeNotOwner}), false, "not the owner"},
+		{"suspect", g.refusal(&wire.Refused{Code: wire.CodeSuspect, UUID: [16]byte{1}}), false, "suspect"},
+		{"unknown", g.refusal(&wire.Refused{Code: wire.CodeUnknownRegion}), false, "unknown region"},
+		{"another was granted", g.compare(&wire.Opened{UUID: [16]byte{2}, Size: 4096, Class: 3, Epoch: 8}), false, "02000000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var end *lastingError

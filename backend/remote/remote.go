@@ -6,18 +6,6 @@
 // It owns the session with the target, the lanes, the group commit, and the
 // export's arenas and window. It imports backend, persist, persist/wire and rdma;
 // which transport it runs on it does not know.
-//
-// Files: remote.go (the device), start.go (a start that tries again), session.go (OPEN, JOIN,
-// heartbeats), auth.go (what both ends prove), stall.go (what makes no progress), recover.go
-// (RESUME), replay.go (in slices), outage.go (how long one lasts), cut.go (a barrier that was
-// cut off), close.go, windowfile.go, inherit.go and record.go (what a run leaves to the next),
-// directory.go (where that lies),
-// submit.go (ops cut into pieces), queue.go and lane.go (a lane's queue and its completer),
-// post.go (what leaves the queue), zeroes.go (and what it waits for), placed.go (barriers
-// without the target's CPU), barrier.go (group commit and failure), claim.go (one process
-// per id and region), snapshot.go (what status shows).
-//
-// Lock order, outermost first: groupCommit.mu → lane.polling → stream.mu → what a Sink locks.
 package remote
 
 import (
@@ -31,7 +19,6 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
 	"pmnbd/persist"
@@ -129,56 +116,19 @@ const (
 
 // A Device is a session with a target, as a backend.Device.
 type Device struct {
-	cfg     Config
+	cfg     Config // set once, like all up to closing
 	log     *zap.Logger
-	granted wire.Opened
-	mark    atomic.Uint64 // the highest mark of the region that the target has told
 	info    backend.Info
 	arenas  backend.Arenas
 	core    *core // once there is a window
+	leg     *leg
 	claim   *claim
 	file    *windowFile // nil if the window is anonymous memory
 	adopted bool        // the file is another Device's, which adopts it
-	expect  uint64      // the epoch that OPEN names; 0: whatever the region is in
-	asked   bool        // an OPEN of that epoch may have been granted, and its answer lost
 	noted   bool        // this start wrote the record of the region's name
-	met     bool        // the target was reached once in this start
 	lineage uuid.UUID
 
-	domain            rdma.Domain
-	writeMem, readMem *rdma.MemoryRegion
-	control           []byte // receives and barrier messages
-	lanes             []*lane
-
-	method  persist.Method // the session's
-	closing atomic.Bool
-
-	// Of the keeper.
-	owner   persist.Owner   // of this run
-	life    context.Context // ends with Close
-	die     context.CancelFunc
-	broke   chan struct{}         // holds one token once a lane ended
-	kept    chan struct{}         // the keeper has ended
-	gone    chan struct{}         // holds one token once the session was lost
-	accused bool                  // the last loss was an access or operation error; the keeper's
-	waits   atomic.Pointer[error] // why the session is not there; nil if it is
-	owes    debt                  // what waited when the session came back last; the keeper's
-	lostAt  time.Time             // when the outage began that is not over, or the last one; the keeper's
-	unclean bool                  // OPENED said so
-
-	heard      atomic.Int64  // when the target last said something, by clock
-	generation atomic.Uint64 // counts the sessions' returns: which connection lane 0 has
-	epoch      time.Time     // when clock was 0
-	beatAcked  atomic.Uint64 // heartbeats
-	beatWaits  atomic.Bool   // one has not left the send queue of lane 0
-	// What the last ack of a heartbeat said: the barrier in progress, since when the acks
-	// have named that one, by clock, and the bytes of doubt left.
-	beatBarrier atomic.Uint64
-	beatSince   atomic.Int64
-	beatDoubt   atomic.Uint64
-
-	beat      chan struct{}
-	beatEnded chan struct{}
+	closing   atomic.Bool
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -208,16 +158,15 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if len(cfg.Region) > wire.MaxText {
 		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
 	}
-	d := newDevice(cfg)
+	d := &Device{cfg: cfg, log: cfg.Log, lineage: uuid.New()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.release())
 		}
 	}()
-	if err := d.mapControl(); err != nil {
+	if d.leg, err = newLeg(cfg, d); err != nil {
 		return nil, err
 	}
-	d.lineage = uuid.New()
 	if cfg.WindowDir != "" {
 		if err := d.inherit(ctx); err != nil {
 			return nil, err
@@ -226,57 +175,40 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.allocate(); err != nil {
 		return nil, err
 	}
+	d.leg.attach(d.core, &d.arenas)
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
-	for _, l := range d.lanes {
-		go l.complete()
-	}
-	d.serve()
+	d.leg.complete()
+	d.leg.serve()
 	return d, nil
 }
 
-func newDevice(cfg Config) *Device {
-	d := &Device{
-		cfg: cfg, log: cfg.Log, epoch: time.Now(), beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}), gone: make(chan struct{}, 1),
+// open obtains the session.
+func (d *Device) open(ctx context.Context) error {
+	o, conns, err := d.leg.open(ctx)
+	if err != nil {
+		return err
 	}
-	d.life, d.die = context.WithCancel(context.Background())
-	return d
-}
-
-// openDomain opens the RDMA device by which the target is reached, anew if it is open,
-// and registers the arenas with it.
-func (d *Device) openDomain(ctx context.Context) (err error) {
-	if d.domain != nil {
-		err := d.domain.Close()
-		d.domain = nil
-		if err != nil {
-			return fmt.Errorf("close the RDMA device: %w", err)
+	if err := d.noteGrant(&o); err != nil {
+		for _, c := range conns {
+			err = errors.Join(err, c.conn.Close())
 		}
+		return err
 	}
-	if d.domain, err = d.cfg.Provider.OpenDomain(ctx, d.cfg.Addr); err != nil {
-		d.domain = nil
-		return fmt.Errorf("open the RDMA device towards %s: %w", d.cfg.Addr, err)
+	d.leg.begin(&o, conns)
+	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = o.Size, 1, 4096, true
+	d.info.Description = describe(d.cfg.Region, o.Class)
+	region := zap.String("region", d.cfg.Region)
+	if d.leg.opening.unclean {
+		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", region)
 	}
-	if d.arenas.Write == nil {
-		return nil // it is only asked
+	if o.Class == persist.ClassVolatile {
+		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", region)
 	}
-	if d.writeMem, err = d.domain.Register(d.arenas.Write.Mem(), 0); err != nil {
-		return fmt.Errorf("register the window's memory: %w", err)
-	}
-	if d.readMem, err = d.domain.Register(d.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
-		return fmt.Errorf("register the read memory: %w", err)
-	}
-	return nil
-}
-
-// mapControl maps the memory for messages.
-func (d *Device) mapControl() (err error) {
-	size := d.cfg.Lanes * controlSize
-	if d.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return fmt.Errorf("map %d bytes for control messages: %w", size, err)
-	}
+	d.log.Info("session opened", region, zap.String("target", d.cfg.Addr),
+		zap.Stringer("class", o.Class), zap.Uint64("size", o.Size), zap.Uint64("epoch", o.Epoch), zap.Int("lanes", d.cfg.Lanes),
+		zap.Stringer("method", o.Method), zap.String("why", d.leg.methodWhy()))
 	return nil
 }
 
@@ -331,14 +263,35 @@ func (d *Device) Barriers() uint64 { return d.core.commit.succeeded() }
 // Unflushed is how many bytes of acknowledged writes no successful barrier covers.
 func (d *Device) Unflushed() uint64 { return d.core.unflushed() }
 
-// clock is the time since the device was made, in nanoseconds, unmoved by people
-// who set clocks.
-func (d *Device) clock() int64 { return int64(time.Since(d.epoch)) }
-
 // describe is the export's description.
 func describe(region string, class persist.Class) string {
 	if class == persist.ClassVolatile {
 		return fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", region)
 	}
 	return fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", region, class)
+}
+
+// takeClaim implements device.
+func (d *Device) takeClaim(region [16]byte) (err error) {
+	if d.claim == nil {
+		d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, region)
+	}
+	return err
+}
+
+// hasClaim implements device.
+func (d *Device) hasClaim(region [16]byte) bool { return d.claim != nil && d.claim.region == region }
+
+// noteEpoch implements device.
+func (d *Device) noteEpoch(epoch uint64) {
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Epoch = epoch })
+	}
+}
+
+// noteMark implements device.
+func (d *Device) noteMark(mark uint64) {
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Mark = max(h.Mark, mark) })
+	}
 }

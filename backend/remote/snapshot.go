@@ -97,15 +97,15 @@ type BarriersSnapshot struct {
 func (d *Device) Snapshot() Snapshot {
 	c := &d.core.commit
 	c.mu.Lock()
-	granted, method, why := d.granted, d.method.String(), d.methodWhy()
+	granted, method, why := d.leg.granted, d.leg.method.String(), d.leg.methodWhy()
 	c.mu.Unlock()
 	g := &granted
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: g.Class.String(), Size: g.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: d.unclean, Lineage: d.lineage, Recoveries: d.generation.Load(),
+		Unclean: d.leg.opening.unclean, Lineage: d.lineage, Recoveries: d.leg.generation.Load(),
 	}
-	if why := d.waits.Load(); why != nil {
+	if why := d.leg.waits.Load(); why != nil {
 		s.State, s.Cause = StateWaiting, (*why).Error()
 	}
 	if err := d.core.failed(); err != nil {
@@ -121,7 +121,7 @@ func (d *Device) Snapshot() Snapshot {
 		Entries: uint64(entries.Total() - entries.Free()), EntriesLimit: uint64(entries.Total()),
 		Unflushed: d.Unflushed(),
 	}
-	for _, l := range d.lanes {
+	for _, l := range d.leg.lanes {
 		l.mu.Lock()
 		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
 		l.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Device) Snapshot() Snapshot {
 	s.Doubt = c.inherits
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {
-		s.Barriers.AtTarget = d.atTarget(c.current).Seconds()
+		s.Barriers.AtTarget = d.leg.pulse.at(c.current.seq).Seconds()
 	}
 	c.mu.Unlock()
 	return s

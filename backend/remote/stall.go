@@ -45,23 +45,23 @@ func (s *step) stays(p progress, now int64) time.Duration {
 // find returns an error if something has stood still for longer than patience, and the
 // lane to end for it. unanswered is the number of the heartbeat that has left and waits for its
 // ack, 0 if none does.
-func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered uint64) (*lane, error) {
+func (s *stall) find(g *leg, now int64, patience time.Duration, unanswered uint64) (*lane, error) {
 	if s.lanes == nil {
-		s.lanes = make([]step, len(d.lanes))
+		s.lanes = make([]step, len(g.lanes))
 	}
-	c := &d.core.commit
+	c := &g.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var barrier progress
 	if b := c.current; b != nil {
-		barrier = progress{seq: b.seq, remaining: uint64(b.remaining), atTarget: d.beatBarrier.Load(), doubtLeft: d.beatDoubt.Load()}
+		barrier = progress{seq: b.seq, remaining: uint64(b.remaining), atTarget: g.pulse.barrier.Load(), doubtLeft: g.pulse.doubt.Load()}
 	}
 	var stuck *lane
-	for i, l := range d.lanes {
+	for i, l := range g.lanes {
 		l.mu.Lock()
 		// An outage is not the new connection's. A heartbeat moves its lane, and no barrier.
 		arrived := l.conn.Arrived()
-		p := progress{seq: d.generation.Load(), moved: l.moved + l.back.requests + arrived + 1}
+		p := progress{seq: g.generation.Load(), moved: l.moved + l.back.requests + arrived + 1}
 		if l.signaled.empty() {
 			p = progress{}
 		}
@@ -75,7 +75,7 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 		barrier = progress{}
 	}
 	stays := s.barrier.stays(barrier, now)
-	silent := s.beat.stays(progress{seq: unanswered, moved: d.generation.Load()}, now)
+	silent := s.beat.stays(progress{seq: unanswered, moved: g.generation.Load()}, now)
 	if unanswered == 0 {
 		silent = 0
 	}
@@ -88,28 +88,19 @@ func (s *stall) find(d *Device, now int64, patience time.Duration, unanswered ui
 	hangs := s.target.stays(target, now)
 	if hangs > patience && s.said != barrier.seq {
 		s.said = barrier.seq
-		d.log.Warn("the target lives, and has been at a barrier for long: its disk is slow, or hangs. READs and writes go on, FLUSHes wait",
-			zap.String("region", d.cfg.Region), zap.Uint64("barrier", barrier.seq), zap.Duration("for", hangs))
+		g.log.Warn("the target lives, and has been at a barrier for long: its disk is slow, or hangs. READs and writes go on, FLUSHes wait",
+			zap.String("region", g.cfg.Region), zap.Uint64("barrier", barrier.seq), zap.Duration("for", hangs))
 	}
 	switch {
 	case stuck != nil:
 		return stuck, fmt.Errorf("%w: lane %d has carried nothing for %v: %w", rdma.ErrLost, stuck.index, patience, rdma.ErrTimeout)
 	case silent > patience: // what the last ack said is not true any more
-		return d.lanes[0], fmt.Errorf("%w: the target has not answered a heartbeat for %v: %w", rdma.ErrLost, silent.Round(time.Millisecond), rdma.ErrTimeout)
-	case atTarget && d.cfg.LossTimeout > 0 && hangs+c.lost > d.cfg.LossTimeout:
-		return d.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and --loss-timeout is %v: its disk is too slow, or hangs: %w",
-			barrier.seq, hangs.Round(time.Millisecond), d.cfg.LossTimeout, rdma.ErrTimeout)}
+		return g.lanes[0], fmt.Errorf("%w: the target has not answered a heartbeat for %v: %w", rdma.ErrLost, silent.Round(time.Millisecond), rdma.ErrTimeout)
+	case atTarget && g.cfg.LossTimeout > 0 && hangs+c.lost > g.cfg.LossTimeout:
+		return g.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and --loss-timeout is %v: its disk is too slow, or hangs: %w",
+			barrier.seq, hangs.Round(time.Millisecond), g.cfg.LossTimeout, rdma.ErrTimeout)}
 	case !atTarget && stays > patience:
-		return d.lanes[0], fmt.Errorf("%w: barrier %d was sent %v ago, and the target knows nothing of it: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)
+		return g.lanes[0], fmt.Errorf("%w: barrier %d was sent %v ago, and the target knows nothing of it: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)
 	}
 	return nil, nil
-}
-
-// atTarget is how long heartbeats have said that the target is at barrier b; 0 if they do
-// not. commit.mu is held.
-func (d *Device) atTarget(b *barrier) time.Duration {
-	if d.beatBarrier.Load() != b.seq {
-		return 0
-	}
-	return time.Duration(d.clock() - d.beatSince.Load())
 }

@@ -135,11 +135,11 @@ func TestIdleOutageIsOver(t *testing.T) {
 func TestStall(t *testing.T) {
 	const patience = 10
 	var unanswered uint64
-	d := &Device{log: zap.NewNop(), core: &core{}}
+	g := &leg{log: zap.NewNop(), core: &core{}}
 	for i := range 2 {
-		d.lanes = append(d.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
+		g.lanes = append(g.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
 	}
-	current := func(seq uint64, remaining int) { d.core.commit.current = &barrier{seq: seq, remaining: remaining} }
+	current := func(seq uint64, remaining int) { g.core.commit.current = &barrier{seq: seq, remaining: remaining} }
 	for _, tt := range []struct {
 		name string
 		step func(i uint64)
@@ -147,88 +147,88 @@ func TestStall(t *testing.T) {
 		lane int
 		ends bool // the device
 	}{
-		{name: "nothing is waited for", step: func(uint64) { d.core.commit.current = nil }},
+		{name: "nothing is waited for", step: func(uint64) { g.core.commit.current = nil }},
 		{name: "barriers come and go", step: func(i uint64) { current(i+1, 1) }},
 		{name: "lanes answer", step: func(i uint64) { current(1, int(i)+1) }},
-		{name: "doubt is settled", step: func(i uint64) { current(1, 1); d.beatBarrier.Store(1); d.beatDoubt.Store(1000 - i) }},
-		{name: "data goes out ahead of it", step: func(i uint64) { current(1, 1); d.lanes[1].moved++ }},
-		{name: "the target is slow", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1) }},
-		{name: "the target is too slow", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1); d.cfg.LossTimeout = patience }, says: "has been at barrier 1", ends: true},
+		{name: "doubt is settled", step: func(i uint64) { current(1, 1); g.pulse.barrier.Store(1); g.pulse.doubt.Store(1000 - i) }},
+		{name: "data goes out ahead of it", step: func(i uint64) { current(1, 1); g.lanes[1].moved++ }},
+		{name: "the target is slow", step: func(uint64) { current(1, 1); g.pulse.barrier.Store(1) }},
+		{name: "the target is too slow", step: func(uint64) { current(1, 1); g.pulse.barrier.Store(1); g.cfg.LossTimeout = patience }, says: "has been at barrier 1", ends: true},
 		{name: "the target is too slow, READs go on", step: func(uint64) {
 			current(1, 1)
-			d.beatBarrier.Store(1)
-			d.cfg.LossTimeout = patience
-			d.lanes[1].moved++
+			g.pulse.barrier.Store(1)
+			g.cfg.LossTimeout = patience
+			g.lanes[1].moved++
 		}, says: "has been at barrier 1", ends: true},
 		{name: "the target is slow, and was away before", step: func(uint64) {
 			current(1, 1)
-			d.beatBarrier.Store(1)
-			d.cfg.LossTimeout, d.core.commit.lost = 3*patience, 2*patience
+			g.pulse.barrier.Store(1)
+			g.cfg.LossTimeout, g.core.commit.lost = 3*patience, 2*patience
 		}, says: "has been at barrier 1", ends: true},
 		{name: "doubt is settled, with a timeout", step: func(i uint64) {
 			current(1, 1)
-			d.beatBarrier.Store(1)
-			d.beatDoubt.Store(1000 - i)
-			d.cfg.LossTimeout = patience
+			g.pulse.barrier.Store(1)
+			g.pulse.doubt.Store(1000 - i)
+			g.cfg.LossTimeout = patience
 		}},
-		{name: "the target was at it, and answers no heartbeat", step: func(uint64) { current(1, 1); d.beatBarrier.Store(1); unanswered = 7 }, says: "has not answered a heartbeat"},
+		{name: "the target was at it, and answers no heartbeat", step: func(uint64) { current(1, 1); g.pulse.barrier.Store(1); unanswered = 7 }, says: "has not answered a heartbeat"},
 		{name: "heartbeats are answered", step: func(i uint64) { unanswered = i }},
-		{name: "the target never got it", step: func(uint64) { current(2, 1); d.beatBarrier.Store(0) }, says: "knows nothing of it"},
-		{name: "it got another only", step: func(uint64) { current(2, 1); d.beatBarrier.Store(1) }, says: "knows nothing of it"},
+		{name: "the target never got it", step: func(uint64) { current(2, 1); g.pulse.barrier.Store(0) }, says: "knows nothing of it"},
+		{name: "it got another only", step: func(uint64) { current(2, 1); g.pulse.barrier.Store(1) }, says: "knows nothing of it"},
 		{name: "a lane is dead", step: func(uint64) {
-			d.lanes[0].moved++
-			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(position{requests: 1})
+			g.lanes[0].moved++
+			if g.lanes[1].signaled.empty() {
+				g.lanes[1].signaled.push(position{requests: 1})
 			}
 		}, says: "lane 1 has carried nothing", lane: 1},
 		{name: "sessions come and go", step: func(uint64) {
-			d.generation.Add(1)
-			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(position{requests: 1})
+			g.generation.Add(1)
+			if g.lanes[1].signaled.empty() {
+				g.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
 		{name: "a READ is slow", step: func(uint64) {
-			d.lanes[1].conn.(*slowConn).arrived++
-			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(position{requests: 1})
+			g.lanes[1].conn.(*slowConn).arrived++
+			if g.lanes[1].signaled.empty() {
+				g.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
 		{name: "a lane is slow", step: func(uint64) {
-			d.lanes[1].moved++
-			if d.lanes[1].signaled.empty() {
-				d.lanes[1].signaled.push(position{requests: 1})
+			g.lanes[1].moved++
+			if g.lanes[1].signaled.empty() {
+				g.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d.core.commit.current, d.core.commit.lost, d.cfg.LossTimeout, unanswered = nil, 0, 0, 0
-			d.beatBarrier.Store(0)
-			d.beatDoubt.Store(0)
-			for _, l := range d.lanes {
+			g.core.commit.current, g.core.commit.lost, g.cfg.LossTimeout, unanswered = nil, 0, 0, 0
+			g.pulse.barrier.Store(0)
+			g.pulse.doubt.Store(0)
+			for _, l := range g.lanes {
 				l.moved = 0
 				l.signaled.clear()
 			}
 			var s stall
 			for i := range uint64(patience + 1) {
 				tt.step(i)
-				_, err := s.find(d, int64(i), patience, unanswered)
+				_, err := s.find(g, int64(i), patience, unanswered)
 				require.NoError(t, err)
 			}
 			tt.step(patience + 1)
-			l, err := s.find(d, patience+1, patience, unanswered)
+			l, err := s.find(g, patience+1, patience, unanswered)
 			if tt.says == "" {
 				require.NoError(t, err)
 				return
 			}
 			if tt.ends {
-				require.Error(t, d.lasting(err))
+				require.Error(t, g.lasting(err))
 			} else {
 				require.ErrorIs(t, err, rdma.ErrLost)
-				require.NoError(t, d.lasting(err))
+				require.NoError(t, g.lasting(err))
 			}
 			require.ErrorIs(t, err, rdma.ErrTimeout)
 			require.ErrorContains(t, err, tt.says)
-			require.Equal(t, d.lanes[tt.lane], l)
+			require.Equal(t, g.lanes[tt.lane], l)
 		})
 	}
 }

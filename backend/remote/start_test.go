@@ -198,7 +198,7 @@ func TestStartIsGivenUp(t *testing.T) {
 
 // While the target grants the region to somebody it says that it is busy: that passes.
 func TestStartDuringAGrant(t *testing.T) {
-	d := &Device{}
+	g := &leg{}
 	for _, tt := range []struct {
 		name string
 		err  error
@@ -217,8 +217,8 @@ func TestStartDuringAGrant(t *testing.T) {
 		{"nonsense", wire.ErrMalformed, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d.met = tt.met
-			require.Equal(t, tt.want, d.passes(fmt.Errorf("try: %w", tt.err)))
+			g.opening.met = tt.met
+			require.Equal(t, tt.want, g.passes(fmt.Errorf("try: %w", tt.err)))
 		})
 	}
 }

@@ -67,8 +67,8 @@ var barriers = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "FLUSH of a new session that only read", rule: "§3.7 OPENED carried doubt",
-		in:  "backend/remote.Device.open",
-		old: "d.core.commit.inherits = g.Flags&wire.OpenedDoubt != 0", new: "d.core.commit.inherits = false",
+		in:  "backend/remote.leg.begin",
+		old: "c.inherits = o.Flags&wire.OpenedDoubt != 0", new: "c.inherits = false",
 		pkg: "./backend/remote", run: "^TestSameIDTakesItsOwnRegion$",
 	}, {
 		name: "a failed device says durable", rule: "§3.7 the failed state is tested first",

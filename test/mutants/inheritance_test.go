@@ -4,7 +4,7 @@ package mutants
 var inheritance = []mutant{
 	{
 		name: "the window file does not know the mark", rule: "the next run knows it",
-		in:  "backend/remote.Device.marked",
+		in:  "backend/remote.Device.noteMark",
 		old: "h.Mark = max(h.Mark, mark)", new: "_ = max(h.Mark, mark)",
 		pkg: "./backend/remote", run: "^TestRestoredBetweenRuns$",
 	}, {
@@ -25,7 +25,7 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestRestoredAndHadByAnother$",
 	}, {
 		name: "a RESUME that finds a copy is tried again", rule: "a region restored from a copy is refused for good",
-		in:  "backend/remote.Device.refusal",
+		in:  "backend/remote.leg.refusal",
 		old: "r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored ||", new: "r.Code == wire.CodeNotOwner ||",
 		pkg: "./backend/remote", run: "^TestRestoredInSession$", hangs: true,
 	}, {
@@ -53,7 +53,7 @@ var inheritance = []mutant{
 		in:   "backend/remote.Device.adopt",
 		old:  "err = a.Close()",
 		new:  "a.file.update(func(h *header) { h.State = windowDrained }); err = errors.Join(a.leave(true), a.release())",
-		also: []edit{{"backend/remote.Device.resume", "d.core.commit.start(true)", ""}},
+		also: []edit{{"backend/remote.leg.resume", "g.core.commit.start(true)", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
 		name: "what is granted is not noted", rule: "§6 the header holds owner and epoch",
@@ -62,8 +62,8 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "what is resumed is not noted", rule: "§6 the header holds owner and epoch",
-		in:  "backend/remote.Device.revive",
-		old: "d.file.update(func(h *header) { h.Epoch = g.Epoch })", new: "",
+		in:  "backend/remote.Device.noteEpoch",
+		old: "d.file.update(func(h *header) { h.Epoch = epoch })", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a drained window opens in any epoch", rule: "§6 in the header's epoch, model F6",
@@ -83,12 +83,12 @@ var inheritance = []mutant{
 		pkg:  "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a start ends with its connection", rule: "§6 a lost connection is asked again",
-		in:  "backend/remote.Device.passes",
-		old: "return d.met && (errors", new: "return false && (errors",
+		in:  "backend/remote.leg.passes",
+		old: "return g.opening.met && (errors", new: "return false && (errors",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
 		name: "a start gives up a barrier on a slow disk", rule: "§5 a barrier's deadline counts time without progress",
-		in:  "backend/remote.Device.watchReplay",
+		in:  "backend/remote.leg.watchReplay",
 		old: "if atTarget {", new: "if atTarget && false {",
 		pkg: "./backend/remote", run: "^TestStartWaitsForWhatMoves$",
 	}, {
@@ -98,8 +98,8 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestReplayStands$",
 	}, {
 		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
-		in:  "backend/remote.Device.handshake",
-		old: "if d.asked && heldSince(", new: "if false && heldSince(",
+		in:  "backend/remote.leg.handshake",
+		old: "if g.opening.asked && heldSince(", new: "if false && heldSince(",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
 		name: "a grant that was not noted is this initiator's", rule: "§6 only the persisted owner resumes, id and nonce",

@@ -50,8 +50,8 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
 		name: "a session that came back for nothing ends an outage", rule: "§6 --loss-timeout, then EIO",
-		in:  "backend/remote.Device.keep",
-		old: "d.Barriers(), d.owes.any(),", new: "d.Barriers(), false,",
+		in:  "backend/remote.leg.keep",
+		old: "g.core.commit.succeeded(), g.owes.any(),", new: "g.core.commit.succeeded(), false,",
 		pkg: "./backend/remote", run: "^TestBackForNothing$",
 	}, {
 		name: "a slow sync interrupts the session", rule: "§5 a barrier's deadline counts time without progress",
@@ -61,7 +61,7 @@ var recovery = []mutant{
 	}, {
 		name: "a sync without end is waited for beyond --loss-timeout", rule: "§6 --loss-timeout, then EIO",
 		in:  "backend/remote.stall.find",
-		old: "case atTarget && d.cfg.LossTimeout > 0 &&", new: "case false && atTarget &&",
+		old: "case atTarget && g.cfg.LossTimeout > 0 &&", new: "case false && atTarget &&",
 		pkg: "./backend/remote", run: "^TestSlowSyncAndLossTimeout$",
 	}, {
 		name: "the outage before a slow sync is forgotten", rule: "§6 --loss-timeout, then EIO",
@@ -75,14 +75,14 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestIdleOutageIsOver$",
 	}, {
 		name: "what is ahead of a heartbeat is no sign of life", rule: "§5 heartbeats have deadlines of our own",
-		in:  "backend/remote.lane.handle",
-		old: "if l.d.beatWaits.Load() {", new: "if false {",
+		in:  "backend/remote.pulse.moved",
+		old: "if p.waits.Load() {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
 	}, {
 		name: "parts of answers are no sign of life", rule: "§5 heartbeats have deadlines of our own",
-		in:  "backend/remote.Device.heartbeats",
+		in:  "backend/remote.leg.heartbeats",
 		old: "now != arrived {", new: "now != arrived && false {",
-		also: []edit{{"backend/remote.lane.handle", "if l.d.beatWaits.Load() {", "if false {"}},
+		also: []edit{{"backend/remote.pulse.moved", "if p.waits.Load() {", "if false {"}},
 		pkg:  "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
 	}, {
 		name: "any amount is posted ahead of a heartbeat", rule: "§5 heartbeats have deadlines of our own",
@@ -122,8 +122,8 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestNextBarrierForgetsTheCutOne$",
 	}, {
 		name: "no barrier follows the replay", rule: "§6 replay, barrier",
-		in:  "backend/remote.Device.resume",
-		old: "d.core.commit.start(true)", new: "",
+		in:  "backend/remote.leg.resume",
+		old: "g.core.commit.start(true)", new: "",
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
 	}, {
 		name: "a barrier that was cut off counts", rule: "§4.6 ranges of a failed barrier are dirty",
@@ -148,13 +148,13 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
 	}, {
 		name: "lost contents are gone on with", rule: "§6 contents id",
-		in:  "backend/remote.Device.compare",
-		old: "case g.ContentsID != old.ContentsID:", new: "case false:",
+		in:  "backend/remote.leg.compare",
+		old: "case o.ContentsID != old.ContentsID:", new: "case false:",
 		pkg: model, run: crashes,
 	}, {
 		name: "a reconnect to a different region", rule: "§6 UUID",
-		in:  "backend/remote.Device.compare",
-		old: "case g.UUID != old.UUID:", new: "case false:",
+		in:  "backend/remote.leg.compare",
+		old: "case o.UUID != old.UUID:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestElsewhere$",
 	}, {
 		name: "an end waits for nothing", rule: "§6 SIGTERM: exit 1 with one line",
@@ -168,9 +168,9 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestCloseWaitsForTheTarget$",
 	}, {
 		name: "another region's refusal is for good", rule: "§6 RESUME refused by the region itself",
-		in:  "backend/remote.Device.refusal",
-		old: "case r.UUID != [16]byte{} && r.UUID != d.granted.UUID:", new: "case false:",
-		also: []edit{{"backend/remote.Device.refusal", "case r.UUID == d.granted.UUID && (r.Code", "case (r.Code"}},
+		in:  "backend/remote.leg.refusal",
+		old: "case r.UUID != [16]byte{} && r.UUID != g.granted.UUID:", new: "case false:",
+		also: []edit{{"backend/remote.leg.refusal", "case r.UUID == g.granted.UUID && (r.Code", "case (r.Code"}},
 		pkg:  "./backend/remote", run: "^TestElsewhere$",
 	}, {
 		name: "a region that went back is gone on with", rule: "§6 epoch",
@@ -179,18 +179,18 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$",
 	}, {
 		name: "an epoch that went back is gone on with", rule: "§6 epoch, the initiator's look",
-		in:  "backend/remote.Device.compare",
-		old: "case g.Epoch <= old.Epoch:", new: "case false:",
+		in:  "backend/remote.leg.compare",
+		old: "case o.Epoch <= old.Epoch:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestCompare$",
 	}, {
 		name: "a barrier that failed is resumed from", rule: "§6 a barrier error that is not a lost connection",
-		in:  "backend/remote.Device.lasting",
+		in:  "backend/remote.leg.lasting",
 		old: "case errors.As(cause, &barrier), errors.Is", new: "case false && errors.As(cause, &barrier), errors.Is",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "an access error again and again is resumed from", rule: "§6 it is no fault of the network",
-		in:  "backend/remote.Device.lasting",
-		old: "case accused && d.accused &&", new: "case false &&",
+		in:  "backend/remote.leg.lasting",
+		old: "case accused && g.accused &&", new: "case false &&",
 		pkg: "./backend/remote", run: "^TestAccusedTwice$", hangs: true,
 	}, {
 		name: "damaged bytes are placed", rule: "§6 data damaged on the way, §7 CRC before placement",

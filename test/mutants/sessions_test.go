@@ -107,7 +107,7 @@ var sessions = []mutant{
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
 	}, {
 		name: "RESUME takes over", rule: "§6 it never does",
-		in:  "backend/remote.Device.askResume",
+		in:  "backend/remote.leg.askResume",
 		old: "msg.Flags &^= wire.OpenTakeover", new: "",
 		pkg: "./backend/remote", run: "^TestTakeover$", hangs: true,
 	}, {

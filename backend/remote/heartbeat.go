@@ -1,0 +1,123 @@
+package remote
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// A pulse is what shows that the target lives: when it was heard last, and what it said of itself
+// in the acks of heartbeats.
+type pulse struct {
+	epoch time.Time     // when clock was 0; set once
+	heard atomic.Int64  // when the target last said something, by clock
+	acked atomic.Uint64 // the last heartbeat that it has answered
+	waits atomic.Bool   // a heartbeat has not left the send queue of lane 0
+	// What the last ack said: the barrier in progress, since when the acks
+	// have named that one, by clock, and the bytes of doubt left.
+	barrier atomic.Uint64
+	since   atomic.Int64
+	doubt   atomic.Uint64
+}
+
+// clock is the time since the leg was made, in nanoseconds, unmoved by people
+// who set clocks.
+func (p *pulse) clock() int64 { return int64(time.Since(p.epoch)) }
+
+// hear notes a sign of life.
+func (p *pulse) hear() { p.heard.Store(p.clock()) }
+
+// left notes that the heartbeat has left the send queue. The target has a lease to
+// answer it from now on.
+func (p *pulse) left() {
+	p.waits.Store(false)
+	p.hear()
+}
+
+// moved notes that requests on lane 0 have completed. What is ahead of a heartbeat and moves is a sign
+// of life.
+func (p *pulse) moved() {
+	if p.waits.Load() {
+		p.hear()
+	}
+}
+
+// took takes the ack of a heartbeat.
+func (p *pulse) took(ack *wire.HeartbeatAck) {
+	p.acked.Store(ack.Seq)
+	if ack.Barrier != p.barrier.Load() {
+		p.since.Store(p.clock())
+		p.barrier.Store(ack.Barrier)
+	}
+	p.doubt.Store(ack.DoubtLeft)
+}
+
+// at is how long heartbeats have said that the target is at barrier seq; 0 if they do
+// not.
+func (p *pulse) at(seq uint64) time.Duration {
+	if p.barrier.Load() != seq {
+		return 0
+	}
+	return time.Duration(p.clock() - p.since.Load())
+}
+
+// arrived is how many bytes of answers to Reads have come on all lanes.
+func (g *leg) arrived() (n uint64) {
+	for _, l := range g.lanes {
+		l.mu.Lock()
+		n += l.conn.Arrived()
+		l.mu.Unlock()
+	}
+	return n
+}
+
+// heartbeats tells the target that we live, and notices that it does not: no
+// transport says so in useful time (design §5). A network may be slow, and have much to
+// carry before a heartbeat or its ack. So the target is heard, too, by parts of answers to
+// Reads, and by the completion of what was posted ahead of a heartbeat that has not left.
+func (g *leg) heartbeats(interval, lease time.Duration) {
+	defer close(g.beatEnded)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var sent, generation uint64 // the last heartbeat, and on which connection
+	var arrived uint64
+	var stall stall
+	for {
+		select {
+		case <-g.beat:
+			return
+		case <-tick.C:
+		}
+		if g.waits.Load() != nil {
+			continue // the keeper is at it
+		}
+		if now := g.arrived(); now != arrived {
+			arrived = now
+			g.pulse.hear()
+		}
+		if silence := time.Duration(g.pulse.clock() - g.pulse.heard.Load()); silence > lease {
+			g.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
+			continue
+		}
+		unanswered := sent
+		if g.pulse.acked.Load() == sent || g.pulse.waits.Load() {
+			unanswered = 0 // the target does not have it yet
+		}
+		if l, err := stall.find(g, g.pulse.clock(), stallLeases*lease, unanswered); err != nil {
+			l.abort(err)
+			continue
+		}
+		if now := g.generation.Load(); g.pulse.acked.Load() != sent && generation == now {
+			continue // there is one credit for heartbeats
+		} else {
+			generation = now
+		}
+		sent++
+		m := wire.Heartbeat{Seq: sent}
+		g.pulse.waits.Store(true)
+		g.lanes[0].send(tagBeat, m.Append(nil))
+	}
+}

@@ -1,0 +1,186 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// A leg is the device's side of one target: the RDMA device that leads there, the session, its
+// lanes, the heartbeats, and the keeper that brings a lost session back. A lane carries what the
+// stream of the same index orders.
+//
+// Goroutines: the lanes' completers, the heartbeats and the keeper. serve starts them, and
+// stop and hangUp wait for their ends.
+type leg struct {
+	cfg    Config // set once
+	log    *zap.Logger
+	device device
+
+	// Set by attach, before the session is opened.
+	core   *core
+	arenas *backend.Arenas
+	lanes  []*lane
+
+	// Of whoever connects: the start, then the keeper, at last Close.
+	domain            rdma.Domain
+	writeMem, readMem *rdma.MemoryRegion
+	control           []byte // receives and barrier messages
+	owner             persist.Owner
+	opening           opening
+
+	// Written under commit.mu, and while no lane is connected: lanes read them without.
+	granted wire.Opened
+	method  persist.Method
+
+	mark       atomic.Uint64 // the highest mark of the region that the target has told
+	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
+	pulse      pulse
+	beat       chan struct{} // ends the heartbeats
+	beatEnded  chan struct{}
+
+	life  context.Context // ends the keeper
+	die   context.CancelFunc
+	broke chan struct{}         // holds one token once a lane ended
+	gone  chan struct{}         // holds one token once the session was lost
+	kept  chan struct{}         // the keeper has ended
+	waits atomic.Pointer[error] // why the session is not there; nil if it is
+	// Of the keeper.
+	accused bool      // the last loss was an access or operation error
+	owes    debt      // what waited when the session came back last
+	lostAt  time.Time // when the outage began that is not over, or the last one
+}
+
+// A device is what a leg asks of the Device around it, and tells it.
+type device interface {
+	// takeClaim takes the lock by which one process of this host has region, unless the device
+	// has a claim already.
+	takeClaim(region [16]byte) error
+	// hasClaim reports whether the device has that lock.
+	hasClaim(region [16]byte) bool
+	// noteEpoch and noteMark keep what the target told for the next run. They are called
+	// before anything is acknowledged that depends on it.
+	noteEpoch(epoch uint64)
+	noteMark(mark uint64)
+	// fail ends the device for good.
+	fail(cause error)
+}
+
+// newLeg makes a leg that is not connected.
+func newLeg(cfg Config, d device) (*leg, error) {
+	g := &leg{
+		cfg: cfg, log: cfg.Log, device: d, pulse: pulse{epoch: time.Now()},
+		beat: make(chan struct{}), beatEnded: make(chan struct{}),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}), gone: make(chan struct{}, 1),
+	}
+	size := cfg.Lanes * controlSize
+	var err error
+	if g.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return nil, fmt.Errorf("map %d bytes for control messages: %w", size, err)
+	}
+	g.life, g.die = context.WithCancel(context.Background())
+	return g, nil
+}
+
+// attach makes g the leg of x, whose payloads lie in arenas.
+func (g *leg) attach(x *core, arenas *backend.Arenas) {
+	g.core, g.arenas = x, arenas
+	for _, s := range x.streams {
+		g.lanes = append(g.lanes, newLane(g, s))
+	}
+}
+
+// close gives back what newLeg and openDomain took. No lane is connected.
+func (g *leg) close() (err error) {
+	g.die()
+	if g.domain != nil {
+		err = g.domain.Close()
+	}
+	return errors.Join(err, unix.Munmap(g.control))
+}
+
+// openDomain opens the RDMA device by which the target is reached, anew if it is open,
+// and registers the arenas with it.
+func (g *leg) openDomain(ctx context.Context) (err error) {
+	if g.domain != nil {
+		err := g.domain.Close()
+		g.domain = nil
+		if err != nil {
+			return fmt.Errorf("close the RDMA device: %w", err)
+		}
+	}
+	if g.domain, err = g.cfg.Provider.OpenDomain(ctx, g.cfg.Addr); err != nil {
+		g.domain = nil
+		return fmt.Errorf("open the RDMA device towards %s: %w", g.cfg.Addr, err)
+	}
+	if g.arenas == nil {
+		return nil // the target is only asked
+	}
+	if g.writeMem, err = g.domain.Register(g.arenas.Write.Mem(), 0); err != nil {
+		return fmt.Errorf("register the window's memory: %w", err)
+	}
+	if g.readMem, err = g.domain.Register(g.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
+		return fmt.Errorf("register the read memory: %w", err)
+	}
+	return nil
+}
+
+// begin makes the connections of a session that was just granted the lanes'.
+func (g *leg) begin(o *wire.Opened, conns []dialed) {
+	c := &g.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.granted, g.method = *o, o.Method
+	g.mark.Store(o.Mark)
+	c.inherits = o.Flags&wire.OpenedDoubt != 0
+	for i, l := range g.lanes {
+		l.connected(conns[i])
+	}
+}
+
+// complete starts the completers of lanes that are connected.
+func (g *leg) complete() {
+	for _, l := range g.lanes {
+		go l.complete()
+	}
+}
+
+// serve starts the heartbeats and the keeper.
+func (g *leg) serve() {
+	g.pulse.hear()
+	go g.heartbeats(time.Duration(g.granted.Heartbeat)*time.Millisecond, time.Duration(g.granted.Lease)*time.Millisecond)
+	go g.keep()
+}
+
+// hangUp ends the connections. When it returns nothing of them touches memory.
+func (g *leg) hangUp() {
+	for _, l := range g.lanes {
+		l.abort(backend.ErrClosed)
+		<-l.done
+		l.settle()
+	}
+}
+
+// marked keeps the mark that the target told, for the run that adopts the window, too.
+func (g *leg) marked(mark uint64) {
+	for {
+		old := g.mark.Load()
+		if mark <= old {
+			return
+		}
+		if g.mark.CompareAndSwap(old, mark) {
+			break
+		}
+	}
+	g.device.noteMark(mark)
+}
