@@ -1,5 +1,5 @@
-// Package numa finds the NUMA node of devices and CPUs, and confines a process to CPUs. It is
-// part of pmnbd: it is not for import by other programs and promises them nothing.
+// Package numa finds the NUMA nodes of devices and confines a process to CPUs, only for
+// packages of this module; it promises nothing to other programs.
 //
 // A CPU that flushes memory of another node is slower, and so is an adapter that writes
 // there (Linux, Documentation/mm/numa.rst). The package only reads sysfs and sets the

@@ -1,5 +1,5 @@
-// Package sockio moves bytes over connected stream sockets, and makes listening ones. It
-// is part of pmnbd: it is not for import by other programs and promises them nothing.
+// Package sockio moves bytes over stream sockets, only for packages of this module; it
+// promises nothing to other programs.
 //
 // A [Stream] is a connection: a [Socket], or [TLS] over one. A [Queue] gathers what is to be
 // written, and Flush writes as much of it as the socket takes, without waiting. Neither

@@ -79,9 +79,9 @@ func (c *conn) buildRequestLocked() {
 	last := int(tx.offset)+n == len(e.payload)
 	switch e.op {
 	case rdma.OpWrite:
-		c.buildTagged(opWrite, last, e.remote.Key, e.remote.Addr+uint64(tx.offset), p)
+		c.buildTaggedLocked(opWrite, last, e.remote.Key, e.remote.Addr+uint64(tx.offset), p)
 	default:
-		c.buildUntagged(opSend, last, queueSend, tx.sendMSN, tx.offset, p)
+		c.buildUntaggedLocked(opSend, last, queueSend, tx.sendMSN, tx.offset, p)
 	}
 	tx.offset += uint32(n)
 	if !last {
@@ -113,7 +113,7 @@ func (c *conn) buildReadRequestLocked(e *request) {
 	h := tx.out.Header(fpduLengthLen + untaggedLen + readRequestLen)
 	req.append(appendUntagged(h[:fpduLengthLen], opReadRequest, true, queueRead, tx.readMSN, 0))
 	tx.readMSN++
-	c.buildRest(h, nil)
+	c.buildRestLocked(h, nil)
 }
 
 // buildResponseLocked builds the next segment of the oldest Read Response that is owed.
@@ -154,7 +154,7 @@ func (c *conn) buildResponseLocked() bool {
 	}
 	tx.staged += n
 	last := tx.respOffset+uint32(n) == req.Size
-	c.buildTagged(opReadResponse, last, req.SinkSTag, req.SinkTO+uint64(tx.respOffset), p)
+	c.buildTaggedLocked(opReadResponse, last, req.SinkSTag, req.SinkTO+uint64(tx.respOffset), p)
 	tx.respOffset += uint32(n)
 	if last {
 		tx.respOffset = 0
@@ -168,24 +168,24 @@ func (c *conn) buildResponseLocked() bool {
 // buildTerminateLocked builds the last message.
 func (c *conn) buildTerminateLocked(v *violation, ulpdu []byte) {
 	p := appendTerminate(make([]byte, 0, maxTerminateLen), v, ulpdu)
-	c.buildUntagged(opTerminate, true, queueTerminate, 1, 0, p)
+	c.buildUntaggedLocked(opTerminate, true, queueTerminate, 1, 0, p)
 }
 
-func (c *conn) buildTagged(op opcode, last bool, stag uint32, to uint64, p []byte) {
+func (c *conn) buildTaggedLocked(op opcode, last bool, stag uint32, to uint64, p []byte) {
 	h := c.tx.out.Header(fpduLengthLen + taggedLen)
 	appendTagged(h[:fpduLengthLen], op, last, stag, to)
-	c.buildRest(h, p)
+	c.buildRestLocked(h, p)
 }
 
-func (c *conn) buildUntagged(op opcode, last bool, qn, msn, mo uint32, p []byte) {
+func (c *conn) buildUntaggedLocked(op opcode, last bool, qn, msn, mo uint32, p []byte) {
 	h := c.tx.out.Header(fpduLengthLen + untaggedLen)
 	appendUntagged(h[:fpduLengthLen], op, last, qn, msn, mo)
-	c.buildRest(h, p)
+	c.buildRestLocked(h, p)
 }
 
-// buildRest completes an FPDU that begins with h: it adds the length, the payload p,
+// buildRestLocked completes an FPDU that begins with h: it adds the length, the payload p,
 // the pad and the CRC.
-func (c *conn) buildRest(h, p []byte) {
+func (c *conn) buildRestLocked(h, p []byte) {
 	tx := &c.tx
 	n := len(h) + len(p)
 	binary.BigEndian.PutUint16(h, uint16(n-fpduLengthLen))

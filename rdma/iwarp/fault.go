@@ -33,8 +33,8 @@ func (r *region) caught(was bool, fault **rdma.FaultError) {
 	}
 }
 
-// place copies payload into memory of r. If that faults, it keeps the fault in rx.fault.
-func (c *conn) place(r *region, off uint64, payload []byte) *violation {
+// placeLocked copies payload into memory of r. If that faults, it keeps the fault in rx.fault.
+func (c *conn) placeLocked(r *region, off uint64, payload []byte) *violation {
 	if c.rx.fault = r.move(r.mem[off:], payload); c.rx.fault != nil {
 		return &badMemory
 	}

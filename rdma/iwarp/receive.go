@@ -86,7 +86,7 @@ func (c *conn) parse() (bad *violation, at []byte, err error) {
 		if bad := decodeSegment(ulpdu, &rx.seg); bad != nil {
 			return bad, ulpdu, nil
 		}
-		if bad, err = c.take(&rx.seg); bad != nil {
+		if bad, err = c.takeLocked(&rx.seg); bad != nil {
 			return bad, ulpdu, nil
 		}
 	}
@@ -99,22 +99,22 @@ func (c *conn) parse() (bad *violation, at []byte, err error) {
 	return nil, nil, err
 }
 
-// take carries out one segment. The error is the meaning of a Terminate.
-func (c *conn) take(s *segment) (*violation, error) {
+// takeLocked carries out one segment. The error is the meaning of a Terminate.
+func (c *conn) takeLocked(s *segment) (*violation, error) {
 	switch s.Op {
 	case opWrite:
-		return c.takeWrite(s), nil
+		return c.takeWriteLocked(s), nil
 	case opReadResponse:
-		return c.takeReadResponse(s), nil
+		return c.takeReadResponseLocked(s), nil
 	case opReadRequest:
-		return c.takeReadRequest(s), nil
+		return c.takeReadRequestLocked(s), nil
 	case opTerminate:
 		return nil, terminated(s.Payload)
 	}
-	return c.takeSend(s), nil
+	return c.takeSendLocked(s), nil
 }
 
-func (c *conn) takeWrite(s *segment) *violation {
+func (c *conn) takeWriteLocked(s *segment) *violation {
 	if len(s.Payload) == 0 {
 		return nil // it names no memory (RFC 5041 §5.2)
 	}
@@ -123,12 +123,12 @@ func (c *conn) takeWrite(s *segment) *violation {
 		return bad
 	}
 	c.rx.tagged += uint64(len(s.Payload))
-	return c.place(r, off, s.Payload)
+	return c.placeLocked(r, off, s.Payload)
 }
 
-// takeReadResponse places s where this end's oldest Read wants its next bytes.
+// takeReadResponseLocked places s where this end's oldest Read wants its next bytes.
 // Responses come in the order of their requests (RFC 5040 §5.2.1).
-func (c *conn) takeReadResponse(s *segment) *violation {
+func (c *conn) takeReadResponseLocked(s *segment) *violation {
 	rx := &c.rx
 	head := c.reads.head.Load()
 	if head == c.reads.tail.Load() {
@@ -145,7 +145,7 @@ func (c *conn) takeReadResponse(s *segment) *violation {
 		return &badBounds
 	}
 	if want.sink != nil {
-		if bad := c.place(want.sink, want.off+uint64(rx.readOff), s.Payload); bad != nil {
+		if bad := c.placeLocked(want.sink, want.off+uint64(rx.readOff), s.Payload); bad != nil {
 			return bad
 		}
 	}
@@ -160,7 +160,7 @@ func (c *conn) takeReadResponse(s *segment) *violation {
 	return nil
 }
 
-func (c *conn) takeReadRequest(s *segment) *violation {
+func (c *conn) takeReadRequestLocked(s *segment) *violation {
 	rx := &c.rx
 	switch {
 	case s.MSN != rx.readMSN:
@@ -187,7 +187,7 @@ func (c *conn) takeReadRequest(s *segment) *violation {
 	return nil
 }
 
-func (c *conn) takeSend(s *segment) *violation {
+func (c *conn) takeSendLocked(s *segment) *violation {
 	rx := &c.rx
 	if s.MSN != rx.sendMSN {
 		return &badMSN
@@ -211,7 +211,7 @@ func (c *conn) takeSend(s *segment) *violation {
 		if rx.recv.r.gone {
 			return &noBuffer // this end's fault, but the peer has to hear of it
 		}
-		if bad := c.place(rx.recv.r, rx.recv.off+uint64(rx.sendMO), s.Payload); bad != nil {
+		if bad := c.placeLocked(rx.recv.r, rx.recv.off+uint64(rx.sendMO), s.Payload); bad != nil {
 			return bad
 		}
 		rx.sendMO += uint32(len(s.Payload))
@@ -220,7 +220,7 @@ func (c *conn) takeSend(s *segment) *violation {
 		return nil
 	}
 	if s.Op == opSendInvalidate || s.Op == opSendSEInvalidate {
-		if bad := c.takeInvalidate(s.Invalidate); bad != nil {
+		if bad := c.takeInvalidateLocked(s.Invalidate); bad != nil {
 			return bad
 		}
 	}
@@ -230,9 +230,9 @@ func (c *conn) takeSend(s *segment) *violation {
 	return nil
 }
 
-// takeInvalidate ends key, as the peer asks. It lets go of parse's hold on the domain
+// takeInvalidateLocked ends key, as the peer asks. It lets go of parse's hold on the domain
 // meanwhile, which is safe because nothing is being placed.
-func (c *conn) takeInvalidate(key uint32) *violation {
+func (c *conn) takeInvalidateLocked(key uint32) *violation {
 	c.d.mu.RUnlock()
 	defer c.d.mu.RLock()
 	return c.d.invalidate(key)

@@ -1,8 +1,8 @@
-// Package rdmafake is a transport for pmnbd's own tests: it is not for import by other
-// programs and promises them nothing.
+// Package rdmafake is a transport without a wire, only for tests of this module; it promises
+// nothing to other programs.
 //
-// It has no wire. Both ends of a connection are in one process, and the goroutine that
-// posts a request carries it out. So it is deterministic, its queues are as small as a
+// Both ends of a connection are in one process, and the goroutine that posts a request
+// carries it out. So it is deterministic, its queues are as small as a
 // test wants, its wire can be paused and cut, and a completion wakes nobody where the
 // contract does not promise it. Like an adapter it checks keys, bounds, receives and send
 // slots. It leaves out the rest of what package rdmatest asks for: limits of private data,

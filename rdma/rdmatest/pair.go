@@ -1,5 +1,5 @@
-// Package rdmatest is the test suite that every provider of package rdma passes. It is part
-// of pmnbd's own tests: it is not for import by other programs and promises them nothing.
+// Package rdmatest is the test suite for providers of package rdma, only for tests of this
+// module; it promises nothing to other programs.
 //
 // It lets sessions and devices rely on the contract instead of on a transport's habits. It
 // also has helpers for tests elsewhere: mapped memory, and connected pairs with a goroutine

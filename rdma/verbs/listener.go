@@ -34,7 +34,7 @@ type listener struct {
 	done chan struct{}
 	once sync.Once
 
-	mu sync.Mutex // held by Accept
+	mu sync.Mutex // for the length of an Accept
 	e  *endpoint  // nil after Close, and while its device is away
 
 	current sync.Mutex
@@ -48,7 +48,7 @@ func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, erro
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
 	ln := &listener{cfg: p.cfg, addr: at[0], done: make(chan struct{})}
-	if err := ln.bind(); err != nil {
+	if err := ln.bindLocked(); err != nil {
 		return nil, err
 	}
 	ln.addr = netip.AddrPortFrom(ln.addr.Addr(), ln.e.local().Port())
@@ -68,8 +68,8 @@ func bound(addr netip.AddrPort) (*endpoint, error) {
 	return e, nil
 }
 
-// bind makes ln.e and listens.
-func (ln *listener) bind() error {
+// bindLocked makes ln.e and listens.
+func (ln *listener) bindLocked() error {
 	e, err := bound(ln.addr)
 	if err != nil {
 		return err
@@ -90,8 +90,8 @@ func (ln *listener) bind() error {
 	return nil
 }
 
-// unbind closes ln.e.
-func (ln *listener) unbind() {
+// unbindLocked closes ln.e.
+func (ln *listener) unbindLocked() {
 	ln.current.Lock()
 	defer ln.current.Unlock()
 	if ln.e != nil {
@@ -115,7 +115,7 @@ func (ln *listener) Accept() (rdma.Request, error) {
 		default:
 		}
 		if ln.e == nil {
-			ln.rebind()
+			ln.rebindLocked()
 			continue
 		}
 		ev, err := ln.e.next()
@@ -132,15 +132,15 @@ func (ln *listener) Accept() (rdma.Request, error) {
 				ln.cfg.Refused("", err)
 			}
 		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
-			ln.unbind()
+			ln.unbindLocked()
 			reap()
 		}
 	}
 }
 
-// rebind tries once to listen again. If it fails, it pauses.
-func (ln *listener) rebind() {
-	if ln.bind() == nil {
+// rebindLocked tries once to listen again. If it fails, it pauses.
+func (ln *listener) rebindLocked() {
+	if ln.bindLocked() == nil {
 		return
 	}
 	pause := time.NewTimer(returnPause)
@@ -163,7 +163,7 @@ func (ln *listener) Close() error {
 	})
 	ln.mu.Lock() // wait for Accept to leave
 	defer ln.mu.Unlock()
-	ln.unbind()
+	ln.unbindLocked()
 	return nil
 }
 

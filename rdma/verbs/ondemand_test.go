@@ -103,60 +103,23 @@ func (b bench) onDemand(t *testing.T) {
 		require.ErrorIs(t, err, rdma.ErrNotSupported)
 		require.ErrorContains(t, err, "use /dev/daxX.Y")
 	})
-	const size = 1 << 20
-	// served makes a file that y registers. Its bytes are all 'a', but for those that x
-	// can write.
-	served := func(t *testing.T) (x *rdmatest.End, at func(off uint64) rdma.Remote, f *os.File, mem []byte) {
-		f, mem = daxFile(t, size)
-		x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{Size: size})
-		r, err := y.Domain.Register(mem, rdmatest.All)
-		require.NoError(t, err)
-		copy(x.Region.Mem, bytes.Repeat([]byte{'a'}, size))
-		at = func(off uint64) rdma.Remote { return rdma.Remote{Key: r.Key, Addr: r.Base + off} }
-		x.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, size), Remote: at(0)})
-		x.Next(t)
-		require.Equal(t, x.Region.Mem, mem)
-		return x, at, f, mem
-	}
-	// fill gives all free blocks to another file. check looks for stray bytes in that file.
-	fill := func(t *testing.T) (other *os.File, check func()) {
-		other, err := os.CreateTemp(pmem, "")
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			require.NoError(t, other.Close())
-			require.NoError(t, os.Remove(other.Name()))
-		})
-		chunk := bytes.Repeat([]byte{'o'}, 64<<10)
-		for err == nil {
-			_, err = other.Write(chunk)
-		}
-		require.ErrorIs(t, err, unix.ENOSPC)
-		return other, func() {
-			all, err := os.ReadFile(other.Name())
-			require.NoError(t, err)
-			require.Empty(t, bytes.Trim(all, "o"))
-		}
-	}
-	write := func(x *rdmatest.End, to rdma.Remote) rdma.WorkRequest {
-		return rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, 64<<10), Remote: to}
-	}
 	t.Run("Synced", func(t *testing.T) {
 		// A sync takes the pages from the device, so that it notices new changes.
-		x, at, f, mem := served(t)
+		x, at, f, mem := b.served(t)
 		for c := byte('b'); c < 'f'; c++ {
 			require.NoError(t, f.Sync())
 			copy(x.Region.Mem, bytes.Repeat([]byte{c}, 64<<10))
-			x.Post(t, write(x, at(100)))
+			x.Post(t, write64K(x, at(100)))
 			x.Next(t)
 			require.Equal(t, x.Region.Mem[:64<<10], mem[100:100+64<<10])
 		}
 	})
 	t.Run("Hole", func(t *testing.T) {
-		x, at, f, mem := served(t)
+		x, at, f, mem := b.served(t)
 		require.NoError(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 256<<10, 512<<10))
 		other, check := fill(t)
 		copy(x.Region.Mem, bytes.Repeat([]byte{'b'}, 64<<10))
-		x.Post(t, write(x, at(0)), write(x, at(512<<10)))
+		x.Post(t, write64K(x, at(0)), write64K(x, at(512<<10)))
 		require.Equal(t, rdma.OpWrite, x.Next(t).Op, "beside the hole")
 		require.Error(t, x.Failed(t), "no block is free for it")
 		check()
@@ -166,16 +129,59 @@ func (b bench) onDemand(t *testing.T) {
 	})
 	for name, op := range map[string]rdma.Opcode{"TruncatedWrite": rdma.OpWrite, "TruncatedRead": rdma.OpRead} {
 		t.Run(name, func(t *testing.T) {
-			x, at, f, mem := served(t)
-			require.NoError(t, f.Truncate(size/2))
+			x, at, f, mem := b.served(t)
+			require.NoError(t, f.Truncate(servedSize/2))
 			_, check := fill(t)
-			wr := write(x, at(size/2))
+			wr := write64K(x, at(servedSize/2))
 			wr.Op = op
-			x.Post(t, write(x, at(0)), wr)
+			x.Post(t, write64K(x, at(0)), wr)
 			require.Equal(t, rdma.OpWrite, x.Next(t).Op, "what is left of it")
 			require.Error(t, x.Failed(t))
 			check()
-			require.Equal(t, bytes.Repeat([]byte{'a'}, size/2), mem[:size/2])
+			require.Equal(t, bytes.Repeat([]byte{'a'}, servedSize/2), mem[:servedSize/2])
 		})
 	}
+}
+
+// servedSize is the length of the file that served makes, in bytes.
+const servedSize = 1 << 20
+
+// served makes a file that y registers, the peer of x. Its bytes are all 'a', but for those
+// that x can write.
+func (b bench) served(t *testing.T) (x *rdmatest.End, at func(off uint64) rdma.Remote, f *os.File, mem []byte) {
+	f, mem = daxFile(t, servedSize)
+	x, y := rdmatest.Connect(t, b.p, b.addr, rdmatest.Config{Size: servedSize})
+	r, err := y.Domain.Register(mem, rdmatest.All)
+	require.NoError(t, err)
+	copy(x.Region.Mem, bytes.Repeat([]byte{'a'}, servedSize))
+	at = func(off uint64) rdma.Remote { return rdma.Remote{Key: r.Key, Addr: r.Base + off} }
+	x.Post(t, rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, servedSize), Remote: at(0)})
+	x.Next(t)
+	require.Equal(t, x.Region.Mem, mem)
+	return x, at, f, mem
+}
+
+// fill gives all free blocks to another file. check looks for stray bytes in that file.
+func fill(t *testing.T) (other *os.File, check func()) {
+	other, err := os.CreateTemp(pmem, "")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, other.Close())
+		require.NoError(t, os.Remove(other.Name()))
+	})
+	chunk := bytes.Repeat([]byte{'o'}, 64<<10)
+	for err == nil {
+		_, err = other.Write(chunk)
+	}
+	require.ErrorIs(t, err, unix.ENOSPC)
+	return other, func() {
+		all, err := os.ReadFile(other.Name())
+		require.NoError(t, err)
+		require.Empty(t, bytes.Trim(all, "o"))
+	}
+}
+
+// write64K is a Write of 64 KiB.
+func write64K(x *rdmatest.End, to rdma.Remote) rdma.WorkRequest {
+	return rdma.WorkRequest{Op: rdma.OpWrite, Signaled: true, Local: x.Local(0, 64<<10), Remote: to}
 }

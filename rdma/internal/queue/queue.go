@@ -2,8 +2,8 @@
 // rdma: which slots of its work queues are free, what has completed, and the error
 // that ended it.
 //
-// It knows no transport and takes no lock. A provider guards each value with a mutex
-// of its own.
+// It knows no transport and takes no lock. A provider guards each value with a mutex of its
+// own. Only Completions.Err needs none.
 package queue
 
 import (
@@ -12,17 +12,17 @@ import (
 	"pmnbd/rdma"
 )
 
-// A Ring holds the entries of a queue by position: entry 0 is the first that was ever
-// added. Len entries fit; position n+Len takes the place of position n.
+// A Ring holds the entries of a queue by position: the first that was ever added has position
+// 0. Len entries fit, so position n+Len takes the place of position n.
 type Ring[T any] struct{ slots []T }
 
 // NewRing returns a Ring for n entries.
 func NewRing[T any](n int) Ring[T] { return Ring[T]{make([]T, n)} }
 
-// Len is how many entries fit.
+// Len returns how many entries fit.
 func (r *Ring[T]) Len() uint64 { return uint64(len(r.slots)) }
 
-// At is the entry at a position. The Ring is not empty.
+// At returns the entry at a position. Len must not be 0.
 func (r *Ring[T]) At(position uint64) *T { return &r.slots[position%uint64(len(r.slots))] }
 
 // Completions is a completion queue and the state of its queue pair. It cannot
@@ -83,17 +83,17 @@ func (q *Completions) Ready() (bool, error) {
 	return false, q.Err()
 }
 
-// Sends is how many requests of the send queue are retired.
+// Sends returns how many requests of the send queue are retired.
 func (q *Completions) Sends() uint64 { return q.sends }
 
-// Recvs is how many requests of the receive queue are retired.
+// Recvs returns how many requests of the receive queue are retired.
 func (q *Completions) Recvs() uint64 { return q.recvs }
 
-// Fail keeps err if it is the first, and reports whether it is. Call it with the lock
-// of Push held: no completion may follow the failure.
+// Fail keeps err if it is the first, and reports whether it is. No completion is added
+// after it.
 func (q *Completions) Fail(err error) (first bool) { return q.err.CompareAndSwap(nil, &err) }
 
-// Err is the first error that Fail was given, or nil. It needs no lock.
+// Err returns the first error that Fail was given, or nil. It needs no lock.
 func (q *Completions) Err() error {
 	if err := q.err.Load(); err != nil {
 		return *err
