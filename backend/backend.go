@@ -102,7 +102,7 @@ type Sink interface {
 	// Gone reports whether the client has hung up. A device asks while it holds the
 	// lock that orders the ops of all connections, and drops the ops of a client that
 	// is gone with ErrGone. Such a client may have sent them again on another
-	// connection, and the old write must not land after a newer one (design §6).
+	// connection, and the old write must not land after a newer one (design §6.5).
 	Gone() bool
 }
 

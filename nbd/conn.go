@@ -300,7 +300,7 @@ func (c *conn) kill() {
 
 // await runs take, which waits until it succeeds or stop is closed. That happens
 // when the client hangs up or the connection is killed: a request that waits is
-// dropped then (design §6). This is the rare path: it costs a goroutine.
+// dropped then (design §6.5). This is the rare path: it costs a goroutine.
 func (c *conn) await(take func(stop <-chan struct{}) error) error {
 	c.readUntil(time.Time{}) // a stall is no hang-up, and must not end the watch
 	stop, taken, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})

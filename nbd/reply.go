@@ -210,7 +210,7 @@ func (c *conn) writePeriodLocked(p *pace) {
 // another's entry comes later, its first op is enqueued later still, and needs the
 // same lock: behind ours. Those that were there before had left, with nothing
 // outstanding, when we entered alone. The count never goes back: a connection that
-// is alone again polls (design §6).
+// is alone again polls (design §6.5).
 func (c *conn) Gone() bool {
 	if c.disc.Load() || c.alone && c.exp.entered.Load() == c.number {
 		return false

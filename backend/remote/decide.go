@@ -74,7 +74,7 @@ const (
 // leaves to the next", and it touches nothing.
 //
 // Acknowledged writes may be forgotten only if their clients saw the device die: the kernel and
-// QEMU send a new pmnbd only what was not answered (design §6). So a window that can be
+// QEMU send a new pmnbd only what was not answered (design §6.4). So a window that can be
 // replayed is, and every doubt about the rest is a loss, which only a person can accept.
 func decide(s *situation) decision {
 	d := decision{act: actProbe, lost: s.lost}

@@ -51,7 +51,7 @@ func backoff(n int, r float64) time.Duration {
 var errStopped = errors.New("closing")
 
 // keep is the device's keeper: the goroutine that brings the session back when a
-// connection of it is lost, or fails the device (design §6).
+// connection of it is lost, or fails the device (design §6.1).
 //
 //	a lane ends ──► cut the others ──► RESUME, JOIN ──► replay, barrier ──► go on
 //	                                     │    ▲ backoff

@@ -215,7 +215,7 @@ func (f *farm) leadsBack(d *Device, m regiontest.Medium) {
 	f.start(f.path, m)
 }
 
-// TestRowsOfFailure is the table of design §6: what a session does that finds the
+// TestRowsOfFailure is the table of design §6.2: what a session does that finds the
 // target changed.
 func TestRowsOfFailure(t *testing.T) {
 	pmem := regiontest.ADR

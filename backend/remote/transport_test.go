@@ -13,7 +13,7 @@ import (
 )
 
 // What a transport takes in part, or not at all, though it had said that there is room,
-// is a lost connection (design §6): nobody hears of it but the log.
+// is a lost connection (design §6.2): nobody hears of it but the log.
 func TestPartialPost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		taken int

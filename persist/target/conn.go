@@ -135,7 +135,7 @@ func (c *conn) ended(err error) {
 
 // broken fails the region if it was a fault on its memory that ended the lane. A
 // one-sided Write has no reply to carry that: the next barrier of any lane does, and
-// the next OPEN (design §6).
+// the next OPEN (design §6.2).
 func (c *conn) broken(err error) {
 	s := c.session
 	if s == nil {

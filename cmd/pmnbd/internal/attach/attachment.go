@@ -38,7 +38,7 @@ func (a *Attachment) String() string {
 
 // errNotFollowing is the error of a server that must not have the device. The kernel sends
 // unanswered requests again, so at such a server it would silently lose the writes that were
-// answered but not flushed (design §6).
+// answered but not flushed (design §6.4).
 var errNotFollowing = errors.New("not the server that the device was attached to, nor one that goes on where it ended")
 
 // follows checks that a server with session s goes on where the device's server ended.
