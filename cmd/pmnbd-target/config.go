@@ -15,8 +15,8 @@ import (
 	"pmnbd/status"
 )
 
-// A config is what the configuration file and the flags of serve say. A field's key
-// in the file is the name of its flag; a test holds the two together.
+// A config holds the settings of the configuration file and of the flags of serve. A field's
+// key in the file is the name of its flag, which a test checks.
 type config struct {
 	Regions         []servedRegion `toml:"region"`
 	Listen          []listenAddr   `toml:"listen"`
@@ -38,29 +38,28 @@ func defaults() config {
 	}
 }
 
-// declare declares the flags; what c holds are their defaults.
+// declare declares the flags. What c holds are their defaults.
 func (c *config) declare(set *pflag.FlagSet) {
 	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: regionForm}, "region",
-		"a region to serve; a PATH that does not exist is made if a SIZE is given; "+region.PathMemfd+" is anonymous memory;\n"+
+		"a region to serve; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
 			"a PATH with a comma in it stands in double quotes;\n"+
-			"with allow=, which can be repeated, only the initiators named may have it")
+			"with allow=, which can be repeated, only those initiators may have the region")
 	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
-	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md); an initiator without a key then gets no session. SIGHUP reads it again.\n"+
-		"Without the flag a listener on loopback serves root and the user that pmnbd-target runs as")
-	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "serve everybody who reaches a listener without --key-file: other hosts beyond loopback, and on it every user of this machine.\n"+
+	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), which SIGHUP reads again; an initiator without a key gets no session.\n"+
+		"Without the flag, a listener on loopback serves root and the user that pmnbd-target runs as")
+	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "without --key-file, serve everybody who reaches a listener: other hosts, and on loopback every user of this machine.\n"+
 		"Each of them owns the regions")
-	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile: what is on them is lost with the power")
+	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile, whose contents a power cut loses")
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
-		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, data are lost with the power")
+		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, a power cut loses data")
 	set.BoolVar(&c.RelaxedOrdering, "relaxed-ordering", c.RelaxedOrdering, "declare that this platform forces PCIe relaxed ordering: forbids the method apm")
 	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
-	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; a core for each lane makes it worth while")
+	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
 	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
 }
 
-// parse reads a command's flags, those among them that own declares, and the file that
-// --config names.
+// parse reads a command's flags, its own ones included, and the file that --config names.
 func parse(call *command.Call, own func(*pflag.FlagSet)) (config, error) {
 	var file string
 	read := func(c *config) error {
@@ -82,7 +81,7 @@ func parse(call *command.Call, own func(*pflag.FlagSet)) (config, error) {
 	return c, read(&c)
 }
 
-// check says what cannot be served, whatever the machine.
+// check refuses what cannot be served on any machine.
 func (c *config) check() error {
 	if len(c.Regions) == 0 {
 		return flags.Usagef("nothing to serve: name a region with --region NAME=PATH, or in the file of --config")
@@ -112,10 +111,11 @@ func (c *config) check() error {
 	return nil
 }
 
-// authenticated reports whether sessions prove a key.
+// authenticated reports whether initiators must prove a key.
 func (c *config) authenticated() bool { return c.KeyFile != "" }
 
-// allow is who may have which region.
+// allow lists, by region, the initiators that may have it. A region that is not there is for
+// all.
 func (c *config) allow() map[string][][16]byte {
 	allow := make(map[string][][16]byte)
 	for _, r := range c.Regions {
@@ -131,7 +131,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// A listenAddr is where initiators connect.
+// A listenAddr is an address at which initiators connect.
 type listenAddr struct{ flags.Endpoint }
 
 // UnmarshalText reads iwarp://HOST:PORT.
@@ -143,7 +143,7 @@ func (a *listenAddr) UnmarshalText(b []byte) (err error) {
 // A duration is a time such as 50us.
 type duration struct{ time.Duration }
 
-// UnmarshalText reads what flags.ParseDuration does, if it is not negative.
+// UnmarshalText reads a duration as flags.ParseDuration does, unless it is negative.
 func (d *duration) UnmarshalText(b []byte) error {
 	t, err := flags.ParseDuration(string(b))
 	if err == nil && t < 0 {
@@ -161,8 +161,7 @@ func (d *duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
 // Type names the flag's argument in help.
 func (d *duration) Type() string { return "DURATION" }
 
-// A list is a flag that can be given several times; the first takes the place of
-// what there was.
+// A list is a flag that can be given several times. The first one replaces the default.
 type list[T fmt.Stringer, P interface {
 	*T
 	encoding.TextUnmarshaler
@@ -172,7 +171,7 @@ type list[T fmt.Stringer, P interface {
 	given    bool
 }
 
-// Set adds what the flag's argument says.
+// Set reads the argument of one of the flags.
 func (l *list[T, P]) Set(s string) error {
 	var v T
 	if err := P(&v).UnmarshalText([]byte(s)); err != nil {

@@ -14,8 +14,8 @@ import (
 	"pmnbd/cmd/internal/flags"
 )
 
-// A setting is what a key of the configuration file takes. The decoder's own errors about
-// it name Go types, or no line.
+// A setting is what a key of the configuration file takes. The decoder's own errors would name
+// Go types, or no line.
 type setting struct {
 	takes string // for people, with an example
 	kinds []unstable.Kind
@@ -29,7 +29,7 @@ var (
 	array   = []unstable.Kind{unstable.Array}
 )
 
-// fileSettings has every key that there is; a test compares it with config.
+// fileSettings has every key. A test compares it with config.
 var fileSettings = map[string]setting{
 	"listen":               {`a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`, array, text},
 	"key-file":             {`a path in quotes: key-file = "/etc/pmnbd/keys"`, text, nil},
@@ -83,8 +83,8 @@ func (c *config) load(path string) error {
 	return nil
 }
 
-// checkKinds looks for a key whose value is of another kind than it takes, and returns its
-// line. What is not TOML, and unknown keys, are left to the decoder.
+// checkKinds looks for a key with a value of the wrong kind, and returns its line. It leaves
+// unknown keys, and what is not TOML, to the decoder.
 func checkKinds(file []byte) (line int, err error) {
 	var p unstable.Parser
 	p.Reset(file)
@@ -105,7 +105,7 @@ func checkKinds(file []byte) (line int, err error) {
 	return line, err
 }
 
-// checkValue looks at the value of key, and at what is in it.
+// checkValue checks the value of key, and the values inside that.
 func checkValue(p *unstable.Parser, key string, at int, v *unstable.Node) (line int, err error) {
 	s, known := fileSettings[key]
 	if !known {
@@ -137,7 +137,7 @@ func checkValue(p *unstable.Parser, key string, at int, v *unstable.Node) (line 
 
 func takes(key string) error { return fmt.Errorf("%s takes %s", key, fileSettings[key].takes) }
 
-// keyOf is the key of an expression, and its line.
+// keyOf returns the key of an expression, and its line.
 func keyOf(p *unstable.Parser, e *unstable.Node) (key string, line int) {
 	parts := e.Key()
 	for parts.Next() {

@@ -5,8 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is said to NETLINK_RDMA (linux/rdma_netlink.h), and the capability that is
-// looked for (rdma/ib_user_verbs.h, IB_UVERBS_DEVICE_FLUSH_PERSISTENT).
+// The request to NETLINK_RDMA (linux/rdma_netlink.h), and the capability to look for
+// (rdma/ib_user_verbs.h, IB_UVERBS_DEVICE_FLUSH_PERSISTENT).
 const (
 	nldevGet          = 5<<10 | 1 // RDMA_NLDEV_CMD_GET of RDMA_NL_NLDEV
 	nldevName         = 2
@@ -14,15 +14,15 @@ const (
 	capFlush          = 1 << 39
 )
 
-// nativeFlush says, by name, which RDMA devices have native persistent FLUSH. A
-// device of which the kernel says nothing is not in it.
+// nativeFlush reports, by name, whether an RDMA device has native persistent FLUSH. Devices
+// that the kernel does not list are not in the map.
 func nativeFlush() map[string]bool {
 	has := make(map[string]bool)
 	c, err := netlink.Dial(unix.NETLINK_RDMA, nil)
 	if err != nil {
-		return has // no module of RDMA is loaded
+		return has // the kernel has no RDMA modules loaded
 	}
-	defer c.Close() //nolint:errcheck // only read
+	defer c.Close() //nolint:errcheck // the socket is only read
 	all, err := c.Execute(netlink.Message{Header: netlink.Header{Type: nldevGet, Flags: netlink.Request | netlink.Dump}})
 	if err != nil {
 		return has
@@ -35,7 +35,7 @@ func nativeFlush() map[string]bool {
 	return has
 }
 
-// deviceFlush reads what the kernel says of a device.
+// deviceFlush reads the kernel's attributes of one device.
 func deviceFlush(attributes []byte) (name string, has bool, err error) {
 	d, err := netlink.NewAttributeDecoder(attributes)
 	if err != nil {

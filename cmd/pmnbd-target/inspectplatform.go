@@ -20,8 +20,8 @@ import (
 	"pmnbd/persist/target"
 )
 
-const inspectPlatformHelp = `Shows what the machine says of its memory and its adapters, what was declared of them, and for each
-region which durability methods follow. Takes what serve takes; changes nothing.
+const inspectPlatformHelp = `Shows what the machine says of its memory and its adapters, what the configuration declares of them, and
+which durability methods each region can have. Takes the flags of serve, and changes nothing.
 
 Usage:
   pmnbd-target inspect-platform [--config FILE] [--json]
@@ -53,11 +53,11 @@ func inspectPlatformAt(call *command.Call, sys string, nativeFlush func() map[st
 	return err
 }
 
-// A machineView is what inspect-platform shows, as JSON, which docs/configuration.md
-// describes. A node that is null is not known.
+// A machineView is what inspect-platform shows. docs/configuration.md describes it as JSON. A
+// node that is null is not known.
 type machineView struct {
 	Confined        string  `json:"confined"`
-	LockLimit       *uint64 `json:"memory_lock_limit_bytes"` // of this process; null: none
+	LockLimit       *uint64 `json:"memory_lock_limit_bytes"` // of this process; null: no limit
 	LockEnough      bool    `json:"memory_lock_limit_enough"`
 	Flush           string  `json:"flush"`
 	DirectWrite     bool    `json:"direct_write_to_pmem"`
@@ -82,15 +82,15 @@ type adapterView struct {
 	Hardware    string   `json:"hardware"`
 	Interfaces  []string `json:"interfaces"`
 	PlacesByDMA bool     `json:"places_by_dma"`
-	NativeFlush *bool    `json:"native_flush"` // null: it cannot be told
+	NativeFlush *bool    `json:"native_flush"` // null: not known
 }
 
 type regionPlatformView struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
-	Class string `json:"class"` // "" if it cannot be told
+	Class string `json:"class"` // "": not known
 	Node  *int   `json:"node"`
-	Note  string `json:"note"` // why it cannot be told, or would not be served
+	Note  string `json:"note"` // why the class is not known, or serve would refuse the region
 	// Methods by transport: "iwarp", or an adapter's name.
 	Methods []transportView `json:"methods"`
 }
@@ -102,16 +102,16 @@ type transportView struct {
 
 type methodView struct {
 	Method string `json:"method"`
-	Sound  *bool  `json:"sound"` // null: it cannot be told here
+	Sound  *bool  `json:"sound"` // null: it shows only when a session opens
 	Why    string `json:"why"`
 }
 
-// platformOf finds out all that there is to show. What is not there is shown so; what
-// cannot be read is an error.
+// platformOf finds out everything that inspect-platform shows. A machine may lack any of it;
+// what is there and cannot be read is an error.
 func platformOf(c *config, sys string, nativeFlush map[string]bool) (*machineView, error) {
 	p := &machineView{
 		Flush: flush.Instruction(), DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering,
-		Adapters: []adapterView{}, Regions: []regionPlatformView{}, // in JSON, empty and not null
+		Adapters: []adapterView{}, Regions: []regionPlatformView{}, // [] in JSON, not null
 	}
 	at, err := c.placement(sys)
 	if err != nil {
@@ -179,7 +179,7 @@ func persistentMemory(sys string) ([]memoryView, error) {
 	return all, nil
 }
 
-// regionPlatform is what follows for a region, and its size.
+// regionPlatform finds out what inspect-platform shows of a region, and the region's size.
 func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterView) (v regionPlatformView, size uint64, err error) {
 	v, size = regionPlatformView{Name: r.Name, Path: r.Path.string, Methods: []transportView{}}, uint64(r.Size)
 	facts := target.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
@@ -222,7 +222,7 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 	return v, size, nil
 }
 
-// methods is what follows for a region, best method first.
+// methods judges every method for a region with facts over this adapter, the best first.
 func (a *adapterView) methods(facts target.Facts) []methodView {
 	facts.PlacesByDMA, facts.PersistentFlush = a.PlacesByDMA, a.NativeFlush == nil || *a.NativeFlush
 	var all []methodView
@@ -231,7 +231,7 @@ func (a *adapterView) methods(facts target.Facts) []methodView {
 		sound := why == persist.ReasonSound
 		v := methodView{Method: m.String(), Sound: &sound, Why: why.String()}
 		if sound && m == persist.MethodFlush {
-			// Libraries must be able to post it, and memory to be registered with it.
+			// The libraries must be able to post it, too, and to register the memory with it.
 			v.Sound, v.Why = nil, "if the device registers the region with it, which shows when a session opens"
 		}
 		all = append(all, v)
@@ -239,7 +239,7 @@ func (a *adapterView) methods(facts target.Facts) []methodView {
 	return all
 }
 
-// registered narrows an adapter's methods down: it must register the region to use any.
+// registered narrows an adapter's methods down: any of them needs the region registered.
 func registered(methods []methodView, class persist.Class, dax bool) []methodView {
 	no := false
 	for i := range methods {
@@ -256,8 +256,8 @@ func registered(methods []methodView, class persist.Class, dax bool) []methodVie
 	return methods
 }
 
-// lockLimit is how much memory the process may pin, nil without limit, and whether that
-// is enough for regions of size bytes, which RDMA devices need pinned.
+// lockLimit returns how much memory the process may pin, nil for no limit, and whether that is
+// enough for regions of size bytes in all, which RDMA devices need pinned.
 func lockLimit(size uint64) (limit *uint64, enough bool, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
@@ -269,7 +269,7 @@ func lockLimit(size uint64) (limit *uint64, enough bool, err error) {
 		return nil, false, fmt.Errorf("capget: %w", err)
 	}
 	if r.Cur == unix.RLIM_INFINITY || data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0 {
-		return nil, true, nil // getrlimit(2): a privileged process has none
+		return nil, true, nil // a privileged process has no limit, see getrlimit(2)
 	}
 	return &r.Cur, size <= r.Cur, nil
 }

@@ -12,11 +12,11 @@ import (
 	"pmnbd/rdma/verbs"
 )
 
-// text is the platform for people.
+// text shows the platform to people.
 func (p *machineView) text() string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) } // a strings.Builder takes all
+	row := func(cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) } // a strings.Builder never fails
 	end := func() { _ = w.Flush() }
 
 	row("confined to a node", p.Confined)

@@ -25,17 +25,18 @@ Usage:
   pmnbd-target region clear PATH --reason TEXT
   pmnbd-target inspect-platform [--config FILE] [--json]
 
-serve     serves regions until SIGTERM. Prints "ready" and its addresses when it does.
-status    shows the regions being served here, and how they are.
-region    makes regions, finds and shows them, removes them, and gives failed ones back to service.
+serve     serves regions until SIGTERM. Prints "ready" and its addresses once it serves.
+status    shows the regions that are served on this machine, and their state.
+region    makes regions, finds and shows them, removes them, and returns failed ones to service.
 inspect-platform
-          shows memory, adapters and nodes, and which durability methods follow for each region.
+          shows memory, adapters and nodes, and which durability methods each region can have.
 
-Two commands to try it without any hardware:
+Two commands to try it without special hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
-"pmnbd-target COMMAND --help" explains a command, "pmnbd-target --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood.
+"pmnbd-target COMMAND --help" explains a command, "pmnbd-target --version" shows what was built. Exit codes: 0 done, 1 failed, 2 a mistake on the command
+line or in the configuration file.
 `,
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},

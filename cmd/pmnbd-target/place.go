@@ -15,10 +15,10 @@ import (
 	"pmnbd/persist/region"
 )
 
-// A nodeChoice is where the process shall run. The zero value is auto.
+// A nodeChoice says on which NUMA node the process runs. The zero value is auto.
 type nodeChoice struct {
 	off  bool
-	node *int // an operator's choice
+	node *int // the operator's choice
 }
 
 // Set reads auto, off or a node's number.
@@ -37,10 +37,10 @@ func (n *nodeChoice) Set(s string) error {
 	return nil
 }
 
-// UnmarshalText reads what the flag takes; in the file the number may be one.
+// UnmarshalText reads what the flag takes. The decoder of the file passes numbers, too.
 func (n *nodeChoice) UnmarshalText(b []byte) error { return n.Set(string(b)) }
 
-// String is how the choice is written as a flag.
+// String is the choice as the flag takes it.
 func (n *nodeChoice) String() string {
 	switch {
 	case n.off:
@@ -54,8 +54,8 @@ func (n *nodeChoice) String() string {
 // Type names the flag's argument in help.
 func (n *nodeChoice) Type() string { return "auto|off|NODE" }
 
-// place confines the process to the node where its work is, before it touches memory.
-// Whoever names a node gets it, or an error; auto does what it can.
+// place confines the process to the node where its work is, before it touches memory. If the
+// operator names a node, the process runs there or not at all; auto does what it can.
 func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) error) error {
 	at, err := c.placement(sys)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) er
 	if at.why != "" {
 		level := zap.InfoLevel
 		if at.regions == nil && at.adapters == nil {
-			level = zap.DebugLevel // there is nothing to gain
+			level = zap.DebugLevel // nothing would be faster
 		}
 		log.Log(level, "not confined to a node: "+at.why, where...)
 		return nil
@@ -93,11 +93,11 @@ func (c *config) place(log *zap.Logger, sys string, confine func(unix.CPUSet) er
 	return nil
 }
 
-// A placement is where the process shall run, and where its work is.
+// A placement says on which node to run, and where the work is.
 type placement struct {
 	node              int
-	why               string // why on no node; "" if on one
-	regions, adapters []int  // the nodes of both, as far as they are known
+	why               string // why on no node; "": run on node
+	regions, adapters []int  // their nodes, as far as they are known
 }
 
 func (c *config) placement(sys string) (at placement, err error) {
@@ -123,8 +123,8 @@ func (c *config) placement(sys string) (at placement, err error) {
 	return at, nil
 }
 
-// choose picks a node, or says why none. Flushing is a CPU's work on a region's
-// memory, so regions come first.
+// choose picks a node, or says why it picks none. Regions come first, because the CPUs write
+// back their memory.
 func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
 	switch {
 	case n.node != nil:
@@ -141,7 +141,7 @@ func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
 	return numa.None, "neither regions nor adapters are known to be on one"
 }
 
-// regionNodes are the nodes of the regions, as far as they are known.
+// regionNodes returns the nodes of the regions, as far as they are known.
 func (c *config) regionNodes(sys string) ([]int, error) {
 	var all []int
 	for _, r := range c.Regions {
@@ -156,8 +156,8 @@ func (c *config) regionNodes(sys string) ([]int, error) {
 	return all, nil
 }
 
-// adapterNodes are the nodes of the adapters that carry the listeners' addresses, as
-// far as they are known.
+// adapterNodes returns the nodes of the adapters that carry the listeners' addresses, as far
+// as they are known.
 func (c *config) adapterNodes(sys string) ([]int, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *config) adapterNodes(sys string) ([]int, error) {
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
 		if err != nil || !c.listensOn(addrs) {
-			continue // an interface that has just gone carries nothing
+			continue // the interface carries no listener, or has just gone
 		}
 		if all, err = addNode(all, filepath.Join(sys, "class/net", i.Name, "device")); err != nil {
 			return nil, fmt.Errorf("find the node of interface %s: %w", i.Name, err)
@@ -176,7 +176,7 @@ func (c *config) adapterNodes(sys string) ([]int, error) {
 	return all, nil
 }
 
-// listensOn reports whether a listener has one of an interface's addresses, or all.
+// listensOn reports whether a listener has one of an interface's addresses, or listens on all.
 func (c *config) listensOn(addrs []net.Addr) bool {
 	return slices.ContainsFunc(c.Listen, func(l listenAddr) bool {
 		ip := net.ParseIP(l.Host)

@@ -137,7 +137,7 @@ func regionClear(call *command.Call) error {
 	return err
 }
 
-// regionView is a region in JSON. Names are kept once published.
+// regionView is a region in JSON. Names stay once published.
 type regionView struct {
 	Path            string     `json:"path"`
 	Name            string     `json:"name"`
@@ -159,10 +159,10 @@ type regionView struct {
 	BootID          string     `json:"boot_id"`
 	ContentsID      string     `json:"contents_id"`
 	Copies          [2]string  `json:"copies"`
-	// What the memory is now, on this machine.
-	ClassNow string        `json:"class_now"`         // empty: it could be no region here
-	Exposed  string        `json:"exposed,omitempty"` // why this user's pmnbd-target would not serve it
-	Flush    string        `json:"flush"`             // how this machine writes cache lines back
+	// What follows is about the memory as it is now, on this machine.
+	ClassNow string        `json:"class_now"`         // "": it could not be a region here
+	Exposed  string        `json:"exposed,omitempty"` // why a pmnbd-target of this user would not serve it
+	Flush    string        `json:"flush"`             // the instruction that writes cache lines back
 	Platform *platformView `json:"platform"`          // null: no persistent memory
 }
 
@@ -170,7 +170,7 @@ type platformView struct {
 	Regions []string `json:"nd_regions"`
 	Domain  string   `json:"persistence_domain"`
 	EADR    bool     `json:"eadr"`
-	// null: not counted.
+	// UnsafeShutdowns is null if the machine does not count them.
 	UnsafeShutdowns *uint64 `json:"unsafe_shutdowns"`
 }
 
@@ -207,13 +207,13 @@ func viewOf(info region.Info) regionView {
 	return v
 }
 
-// table is a region for people: what to know first, and what follows from it.
+// table shows a region to people, what matters most first.
 func table(info region.Info) string {
 	v := viewOf(info)
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, name+"\t"+format+"\n", args...) // a strings.Builder takes all
+		_, _ = fmt.Fprintf(w, name+"\t"+format+"\n", args...) // a strings.Builder never fails
 	}
 	row("region", "%s", v.Name)
 	row("path", "%s", v.Path)
@@ -259,7 +259,7 @@ func table(info region.Info) string {
 	return out.String()
 }
 
-// persistence says in words what the platform promises, and what follows.
+// persistence says in words what the platform promises, and what durability then needs.
 func persistence(info region.Info) string {
 	on := strings.Join(info.Platform.Regions, ", ")
 	kind, needs := "ADR", "cache lines are written back by "+flush.Instruction()
@@ -275,7 +275,7 @@ func persistence(info region.Info) string {
 	return fmt.Sprintf("persistence domain %s (%s) on %s: %s", info.Platform.Domain, kind, on, needs)
 }
 
-// state says in words how a region is.
+// state says in words in which state a region is.
 func state(sb *region.Superblock) string {
 	var words []string
 	if sb.Failed {

@@ -10,18 +10,19 @@ import (
 	"pmnbd/persist/region"
 )
 
-// A servedRegion is a region that shall be served: a table of the file, or a flag.
+// A servedRegion is a region to serve: a table of the file, or a flag.
 type servedRegion struct {
 	Name string     `toml:"name"`
 	Path regionPath `toml:"path"`
-	// Size is what the region is made with if Path does not exist; 0: it must.
+	// Size is the size of the region that is made if Path does not exist. If it is 0, Path
+	// must exist.
 	Size flags.Size `toml:"size"`
-	// Allow are the ids of the initiators that may have it; nil: every one.
+	// Allow are the ids of the initiators that may have the region; nil: all.
 	Allow []allowedID `toml:"allow"`
 }
 
-// A regionPath is where a region is; a struct, or the file's decoder would not ask
-// UnmarshalText.
+// A regionPath is the path of a region. It is a struct, since the decoder of the file does not
+// call UnmarshalText of a string.
 type regionPath struct{ string }
 
 // UnmarshalText reads what the flag takes as PATH.
@@ -41,12 +42,12 @@ func (a *allowedID) UnmarshalText(b []byte) (err error) {
 	return nil
 }
 
-// regionForm is how a region is written as a flag.
+// regionForm is the form of a region as a flag.
 const regionForm = "NAME=PATH[,size=SIZE][,allow=ID]"
 
-// UnmarshalText reads regionForm. A comma always ends the path, unless the path is quoted
-// (flags.CutPath): an option with a typo that became part of a path would leave the region
-// open to everybody, and make a file of that name.
+// UnmarshalText reads regionForm. A comma always ends the path, unless that is quoted
+// (flags.CutPath). If a misspelt option became part of the path, the region would be open to
+// every initiator, and a file of that name would appear.
 func (r *servedRegion) UnmarshalText(b []byte) error {
 	name, rest, ok := strings.Cut(string(b), "=")
 	if r.Name = name; !ok {
@@ -92,10 +93,10 @@ func (r *servedRegion) option(s string) error {
 	return nil
 }
 
-// String is the region as people name it.
+// String is the region's name.
 func (r servedRegion) String() string { return r.Name }
 
-// check says what makes no sense on any machine.
+// check refuses what makes no sense on any machine.
 func (r *servedRegion) check() error {
 	if err := region.CheckName(r.Name); err != nil {
 		return r.usage("%v", err)

@@ -25,8 +25,8 @@ import (
 	"pmnbd/status"
 )
 
-const serveHelp = `Serves regions to initiators (pmnbd) until SIGTERM. When it does, it prints one line:
-"ready" and the addresses bound, as URIs.
+const serveHelp = `Serves regions to initiators (pmnbd) until SIGTERM. Once it serves, it prints one line: "ready" and the
+addresses that it has bound, as URIs.
 
 Usage:
   pmnbd-target serve --region NAME=PATH [--region …] [--listen iwarp://HOST:PORT …]
@@ -166,8 +166,8 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	return err
 }
 
-// transport is what listeners are told. Without keys they serve the users of this
-// machine that could read the regions' memory anyway, unless the operator wants all.
+// transport configures a listener's provider. Without keys listeners serve only the users of
+// this machine who could read the regions' memory anyway, unless the operator lets in all.
 func (c *config) transport(server *target.Server) provider.Config {
 	p := provider.Config{Spin: c.Spin.Duration, Refused: server.Stranger}
 	if !c.authenticated() && !c.Insecure {

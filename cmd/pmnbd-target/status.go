@@ -16,11 +16,11 @@ import (
 	"pmnbd/status"
 )
 
-// program is how this binary's processes call themselves on their control sockets.
+// program is the name of this binary's processes on their control sockets.
 const program = "pmnbd-target"
 
-const statusHelp = `Shows the regions that pmnbd-target serves on this machine: what each is, who has it, and how it is.
-docs/status.md explains it.
+const statusHelp = `Shows the regions that pmnbd-target serves on this machine: what each is, which initiator has it, and its
+state. docs/status.md explains the output.
 
 Usage:
   pmnbd-target status [--json]
@@ -28,8 +28,7 @@ Usage:
   pmnbd-target status --json | jq '.[].regions[] | {name, held, failed}'
 `
 
-// A report is what a serving pmnbd-target shows. Its JSON names are kept once
-// published.
+// A report is what a serving pmnbd-target says of itself. Its JSON names stay once published.
 type report struct {
 	status.Header
 	Listen  []string                `json:"listen"` // URIs for initiators
@@ -59,7 +58,7 @@ func showStatus(call *command.Call) error {
 	return err
 }
 
-// text is the report for people.
+// text shows the report to people.
 func (r *report) text(now time.Time) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "process %d, for %v, at %s\n", r.PID, now.Sub(r.Started).Round(time.Second), strings.Join(r.Listen, " "))
@@ -107,7 +106,7 @@ func regionText(r *target.RegionSnapshot) string {
 	return out.String()
 }
 
-// use says in a few words who has the region, or why nobody can.
+// use says in a few words whether an initiator has the region, or why none can.
 func use(r *target.RegionSnapshot) string {
 	switch {
 	case r.Failed:

@@ -15,12 +15,13 @@ import (
 	"pmnbd/status"
 )
 
-const attachHelp = `Makes a block device of an export that pmnbd serves here on a unix socket: the one named EXPORT or by a
-URI, or the only one that there is. It prints a line when the device is there.
+const attachHelp = `Makes a block device of an export that pmnbd serves on a unix socket of this machine: the export EXPORT, the
+one of the URI, or the only one. Prints a line when the device is ready.
 
-With one connection it ends then. With several it stays, to replace connections that end, until SIGTERM
-(the device stays attached) or pmnbd detach. A device whose pmnbd was restarted gets its new connections
-by itself, or with one connection when attach is run again. docs/attach.md tells the rest.
+With one connection the command then ends. With several it stays and replaces connections that end, until
+pmnbd detach or SIGTERM, which leaves the device attached. When pmnbd was restarted, a command that stayed
+connects the device again; a device with one connection needs attach to be run again. docs/attach.md has
+the details.
 
 Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]
@@ -63,7 +64,7 @@ func parseAttach(call *command.Call) (cfg attach.Config, err error) {
 	cfg.Control = status.DefaultPlace()
 	set := call.Flags
 	set.IntVar(&cfg.Connections, "connections", 1, "how many connections the device has, `N`; with more than one the command stays")
-	flags.DurationVar(set, &cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that ended, before it and the device fail")
+	flags.DurationVar(set, &cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that has ended, before it and the device fail")
 	set.Var(&cfg.Control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
 	if err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]"); err != nil {
 		return cfg, err

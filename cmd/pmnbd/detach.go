@@ -11,11 +11,12 @@ import (
 	"pmnbd/nbd/kernel"
 )
 
-const detachHelp = `Takes away a block device that pmnbd attach made. Unmount it first: it is refused while a file system,
-swap or another layer is on it. It is no error if the device is not attached.
+const detachHelp = `Takes away a block device that pmnbd attach made. Unmount it first: detach refuses while a file system, swap
+or another layer is on the device. A device that is not attached is not an error.
 
-With --force it is disconnected all the same: what is on it gets I/O errors, and loses what it has not
-flushed. That is for a device whose server does not come back: unmounting would wait for it.
+With --force, detach disconnects the device all the same. What is on it then gets I/O errors and loses the
+data that it has not flushed. Use it for a device whose server does not come back: unmounting would wait
+for that.
 
 Usage:
   pmnbd detach /dev/nbdX [--force] [--timeout DURATION]
@@ -24,7 +25,7 @@ Usage:
 // runDetach runs `pmnbd detach`.
 func runDetach(call *command.Call) error {
 	var timeout time.Duration
-	flags.DurationVar(call.Flags, &timeout, "timeout", 30*time.Second, "how long to wait until the kernel lets go of the device")
+	flags.DurationVar(call.Flags, &timeout, "timeout", 30*time.Second, "how long to wait for the kernel to release the device")
 	force := call.Flags.Bool("force", false, "disconnect a device that is mounted or otherwise used")
 	if err := call.Parse("/dev/nbdX"); err != nil {
 		return err

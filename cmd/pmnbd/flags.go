@@ -20,9 +20,9 @@ import (
 	"pmnbd/status"
 )
 
-const serveHelp = `Opens regions of targets and serves each to NBD clients as an export, until SIGTERM, which flushes and
-gives the regions back. When it serves, it prints one line: "ready" and, for each export, its addresses
-as URIs for NBD clients.
+const serveHelp = `Opens regions of targets and serves each to NBD clients as an export, until SIGTERM; then it flushes, and
+closes the regions. Once it serves, it prints one line: "ready" and, for each export, its URIs for NBD
+clients.
 
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
@@ -31,27 +31,27 @@ Usage:
   nbdinfo 'nbd+unix:///log?socket=/run/pmnbd.sock'
   nbd-client -unix /run/pmnbd.sock -N log /dev/nbd0
 
-Under systemd, sockets of a .socket unit (ListenStream=, unix or TCP) are served beside those of --listen,
-and Type=notify works: docs/systemd.md.
+Under systemd it also serves the sockets of a .socket unit (ListenStream=, unix or TCP), and Type=notify
+works: docs/systemd.md.
 `
 
 // maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
-// export, and as much of its read memory: the most is 2 GiB of memory for one.
+// export and as much of its read memory, so an export may use 2 GiB for all of them.
 const maxConnections = 4096
 
-// A config is what the flags of serve say.
+// A config holds the flags of serve.
 type config struct {
 	exports       []exportSpec // the first is the default
 	listen        []listenSpec
 	window        flags.Size // of each export
 	lanes         int
 	readOnly      bool
-	method        persist.Method // 0: the best that is sound
+	method        persist.Method // 0: the best sound one
 	lossTimeout   time.Duration
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
-	connections   int    // of clients, at most
+	connections   int    // of clients, the most
 	spin          time.Duration
 	handshake     time.Duration
 	id            uuid.UUID // uuid.Nil: the one in the state directory
@@ -65,11 +65,11 @@ type config struct {
 	tls           *tls.Config // nil: none
 	requireTLS    bool
 	verifyPeer    bool // with requireTLS: every client has a certificate
-	insecure      bool // clients of other hosts need none
+	insecure      bool // clients of other hosts need not authenticate
 }
 
-// schemes are those of the URIs by which clients can come: with --tls=on, either,
-// the safer first.
+// schemes returns the schemes of the URIs that clients can use. With --tls=on these are two,
+// the safer one first.
 func (c *config) schemes() []string {
 	switch {
 	case c.tls == nil:
@@ -80,13 +80,13 @@ func (c *config) schemes() []string {
 	return []string{"nbds", "nbd"}
 }
 
-// An exportSpec is a region and the name that it is served under.
+// An exportSpec is a region and the name of its export.
 type exportSpec struct {
 	name   string
 	target flags.Endpoint
 }
 
-// unread holds the flags whose text parse reads itself, for its errors to say more than
+// unread holds the flags whose text parse reads itself, so that its errors can say more than
 // pflag's.
 type unread struct {
 	targets, names, listen []string
@@ -136,8 +136,8 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; the first is the default export")
 	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
-	set.BoolVar(&c.readOnly, "read-only", false, "refuse what would change an export's contents")
-	set.Var(&c.window, "window", "how much acknowledged and not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
+	set.BoolVar(&c.readOnly, "read-only", false, "refuse requests that would change an export's contents")
+	set.Var(&c.window, "window", "how much acknowledged but not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
 	set.IntVar(&c.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
 	set.IntVar(&c.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 512K of memory in each export")
 	flags.DurationVar(set, &c.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
@@ -145,18 +145,18 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.StringVar(&u.certificates, "tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
 	set.BoolVar(&c.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&c.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
-	set.Var(&c.method, "method", "the only durability method that will do, `gpspm, apm or flush` (default the best that is sound for the region)")
-	flags.DurationVar(set, &c.lossTimeout, "loss-timeout", 0, "how long a target that is away, or whose disk takes so long for one FLUSH, is waited for before an export fails for good, `duration`; 0 is for ever, as for a disk")
+	set.Var(&c.method, "method", "the only durability method to accept, `gpspm, apm or flush` (default the best that is sound for the region)")
+	flags.DurationVar(set, &c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good, `duration`; 0 is for ever, as for a disk")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
-	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs: what that has not flushed is lost")
+	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
 	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
-	set.StringVar(&u.id, "id", "", "this initiator's id, a `UUID` (default one that is made once in the state directory)")
+	set.StringVar(&u.id, "id", "", "this initiator's id, a `UUID` (default the one in the state directory, made by the first start)")
 	set.StringVar(&c.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
-	set.StringVar(&c.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one is killed: a `directory` on a filesystem in memory")
-	set.BoolVar(&c.acceptLoss, "accept-loss", false, "serve though something that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
+	set.StringVar(&c.windowDir, "window-dir", defaultWindowDir(), "where windows are, so that the next pmnbd goes on where this one was killed: a `directory` on a filesystem in memory")
+	set.BoolVar(&c.acceptLoss, "accept-loss", false, "serve although writes that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&c.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
 	set.Var(&c.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
-	flags.DurationVar(set, &c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; a core for each lane makes it worth while")
+	flags.DurationVar(set, &c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
 	set.StringVar(&u.mode, "socket-mode", "0600", "access rights of unix sockets, `octal`")
 	flags.DurationVar(set, &c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
 }
@@ -199,12 +199,11 @@ func (c *config) checkListeners() error {
 	return nil
 }
 
-// authenticated reports whether every TCP client must prove who it is.
+// authenticated reports whether every TCP client must authenticate.
 func (c *config) authenticated() bool { return c.requireTLS && c.verifyPeer }
 
-// checkExposed refuses a listener that other hosts can reach unless all its clients must
-// prove who they are: any of them would own the exports. With --insecure-no-auth the
-// operator wants that.
+// checkExposed refuses a listener that other hosts can reach, unless all its clients must
+// authenticate: whoever connects owns the exports. --insecure-no-auth permits it.
 func (c *config) checkExposed(listener string, loopback bool) error {
 	if loopback || c.insecure || c.authenticated() {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A key is this initiator's, as its file said last.
+// A key is this initiator's key, as last read from its file.
 type key struct {
 	path string
 	id   uuid.UUID

@@ -19,7 +19,7 @@ import (
 	"pmnbd/sockio"
 )
 
-// A listenSpec is what one --listen says.
+// A listenSpec is the address of one --listen.
 type listenSpec struct {
 	network string // "unix" or "tcp"
 	addr    string
@@ -37,7 +37,7 @@ func parseListeners(args []string) (all []listenSpec, err error) {
 	return all, nil
 }
 
-// parseListen reads unix:/PATH and tcp:HOST:PORT; tcp: without a host is loopback.
+// parseListen reads unix:/PATH or tcp:HOST:PORT. Without HOST, the address is on loopback.
 func parseListen(s string) (listenSpec, error) {
 	network, addr, _ := strings.Cut(s, ":")
 	switch {
@@ -71,8 +71,7 @@ func parseListen(s string) (listenSpec, error) {
 	return listenSpec{}, flags.Usagef("--listen %q: use unix:/PATH or tcp:HOST:PORT", s)
 }
 
-// listen binds the socket. A unix socket that nobody accepts on any more is
-// replaced.
+// listen binds the socket. It replaces a unix socket that no process accepts on any more.
 func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	if l.network == "unix" {
 		return sockio.ListenUnix(l.addr, mode)
@@ -84,9 +83,9 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 	return tcpListener{tcp}, nil
 }
 
-// handedOver takes the sockets that systemd listens on for this process, in their
-// order (sd_listen_fds(3)), and forgets the variables that say so. Names of unix
-// sockets stay systemd's: closing does not remove them.
+// handedOver returns the sockets that systemd listens on for this process, in their order
+// (sd_listen_fds(3)), and unsets the variables that list them. Closing a unix socket does not
+// remove its name, which is systemd's.
 func handedOver() ([]net.Listener, error) {
 	var all []net.Listener
 	for _, f := range activation.Files(true) {
@@ -103,7 +102,7 @@ func handedOver() ([]net.Listener, error) {
 	return all, nil
 }
 
-// adopt makes a listener of a socket that somebody else listens on.
+// adopt makes a listener of a socket on which systemd already listens.
 func adopt(f *os.File) (net.Listener, error) {
 	accepts, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil {
@@ -127,19 +126,18 @@ func adopt(f *os.File) (net.Listener, error) {
 	return nil, errors.Join(fmt.Errorf("%s %s is not served: use ListenStream= with a path, or a TCP port", l.Addr().Network(), l.Addr()), l.Close())
 }
 
-// patience is how long a client's TCP end may be silent while it is asked, before its
-// connection ends: a dead host's is gone within two minutes, while a network that is
-// repaired sooner costs nothing. A client that is only idle answers the probes, by its
-// kernel, for as long as it lives. There is no TCP_USER_TIMEOUT: Linux counts it for a
-// peer that has no room too, although that one's kernel answers, and a client may stop
-// reading for as long as it likes while nobody waits for what it holds.
+// patience is how long a client's host may leave our probes unanswered before the connection
+// ends. So the connection of a dead host is gone within two minutes, and a network that is
+// repaired sooner costs nothing. The kernel of an idle client answers the probes.
+// TCP_USER_TIMEOUT is not set: Linux applies it also to a peer without room, although the
+// peer's kernel answers, and a client may stop reading for as long as it likes while nobody
+// waits for what it holds.
 const patience = 2 * time.Minute
 
-// keepAlive makes silence noticed.
+// keepAlive sends those probes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: patience / 4, Interval: patience / 8, Count: 6}
 
-// A tcpListener gives what it accepts our patience, which sockets made by systemd
-// do not have.
+// A tcpListener sets keepAlive for what it accepts, since sockets made by systemd lack it.
 type tcpListener struct{ *net.TCPListener }
 
 // Accept implements net.Listener.
@@ -148,7 +146,7 @@ func (l tcpListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetKeepAliveConfig(keepAlive) // fails for a broken connection, which whoever reads from it meets too
+	_ = c.SetKeepAliveConfig(keepAlive) // fails if the connection is broken; so does the next read
 	return c, nil
 }
 
@@ -158,7 +156,7 @@ func beyondLoopback(l net.Listener) bool {
 	return ok && !a.IP.IsLoopback()
 }
 
-// uri is what a client reaches an export by.
+// uri is the URI at which clients of l reach an export.
 func uri(l net.Listener, scheme, export string) string {
 	name := url.PathEscape(export)
 	if l.Addr().Network() == "unix" {

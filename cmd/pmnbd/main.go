@@ -22,16 +22,16 @@ Usage:
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
 
-serve     opens the region and serves it to NBD clients until SIGTERM. Prints "ready" and its URIs when it does.
-status    shows what is being served here, and how it is.
-attach    makes a block device of an export that is served here.
-detach    takes it away again.
+serve     opens regions and serves them to NBD clients until SIGTERM. Prints "ready" and the URIs once it serves.
+status    shows the exports that are served on this machine, and their state.
+attach    makes a block device of an export that is served on this machine.
+detach    takes the block device away again.
 
-Two commands to try it without any hardware:
+Two commands to try it without special hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
-"pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 it could not be done, 2 not understood,
+"pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 failed, 2 a mistake on the command line,
 3 serve needs --accept-loss.
 `,
 	Commands: []command.Command{

@@ -25,12 +25,12 @@ import (
 	"pmnbd/status"
 )
 
-// openTimeout bounds what the target is asked at a start, and how long the replay of a window
-// that was left may stand still. The target may have to flush what a former session
-// left before it grants a new one.
+// openTimeout bounds each request to the target at a start, and how long the replay of a
+// window that an earlier run left may make no progress. Before the target grants a session it
+// may have to flush what the one before wrote.
 const openTimeout = 60 * time.Second
 
-// An initiator is all that serve opened.
+// An initiator is everything that serve opened.
 type initiator struct {
 	cfg       config
 	log       *zap.Logger
@@ -43,7 +43,7 @@ type initiator struct {
 	nbd       *nbd.Server
 }
 
-// An export is a region that is open, and how clients reach it.
+// An export is an open region, and the URIs by which clients reach it.
 type export struct {
 	name string
 	uris []string
@@ -184,7 +184,7 @@ func (s *initiator) dial(ctx context.Context, at flags.Endpoint) (*remote.Device
 	})
 }
 
-// run serves until a signal comes, or no more clients can be accepted, and drains.
+// run serves until a signal comes or a listener fails, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	defer daemon.OnReload(s.log, s.cfg.keyFile, func() ([]zap.Field, error) { return nil, s.key.read() })()
 	failed := make(chan error, len(s.listeners))
@@ -194,7 +194,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 				zap.Stringer("listener", l.Addr()))
 		}
 		go func() {
-			if err := s.nbd.Serve(l); err != nil { // Shutdown ends it
+			if err := s.nbd.Serve(l); err != nil { // drain ends it
 				failed <- err
 			}
 		}()
@@ -217,7 +217,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	return errors.Join(err, s.drain(signals), shown.Close())
 }
 
-// report is what the control socket shows.
+// report is the document of the control socket.
 func (s *initiator) report(h status.Header) report.Document {
 	d := report.Document{Header: h}
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
@@ -227,10 +227,10 @@ func (s *initiator) report(h status.Header) report.Document {
 	return d
 }
 
-// drain finishes the requests that were read, flushes and gives the regions back. A
-// client that does not take its replies has half of the time for it; what others
-// wrote must not be lost for its sake. After --drain-timeout, or at the next signal,
-// drain gives up and says what that costs.
+// drain finishes the requests that were read, flushes, and closes the regions. A client that
+// does not take its replies has half of --drain-timeout for that, so that the writes of others
+// are not lost for its sake. After --drain-timeout, or at the next signal, drain gives up and
+// returns an error that says what that costs.
 func (s *initiator) drain(signals <-chan os.Signal) error {
 	done := make(chan error, 1)
 	go func() {
@@ -238,11 +238,12 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 		defer cancel()
 		err := s.nbd.Shutdown(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) {
-			done <- errors.Join(err, s.giveBack())
+			done <- errors.Join(err, s.closeDevices())
 			return
 		}
-		// Its connections are cut; what the devices still owe them ends with them.
-		done <- errors.Join(s.giveBack(), s.nbd.Shutdown(context.Background()))
+		// Shutdown has cut the connections. It ends once the devices have completed what
+		// they still owe these.
+		done <- errors.Join(s.closeDevices(), s.nbd.Shutdown(context.Background()))
 	}()
 	timer := time.NewTimer(s.cfg.drainTimeout)
 	defer timer.Stop()
@@ -262,7 +263,7 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	return notDrained(why, unflushed)
 }
 
-// notDrained says what it costs that drain gave up.
+// notDrained is the error of a drain that gave up, with unflushed bytes.
 func notDrained(why string, unflushed uint64) error {
 	if unflushed == 0 {
 		return fmt.Errorf("%s: nothing is lost: all that was acknowledged is flushed; the next start takes the regions back", why)
@@ -270,9 +271,8 @@ func notDrained(why string, unflushed uint64) error {
 	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed: start pmnbd again on this host before it reboots, or they are lost", why, unflushed)
 }
 
-// giveBack closes all devices at once, so that a slow one takes no time from the
-// others.
-func (s *initiator) giveBack() error {
+// closeDevices closes all devices at once, so that a slow one takes no time from the others.
+func (s *initiator) closeDevices() error {
 	errs := make([]error, len(s.exports))
 	var closing sync.WaitGroup
 	for i, x := range s.exports {

@@ -13,7 +13,7 @@ import (
 	"pmnbd/backend/remote"
 )
 
-// defaultStateDir is where a daemon of this user keeps what outlives it.
+// defaultStateDir is the directory in which the daemons of this user keep what outlives them.
 func defaultStateDir() string {
 	if os.Getuid() == 0 {
 		return "/var/lib/pmnbd"
@@ -28,11 +28,11 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "pmnbd")
 }
 
-// defaultWindowDir is where the daemons of this user keep their windows.
+// defaultWindowDir is the directory in which the daemons of this user keep their windows.
 func defaultWindowDir() string { return fmt.Sprintf("/dev/shm/pmnbd-%d", os.Getuid()) }
 
-// initiatorID is the id of this initiator: the one in dir, made by the first
-// process that asks.
+// initiatorID returns the id of this initiator, from a file in dir. The first process that
+// asks makes it.
 func initiatorID(dir string) (id uuid.UUID, err error) {
 	state, err := remote.OpenDirectory(dir)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"pmnbd/status"
 )
 
-const statusHelp = `Shows the exports that pmnbd serves on this machine, or those named NAME: state, session with the target,
-how full the window is, barriers, and what clients asked for. docs/status.md explains it.
+const statusHelp = `Shows the exports that pmnbd serves on this machine, or those named NAME: their state, the session with the
+target, how full the window is, the barriers, and the requests of clients. docs/status.md explains the output.
 
 Usage:
   pmnbd status [NAME] [--json]

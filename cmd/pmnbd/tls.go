@@ -28,9 +28,9 @@ const (
 // maxKeyFile bounds server-key.pem, in bytes.
 const maxKeyFile = 1 << 20
 
-// serverTLS is the configuration that --tls, --tls-certificates and
-// --tls-verify-peer ask for, nil without TLS, and whether clients must use it. The
-// files are read again for every client, so that certificates can be renewed.
+// serverTLS returns the configuration that --tls, --tls-certificates and --tls-verify-peer ask
+// for, nil without TLS, and whether clients must use TLS. It has the files read again for every
+// client, so that certificates can be renewed.
 func serverTLS(mode, dir string, verifyPeer bool) (cfg *tls.Config, require bool, err error) {
 	switch mode {
 	case "off":
@@ -60,8 +60,7 @@ func serverTLS(mode, dir string, verifyPeer bool) (cfg *tls.Config, require bool
 	return cfg, mode == "require", nil
 }
 
-// loadTLS reads the files in dir; those of the CA only where they serve to verify
-// clients.
+// loadTLS reads the files in dir, those of the CA only with verifyPeer.
 func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
 	certFile := filepath.Join(dir, tlsCert)
 	certPEM, err := os.ReadFile(certFile)
@@ -80,8 +79,9 @@ func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
 	cfg := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{pair},
-		// NBD connections live long: there is nothing to resume, and every client is
-		// verified anew. Full records from the start cost the fewest bytes and calls.
+		// NBD connections live long, so resuming sessions saves nothing, and without it
+		// every client is verified anew. Full records from the start cost the fewest bytes
+		// and system calls.
 		SessionTicketsDisabled:      true,
 		DynamicRecordSizingDisabled: true,
 	}
@@ -113,7 +113,7 @@ func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// readPEM parses the blocks of file, at least one and all of type t.
+// readPEM parses the blocks of file. There must be at least one, and all must be of type t.
 func readPEM[T any](file, t string, parse func([]byte) (T, error)) (all []T, err error) {
 	rest, err := os.ReadFile(file)
 	if err != nil {

@@ -55,14 +55,13 @@ func (e *Export) collect(s status.Scrape) {
 	}
 }
 
-// A counted is a command and its count.
+// A counted is an NBD command and its count.
 type counted struct {
 	name  string
 	count nbd.Count
 }
 
-// listed is c in the order in which people and metrics see it, by the names that the
-// document has.
+// listed returns c in the order of text and metrics, under the names of the document.
 func listed(c *nbd.Commands) []counted {
 	return []counted{
 		{"READ", c.Read}, {"WRITE", c.Write}, {"FLUSH", c.Flush}, {"TRIM", c.Trim}, {"CACHE", c.Cache},
