@@ -39,19 +39,19 @@ func (r *Region) clear(reason string) error {
 		if err := rewrite(r.file, DataOffset, int64(r.size)); err != nil {
 			return fmt.Errorf("region %q: rewrite its pages: %w", r.name, err)
 		}
-		if err := r.sync(); err != nil {
-			return r.fail(err)
+		if err := r.syncLocked(); err != nil {
+			return r.failLocked(err)
 		}
 	} else {
 		if err := readable(r.Data()); err != nil {
 			return fmt.Errorf("region %q: read it: %w", r.name, err)
 		}
 		if err := r.writeBack([]persist.Range{{Len: r.size}}); err != nil {
-			return r.fail(err)
+			return r.failLocked(err)
 		}
 	}
-	if err := r.own(); err != nil {
-		return r.fail(err)
+	if err := r.ownLocked(); err != nil {
+		return r.failLocked(err)
 	}
 	sb := r.Superblock()
 	sb.Epoch++
@@ -62,8 +62,8 @@ func (r *Region) clear(reason string) error {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
 	}
 	for range 2 { // both copies: neither may say anything older
-		if err := r.write(sb); err != nil {
-			return r.fail(err)
+		if err := r.writeLocked(sb); err != nil {
+			return r.failLocked(err)
 		}
 	}
 	return nil

@@ -120,10 +120,10 @@ func settle(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	return sb
 }
 
-// write makes sb the region's superblock, durably: it replaces the older copy,
-// so that the newer one holds until the new one is complete. Its only errors are
-// those of a sync, and faults. r.mu is held, and sb passes check.
-func (r *Region) write(sb Superblock) (err error) {
+// writeLocked makes sb, which passes check, the region's superblock, durably: it
+// replaces the older copy, so that the newer one holds until the new one is complete.
+// Its only errors are those of a sync, and faults.
+func (r *Region) writeLocked(sb Superblock) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	r.generation++ // also past a failed update: no number is ever used twice
 	sb.Generation = r.generation
@@ -138,17 +138,17 @@ func (r *Region) write(sb Superblock) (err error) {
 	// be unfinished, whatever mixture of old and new its body is.
 	storeGeneration(generation, 0)
 	r.left[at] = 0
-	if err := r.persist(start+offGeneration, 8); err != nil {
+	if err := r.persistLocked(start+offGeneration, 8); err != nil {
 		return err
 	}
 	copy(page[:offGeneration], next[:offGeneration])
 	copy(page[offVersion:], next[offVersion:])
-	if err := r.persist(start, CopySize); err != nil {
+	if err := r.persistLocked(start, CopySize); err != nil {
 		return err
 	}
 	storeGeneration(generation, generationTag|sb.Generation)
 	r.left[at] = generationTag | sb.Generation
-	if err := r.persist(start+offGeneration, 8); err != nil {
+	if err := r.persistLocked(start+offGeneration, 8); err != nil {
 		return err
 	}
 	r.newer = at

@@ -14,9 +14,9 @@ import (
 // it left in the superblock's copies, and compares before it writes there.
 var ErrForeign = errors.New("superblock changed by another process")
 
-// own compares the generations of the superblock's copies with those that this process left
-// there. Any update, by whatever process, changes one of them in its first step. r.mu is held.
-func (r *Region) own() (err error) {
+// ownLocked compares the generations of the superblock's copies with those that this process
+// left there. The first step of any update, of whatever process, changes one of them.
+func (r *Region) ownLocked() (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	for i, left := range r.left {
 		page := r.mem[i*CopySize : (i+1)*CopySize]
@@ -40,8 +40,8 @@ func (r *Region) Check() error {
 	if err := r.Failed(); err != nil {
 		return err
 	}
-	if err := r.own(); err != nil {
-		return r.fail(err)
+	if err := r.ownLocked(); err != nil {
+		return r.failLocked(err)
 	}
 	return nil
 }

@@ -231,13 +231,13 @@ func (r *Region) adopt(found copies, next Superblock) (err error) {
 		r.medium.WriteBack(r.mem, 0, 2*CopySize)
 	}
 	if err == nil {
-		err = r.own()
+		err = r.ownLocked()
 	}
 	if err == nil && (next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}) {
-		err = r.write(next)
+		err = r.writeLocked(next)
 	}
 	if err != nil {
-		err = errors.Join(err, r.fail(err)) // nobody else will be told of it
+		err = errors.Join(err, r.failLocked(err)) // nobody else will be told of it
 	}
 	return err
 }
@@ -307,8 +307,8 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if err := r.Failed(); err != nil {
 		return err
 	}
-	if err := r.own(); err != nil {
-		return r.fail(err)
+	if err := r.ownLocked(); err != nil {
+		return r.failLocked(err)
 	}
 	old := r.Superblock()
 	sb := old
@@ -322,8 +322,8 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" {
 		return fmt.Errorf("region %q: superblock not written: an update changed what is not its own", r.name)
 	}
-	if err := r.write(sb); err != nil {
-		return r.fail(err)
+	if err := r.writeLocked(sb); err != nil {
+		return r.failLocked(err)
 	}
 	return nil
 }

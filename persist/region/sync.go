@@ -49,7 +49,7 @@ func (r *Region) Fail(cause error) error {
 	if r.closed {
 		return r.errClosed()
 	}
-	return r.fail(cause)
+	return r.failLocked(cause)
 }
 
 // Flush makes ranges of the data extent durable, as far as the class goes: cache
@@ -121,14 +121,14 @@ func (r *Region) flushFile(begun uint64) error {
 	if r.done > begun {
 		return nil // a sync that began later has covered that
 	}
-	if err := r.sync(); err != nil {
-		return r.fail(err)
+	if err := r.syncLocked(); err != nil {
+		return r.failLocked(err)
 	}
 	return nil
 }
 
-// sync is every sync of the region's one file description. r.mu is held.
-func (r *Region) sync() error {
+// syncLocked is every sync of the region's one file description.
+func (r *Region) syncLocked() error {
 	n := r.begun.Add(1)
 	if err := r.medium.Sync(r.file); err != nil {
 		return fmt.Errorf("sync %s: %w", r.path, err)
@@ -141,22 +141,21 @@ func (r *Region) sync() error {
 // superblock among them; always 0 but for class file.
 func (r *Region) Syncs() uint64 { return r.begun.Load() }
 
-// persist makes n bytes at off of the superblock's copies durable. r.mu is held.
-func (r *Region) persist(off, n uint64) error {
+// persistLocked makes n bytes at off of the superblock's copies durable.
+func (r *Region) persistLocked(off, n uint64) error {
 	if r.class == persist.ClassFile {
-		return r.sync()
+		return r.syncLocked()
 	}
 	r.medium.WriteBack(r.mem, off, n)
 	return nil
 }
 
-// fail makes a failure to sync stick, in memory at once, then in the superblock,
-// before the lock is released, and returns what everybody gets from now
-// on. r.mu is held.
-func (r *Region) fail(cause error) error {
+// failLocked makes a failure to sync stick, in memory at once, then in the superblock,
+// before the caller unlocks r.mu. It returns the error that every caller gets from now on.
+func (r *Region) failLocked(cause error) error {
 	why := text(cause.Error())
 	r.setFailed(why)
-	if err := r.own(); errors.Is(err, ErrForeign) {
+	if err := r.ownLocked(); errors.Is(err, ErrForeign) {
 		// What the other process wrote stays: copies of two writers would be of no use to
 		// anybody.
 		if !errors.Is(cause, ErrForeign) {
@@ -168,19 +167,19 @@ func (r *Region) fail(cause error) error {
 	for range 2 {
 		sb := r.Superblock()
 		sb.Failed, sb.Failure = true, why
-		if err := r.write(sb); err != nil {
+		if err := r.writeLocked(sb); err != nil {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
 			// Whoever opens it while the page cache lives reads it even so.
 			sb.Generation = r.generation
-			r.storeUnsynced(sb)
+			r.storeUnsyncedLocked(sb)
 			break
 		}
 	}
 	return r.Failed()
 }
 
-// storeUnsynced stores sb over the older copy, as well as that goes.
-func (r *Region) storeUnsynced(sb Superblock) {
+// storeUnsyncedLocked stores sb over the older copy, as well as that goes.
+func (r *Region) storeUnsyncedLocked(sb Superblock) {
 	var err error // a fault: then nobody will read it either
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	at := 1 - r.newer

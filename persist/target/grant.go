@@ -129,7 +129,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	if r := e.check(m, resume); r != nil {
 		return nil, r
 	}
-	sb, unclean, refused := e.succeed(c, m.Owner, resume)
+	sb, unclean, refused := e.succeedLocked(c, m.Owner, resume)
 	if refused != nil {
 		return nil, refused
 	}
@@ -174,11 +174,10 @@ func (c *conn) admissible(m *wire.Open) (*export, *wire.Refused) {
 	return e, nil
 }
 
-// succeed ends the session before, if there is one, and then makes owner the region's
+// succeedLocked ends the session before, if there is one, and then makes owner the region's
 // owner, durably, in the next epoch. It returns the superblock as it is then. unclean says
-// that the owner before did not close; a RESUME has nobody before it. The caller holds
-// e.granting.
-func (e *export) succeed(c *conn, owner persist.Owner, resume bool) (_ region.Superblock, unclean bool, _ *wire.Refused) {
+// that the owner before did not close; a RESUME has nobody before it. The lock is e.granting.
+func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ region.Superblock, unclean bool, _ *wire.Refused) {
 	before := e.r.Superblock()
 	left := e.leased(owner.ID, &before, e.session)
 	// The old session's queue pairs go, and its keys with the last of them.

@@ -6,13 +6,6 @@
 // leases, the order of a grant, and the goroutine of each lane. It imports
 // persist, persist/wire, persist/region and rdma.
 //
-// Files: target.go (the server), conn.go (a lane's goroutine), strangers.go (connections
-// without a session), auth.go (who proves what), grant.go (OPEN and CLOSE), session.go (a
-// session and its lanes), writeback.go (a barrier's cache lines), syncer.go (barriers that
-// wait for the disk), durable.go (what a RESUME is told), mark.go (what shows that a region
-// was restored from a copy), limiter.go (the log of what strangers do), snapshot.go (figures
-// for people).
-//
 // Lock order, outermost first: export.granting → export.mu. Nothing that a grant
 // joins waits for either.
 package target

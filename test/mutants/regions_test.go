@@ -10,16 +10,16 @@ var regions = []mutant{
 	}, {
 		name: "the superblock is changed over another process's change", rule: "two owners find out",
 		in:  "persist/region.Region.Update",
-		old: "if err := r.own(); err != nil { return r.fail(err) }; old :=", new: "old :=",
+		old: "if err := r.ownLocked(); err != nil { return r.failLocked(err) }; old :=", new: "old :=",
 		pkg: "./persist/region", run: "^TestForeignUpdate$",
 	}, {
 		name: "a failure overwrites another process's change", rule: "what another process wrote stays",
-		in:  "persist/region.Region.fail",
-		old: "err := r.own(); errors.Is(err, ErrForeign)", new: "err := error(nil); errors.Is(err, ErrForeign)",
+		in:  "persist/region.Region.failLocked",
+		old: "err := r.ownLocked(); errors.Is(err, ErrForeign)", new: "err := error(nil); errors.Is(err, ErrForeign)",
 		pkg: "./persist/region", run: "^TestForeignUpdate$",
 	}, {
 		name: "another process's first step is not seen", rule: "both copies are compared",
-		in:  "persist/region.Region.own",
+		in:  "persist/region.Region.ownLocked",
 		old: "for i, left := range r.left {", new: "for i, left := range r.left { if i != r.newer { continue }",
 		pkg: "./persist/region", run: "^TestForeignSteps$",
 	}, {
@@ -65,14 +65,14 @@ var regions = []mutant{
 	}, {
 		name: "a failed msync is swallowed", rule: "§3.5",
 		in:  "persist/region.Region.flushFile",
-		old: "if err := r.sync(); err != nil { return r.fail(err) }; return nil",
-		new: "_ = r.sync(); return nil",
+		old: "if err := r.syncLocked(); err != nil { return r.failLocked(err) }; return nil",
+		new: "_ = r.syncLocked(); return nil",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
 		name: "an msync error is consumed by another lane", rule: "§3.5 failed is set before the lock is released",
 		in:  "persist/region.Region.flushFile",
-		old: "if err := r.sync(); err != nil { return r.fail(err) }; return nil",
-		new: "return r.sync()",
+		old: "if err := r.syncLocked(); err != nil { return r.failLocked(err) }; return nil",
+		new: "return r.syncLocked()",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
 		name: "failed is lost by a restart", rule: "§5 failed survives",
@@ -81,7 +81,7 @@ var regions = []mutant{
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
 		name: "failed is in one copy alone", rule: "§5 failed survives, rot of a copy too",
-		in:  "persist/region.Region.fail",
+		in:  "persist/region.Region.failLocked",
 		old: "for range 2 { sb :=", new: "for range 1 { sb :=",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
@@ -91,7 +91,7 @@ var regions = []mutant{
 		pkg: "./persist/region", run: "^TestRot$",
 	}, {
 		name: "the superblock's generation is there before its body", rule: "§5 each step durable before the next",
-		in:  "persist/region.Region.write",
+		in:  "persist/region.Region.writeLocked",
 		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, generationTag|sb.Generation)",
 		pkg: model, run: crashes,
 	}, {

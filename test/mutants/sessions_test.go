@@ -77,12 +77,12 @@ var sessions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "a new owner inherits nothing", rule: "§3.8 doubt",
-		in:  "persist/target.export.succeed",
+		in:  "persist/target.export.succeedLocked",
 		old: "sb.Doubt = true", new: "",
 		pkg: model, run: crashes,
 	}, {
 		name: "doubt is cleared by RESUME", rule: "§3.8 only a whole flush does",
-		in:  "persist/target.export.succeed",
+		in:  "persist/target.export.succeedLocked",
 		old: "sb.Epoch++", new: "sb.Doubt = sb.Doubt && !resume; sb.Epoch++",
 		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
 	}, {
@@ -162,17 +162,17 @@ var sessions = []mutant{
 		pkg: "./persist/target", run: "^TestLease$",
 	}, {
 		name: "the epoch is not persisted", rule: "§5 granting",
-		in:  "persist/target.export.succeed",
+		in:  "persist/target.export.succeedLocked",
 		old: "sb.Epoch++", new: "",
 		pkg: model, run: crashes,
 	}, {
 		name: "the owner is not persisted", rule: "§5 granting",
-		in:  "persist/target.export.succeed",
+		in:  "persist/target.export.succeedLocked",
 		old: "sb.Owner, sb.Clean = owner, false", new: "sb.Clean = false",
 		pkg: model, run: crashes,
 	}, {
 		name: "old queue pairs live on", rule: "§5 granting: destroy",
-		in:  "persist/target.export.succeed",
+		in:  "persist/target.export.succeedLocked",
 		old: "if err := e.session.end(nil); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: model, run: crashes,
 	}, {
