@@ -15,8 +15,8 @@ type shape struct {
 	Writes int `json:"writes"` // ahead of the barrier
 }
 
-// barriers is one kind of barrier on a device, again and again: a batch of WRITEs and a
-// FLUSH, submitted as a server does. It is the batch's Sink.
+// barriers repeats one kind of barrier on a device: a batch of WRITEs and a FLUSH, submitted as
+// a server does. It is the batch's Sink.
 type barriers struct {
 	dev    backend.Device
 	shape  shape
@@ -29,8 +29,8 @@ type barriers struct {
 	done   chan struct{}
 }
 
-// newBarriers takes the memory of a batch: each WRITE has a payload of its own, and
-// keeps it.
+// newBarriers reserves the memory of a batch. Each WRITE has a payload of its own, which it
+// keeps.
 func newBarriers(dev backend.Device, s shape, area int64, rng *rand.Rand) (*barriers, error) {
 	b := &barriers{dev: dev, shape: s, area: area, rng: rng, room: backend.NewAdmission(dev.Arenas()), done: make(chan struct{}, 1)}
 	perChunk := backend.ChunkSize / s.Bytes
@@ -68,11 +68,11 @@ func (b *barriers) once() (time.Duration, error) {
 	return took, nil
 }
 
-// fewest is how many barriers a round has at least, be they slow.
+// fewest is how many barriers a round has at least, however slow they are.
 const fewest = 5
 
-// drive does barriers for warm + measured, and returns how long those took that began
-// behind warm.
+// drive repeats the barrier for warm + measured, and returns how long each one took that began
+// after warm.
 func (b *barriers) drive(warm, measured time.Duration) ([]time.Duration, error) {
 	begin := time.Now()
 	var samples []time.Duration

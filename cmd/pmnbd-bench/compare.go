@@ -3,17 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 )
 
-// A comparison is the first target against the second under one workload, round by
-// round: the rounds alternate, so that those of one number shared the host's mood.
+// A comparison is the first target against the second under one workload, round by round. The
+// rounds alternate, so those of one number met the same state of the host.
 type comparison struct {
 	Workload string `json:"workload"`
-	// Ratio is the median of the rounds' ratios of operations per second. Rounds in
-	// which no operation of one of them ended have none; 0 if no round has one.
+	// Ratio is the median of the rounds' ratios of operations per second. A round counts
+	// only if operations of both targets ended in it; without such a round Ratio is 0.
 	Ratio float64 `json:"ratio"`
 	Least float64 `json:"ratio_least"`
 	Most  float64 `json:"ratio_most"`
@@ -56,7 +55,7 @@ func (r *report) compareAll() {
 	}
 }
 
-// targets are the labels, in the order in which they were given.
+// targets returns the labels, in the order of the command line.
 func (r *report) targets() []string {
 	var ts []string
 	for _, c := range r.Cells {
@@ -72,7 +71,7 @@ func (r *report) markdown(w io.Writer) error {
 	t := r.targets()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation.\n\n",
-		runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), r.Rounds, r.PerCell/float64(r.Rounds))
+		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds))
 	fmt.Fprintf(&b, "| | %s | %s | ratio | CPU %s | CPU %s | CPU ratio |\n|-|-:|-:|-:|-:|-:|-:|\n", t[0], t[1], t[0], t[1])
 	for _, c := range r.Ratios {
 		cpu := "–"
@@ -90,8 +89,7 @@ func spread(v []float64) string {
 	return fmt.Sprintf("%s (%s–%s)", number(median(v)), number(slices.Min(v)), number(slices.Max(v)))
 }
 
-// median is the middle of v, the mean of the two in the middle if there are two; 0
-// of none.
+// median is the middle of v, or the mean of the two in the middle. It is 0 if v is empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0

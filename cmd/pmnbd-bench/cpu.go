@@ -12,8 +12,8 @@ import (
 // architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-// cpuTime is the CPU time that processes have used, all their threads, in user and
-// in system mode, rounded down to a tick for each.
+// cpuTime returns the CPU time that all threads of the processes have used in user and in
+// system mode, each rounded down to a tick.
 func cpuTime(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {

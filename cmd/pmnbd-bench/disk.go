@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk is a file of its own in some directory: what an application has without
-// a network block device. A write is a pwrite into the page cache, a flush an
-// fdatasync. It answers a request before send returns, so it has a depth of 1.
+// A disk is a file of our own in a directory, which an application has without a network block
+// device. A write is a pwrite into the page cache, a flush an fdatasync. A request is done when
+// send returns, so a disk has a depth of 1.
 type disk struct {
 	file    *os.File
 	payload []byte
-	done    int // the slot whose request was carried out
+	done    int // the slot of the last request
 }
 
 func openDisk(dir string, size int64, payload []byte) (*disk, error) {

@@ -1,12 +1,11 @@
-// Command pmnbd-bench measures what an application waits for: 4 KiB writes,
-// reads, and writes followed by a flush, on NBD exports and on a local disk, in
-// alternating rounds of one run, so that all targets share the host's moods. It
-// prints one table. With --suite it compares two exports in more ways, the CPU time
-// of their servers included.
+// Command pmnbd-bench measures how long an application waits for 4 KiB writes, reads, and
+// writes followed by a flush, on NBD exports and on a local disk. The rounds of all targets
+// alternate in one run, so that all meet the same state of the host. It prints one table. With
+// --suite it compares two exports in more ways, the CPU time of their servers included.
 //
-// There it is a client: it imports nbd/client, and knows nothing of what is behind an
-// export. pmnbd-bench methods is an initiator instead: on backend/remote it compares the
-// durability methods without NBD and without a block device.
+// For that it is a client: it imports nbd/client, and does not know what is behind an export.
+// pmnbd-bench methods is an initiator instead: on backend/remote it compares the durability
+// methods without NBD and without a block device.
 package main
 
 import (
@@ -27,9 +26,9 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// options is the command line. The defaults: two seconds are some ten thousand
-// operations of the slowest cell, enough for a p99; four rounds show a host that
-// changes its mind; 64 MiB are well beyond a CPU's caches.
+// options is the command line. As to the defaults: in two seconds the slowest cell has some
+// ten thousand operations, enough for a p99; four rounds show whether the host's speed
+// changes; 64 MiB do not fit a CPU's caches.
 type options struct {
 	perCell time.Duration
 	rounds  int
@@ -37,7 +36,7 @@ type options struct {
 	json    string
 	suite   bool
 	works   []workload
-	pids    map[string][]int // of the processes behind a target, by its label
+	pids    map[string][]int // by a target's label, of the processes behind it
 	targets []target
 }
 
@@ -85,10 +84,8 @@ func benchmark(ctx context.Context, call *command.Call) error {
 	if o.suite {
 		r.compareAll()
 	}
-	if o.json != "" {
-		if err := save(r, o.json); err != nil {
-			return err
-		}
+	if err := save(r, o.json); err != nil {
+		return err
 	}
 	if o.suite {
 		return r.markdown(call.Stdout)
@@ -101,14 +98,14 @@ func parse(call *command.Call) (options, error) {
 	var depth, connections int
 	var pids []string
 	fs := call.Flags
-	flags.DurationVar(fs, &o.perCell, "time", 2*time.Second, "how long each cell of the table is measured, over all rounds")
+	flags.DurationVar(fs, &o.perCell, "time", 2*time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
-	fs.IntVar(&depth, "depth", 1, "operations kept going on each connection")
-	fs.IntVar(&connections, "connections", 1, "connections to each export, each with an equal part of the area")
-	fs.Var(&o.area, "area", "how much of each target, from its beginning, is written and read")
+	fs.IntVar(&depth, "depth", 1, "how many operations each connection has in flight")
+	fs.IntVar(&connections, "connections", 1, "how many connections each export gets, each with an equal part of the area")
+	fs.Var(&o.area, "area", "how much of each target to write and read, from its beginning")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.suite, "suite", false, "compare two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown")
-	fs.StringArrayVar(&pids, "pids", nil, "processes whose CPU time is that of a target, `LABEL=PID[,PID...]`; may be repeated")
+	fs.StringArrayVar(&pids, "pids", nil, "the processes that serve a target, to measure their CPU time, `LABEL=PID[,PID...]`; can be repeated")
 	if err := call.Parse("[…]"); err != nil {
 		return o, err
 	}
@@ -117,10 +114,8 @@ func parse(call *command.Call) (options, error) {
 		if err != nil {
 			return o, err
 		}
-		for _, other := range o.targets {
-			if other.label == t.label {
-				return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", t.label, arg)
-			}
+		if slices.ContainsFunc(o.targets, func(other target) bool { return other.label == t.label }) {
+			return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", t.label, arg)
 		}
 		o.targets = append(o.targets, t)
 	}

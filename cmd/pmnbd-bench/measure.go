@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// A row is a target that was opened.
+// A row is an open target.
 type row struct {
 	target
 	area int64 // bytes
-	disk *disk // nil for an export, to which every visit connects anew
+	disk *disk // nil: an export, to which every visit connects anew
 	pids []int // of the processes that serve it
 }
 
-// connect returns what w is driven over, and what ends that.
+// connect returns the connections for w, and a function that closes them.
 func (r *row) connect(ctx context.Context, w workload, payload []byte) (conns []conn, end func() error, err error) {
 	if r.disk != nil {
 		return []conn{r.disk}, func() error { return nil }, nil
@@ -75,7 +75,7 @@ func open(ctx context.Context, t target, o options, payload []byte) (r *row, err
 	return r, nil
 }
 
-// part is how much of area each connection of w has, in bytes.
+// part returns how much of area each connection of w has, in bytes.
 func part(area int64, w workload) int64 {
 	block := int64(w.block)
 	return area / int64(w.conns) / block * block
@@ -84,8 +84,8 @@ func part(area int64, w workload) int64 {
 // measure opens all targets and visits every cell of the table in every round.
 func measure(ctx context.Context, o options) (_ *report, err error) {
 	payload := make([]byte, fillSize)
-	// Never zero and never compressible: no layer below has it easy.
-	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // it never fails
+	// Random bytes, so that no layer below can save work on zeroes or by compression.
+	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // never fails
 
 	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), works: o.works}
 	var rows []*row
@@ -105,8 +105,8 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	for n := range o.rounds {
 		for _, w := range o.works {
 			for i := range rows {
-				// Each round begins with another target: none always comes after
-				// the same neighbour's last write.
+				// Each round begins with another target, so that none always
+				// follows the last write of the same other one.
 				r := rows[(i+n)%len(rows)]
 				c := rep.cell(r.label, w.name)
 				if c == nil {
@@ -134,7 +134,7 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	// A signal ends whatever waits for a reply.
+	// A signal ends every wait for a reply.
 	defer context.AfterFunc(ctx, func() {
 		for _, c := range conns {
 			_ = c.bound(time.Unix(1, 0))
@@ -142,8 +142,8 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 	})()
 
 	measured := o.perCell / time.Duration(o.rounds)
-	// A tenth of a round goes by unmeasured, until caches, queues and the CPU's
-	// clock are what they are under this load.
+	// The first tenth of a round is not measured: caches, queues and the CPU's clock adapt
+	// to the load.
 	warm := measured / 10
 	before, err := cpuTime(r.pids)
 	if err != nil {
@@ -166,9 +166,8 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// What was acknowledged and not yet carried out is part of the work: the flush
-	// that carries it out counts in this cell's time and CPU, and the next cell
-	// does not pay for it.
+	// Writes may be acknowledged that the server has yet to carry out. This flush makes it do
+	// so, and counts in this cell's time and CPU, so that the next cell does not pay for it.
 	flushed := time.Now()
 	if err := flush(conns[0]); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,9 +22,10 @@ import (
 	"pmnbd/rdma"
 )
 
-const methodsHelp = `Measures how long it takes to make 1 to 32 writes of 64 bytes to 64 KiB durable on regions
-of targets, by each method that is sound, without a block device: the time from Submit of the writes and a
-FLUSH to the FLUSH's completion, one such batch at a time. Prints ratios in Markdown. No key is offered.
+const methodsHelp = `Measures how long it takes to make 1 to 32 writes of 64 bytes to 64 KiB durable on regions of targets, by
+each method that is sound, without a block device. It submits the writes and a FLUSH as one batch, waits
+for the FLUSH's completion, and then submits the next batch. Prints ratios in Markdown. The command has no
+key, so it works only with targets that need none.
 
 Usage:
   pmnbd-bench methods [flags] [LABEL=]iwarp://HOST:PORT/REGION [LABEL=]rdma://HOST:PORT/REGION …
@@ -31,8 +33,9 @@ Usage:
 The first 32M of every REGION are OVERWRITTEN.
 `
 
-// shapes are those of the table. Sizes are a cache line, a small and a usual block of a
-// log, and what fills several packets; 32 Writes are more than one cache's worth of posting.
+// shapes returns those of the table. The sizes are a cache line, a small and a usual block of
+// a log, and two that fill several packets. 32 Writes are more than one cache's worth of
+// posting.
 func shapes() (all []shape) {
 	for _, bytes := range []int{64, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
 		for _, writes := range []int{1, 4, 16, 32} {
@@ -42,15 +45,15 @@ func shapes() (all []shape) {
 	return all
 }
 
-// measuredMethods are in the order of the table: the others are compared with the
+// measuredMethods has the methods in the order of the table. It compares the others with the
 // first, which is sound on every region.
 var measuredMethods = []persist.Method{persist.MethodGPSPM, persist.MethodAPM, persist.MethodFlush}
 
 // methodArea is how much of a region is written, in bytes.
 const methodArea = 32 << 20
 
-// methodOptions is the command line of methods. The defaults: a fifth of a second are
-// some hundreds of barriers in each of five rounds.
+// methodOptions is the command line of methods. With the defaults each of five rounds has a
+// fifth of a second, which is some hundreds of barriers.
 type methodOptions struct {
 	perCell       time.Duration
 	rounds        int
@@ -67,7 +70,7 @@ type methodTarget struct {
 func parseMethods(call *command.Call) (methodOptions, error) {
 	var o methodOptions
 	fs := call.Flags
-	flags.DurationVar(fs, &o.perCell, "time", time.Second, "how long each cell of the table is measured, over all rounds")
+	flags.DurationVar(fs, &o.perCell, "time", time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")
@@ -89,10 +92,8 @@ func parseMethods(call *command.Call) (methodOptions, error) {
 		if err != nil {
 			return o, err
 		}
-		for _, other := range o.targets {
-			if other.label == label {
-				return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", label, uri)
-			}
+		if slices.ContainsFunc(o.targets, func(other methodTarget) bool { return other.label == label }) {
+			return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", label, uri)
 		}
 		o.targets = append(o.targets, methodTarget{label, e})
 	}
@@ -109,27 +110,25 @@ func benchMethods(ctx context.Context, call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	if o.json != "" {
-		if err := save(r, o.json); err != nil {
-			return err
-		}
+	if err := save(r, o.json); err != nil {
+		return err
 	}
 	return r.markdown(call.Stdout)
 }
 
-// measureMethods visits every way in every round. A region has one session at a time,
-// so that each visit opens its own.
+// measureMethods visits every way in every round. Each visit opens a session of its own, since
+// a region has only one at a time.
 func measureMethods(ctx context.Context, o methodOptions) (_ *methodReport, err error) {
 	r := newMethodReport(o)
 	state, err := os.MkdirTemp("", "pmnbd-bench-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(state)) }() // our own
+	defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
 	id := uuid.New()
 	for n := range o.rounds {
 		for i := range r.Ways {
-			w := &r.Ways[(i+n)%len(r.Ways)] // none always comes behind the same neighbour
+			w := &r.Ways[(i+n)%len(r.Ways)] // so that no way always follows the same other one
 			if w.Refused != "" {
 				continue
 			}
@@ -188,7 +187,7 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 	return nil
 }
 
-// unsound reports whether a session was refused for its method, by either end.
+// unsound reports whether either end refused a session because of its method.
 func unsound(err error) bool {
 	var refused *remote.RefusedError
 	return errors.As(err, &refused) && refused.Code == wire.CodeMethod || errors.Is(err, rdma.ErrNotSupported)

@@ -17,7 +17,7 @@ type way struct {
 	URI         string `json:"uri"`
 	Method      string `json:"method"`
 	Description string `json:"description,omitempty"`
-	// Refused is why the method cannot be measured there.
+	// Refused says why the method cannot be measured there.
 	Refused string `json:"refused,omitempty"`
 
 	at     flags.Endpoint
@@ -35,7 +35,7 @@ type methodCell struct {
 	Rounds []round `json:"rounds"`
 }
 
-// A methodReport is everything that one run of methods found.
+// A methodReport is everything that one run of methods measured.
 type methodReport struct {
 	PerCell float64       `json:"seconds_per_cell"`
 	Rounds  int           `json:"rounds"`
@@ -59,7 +59,7 @@ func newMethodReport(o methodOptions) *methodReport {
 	return r
 }
 
-// finish works out the figures over all rounds. A way that was refused has no cells.
+// finish computes the figures over all rounds, of the ways that were not refused.
 func (r *methodReport) finish() {
 	for i := range r.Ways {
 		w := &r.Ways[i]
@@ -73,7 +73,7 @@ func (r *methodReport) finish() {
 	}
 }
 
-// medians are those of the rounds, in µs.
+// medians returns the medians of the rounds, in µs.
 func (c *methodCell) medians() (m []float64) {
 	for _, r := range c.Rounds {
 		m = append(m, r.P50)
@@ -81,9 +81,9 @@ func (c *methodCell) medians() (m []float64) {
 	return m
 }
 
-// markdown prints two tables. In the first the first method is in µs and the others are
-// ratios of it, round by round: the rounds alternate, so that those of one number shared
-// the host's mood. The second is for hosts that others use too.
+// markdown prints two tables. The first has µs for the first method, and for the others the
+// ratios to it, round by round: the rounds alternate, so those of one number met the same state
+// of the host. The second table is for hosts that do other work, too.
 func (r *methodReport) markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most) of the rounds' medians. %v in µs, the others as ratios of it: less is faster.\n\n",
@@ -106,8 +106,8 @@ func (r *methodReport) markdown(out io.Writer) error {
 	return err
 }
 
-// rows prints a row for each shape. value is asked for what a way has in row n, and told
-// the first way of the same target.
+// rows prints a row for each shape. value returns the text of way w in row n; first is the
+// first way of the same target.
 func (r *methodReport) rows(b *strings.Builder, value func(first, w *way, n int) string) {
 	b.WriteString("| bytes × writes |")
 	columns := 0
@@ -129,7 +129,7 @@ func (r *methodReport) rows(b *strings.Builder, value func(first, w *way, n int)
 	}
 }
 
-// least is the least of the rounds' 10th percentiles, in µs.
+// least returns the least of the rounds' 10th percentiles, in µs.
 func (c *methodCell) least() float64 {
 	v := math.Inf(1)
 	for _, r := range c.Rounds {

@@ -29,7 +29,7 @@ func dial(ctx context.Context, t target, size int64, depth, block int, payload [
 	if err != nil {
 		return nil, 0, err
 	}
-	// The handshake ends when ctx does; what comes after has bounds of its own.
+	// ctx bounds the handshake. What follows has bounds of its own.
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	c, err := client.New(nc, client.Config{Export: t.export, Depth: depth})
 	stop()
@@ -73,10 +73,10 @@ func (e *export) buffered() bool { return e.c.Buffered() }
 
 func (e *export) bound(t time.Time) error { return e.c.Socket().Conn().SetDeadline(t) }
 
-// Close takes leave of the server first, if it can.
+// Close sends DISC to the server first, if it can.
 func (e *export) Close() error {
 	if e.bound(time.Now().Add(time.Second)) == nil {
-		_ = e.c.Disc() // a server that is gone needs no leave
+		_ = e.c.Disc() // fails if the server is gone
 	}
 	return e.c.Close()
 }

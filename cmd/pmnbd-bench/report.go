@@ -20,11 +20,11 @@ type round struct {
 	P50     float64 `json:"p50_us"`
 	P99     float64 `json:"p99_us"`
 	Max     float64 `json:"max_us"`
-	// CPU is what the processes named by --pids used for an operation.
+	// CPU is the time that the processes of --pids used for each operation, in µs.
 	CPU float64 `json:"cpu_us_per_op,omitempty"`
 }
 
-// newRound sorts samples, which took d together.
+// newRound sums up the samples of a round, which lasted for d. It sorts them.
 func newRound(samples []time.Duration, d time.Duration) round {
 	slices.Sort(samples)
 	r := round{Seconds: d.Seconds(), Ops: len(samples), P10: percentile(samples, 10), P50: percentile(samples, 50), P99: percentile(samples, 99)}
@@ -54,14 +54,14 @@ type cell struct {
 	seconds float64
 }
 
-// add takes in the samples of one more round, which lasted for d.
+// add adds the samples of one more round, which lasted for d.
 func (c *cell) add(samples []time.Duration, d time.Duration) {
 	c.samples = append(c.samples, samples...)
 	c.seconds += d.Seconds()
 	c.Rounds = append(c.Rounds, newRound(samples, d))
 }
 
-// finish works out the figures over all rounds.
+// finish computes the figures over all rounds.
 func (c *cell) finish() {
 	slices.Sort(c.samples)
 	c.P50 = percentile(c.samples, 50)
@@ -81,7 +81,7 @@ func percentile(sorted []time.Duration, p float64) float64 {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// A report is everything that one run found.
+// A report is everything that one run measured.
 type report struct {
 	PerCell float64 `json:"seconds_per_cell"`
 	Rounds  int     `json:"rounds"`
@@ -121,13 +121,10 @@ func (r *report) cell(target, workload string) *cell {
 
 // table prints one row per target, in the order in which they were given.
 func (r *report) table(w io.Writer) error {
-	var targets []string
+	targets := r.targets()
 	width := len("target")
-	for _, c := range r.Cells {
-		if !slices.Contains(targets, c.Target) {
-			targets = append(targets, c.Target)
-			width = max(width, utf8.RuneCountInString(c.Target))
-		}
+	for _, t := range targets {
+		width = max(width, utf8.RuneCountInString(t))
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d bytes, depth %d, connections %d, %g s per cell in %d alternating rounds; latencies in µs\n\n",
@@ -161,8 +158,8 @@ func (r *report) table(w io.Writer) error {
 	return err
 }
 
-// number prints three significant digits of small figures and no fraction of
-// large ones: more would claim what no run can show.
+// number prints three significant digits of small figures and no fraction of large ones. No
+// run is more accurate.
 func number(v float64) string {
 	switch {
 	case v < 10:
@@ -173,8 +170,11 @@ func number(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// save writes a report as JSON to a file.
+// save writes a report as JSON to the file at path, unless that is empty.
 func save(report any, path string) error {
+	if path == "" {
+		return nil
+	}
 	data, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err

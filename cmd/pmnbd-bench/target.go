@@ -11,7 +11,7 @@ import (
 // A target is one row of the table.
 type target struct {
 	label string
-	// dir is where a disk's file goes; empty: an NBD server.
+	// dir is the directory of a disk's file; "": the target is an export.
 	dir              string
 	network, address string
 	export           string
@@ -22,8 +22,8 @@ const targetForms = "[LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:P
 // nbdPort is the port that IANA assigned to NBD.
 const nbdPort = "10809"
 
-// parseTarget reads a target. A label ends at the first "=" and holds neither
-// ":" nor "/", so that the "=" of a URI's query is not taken for it.
+// parseTarget reads a target. A label ends at the first "=" and has neither ":" nor "/", so
+// that parseTarget does not take the beginning of a URI with a query for a label.
 func parseTarget(arg string) (target, error) {
 	t := target{label: arg}
 	if label, rest, ok := strings.Cut(arg, "="); ok && !strings.ContainsAny(label, ":/") {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// blockSize is what a measured request carries, in bytes, unless its workload says
-// otherwise: the unit of filesystems' journals and databases' logs.
+// blockSize is the size of a measured request, in bytes, unless its workload has another. It is
+// the unit of filesystems' journals and databases' logs.
 const blockSize = 4096
 
 // A verb is what one request asks for.
@@ -21,8 +21,8 @@ const (
 	cmdFUA // a write that is answered when it is durable
 )
 
-// A request is one verb of a slot. A slot has one request outstanding at
-// most, and its reply names it.
+// A request is one verb of a slot. A slot has at most one request in flight, and the reply
+// names the slot.
 type request struct {
 	cmd  verb
 	slot int
@@ -43,31 +43,31 @@ type conn interface {
 	Close() error
 }
 
-// A workload is a sequence of commands that is measured as one operation, each
-// sent when the one before it was answered, and how many of them go on at a time.
+// A workload is a sequence of verbs that is measured as one operation, each sent when the one
+// before it was answered, and how many operations are in flight at a time.
 type workload struct {
 	name string
 	cmds []verb
-	// depth operations are kept going on each of conns connections.
+	// Each of conns connections has depth operations in flight.
 	depth, conns int
-	// block is what a request carries, in bytes.
+	// block is the size of a request, in bytes.
 	block int
-	// sequential: each operation begins where the one before it ended; otherwise
-	// at any block.
+	// sequential means that each operation begins where the one before it ended, not at a
+	// random block.
 	sequential bool
-	// single: the client hands over each request in a system call of its own,
-	// although others are ready to be sent.
+	// single means that the client sends each request in a system call of its own, even if
+	// others are ready.
 	single bool
 }
 
-// operations are what is measured one at a time, or many.
+// operations are those that the table has.
 var operations = []workload{
 	{name: "write", cmds: []verb{cmdWrite}},
 	{name: "read", cmds: []verb{cmdRead}},
 	{name: "write+flush", cmds: []verb{cmdWrite, cmdFlush}},
 }
 
-// plain is the operations with one depth and number of connections.
+// plain returns the operations with one depth and number of connections.
 func plain(depth, conns int) []workload {
 	ws := slices.Clone(operations)
 	for i := range ws {
@@ -76,7 +76,7 @@ func plain(depth, conns int) []workload {
 	return ws
 }
 
-// suite is what two servers are compared by: docs/benchmarks.md says why these.
+// suite returns the workloads of --suite. docs/benchmarks.md says why these.
 func suite() []workload {
 	var ws []workload
 	ops := append(slices.Clone(operations), workload{name: "fua", cmds: []verb{cmdFUA}})
@@ -104,28 +104,28 @@ func suite() []workload {
 type load struct {
 	conn conn
 	work workload
-	// area is the run of bytes that requests fall into, whole blocks.
+	// area is the range of the requests, in whole blocks.
 	area extent
 	rng  *rand.Rand
 
-	next int64 // block of a sequential workload
-	done int   // operations, the warm-up's and the last ones' too
+	next int64 // the next block of a sequential workload
+	done int   // operations that ended, those of the warm-up and the last ones, too
 }
 
 type extent struct{ off, len int64 }
 
-// A slot is one of the depth sequences that a load keeps going.
+// A slot is one of the depth operations that a load has in flight.
 type slot struct {
 	step  int // in workload.cmds
 	off   int64
 	began time.Time
 }
 
-// patience is how long a target may keep us waiting at the end of a run.
+// patience is how long we wait for replies at the end of a run.
 const patience = 30 * time.Second
 
-// drive keeps depth operations going for warm + measured, and returns how long
-// each took that began and ended in the measured time, appended to samples.
+// drive keeps depth operations in flight for warm + measured. It appends to samples how long
+// each operation took that began and ended in the measured time.
 func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]time.Duration, error) {
 	begin := time.Now()
 	from := begin.Add(warm)
@@ -139,7 +139,7 @@ func (l *load) drive(warm, measured time.Duration, samples []time.Duration) ([]t
 		batch = append(batch, l.start(i, &slots[i], begin))
 	}
 	for running := l.work.depth; running > 0; {
-		// What replies that came together give rise to goes out together.
+		// Requests that follow from replies that came together go out together.
 		if len(batch) > 0 && !l.conn.buffered() {
 			if err := l.send(batch); err != nil {
 				return samples, err
@@ -207,14 +207,12 @@ func (l *load) request(i int, s *slot) request {
 	return r
 }
 
-// flush makes durable what was written, so that the next cell does not pay for
-// this one.
+// flush makes durable what was written, so that the next cell does not pay for this one.
 func flush(c conn) error {
 	return once(c, request{cmd: cmdFlush})
 }
 
-// fillSize is how much one request of fill carries, in bytes: every server
-// takes it.
+// fillSize is the size of a request of fill, in bytes. Every server takes it.
 const fillSize = 256 << 10
 
 // fill writes all of area once, so that no cell measures the first touch of
