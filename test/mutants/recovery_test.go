@@ -103,7 +103,7 @@ var recovery = []mutant{
 		name: "the number of another session counts", rule: "§6 nothing that completes late counts, model R2",
 		in:  "backend/remote.durableOn",
 		old: "conns[lane].durable == wire.Durable{Epoch: epoch, Barrier: seq}",
-		new: "conns[lane].durable.Barrier == seq",
+		new: "conns[lane].durable == wire.Durable{Epoch: conns[lane].durable.Epoch, Barrier: seq}",
 		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
 	}, {
 		name: "one lane speaks for all of a barrier that was cut off", rule: "§3.2 when all have",
