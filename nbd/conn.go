@@ -19,17 +19,16 @@ import (
 	"pmnbd/sockio"
 )
 
-// maxInFlight bounds the requests of a connection that are not answered, where
-// answered means that the reply is in the socket. The kernel's client keeps at most
-// 128 by default.
+// maxInFlight bounds the outstanding requests of a connection. A request is outstanding
+// until its reply is in the socket. The kernel's client has at most 128 by default.
 const maxInFlight = 128
 
-// Why a connection ends, beside errors of the socket.
+// The causes for which a connection ends, besides errors of the socket.
 var (
 	errDisc        = errors.New("client disconnected")
 	errHungUp      = errors.New("client hung up")
 	errInterrupted = errors.New("ended by the server")
-	errStalled     = errors.New("client held too long what others wait for")
+	errStalled     = errors.New("client was too slow while others waited for the memory that it held")
 	errProtocol    = errors.New("breach of the protocol")
 )
 
@@ -39,12 +38,13 @@ var (
 //	   ▲                                                   │ Complete, by the reader
 //	   └──────writev── queue (mu) ◄────────────────────────┘ or a completer
 //
-// The reader is the goroutine in run. It owns what is not marked otherwise. It
-// never blocks in a socket write; what a socket does not take at once is written by
-// a goroutine that exists only as long as there is something left (spill).
+// The reader is the goroutine in run. It owns all fields that are not marked otherwise.
+// It never blocks in a socket write. If the socket does not take a reply at once, a
+// goroutine (spill) writes the rest. That goroutine exists only until nothing is left.
 //
-// mu is the reply lock, inside every lock of the Device. Below it are only those of
-// arenas and budgets. Nobody waits holding it.
+// mu guards the replies. A device may call Complete with any of its locks held, so mu
+// comes after all of them. The locks of arenas and budgets come after mu. No goroutine
+// waits while it holds mu.
 type conn struct {
 	srv    *Server
 	nc     net.Conn
@@ -54,62 +54,63 @@ type conn struct {
 	killed chan struct{} // closed by kill
 	once   sync.Once     // of kill
 
-	negotiating bool // Server.mu guards it
+	negotiating bool // guarded by Server.mu
 
-	// stopping ends reading: Shutdown, or a reply that could not be written.
+	// stopping makes the reader end, because of Shutdown or a reply that the socket
+	// refused.
 	stopping atomic.Bool
-	// disc: a DISC was read; the client may hang up behind it.
+	// disc is set when the reader has seen a DISC. The client may then hang up.
 	disc atomic.Bool
 
-	// Set on entering transmission.
-	sock   sockio.Stream // once TLS has begun, too
+	// The fields below are set when transmission begins.
+	sock   sockio.Stream // set earlier if the client upgrades to TLS
 	exp    *export
 	dev    backend.Device
 	terms  terms
 	rules  rules
-	number uint64 // among the export's connections; see Gone
-	alone  bool   // the only one when it entered
+	number uint64 // among the connections of the export; see Gone
+	alone  bool   // it was the only one when it entered
 
-	// table holds the requests; a request's index is its Op's Tag. free are the
-	// reader's unused ones, freed (below) those that come back.
+	// table has the requests. The index of a request is the Tag of its Op. free lists
+	// the unused ones of the reader, freed (below) those that have been replied to.
 	table [maxInFlight]request
 	free  []uint32
-	batch []*backend.Op // parsed, to be submitted
+	batch []*backend.Op // parsed and not submitted
 
 	receiver
 	sinks
 
-	wake  chan struct{}  // something was freed for a waiting reader
-	spill func()         // writeBacklog, made once so that starting it allocates nothing
-	wg    sync.WaitGroup // of spill
+	wake  chan struct{}  // gets a token when something is freed for a reader that waits
+	spill func()         // writeBacklog, made once so that to start it allocates nothing
+	wg    sync.WaitGroup // counts spill
 
 	mu       sync.Mutex
 	q        sockio.Queue
 	unsent   replyRing
 	freed    []uint32
 	waiting  bool           // the reader waits for wake
-	spilling bool           // spill runs, and it alone writes
-	broken   error          // the first error of writing; then replies are dropped
-	counts   Commands       // by command, for Snapshot
+	spilling bool           // spill runs, and nobody else writes
+	broken   error          // the first error of writing; later replies are dropped
+	counts   Commands       // for Snapshot
 	parked   *backend.Chunk // the sinks' current chunk, while the reader blocks
 }
 
-// A request is what is between a client's request and the end of its reply.
+// A request is one request of the client, until the end of its reply is in the socket.
 type request struct {
 	op      backend.Op
 	cookie  uint64
 	command wire.Command
-	// off and length are the request's. Those of op are of a part of it, if partial.
+	// off and length are those of the request. If partial is set, op has those of a
+	// part of it.
 	off, length uint64
-	// partial: op's completion does not end the request yet.
+	// partial is set if more of the request follows when op is completed.
 	partial atomic.Bool
-	headed  bool // the reply's header is queued, in front of the part before
+	headed  bool // the header of the reply is queued, with an earlier part
 }
 
-// run serves the client until it leaves, or breaks the protocol, or the server
-// shuts down.
+// run serves the client until it leaves, breaks the protocol, or the server shuts down.
 func (c *conn) run() {
-	defer func() { // what is left of it
+	defer func() {
 		if c.sock != nil {
 			_ = c.sock.Close()
 		}
@@ -146,8 +147,8 @@ func (c *conn) run() {
 	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(c.began)))
 }
 
-// left reports whether err of a negotiation is that the client left: it said so, or it
-// hung up, which writing to it and reading from it show in different ways.
+// left reports whether a negotiation ended with err because the client left. The client
+// said so, or it hung up: reads and writes report that with different errors.
 func left(err error) bool {
 	for _, gone := range []error{errAborted, io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET} {
 		if errors.Is(err, gone) {
@@ -157,7 +158,7 @@ func left(err error) bool {
 	return false
 }
 
-// handshake negotiates, for as long as the configuration allows.
+// handshake negotiates. It gives up after HandshakeTimeout.
 func (c *conn) handshake() (terms, error) {
 	until := c.began.Add(c.srv.cfg.HandshakeTimeout)
 	c.setReadDeadline(until)
@@ -176,7 +177,7 @@ func (c *conn) handshake() (terms, error) {
 	return agreed, c.nc.SetWriteDeadline(time.Time{})
 }
 
-// startTLS goes on with TLS.
+// startTLS upgrades the connection to TLS.
 func (c *conn) startTLS() (io.ReadWriter, error) {
 	s, err := sockio.ServeTLS(c.nc, c.srv.cfg.TLS)
 	if err != nil {
@@ -186,7 +187,7 @@ func (c *conn) startTLS() (io.ReadWriter, error) {
 	return s, nil
 }
 
-// setUp makes c ready for transmission.
+// setUp prepares c for transmission.
 func (c *conn) setUp(agreed terms) error {
 	if c.sock == nil {
 		sock, err := sockio.New(c.nc)
@@ -211,20 +212,21 @@ func (c *conn) setUp(agreed terms) error {
 	return nil
 }
 
-// finish waits until everything submitted is answered, and gives back all that the
-// connection holds.
+// finish gives back the memory that the reader holds, and waits until all requests have
+// been replied to.
 func (c *conn) finish() {
 	c.dropReceived()
 	c.dropSinks()
-	_ = c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight }) // run asks for it
+	_ = c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight }) // run looks at c.broken
 	c.wg.Wait()
 }
 
-// submit hands the batch to the device, replies to what completed at once, then
-// lets the device post: the client's turn-around overlaps with that (design §4.3).
+// submit hands the batch to the device, replies to what the device completed at once, and
+// then lets the device post. So the client works on its next request meanwhile (design
+// §4.3).
 func (c *conn) submit() {
 	if len(c.batch) == 0 {
-		c.Kick() // refused requests
+		c.Kick() // the batch may have had only requests that were refused
 		return
 	}
 	c.dev.Submit(c.batch)
@@ -234,7 +236,7 @@ func (c *conn) submit() {
 	c.room.Unpin()
 }
 
-// request takes an unused request. It submits the batch before it waits for one.
+// request takes an unused request. Before it waits for one it submits the batch.
 func (c *conn) request() (*request, error) {
 	if len(c.free) == 0 && !c.fetchFreed() {
 		c.submit()
@@ -248,7 +250,8 @@ func (c *conn) request() (*request, error) {
 	return &c.table[i], nil
 }
 
-// fetchFreed fetches the requests that came back, if there are any. c.free is empty.
+// fetchFreed moves the freed requests to c.free, which is empty. It reports whether there
+// are any.
 func (c *conn) fetchFreed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,9 +259,9 @@ func (c *conn) fetchFreed() bool {
 	return len(c.free) > 0
 }
 
-// awaitFreed waits until enough was freed, and returns the error of writing, if any.
-// It watches for no hang-up: what it waits for is in the device, or in the socket of
-// a client that reads or breaks the writing. enough is called with mu held.
+// awaitFreed waits until enough reports true, and returns the error of writing, if there
+// is one. It calls enough with mu locked. It does not watch for a hang-up and need not:
+// the device completes all ops, and to write to a client that has hung up fails.
 func (c *conn) awaitFreed(enough func() bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,19 +274,19 @@ func (c *conn) awaitFreed(enough func() bool) error {
 	return c.broken
 }
 
-// setReadDeadline sets when reading ends; never, with the zero time. It does not
-// undo an interrupt.
+// setReadDeadline sets the deadline of reads; the zero time means none. It does not undo
+// an interrupt.
 func (c *conn) setReadDeadline(t time.Time) {
-	_ = c.nc.SetReadDeadline(t) // fails on a closed socket only, as reading then does
+	_ = c.nc.SetReadDeadline(t) // fails only on a closed socket, where reads fail as well
 	if c.stopping.Load() {
 		_ = c.nc.SetReadDeadline(past)
 	}
 }
 
-// past is a deadline that interrupts at once.
+// past is a deadline that has passed: it interrupts at once.
 var past = time.Unix(1, 0)
 
-// interrupt makes the reader stop where it is, without harm to what it has read.
+// interrupt makes the reader stop. The requests that it has read are still served.
 func (c *conn) interrupt() {
 	c.stopping.Store(true)
 	_ = c.nc.SetReadDeadline(past)
@@ -298,11 +301,11 @@ func (c *conn) kill() {
 	})
 }
 
-// await runs take, which waits until it succeeds or stop is closed. That happens
-// when the client hangs up or the connection is killed: a request that waits is
-// dropped then (design §6.5). This is the rare path: it costs a goroutine.
+// await runs take, which waits until it succeeds or stop is closed. await closes stop
+// when the client hangs up or the connection is killed, because a request that waits is
+// dropped then (design §6.5). This costs a goroutine, on the rare path.
 func (c *conn) await(take func(stop <-chan struct{}) error) error {
-	c.readUntil(time.Time{}) // a stall is no hang-up, and must not end the watch
+	c.readUntil(time.Time{}) // the deadline of a payload must not end the watch
 	stop, taken, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -321,19 +324,19 @@ func (c *conn) await(take func(stop <-chan struct{}) error) error {
 	return err
 }
 
-// watch reports true when the client hung up or the connection was killed, false
-// when taken was closed first. Nobody reads meanwhile.
+// watch waits until the client hangs up or the connection is killed, and reports true. It
+// reports false if taken is closed first. Nobody reads at the same time.
 func (c *conn) watch(taken <-chan struct{}) bool {
 	raw, err := c.nc.(syscall.Conn).SyscallConn()
 	if err == nil {
-		// The poller wakes it on every arrival too; those are bounded by the
-		// socket's buffer.
+		// The poller also wakes it whenever data arrive. The socket's buffer bounds how
+		// often that can happen.
 		err = raw.Read(func(uintptr) bool { return c.sock.HungUp() })
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return true
 	}
-	// The wait is over, or Shutdown interrupts: it lets the request finish.
+	// take has succeeded, or Shutdown interrupts. Shutdown lets the request finish.
 	select {
 	case <-taken:
 		return false
@@ -342,7 +345,7 @@ func (c *conn) watch(taken <-chan struct{}) bool {
 	}
 }
 
-// breach is a cause that is the client's fault.
+// breach returns a cause that is the client's fault.
 func breach(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
 }

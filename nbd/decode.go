@@ -6,8 +6,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// decode decodes the request at the beginning of b, of which it takes n bytes; 0 if
-// it is not complete. A payload of that length, in bytes, follows.
+// decode decodes the request at the beginning of b. The request has n bytes there, or 0 if
+// it is not complete. A payload of payload bytes follows it.
 func (c *conn) decode(b []byte) (req wire.Request, payload uint64, n int, err error) {
 	if c.terms.replies == extended {
 		return c.decodeExtended(b)
@@ -24,8 +24,8 @@ func (c *conn) decode(b []byte) (req wire.Request, payload uint64, n int, err er
 	return req, payload, wire.RequestSize, nil
 }
 
-// begins looks at the magic number of a header that is not complete: whoever speaks
-// something else may say less than a header, and wait.
+// begins checks the magic number of a header that is not complete. A client that speaks
+// another protocol may send less than a header, and wait for an answer.
 func begins(b []byte, magic uint32) error {
 	if len(b) >= 4 && binary.BigEndian.Uint32(b) != magic {
 		return breach("request: %w", wire.ErrMagic)
@@ -33,9 +33,10 @@ func begins(b []byte, magic uint32) error {
 	return nil
 }
 
-// decodeExtended is decode where extended headers were agreed on. The payload by
-// which a BLOCK_STATUS asks for our one context is taken as part of the header; any
-// other that is no WRITE's makes its request invalid, by the flag that is left.
+// decodeExtended is decode for extended headers. A BLOCK_STATUS may have a payload that asks
+// for the one context of this server; decodeExtended takes it as a part of the header and
+// clears the flag. It leaves the flag of other requests with a payload, but for WRITE, so
+// that they are invalid.
 func (c *conn) decodeExtended(b []byte) (req wire.Request, payload uint64, n int, err error) {
 	if len(b) < wire.ExtendedRequestSize {
 		return req, 0, 0, begins(b, wire.MagicExtendedRequest)
@@ -45,7 +46,7 @@ func (c *conn) decodeExtended(b []byte) (req wire.Request, payload uint64, n int
 	}
 	n = wire.ExtendedRequestSize
 	if req.Command == wire.CmdWrite {
-		return req, req.Len, n, nil // with the flag or without: QEMU's client forgets it
+		return req, req.Len, n, nil // with or without the flag, because QEMU's client forgets it
 	}
 	if req.Flags&wire.CmdFlagPayloadLen == 0 {
 		return req, 0, n, nil

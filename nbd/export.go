@@ -11,45 +11,46 @@ import (
 	"pmnbd/backend"
 )
 
-// An export is a Device and what its connections share.
+// An export is a device and the state that its connections share.
 type export struct {
 	name     string
 	dev      backend.Device
 	info     backend.Info
 	arenas   *backend.Arenas
 	readOnly bool
-	// maxZero is the most that one Op zeroes, in bytes: well within the index.
+	// maxZero is the length in bytes of the longest zero that is submitted as one Op.
 	maxZero uint64
 	*memory
-	// sinkCap is how many chunks of the read arena a connection may hold for several READs.
+	// sinkCap is how many chunks of the read arena a connection may hold. A single READ
+	// may take more.
 	sinkCap int
 
-	// entered counts the connections that ever entered transmission. See Gone.
+	// entered counts all connections that have ever entered transmission. See conn.Gone.
 	entered atomic.Uint64
 
 	mu   sync.Mutex
 	live map[*conn]struct{} // connections in transmission
-	past Commands           // of those that left
+	past Commands           // of connections that have left
 
 	flush background
 }
 
-// memory is what the connections of all exports of a device share.
+// memory is shared by the connections of all exports of a device.
 type memory struct {
-	// reservations counts the chunks that were reserved for payloads that are not
-	// complete: half the window at most (design §4.8).
+	// reservations counts the chunks that are reserved for incomplete payloads: at most
+	// half of the window (design §4.8).
 	reservations *backend.Budget
-	// common counts the chunks of the read arena that are nobody's own part: each of the
-	// server's connections has ownSinks of them.
+	// common counts the common chunks of the read arena. The others are the connections'
+	// own parts, of ownSinks chunks each.
 	common *backend.Budget
-	// short counts the times that a READ, or a part of one, had to do without common chunks.
+	// short counts how often a READ, or a part of one, had to do without common chunks.
 	short atomic.Uint64
 }
 
-// newExport checks that e's arenas suffice: every connection may hold one receive
-// chunk, and its own part of the read arena, for as long as its client likes, payloads
-// that are not complete half of the window, and one client that does not read its
-// replies should leave room for the largest READ of another.
+// newExport makes an export, and checks that the arenas of e are large enough. A client can
+// make its connection hold one chunk to receive into and its own part of the read arena for
+// as long as it likes. Incomplete payloads can hold half of the window. And while one client
+// does not read its replies, there should be room for the largest READ of another.
 func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
 	x := &export{
 		name:     e.Name,
@@ -60,7 +61,7 @@ func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Ar
 		maxZero:  e.Device.Arenas().MaxZero(),
 	}
 	if x.info.MaxRequest > maxPayload {
-		return nil, fmt.Errorf("the device takes requests of %d bytes, at most %d are sensible", x.info.MaxRequest, maxPayload)
+		return nil, fmt.Errorf("the device takes requests of %d bytes, more than the %d that the server can receive", x.info.MaxRequest, maxPayload)
 	}
 	largest := chunksFor(int(x.info.MaxRequest))
 	write := x.arenas.Write
@@ -69,7 +70,7 @@ func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Ar
 	if pins := write.Pins(); pins != nil {
 		window = pins.Total()
 	}
-	if window/2 < largest+1 || window > chunks-maxConns { // a payload begins in the chunk of its header
+	if window/2 < largest+1 || window > chunks-maxConns { // +1: a payload begins in the chunk of its header
 		least := max(window, 2*(largest+1))
 		return nil, fmt.Errorf("a write arena of %d chunks, %d for the window, is too small for %d connections and requests of %d chunks: %d are needed, %d for the window",
 			chunks, window, maxConns, largest, maxConns+least, least)
@@ -92,11 +93,11 @@ func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Ar
 	return x, nil
 }
 
-// chunksFor is how many chunks n bytes fill.
+// chunksFor returns how many chunks n bytes fill.
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
-// enter adds a connection that is about to read its first request. It returns the
-// connection's number, and whether it is the only one.
+// enter adds a connection before it reads its first request. It returns the number of the
+// connection, and whether it is the only one.
 func (x *export) enter(c *conn) (number uint64, alone bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,8 +105,8 @@ func (x *export) enter(c *conn) (number uint64, alone bool) {
 	return x.entered.Add(1), len(x.live) == 1
 }
 
-// leave takes back an enter, when none of the connection's ops is outstanding. It
-// reports whether the connection was the last.
+// leave removes a connection, which has no ops outstanding. It reports whether that was the
+// last one.
 func (x *export) leave(c *conn) (last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -114,22 +115,22 @@ func (x *export) leave(c *conn) (last bool) {
 	return len(x.live) == 0
 }
 
-// background makes durable, at nobody's request, what connections left behind. It is the
-// Sink of its FLUSH. Nobody waits for that: the device completes it, when it is closed at the
-// latest, and a target that is away must not hold up Shutdown.
+// background flushes the device when clients have left, though nobody asks for it. It is the
+// Sink of its FLUSH. Nobody waits for the FLUSH, because a target that is away must not hold
+// up Shutdown. The device completes it when it is closed at the latest.
 type background struct {
 	dev backend.Device
 	log *zap.Logger
 
-	op backend.Op // whoever set busy owns it, and the device while it executes it
+	op backend.Op // belongs to the goroutine that has set busy, and then to the device
 
-	mu sync.Mutex
-	// busy: a FLUSH is under way; completed: the device is done with it; again: another
-	// one shall follow.
-	busy, completed, again bool
+	mu        sync.Mutex
+	busy      bool // a FLUSH is outstanding, or Kick has not seen its completion yet
+	completed bool // the device has completed the FLUSH
+	again     bool // another FLUSH must follow
 }
 
-// start begins a FLUSH. While one is under way, it lets another follow.
+// start begins a FLUSH, or lets one follow the FLUSH that is outstanding.
 func (b *background) start() {
 	b.mu.Lock()
 	again := b.busy
@@ -145,12 +146,12 @@ func (b *background) submit() {
 	b.op = backend.Op{Cmd: backend.Flush, Sink: b}
 	b.dev.Submit([]*backend.Op{&b.op})
 	b.dev.Post()
-	b.Kick() // it may have been completed inside Submit
+	b.Kick() // the device may have completed it inside Submit
 }
 
-// Complete ends one FLUSH.
+// Complete implements backend.Sink.
 func (b *background) Complete(op *backend.Op) {
-	if op.Err != nil && !errors.Is(op.Err, backend.ErrClosed) { // its Close flushes, and says what fails
+	if op.Err != nil && !errors.Is(op.Err, backend.ErrClosed) { // Close flushes as well, and reports what fails
 		b.log.Warn("the flush after a client left failed", zap.Error(op.Err))
 	}
 	b.mu.Lock()
@@ -158,7 +159,7 @@ func (b *background) Complete(op *backend.Op) {
 	b.mu.Unlock()
 }
 
-// Kick has nothing to write, and lets another FLUSH follow.
+// Kick implements backend.Sink. It begins the next FLUSH if one must follow.
 func (b *background) Kick() {
 	b.mu.Lock()
 	next := b.completed && b.again
@@ -171,5 +172,5 @@ func (b *background) Kick() {
 	}
 }
 
-// Gone is false: nobody's client asks.
+// Gone implements backend.Sink. No client has asked for the FLUSH, so none is gone.
 func (b *background) Gone() bool { return false }

@@ -10,29 +10,30 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// maxOption bounds the data of an option, in bytes: an export name of the greatest
-// length and every information type there will ever be fit many times.
+// maxOption bounds the data of an option, in bytes. The longest export name and all types
+// of information fit many times.
 const maxOption = 64 << 10
 
-// errAborted: the client ended the negotiation, as it may.
+// errAborted: the client has ended the negotiation, which it may.
 var errAborted = errors.New("negotiation aborted by the client")
 
-// A negotiation is fixed newstyle with one client, until it has chosen an export.
+// A negotiation is the option haggling with one client, until it has chosen an export.
 type negotiation struct {
 	srv *Server
 	log *zap.Logger
 	rw  io.ReadWriter
-	// startTLS goes on with TLS on the client's connection.
+	// startTLS upgrades the client's connection to TLS.
 	startTLS func() (io.ReadWriter, error)
-	secure   bool // it did
-	// keepPlace is asked before the client is told that it has entered.
+	secure   bool // the client has upgraded
+	// keepPlace is called before the client hears that it has entered. If it reports
+	// false, the negotiation ends.
 	keepPlace func() bool
 
 	fixed, noZeroes bool // the client's flags
 	terms           terms
 }
 
-// run negotiates. It reads not a byte beyond the choice of an export.
+// run negotiates. It reads no byte after the option that chooses an export.
 func (n *negotiation) run() (terms, error) {
 	if err := n.greet(); err != nil {
 		return terms{}, err
@@ -84,7 +85,7 @@ func (n *negotiation) greet() error {
 	return nil
 }
 
-// read reads an option with its data.
+// read reads an option and its data.
 func (n *negotiation) read() (wire.Option, []byte, error) {
 	var b [wire.OptionHeaderSize]byte
 	if _, err := io.ReadFull(n.rw, b[:]); err != nil {
@@ -104,15 +105,15 @@ func (n *negotiation) read() (wire.Option, []byte, error) {
 	return h.Option, data, nil
 }
 
-// mayStartTLS reports whether STARTTLS with data succeeds. To clients that do not
-// speak fixed newstyle there is no TLS (proto.md, "Server-side requirements"); other
-// options of theirs are answered: go-nbd's client is one.
+// mayStartTLS reports whether a STARTTLS with this data succeeds. Clients that do not speak
+// fixed newstyle get no TLS (proto.md, "Server-side requirements"). The server accepts
+// their other options, because go-nbd's client is one of them.
 func (n *negotiation) mayStartTLS(data []byte) bool {
 	return n.fixed && n.srv.cfg.TLS != nil && !n.secure && len(data) == 0
 }
 
-// upgrade answers STARTTLS. What was agreed in the clear counts no more: somebody
-// else may have said it.
+// upgrade replies to STARTTLS and upgrades. It forgets what was agreed in plaintext,
+// because somebody else may have sent that.
 func (n *negotiation) upgrade() (err error) {
 	if _, err := n.rw.Write(wire.AppendOptionReply(nil, wire.OptStartTLS, wire.RepAck, "")); err != nil {
 		return fmt.Errorf("reply to STARTTLS: %w", err)

@@ -7,8 +7,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// option answers one option, other than a STARTTLS that succeeds. It ends the
-// negotiation with an export in the terms, or with an error.
+// option returns the reply to one option. A STARTTLS that succeeds does not come here. To
+// end the negotiation, option sets the export in the terms or returns an error.
 func (n *negotiation) option(o wire.Option, data []byte) (reply []byte, end error) {
 	refuse := func(t wire.ReplyType, text string) ([]byte, error) {
 		return wire.AppendOptionReply(nil, o, t, text), nil
@@ -36,29 +36,29 @@ func (n *negotiation) option(o wire.Option, data []byte) (reply []byte, end erro
 	switch o {
 	case wire.OptList:
 		for _, x := range n.srv.exports {
-			// The description is for those who ask for INFO_DESCRIPTION: go-nbd's
-			// client takes whatever follows the name for another export.
+			// There is no description: go-nbd's client takes what follows the name for
+			// another export. Other clients ask for INFO_DESCRIPTION.
 			reply = wire.AppendServer(reply, x.name, "")
 		}
 	case wire.OptStartTLS:
 		if n.secure {
-			return refuse(wire.RepErrInvalid, "TLS has begun already")
+			return refuse(wire.RepErrInvalid, "TLS has already begun")
 		}
-		if n.srv.cfg.TLS != nil { // not fixed newstyle
+		if n.srv.cfg.TLS != nil { // the client does not speak fixed newstyle
 			return refuse(wire.RepErrInvalid, "TLS needs fixed newstyle")
 		}
 		return refuse(wire.RepErrPolicy, "this server does not use TLS")
 	case wire.OptStructuredReply:
 		switch n.terms.replies {
 		case extended:
-			return refuse(wire.RepErrExtHdrReqd, "extended headers are agreed on already")
+			return refuse(wire.RepErrExtHdrReqd, "extended headers are already agreed on")
 		case structured:
-			return refuse(wire.RepErrInvalid, "structured replies are agreed on already")
+			return refuse(wire.RepErrInvalid, "structured replies are already agreed on")
 		}
 		n.terms.replies = structured
 	case wire.OptExtendedHeaders:
 		if n.terms.replies == extended {
-			return refuse(wire.RepErrInvalid, "extended headers are agreed on already")
+			return refuse(wire.RepErrInvalid, "extended headers are already agreed on")
 		}
 		n.terms.replies = extended
 	default:
@@ -67,7 +67,7 @@ func (n *negotiation) option(o wire.Option, data []byte) (reply []byte, end erro
 	return wire.AppendOptionReply(reply, o, wire.RepAck, ""), nil
 }
 
-// exportName answers EXPORT_NAME. There is no way to say no but to hang up.
+// exportName replies to EXPORT_NAME. The server can refuse it only by hanging up.
 func (n *negotiation) exportName(name []byte) ([]byte, error) {
 	if n.terms.replies == extended {
 		return nil, errors.New("EXPORT_NAME after EXTENDED_HEADERS")
@@ -83,9 +83,9 @@ func (n *negotiation) exportName(name []byte) ([]byte, error) {
 	return wire.AppendExportZeroes(nil, n.terms.offer(x)), nil
 }
 
-// info answers INFO and GO with what the client asked for and what it needs in any
-// case: the block sizes too, for the largest payload may be less than the 32 MiB
-// that clients assume.
+// info replies to INFO and GO with what the client has asked for, the size and flags, and
+// the block sizes. The client needs those because the largest payload may be less than the
+// 32 MiB that clients assume.
 func (n *negotiation) info(o wire.Option, data []byte) ([]byte, error) {
 	req, err := wire.DecodeInfoRequest(data)
 	if err != nil {
@@ -111,9 +111,9 @@ func (n *negotiation) info(o wire.Option, data []byte) ([]byte, error) {
 	return wire.AppendOptionReply(b, o, wire.RepAck, ""), nil
 }
 
-// metaContext answers LIST_META_CONTEXT and SET_META_CONTEXT, of which even one that
-// fails ends what was set before. Queries that select nothing here are ignored, as
-// proto.md says.
+// metaContext replies to LIST_META_CONTEXT and SET_META_CONTEXT. Even a SET_META_CONTEXT
+// that fails ends what was set before. As proto.md demands, it ignores queries that select
+// nothing here.
 func (n *negotiation) metaContext(o wire.Option, data []byte) []byte {
 	set := o == wire.OptSetMetaContext
 	if set {
@@ -145,7 +145,7 @@ func (n *negotiation) metaContext(o wire.Option, data []byte) []byte {
 	return wire.AppendOptionReply(b, o, wire.RepAck, "")
 }
 
-// named finds the export that an option names, or refuses the option.
+// named returns the export that an option names, or the reply that refuses the option.
 func (n *negotiation) named(o wire.Option, name []byte) (*export, []byte) {
 	if len(name) > wire.MaxString {
 		return nil, wire.AppendOptionReply(nil, o, wire.RepErrInvalid, "the export name is too long")

@@ -3,25 +3,26 @@ package nbd
 import "time"
 
 const (
-	// stallTimeout is a period of a client's pace.
+	// stallTimeout is the length of the periods in which the pace of a client is judged.
 	stallTimeout = 10 * time.Second
-	// minProgress is how many bytes a period must bring. A network of 1 Mbit/s does,
-	// and nobody attaches a disk by less; while the largest payload, 32 MiB, cannot
-	// keep others waiting for longer than 32 periods.
+	// minProgress is how many bytes a client must move in a period. A network of
+	// 1 Mbit/s is fast enough, and nobody attaches a disk by a slower one. The largest
+	// payload, 32 MiB, keeps others waiting for 32 periods at most.
 	minProgress = 1 << 20
 )
 
-// A pace is how fast a client moves what it holds: space reserved for a payload
-// (design §4.8), or READs that it does not fetch. While others wait for that, one that
-// is too slow is cut off. It is judged by periods, not by silence, which a byte now and
-// then would end.
+// A pace measures how fast a client sends a payload for which it holds a reservation, or
+// fetches the data of its READs (design §4.8). The server cuts a client off that is too
+// slow while others wait for the memory. It judges whole periods. Were it to judge
+// silence, a byte now and then would be enough.
 type pace struct {
 	end  time.Time // of the period
-	done uint64    // bytes, when the period began
+	done uint64    // bytes that were moved before the period
 }
 
-// begin begins a period, of length d, with done bytes moved so far.
+// begin begins a period of length d. So far the client has moved done bytes.
 func (p *pace) begin(done uint64, d time.Duration) { p.end, p.done = time.Now().Add(d), done }
 
-// tooSlow reports, at the end of a period, whether it brought too little.
+// tooSlow reports whether the client has moved too little. It is called when the period is
+// over; by now the client has moved done bytes.
 func (p *pace) tooSlow(done uint64) bool { return done-p.done < minProgress }

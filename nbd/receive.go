@@ -12,12 +12,12 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// minRead is the least room, in bytes, for which another read into a chunk that
-// cannot be rewound is worth its system call; below it the next chunk is begun.
+// minRead is the least room in bytes that is worth a system call to read. If a chunk has
+// less room and is still in use, the reader begins the next one.
 const minRead = 8 << 10
 
-// A receiver is where requests arrive: a chunk of the write arena that holds, in
-// this order, what was parsed, what was read and not yet parsed, and room.
+// A receiver receives requests into a chunk of the write arena. The chunk has three parts:
+// bytes that are parsed, bytes that are read but not parsed, and room.
 //
 //	0        r              w                    backend.ChunkSize
 //	+--------+--------------+--------------------+
@@ -27,45 +27,46 @@ type receiver struct {
 	chunk *backend.Chunk // nil while the connection is idle
 	r, w  int
 
-	// drained: the last read took all that the socket held.
+	// drained is set if the last read took all that the socket had.
 	drained bool
-	// deadline is that of reading; zero: none.
+	// deadline is the deadline of reads. It is zero if there is none.
 	deadline time.Time
 
-	// incoming is the WRITE whose payload is being received, missing how much of it
-	// is not parsed yet, in bytes. A refused one is dropped as it comes.
+	// incoming is the WRITE whose payload is being received. missing is how many bytes
+	// of the payload are not parsed yet. The payload of a refused WRITE is dropped.
 	incoming *request
 	missing  int
-	// reserved are the chunks for the rest of the payload, units how many of the
-	// export's reservations it took.
+	// reserved has the chunks for the rest of the payload. They are pinned. units is how
+	// many of the export's reservations the payload has taken.
 	reserved []*backend.Chunk
 	units    int
-	pace     pace // of the payload that they are for
+	pace     pace // of the payload with the reservation
 
-	// room pins the chunks in which payloads of the batch lie, or, while that is empty,
-	// those of one with a reservation. A connection has a chunk to receive into whatever
-	// others do; it needs the window's for payloads alone (design §4.8).
+	// room pins the chunks with the payloads of the batch, or, if the batch is empty, the
+	// chunks of a payload with a reservation. A connection always has a chunk to receive
+	// into. It needs room in the window only for payloads (design §4.8).
 	room *backend.Admission
 }
 
-// maxHeader is the longest run of bytes that decode takes or leaves as a whole.
+// maxHeader is the length in bytes of the longest header that decode takes as a whole.
 const maxHeader = wire.ExtendedRequestSize + wire.StatusPayloadSize
 
-// receive reads, parses and submits until the connection must end, and says why.
+// receive reads, parses and submits requests until the connection must end. It returns the
+// cause.
 func (c *conn) receive() error {
 	for {
 		if err := c.fill(); err != nil {
 			return err
 		}
 		err := c.parse()
-		c.submit() // what precedes a breach or a DISC is served
+		c.submit() // the requests before a breach or a DISC are served
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// fill reads what the socket holds, and waits for something when it is empty.
+// fill reads what the socket has. If it has nothing, fill waits.
 func (c *conn) fill() error {
 	for {
 		if c.stopping.Load() {
@@ -90,7 +91,7 @@ func (c *conn) fill() error {
 		if err != nil {
 			return err
 		}
-		if n == 0 { // nothing there: only then a wait is due
+		if n == 0 { // the socket is empty, so wait next time
 			c.drained = true
 			continue
 		}
@@ -100,8 +101,8 @@ func (c *conn) fill() error {
 	}
 }
 
-// giveBack releases an empty chunk to which nobody else refers, and reports whether
-// the connection holds none.
+// giveBack releases the chunk if it is empty and nobody else has a reference. It reports
+// whether the connection has no chunk.
 func (c *conn) giveBack() bool {
 	if c.chunk == nil {
 		return true
@@ -114,7 +115,7 @@ func (c *conn) giveBack() bool {
 	return true
 }
 
-// read reads into p. It blocks if the socket is known to be drained.
+// read reads into p. It blocks only if the socket is drained.
 func (c *conn) read(p []byte) (int, error) {
 	if !c.drained {
 		n, err := c.sock.TryRead(p)
@@ -135,8 +136,8 @@ func (c *conn) read(p []byte) (int, error) {
 	}
 }
 
-// beforeBlocking readies the reader for a wait of any length. One that holds
-// reserved chunks has until its period ends.
+// beforeBlocking prepares the reader for a wait of any length. If it has a reservation, the
+// wait ends with the period of its pace.
 func (c *conn) beforeBlocking() {
 	c.parkSink()
 	if c.units > 0 {
@@ -146,7 +147,7 @@ func (c *conn) beforeBlocking() {
 	}
 }
 
-// readUntil sets when reading ends; never, with the zero time.
+// readUntil sets the deadline of reads; the zero time means none.
 func (c *conn) readUntil(t time.Time) {
 	if t != c.deadline {
 		c.setReadDeadline(t)
@@ -154,10 +155,10 @@ func (c *conn) readUntil(t time.Time) {
 	}
 }
 
-// taken is how much of the incoming payload has come, in bytes.
+// taken returns how many bytes of the incoming payload are parsed.
 func (c *conn) taken() uint64 { return c.incoming.length - uint64(c.missing) }
 
-// readError is the cause that an error of reading stands for.
+// readError returns the cause behind an error of a read.
 func (c *conn) readError(err error) error {
 	switch {
 	case err == nil:
@@ -172,23 +173,23 @@ func (c *conn) readError(err error) error {
 	return fmt.Errorf("read requests: %w", err)
 }
 
-// makeRoom sees to it that the current chunk has room.
+// makeRoom makes room in the current chunk, or begins another one.
 func (c *conn) makeRoom() error {
-	// A header that straddles the end of the chunk is all that is ever moved.
+	// Only a header across the end of the chunk is moved.
 	var header [maxHeader]byte
 	tail := 0
 	if c.chunk != nil {
-		// The last reference is ours: nothing of the chunk is in use, and its
-		// start is hot.
+		// Nobody else has a reference, so the whole chunk is free, and its beginning is
+		// still in the caches.
 		if c.r == c.w && c.chunk.Refs() == 1 {
 			c.r, c.w = 0, 0
 		}
 		room := backend.ChunkSize - c.w
-		if room >= minRead || room > 0 && c.missing > 0 { // reserved was: the rest of it
+		if room >= minRead || room > 0 && c.missing > 0 { // the reservation counts on this rest
 			return nil
 		}
 		tail = copy(header[:], c.chunk.Bytes()[c.r:c.w])
-		c.chunk.Release() // whoever takes one more than its own would wait for others
+		c.chunk.Release() // a connection has one chunk; for a second it would wait for others
 		c.chunk = nil
 	}
 	if last := len(c.reserved) - 1; last >= 0 {
@@ -204,8 +205,8 @@ func (c *conn) makeRoom() error {
 	return nil
 }
 
-// chunks takes n chunks. The batch is submitted before it waits. The slice is valid
-// until the next call.
+// chunks takes n chunks of a. It submits the batch before it waits. The slice is valid until
+// the next call of chunks or take.
 func (c *conn) chunks(a *backend.Arena, n int) ([]*backend.Chunk, error) {
 	got, ok := a.TryGet(c.got[:0], n)
 	if !ok {
@@ -222,7 +223,7 @@ func (c *conn) chunks(a *backend.Arena, n int) ([]*backend.Chunk, error) {
 	return got, nil
 }
 
-// parse takes the requests that were read, up to an incomplete one, into the batch.
+// parse adds the requests that were read to the batch, up to one that is incomplete.
 func (c *conn) parse() error {
 	for {
 		if c.incoming != nil {
@@ -245,11 +246,10 @@ func (c *conn) parse() error {
 	}
 }
 
-// begin takes one request whose header was parsed, and behind which there are
-// payload bytes.
+// begin begins a request whose header is parsed. payload bytes follow the header.
 func (c *conn) begin(req wire.Request, payload uint64) error {
 	if req.Command == wire.CmdDisc {
-		c.disc.Store(true) // before the batch is submitted: see Gone
+		c.disc.Store(true) // before the batch is submitted, because Gone looks at it
 		return errDisc
 	}
 	if payload > maxPayload {
@@ -293,8 +293,9 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 	return nil
 }
 
-// zeroInParts zeroes what of rq exceeds maxZero, part by part, waiting for each, and
-// readies rq's op for the rest: a length has 64 bits, the window's index has not.
+// zeroInParts cuts the zero rq into parts of maxZero bytes, because the length has 64 bits
+// and the window's index is small. It submits all parts but the last, waits for each, and
+// leaves the last part in the op of rq, admitted.
 func (c *conn) zeroInParts(rq *request) error {
 	op, fua := &rq.op, rq.op.FUA
 	for end := op.Off + op.Len; op.Err == nil && op.Len > c.exp.maxZero; op.Len = end - op.Off {
@@ -310,14 +311,14 @@ func (c *conn) zeroInParts(rq *request) error {
 		}
 		op.Off += op.Len
 	}
-	op.FUA = fua // the last part's barrier covers them all
+	op.FUA = fua // the barrier of the last part covers all parts
 	if op.Err != nil {
 		return nil
 	}
 	return c.admit(op)
 }
 
-// admit takes what a write needs of the window. The batch is submitted before it waits.
+// admit takes room in the window for op. It submits the batch before it waits.
 func (c *conn) admit(op *backend.Op) error {
 	if c.room.TryAdmit(op) {
 		return nil
@@ -326,8 +327,9 @@ func (c *conn) admit(op *backend.Op) error {
 	return c.await(func(stop <-chan struct{}) error { return c.room.Admit(op, stop) })
 }
 
-// enqueue puts rq into the batch, or answers it if there is nothing for the device
-// to do: it is refused, or asks what is known here, or is a hint that is not taken.
+// enqueue adds rq to the batch. If the device has nothing to do, it queues the reply: to a
+// request that is refused, to a BLOCK_STATUS, which the server knows itself, and to CACHE,
+// a hint that it ignores.
 func (c *conn) enqueue(rq *request) {
 	switch {
 	case rq.op.Err != nil, rq.command == wire.CmdCache, rq.command == wire.CmdBlockStatus:
@@ -337,17 +339,17 @@ func (c *conn) enqueue(rq *request) {
 	}
 }
 
-// reserve takes the chunks that the incoming payload will fill beyond the current
-// one, and pins all of them, before more of it is read. What fits the current chunk
-// is the window's only when it is complete; what fits any one chunk is moved to where it
-// fits if it would have to wait.
+// reserve reserves the chunks that the incoming payload needs besides the current one, and
+// pins all of them, before more of the payload is read. A payload that fits the current
+// chunk needs no reservation: it is admitted when it is complete. A payload that fits one
+// chunk is moved to the start of a chunk if it would have to wait for a reservation.
 func (c *conn) reserve() error {
 	n := chunksFor(c.missing - (backend.ChunkSize - c.r))
 	if n <= 0 {
 		return nil
 	}
-	// Nothing behind this header can be parsed yet. What is ahead of it goes, with its
-	// pins: who holds a reservation holds nothing else that others wait for.
+	// Submit the requests before this one, which drops their pins: a connection that
+	// waits for a reservation holds nothing else that others wait for.
 	c.submit()
 	if !c.exp.reservations.TryTake(n + 1) {
 		if c.missing <= backend.ChunkSize {
@@ -374,14 +376,14 @@ func (c *conn) reserve() error {
 	return nil
 }
 
-// moveIncoming moves what has come of the incoming payload, of which nothing was parsed, to
-// the start of a chunk, where all of it fits. So a small WRITE waits for nobody's reservation,
-// at the price of a copy.
+// moveIncoming moves the bytes of the incoming payload, none of which is parsed yet, to the
+// start of a chunk, where the whole payload fits. So a small WRITE does not wait for the
+// reservations of others. The price is a copy.
 func (c *conn) moveIncoming() error {
 	came := c.chunk.Bytes()[c.r:c.w]
 	if c.chunk.Refs() > 1 {
 		came = slices.Clone(came)
-		c.chunk.Release() // the connection has one chunk to receive into
+		c.chunk.Release() // first, because a connection has only one chunk to receive into
 		c.chunk = nil
 		fresh, err := c.chunks(c.exp.arenas.Write, 1)
 		if err != nil {
@@ -393,7 +395,7 @@ func (c *conn) moveIncoming() error {
 	return nil
 }
 
-// takePayload takes what was read of the incoming payload.
+// takePayload adds the bytes that were read to the incoming payload.
 func (c *conn) takePayload() {
 	n := min(c.missing, c.w-c.r)
 	if n == 0 {
@@ -402,7 +404,7 @@ func (c *conn) takePayload() {
 	op := &c.incoming.op
 	if op.Err == nil {
 		if last := len(op.Data) - 1; last >= 0 && op.Data[last].Chunk == c.chunk {
-			op.Data[last].Len += uint32(n) // a chunk's part of a payload is one run
+			op.Data[last].Len += uint32(n) // the bytes in one chunk are one span
 		} else {
 			c.chunk.Retain()
 			op.Data = append(op.Data, backend.Span{Chunk: c.chunk, Off: uint32(c.r), Len: uint32(n)})
@@ -412,13 +414,13 @@ func (c *conn) takePayload() {
 	c.missing -= n
 }
 
-// payloadComplete enqueues the incoming WRITE, once it has room in the window; only then
-// a reservation is given back. Reservations are half of the window at most: any payload
-// fits the other half, which barriers alone free.
+// payloadComplete admits and enqueues the incoming WRITE. Only then does it give the
+// reservation back. Reservations hold at most half of the window. Barriers free the other
+// half, and any payload fits there, so no client waits for the payload of another forever.
 func (c *conn) payloadComplete() error {
 	rq := c.incoming
 	if rq.op.Err == nil {
-		// On an error rq is still incoming, and dropped as such.
+		// After an error rq is still incoming, and dropReceived drops it.
 		if err := c.admit(&rq.op); err != nil {
 			return err
 		}
@@ -429,7 +431,7 @@ func (c *conn) payloadComplete() error {
 	return nil
 }
 
-// giveReserved gives back what was reserved for a payload.
+// giveReserved gives the rest of a reservation back. Unpin drops its pins.
 func (c *conn) giveReserved() {
 	for _, ch := range c.reserved {
 		ch.Release()
@@ -439,8 +441,8 @@ func (c *conn) giveReserved() {
 	c.units = 0
 }
 
-// dropReceived gives back the current chunk and an incomplete WRITE. What is pinned of
-// the chunk is the window's, and nobody waits for that.
+// dropReceived drops the incomplete WRITE, the current chunk and all pins. The window has
+// its own pins on the chunks that it needs.
 func (c *conn) dropReceived() {
 	c.giveReserved()
 	if rq := c.incoming; rq != nil {

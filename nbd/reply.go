@@ -9,13 +9,13 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// Complete queues the reply to op. It is backend.Sink's.
+// Complete implements backend.Sink. It queues the reply to op.
 func (c *conn) Complete(op *backend.Op) {
 	rq := &c.table[op.Tag]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rq.headed && op.Err != nil && c.broken == nil {
-		c.failLocked(fmt.Errorf("read what a reply has promised: %w", op.Err))
+		c.failLocked(fmt.Errorf("read the rest of a reply that has begun: %w", op.Err))
 	}
 	if rq.partial.Load() {
 		if op.Cmd != backend.Read || op.Err != nil || c.broken != nil {
@@ -29,7 +29,7 @@ func (c *conn) Complete(op *backend.Op) {
 	}
 	c.counts.of(rq.command).answered(rq)
 	if op.Cmd == backend.Write {
-		// The payload's chunk may be rewound before the reply is written.
+		// So the reader can reuse the chunk before the reply is written.
 		release(op)
 	}
 	if c.broken != nil {
@@ -40,12 +40,12 @@ func (c *conn) Complete(op *backend.Op) {
 	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 }
 
-// answerLocked queues the reply to rq in the form that was agreed on. What needs no data is
-// answered simply where that is allowed. mu is held.
+// answerLocked queues the reply to rq in the form that the client has negotiated. Where
+// the protocol allows it, a reply without data is a simple one.
 func (c *conn) answerLocked(rq *request) {
 	form, err := c.terms.replies, rq.op.Err
 	switch {
-	case rq.headed: // by the part before
+	case rq.headed: // an earlier part has queued the header
 	case form == simple, form == structured && err == nil && rq.command != wire.CmdRead && rq.command != wire.CmdBlockStatus:
 		wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
 			Errno: uint32(backend.ErrnoOf(err)), Cookie: rq.cookie,
@@ -58,7 +58,7 @@ func (c *conn) answerLocked(rq *request) {
 	case rq.command == wire.CmdRead:
 		wire.PutOffset(c.chunkHeaderLocked(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.length)), rq.off)
 	case rq.command == wire.CmdBlockStatus && form == structured:
-		// Without a map of what is allocated, all of it is data: status 0.
+		// The device has no map of what is allocated, so everything is data: status 0.
 		wire.PutBlockStatus(c.chunkHeaderLocked(rq, wire.ChunkBlockStatus, wire.BlockStatusSize, 0), contextID, wire.Extent{Len: rq.length})
 	case rq.command == wire.CmdBlockStatus:
 		wire.PutBlockStatusExt(c.chunkHeaderLocked(rq, wire.ChunkBlockStatusExt, wire.BlockStatusExtSize, 0), contextID, wire.Extent{Len: rq.length})
@@ -72,11 +72,11 @@ func (c *conn) answerLocked(rq *request) {
 	}
 }
 
-// maxText bounds what a client is told of an error, in bytes.
+// maxText bounds the text of an error that is sent to a client, in bytes.
 const maxText = 256
 
-// chunkHeaderLocked queues the header of the only chunk of the reply to rq, and returns
-// room for the first n bytes of its payload, which has rest bytes more. mu is held.
+// chunkHeaderLocked queues the header of the only chunk of the reply to rq. The payload has
+// n+rest bytes; chunkHeaderLocked returns room for the first n.
 func (c *conn) chunkHeaderLocked(rq *request, t wire.ChunkType, n, rest int) []byte {
 	h := wire.Chunk{Flags: wire.ReplyFlagDone, Type: t, Cookie: rq.cookie, Off: rq.off, Len: uint64(n + rest)}
 	if c.terms.replies == extended {
@@ -89,7 +89,7 @@ func (c *conn) chunkHeaderLocked(rq *request, t wire.ChunkType, n, rest int) []b
 	return b[wire.StructuredReplySize:]
 }
 
-// release drops the references of op to its spans.
+// release drops the references to the spans of op.
 func release(op *backend.Op) {
 	for _, s := range op.Data {
 		s.Chunk.Release()
@@ -97,8 +97,8 @@ func release(op *backend.Op) {
 	op.Data = op.Data[:0]
 }
 
-// Kick writes the queued replies, as far as the socket takes them at once. It is
-// backend.Sink's.
+// Kick implements backend.Sink. It writes as much of the queued replies as the socket takes
+// at once, and leaves the rest to spill.
 func (c *conn) Kick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,8 +113,8 @@ func (c *conn) Kick() {
 	}
 }
 
-// flushLocked writes what it can and frees the requests whose replies are written. mu is
-// held.
+// flushLocked writes what the socket takes, and frees the requests whose replies are
+// written.
 func (c *conn) flushLocked() {
 	if err := c.sock.Flush(&c.q); err != nil {
 		c.failLocked(err)
@@ -124,7 +124,7 @@ func (c *conn) flushLocked() {
 	}
 }
 
-// failLocked drops all replies, now and later, and stops the reader. mu is held.
+// failLocked drops all replies that are queued or will be, and stops the reader.
 func (c *conn) failLocked(err error) {
 	if c.broken == nil {
 		c.broken = err
@@ -133,7 +133,7 @@ func (c *conn) failLocked(err error) {
 	c.interrupt()
 }
 
-// freeRequestLocked makes a request, or a part of one, the reader's again. mu is held.
+// freeRequestLocked gives a request, or a part of one, back to the reader.
 func (c *conn) freeRequestLocked(tag uint32) {
 	rq := &c.table[tag]
 	if op := &rq.op; op.Cmd == backend.Read {
@@ -151,7 +151,7 @@ func (c *conn) freeRequestLocked(tag uint32) {
 	c.wakeReaderLocked()
 }
 
-// wakeReaderLocked lets a reader that waits look again. mu is held.
+// wakeReaderLocked lets a reader in awaitFreed look again.
 func (c *conn) wakeReaderLocked() {
 	if c.waiting {
 		c.waiting = false
@@ -159,9 +159,9 @@ func (c *conn) wakeReaderLocked() {
 	}
 }
 
-// writeBacklog writes what the socket did not take at once, until nothing is left. A
-// client that fetches too little of it, and has common chunks of the read arena of which
-// others go short meanwhile, is cut off.
+// writeBacklog writes what the socket did not take at once, until nothing is left. It cuts
+// a client off that fetches too little, if the client has common chunks of the read arena
+// and others go short of them meanwhile.
 func (c *conn) writeBacklog() {
 	defer c.wg.Done()
 	var p pace
@@ -193,24 +193,25 @@ func (c *conn) writeBacklog() {
 	}
 }
 
-// writePeriodLocked begins a period of p, at whose end a wait to write ends. mu is held.
+// writePeriodLocked begins a period of p, and sets the deadline of writes to its end.
 func (c *conn) writePeriodLocked(p *pace) {
 	p.begin(c.q.Written(), c.srv.cfg.stall)
-	_ = c.nc.SetWriteDeadline(p.end) // fails on a closed socket, as waiting does
+	_ = c.nc.SetWriteDeadline(p.end) // fails only on a closed socket, where waits fail as well
 }
 
-// Gone reports whether the client hung up without a DISC behind the requests. It is
-// backend.Sink's, and is called under the lock that fixes the place of this
-// connection's ops among those of others.
+// Gone implements backend.Sink. It reports whether the client has hung up without a DISC.
+// The device calls it under the lock that orders the ops of all connections.
 //
-// What it prevents: a client hangs up with a write unread, sends it again on another
-// connection together with newer ones, and the old one lands last. One poll(2) per
-// batch tells. It can be skipped while no other connection has entered since this
-// one entered alone: if entered still is our number here, under the lock, then
-// another's entry comes later, its first op is enqueued later still, and needs the
-// same lock: behind ours. Those that were there before had left, with nothing
-// outstanding, when we entered alone. The count never goes back: a connection that
-// is alone again polls (design §6.5).
+// It prevents this: a client hangs up while the server has not read one of its writes, sends
+// the write again on another connection, together with newer ones, and the old write lands
+// last. One poll(2) for each batch is enough to know (design §6.5).
+//
+// The poll is not needed if this connection was alone when it entered and no other has
+// entered since. If entered is still our number here, under the lock, then another
+// connection enters later. It enqueues its first op later still, under the same lock, so
+// that op comes after ours. Connections that were there before us had left, with nothing
+// outstanding, when we entered alone. The count never goes back, so a connection that is
+// alone again polls.
 func (c *conn) Gone() bool {
 	if c.disc.Load() || c.alone && c.exp.entered.Load() == c.number {
 		return false
@@ -218,13 +219,13 @@ func (c *conn) Gone() bool {
 	return c.sock.HungUp()
 }
 
-// A reply is where, in the stream of replies, that to a request ends.
+// A reply says where in the stream of replies the one to a request ends.
 type reply struct {
-	end uint64 // of sockio.Queue.Queued
+	end uint64 // in bytes, as sockio.Queue.Queued counts them
 	tag uint32
 }
 
-// A replyRing holds the replies that are not written, in order: at most one per
+// A replyRing has the replies that are not written, in their order: at most one for each
 // request.
 type replyRing struct {
 	ring  [maxInFlight]reply

@@ -1,10 +1,26 @@
-// Package nbd is the NBD protocol server: it negotiates with clients, turns what
-// they send into batches of backend.Op, and writes the replies.
+// Package nbd serves block devices to NBD clients: the Linux kernel, QEMU, libnbd and
+// others.
 //
-// It exists so that a Device knows nothing of NBD. It owns the listeners and the
-// client connections, each with one goroutine that reads requests into the write
-// arena, parses them in place, submits them and replies (design §4). It may import
-// backend, sockio and nbd/wire; it links no RDMA.
+// A Server has one or more Exports. An Export is a backend.Device under a name. Serve
+// accepts clients of a listener, such as a unix socket, until Shutdown:
+//
+//	srv, err := nbd.New(nbd.Config{}, nbd.Export{Name: "disk", Device: dev})
+//	if err != nil {
+//		return err
+//	}
+//	go srv.Serve(listener)
+//	...
+//	err = srv.Shutdown(ctx) // then close dev
+//
+// The server speaks fixed newstyle with simple, structured and extended replies, TLS by
+// STARTTLS, and every command of the protocol but RESIZE. What it refuses, and with which
+// error, follows the NBD project's doc/proto.md. FLUSH and FUA are as durable as the
+// device makes them.
+//
+// Each connection has one goroutine. It reads requests into the device's write arena,
+// parses them in place and submits them in batches, without a copy and without an
+// allocation for a request (design §4). Config bounds the number of connections, because
+// each needs a chunk in both arenas of the device.
 package nbd
 
 import (
@@ -24,27 +40,30 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// Config is how a Server serves. The zero value works.
+// Config configures a Server. The zero value works.
 type Config struct {
-	// Logger gets lines per connection and per breach of the protocol, none per
-	// request; of each kind at most 10 in 10 s, for clients come as often as they
-	// like. Nil is silence.
+	// Logger gets a line for each connection that begins, ends or breaks the protocol,
+	// and none for a request. Clients can connect as often as they like, so at most 10
+	// lines of one kind are logged in 10 s. Nil logs nothing.
 	Logger *zap.Logger
-	// MaxConnections bounds the connections, those in negotiation included. One more
-	// takes the place of one that is negotiating, or is closed at once: of the host that
-	// has most of these, the one that has been at it for the longest time. Each may hold a receive chunk, for which the write arena
-	// needs room beside the window, and a chunk of the read arena. 0 means 64: more than
-	// any client opens for one device, and 16 MiB of chunks in each arena.
+	// MaxConnections bounds the number of connections, including those that are still
+	// negotiating. When one more client connects, the server closes the connection that
+	// has been negotiating for the longest time, among those of the host that has most
+	// of them. If no connection is negotiating, it closes the new one. A connection can
+	// hold one chunk of each arena, for which the write arena needs room beside the
+	// window. 0 means 64. That is more than any client opens for one device, and takes
+	// 16 MiB of each arena.
 	MaxConnections int
-	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as other
-	// servers allow.
+	// HandshakeTimeout is how long a client may negotiate. 0 means 10 s, as with other
+	// servers.
 	HandshakeTimeout time.Duration
-	// TLS lets clients upgrade by STARTTLS; nil refuses that. RequireTLS refuses
-	// everything else until they have ("FORCEDTLS" of proto.md).
-	TLS        *tls.Config
+	// TLS lets clients upgrade by STARTTLS. Nil refuses STARTTLS.
+	TLS *tls.Config
+	// RequireTLS refuses all other options until the client has upgraded (FORCEDTLS in
+	// proto.md).
 	RequireTLS bool
 
-	stall time.Duration // stallTimeout, less in tests
+	stall time.Duration // stallTimeout; less in tests
 }
 
 func (cfg Config) withDefaults() Config {
@@ -63,8 +82,9 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// Of each message about clients, samples go out in a time of sampled: enough for somebody
-// who looks for the cause of a refusal, little for the disk with the log.
+// At most samples lines with the same message about clients are logged in a period of
+// sampled. That is enough to find out why clients are refused, and little for the disk with
+// the log.
 const (
 	sampled = 10 * time.Second
 	samples = 10
@@ -78,23 +98,24 @@ type Export struct {
 	ReadOnly bool
 }
 
-// A Server serves exports. The Devices stay the caller's, who closes them after
-// Shutdown.
+// A Server serves exports to NBD clients. The devices belong to the caller, who closes
+// them after Shutdown.
 type Server struct {
 	cfg     Config
-	log     *zap.Logger // of what clients do
+	log     *zap.Logger // for what clients do
 	exports []*export   // the first is the default
 
 	mu        sync.Mutex
 	closed    bool
-	done      chan struct{} // closed with closed
+	done      chan struct{} // closed when closed becomes true
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	wg        sync.WaitGroup // accept loops, connections, background flushes
 }
 
-// New makes a server of exports, of which the first is the default. Names are
-// unique, and each Device's arenas have room for the connections.
+// New makes a server of exports. The first is the default: clients that name no export
+// get it. New returns an error if two exports have the same name, or if the arenas of a
+// device are too small for cfg.MaxConnections.
 func New(cfg Config, exports ...Export) (*Server, error) {
 	s := &Server{
 		cfg:       cfg.withDefaults(),
@@ -118,15 +139,15 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		s.exports = append(s.exports, x)
 	}
 	if cfg.RequireTLS && cfg.TLS == nil {
-		return nil, errors.New("TLS is required and not configured")
+		return nil, errors.New("TLS is required but not configured")
 	}
 	if len(s.exports) == 0 {
-		return nil, errors.New("a server without exports")
+		return nil, errors.New("a server needs at least one export")
 	}
 	return s, nil
 }
 
-// lookup finds an export. The empty name is the default's, whatever else it has.
+// lookup finds an export. The empty name stands for the default.
 func (s *Server) lookup(name string) *export {
 	for _, x := range s.exports {
 		if x.name == name {
@@ -139,8 +160,8 @@ func (s *Server) lookup(name string) *export {
 	return nil
 }
 
-// Serve accepts clients of l, which it closes, until Shutdown; then it returns
-// nil. It may be called for several listeners at the same time.
+// Serve accepts clients of l until Shutdown, and then returns nil. It closes l. Several
+// goroutines may call Serve, each with a listener of its own.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.closed {
@@ -166,8 +187,8 @@ func (s *Server) Serve(l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
-		default: // a client's failure, or the system is out of something: it may pass
-			s.log.Warn("accepting clients is interrupted", zap.Stringer("listener", l.Addr()), zap.Error(err))
+		default: // a client left too early, or the system has run out of something
+			s.log.Warn("cannot accept clients, trying again", zap.Stringer("listener", l.Addr()), zap.Error(err))
 			if !s.pause(acceptPause) {
 				return nil
 			}
@@ -175,11 +196,11 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// acceptPause is how long accepting rests when it failed: what is missing only other
-// work can give back.
+// acceptPause is how long Serve waits before it tries to accept again. What the system
+// has run out of, such as file descriptors, only other work can give back.
 const acceptPause = 100 * time.Millisecond
 
-// pause waits for d, and reports false when Shutdown cut that short.
+// pause waits for d. It reports false if Shutdown interrupts it.
 func (s *Server) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -197,7 +218,7 @@ func (s *Server) isClosed() bool {
 	return s.closed
 }
 
-// start serves nc on a goroutine of its own, if there is room for it.
+// start serves nc on a goroutine of its own if there is room for it.
 func (s *Server) start(nc net.Conn) {
 	c := &conn{srv: s, nc: nc, host: hostOf(nc), began: time.Now(), killed: make(chan struct{}), negotiating: true}
 	c.log = s.log.With(zap.String("client", clientName(nc)))
@@ -236,11 +257,11 @@ func (s *Server) start(nc net.Conn) {
 	}()
 }
 
-// slowestLocked is the connection that makes room for one more of host, or nil. Clients that say
-// nothing must not keep others out until they time out, and a host that connects again and
-// again must not push out those of other hosts. So it is of the host that has most
-// connections in negotiation, and the one that has been at it for the longest time. mu is
-// held.
+// slowestLocked returns the connection that has to make room for one more of host, or nil
+// if all have negotiated. Clients that say nothing must not keep others out until they time
+// out, and a host that connects again and again must not push out the clients of other
+// hosts. So the connection is of the host that has most in negotiation, and the one that
+// has been negotiating for the longest time.
 func (s *Server) slowestLocked(host netip.Addr) (slowest *conn) {
 	negotiate := map[netip.Addr]int{host: 1}
 	for c := range s.conns {
@@ -260,8 +281,9 @@ func (s *Server) slowestLocked(host netip.Addr) (slowest *conn) {
 	return slowest
 }
 
-// hostOf is where a client is: with IPv6, the network, of which a host has all addresses.
-// Clients of unix sockets are all in one place.
+// hostOf returns the address by which clients of one host are counted. With IPv6 that is
+// the /64 network, because one host can have all its addresses. All clients of unix sockets
+// count as one host.
 func hostOf(nc net.Conn) netip.Addr {
 	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -274,7 +296,8 @@ func hostOf(nc net.Conn) netip.Addr {
 	return host
 }
 
-// keepPlace gives c its place for good, and reports whether it still has one.
+// keepPlace lets c keep its place among the connections. It reports false if the server
+// has already given that to another.
 func (c *conn) keepPlace() bool {
 	c.srv.mu.Lock()
 	defer c.srv.mu.Unlock()
@@ -283,8 +306,8 @@ func (c *conn) keepPlace() bool {
 	return ok
 }
 
-// clientName names a client in logs: the address of its end, or of ours where it
-// has none, as clients of unix sockets do.
+// clientName names a client in logs, by its address. A client of a unix socket has none,
+// so it is named by the address of the socket.
 func clientName(nc net.Conn) string {
 	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
 		return a.String()
@@ -292,10 +315,10 @@ func clientName(nc net.Conn) string {
 	return "of " + nc.LocalAddr().String()
 }
 
-// Shutdown stops accepting, finishes the requests that were read, replies to them
-// and closes the connections. When ctx ends first, it cuts the connections, returns
-// ctx's error, and what the Devices still owe is waited for by calling it again,
-// after they were closed.
+// Shutdown stops accepting clients, finishes the requests that it has read, replies to
+// them and closes the connections. If ctx ends first, it cuts the connections and returns
+// the error of ctx. Requests may still be in the devices then: close the devices, and call
+// Shutdown again to wait for the end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {

@@ -339,7 +339,7 @@ func TestNewRefuses(t *testing.T) {
 		exports []Export
 		want    string
 	}{
-		{"no exports", Config{}, nil, "without exports"},
+		{"no exports", Config{}, nil, "at least one export"},
 		{"a name twice", Config{}, []Export{{Name: "a", Device: d}, {Name: "a", Device: d}}, `export "a": the name is taken`},
 		{"a long name", Config{}, []Export{{Name: string(make([]byte, 4097)), Device: d}}, "4097 bytes"},
 		{"too many connections", Config{MaxConnections: 400}, []Export{{Name: "a", Device: d}}, "write arena of 512 chunks, 112 for the window, is too small for 400"},

@@ -3,32 +3,32 @@ package nbd
 import "pmnbd/backend"
 
 const (
-	// spanAlign keeps the results of two READs out of one cache line, in bytes.
+	// spanAlign is the alignment of spans in bytes: two READs share no cache line.
 	spanAlign = 64
-	// ownSinks is how many chunks of the read arena each connection can have whatever the
-	// others hold: its own part. It is a right: an idle connection holds no chunk.
+	// ownSinks is how many chunks of the read arena a connection can always have, whatever
+	// the others hold: its own part. It is a right. An idle connection holds no chunk.
 	ownSinks = 1
 )
 
-// sinks is where READs put their data: spans cut, one behind the other, from the
+// sinks has the memory for the data of READs. Each READ gets the next span of the
 // connection's current chunk of the read arena.
 //
-// A connection takes chunks beyond its own part from the common ones, as long as these
-// last. It never waits for another connection's: a READ that its own part has room for
-// waits until the part is free again, and a larger one is read in parts.
+// A connection takes more chunks than its own part from the common ones, as long as there
+// are any. It never waits for those of another connection. If there are none, a READ that
+// fits the own part waits until the part is free again, and a larger one is read in parts.
 type sinks struct {
 	sink     *backend.Chunk // nil while the connection is idle
 	sinkUsed int
-	// got is what take and chunks returned last.
+	// got is the slice that take or chunks has returned last.
 	got []*backend.Chunk
 
-	// held is how many chunks of the read arena the connection holds, common how many of
-	// them are common ones: those beyond ownSinks. conn.mu guards both.
+	// held is how many chunks of the read arena the connection holds. common of them are
+	// common ones: those beyond ownSinks. conn.mu guards both.
 	held, common int
 }
 
-// beginRead enqueues the READ rq with spans to read into. It submits the batch before it
-// waits.
+// beginRead gets the READ rq spans to read into, and enqueues it. It submits the batch
+// before it waits.
 func (c *conn) beginRead(rq *request) error {
 	n := int(rq.op.Len)
 	if c.sink != nil && c.sink.Refs() == 1 {
@@ -62,11 +62,11 @@ func (c *conn) beginRead(rq *request) error {
 	return nil
 }
 
-// awaitSinks takes n chunks, or none if these would have to be common ones and there are
-// too few. It waits for the connection's own READs alone.
+// awaitSinks takes n chunks. It takes none if they would have to be common ones and there
+// are too few. It waits only for READs of this connection.
 func (c *conn) awaitSinks(n int) ([]*backend.Chunk, error) {
 	c.submit()
-	c.dropSinks() // a connection that waits keeps no chunk for READs to come
+	c.dropSinks() // a connection that waits keeps no chunk for later READs
 	if err := c.awaitFreed(func() bool { return c.mayHoldLocked(n) }); err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func (c *conn) awaitSinks(n int) ([]*backend.Chunk, error) {
 	return c.takeOwn(n)
 }
 
-// cut gives rq a span of n bytes of the current chunk, or of what is left of that, and
-// returns its length.
+// cut gives rq a span of n bytes of the current chunk, or less if the chunk has less left.
+// It returns the length of the span.
 func (c *conn) cut(rq *request, n int) int {
 	n = min(n, backend.ChunkSize-c.sinkUsed)
 	c.sink.Retain()
@@ -86,12 +86,12 @@ func (c *conn) cut(rq *request, n int) int {
 	return n
 }
 
-// mayHoldLocked reports whether n chunks more are within what a connection may hold. A single
-// READ always is. mu is held.
+// mayHoldLocked reports whether the connection may hold n chunks more. A single READ always
+// may.
 func (c *conn) mayHoldLocked(n int) bool { return c.held == 0 || c.held+n <= c.exp.sinkCap }
 
-// take takes n chunks, or reports that the connection may not hold them, or that there
-// are too few common ones. The slice is valid until the next call, or that of chunks.
+// take takes n chunks. It reports false if the connection may not hold them, or if there
+// are too few common ones. The slice is valid until the next call of take or chunks.
 func (c *conn) take(n int) ([]*backend.Chunk, bool) {
 	x := c.exp
 	c.mu.Lock()
@@ -114,8 +114,8 @@ func (c *conn) take(n int) ([]*backend.Chunk, bool) {
 	return got, true
 }
 
-// takeOwn takes n chunks, at most ownSinks, once the connection's own part is free. They
-// are there then, unless somebody else uses the arena.
+// takeOwn waits until the connection's own part is free, and takes n chunks of it, at most
+// ownSinks. They are there at once, unless another user of the arena has them.
 func (c *conn) takeOwn(n int) ([]*backend.Chunk, error) {
 	if err := c.awaitFreed(func() bool { return c.held+n <= ownSinks }); err != nil {
 		return nil, err
@@ -129,10 +129,10 @@ func (c *conn) takeOwn(n int) ([]*backend.Chunk, error) {
 	return got, err
 }
 
-// readInParts does the READ rq with the connection's own part alone, one part of it after
-// the other: a part is in the socket before the next is read. The client sees an ordinary
-// reply. Nothing else of the connection is under way meanwhile, for no other reply may come
-// between the parts.
+// readInParts executes the READ rq with only the connection's own part. It reads one part
+// of the data after the other, each when the one before is in the socket. The client sees
+// an ordinary reply. The connection has no other request outstanding meanwhile, because no
+// other reply may come between the parts.
 func (c *conn) readInParts(rq *request) error {
 	if err := c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight-1 }); err != nil {
 		return c.drop(rq, err)
@@ -157,20 +157,20 @@ func (c *conn) readInParts(rq *request) error {
 		if err := c.awaitFreed(func() bool { return !rq.partial.Load() }); err != nil {
 			return c.drop(rq, err)
 		}
-		if op.Err != nil { // of the first part: nothing of the reply is queued
+		if op.Err != nil { // the first part failed, so nothing of the reply is queued
 			c.enqueue(rq)
 			return nil
 		}
 	}
 }
 
-// drop makes rq, which nobody else has, an unused request, because of err.
+// drop returns rq, which nobody else has, to the unused requests. It returns err.
 func (c *conn) drop(rq *request, err error) error {
 	c.free = append(c.free, rq.op.Tag)
 	return err
 }
 
-// dropSinks gives back the current chunk.
+// dropSinks gives the current chunk back.
 func (c *conn) dropSinks() {
 	if c.sink != nil {
 		c.mu.Lock()
@@ -181,7 +181,7 @@ func (c *conn) dropSinks() {
 	c.sinkUsed = 0
 }
 
-// releaseSinkLocked drops a reference to a chunk of the read arena. mu is held.
+// releaseSinkLocked drops a reference to a chunk of the read arena.
 func (c *conn) releaseSinkLocked(ch *backend.Chunk) {
 	if !ch.Release() {
 		return
@@ -193,8 +193,8 @@ func (c *conn) releaseSinkLocked(ch *backend.Chunk) {
 	}
 }
 
-// parkSink leaves the current chunk, while the reader blocks, to the last READ in it:
-// idle connections hold no memory.
+// parkSink lets the last READ in the current chunk release it while the reader blocks, so
+// that an idle connection holds no memory.
 func (c *conn) parkSink() {
 	if c.sink == nil {
 		return
@@ -205,7 +205,7 @@ func (c *conn) parkSink() {
 	c.mu.Unlock()
 }
 
-// unparkSink takes the current chunk back, if it is still there.
+// unparkSink takes the current chunk back if it has not been released.
 func (c *conn) unparkSink() {
 	if c.sink == nil {
 		return
@@ -217,7 +217,7 @@ func (c *conn) unparkSink() {
 	c.mu.Unlock()
 }
 
-// freeParkedLocked releases a parked chunk that no READ uses any more. mu is held.
+// freeParkedLocked releases the parked chunk if no READ uses it any more.
 func (c *conn) freeParkedLocked() {
 	if c.parked != nil && c.parked.Refs() == 1 {
 		c.releaseSinkLocked(c.parked)

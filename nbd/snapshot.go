@@ -2,18 +2,17 @@ package nbd
 
 import "pmnbd/nbd/wire"
 
-// A Snapshot is how an export was at one moment. It is a copy; its JSON names are
-// kept once published.
+// A Snapshot describes an export at one moment. Its JSON names do not change.
 type Snapshot struct {
 	Name string `json:"name"`
-	// Connections counts those in transmission, Entered all that ever were.
+	// Connections counts the connections in transmission, Entered all that ever were.
 	Connections int      `json:"connections"`
 	Entered     uint64   `json:"connections_entered"`
 	Commands    Commands `json:"commands"`
 }
 
-// Commands counts what clients asked for since the server was made, by the
-// commands of NBD. A request counts when it is answered.
+// Commands counts requests since the server was made, by command. A request counts when
+// the server has queued its reply.
 type Commands struct {
 	Read        Count `json:"READ"`
 	Write       Count `json:"WRITE"`
@@ -22,22 +21,22 @@ type Commands struct {
 	Cache       Count `json:"CACHE"`
 	WriteZeroes Count `json:"WRITE_ZEROES"`
 	BlockStatus Count `json:"BLOCK_STATUS"`
-	// Other are commands that this server does not know; all are errors.
+	// Other counts commands that this server does not know. All of them are errors.
 	Other Count `json:"OTHER"`
 }
 
 // A Count counts the requests of one command.
 type Count struct {
 	Requests uint64 `json:"requests"`
-	// Bytes is what those that succeeded read, wrote, or named.
+	// Bytes is the sum of the lengths of those that succeeded.
 	Bytes uint64 `json:"bytes"`
-	// FUA counts those that succeeded and asked for durability with it.
+	// FUA counts those with the flag FUA that succeeded.
 	FUA uint64 `json:"fua"`
-	// Errors counts those that were answered with an error.
+	// Errors counts those that failed.
 	Errors uint64 `json:"errors"`
 }
 
-// of is the counter of a command.
+// of returns the counter of a command.
 func (n *Commands) of(cmd wire.Command) *Count {
 	switch cmd {
 	case wire.CmdRead:
@@ -58,7 +57,7 @@ func (n *Commands) of(cmd wire.Command) *Count {
 	return &n.Other
 }
 
-// answered counts rq, which is done.
+// answered counts rq when it is done.
 func (n *Count) answered(rq *request) {
 	n.Requests++
 	if rq.op.Err != nil {
@@ -89,15 +88,15 @@ func (n *Commands) add(m Commands) {
 	n.Other.add(m.Other)
 }
 
-// counted is what the connection has counted.
+// counted returns the counters of the connection.
 func (c *conn) counted() Commands {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts
 }
 
-// Snapshot is how the exports are now, in their order. The counters are those of
-// the connections, added up here, so that no request touches one that is shared.
+// Snapshot describes all exports, in their order. It adds up the counters of the
+// connections, so that requests need no shared counter.
 func (s *Server) Snapshot() []Snapshot {
 	all := make([]Snapshot, 0, len(s.exports))
 	for _, x := range s.exports {

@@ -5,16 +5,16 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// terms are what a client and the server agreed on before transmission.
+// terms are what a client and the server have agreed on before transmission.
 type terms struct {
 	export  *export
 	replies replies
-	// status is the export whose allocation the client wants to know by
-	// BLOCK_STATUS; it counts if it is the one that was chosen.
+	// status is the export for which the client has set base:allocation. The client may
+	// ask for BLOCK_STATUS if that is also the export that it has chosen.
 	status *export
 }
 
-// replies is the form of requests and replies.
+// replies is the form of replies, and with extended also of requests.
 type replies uint8
 
 const (
@@ -29,17 +29,17 @@ const contextID = 1
 // hasStatus reports whether the client may ask for BLOCK_STATUS.
 func (t *terms) hasStatus() bool { return t.status != nil && t.status == t.export }
 
-// offer is what a client that has agreed on t must know of export x.
+// offer returns what the server tells a client about export x.
 func (t *terms) offer(x *export) wire.Export {
-	// One barrier covers the writes of all connections (design §3.7). CACHE is a
-	// hint that has no effect.
+	// CanMultiConn: one barrier covers the writes of all connections (design §3.7).
+	// SendCache: CACHE is a hint, which the server accepts and ignores.
 	f := wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn | wire.FlagSendCache
 	if x.readOnly {
 		f |= wire.FlagReadOnly
 	} else {
 		f |= wire.FlagSendTrim
 		if x.info.CanZero {
-			// A range travels instead of its bytes: always faster than a WRITE.
+			// A zero travels as a range, so it is always faster than a WRITE.
 			f |= wire.FlagSendWriteZeroes | wire.FlagSendFastZero
 		}
 	}
@@ -52,18 +52,18 @@ func (t *terms) offer(x *export) wire.Export {
 	return wire.Export{Size: x.info.Size, Flags: f}
 }
 
-// maxPayload is the longest payload of a request, in bytes, that is received and
-// dropped where the request is refused; beyond it the client is disconnected. Up to
-// 32 MiB a server should bear (proto.md, "Size constraints"); twice that is patience.
+// maxPayload is the longest payload in bytes that the server receives, if only to drop it
+// because it refuses the request. The server disconnects a client that announces a longer
+// one. A server should take 32 MiB (proto.md, "Size constraints"); this is twice that.
 const maxPayload = 64 << 20
 
-// rules say which requests are served on a connection: what its terms offer.
+// rules say which requests the server accepts on a connection.
 type rules struct {
 	info     *backend.Info
 	readOnly bool
 	replies  replies
 	known    [wire.CmdBlockStatus + 1]bool
-	flags    [wire.CmdBlockStatus + 1]wire.CommandFlags // allowed, beside FUA
+	flags    [wire.CmdBlockStatus + 1]wire.CommandFlags // allowed besides FUA
 }
 
 func (t *terms) rules() rules {
@@ -84,10 +84,10 @@ func (t *terms) rules() rules {
 	return r
 }
 
-// validate decides whether q is served, and is the only place that does: nothing
-// below checks bounds again. Its errors are plain, for a client may provoke them as
-// fast as it can send. Which error a breach gets is said in proto.md, "Error
-// values"; a length of zero, which is left open there, is invalid here.
+// validate decides whether the server executes q. It is the only function that does: the
+// code below checks no bounds again. It allocates nothing, because a client can provoke
+// its errors as fast as it can send. proto.md, "Error values", says which error is for
+// which mistake. It leaves a length of zero open, which is invalid here.
 func (r *rules) validate(q wire.Request) error {
 	writes := q.Command == wire.CmdWrite || q.Command == wire.CmdWriteZeroes || q.Command == wire.CmdTrim
 	switch {
@@ -106,7 +106,7 @@ func (r *rules) validate(q wire.Request) error {
 		return backend.ErrTooLarge
 	case q.Command == wire.CmdRead && q.Len > uint64(r.info.MaxRequest):
 		if r.replies != simple {
-			return backend.ErrOverflow // it could have come in pieces, but does not
+			return backend.ErrOverflow // structured replies could come in pieces; this server sends one
 		}
 		return backend.ErrTooLarge
 	case q.Len == 0:

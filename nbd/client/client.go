@@ -1,9 +1,20 @@
-// Package client is a minimal NBD client that keeps many requests in flight.
+// Package client is a small NBD client that keeps many requests outstanding.
 //
-// It exists for tests and for the load generator: a request costs no allocation
-// and a batch one system call, so that what is measured is the server. It speaks
-// fixed newstyle with simple, structured or extended replies. It imports nbd/wire,
-// plain and sockio.
+// It speaks fixed newstyle with simple, structured or extended replies, over a connection
+// that the caller has made. Queue requests with Write, Read and Flush, send them with Send,
+// and take one reply at a time with Recv. Each outstanding request has a tag below
+// Config.Depth, which Recv returns:
+//
+//	c, err := client.New(nc, client.Config{Export: "disk", Depth: 2})
+//	...
+//	c.Write(0, 4096, data, 0)
+//	c.Flush(1)
+//	err = c.Send()
+//	tag, errno, err := c.Recv() // twice
+//
+// The client is made for tests and for measurements of servers: a request allocates nothing,
+// and a batch is one system call. An error of a method breaks the connection. An error of
+// the server is an errno, a number of the NBD protocol.
 package client
 
 import (
@@ -17,13 +28,13 @@ import (
 
 // Errors of a Client. They break the connection.
 var (
-	// ErrRefused: the server does not serve the export.
+	// ErrRefused: the server has refused an option, such as the export.
 	ErrRefused = errors.New("refused by the server")
-	// ErrUnexpected: a message that no server sends here.
+	// ErrUnexpected: the server has sent a message that no server sends here.
 	ErrUnexpected = errors.New("unexpected message")
 )
 
-// Replies is how a server answers requests.
+// Replies is the form of the replies of a server.
 type Replies int
 
 // The kinds of replies.
@@ -33,19 +44,21 @@ const (
 	Extended           // EXTENDED_HEADERS
 )
 
-// Config is what a Client asks for.
+// Config configures a Client.
 type Config struct {
 	Export string
-	Depth  int // bounds the tags of requests; 0 means 1
-	// Replies are refused (ErrRefused) if the server does not have them.
+	Depth  int // tags of requests are less than this; 0 means 1
+	// Replies is the form to ask for. New fails with ErrRefused if the server does not
+	// have it.
 	Replies Replies
 	// Allocation selects the metadata context base:allocation for BLOCK_STATUS.
 	Allocation bool
 }
 
-// A Client is a connection in transmission. One goroutine may queue and send while
-// another receives, if each tag is used by one request at a time. One that does
-// both must not have so much in flight that the server waits for it to receive.
+// A Client is a connection to a server, in transmission. One goroutine may queue and send
+// while another receives, if no two outstanding requests have the same tag. A goroutine
+// that does both keeps so little outstanding that the server does not wait for it to
+// receive.
 type Client struct {
 	sock    *sockio.Socket
 	replies Replies
@@ -57,21 +70,22 @@ type Client struct {
 
 	pending []pending // by tag
 	text    string    // of the newest error
-	// in[r:w] was received and not taken.
+	// in[r:w] is received and not decoded.
 	in   []byte
 	r, w int
 }
 
-// A pending request is one that has no reply yet.
+// A pending request has no reply yet.
 type pending struct {
-	dst    []byte // where the data of a READ goes
+	dst    []byte // for the data of a READ
 	off    uint64 // of a READ
-	got    int    // bytes of it
+	got    int    // bytes of the data
 	errno  uint32
 	extent wire.Extent
 }
 
-// New negotiates on nc, which it takes over, and enters transmission.
+// New negotiates on nc and enters transmission. The Client takes nc over: New closes it if
+// it fails.
 func New(nc net.Conn, cfg Config) (*Client, error) {
 	c := &Client{replies: cfg.Replies, pending: make([]pending, max(cfg.Depth, 1)), in: make([]byte, 64<<10)}
 	err := c.negotiate(nc, cfg)
@@ -84,13 +98,13 @@ func New(nc net.Conn, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Export is what the server said of the export.
+// Export returns the size and the flags of the export.
 func (c *Client) Export() wire.Export { return c.export }
 
-// BlockSizes are the server's size constraints.
+// BlockSizes returns the size constraints of the export.
 func (c *Client) BlockSizes() wire.BlockSizes { return c.sizes }
 
-// Write queues a WRITE of data, which must stay unchanged until Send has returned.
+// Write queues a WRITE of data. The data must not change until Send has returned.
 func (c *Client) Write(tag uint32, off uint64, data []byte, flags wire.CommandFlags) {
 	if c.replies == Extended {
 		flags |= wire.CmdFlagPayloadLen
@@ -99,7 +113,7 @@ func (c *Client) Write(tag uint32, off uint64, data []byte, flags wire.CommandFl
 	c.q.Data(data)
 }
 
-// Read queues a READ into p, which Recv fills.
+// Read queues a READ. Recv puts the data into p.
 func (c *Client) Read(tag uint32, off uint64, p []byte) {
 	c.Request(wire.Request{Command: wire.CmdRead, Cookie: uint64(tag), Off: off, Len: uint64(len(p))})
 	c.pending[tag] = pending{dst: p, off: off}
@@ -110,8 +124,8 @@ func (c *Client) Flush(tag uint32) {
 	c.Request(wire.Request{Command: wire.CmdFlush, Cookie: uint64(tag)})
 }
 
-// Request queues a request's header as it is. A payload is the caller's to queue
-// (Payload), and the cookie is the tag that Recv returns.
+// Request queues the header of any request. Its cookie is the tag that Recv returns. The
+// caller queues the payload with Payload.
 func (c *Client) Request(r wire.Request) {
 	if r.Cookie < uint64(len(c.pending)) {
 		c.pending[r.Cookie] = pending{}
@@ -123,11 +137,11 @@ func (c *Client) Request(r wire.Request) {
 	wire.PutRequest(c.q.Header(wire.RequestSize), r)
 }
 
-// Payload queues what follows a request. It must stay unchanged until Send has
+// Payload queues the payload of the request before it. It must not change until Send has
 // returned.
 func (c *Client) Payload(p []byte) { c.q.Data(p) }
 
-// Send sends what is queued, in one system call if the socket takes it.
+// Send sends all that is queued, in one system call if the socket takes it.
 func (c *Client) Send() error {
 	for {
 		if err := c.sock.Flush(&c.q); err != nil {
@@ -142,14 +156,14 @@ func (c *Client) Send() error {
 	}
 }
 
-// Disc sends what is queued and a DISC behind it.
+// Disc sends all that is queued and then a DISC.
 func (c *Client) Disc() error {
 	c.Request(wire.Request{Command: wire.CmdDisc})
 	return c.Send()
 }
 
-// Socket is the connection beneath.
+// Socket returns the connection.
 func (c *Client) Socket() *sockio.Socket { return c.sock }
 
-// Close closes the connection, without a DISC.
+// Close closes the connection without a DISC.
 func (c *Client) Close() error { return c.sock.Close() }

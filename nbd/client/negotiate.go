@@ -21,7 +21,7 @@ func (c *Client) negotiate(rw io.ReadWriter, cfg Config) error {
 		return err
 	}
 	if flags&wire.FlagFixedNewstyle == 0 {
-		return fmt.Errorf("a server of before fixed newstyle: %w", ErrUnexpected)
+		return fmt.Errorf("the server does not speak fixed newstyle: %w", ErrUnexpected)
 	}
 	if _, err := rw.Write(wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (c *Client) negotiate(rw io.ReadWriter, cfg Config) error {
 	return err
 }
 
-// option sends an option and takes the replies to it.
+// option sends an option and receives the replies to it.
 func (c *Client) option(rw io.ReadWriter, o wire.Option, data []byte) error {
 	if _, err := rw.Write(wire.AppendOption(nil, o, data)); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *Client) option(rw io.ReadWriter, o wire.Option, data []byte) error {
 	}
 }
 
-// info takes one INFO reply.
+// info decodes the data of an INFO reply.
 func (c *Client) info(data []byte) error {
 	t, body, err := wire.DecodeInfo(data)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"pmnbd/plain"
 )
 
-// Buffered reports whether a reply, or the beginning of one, was received already:
-// the next Recv then needs no wait, or a short one.
+// Buffered reports whether at least the beginning of another reply is received. The next
+// Recv then does not wait, or not for long.
 func (c *Client) Buffered() bool { return c.r < c.w }
 
-// Text is what the server said of the error that Recv returned last, if it did, made
-// plain.
+// Text returns the text that came with the last errno of Recv, with control characters
+// escaped. It is empty if the server sent none.
 func (c *Client) Text() string { return c.text }
 
-// Extent is what the BLOCK_STATUS of that tag returned.
+// Extent returns the result of the BLOCK_STATUS with that tag.
 func (c *Client) Extent(tag uint32) wire.Extent { return c.pending[tag].extent }
 
-// Recv waits for one reply, and for its data if it is that of a READ. errno is the
-// server's, 0 for success.
+// Recv waits for one reply, and for its data if the request is a READ. errno is the error
+// number that the server has sent, 0 for success.
 func (c *Client) Recv() (tag uint32, errno uint32, err error) {
 	for {
 		if err := c.need(wire.SimpleReplySize); err != nil {
@@ -36,7 +36,7 @@ func (c *Client) Recv() (tag uint32, errno uint32, err error) {
 	}
 }
 
-// simple takes a simple reply.
+// simple receives a simple reply.
 func (c *Client) simple() (tag uint32, errno uint32, err error) {
 	rep, err := wire.DecodeSimpleReply(c.in[c.r:c.w])
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Client) simple() (tag uint32, errno uint32, err error) {
 	return tag, 0, c.data(p.dst)
 }
 
-// chunk takes a part of a structured reply. done tells that it is the last.
+// chunk receives a part of a structured reply. done reports whether it is the last.
 func (c *Client) chunk() (tag uint32, done bool, err error) {
 	size, decode := wire.StructuredReplySize, wire.DecodeStructuredReply
 	if c.replies == Extended {
@@ -105,7 +105,7 @@ func (c *Client) chunk() (tag uint32, done bool, err error) {
 	return tag, done, err
 }
 
-// offsetData takes the payload of n bytes of OFFSET_DATA.
+// offsetData receives the payload of an OFFSET_DATA, of n bytes.
 func (c *Client) offsetData(p *pending, n uint64) error {
 	if err := c.need(wire.OffsetSize); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (c *Client) status(p *pending, payload []byte, decode func([]byte) (uint32,
 	return err
 }
 
-// of is the request with that cookie.
+// of returns the request with that cookie.
 func (c *Client) of(cookie uint64) (*pending, error) {
 	if cookie >= uint64(len(c.pending)) {
 		return nil, fmt.Errorf("cookie %d: %w", cookie, ErrUnexpected)
@@ -150,7 +150,7 @@ func (c *Client) data(p []byte) error {
 	return nil
 }
 
-// need receives until n bytes are there.
+// need receives until it has n bytes.
 func (c *Client) need(n int) error {
 	for c.w-c.r < n {
 		if err := c.more(); err != nil {
@@ -160,7 +160,7 @@ func (c *Client) need(n int) error {
 	return nil
 }
 
-// more receives what is there.
+// more receives what the socket has, at least a byte.
 func (c *Client) more() error {
 	if c.r > 0 {
 		c.r, c.w = 0, copy(c.in, c.in[c.r:c.w])

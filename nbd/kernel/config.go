@@ -22,31 +22,33 @@ const (
 	attrBackend         = 10
 )
 
-// Each socket is an item of attrSockets with one attribute of its own.
+// Each socket is an item of attrSockets. An item has one attribute.
 const (
 	attrSocketItem = 1
 	attrSocketFD   = 1
 )
 
-// A Config is a device: all that the kernel can be told of it. Nothing is left to its
-// defaults, which would be those of who had the index before.
+// A Config has all settings that the kernel has for a device. Connect sends every one of
+// them, because the kernel would otherwise keep the setting of the last device with the same
+// index.
 type Config struct {
 	Index uint32
 	Size  uint64 // bytes
-	// BlockSize is the logical and the physical one, a power of two from 512, in bytes.
+	// BlockSize is the logical and the physical block size in bytes: a power of two, at
+	// least 512.
 	BlockSize uint64
 	Flags     wire.TransmissionFlags
-	// Timeout is how long a request may take before the kernel gives its connection
-	// up, in whole seconds. With 0 a single connection is never given up, and several
-	// after 30 s each. Requests of a connection that died are sent again when their
-	// Timeout, or with 0 30 s, have passed.
+	// Timeout is how long a request may take before the kernel gives up its connection,
+	// in whole seconds. With 0 the kernel never gives up an only connection, and gives up
+	// one of several after 30 s. It sends the requests of a dead connection again when
+	// their Timeout has passed, or 30 s if that is 0.
 	Timeout time.Duration
-	// DeadConnTimeout is how long requests wait for a Reconfigure when no connection
-	// is left, before they fail and the device with them, in whole seconds.
+	// DeadConnTimeout is how long requests wait for a Reconfigure if no connection is
+	// left, in whole seconds. Then they fail, and the device with them.
 	DeadConnTimeout time.Duration
-	// Backend says whose the device is; sysfs shows it.
+	// Backend identifies whoever attaches the device. sysfs shows it.
 	Backend string
-	// Sockets are connections in transmission. The kernel takes references of its own.
+	// Sockets are connections in transmission. The kernel takes its own references.
 	Sockets []*os.File
 }
 
@@ -59,7 +61,7 @@ func (c *Config) encode() ([]byte, error) {
 	e.Uint64(attrServerFlags, uint64(c.Flags))
 	e.Uint64(attrTimeout, uint64(c.Timeout/time.Second))
 	e.Uint64(attrDeadConnTimeout, uint64(c.DeadConnTimeout/time.Second))
-	// None: the index outlives the device, and the last close does not end it.
+	// No flags: the index outlives the device, and the last close does not detach it.
 	e.Uint64(attrClientFlags, 0)
 	e.String(attrBackend, c.Backend)
 	e.Nested(attrSockets, func(e *netlink.AttributeEncoder) error {

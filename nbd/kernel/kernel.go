@@ -1,12 +1,14 @@
-// Package kernel drives the kernel's NBD client: it gives /dev/nbdX connections that
-// a server has negotiated, replaces those that died, takes the device away again, and
-// tells whose a device is.
+// Package kernel controls the NBD client of the Linux kernel, which makes block devices
+// /dev/nbd0, /dev/nbd1 and so on of connections to an NBD server.
 //
-// It exists so that a block device is attached with every setting said, and only ever
-// touched by who attached it. It owns the messages of the generic netlink family "nbd"
-// (include/uapi/linux/nbd-netlink.h) and what sysfs says of its devices; what is said
-// here of the kernel's behaviour is drivers/block/nbd.c of Linux 6.12. It imports
-// nbd/wire.
+// A Client sends commands: Connect attaches a device, Reconfigure replaces connections that
+// have died, Disconnect detaches it. The connections are sockets on which the caller has
+// already negotiated. A Device reads the state of a device from sysfs, and holds it open so
+// that nobody else can take it between a look and a command.
+//
+// The commands go by generic netlink (include/uapi/linux/nbd-netlink.h) and need
+// CAP_SYS_ADMIN. What comments here say about the kernel is true of drivers/block/nbd.c in
+// Linux 6.12.
 package kernel
 
 import (
@@ -22,10 +24,10 @@ import (
 // Errors of a Client.
 var (
 	// ErrNoModule: the kernel has no NBD client.
-	ErrNoModule = errors.New("the kernel's nbd client is not there: modprobe nbd")
-	// ErrPermission: the kernel wants CAP_SYS_ADMIN.
-	ErrPermission = errors.New("the kernel refuses it to this user: run it as root (it takes CAP_SYS_ADMIN)")
-	// ErrInUse: the device is attached, or somebody has it open.
+	ErrNoModule = errors.New("the kernel's nbd client is not loaded: run modprobe nbd")
+	// ErrPermission: the process does not have CAP_SYS_ADMIN.
+	ErrPermission = errors.New("the kernel does not let this user control nbd devices: run this as root (it needs CAP_SYS_ADMIN)")
+	// ErrInUse: the device is attached, or a process has it open.
 	ErrInUse = errors.New("device in use")
 )
 
@@ -47,7 +49,7 @@ type Client struct {
 	family uint16
 }
 
-// Open connects to the kernel, which loads the module by itself where it may.
+// Open connects to the kernel. The kernel loads the module nbd if it may.
 func Open() (*Client, error) {
 	conn, err := genetlink.Dial(nil)
 	if err != nil {
@@ -56,7 +58,7 @@ func Open() (*Client, error) {
 	return New(conn)
 }
 
-// New is a Client on conn, which it takes over.
+// New makes a Client of conn. The Client takes conn over: New closes it if it fails.
 func New(conn *genetlink.Conn) (*Client, error) {
 	family, err := conn.GetFamily(familyName)
 	if err == nil {
@@ -70,19 +72,19 @@ func New(conn *genetlink.Conn) (*Client, error) {
 	return nil, errors.Join(err, conn.Close())
 }
 
-// Close closes the connection; devices stay as they are.
+// Close closes the connection to the kernel. Devices stay attached.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Connect makes a device of cfg. It is ErrInUse if there is one at the index, or if
-// somebody has it open.
+// Connect attaches a device. It returns ErrInUse if the device is already attached, or if a
+// process has it open.
 func (c *Client) Connect(cfg Config) error {
 	return c.configure(cmdConnect, cfg, "attach")
 }
 
-// Reconfigure puts cfg.Sockets in the places of those that died, as far as there are
-// any; Taken tells which. The kernel refuses it if the device has another Backend. One
-// without any it would take, so the caller holds the device (Device.Hold) and has
-// looked whose it is.
+// Reconfigure replaces connections that have died by cfg.Sockets. The kernel takes only as
+// many sockets as have died; Taken tells which. It refuses a device with another Backend,
+// but not a device without one. So the caller first holds the device (Device.Hold) and
+// looks who has attached it.
 func (c *Client) Reconfigure(cfg Config) error {
 	return c.configure(cmdReconfigure, cfg, "reconfigure")
 }
@@ -98,10 +100,10 @@ func (c *Client) configure(command uint8, cfg Config, what string) error {
 	return nil
 }
 
-// Disconnect ends a device: each connection is sent a DISC, without a FLUSH before it,
-// and what is in flight fails. Whoever has the index then is hit, so the caller holds
-// the device and has looked whose it is. The kernel lets go of it when nobody has it
-// open any more.
+// Disconnect detaches a device. The kernel sends a DISC on each connection, without a FLUSH
+// before it, and fails outstanding requests. It detaches whatever device has the index. So
+// the caller first holds the device and looks who has attached it. The kernel releases the
+// index when no process has the device open any more.
 func (c *Client) Disconnect(index uint32) error {
 	e := netlink.NewAttributeEncoder()
 	e.Uint32(attrIndex, index)

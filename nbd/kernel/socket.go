@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Taken reports whether a device with a Timeout has made f its own. The kernel does
-// not answer that, but gives each socket that it takes the Timeout for its sends.
+// Taken reports whether the kernel has taken the socket f for a device with a Timeout. The
+// kernel does not say so, but it sets the Timeout as the send timeout of each socket that it
+// takes.
 func Taken(f *os.File) (bool, error) {
 	t, err := unix.GetsockoptTimeval(int(f.Fd()), unix.SOL_SOCKET, unix.SO_SNDTIMEO)
 	if err != nil {
@@ -19,9 +20,10 @@ func Taken(f *os.File) (bool, error) {
 	return t.Nano() != 0, nil
 }
 
-// WaitHangUp waits until one of socks is shut down, by either end, or stop can be
-// read or was hung up, or timeout has passed, if it is not negative. hung has one
-// entry for each of socks. Replies that come do not wake it.
+// WaitHangUp waits until either end has shut one of socks down, until stop can be read or is
+// hung up, or until timeout has passed. A negative timeout means none. hung has an entry for
+// each of socks; stopped reports whether stop was the cause. Replies that arrive on socks do
+// not wake it.
 func WaitHangUp(socks []*os.File, stop *os.File, timeout time.Duration) (hung []bool, stopped bool, err error) {
 	fds := make([]unix.PollFd, 0, len(socks)+1)
 	for _, f := range socks {

@@ -36,8 +36,7 @@ const (
 // IsError reports whether t makes its reply a failure.
 func (t ChunkType) IsError() bool { return t&chunkError != 0 }
 
-// Chunk is the header of a part of a structured reply. The payload, Len bytes,
-// follows.
+// Chunk is the header of a part of a structured reply. Len bytes of payload follow it.
 //
 //	 0       4       6       8               16      20
 //	+-------+-------+-------+---------------+-------+
@@ -54,7 +53,7 @@ type Chunk struct {
 	Flags  ReplyFlags
 	Type   ChunkType
 	Cookie uint64
-	Off    uint64 // the request's, with extended headers only
+	Off    uint64 // the offset of the request, only with extended headers
 	Len    uint64 // of the payload, bytes
 }
 
@@ -112,8 +111,8 @@ func DecodeExtendedReply(b []byte) (Chunk, error) {
 	}, nil
 }
 
-// OffsetSize is the length in bytes of what precedes the data in the payload of
-// ChunkOffsetData: where they begin in the export.
+// OffsetSize is the length in bytes of the offset in the export that precedes the data in
+// the payload of ChunkOffsetData.
 const OffsetSize = 8
 
 // PutOffset writes off to the first OffsetSize bytes of b.
@@ -122,8 +121,8 @@ func PutOffset(b []byte, off uint64) { binary.BigEndian.PutUint64(b, off) }
 // ErrorSize is the length of an error chunk's payload without its text, in bytes.
 const ErrorSize = 6
 
-// PutError writes to the first ErrorSize bytes of b what precedes a text of n
-// bytes, at most MaxString.
+// PutError writes to the first ErrorSize bytes of b. A text of n bytes follows them; n is
+// at most MaxString.
 //
 //	 0       4       6
 //	+-------+-------+---------
@@ -134,8 +133,8 @@ func PutError(b []byte, errno uint32, n int) {
 	binary.BigEndian.PutUint16(b[4:], uint16(n))
 }
 
-// DecodeError decodes the payload of an error chunk. What follows the text, of
-// ChunkErrorOffset, is left out.
+// DecodeError decodes the payload of an error chunk. It ignores the offset that follows the
+// text of a ChunkErrorOffset.
 func DecodeError(b []byte) (errno uint32, text []byte, err error) {
 	if len(b) < ErrorSize || len(b)-ErrorSize < int(binary.BigEndian.Uint16(b[4:])) {
 		return 0, nil, fmt.Errorf("error chunk of %d bytes: %w", len(b), ErrMalformed)

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// The lengths of the answer to EXPORT_NAME, in bytes: with and without its zeroes.
+// The lengths of the answer to EXPORT_NAME, in bytes: without and with its zeroes.
 const (
 	ExportReplySize       = 10
 	ExportReplyZeroesSize = ExportReplySize + 124
 )
 
-// Export is what a client must know of an export: the answer to EXPORT_NAME, and
-// the body of INFO_EXPORT.
+// Export describes an export to a client. It is the answer to EXPORT_NAME and the body of
+// INFO_EXPORT.
 //
 //	 0               8       10            134
 //	+---------------+-------+-----------------+
@@ -35,7 +35,7 @@ func AppendExportZeroes(b []byte, e Export) []byte {
 	return append(b, make([]byte, ExportReplyZeroesSize-ExportReplySize)...)
 }
 
-// DecodeExport decodes e; zeroes behind it are the caller's to skip.
+// DecodeExport decodes an Export. It ignores the zeroes that may follow.
 func DecodeExport(b []byte) (Export, error) {
 	if len(b) < ExportReplySize {
 		return Export{}, fmt.Errorf("export of %d bytes: %w", len(b), ErrMalformed)

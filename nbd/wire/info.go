@@ -12,7 +12,7 @@ import (
 //	| n     | export name | count | type  | type  | ...
 //	+-------+-------------+-------+-------+-------+---
 //
-// Its fields point into the message.
+// Its fields refer to the message.
 type InfoRequest struct {
 	Name  []byte
 	types []byte
@@ -75,8 +75,8 @@ func AppendInfoText(b []byte, o Option, t InfoType, text string) []byte {
 	return append(b, text...)
 }
 
-// BlockSizes are the size constraints of an export, in bytes: the smallest unit,
-// the unit that is done best, and the most that one request may carry.
+// BlockSizes are the size constraints of an export, in bytes: the smallest unit of a
+// request, the best unit, and the largest payload.
 type BlockSizes struct {
 	Min, Preferred, MaxPayload uint32
 }

@@ -17,14 +17,14 @@ const ContextAllocation = "base:allocation"
 //	| n     | export name | count | length| query ... | ...
 //	+-------+-------------+-------+-------+-----------+---
 //
-// Its fields point into the message.
+// Its fields refer to the message.
 type MetaRequest struct {
 	Name    []byte
 	Count   uint32 // of queries
 	queries []byte
 }
 
-// Queries are the metadata contexts that the client asks for.
+// Queries returns the metadata contexts that the client asks for.
 func (r MetaRequest) Queries() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for b := r.queries; len(b) > 0; {
@@ -45,13 +45,13 @@ func DecodeMetaRequest(b []byte) (r MetaRequest, err error) {
 		return r, err
 	}
 	if len(rest) < 4 {
-		return r, fmt.Errorf("no count of queries: %w", ErrMalformed)
+		return r, fmt.Errorf("the number of queries is missing: %w", ErrMalformed)
 	}
 	r.Count, r.queries = binary.BigEndian.Uint32(rest), rest[4:]
 	rest = r.queries
 	for i := range r.Count {
 		if len(rest) < 4 || uint64(binary.BigEndian.Uint32(rest)) > uint64(len(rest)-4) {
-			return r, fmt.Errorf("query %d of %d ends behind the data: %w", i+1, r.Count, ErrMalformed)
+			return r, fmt.Errorf("query %d of %d reaches past the end of the data: %w", i+1, r.Count, ErrMalformed)
 		}
 		n := binary.BigEndian.Uint32(rest)
 		if n > MaxString {
@@ -60,7 +60,7 @@ func DecodeMetaRequest(b []byte) (r MetaRequest, err error) {
 		rest = rest[4+n:]
 	}
 	if len(rest) > 0 {
-		return r, fmt.Errorf("%d bytes behind %d queries: %w", len(rest), r.Count, ErrMalformed)
+		return r, fmt.Errorf("%d bytes after %d queries: %w", len(rest), r.Count, ErrMalformed)
 	}
 	return r, nil
 }

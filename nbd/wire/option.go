@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// OptionHeaderSize is the length of what precedes an option's data, in bytes.
+// OptionHeaderSize is the length of an OptionHeader in bytes.
 const OptionHeaderSize = 16
 
 // OptionHeader precedes an option's data.
@@ -27,7 +27,7 @@ func AppendOption(b []byte, o Option, data []byte) []byte {
 	return append(b, data...)
 }
 
-// DecodeOptionHeader decodes what precedes an option's data.
+// DecodeOptionHeader decodes an OptionHeader.
 func DecodeOptionHeader(b []byte) (OptionHeader, error) {
 	if len(b) < OptionHeaderSize {
 		return OptionHeader{}, fmt.Errorf("option header of %d bytes: %w", len(b), ErrMalformed)
@@ -41,10 +41,10 @@ func DecodeOptionHeader(b []byte) (OptionHeader, error) {
 	}, nil
 }
 
-// OptionReplySize is the length of what precedes an option reply's data, in bytes.
+// OptionReplySize is the length of an OptionReplyHeader in bytes.
 const OptionReplySize = 20
 
-// OptionReplyHeader precedes an option reply's data.
+// OptionReplyHeader precedes the data of a reply to an option.
 //
 //	 0               8       12      16      20
 //	+---------------+-------+-------+-------+-----------
@@ -56,8 +56,8 @@ type OptionReplyHeader struct {
 	Len    uint32 // of the data, bytes
 }
 
-// AppendOptionReply appends a reply to o with its data; for an error the data is
-// a text for people.
+// AppendOptionReply appends a reply to o with its data. The data of an error is a text for
+// people.
 func AppendOptionReply[T string | []byte](b []byte, o Option, t ReplyType, data T) []byte {
 	b = appendReplyHeader(b, o, t, len(data))
 	return append(b, data...)
@@ -70,7 +70,7 @@ func appendReplyHeader(b []byte, o Option, t ReplyType, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// DecodeOptionReply decodes what precedes an option reply's data.
+// DecodeOptionReply decodes an OptionReplyHeader.
 func DecodeOptionReply(b []byte) (OptionReplyHeader, error) {
 	if len(b) < OptionReplySize {
 		return OptionReplyHeader{}, fmt.Errorf("option reply of %d bytes: %w", len(b), ErrMalformed)

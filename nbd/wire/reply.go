@@ -8,7 +8,7 @@ import (
 // SimpleReplySize is the length of a simple reply without its data, in bytes.
 const SimpleReplySize = 16
 
-// SimpleReply answers a request. The data of a READ follows if Errno is 0.
+// SimpleReply is the simple form of a reply. If Errno is 0, the data of a READ follows.
 //
 //	 0       4       8               16
 //	+-------+-------+---------------+

@@ -11,21 +11,21 @@ const (
 	ExtendedRequestSize = 32
 )
 
-// Request is what a client wants done. The payload of a WRITE, Len bytes, follows.
+// Request is a request of a client. Len bytes of payload follow a WRITE.
 //
 //	 0       4       6       8               16              24      28
 //	+-------+-------+-------+---------------+---------------+-------+
 //	| magic | flags | type  | cookie        | offset        | length|
 //	+-------+-------+-------+---------------+---------------+-------+
 //
-// With extended headers, the length has 8 bytes, and a payload follows if the flags
-// have CmdFlagPayloadLen: then Len is the payload's.
+// With extended headers, the length has 8 bytes. If the flags have CmdFlagPayloadLen, a
+// payload follows and Len is its length.
 type Request struct {
 	Flags   CommandFlags
 	Command Command
 	Cookie  uint64
 	Off     uint64 // in the export, bytes
-	Len     uint64 // bytes; less than 4 GiB without extended headers
+	Len     uint64 // bytes, less than 4 GiB without extended headers
 }
 
 // AppendRequest appends r.
@@ -82,7 +82,7 @@ func DecodeExtendedRequest(b []byte) (Request, error) {
 	return r, nil
 }
 
-// decodeRequest decodes what both headers have.
+// decodeRequest decodes the fields that both headers have.
 func decodeRequest(b []byte) Request {
 	return Request{
 		Flags:   CommandFlags(binary.BigEndian.Uint16(b[4:])),
@@ -92,12 +92,10 @@ func decodeRequest(b []byte) Request {
 	}
 }
 
-// StatusPayloadSize is the length of a BLOCK_STATUS payload that names one context,
-// in bytes.
+// StatusPayloadSize is the length in bytes of a BLOCK_STATUS payload that names one context.
 const StatusPayloadSize = 12
 
-// DecodeStatusPayload decodes the payload of a BLOCK_STATUS that asks for one
-// context only.
+// DecodeStatusPayload decodes the payload of a BLOCK_STATUS that names one context.
 //
 //	 0               8       12
 //	+---------------+-------+

@@ -1,11 +1,16 @@
-// Package wire turns NBD messages into structs and back.
+// Package wire encodes and decodes the messages of the NBD protocol.
 //
-// It exists so that every byte of the protocol has one place, with its drawing
-// and a test of known bytes. It does no I/O and keeps no state: decoders take a
-// slice that holds the whole message, encoders append to one. Everything on the
-// wire is big-endian. The reference is the NBD project's doc/proto.md, for extended
-// headers that of its branch extension-ext-header; names are its names without the
-// prefix NBD_. It imports nothing of ours.
+// It does no I/O and keeps no state. A decoder takes a slice with the whole message. It
+// allocates nothing by a length that it has not checked, and returns an error that wraps
+// ErrMagic or ErrMalformed. An encoder whose name begins with Append appends to a slice;
+// one whose name begins with Put writes to the beginning of a slice that is large enough.
+// All numbers on the wire are big-endian.
+//
+// The reference is the NBD project's doc/proto.md, and for extended headers the same file
+// of the branch extension-ext-header. Names are those of proto.md without the prefix NBD_.
+//
+// The package has both directions of every message, because the server, the client and
+// their tests share it.
 package wire
 
 import (
@@ -25,21 +30,21 @@ const (
 	MagicExtendedReply   uint32 = 0x6e8a278c
 )
 
-// MaxString is the most bytes that a string of the protocol has, an export's name
-// among them (proto.md, "Conventions").
+// MaxString is the greatest length in bytes of a string of the protocol, such as the name
+// of an export (proto.md, "Conventions").
 const MaxString = 4096
 
 // Errors of decoders.
 var (
-	// ErrMagic: a message does not begin with its magic number. What follows in
-	// the stream has no meaning.
+	// ErrMagic: a message does not begin with its magic number. The rest of the stream
+	// cannot be decoded.
 	ErrMagic = errors.New("bad magic number")
-	// ErrMalformed: a message whose lengths contradict each other, or that is
-	// shorter than its kind.
+	// ErrMalformed: the lengths in a message contradict each other, or the message is
+	// too short.
 	ErrMalformed = errors.New("malformed message")
 )
 
-// HandshakeFlags are the server's in the greeting.
+// HandshakeFlags are the flags of the server in the greeting.
 type HandshakeFlags uint16
 
 // Handshake flags.
@@ -48,7 +53,7 @@ const (
 	FlagNoZeroes      HandshakeFlags = 1 << 1
 )
 
-// ClientFlags answer the greeting.
+// ClientFlags are the client's answer to the greeting.
 type ClientFlags uint32
 
 // Client flags.
@@ -57,7 +62,7 @@ const (
 	ClientNoZeroes      ClientFlags = 1 << 1
 )
 
-// TransmissionFlags say what an export offers.
+// TransmissionFlags say which requests an export takes.
 type TransmissionFlags uint16
 
 // Transmission flags.
@@ -76,7 +81,7 @@ const (
 	FlagBlockStatusPayload TransmissionFlags = 1 << 12
 )
 
-// Option is what a client asks for while options are haggled.
+// Option is what a client asks for before transmission.
 type Option uint32
 
 // Options.
@@ -122,7 +127,7 @@ func (o Option) String() string {
 // ReplyType is the kind of a reply to an option.
 type ReplyType uint32
 
-// Reply types. Those with the top bit set are errors; their data is a text.
+// Reply types. Those with the top bit set are errors, and their data is a text.
 const (
 	RepAck         ReplyType = 1
 	RepServer      ReplyType = 2

@@ -65,7 +65,7 @@ var commandMistakes = []mistake{
 	{
 		name: "attach: no such device", code: 2,
 		line: "pmnbd attach good /dev/sda",
-		says: `"/dev/sda" is no device of the nbd client: use /dev/nbd0, /dev/nbd1, …`,
+		says: `"/dev/sda" is not an nbd device: use /dev/nbd0, /dev/nbd1, …`,
 	},
 	{
 		name: "attach: a client's URI", code: 2,
@@ -110,7 +110,7 @@ var commandMistakes = []mistake{
 	{
 		name: "detach: no such device", code: 2,
 		line: "pmnbd detach /dev/sda",
-		says: `"/dev/sda" is no device of the nbd client: use /dev/nbd0, /dev/nbd1, …`,
+		says: `"/dev/sda" is not an nbd device: use /dev/nbd0, /dev/nbd1, …`,
 	},
 	{
 		name: "detach: no time", code: 2,

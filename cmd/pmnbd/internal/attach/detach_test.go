@@ -124,5 +124,5 @@ func TestDetachUnreadable(t *testing.T) {
 	b := newBench(t)
 	require.NoError(t, os.Mkdir(b.sysfs("pid"), 0o755))
 	_, err := b.detach(t, true)
-	require.ErrorContains(t, err, "who has /dev/nbd0")
+	require.ErrorContains(t, err, "who attached /dev/nbd0")
 }
