@@ -1,0 +1,128 @@
+package arch
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// texts returns the text of each file of the module whose name ends in one of suffixes, by
+// its path from root.
+func texts(t *testing.T, suffixes ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if n := d.Name(); p != root && (n[0] == '.' || n == "bin" || n == "tools") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		for _, s := range suffixes {
+			if strings.HasSuffix(p, s) {
+				text, err := os.ReadFile(p)
+				if err != nil {
+					return err
+				}
+				rel, err := filepath.Rel(root, p)
+				all[filepath.ToSlash(rel)] = string(text)
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return all
+}
+
+// sections returns what can be cited of docs/design.md: "5" and "3.7".
+func sections(page string) map[string]bool {
+	all, section := map[string]bool{}, ""
+	for line := range strings.Lines(page) {
+		if m := regexp.MustCompile(`^## §(\d+) `).FindStringSubmatch(line); m != nil {
+			section = m[1]
+			all[section] = true
+		} else if m := regexp.MustCompile(`^(?:\*\*)?(\d+)\. `).FindStringSubmatch(line); m != nil {
+			all[section+"."+m[1]] = true
+		}
+	}
+	return all
+}
+
+// Comments and pages cite paragraphs of the design that exist.
+func TestCitations(t *testing.T) {
+	design := sections(texts(t, "docs/design.md")["docs/design.md"])
+	require.True(t, design["3.7"] && design["6.4"] && design["9"])
+	cited := 0
+	for path, text := range texts(t, ".go", ".md") {
+		citation := regexp.MustCompile(`[Dd]esign\s+(?://\s+)?§(\d+(?:\.\d+)?)`)
+		if path == "docs/design.md" || path == "docs/rules.md" || path == "test/model/README.md" {
+			citation = regexp.MustCompile(`(?:^|[^0-9] ?)§(\d+(?:\.\d+)?)`)
+			text = regexp.MustCompile(`RFC \d+ §[\d.]+`).ReplaceAllString(text, "")
+		}
+		for _, m := range citation.FindAllStringSubmatch(text, -1) {
+			require.True(t, design[m[1]], "%s cites design §%s, which does not exist", path, m[1])
+			cited++
+		}
+	}
+	require.Greater(t, cited, 100)
+}
+
+// The rules name tests that exist.
+func TestRulesNameTests(t *testing.T) {
+	var code strings.Builder
+	for path, text := range texts(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "test") {
+			code.WriteString(text)
+		}
+	}
+	tests := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)[`/]").FindAllStringSubmatch(texts(t, "docs/rules.md")["docs/rules.md"], -1)
+	require.NotEmpty(t, tests)
+	for _, m := range tests {
+		require.Contains(t, code.String(), "func "+m[1]+"(", "docs/rules.md names a test that does not exist")
+	}
+}
+
+// slug is the anchor that readers of Markdown make of a heading.
+func slug(heading string) string {
+	s := strings.ToLower(strings.TrimSpace(heading))
+	s = regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(s, "")
+	return strings.ReplaceAll(s, " ", "-")
+}
+
+// Links of pages lead to files, and to headings in them.
+func TestPageLinks(t *testing.T) {
+	pages := texts(t, ".md")
+	anchors := map[string]bool{}
+	for path, text := range pages {
+		for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+			anchors[path+"#"+slug(m[1])] = true
+		}
+	}
+	for path, text := range pages {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			if file == "" {
+				file = path
+			} else {
+				file = filepath.ToSlash(filepath.Join(filepath.Dir(path), file))
+			}
+			_, err := os.Stat(filepath.Join(root, file))
+			require.NoError(t, err, "%s links to %s", path, m[1])
+			if anchor != "" {
+				require.True(t, anchors[file+"#"+anchor], "%s links to %s, a heading that does not exist", path, m[1])
+			}
+		}
+	}
+}
