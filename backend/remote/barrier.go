@@ -28,7 +28,6 @@ type groupCommit struct {
 	behind   bool          // a stream has a replay under way
 	current  *barrier
 	broken   *barrier       // the barrier that was in flight when the connections broke, until another one begins
-	away     bool           // the connections are lost: no barrier is started
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
@@ -45,6 +44,8 @@ type groupCommit struct {
 type environment interface {
 	// failed is the error for ops of a device that failed or was closed, nil before.
 	failed() error
+	// away says that the session is lost, so that no barrier can start.
+	away() bool
 	// streamCount is how many streams there are.
 	streamCount() int
 	// head is the position behind the newest entry of stream i.
@@ -138,7 +139,7 @@ func (c *groupCommit) relieve() {
 // nextLocked makes a barrier of what is waiting, if none is in flight. It returns the barrier
 // if that need not be sent.
 func (c *groupCommit) nextLocked() (durable *barrier) {
-	if c.env.failed() != nil || c.away || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
+	if c.env.failed() != nil || c.env.away() || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
 		return nil
 	}
 	if b := c.current; b != nil {
@@ -275,13 +276,12 @@ func (c *groupCommit) put(b *barrier) {
 	c.mu.Unlock()
 }
 
-// interrupt notes that the connections of session epoch are lost. No barrier starts until
-// resumeLocked. The barrier in flight counts as failed: its ops wait for the next, and what it
-// was to cover stays dirty, unless the target says otherwise (cut.go).
+// interrupt notes that the session of this epoch is lost, and the environment away already. The
+// barrier in flight counts as failed: its ops wait for the next, and what it was to cover stays
+// dirty, unless the target says otherwise (resumeLocked).
 func (c *groupCommit) interrupt(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.away = true
 	b := c.current
 	if b == nil {
 		return

@@ -23,7 +23,8 @@ func (d *Device) Close() error {
 }
 
 func (d *Device) close() error {
-	d.core.refuse(backend.ErrClosed)
+	d.core.life.step(eventDrain, nil).say()
+	d.core.quiesce()
 	last := lastFlush{done: make(chan error, 1)}
 	op := &backend.Op{Cmd: backend.Flush, Sink: last}
 	d.core.commit.add(op)
@@ -76,23 +77,17 @@ var ErrAway = errors.New("the target is away and was not told of the end; nothin
 const departAfter = time.Second
 
 // idle tells whether the session is lost, and nothing depends on its coming back.
-func (d *Device) idle() bool {
-	c := &d.core.commit
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.away && !d.adopted && d.core.failed() == nil && d.core.empty() // who adopts waits as long as its context allows
+func (d *Device) idle() bool { // an adoption waits as long as its context allows
+	return d.core.life.phase() == phaseStranded && !d.adopted && d.core.empty()
 }
 
 // depart ends a device that is idle. Its window file stays live: RESUME then tells the next
 // run that nobody else had the region. Marked as drained it would say that it was given back.
 func (d *Device) depart() error {
-	d.closing.Store(true)
+	d.core.life.step(eventLeave, nil).say()
 	d.leg.die()
 	<-d.leg.kept
-	d.core.commit.mu.Lock()
-	away := d.core.commit.away
-	d.core.commit.mu.Unlock()
-	if !away { // it came back in this moment
+	if !d.core.away() { // it came back in this moment
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
 		}
@@ -151,16 +146,16 @@ func (d *Device) release() error {
 func (d *Device) leave(flushed bool) (err error) {
 	close(d.leg.beat)
 	<-d.leg.beatEnded
-	d.closing.Store(true)
+	d.core.life.step(eventLeave, nil)
 	d.leg.die()
 	<-d.leg.kept
 	if flushed {
 		err = d.leg.giveBack()
 	}
 	d.leg.hangUp()
-	d.fail(backend.ErrClosed)
+	t := d.core.end(err, func(transition) {})
 	d.core.bury()
-	d.log.Info("session closed", zap.String("region", d.cfg.Region), zap.Error(err))
+	t.say(zap.String("region", d.cfg.Region))
 	return err
 }
 
@@ -182,7 +177,7 @@ func (g *leg) giveBack() error {
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
 		<-l.done
 		timeout.Stop()
-		err := g.cut()
+		err := g.cut().cause
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
 		}
@@ -195,7 +190,7 @@ func (g *leg) giveBack() error {
 			if n > 0 { // busy with the RESUME that the keeper gave up, for one
 				<-time.After(min(left, backoff(n-1, g.cfg.Jitter())))
 			}
-			err = g.resume(context.Background(), left)
+			_, err = g.resume(context.Background(), left)
 		}
 		if g.givenBack(err) {
 			return nil
@@ -220,18 +215,12 @@ func (g *leg) givenBack(err error) bool {
 // fail makes the device's failure final and answers all that waits for a barrier.
 // The first cause stays.
 func (d *Device) fail(cause error) {
-	closing := d.closing.Load()
-	err := fmt.Errorf("%w: %w", backend.ErrFailed, cause)
-	if closing {
-		err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
-	}
-	lost := !closing && !d.adopted // the window that was adopted is there still
-	if d.core.fail(err, func() {
-		if lost && d.file != nil {
+	t := d.core.end(cause, func(t transition) {
+		if t.to == phaseFailed && d.file != nil && !d.adopted {
 			d.file.fail(cause)
 		}
-	}) && lost {
-		d.log.Error("the device failed for good: writes that it acknowledged may be lost",
-			zap.Error(cause), zap.Uint64("unflushed_bytes", d.Unflushed()))
+	})
+	if t.first() && t.to == phaseFailed && !d.adopted { // the window that was adopted is there still
+		t.say(zap.Uint64("unflushed_bytes", d.Unflushed()))
 	}
 }

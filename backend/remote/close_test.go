@@ -140,12 +140,7 @@ func TestCloseWithTheTargetAway(t *testing.T) {
 				asked = tt.ask(c)
 				c.Submit(asked...)
 				go func() { closed <- d.Close() }()
-				require.Eventually(t, func() bool {
-					l := d.leg.lanes[0]
-					l.mu.Lock()
-					defer l.mu.Unlock()
-					return l.closed != nil
-				}, patience, tick)
+				require.Eventually(t, func() bool { return d.core.life.refusal() != nil }, patience, tick)
 				h.stop()
 				h.provider.Resume()
 			} else {

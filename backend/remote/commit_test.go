@@ -13,6 +13,7 @@ import (
 type fakeEnv struct {
 	streams []fakeStream
 	failure error
+	lost    bool
 	full    bool
 	posts   int
 	events  []string // in their order
@@ -31,6 +32,7 @@ type fakeBarrier struct {
 }
 
 func (e *fakeEnv) failed() error     { return e.failure }
+func (e *fakeEnv) away() bool        { return e.lost }
 func (e *fakeEnv) streamCount() int  { return len(e.streams) }
 func (e *fakeEnv) head(i int) uint64 { return e.streams[i].head }
 func (e *fakeEnv) halfFull() bool    { return e.full }
@@ -152,6 +154,7 @@ func TestCommitOverAnOutage(t *testing.T) {
 			e, c := newFakeCommit(1)
 			e.streams[0].head = 1
 			f := e.flush(c, "first")
+			e.lost = true
 			c.interrupt(7)
 			e.streams[0].head = 2
 			later := e.flush(c, "later")
@@ -161,6 +164,7 @@ func TestCommitOverAnOutage(t *testing.T) {
 				require.Equal(t, [3]uint64{0, 7, 1}, [3]uint64{uint64(i), epoch, seq})
 				return durable
 			})
+			e.lost = false
 			if durable {
 				b.answer(nil)
 				c.free(b)

@@ -1,39 +1,26 @@
 package remote
 
-import (
-	"sync/atomic"
-
-	"pmnbd/backend"
-)
+import "pmnbd/backend"
 
 // A core is what does not depend on the target: the window, the streams that order all
 // requests, and the group commit over them. A target's leg carries out what they say.
 //
 // Mutexes are locked in this order: groupCommit.mu, lane.polling, stream.mu, what a Sink locks.
 type core struct {
+	life    *life
 	window  *backend.Window
 	streams []*stream
 	commit  groupCommit
-	failure atomic.Pointer[error] // set once, under commit.mu
 }
 
 // newCore makes the core on a window, with a stream for each ring of its index.
-func newCore(w *backend.Window, streams int) *core {
-	x := &core{window: w}
+func newCore(l *life, w *backend.Window, streams int) *core {
+	x := &core{life: l, window: w}
 	x.commit.env = x
 	for i := range streams {
 		x.streams = append(x.streams, newStream(x, i))
 	}
 	return x
-}
-
-// failed is the error to answer ops with since the device failed or was closed;
-// nil before.
-func (x *core) failed() error {
-	if err := x.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // unflushed is how many bytes of acknowledged writes no successful barrier covers.
@@ -58,30 +45,30 @@ func (x *core) empty() bool {
 	return true
 }
 
-// refuse makes Submit answer new ops with err. It returns when no op is being enqueued
-// that did not see that.
-func (x *core) refuse(err error) {
+// quiesce waits until no op is being enqueued that has not seen the present phase.
+func (x *core) quiesce() {
 	for _, s := range x.streams {
-		s.refuse(err)
+		s.mu.Lock()
+		s.mu.Unlock() //nolint:staticcheck // whoever had it is through
 	}
 }
 
-// fail makes the device's failure final, or its end if err is ErrClosed, and answers all that
-// waits for a barrier. The first error stays. note is called before anybody hears of it.
-func (x *core) fail(err error, note func()) (first bool) {
+// end makes the device's failure, or its end, final, and answers all that waits for a barrier. If it
+// was not before, note is called before anybody hears of it.
+func (x *core) end(cause error, note func(transition)) transition {
 	c := &x.commit
 	c.mu.Lock()
-	if x.failed() != nil {
+	t := x.life.step(eventEnd, cause)
+	if !t.first() {
 		c.mu.Unlock()
-		return false
+		return t
 	}
-	x.refuse(err)
-	x.failure.Store(&err)
-	note()
+	x.quiesce()
+	note(t)
 	b := c.abandonLocked()
 	c.mu.Unlock()
-	b.answer(err)
-	return true
+	b.answer(x.failed())
+	return t
 }
 
 // bury ends what the streams still hold, after the device failed or was closed. The
@@ -107,6 +94,8 @@ func (x *core) endPart(op *backend.Op) (completed bool) {
 
 // The rest is the environment of the group commit.
 
+func (x *core) failed() error     { return x.life.failed() }
+func (x *core) away() bool        { return x.life.phase().away() }
 func (x *core) streamCount() int  { return len(x.streams) }
 func (x *core) head(i int) uint64 { return x.streams[i].ring.Head() }
 func (x *core) halfFull() bool    { return x.window.HalfFull() }

@@ -13,7 +13,7 @@ import "pmnbd/persist/wire"
 // This is no late answer of a connection that was destroyed, which never counts: the target
 // says so in the new session, after it has joined everything of the one before.
 
-// resumeLocked lets barriers start again, after interrupt. durable reports whether the target
+// resumeLocked prepares for a session that goes on, after interrupt. durable reports whether the target
 // has made its share of a barrier durable; in doubt nothing counts. If that holds for all streams
 // that owed the broken barrier, it is retired and returned: the caller answers and frees it.
 //
@@ -21,7 +21,6 @@ import "pmnbd/persist/wire"
 // number once, and another run of the initiator, which adopts a window and counts from one, has
 // no session of that epoch.
 func (c *groupCommit) resumeLocked(doubt bool, durable func(stream int, epoch, seq uint64) bool) *barrier {
-	c.away = false
 	c.inherits = doubt
 	b := c.broken
 	if b == nil || doubt || c.env.failed() != nil {

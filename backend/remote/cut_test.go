@@ -117,7 +117,7 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 			for _, owes := range tt.owes {
 				b.shares = append(b.shares, share{owes: owes})
 			}
-			c := groupCommit{env: env, broken: b, away: true}
+			c := groupCommit{env: env, broken: b}
 			var conns []dialed
 			for _, says := range tt.says {
 				conns = append(conns, dialed{durable: says})
@@ -126,7 +126,6 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 			retired := c.resumeLocked(doubt, durableOn(conns))
 			require.Equal(t, tt.want, retired == b)
 			require.Equal(t, doubt, c.inherits)
-			require.False(t, c.away)
 			c.broken = nil
 			require.Nil(t, c.resumeLocked(doubt, durableOn(conns)), "none was cut off")
 		})

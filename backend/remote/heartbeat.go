@@ -91,7 +91,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			return
 		case <-tick.C:
 		}
-		if g.waits.Load() != nil {
+		if g.core.away() {
 			continue // the keeper is at it
 		}
 		if now := g.arrived(); now != arrived {

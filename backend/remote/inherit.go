@@ -254,7 +254,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	if err := window.Adopt(h.Size); err != nil {
 		return loss("%v", err)
 	}
-	a.core = newCore(window, cfg.Lanes)
+	a.core = newCore(newLife(cfg.Log), window, cfg.Lanes)
 	a.leg.attach(a.core, &a.arenas)
 	if a.arenas.Read, err = backend.NewArena(1); err != nil { // nobody reads
 		return err
@@ -267,11 +267,11 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 		}
 	}
 	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
-	a.core.commit.away = true
+	a.core.life.step(eventLost, errAdopted)
 	asking, asked := d.leg.patient(ctx)
 	defer asked()
 	for n := 0; ; n++ {
-		err := a.leg.resume(asking, attemptLimit(n))
+		_, err := a.leg.resume(asking, attemptLimit(n))
 		if err == nil {
 			break
 		}

@@ -51,10 +51,9 @@ type leg struct {
 
 	life  context.Context // ends the keeper
 	die   context.CancelFunc
-	broke chan struct{}         // holds one token once a lane ended
-	gone  chan struct{}         // holds one token once the session was lost
-	kept  chan struct{}         // the keeper has ended
-	waits atomic.Pointer[error] // why the session is not there; nil if it is
+	broke chan struct{} // holds one token once a lane ended
+	gone  chan struct{} // holds one token once the session was lost
+	kept  chan struct{} // the keeper has ended
 	// Of the keeper.
 	accused bool      // the last loss was an access or operation error
 	owes    debt      // what waited when the session came back last

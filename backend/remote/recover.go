@@ -69,12 +69,12 @@ func (g *leg) keep() {
 			return
 		case <-g.broke:
 		}
-		cause := g.cut()
-		err := g.lasting(cause)
+		t := g.cut()
+		err := g.lasting(t.cause)
 		if err == nil {
 			o.lost(time.Now(), g.core.commit.succeeded(), g.owes.any(), g.core.answered(&g.owes))
 			g.lostAt = o.since
-			err = g.comeBack(&o, cause)
+			err = g.comeBack(&o, t)
 		}
 		if errors.Is(err, errStopped) {
 			return
@@ -86,20 +86,22 @@ func (g *leg) keep() {
 	}
 }
 
-// cut ends every connection of the session and returns why the first one ended. When it
-// returns nothing of the old connections touches memory or counts any more.
-func (g *leg) cut() (cause error) {
-	g.core.commit.interrupt(g.granted.Epoch)
-	select {
-	case g.gone <- struct{}{}: // Close may wait for nothing
-	default:
-	}
+// cut ends every connection of the session. The transition's cause is why the first one ended. When
+// cut returns nothing of the old connections touches memory or counts any more.
+func (g *leg) cut() transition {
+	var cause error
 	for _, l := range g.lanes {
 		l.mu.Lock()
 		if cause == nil {
 			cause = l.broken
 		}
 		l.mu.Unlock()
+	}
+	t := g.core.life.step(eventLost, cause)
+	g.core.commit.interrupt(g.granted.Epoch)
+	select {
+	case g.gone <- struct{}{}: // Close may wait for nothing
+	default:
 	}
 	for _, l := range g.lanes {
 		l.abort(cause)
@@ -112,7 +114,7 @@ func (g *leg) cut() (cause error) {
 	case <-g.broke: // by those that were cut
 	default:
 	}
-	return cause
+	return t
 }
 
 // lasting is cause, if the session cannot go on after it.
@@ -130,14 +132,12 @@ func (g *leg) lasting(cause error) error {
 	return nil
 }
 
-// comeBack tries until the session goes on, or cannot.
-func (g *leg) comeBack(o *outage, cause error) error {
-	log := g.log.With(zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr))
+// comeBack tries until the session, which t interrupted, goes on, or cannot.
+func (g *leg) comeBack(o *outage, t transition) error {
+	region, target := zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr)
 	if o.attempts == 0 {
-		log.Warn("the session is interrupted: READ and FLUSH wait, writes are taken while the window has room",
-			zap.Uint64("unflushed_bytes", g.core.unflushed()), zap.Error(cause))
+		t.say(region, target, zap.Uint64("unflushed_bytes", g.core.unflushed()))
 	}
-	g.trouble(cause)
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
 			if err := g.pause(backoff(o.attempts-1, g.cfg.Jitter())); err != nil {
@@ -148,25 +148,24 @@ func (g *leg) comeBack(o *outage, cause error) error {
 		if g.cfg.LossTimeout > 0 {
 			limit = min(limit, g.cfg.LossTimeout-time.Since(o.since))
 			if limit <= 0 {
-				return fmt.Errorf("the target was away for %v: %w", g.cfg.LossTimeout, cause)
+				return fmt.Errorf("the target was away for %v: %w", g.cfg.LossTimeout, t.cause)
 			}
 		}
-		err := g.resume(g.life, limit)
+		back, err := g.resume(g.life, limit)
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
-			log.Info("the session goes on", zap.Uint64("epoch", g.granted.Epoch), zap.Stringer("method", g.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
+			back.say(region, target, zap.Uint64("epoch", g.granted.Epoch), zap.Stringer("method", g.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
 		if errors.As(err, &end) || errors.Is(err, errStopped) {
 			return err
 		}
-		cause = err
-		g.trouble(err)
+		t = g.core.life.step(eventLost, err)
 		if text := err.Error(); text != o.said {
 			o.said = text
-			log.Warn("the session does not come back yet", zap.Int("attempts", o.attempts+1), zap.Error(err))
+			t.say(region, target, zap.Int("attempts", o.attempts+1))
 		}
 	}
 }
@@ -183,15 +182,6 @@ func (g *leg) pause(t time.Duration) error {
 	}
 }
 
-// trouble notes why the device waits, for status; nil when it does not any more.
-func (g *leg) trouble(err error) {
-	if err == nil {
-		g.waits.Store(nil)
-		return
-	}
-	g.waits.Store(&err)
-}
-
 // A lastingError says why a session can never go on.
 type lastingError struct{ error }
 
@@ -199,7 +189,7 @@ func (e *lastingError) Unwrap() error { return e.error }
 
 // resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
 // the others, then replay. Of all messages only RESUME may be followed by a replay.
-func (g *leg) resume(ctx context.Context, limit time.Duration) (err error) {
+func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var conns []dialed
@@ -215,30 +205,32 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (err error) {
 		}
 	}()
 	if err := g.openDomain(ctx); err != nil {
-		return err
+		return t, err
 	}
 	connecting, connected := context.WithTimeout(ctx, connectTimeout)
 	c, err := g.connect(connecting, 0, nil)
 	connected()
 	if err != nil {
-		return err
+		return t, err
 	}
 	conns = append(conns, c)
 	o, err := g.askResume(ctx, &conns[0])
 	if err != nil {
-		return err
+		return t, err
 	}
 	if conns, err = g.joinAll(ctx, conns, &o); err != nil {
-		return err
+		return t, err
 	}
-	if c := g.revive(&o, conns); c != nil {
+	durable := g.revive(&o, conns)
+	t = g.core.life.step(eventBack, nil) // from here on heartbeats look, and barriers start
+	if c := durable; c != nil {
 		g.log.Info("what was being made durable when the session was lost is durable", zap.String("region", g.cfg.Region), zap.Uint64("barrier", c.seq))
 		c.answer(nil)
 		g.core.commit.free(c)
 	}
 	g.core.commit.start(true) // the replay's barrier
 	g.core.post()
-	return nil
+	return t, nil
 }
 
 // askResume sends RESUME and compares what is granted with what was.
@@ -347,7 +339,6 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (durable *barrier) {
 	}
 	g.pulse.left()
 	g.generation.Add(1)
-	g.trouble(nil) // from here on heartbeats look at the two
 	g.owes = g.core.owedLocked()
 	for _, l := range g.lanes {
 		l.mu.Lock()

@@ -1,11 +1,31 @@
-// Package remote is the device on a region of another machine: it turns writes
-// into RDMA Writes, reads into RDMA Reads, and FLUSH and FUA into one batched
-// barrier.
+// Package remote is a block device on a region of another machine. It turns writes into RDMA
+// Writes, reads into RDMA Reads, and FLUSH and FUA into one barrier for all that wait.
 //
-// It exists to keep the promises of design §3, §4 and §6 on the initiator's side.
-// It owns the session with the target, the lanes, the group commit, and the
-// export's arenas and window. It imports backend, persist, persist/wire and rdma;
-// which transport it runs on it does not know.
+// It keeps the initiator's half of the promises of design §3, §4 and §6. It imports backend,
+// persist, persist/wire and rdma, and does not know which transport it runs on.
+//
+// A Device has three parts. The core is what does not depend on the target: the window, the
+// streams that order all requests, and the group commit over them. The leg is all that belongs to one
+// target: the RDMA device, the session and its lanes, heartbeats, and the keeper that brings a
+// lost session back. The window file is what the next run finds.
+//
+// A Device is in one of these phases. An event in the top line takes it to the phase below; where
+// there is none the event cannot happen.
+//
+//	           opened   lost       back      drain     leave      end
+//	opening    open     waiting
+//	open                waiting              draining  leaving    failed
+//	waiting             waiting    open      stranded  departing  failed
+//	draining            stranded                       leaving    failed
+//	stranded            stranded   draining            departing  failed
+//	leaving             departing                      leaving    closed
+//	departing           departing  leaving             departing  closed
+//	failed     failed   failed     failed    failed    failed     failed
+//	closed     closed   closed     closed    closed    closed     closed
+//
+// The session is up while a Device is open, draining or leaving. It is lost while the Device is
+// waiting, stranded or departing: READ, FLUSH and FUA writes wait for it to come back. Writes are
+// taken until Close begins (drain). Close flushes, gives the session back (leave), and ends.
 package remote
 
 import (
@@ -14,7 +34,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -116,7 +135,7 @@ const (
 
 // A Device is a session with a target, as a backend.Device.
 type Device struct {
-	cfg     Config // set once, like all up to closing
+	cfg     Config // set once, like all up to lineage
 	log     *zap.Logger
 	info    backend.Info
 	arenas  backend.Arenas
@@ -128,7 +147,6 @@ type Device struct {
 	noted   bool        // this start wrote the record of the region's name
 	lineage uuid.UUID
 
-	closing   atomic.Bool
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -206,7 +224,7 @@ func (d *Device) open(ctx context.Context) error {
 	if o.Class == persist.ClassVolatile {
 		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", region)
 	}
-	d.log.Info("session opened", region, zap.String("target", d.cfg.Addr),
+	d.core.life.step(eventOpened, nil).say(region, zap.String("target", d.cfg.Addr),
 		zap.Stringer("class", o.Class), zap.Uint64("size", o.Size), zap.Uint64("epoch", o.Epoch), zap.Int("lanes", d.cfg.Lanes),
 		zap.Stringer("method", o.Method), zap.String("why", d.leg.methodWhy()))
 	return nil
@@ -223,7 +241,7 @@ func (d *Device) allocate() (err error) {
 	d.info.MaxRequest = uint32(request)
 	if d.file != nil {
 		arena, window := d.file.window(int(d.file.header().Window))
-		d.arenas.Write, d.core = arena, newCore(window, d.cfg.Lanes)
+		d.arenas.Write, d.core = arena, newCore(newLife(d.log), window, d.cfg.Lanes)
 	} else {
 		chunks := int(d.cfg.Window / backend.ChunkSize)
 		if d.arenas.Write, err = backend.NewArena(chunks + d.cfg.Connections); err != nil {
@@ -233,7 +251,7 @@ func (d *Device) allocate() (err error) {
 		if err != nil {
 			return err
 		}
-		d.core = newCore(window, d.cfg.Lanes)
+		d.core = newCore(newLife(d.log), window, d.cfg.Lanes)
 	}
 	// Two of the largest reads, and a chunk for each connection's small ones.
 	largest := int(request+backend.ChunkSize-1) / backend.ChunkSize

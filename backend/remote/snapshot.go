@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"errors"
-
 	"github.com/google/uuid"
 
 	"pmnbd/backend"
@@ -105,15 +103,7 @@ func (d *Device) Snapshot() Snapshot {
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
 		Unclean: d.leg.opening.unclean, Lineage: d.lineage, Recoveries: d.leg.generation.Load(),
 	}
-	if why := d.leg.waits.Load(); why != nil {
-		s.State, s.Cause = StateWaiting, (*why).Error()
-	}
-	if err := d.core.failed(); err != nil {
-		s.State, s.Cause = StateClosed, err.Error()
-		if errors.Is(err, backend.ErrFailed) {
-			s.State = StateFailed
-		}
-	}
+	s.State, s.Cause = d.core.life.now.Load().shown()
 	bytes, entries := d.arenas.Write.Pins(), d.arenas.Entries
 	s.Window = WindowSnapshot{
 		Used:    uint64(bytes.Total()-bytes.Free()) * backend.ChunkSize,

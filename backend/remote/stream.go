@@ -19,7 +19,6 @@ type stream struct {
 	flushed uint64 // what wrote was at the last successful barrier; guarded by commit.mu
 
 	mu      sync.Mutex // guards all below
-	closed  error      // new ops are refused with it
 	buried  bool       // for good, and nothing is in the window any more
 	wrote   uint64     // bytes of pieces ever enqueued
 	reads   []readPart // by number
@@ -115,15 +114,6 @@ func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind 
 		p.owes = true
 	}
 	return p, s.lane.behind
-}
-
-// refuse makes the stream answer new ops with err.
-func (s *stream) refuse(err error) {
-	s.mu.Lock()
-	if s.closed == nil {
-		s.closed = err
-	}
-	s.mu.Unlock()
 }
 
 // bury answers the READs of a stream whose lane has ended for good, and frees its part of

@@ -64,7 +64,7 @@ func (s *submission) unlock() {
 
 // each calls f, under the stream's mutex, for each piece of op: a run of its spans,
 // at offset at of their arena, cut where a stripe ends. It stops with an error if
-// the client is gone or the stream closed.
+// the client is gone or the device takes no more.
 func (s *submission) each(op *backend.Op, f func(s *stream, off, at uint64, n uint32)) error {
 	off := op.Off
 	for _, span := range op.Data {
@@ -89,8 +89,8 @@ func (s *submission) run(op *backend.Op, off, at, n uint64, f func(s *stream, of
 		if s.gone {
 			return backend.ErrGone
 		}
-		if to.closed != nil {
-			return to.closed
+		if err := to.core.life.refusal(); err != nil {
+			return err
 		}
 		n := min(end-off, stripe-off%stripe)
 		f(to, off, at, uint32(n))
