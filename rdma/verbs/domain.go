@@ -97,7 +97,7 @@ func (d *domain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error)
 	if errors.Is(err, syscall.EOPNOTSUPP) {
 		// It is a file with DAX. Do not ask for FLUSH on it: neither the standard nor a
 		// kernel says whether FLUSH is sound on pages that come and go.
-		why := errors.New("FLUSH needs memory that is")
+		why := errors.New("FLUSH needs pinned memory")
 		if a&rdma.RemoteFlush == 0 {
 			why = d.dev.onDemand()
 		}

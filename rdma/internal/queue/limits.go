@@ -55,13 +55,13 @@ func CheckLocal(sge rdma.SGE, registered bool, size uint64, granted, need rdma.A
 	case sge.Region == nil && sge.Len == 0:
 		return nil
 	case sge.Region == nil:
-		return fmt.Errorf("%d bytes of no region: %w", sge.Len, rdma.ErrLocalAccess)
+		return fmt.Errorf("%d bytes without a region: %w", sge.Len, rdma.ErrLocalAccess)
 	case !registered:
 		return fmt.Errorf("a region that is not registered here: %w", rdma.ErrLocalAccess)
 	case sge.Off > size || uint64(sge.Len) > size-sge.Off:
 		return fmt.Errorf("bytes %d+%d of a region of %d: %w", sge.Off, sge.Len, size, rdma.ErrLocalAccess)
 	case granted&need != need:
-		return fmt.Errorf("a region without local write: %w", rdma.ErrLocalAccess)
+		return fmt.Errorf("a region that does not grant LocalWrite: %w", rdma.ErrLocalAccess)
 	}
 	return nil
 }
