@@ -10,10 +10,10 @@ import (
 // needs. An Admission takes them, and the device gives them back.
 type Entries struct {
 	*Budget
-	shift int // the next lane begins every 1<<shift bytes
+	shift int // the next stream begins every 1<<shift bytes
 }
 
-// NewEntries makes Entries of the units of b for a device whose lanes take turns every
+// NewEntries makes Entries of the units of b for a device whose streams take turns every
 // stripe bytes. It panics unless stripe is a power of two and at least ChunkSize.
 func NewEntries(b *Budget, stripe uint64) *Entries {
 	if stripe < ChunkSize || stripe&(stripe-1) != 0 {

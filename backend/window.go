@@ -10,18 +10,19 @@ import (
 
 // A Window records the writes that no successful barrier covers yet. It has all that a
 // replay needs (design §4.2). The payloads lie in the chunks of the write arena, where
-// they were received. The index has a ring for each lane: its entries say, in order, what
-// each payload is.
+// they were received. A device splits its requests into streams, each of which has one
+// order. The index has a ring for each stream: the entries say, in that order, what each
+// payload is.
 //
 // The index has no Go pointers. So it can lie in a file beside the arena, and the next
 // process can adopt it.
 //
 //	      covered          head
 //	         ▼               ▼
-//	│ free   │ e │ e │ e │ e │ free │     a lane's ring; positions only grow
+//	│ free   │ e │ e │ e │ e │ free │     a stream's ring; positions only grow
 //	           └─ uncovered ─┘
 //
-// An entry is complete before head moves over it (publish). A lane's covered mark moves
+// An entry is complete before head moves over it (publish). A stream's covered mark moves
 // only after a barrier has succeeded on all lanes (retire). The span of an entry may be
 // reused only when the mark has passed the entry.
 type Window struct {
@@ -44,7 +45,7 @@ const (
 	EntryZero
 )
 
-// An Entry is the part of a write that travels on one lane and has one run of payload.
+// An Entry is a piece of a write: the part that is on one stream and has one run of payload.
 type Entry struct {
 	Off    uint64 // in the device, bytes
 	Src    uint64 // in the write arena, bytes
@@ -54,30 +55,30 @@ type Entry struct {
 }
 
 // NewWindow makes a window on arena. Its payloads pin at most chunks chunks. Its index
-// has a ring for each of lanes, with at most entries entries in all of them together.
+// has a ring for each of streams; all rings together hold at most entries entries.
 // Close the window before the arena.
-func NewWindow(arena *Arena, chunks, lanes, entries int) (*Window, error) {
-	size := IndexSize(lanes, entries)
+func NewWindow(arena *Arena, chunks, streams, entries int) (*Window, error) {
+	size := IndexSize(streams, entries)
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("map the window's index of %d bytes: %w", size, err)
 	}
-	w := NewWindowOn(mem, arena, chunks, lanes, entries)
+	w := NewWindowOn(mem, arena, chunks, streams, entries)
 	w.unmap = unix.Munmap
 	return w, nil
 }
 
-// IndexSize returns the size in bytes of an index for so many lanes and entries.
-func IndexSize(lanes, entries int) int { return lanes * ringSize(entries) }
+// IndexSize returns the size in bytes of an index for so many streams and entries.
+func IndexSize(streams, entries int) int { return streams * ringSize(entries) }
 
 // NewWindowOn is like NewWindow, but the index lies in mem: mapped memory of IndexSize
 // bytes that belongs to the caller. It is zero, or another window of this shape has left
 // it; Adopt takes such entries over.
-func NewWindowOn(mem []byte, arena *Arena, chunks, lanes, entries int) *Window {
+func NewWindowOn(mem []byte, arena *Arena, chunks, streams, entries int) *Window {
 	arena.limitPins(chunks)
 	w := &Window{arena: arena, entries: NewBudget(entries), mem: mem}
 	size := ringSize(entries)
-	for i := range lanes {
+	for i := range streams {
 		w.rings = append(w.rings, newRing(mem[i*size:(i+1)*size]))
 	}
 	return w
@@ -95,13 +96,13 @@ func (w *Window) Adopt(size uint64) error {
 		r := &w.rings[i]
 		from, to := r.Covered(), r.Head()
 		if n := to - from; from > to || n > uint64(len(r.entries)) || !w.entries.TryTake(int(n)) {
-			return fmt.Errorf("%w: lane %d holds the entries from %d to %d", ErrIndex, i, from, to)
+			return fmt.Errorf("%w: stream %d holds the entries from %d to %d", ErrIndex, i, from, to)
 		}
 		last := uint64(0)
 		for ; from < to; from++ {
 			e := r.At(from)
 			if !w.sound(e, size) || e.Number <= last {
-				return fmt.Errorf("%w: lane %d, entry %d: %+v", ErrIndex, i, from, *e)
+				return fmt.Errorf("%w: stream %d, entry %d: %+v", ErrIndex, i, from, *e)
 			}
 			last = e.Number
 			if e.Kind == EntryData {
@@ -155,8 +156,8 @@ func (w *Window) Close() error {
 // Entries returns the budget of free entries. Whoever publishes an entry has taken it.
 func (w *Window) Entries() *Budget { return w.entries }
 
-// Ring returns the ring of a lane.
-func (w *Window) Ring(lane int) *Ring { return &w.rings[lane] }
+// Ring returns the ring of a stream.
+func (w *Window) Ring(stream int) *Ring { return &w.rings[stream] }
 
 // HalfFull reports whether the device should start a barrier that no client asked for:
 // half of the chunks or entries are used, or somebody waits for some. Clients can wait
@@ -167,24 +168,24 @@ func (w *Window) HalfFull() bool {
 		2*w.entries.Free() < w.entries.Total()
 }
 
-// Publish makes e the newest entry of a lane and gives it the next number. It retains
+// Publish makes e the newest entry of a stream and gives it the next number. It retains
 // and pins the chunk of the payload, which the caller has pinned. The caller holds the
-// mutex of the lane: without it the numbers, by which a replay goes, could differ from
-// the order of the lane's queue.
-func (w *Window) Publish(lane int, e Entry) {
+// mutex of the stream: without it the numbers, by which a replay goes, could differ from
+// the order of the stream's queue.
+func (w *Window) Publish(stream int, e Entry) {
 	if e.Kind == EntryData {
 		c := w.arena.Chunk(e.Src)
 		c.Retain()
 		w.pin(c)
 	}
 	e.Number = w.number.Add(1)
-	w.rings[lane].publish(e)
+	w.rings[stream].publish(e)
 }
 
-// Free releases what the entries of a lane between the positions from and to hold. The
-// lane's covered mark has already passed them.
-func (w *Window) Free(lane int, from, to uint64) {
-	r := &w.rings[lane]
+// Free releases what the entries of a stream between the positions from and to hold. The
+// stream's covered mark has already passed them.
+func (w *Window) Free(stream int, from, to uint64) {
+	r := &w.rings[stream]
 	for i := from; i < to; i++ {
 		if e := r.At(i); e.Kind == EntryData {
 			c := w.arena.Chunk(e.Src)
@@ -198,8 +199,8 @@ func (w *Window) Free(lane int, from, to uint64) {
 	w.entries.Give(int(to - from))
 }
 
-// A Ring is the index of a lane. Any goroutine may call Head and Covered. Head moves
-// under the lane's mutex. Only the goroutine that retires a barrier moves Covered.
+// A Ring is the index of a stream. Any goroutine may call Head and Covered. Head moves
+// under the stream's mutex. Only the goroutine that retires a barrier moves Covered.
 type Ring struct {
 	head, covered *atomic.Uint64
 	entries       []Entry

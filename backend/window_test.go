@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A window keeps what was published, in order, numbered across lanes, with its
+// A window keeps what was published, in order, numbered across streams, with its
 // chunks, until it is covered and freed; rings wrap.
 func TestWindow(t *testing.T) {
 	arena, err := NewArena(2)
@@ -19,24 +19,24 @@ func TestWindow(t *testing.T) {
 	var number uint64
 	for round := range 5 { // more rounds than entries
 		require.NoError(t, w.Entries().Take(3, nil))
-		for i, lane := range []int{0, 1, 0} {
+		for i, stream := range []int{0, 1, 0} {
 			number++
 			src := chunks[i%2].Off() + uint64(i)
-			w.Publish(lane, Entry{Off: number * 10, Src: src, Len: 5, Kind: EntryData})
-			r := w.Ring(lane)
+			w.Publish(stream, Entry{Off: number * 10, Src: src, Len: 5, Kind: EntryData})
+			r := w.Ring(stream)
 			require.NotEqual(t, r.Head(), r.Covered())
 			require.Equal(t, Entry{Off: number * 10, Src: src, Len: 5, Kind: EntryData, Number: number}, *r.At(r.Head() - 1))
 		}
-		require.Equal(t, 3, chunks[0].Refs(), "two entries of lane 0 and ours")
+		require.Equal(t, 3, chunks[0].Refs(), "two entries of stream 0 and ours")
 		require.Equal(t, 2, chunks[1].Refs())
 		require.True(t, w.HalfFull())
-		for lane := range 2 {
-			r := w.Ring(lane)
+		for stream := range 2 {
+			r := w.Ring(stream)
 			from, to := r.Covered(), r.Head()
 			r.Cover(to)
 			require.Equal(t, r.Head(), r.Covered())
-			require.Equal(t, 3-lane, chunks[lane].Refs(), "covered is not freed")
-			w.Free(lane, from, to)
+			require.Equal(t, 3-stream, chunks[stream].Refs(), "covered is not freed")
+			w.Free(stream, from, to)
 		}
 		require.Equal(t, 1, chunks[0].Refs(), "round %d", round)
 		require.Equal(t, 4, w.Entries().Free())
@@ -117,11 +117,11 @@ func TestAdopt(t *testing.T) {
 	require.NoError(t, next.Entries().Take(1, nil))
 	next.Publish(1, Entry{Off: 9, Len: 1, Kind: EntryZero})
 	require.EqualValues(t, 6, next.Ring(1).At(1).Number, "numbers go on")
-	for lane := range 2 {
-		r := next.Ring(lane)
+	for stream := range 2 {
+		r := next.Ring(stream)
 		from, to := r.Covered(), r.Head()
 		r.Cover(to)
-		next.Free(lane, from, to)
+		next.Free(stream, from, to)
 	}
 	require.Equal(t, 8, next.Entries().Free())
 	require.NoError(t, next.Close())

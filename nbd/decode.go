@@ -25,7 +25,7 @@ func (c *conn) decode(b []byte) (req wire.Request, payload uint64, n int, err er
 }
 
 // begins checks the magic number of a header that is not complete. A client that speaks
-// another protocol may send less than a header, and wait for an answer.
+// another protocol may send less than a header, and wait for a reply.
 func begins(b []byte, magic uint32) error {
 	if len(b) >= 4 && binary.BigEndian.Uint32(b) != magic {
 		return breach("request: %w", wire.ErrMagic)

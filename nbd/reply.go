@@ -22,12 +22,12 @@ func (c *conn) Complete(op *backend.Op) {
 			c.freeRequestLocked(op.Tag)
 			return
 		}
-		c.answerLocked(rq)
+		c.replyLocked(rq)
 		rq.headed = true
 		c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 		return
 	}
-	c.counts.of(rq.command).answered(rq)
+	c.counts.of(rq.command).count(rq)
 	if op.Cmd == backend.Write {
 		// So the reader can reuse the chunk before the reply is written.
 		release(op)
@@ -36,13 +36,13 @@ func (c *conn) Complete(op *backend.Op) {
 		c.freeRequestLocked(op.Tag)
 		return
 	}
-	c.answerLocked(rq)
+	c.replyLocked(rq)
 	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 }
 
-// answerLocked queues the reply to rq in the form that the client has negotiated. Where
+// replyLocked queues the reply to rq in the form that the client has negotiated. Where
 // the protocol allows it, a reply without data is a simple one.
-func (c *conn) answerLocked(rq *request) {
+func (c *conn) replyLocked(rq *request) {
 	form, err := c.terms.replies, rq.op.Err
 	switch {
 	case rq.headed: // an earlier part has queued the header

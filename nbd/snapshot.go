@@ -57,8 +57,8 @@ func (n *Commands) of(cmd wire.Command) *Count {
 	return &n.Other
 }
 
-// answered counts rq when it is done.
-func (n *Count) answered(rq *request) {
+// count counts rq when it is done.
+func (n *Count) count(rq *request) {
 	n.Requests++
 	if rq.op.Err != nil {
 		n.Errors++

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// The lengths of the answer to EXPORT_NAME, in bytes: without and with its zeroes.
+// The lengths of the reply to EXPORT_NAME, in bytes: without and with its zeroes.
 const (
 	ExportReplySize       = 10
 	ExportReplyZeroesSize = ExportReplySize + 124
 )
 
-// Export describes an export to a client. It is the answer to EXPORT_NAME and the body of
+// Export describes an export to a client. It is the reply to EXPORT_NAME and the body of
 // INFO_EXPORT.
 //
 //	 0               8       10            134

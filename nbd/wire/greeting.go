@@ -31,15 +31,15 @@ func DecodeGreeting(b []byte) (HandshakeFlags, error) {
 	return HandshakeFlags(binary.BigEndian.Uint16(b[16:])), nil
 }
 
-// ClientFlagsSize is the length of the client's answer to the greeting, in bytes.
+// ClientFlagsSize is the length of the client's reply to the greeting, in bytes.
 const ClientFlagsSize = 4
 
-// AppendClientFlags appends the client's answer to the greeting.
+// AppendClientFlags appends the client's reply to the greeting.
 func AppendClientFlags(b []byte, f ClientFlags) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(f))
 }
 
-// DecodeClientFlags decodes the client's answer to the greeting.
+// DecodeClientFlags decodes the client's reply to the greeting.
 func DecodeClientFlags(b []byte) (ClientFlags, error) {
 	if len(b) < ClientFlagsSize {
 		return 0, fmt.Errorf("client flags of %d bytes: %w", len(b), ErrMalformed)

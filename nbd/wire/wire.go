@@ -53,7 +53,7 @@ const (
 	FlagNoZeroes      HandshakeFlags = 1 << 1
 )
 
-// ClientFlags are the client's answer to the greeting.
+// ClientFlags are the client's reply to the greeting.
 type ClientFlags uint32
 
 // Client flags.
