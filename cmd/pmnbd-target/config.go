@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding"
-	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,20 +29,22 @@ type config struct {
 	Metrics         status.Address `toml:"metrics"`
 }
 
+var defaultListen = flags.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: flags.DefaultPort}
+
 func defaults() config {
-	return config{
-		Listen:  []listenAddr{{flags.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: flags.DefaultPort}}},
-		Control: status.DefaultPlace(),
-	}
+	return config{Listen: []listenAddr{{defaultListen}}, Control: status.DefaultPlace()}
 }
 
 // declare declares the flags. What c holds are their defaults.
 func (c *config) declare(set *pflag.FlagSet) {
-	set.Var(&list[servedRegion, *servedRegion]{all: &c.Regions, argument: regionForm}, "region",
-		"a region to serve; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
-			"a PATH with a comma in it stands in double quotes;\n"+
-			"with allow=, which can be repeated, only those initiators may have the region")
-	set.Var(&list[listenAddr, *listenAddr]{all: &c.Listen, argument: "iwarp://HOST:PORT"}, "listen", "where initiators connect, or rdma://HOST:PORT; port 0 chooses one")
+	set.Func("region", "a region to serve, `"+regionForm+"`; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
+		"a PATH with a comma in it stands in double quotes;\n"+
+		"with allow=, which can be repeated, only those initiators may have the region", each(&c.Regions, parseRegion))
+	set.Func("listen", "where initiators connect, `iwarp://HOST:PORT` or rdma://HOST:PORT; port 0 chooses one (default "+defaultListen.String()+")",
+		each(&c.Listen, func(s string) (listenAddr, error) {
+			e, err := flags.ParseListen(s)
+			return listenAddr{e}, err
+		}))
 	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), which SIGHUP reads again; an initiator without a key gets no session.\n"+
 		"Without the flag, a listener on loopback serves root and the user that pmnbd-target runs as")
 	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "without --key-file, serve everybody who reaches a listener: other hosts, and on loopback every user of this machine.\n"+
@@ -53,8 +53,8 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, a power cut loses data")
 	set.BoolVar(&c.RelaxedOrdering, "relaxed-ordering", c.RelaxedOrdering, "declare that this platform forces PCIe relaxed ordering: forbids the method apm")
-	set.Var(&c.NUMA, "numa", "confine the process to the CPUs of a node: auto (that of the regions, else of the adapters), off, or its number")
-	set.Var(&c.Spin, "spin", "how long a lane at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
+	set.Func("numa", "confine the process to the CPUs of a node, `auto|off|NODE`: auto is that of the regions, else of the adapters (default auto)", into(&c.NUMA))
+	set.Func("spin", "the `DURATION` for which a lane at rdma:// polls before it sleeps; worthwhile only with a core for each lane (default 0s)", into(&c.Spin))
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
 	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
 }
@@ -155,43 +155,24 @@ func (d *duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Set reads the flag's argument.
-func (d *duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
-
-// Type names the flag's argument in help.
-func (d *duration) Type() string { return "DURATION" }
-
-// A list is a flag that can be given several times. The first one replaces the default.
-type list[T fmt.Stringer, P interface {
-	*T
-	encoding.TextUnmarshaler
-}] struct {
-	all      *[]T
-	argument string
-	given    bool
+// into returns a flag's function that sets v as the file does.
+func into(v encoding.TextUnmarshaler) func(string) error {
+	return func(s string) error { return v.UnmarshalText([]byte(s)) }
 }
 
-// Set reads the argument of one of the flags.
-func (l *list[T, P]) Set(s string) error {
-	var v T
-	if err := P(&v).UnmarshalText([]byte(s)); err != nil {
-		return err
+// each returns the function of a flag that can be given several times. The first one replaces
+// what all held.
+func each[T any](all *[]T, read func(string) (T, error)) func(string) error {
+	given := false
+	return func(s string) error {
+		v, err := read(s)
+		if err != nil {
+			return err
+		}
+		if !given {
+			*all, given = nil, true
+		}
+		*all = append(*all, v)
+		return nil
 	}
-	if !l.given {
-		*l.all, l.given = nil, true
-	}
-	*l.all = append(*l.all, v)
-	return nil
 }
-
-// String shows the default in help.
-func (l *list[T, P]) String() string {
-	var all []string
-	for _, v := range *l.all {
-		all = append(all, v.String())
-	}
-	return strings.Join(all, " ")
-}
-
-// Type names the flag's argument in help.
-func (l *list[T, P]) Type() string { return l.argument }

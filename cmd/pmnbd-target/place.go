@@ -21,38 +21,21 @@ type nodeChoice struct {
 	node *int // the operator's choice
 }
 
-// Set reads auto, off or a node's number.
-func (n *nodeChoice) Set(s string) error {
-	switch s {
+// UnmarshalText reads auto, off or a node's number, of a flag or the file.
+func (n *nodeChoice) UnmarshalText(b []byte) error {
+	switch s := string(b); s {
 	case "auto", "off":
 		*n = nodeChoice{off: s == "off"}
 		return nil
 	}
-	node, err := strconv.ParseUint(s, 10, 16)
+	node, err := strconv.ParseUint(string(b), 10, 16)
 	if err != nil {
-		return flags.Usagef("%q is not a node: use auto, off or the number of a node", s)
+		return flags.Usagef("%q is not a node: use auto, off or the number of a node", b)
 	}
 	at := int(node)
 	*n = nodeChoice{node: &at}
 	return nil
 }
-
-// UnmarshalText reads what the flag takes. The decoder of the file passes numbers, too.
-func (n *nodeChoice) UnmarshalText(b []byte) error { return n.Set(string(b)) }
-
-// String is the choice as the flag takes it.
-func (n *nodeChoice) String() string {
-	switch {
-	case n.off:
-		return "off"
-	case n.node != nil:
-		return strconv.Itoa(*n.node)
-	}
-	return "auto"
-}
-
-// Type names the flag's argument in help.
-func (n *nodeChoice) Type() string { return "auto|off|NODE" }
 
 // place confines the process to the node where its work is, before it touches memory. If the
 // operator names a node, the process runs there or not at all; auto does what it can.

@@ -45,27 +45,25 @@ func (a *allowedID) UnmarshalText(b []byte) (err error) {
 // regionForm is the form of a region as a flag.
 const regionForm = "NAME=PATH[,size=SIZE][,allow=ID]"
 
-// UnmarshalText reads regionForm. A comma always ends the path, unless that is quoted
+// parseRegion reads regionForm. A comma always ends the path, unless that is quoted
 // (flags.CutPath). If a misspelt option became part of the path, the region would be open to
 // every initiator, and a file of that name would appear.
-func (r *servedRegion) UnmarshalText(b []byte) error {
-	name, rest, ok := strings.Cut(string(b), "=")
+func parseRegion(s string) (r servedRegion, err error) {
+	name, rest, ok := strings.Cut(s, "=")
 	if r.Name = name; !ok {
-		return r.usage("use %s", regionForm)
+		return r, r.usage("use %s", regionForm)
 	}
 	path, options, more, err := flags.CutPath(rest)
 	if err != nil {
-		return r.usage("%v", err)
+		return r, r.usage("%v", err)
 	}
 	r.Path.string = path
-	for more {
+	for more && err == nil {
 		var option string
 		option, options, more = strings.Cut(options, ",")
-		if err := r.option(option); err != nil {
-			return err
-		}
+		err = r.option(option)
 	}
-	return nil
+	return r, err
 }
 
 // option reads an option behind the path.
@@ -92,9 +90,6 @@ func (r *servedRegion) option(s string) error {
 	}
 	return nil
 }
-
-// String is the region's name.
-func (r servedRegion) String() string { return r.Name }
 
 // check refuses what makes no sense on any machine.
 func (r *servedRegion) check() error {
