@@ -98,7 +98,7 @@ func parse(call *command.Call) (options, error) {
 	var depth, connections int
 	var pids []string
 	fs := call.Flags
-	flags.DurationVar(fs, &o.perCell, "time", 2*time.Second, "how long to measure each cell of the table, over all rounds")
+	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
 	fs.IntVar(&depth, "depth", 1, "how many operations each connection has in flight")
 	fs.IntVar(&connections, "connections", 1, "how many connections each export gets, each with an equal part of the area")
@@ -131,7 +131,7 @@ func parse(call *command.Call) (options, error) {
 	case connections < 1 || connections > 64:
 		return o, flags.Usagef("--connections %d: use 1 to 64", connections)
 	case o.area < blockSize || o.area > 1<<40:
-		return o, flags.Usagef("--area %v: use 4K to 1T", &o.area)
+		return o, flags.Usagef("--area %v: use 4K to 1T", o.area)
 	}
 	for _, t := range o.targets {
 		if t.dir != "" && (depth > 1 || connections > 1 || o.suite) {

@@ -70,7 +70,7 @@ type methodTarget struct {
 func parseMethods(call *command.Call) (methodOptions, error) {
 	var o methodOptions
 	fs := call.Flags
-	flags.DurationVar(fs, &o.perCell, "time", time.Second, "how long to measure each cell of the table, over all rounds")
+	fs.DurationVar(&o.perCell, "time", time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")

@@ -14,6 +14,7 @@ import (
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
+	"pmnbd/persist/target"
 )
 
 var regionCommand = command.Command{
@@ -139,26 +140,26 @@ func regionClear(call *command.Call) error {
 
 // regionView is a region in JSON. Names stay once published.
 type regionView struct {
-	Path            string     `json:"path"`
-	Name            string     `json:"name"`
-	UUID            string     `json:"uuid"`
-	Size            uint64     `json:"size"`
-	Class           string     `json:"class"`
-	Version         int        `json:"version"`
-	Generation      uint64     `json:"generation"`
-	Epoch           uint64     `json:"epoch"`
-	Mark            uint64     `json:"mark"`
-	Owner           *ownerView `json:"owner"`
-	Clean           bool       `json:"clean"`
-	Doubt           bool       `json:"doubt"`
-	Failed          bool       `json:"failed"`
-	Failure         string     `json:"failure,omitempty"`
-	Suspect         bool       `json:"suspect"`
-	Cleared         string     `json:"cleared,omitempty"`
-	UnsafeShutdowns uint64     `json:"unsafe_shutdowns"`
-	BootID          string     `json:"boot_id"`
-	ContentsID      string     `json:"contents_id"`
-	Copies          [2]string  `json:"copies"`
+	Path            string                `json:"path"`
+	Name            string                `json:"name"`
+	UUID            string                `json:"uuid"`
+	Size            uint64                `json:"size"`
+	Class           string                `json:"class"`
+	Version         int                   `json:"version"`
+	Generation      uint64                `json:"generation"`
+	Epoch           uint64                `json:"epoch"`
+	Mark            uint64                `json:"mark"`
+	Owner           *target.OwnerSnapshot `json:"owner"`
+	Clean           bool                  `json:"clean"`
+	Doubt           bool                  `json:"doubt"`
+	Failed          bool                  `json:"failed"`
+	Failure         string                `json:"failure,omitempty"`
+	Suspect         bool                  `json:"suspect"`
+	Cleared         string                `json:"cleared,omitempty"`
+	UnsafeShutdowns uint64                `json:"unsafe_shutdowns"`
+	BootID          string                `json:"boot_id"`
+	ContentsID      string                `json:"contents_id"`
+	Copies          [2]string             `json:"copies"`
 	// What follows is about the memory as it is now, on this machine.
 	ClassNow string        `json:"class_now"`         // "": it could not be a region here
 	Exposed  string        `json:"exposed,omitempty"` // why a pmnbd-target of this user would not serve it
@@ -172,11 +173,6 @@ type platformView struct {
 	EADR    bool     `json:"eadr"`
 	// UnsafeShutdowns is null if the machine does not count them.
 	UnsafeShutdowns *uint64 `json:"unsafe_shutdowns"`
-}
-
-type ownerView struct {
-	ID    string `json:"id"`
-	Nonce string `json:"nonce"`
 }
 
 func viewOf(info region.Info) regionView {
@@ -202,7 +198,7 @@ func viewOf(info region.Info) regionView {
 		}
 	}
 	if sb.Owner != (persist.Owner{}) {
-		v.Owner = &ownerView{ID: uuid.UUID(sb.Owner.ID).String(), Nonce: uuid.UUID(sb.Owner.Nonce).String()}
+		v.Owner = &target.OwnerSnapshot{ID: sb.Owner.ID, Nonce: sb.Owner.Nonce}
 	}
 	return v
 }

@@ -64,7 +64,7 @@ func parseAttach(call *command.Call) (cfg attach.Config, err error) {
 	cfg.Control = status.DefaultPlace()
 	set := call.Flags
 	set.IntVar(&cfg.Connections, "connections", 1, "how many connections the device has, `N`; with more than one the command stays")
-	flags.DurationVar(set, &cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that has ended, before it and the device fail")
+	set.DurationVar(&cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that has ended, before it and the device fail")
 	set.Var(&cfg.Control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
 	if err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]"); err != nil {
 		return cfg, err

@@ -25,7 +25,7 @@ Usage:
 // runDetach runs `pmnbd detach`.
 func runDetach(call *command.Call) error {
 	var timeout time.Duration
-	flags.DurationVar(call.Flags, &timeout, "timeout", 30*time.Second, "how long to wait for the kernel to release the device")
+	call.Flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the kernel to release the device")
 	force := call.Flags.Bool("force", false, "disconnect a device that is mounted or otherwise used")
 	if err := call.Parse("/dev/nbdX"); err != nil {
 		return err

@@ -103,8 +103,12 @@ func parse(call *command.Call) (config, error) {
 	if err == nil {
 		cfg.exports, err = parseExports(u.targets, u.names)
 	}
-	if err == nil {
-		cfg.listen, err = parseListeners(u.listen)
+	for _, arg := range u.listen {
+		var l listenSpec
+		if err == nil {
+			l, err = parseListen(arg)
+		}
+		cfg.listen = append(cfg.listen, l)
 	}
 	if err == nil {
 		err = cfg.check()
@@ -140,13 +144,13 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.Var(&c.window, "window", "how much acknowledged but not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
 	set.IntVar(&c.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")
 	set.IntVar(&c.connections, "max-connections", remote.DefaultConnections, "how many NBD clients may be connected, `N`; each may take 512K of memory in each export")
-	flags.DurationVar(set, &c.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
+	set.DurationVar(&c.handshake, "handshake-timeout", 10*time.Second, "how long an NBD client may negotiate")
 	set.StringVar(&u.tls, "tls", "off", "`off, on or require`: clients cannot use TLS, may, or must; ready shows nbds:// where they can and nbd:// where they need not")
 	set.StringVar(&u.certificates, "tls-certificates", "", "a `directory` with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients by")
 	set.BoolVar(&c.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&c.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
 	set.Var(&c.method, "method", "the only durability method to accept, `gpspm, apm or flush` (default the best that is sound for the region)")
-	flags.DurationVar(set, &c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good, `duration`; 0 is for ever, as for a disk")
+	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
 	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
@@ -156,16 +160,16 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.BoolVar(&c.acceptLoss, "accept-loss", false, "serve although writes that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&c.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
 	set.Var(&c.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
-	flags.DurationVar(set, &c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
+	set.DurationVar(&c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
 	set.StringVar(&u.mode, "socket-mode", "0600", "access rights of unix sockets, `octal`")
-	flags.DurationVar(set, &c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
+	set.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
 }
 
 // check refuses values that make no sense on any machine.
 func (c *config) check() error {
 	switch {
 	case c.window < remote.MinWindow || c.window > remote.MaxWindow:
-		return flags.Usagef("--window %v: use %v to %v", &c.window, ptr(flags.Size(remote.MinWindow)), ptr(flags.Size(remote.MaxWindow)))
+		return flags.Usagef("--window %v: use %v to %v", c.window, flags.Size(remote.MinWindow), flags.Size(remote.MaxWindow))
 	case c.lanes < 1 || c.lanes > remote.MaxLanes:
 		return flags.Usagef("--lanes %d: use 1 to %d", c.lanes, remote.MaxLanes)
 	case c.connections < 1 || c.connections > maxConnections:
@@ -247,5 +251,3 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 	}
 	return all, nil
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -25,18 +25,6 @@ type listenSpec struct {
 	addr    string
 }
 
-// parseListeners reads the arguments of all --listen.
-func parseListeners(args []string) (all []listenSpec, err error) {
-	for _, arg := range args {
-		l, err := parseListen(arg)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
 // parseListen reads unix:/PATH or tcp:HOST:PORT. Without HOST, the address is on loopback.
 func parseListen(s string) (listenSpec, error) {
 	network, addr, _ := strings.Cut(s, ":")

@@ -33,7 +33,7 @@ func showStatus(call *command.Call) error {
 	if err := call.Parse("[NAME]"); err != nil {
 		return err
 	}
-	all, err := report.Find(context.Background(), &control)
+	all, err := status.Find[report.Document](context.Background(), &control, report.Program)
 	var found []status.Found[report.Document]
 	for _, f := range all {
 		d := &f.Document

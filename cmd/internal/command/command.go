@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -19,15 +18,9 @@ import (
 	"pmnbd/plain"
 )
 
-// Exit codes of all binaries.
-const (
-	// ExitOK means that the command did what it was asked for.
-	ExitOK = 0
-	// ExitFailure means that the command could not do it.
-	ExitFailure = 1
-	// ExitUsage means that the command line or the configuration file is wrong.
-	ExitUsage = 2
-)
+// The exit codes of all binaries. exitUsage means a mistake on the command line or in the
+// configuration file.
+const exitOK, exitFailure, exitUsage = 0, 1, 2
 
 // A Command is a binary, or a command below one.
 type Command struct {
@@ -123,13 +116,13 @@ func (c *Command) missing(call *Call) error {
 	}
 	last := len(names) - 1
 	use := strings.Join(names[:last], ", ") + " or " + names[last] + ", or --help"
-	switch {
-	case len(call.Args) == 0:
+	if len(call.Args) == 0 {
 		return flags.Usagef("a command is missing: use %s", use)
-	case slices.Contains([]string{"--help", "-h"}, call.Args[0]):
-		return pflag.ErrHelp
 	}
-	return flags.Usagef("unknown command %q: use %s", call.Args[0], use)
+	if first := call.Args[0]; first != "--help" && first != "-h" {
+		return flags.Usagef("unknown command %q: use %s", first, use)
+	}
+	return pflag.ErrHelp
 }
 
 // withCode is an error with an exit code of its own.
@@ -147,13 +140,13 @@ func WithCode(err error, code int) error { return withCode{err, code} }
 // name, and returns the exit code.
 func exit(stderr io.Writer, name string, err error) int {
 	if err == nil {
-		return ExitOK
+		return exitOK
 	}
 	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, plain.Text(line)) // without standard error the code has to do
-	own := withCode{code: ExitFailure}
+	own := withCode{code: exitFailure}
 	if !errors.As(err, &own) && errors.Is(err, flags.ErrUsage) {
-		return ExitUsage
+		return exitUsage
 	}
 	return own.code
 }

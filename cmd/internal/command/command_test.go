@@ -81,13 +81,17 @@ func TestParse(t *testing.T) {
 		{"all", []string{"a", "--size", "4K", "b"}, ""},
 		{"missing", []string{"a"}, "PATH is missing: give NAME PATH"},
 		{"too many", []string{"a", "b", "c"}, `"c" is one argument too many: give NAME PATH`},
-		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --help)"},
+		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --wait --lanes --help)"},
+		{"no unit", []string{"--wait", "30"}, `--wait: "30" has no unit: use 30s for seconds, or another of ms, s, m and h`},
+		{"no number", []string{"--lanes", "two"}, `--lanes: "two" is not a whole number`},
 		{"bad value", []string{"--size", "x"}, `--size: "x" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			call := call(c.args...)
 			var size flags.Size
 			call.Flags.Var(&size, "size", "")
+			call.Flags.Duration("wait", 0, "")
+			call.Flags.Int("lanes", 1, "")
 			err := call.Parse("NAME", "PATH")
 			if c.err == "" {
 				require.NoError(t, err)
@@ -120,13 +124,13 @@ func TestExit(t *testing.T) {
 		code int
 		line string
 	}{
-		{nil, ExitOK, ""},
-		{errors.New("no room"), ExitFailure, "cmd: no room\n"},
-		{flags.Usagef("%q is bad", "x"), ExitUsage, "cmd: \"x\" is bad\n"},
-		{fmt.Errorf("--size: %w", flags.Usagef("bad")), ExitUsage, "cmd: --size: bad\n"},
+		{nil, exitOK, ""},
+		{errors.New("no room"), exitFailure, "cmd: no room\n"},
+		{flags.Usagef("%q is bad", "x"), exitUsage, "cmd: \"x\" is bad\n"},
+		{fmt.Errorf("--size: %w", flags.Usagef("bad")), exitUsage, "cmd: --size: bad\n"},
 		{errors.Join(WithCode(errors.New("lost"), 3), errors.New("two")), 3, "cmd: lost; two\n"},
-		{errors.New("it says: \x1b[2J\u202e\xff"), ExitFailure, `cmd: it says: \x1b[2J\u202e\xff` + "\n"},
-		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "cmd: one; two\n"},
+		{errors.New("it says: \x1b[2J\u202e\xff"), exitFailure, `cmd: it says: \x1b[2J\u202e\xff` + "\n"},
+		{errors.Join(errors.New("one"), errors.New("two")), exitFailure, "cmd: one; two\n"},
 	} {
 		var out bytes.Buffer
 		require.Equal(t, c.code, exit(&out, "cmd", c.err))

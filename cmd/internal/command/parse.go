@@ -20,7 +20,7 @@ func (c *Call) Parse(arguments ...string) error {
 		return pflag.ErrHelp
 	}
 	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
-		return flags.Usagef("--%s: %v", value.GetFlag().Name, wrongNumber(errors.Unwrap(value))) // it shows the value
+		return flags.Usagef("--%s: %v", value.GetFlag().Name, reason(value)) // which shows the value
 	}
 	if err != nil {
 		return flags.Usagef("%v (%s)", err, names(c.Flags))
@@ -38,10 +38,14 @@ func (c *Call) Parse(arguments ...string) error {
 	return nil
 }
 
-// wrongNumber rewords an error of package strconv, which would name a function of its own.
-func wrongNumber(err error) error {
-	number := (*strconv.NumError)(nil)
+// reason says what is wrong with a value. It rewords the errors of strconv, which name functions
+// of that package, and those about durations.
+func reason(value *pflag.InvalidValueError) error {
+	err, number := errors.Unwrap(value), (*strconv.NumError)(nil)
 	switch {
+	case value.GetFlag().Value.Type() == "duration":
+		_, err = flags.ParseDuration(value.GetValue())
+		return err
 	case !errors.As(err, &number):
 		return err
 	case number.Func == "ParseBool":
@@ -55,11 +59,7 @@ func wrongNumber(err error) error {
 // names lists a command's flags, for a user who tried another one.
 func names(set *pflag.FlagSet) string {
 	var all []string
-	set.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			all = append(all, "--"+f.Name)
-		}
-	})
+	set.VisitAll(func(f *pflag.Flag) { all = append(all, "--"+f.Name) })
 	if len(all) == 0 {
 		return "there are no flags here but --help"
 	}

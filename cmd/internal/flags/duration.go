@@ -3,8 +3,6 @@ package flags
 import (
 	"strconv"
 	"time"
-
-	"github.com/spf13/pflag"
 )
 
 // ParseDuration reads a duration such as 30s. It refuses a number without a unit, which could
@@ -19,26 +17,3 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	return 0, Usagef("%q is not a duration: use a number and a unit, such as 500ms, 30s, 5m or 1h", s)
 }
-
-// DurationVar declares a duration flag whose errors are ParseDuration's.
-func DurationVar(set *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
-	*p = value
-	set.Var((*duration)(p), name, usage)
-}
-
-type duration time.Duration
-
-// Set reads the flag's argument.
-func (d *duration) Set(s string) error {
-	t, err := ParseDuration(s)
-	if err == nil {
-		*d = duration(t)
-	}
-	return err
-}
-
-// String shows the default in help.
-func (d *duration) String() string { return time.Duration(*d).String() }
-
-// Type names the flag's argument in help; pflag leaves out the default 0s of this one.
-func (d *duration) Type() string { return "duration" }

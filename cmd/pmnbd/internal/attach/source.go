@@ -65,7 +65,7 @@ func (w Want) String() string {
 // findSource looks for w at the control sockets of p. If w matches all, every process must
 // answer: the export could be that of a silent one.
 func findSource(ctx context.Context, p *status.Place, w Want) (*source, error) {
-	all, err := report.Find(ctx, p)
+	all, err := status.Find[report.Document](ctx, p, report.Program)
 	var found []*source
 	var uris []string
 	for _, f := range all {

@@ -7,8 +7,6 @@
 package report
 
 import (
-	"context"
-
 	"pmnbd/backend/remote"
 	"pmnbd/nbd"
 	"pmnbd/status"
@@ -29,9 +27,4 @@ type Export struct {
 	ReadOnly bool            `json:"read_only"`
 	Listen   []string        `json:"listen"` // URIs for NBD clients
 	Device   remote.Snapshot `json:"device"`
-}
-
-// Find asks the processes at place for their documents, as status.Find does.
-func Find(ctx context.Context, place *status.Place) ([]status.Found[Document], error) {
-	return status.Find[Document](ctx, place, Program)
 }
