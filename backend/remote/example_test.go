@@ -6,8 +6,6 @@ import (
 	"log"
 	"os"
 
-	"go.uber.org/zap"
-
 	"pmnbd/backend/gonbd"
 	"pmnbd/backend/remote"
 	"pmnbd/persist/region"
@@ -32,7 +30,6 @@ func ExampleDial() {
 		ID:            [16]byte{1}, // this machine's, kept over restarts
 		StateDir:      state,
 		AllowVolatile: true, // for this example only: the region is anonymous memory
-		Log:           zap.NewNop(),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -69,7 +66,7 @@ func serveRegion(provider rdma.Provider) (addr string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s := target.New(target.Config{Log: zap.NewNop()}, []*region.Region{r})
+	s := target.New(target.Config{}, []*region.Region{r})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	return l.Addr(), func() {

@@ -92,7 +92,7 @@ type Config struct {
 	// Key is asked for the key of ID at each handshake, so that it can be changed
 	// meanwhile; nil: there is none, and the target must ask for none.
 	Key func() wire.Key
-	// Log takes one line for each change of state. Required.
+	// Log takes one line for each change of state; nil: none.
 	Log *zap.Logger
 	// Jitter, in [0, 1), says how much a pause between two attempts is cut short; nil:
 	// rand.Float64. A test that has to repeat a run sets it.
@@ -163,6 +163,9 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	}
 	if cfg.Connections == 0 {
 		cfg.Connections = DefaultConnections
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
 	}
 	if cfg.Jitter == nil {
 		cfg.Jitter = rand.Float64

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
@@ -153,7 +152,7 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	dev, err := remote.Dial(opening, remote.Config{
 		Provider: transport, Addr: w.at.Address(), Region: w.at.Region, ID: id, StateDir: state,
-		Method: w.method, AllowVolatile: o.allowVolatile, Log: zap.NewNop(),
+		Method: w.method, AllowVolatile: o.allowVolatile,
 	})
 	cancel()
 	if w.method != measuredMethods[0] && unsound(err) {

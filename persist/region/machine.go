@@ -24,11 +24,11 @@ type machine struct {
 
 var thisMachine medium.Medium = machine{sys: "/sys", mapSync: mapsSync, instruction: flush.Instruction()}
 
-// What memory lies on, for callers of this package.
-type (
-	Platform = medium.Platform
-	Domain   = medium.Domain
-)
+// Platform is what the machine says of the persistent memory beneath a region.
+type Platform = medium.Platform
+
+// Domain says how far a store must have come to outlive the power.
+type Domain = medium.Domain
 
 // The domains.
 const (

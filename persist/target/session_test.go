@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -23,7 +22,7 @@ func TestSession(t *testing.T) {
 	sb := s.region.Superblock()
 	require.EqualValues(t, 2, sb.Epoch)
 	require.False(t, sb.Clean)
-	require.Equal(t, persist.Owner(alice), sb.Owner)
+	require.Equal(t, alice, sb.Owner)
 
 	require.NoError(t, p.write(o, 1, 4096, []byte("hello")))
 	require.Equal(t, "hello", string(s.region.Data()[4096:4101]))
@@ -56,7 +55,7 @@ func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
 		last = <-synced
 	}
 	require.Equal(t, o.Epoch, last.Epoch)
-	require.Equal(t, persist.Owner(alice), last.Owner)
+	require.Equal(t, alice, last.Owner)
 	require.False(t, last.Clean)
 }
 

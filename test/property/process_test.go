@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
@@ -80,7 +79,7 @@ func (s *station) process(id byte, dir string) *process {
 func (p *process) start(lanes int, acceptLoss bool) {
 	cfg := remote.Config{
 		Provider: device{p.network, p}, Addr: "target", Region: "r", ID: [16]byte{p.id}, StateDir: p.dir, WindowDir: p.dir,
-		Window: 16 << 20, Lanes: lanes, Connections: 4, AcceptLoss: acceptLoss, Takeover: true, Log: zap.NewNop(), Jitter: p.turns.jitter(p.number),
+		Window: 16 << 20, Lanes: lanes, Connections: 4, AcceptLoss: acceptLoss, Takeover: true, Jitter: p.turns.jitter(p.number),
 	}
 	p.ended.Go(func() {
 		p.turn()

@@ -19,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"pmnbd/backend"
@@ -76,14 +75,14 @@ func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain regi
 	}
 	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true, Wrap: regiontest.Medium{PMem: domain}.Wrap})
 	require.NoError(t, err)
-	s := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
+	s := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour}, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	d, err := remote.Dial(context.Background(), remote.Config{
 		Provider: p, Addr: l.Addr(), Region: "r", ID: [16]byte{1}, StateDir: t.TempDir(),
-		Window: 8 << 20, Lanes: lanes, Connections: 16, AllowVolatile: true, Log: zap.NewNop(),
+		Window: 8 << 20, Lanes: lanes, Connections: 16, AllowVolatile: true,
 	})
 	require.NoError(t, err)
 	return subject{dev: d, durable: r.Data(), close: func(whole bool) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
@@ -105,7 +104,7 @@ func (s *station) state() string { return filepath.Join(s.dir, fmt.Sprintf("stat
 // start starts the target's process, and the network.
 func (s *station) start() {
 	r := s.open()
-	server := target.New(target.Config{Log: zap.NewNop(), Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
+	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
 	s.network.Up()
 	l, err := s.network.Listen(context.Background(), "target")
 	require.NoError(s.t, err)
