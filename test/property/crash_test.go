@@ -369,6 +369,9 @@ func (m *crashes) end(rt *rapid.T) {
 func (m *crashes) close(rt *rapid.T, whole bool) {
 	m.s.revive()
 	if m.p != nil {
+		if !whole { // what a check found may never end
+			m.p.abandon()
+		}
 		err := m.p.close()
 		if whole {
 			require.NoError(rt, err)

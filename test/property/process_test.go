@@ -51,10 +51,11 @@ type process struct {
 	err    error
 	ended  sync.WaitGroup
 
-	slept    atomic.Uint64
-	closes   sync.Once
-	closed   chan struct{} // closed when dev is, with closeErr
-	closeErr error
+	abandoned atomic.Bool
+	slept     atomic.Uint64
+	closes    sync.Once
+	closed    chan struct{} // closed when dev is, with closeErr
+	closeErr  error
 
 	mu    sync.Mutex
 	dead  bool
@@ -216,6 +217,10 @@ func duplicate(from, to string) (err error) {
 	}
 }
 
+// abandon has the device fail for good, so that it can be closed whatever it waits for. A
+// heartbeat posts, if nothing else does. RESUME is the first that is posted on its connection.
+func (p *process) abandon() { p.abandoned.Store(true) }
+
 // bury lets a dead process end.
 func (p *process) bury() {
 	p.rites.Do(func() {
@@ -265,16 +270,20 @@ func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recv
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, d.p, !alive}, nil
+	return conn{c, d.p, !alive, new(atomic.Int32)}, nil
 }
 
 type conn struct {
 	rdma.Conn
 	p      *process
-	beyond bool // it was made after the end
+	beyond bool          // it was made after the end
+	posts  *atomic.Int32 // how often something was posted
 }
 
 func (c conn) Post(wrs []rdma.WorkRequest) (int, error) {
+	if first := c.posts.Add(1) == 1; c.p.abandoned.Load() && !first {
+		return 0, fmt.Errorf("abandoned: %w", rdma.ErrLocalAccess)
+	}
 	if !c.p.step() && !c.beyond {
 		return 0, fmt.Errorf("killed: %w", rdma.ErrLost)
 	}
