@@ -166,7 +166,7 @@ func (g *leg) giveBack() error {
 	if g.cfg.LossTimeout > 0 {
 		patience = min(patience, g.cfg.LossTimeout)
 	}
-	for began := time.Now(); ; {
+	for began, attempts := time.Now(), 0; ; {
 		for _, l := range g.lanes[1:] {
 			l.abort(backend.ErrClosed)
 			<-l.done
@@ -181,14 +181,14 @@ func (g *leg) giveBack() error {
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
 		}
-		for n := 0; err != nil && g.core.failed() == nil; n++ {
+		for ; err != nil && g.core.failed() == nil; attempts++ {
 			var end *lastingError
 			left := patience - time.Since(began)
 			if left <= 0 || errors.As(err, &end) {
 				break
 			}
-			if n > 0 { // busy with the RESUME that the keeper gave up, for one
-				<-time.After(min(left, backoff(n-1, g.cfg.Jitter())))
+			if attempts > 0 { // the target may be busy with the RESUME that the keeper gave up
+				<-time.After(min(left, backoff(attempts-1, g.cfg.Jitter())))
 			}
 			_, err = g.resume(context.Background(), left)
 		}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -189,4 +191,31 @@ func TestCloseInAnInterruption(t *testing.T) {
 	h.provider.Cut()
 	require.NoError(t, d.Close())
 	require.True(t, h.region.Superblock().Clean)
+}
+
+// A target at which every CLOSE breaks the connection, and which grants every RESUME, is
+// asked for as long as Close has patience, with a pause before each attempt.
+func TestCloseThatAlwaysBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fake(t, rdmafake.Config{})
+		var tries atomic.Int64
+		p.provider = wrapped{&attempts{p.provider.(*rdmafake.Provider), func() { tries.Add(1) }}, func(c rdma.Conn) rdma.Conn { return closeless{c} }}
+		d := p.dialPatient(t, 1)
+		began := time.Now()
+		require.ErrorIs(t, d.Close(), rdma.ErrLost)
+		require.Less(t, time.Since(began), closeTimeout+time.Second)
+		require.Less(t, tries.Load(), int64(closeTimeout/maxBackoff)*2+10)
+	})
+}
+
+// closeless is a connection that ends where CLOSE is posted.
+type closeless struct{ rdma.Conn }
+
+func (c closeless) Post(wrs []rdma.WorkRequest) (int, error) {
+	for _, wr := range wrs {
+		if t, err := wire.TypeOf(wr.Inline); err == nil && t == wire.TypeClose {
+			return 0, rdma.ErrLost
+		}
+	}
+	return c.Conn.Post(wrs)
 }
