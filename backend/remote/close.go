@@ -25,14 +25,10 @@ func (d *Device) Close() error {
 func (d *Device) close() error {
 	d.core.life.step(eventDrain, nil).say()
 	d.core.quiesce()
-	last := lastFlush{done: make(chan error, 1)}
-	op := &backend.Op{Cmd: backend.Flush, Sink: last}
-	d.core.commit.add(op)
-	d.core.commit.start(false)
-	d.Post()
+	last := d.core.flush()
 	flushed := make(chan error, 1)
 	go func() {
-		err := <-last.done
+		err := <-last
 		for _, s := range d.core.streams {
 			s.awaitReads() // CLOSE must not overtake them: their key would be gone
 		}
@@ -77,9 +73,7 @@ var ErrAway = errors.New("the target is away and was not told of the end; nothin
 const departAfter = time.Second
 
 // idle tells whether the session is lost, and nothing depends on its coming back.
-func (d *Device) idle() bool { // an adoption waits as long as its context allows
-	return d.core.life.phase() == phaseStranded && !d.adopted && d.core.empty()
-}
+func (d *Device) idle() bool { return d.core.life.phase() == phaseStranded && d.core.empty() }
 
 // depart ends a device that is idle. Its window file stays live: RESUME then tells the next
 // run that nobody else had the region. Marked as drained it would say that it was given back.
@@ -94,6 +88,15 @@ func (d *Device) depart() error {
 		return d.leave(true)
 	}
 	return errors.Join(ErrAway, d.leave(false))
+}
+
+// flush has a barrier cover all that was enqueued. The channel takes its result.
+func (x *core) flush() <-chan error {
+	last := lastFlush{done: make(chan error, 1)}
+	x.commit.add(&backend.Op{Cmd: backend.Flush, Sink: last})
+	x.commit.start(false)
+	x.post()
+	return last.done
 }
 
 // lastFlush is the sink of the flush at Close.
@@ -127,10 +130,10 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, a.Close())
 	}
-	if d.leg != nil && d.leg.granted.Epoch == 0 && !d.adopted { // the start failed
+	if d.leg != nil && d.leg.granted.Epoch == 0 { // the start failed
 		errs = append(errs, d.undoStart(d.leg.opening.asked))
 	}
-	if d.file != nil && !d.adopted {
+	if d.file != nil {
 		if h := d.file.header(); h.State == windowDrained {
 			errs = append(errs, d.file.shrink())
 		}
@@ -142,20 +145,26 @@ func (d *Device) release() error {
 	return errors.Join(errs...)
 }
 
-// leave gives the session back, if all is flushed, and ends the goroutines.
-func (d *Device) leave(flushed bool) (err error) {
-	close(d.leg.beat)
-	<-d.leg.beatEnded
-	d.core.life.step(eventLeave, nil)
-	d.leg.die()
-	<-d.leg.kept
-	if flushed {
-		err = d.leg.giveBack()
-	}
-	d.leg.hangUp()
+// leave gives the session back, if all is flushed, and ends the device.
+func (d *Device) leave(flushed bool) error {
+	err := d.leg.leave(flushed)
 	t := d.core.end(err, func(transition) {})
 	d.core.bury()
 	t.say(zap.String("region", d.cfg.Region))
+	return err
+}
+
+// leave gives the session back, if all is flushed, and ends the goroutines and the connections.
+func (g *leg) leave(flushed bool) (err error) {
+	close(g.beat)
+	<-g.beatEnded
+	g.core.life.step(eventLeave, nil)
+	g.die()
+	<-g.kept
+	if flushed {
+		err = g.giveBack()
+	}
+	g.hangUp()
 	return err
 }
 
@@ -216,11 +225,11 @@ func (g *leg) givenBack(err error) bool {
 // The first cause stays.
 func (d *Device) fail(cause error) {
 	t := d.core.end(cause, func(t transition) {
-		if t.to == phaseFailed && d.file != nil && !d.adopted {
+		if t.to == phaseFailed && d.file != nil {
 			d.file.fail(cause)
 		}
 	})
-	if t.first() && t.to == phaseFailed && !d.adopted { // the window that was adopted is there still
+	if t.first() && t.to == phaseFailed {
 		t.say(zap.Uint64("unflushed_bytes", d.Unflushed()))
 	}
 }

@@ -31,10 +31,10 @@ type situation struct {
 	// if it had other clients, or nothing tells.
 	lastBoot uuid.UUID
 
-	replayed bool       // this start has replayed the window
-	resumed  answer     // to the RESUME of actAsk
-	lost     *LossError // the loss that this start has met
-	looked   bool       // refused is what the target said after lost was found
+	adopted bool       // this start has adopted the window
+	resumed answer     // to the RESUME of actAsk
+	lost    *LossError // the loss that this start has met
+	looked  bool       // refused is what the target said after lost was found
 }
 
 // An answer is what the target said to a RESUME.
@@ -63,11 +63,11 @@ type decision struct {
 type act int
 
 const (
-	actEnd    act = iota // with an error
-	actReplay            // replay the window as the owner in its header, CLOSE, probe, decide again
-	actAsk               // learn by RESUME whether the header's owner has the region, decide again
-	actProbe             // ask the target about the region again, decide again
-	actOpen              // open the region with an empty window
+	actEnd   act = iota // with an error
+	actAdopt            // adopt the window, probe, decide again
+	actAsk              // learn by RESUME whether the header's owner has the region, decide again
+	actProbe            // ask the target about the region again, decide again
+	actOpen             // open the region with an empty window
 )
 
 // decide says what a start does next. It is the table of docs/architecture.md, "What a run
@@ -111,11 +111,11 @@ func (s *situation) judge() decision {
 	switch {
 	case (h.State == windowLive || h.State == windowDrained) && s.otherDir != "" && r.Holder == s.id && r.Epoch > h.Epoch:
 		return lose("%s; the window here is of epoch %d, and the region is in epoch %d", s.elsewhere(), h.Epoch, r.Epoch)
-	case h.State == windowLive && h.Opened != 0, h.State == windowDrained && later && !s.replayed:
+	case h.State == windowLive && h.Opened != 0, h.State == windowDrained && later && !s.adopted:
 		// The run that drained it may have resumed the session without hearing of it, when its
 		// CLOSE broke. RESUME tells, also while another id holds the region: the target grants it
 		// to nobody but the persisted owner, so its refusal is for good.
-		return decision{act: actReplay}
+		return decision{act: actAdopt}
 	case h.State == windowFailed:
 		return lose("the device failed in the previous run: %s", h.failure())
 	case r.Code == wire.CodeBusy:

@@ -55,11 +55,11 @@ func TestDecide(t *testing.T) {
 		act     act
 		why     string // of actEnd: the loss; "busy" if it is none
 	}{
-		{"live", windowLive, nil, actReplay, ""},
-		{"live, resumed without hearing of it", windowLive, []change{later}, actReplay, ""},
-		{"live, another owner since", windowLive, []change{taken}, actReplay, ""}, // whose refusal is the loss
-		{"live, and held by another", windowLive, []change{busy}, actReplay, ""},
-		{"live, restored from a copy", windowLive, []change{mark}, actReplay, ""},
+		{"live", windowLive, nil, actAdopt, ""},
+		{"live, resumed without hearing of it", windowLive, []change{later}, actAdopt, ""},
+		{"live, another owner since", windowLive, []change{taken}, actAdopt, ""}, // whose refusal is the loss
+		{"live, and held by another", windowLive, []change{busy}, actAdopt, ""},
+		{"live, restored from a copy", windowLive, []change{mark}, actAdopt, ""},
 		{"live, of another boot", windowLive, []change{booted}, actEnd, "from before this host booted"},
 		{"live, of another boot, and held by another", windowLive, []change{booted, busy}, actEnd, "busy"},
 		{"live, an earlier one", windowLive, []change{later, moved}, actEnd, "in directory /there, and this start looks in /here"},
@@ -76,8 +76,8 @@ func TestDecide(t *testing.T) {
 		{"drained", windowDrained, nil, actOpen, ""},
 		{"drained, another owner since", windowDrained, []change{taken}, actEnd, "in epoch 5: it is in epoch 6"},
 		{"drained, and held by another", windowDrained, []change{busy}, actEnd, "busy"},
-		{"drained, resumed without hearing of it", windowDrained, []change{later}, actReplay, ""},
-		{"drained, and again after its replay", windowDrained, []change{later, func(s *situation) { s.replayed = true }}, actEnd, "in epoch 5: it is in epoch 7"},
+		{"drained, resumed without hearing of it", windowDrained, []change{later}, actAdopt, ""},
+		{"drained, and again after its replay", windowDrained, []change{later, func(s *situation) { s.adopted = true }}, actEnd, "in epoch 5: it is in epoch 7"},
 		{"drained, closed by another run of this id", windowDrained, []change{func(s *situation) { s.refused.Epoch = 6 }}, actEnd, "in epoch 5: it is in epoch 6"},
 		{"drained, an earlier one", windowDrained, []change{later, moved}, actEnd, "in directory /there"},
 		{"drained, restored from a copy", windowDrained, []change{mark}, actEnd, "it has mark 1, and had mark 2"},
@@ -144,7 +144,7 @@ func situations(f func(s *situation)) {
 			s.refused.Mark = pick[uint64](bit(), 2, 1)
 			s.localClients = bit()
 			s.otherDir = pick(bit(), "", "/there")
-			s.replayed = bit()
+			s.adopted = bit()
 			if state == 0 || state == windowDamaged {
 				s.header = header{State: state}
 				if bit() || bit() || bit() || bit() {
@@ -218,9 +218,9 @@ func TestDecisions(t *testing.T) {
 				sound = sound && (s.refused.Epoch == s.header.Epoch || asked)
 				sound = sound && (s.refused.Epoch != s.header.Epoch || d.owner == persist.Owner{})
 			}
-		case actReplay: // never in another boot, nor for another region
+		case actAdopt: // never in another boot, nor for another region
 			sound = mine && s.header.UUID == s.refused.UUID
-			sound = sound && (live && s.header.Opened != 0 || s.header.State == windowDrained && !s.replayed && s.refused.Holder == me)
+			sound = sound && (live && s.header.Opened != 0 || s.header.State == windowDrained && !s.adopted && s.refused.Holder == me)
 		case actAsk:
 			sound = live && s.header.Opened == 0 && s.resumed == answerNone && s.refused.Holder == me && !busy
 		case actEnd:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -63,7 +62,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 				return fmt.Errorf("ask whether the previous pmnbd was granted the region: %w", err)
 			}
 			continue
-		case actReplay:
+		case actAdopt:
 			if err := d.adopt(ctx); err != nil {
 				err = fmt.Errorf("go on where the previous pmnbd ended: %w", err)
 				if !errors.As(err, new(*LossError)) {
@@ -72,7 +71,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 				s.lost = &LossError{err.Error()}
 				continue
 			}
-			s.header, s.replayed = d.file.header(), true
+			s.header, s.adopted = d.file.header(), true
 		case actProbe:
 			s.lost, s.looked = next.lost, true
 		}
@@ -211,92 +210,4 @@ func (d *Device) noteGrant(g *wire.Opened) error {
 		return fmt.Errorf("note this boot: %w", err)
 	}
 	return nil
-}
-
-// errAdopted is why the lanes of an adopted window have no connection.
-var errAdopted = errors.New("the window was adopted")
-
-// adopt brings what the file's window holds to the target, as the owner that it names,
-// in its shape, and gives the session back. Nothing is in one that is drained.
-func (d *Device) adopt(ctx context.Context) (err error) {
-	h := d.file.header()
-	if err := h.check(); err != nil {
-		return loss("%v", err)
-	}
-	cfg := d.cfg
-	cfg.Lanes = int(h.Lanes)
-	a := &Device{cfg: cfg, log: cfg.Log, file: d.file, adopted: true}
-	if a.leg, err = newLeg(cfg, a); err != nil {
-		return err
-	}
-	a.leg.owner = h.Owner
-	a.leg.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
-	a.leg.mark.Store(h.Mark)
-	if h.State == windowDrained {
-		err = d.file.shape() // its memory was given back
-	} else {
-		err = d.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize)
-	}
-	if err != nil {
-		return errors.Join(err, a.leg.close())
-	}
-	var window *backend.Window
-	a.arenas.Write, window = d.file.window(int(h.Chunks)) // nobody receives
-	serves := false
-	defer func() {
-		if !serves { // else Close did it
-			if a.core != nil {
-				a.core.bury()
-			}
-			err = errors.Join(err, a.release())
-		}
-	}()
-	if err := window.Adopt(h.Size); err != nil {
-		return loss("%v", err)
-	}
-	a.core = newCore(newLife(cfg.Log), window, cfg.Lanes)
-	a.leg.attach(a.core, &a.arenas)
-	if a.arenas.Read, err = backend.NewArena(1); err != nil { // nobody reads
-		return err
-	}
-	a.ready()
-	for _, l := range a.leg.lanes {
-		l.broken = errAdopted
-		for at := l.ring.Covered(); at < l.ring.Head(); at++ {
-			l.wrote += uint64(l.ring.At(at).Len)
-		}
-	}
-	d.log.Info("adopting the window of the pmnbd before", zap.String("region", cfg.Region), zap.Uint64("unflushed_bytes", a.Unflushed()))
-	a.core.life.step(eventLost, errAdopted)
-	asking, asked := d.leg.patient(ctx)
-	defer asked()
-	for n := 0; ; n++ {
-		_, err := a.leg.resume(asking, attemptLimit(n))
-		if err == nil {
-			break
-		}
-		var end *lastingError
-		if errors.As(err, &end) {
-			return loss("%v; %d acknowledged bytes were not flushed", err, a.Unflushed())
-		}
-		select {
-		case <-time.After(backoff(n, 0)):
-		case <-asking.Done():
-			return err
-		}
-	}
-	a.leg.serve()
-	serves = true
-	// Close waits as long as it takes for a target that went again, or whose disk hangs.
-	closed, watched := make(chan struct{}), make(chan struct{})
-	go func() { defer close(watched); a.leg.watchReplay(closed) }()
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(ended); a.fail(context.Cause(ctx)) })
-	err = a.Close()
-	close(closed)
-	<-watched
-	if !stop() {
-		<-ended
-	}
-	return err
 }

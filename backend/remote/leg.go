@@ -21,7 +21,7 @@ import (
 // stream of the same index orders.
 //
 // Goroutines: the lanes' completers, the heartbeats and the keeper. serve starts them, and
-// stop and hangUp wait for their ends.
+// leave and hangUp wait for their ends.
 type leg struct {
 	cfg    Config // set once
 	log    *zap.Logger

@@ -143,7 +143,6 @@ type Device struct {
 	leg     *leg
 	claim   *claim
 	file    *windowFile // nil if the window is anonymous memory
-	adopted bool        // the file is another Device's, which adopts it
 	noted   bool        // this start wrote the record of the region's name
 	lineage uuid.UUID
 

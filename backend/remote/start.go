@@ -57,67 +57,6 @@ func (g *leg) patient(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, g.cfg.OpenTimeout)
 }
 
-// A replaying is how far an adopted window has come. A replay that begins anew on another
-// connection goes on only where it is further than all before: else one that is lost again
-// and again would never end.
-type replaying struct {
-	barriers uint64 // that had succeeded
-	began    uint64 // what had been sent on the present connections then
-	furthest uint64 // beyond that
-	step     step
-}
-
-// stands is how long the replay has not come any further: sent is how many bytes and zeroes
-// of it the transport has done with on the present connections.
-func (r *replaying) stands(sent, barriers, doubtLeft uint64, now int64) time.Duration {
-	if barriers != r.barriers {
-		r.barriers, r.began, r.furthest = barriers, sent, 0
-	}
-	if sent < r.began {
-		r.began = 0 // other connections
-	}
-	r.furthest = max(r.furthest, sent-r.began)
-	return r.step.stays(progress{seq: 1 + barriers, moved: r.furthest, doubtLeft: doubtLeft}, now)
-}
-
-// watchReplay fails the device of g, which adopts a window, when its replay stands still for the patience
-// of the start, until done. A barrier that the target says it is at takes the time that its
-// disk takes, as in a session: a start that gave up would make all its pages dirty again.
-func (g *leg) watchReplay(done <-chan struct{}) {
-	patience := g.cfg.OpenTimeout
-	if patience == 0 {
-		return // the context alone bounds it
-	}
-	look := time.NewTicker(max(patience/16, time.Millisecond))
-	defer look.Stop()
-	var r replaying
-	for {
-		select {
-		case <-done:
-			return
-		case <-look.C:
-		}
-		var sent uint64
-		c := &g.core.commit
-		c.mu.Lock()
-		atTarget := c.current != nil && g.pulse.barrier.Load() == c.current.seq
-		for _, l := range g.lanes {
-			l.mu.Lock()
-			sent += l.back.bytes + l.zeroes.seq - uint64(l.zeroes.n)
-			l.mu.Unlock()
-		}
-		c.mu.Unlock()
-		if atTarget {
-			r.step = step{}
-			continue
-		}
-		if r.stands(sent, g.core.commit.succeeded(), g.pulse.doubt.Load(), g.pulse.clock()) > patience {
-			g.device.fail(fmt.Errorf("the replay of the window has come no further for %v: %w", patience, rdma.ErrTimeout))
-			return
-		}
-	}
-}
-
 // open obtains the session: what was granted, and a connection for each lane.
 func (g *leg) open(ctx context.Context) (o wire.Opened, conns []dialed, err error) {
 	err = g.insist(ctx, func(ctx context.Context) (err error) {

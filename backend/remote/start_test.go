@@ -226,7 +226,7 @@ func TestStartDuringAGrant(t *testing.T) {
 // A replay goes on as long as it comes further than before; on how many connections does
 // not matter.
 func TestReplayStands(t *testing.T) {
-	var r replaying
+	var r headway
 	for i, tt := range []struct {
 		sent, barriers, doubt uint64
 		now                   int64

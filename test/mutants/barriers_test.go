@@ -142,8 +142,8 @@ var barriers = []mutant{
 		pkg: "./backend/remote", run: "^TestOnePollerAtATime$",
 	}, {
 		name: "Close does not flush", rule: "§6 SIGTERM",
-		in:  "backend/remote.Device.close",
-		old: "d.core.commit.add(op)", new: "last.Complete(op)",
+		in:  "backend/remote.core.flush",
+		old: "x.commit.add(&backend.Op{Cmd: backend.Flush, Sink: last})", new: "last.Complete(&backend.Op{})",
 		pkg: "./backend/remote", run: "^TestCloseFlushes$",
 	},
 }

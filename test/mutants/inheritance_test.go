@@ -50,9 +50,8 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "an adopted window is given back unflushed", rule: "§6 replay, barrier, then the first reply",
-		in:   "backend/remote.Device.adopt",
-		old:  "err = a.Close()",
-		new:  "a.file.update(func(h *header) { h.State = windowDrained }); err = errors.Join(a.leave(true), a.release())",
+		in:  "backend/remote.replayer.run",
+		old: "err := <-r.core.flush()", new: "var err error",
 		also: []edit{{"backend/remote.leg.resume", "g.core.commit.start(true)", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
@@ -73,13 +72,13 @@ var inheritance = []mutant{
 	}, {
 		name: "its own RESUME is somebody else's", rule: "§6 a refusal means that somebody had the region",
 		in:  "backend/remote.situation.judge",
-		old: ", h.State == windowDrained && later && !s.replayed:", new: ":",
+		old: ", h.State == windowDrained && later && !s.adopted:", new: ":",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "somebody else of its id is itself", rule: "§6 only the persisted owner resumes, id and nonce",
 		in:  "backend/remote.situation.judge",
 		old: "case r.Epoch != h.Epoch:", new: "case r.Epoch != h.Epoch && r.Holder != s.id:",
-		also: []edit{{"backend/remote.situation.judge", ", h.State == windowDrained && later && !s.replayed:", ":"}},
+		also: []edit{{"backend/remote.situation.judge", ", h.State == windowDrained && later && !s.adopted:", ":"}},
 		pkg:  "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a start ends with its connection", rule: "§6 a lost connection is asked again",
@@ -88,13 +87,13 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
 		name: "a start gives up a barrier on a slow disk", rule: "§5 a barrier's deadline counts time without progress",
-		in:  "backend/remote.leg.watchReplay",
+		in:  "backend/remote.replayer.watch",
 		old: "if atTarget {", new: "if atTarget && false {",
 		pkg: "./backend/remote", run: "^TestStartWaitsForWhatMoves$",
 	}, {
 		name: "a replay that begins anew comes further", rule: "§6 replay: every wait has a bound",
-		in:  "backend/remote.replaying.stands",
-		old: "r.furthest = max(r.furthest, sent-r.began)", new: "r.furthest = sent - r.began",
+		in:  "backend/remote.headway.stands",
+		old: "w.furthest = max(w.furthest, sent-w.began)", new: "w.furthest = sent - w.began",
 		pkg: "./backend/remote", run: "^TestReplayStands$",
 	}, {
 		name: "an OPEN that was granted is somebody else's", rule: "§5 RESUME tells whose",
