@@ -25,7 +25,7 @@ type comparison struct {
 
 func (r *report) compare(w workload) comparison {
 	c := comparison{Workload: w.name}
-	for i, t := range r.targets() {
+	for i, t := range r.labels {
 		var cpu []float64
 		for _, round := range r.cell(t, w.name).Rounds {
 			c.rates[i] = append(c.rates[i], round.rate()/1000)
@@ -55,20 +55,9 @@ func (r *report) compareAll() {
 	}
 }
 
-// targets returns the labels, in the order of the command line.
-func (r *report) targets() []string {
-	var ts []string
-	for _, c := range r.Cells {
-		if !slices.Contains(ts, c.Target) {
-			ts = append(ts, c.Target)
-		}
-	}
-	return ts
-}
-
 // markdown prints the first target against the second, a row per workload.
 func (r *report) markdown(w io.Writer) error {
-	t := r.targets()
+	t := r.labels
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation.\n\n",
 		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds))

@@ -91,13 +91,14 @@ type report struct {
 	// Ratios are those of a suite.
 	Ratios []comparison `json:"ratios,omitempty"`
 
-	works []workload
-	// notes are printed below the table.
-	notes []string
+	works  []workload
+	labels []string // of the targets, in the order of the command line
+	notes  []string // below the table
 }
 
 // add makes the cells of a target.
 func (r *report) add(t target) {
+	r.labels = append(r.labels, t.label)
 	for _, w := range r.works {
 		// A read of a disk would measure the page cache.
 		if w.cmds[0] == cmdRead && t.dir != "" {
@@ -121,9 +122,8 @@ func (r *report) cell(target, workload string) *cell {
 
 // table prints one row per target, in the order in which they were given.
 func (r *report) table(w io.Writer) error {
-	targets := r.targets()
 	width := len("target")
-	for _, t := range targets {
+	for _, t := range r.labels {
 		width = max(width, utf8.RuneCountInString(t))
 	}
 	var b strings.Builder
@@ -137,7 +137,7 @@ func (r *report) table(w io.Writer) error {
 		line += fmt.Sprintf(column, "p50", "p99", "ops/s")
 	}
 	fmt.Fprintf(&b, "%s\n%s\n", heading, line)
-	for _, t := range targets {
+	for _, t := range r.labels {
 		fmt.Fprintf(&b, "%-*s", width, t)
 		for _, wl := range r.works {
 			if c := r.cell(t, wl.name); c != nil {
