@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -23,10 +24,7 @@ func (a *Address) Set(s string) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("%q is not an address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6", s)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	a.hostPort = net.JoinHostPort(host, port)
+	a.hostPort = net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 	return nil
 }
 

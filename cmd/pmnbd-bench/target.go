@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"strings"
@@ -54,11 +55,7 @@ func parseTarget(arg string) (target, error) {
 		if u.Hostname() == "" {
 			return t, flags.Usagef("%q names no host: use nbd://HOST:PORT/NAME", arg)
 		}
-		port := u.Port()
-		if port == "" {
-			port = nbdPort
-		}
-		t.network, t.address = "tcp", net.JoinHostPort(u.Hostname(), port)
+		t.network, t.address = "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), nbdPort))
 	default:
 		return t, flags.Usagef("%q is not a target: use %s", arg, targetForms)
 	}

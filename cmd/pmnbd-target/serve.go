@@ -108,9 +108,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	if s.metrics, err = cfg.Metrics.Listen(); err != nil {
 		return nil, err
 	}
-	if s.metrics != nil {
-		opened.Add(s.metrics)
-	}
+	opened.Add(s.metrics)
 	for _, e := range cfg.Listen {
 		p, err := provider.For(e.Provider, cfg.transport(s.target))
 		var l rdma.Listener

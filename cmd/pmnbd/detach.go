@@ -24,8 +24,7 @@ Usage:
 
 // runDetach runs `pmnbd detach`.
 func runDetach(call *command.Call) error {
-	var timeout time.Duration
-	call.Flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the kernel to release the device")
+	timeout := call.Flags.Duration("timeout", 30*time.Second, "how long to wait for the kernel to release the device")
 	force := call.Flags.Bool("force", false, "disconnect a device that is mounted or otherwise used")
 	if err := call.Parse("/dev/nbdX"); err != nil {
 		return err
@@ -34,10 +33,10 @@ func runDetach(call *command.Call) error {
 	if err != nil {
 		return flags.Usagef("%v", err)
 	}
-	if timeout <= 0 {
-		return flags.Usagef("--timeout %v: use a duration, such as 30s", timeout)
+	if *timeout <= 0 {
+		return flags.Usagef("--timeout %v: use a duration, such as 30s", *timeout)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
 	was, err := attach.Detach(ctx, dev, *force)
 	if err != nil {

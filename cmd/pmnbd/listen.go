@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,10 +52,7 @@ func parseListen(s string) (listenSpec, error) {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, "/, ") {
 			return listenSpec{}, flags.Usagef("--listen %s: use tcp:HOST:PORT, with brackets around IPv6, once for each address", s)
 		}
-		if host == "" {
-			host = "127.0.0.1"
-		}
-		return listenSpec{network, net.JoinHostPort(host, port)}, nil
+		return listenSpec{network, net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)}, nil
 	}
 	return listenSpec{}, flags.Usagef("--listen %q: use unix:/PATH or tcp:HOST:PORT", s)
 }

@@ -132,9 +132,8 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 		return err
 	}
 	opened.Add(s.control)
-	if s.metrics, err = s.cfg.metrics.Listen(); err == nil && s.metrics != nil {
-		opened.Add(s.metrics)
-	}
+	s.metrics, err = s.cfg.metrics.Listen()
+	opened.Add(s.metrics)
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 // Opened is what a start has opened so far.
 type Opened []io.Closer
 
-// Add adds c, which CloseOn closes before everything that was added earlier.
+// Add adds c, unless it is nil. CloseOn closes it before everything that was added earlier.
 func (o *Opened) Add(c io.Closer) { *o = append(*o, c) }
 
 // CloseOn closes everything if *err is an error, and joins to that the errors of closing. A
@@ -19,6 +19,8 @@ func (o *Opened) CloseOn(err *error) {
 		return
 	}
 	for _, c := range slices.Backward(*o) {
-		*err = errors.Join(*err, c.Close())
+		if c != nil {
+			*err = errors.Join(*err, c.Close())
+		}
 	}
 }

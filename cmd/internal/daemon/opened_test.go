@@ -18,6 +18,7 @@ func TestOpened(t *testing.T) {
 		start := func() (err error) {
 			var opened Opened
 			defer opened.CloseOn(&err)
+			opened.Add(nil)
 			for i := range 3 {
 				opened.Add(closer(func() error {
 					closed = append(closed, i)

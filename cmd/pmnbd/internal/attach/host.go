@@ -81,7 +81,7 @@ func (l *locked) unlock() { _ = l.file.Close() }
 
 // path is the path of one of the device's files.
 func (l *locked) path(suffix string) string {
-	return filepath.Join(l.host.run, filepath.Base(l.Device.String())+suffix)
+	return filepath.Join(l.host.run, filepath.Base(l.String())+suffix)
 }
 
 // attachment returns the device's attachment, or nil if the device is not attached. The
