@@ -11,10 +11,13 @@ import (
 
 var (
 	// ErrWantsKey means that the target asks for a key and this initiator has none.
-	ErrWantsKey = errors.New("the target asks for a key: give this initiator's with --key-file")
-	// ErrNoProof means that who answers has not proven that it has the key. It may not be
-	// the target, so nothing that it says counts.
-	ErrNoProof = errors.New("the target does not prove that it has this initiator's key: it serves without --key-file, or is not the target")
+	// Config.Key can give it.
+	ErrWantsKey = errors.New("the target asks for a key")
+	// ErrNoProof means that the peer has not proven that it has this initiator's key. It may not
+	// be the target, so nothing that it says counts.
+	ErrNoProof = errors.New("the target does not prove that it has this initiator's key: it serves without keys, or is not the target")
+	// ErrVolatile means that the region is of class volatile, and Config.AllowVolatile is not set.
+	ErrVolatile = errors.New("the region is volatile")
 )
 
 // petition sends an OPEN, or a RESUME, on a new connection; with a key it is proven, and

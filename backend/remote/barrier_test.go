@@ -245,7 +245,7 @@ func TestBarrierIsBehindItsWrites(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(8*block, backendtest.Pattern(3*block, 1), 10), flush)
 	l.mu.Lock()
-	l.build()
+	l.buildLocked()
 	var ops []rdma.Opcode
 	for _, wr := range l.batch {
 		ops = append(ops, wr.Op)
@@ -293,7 +293,7 @@ func TestStoppedQueueHoldsItsBarrier(t *testing.T) {
 	read, flush := c.Read(8*block, block, 0), c.Flush()
 	c.Submit(c.Zero(0, 2*block), c.Write(block, backendtest.Pattern(block, 1), 0), read, flush)
 	l.mu.Lock()
-	l.build()
+	l.buildLocked()
 	built := l.out.requests
 	l.posting, l.urgent = false, true // what was built is to be posted
 	l.mu.Unlock()
@@ -325,7 +325,7 @@ func TestRangesCoverEveryWrite(t *testing.T) {
 	for _, limit := range []int{1, 2, 3, 254} {
 		var named []persist.Range
 		for next, to := l.ring.Covered(), l.ring.Head(); next < to; {
-			next = l.collect(next, to, limit)
+			next = l.collectLocked(next, to, limit)
 			require.LessOrEqual(t, len(l.ranges), limit)
 			named = append(named, l.ranges...)
 		}

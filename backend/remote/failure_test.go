@@ -205,7 +205,7 @@ func TestNonsenseFromTheTarget(t *testing.T) {
 			l := d.leg.lanes[0]
 			copy(l.recvs.Mem, msg)
 			l.mu.Lock()
-			_, err := l.receive(rdma.Completion{ID: tagRecv, Op: rdma.OpRecv, Len: uint32(len(msg))})
+			_, err := l.receiveLocked(rdma.Completion{ID: tagRecv, Op: rdma.OpRecv, Len: uint32(len(msg))})
 			l.mu.Unlock()
 			require.Error(t, err)
 			l.abort(err)

@@ -22,27 +22,27 @@ const (
 	tagMask uint64 = 0xff << 56
 )
 
-// A lane is one connection of the session, and the queue before it.
+// A lane is a stream's connection to one target, and the queue before that.
 //
 //	Submit ──► queue ──build──► batch ──Post──► transport ──► target
 //	             ▲ writes, reads, barriers              │
 //	             └────── completer: Wait, Poll ◄────────┘
 //
-// The queue is strictly first in, first out; what is at its head may wait for a
-// send slot or a credit, and then all behind it wait. Whoever finds no one else
-// posting posts, outside the mutex, everything that is queued; so nobody waits
-// for another's system call.
+// The queue is strictly first in, first out. What is at its head may wait for a
+// send slot or a credit, and all behind it waits, too. One goroutine at a time posts, outside the
+// mutex, whatever is queued; the others only queue. So nobody waits for another's system call.
 type lane struct {
 	*stream      // set once; its mutex is the lane's
 	leg     *leg // set once
 
 	polling sync.Mutex // before mu: completions are taken and handled under it
 
-	// The rest is guarded by the stream's mutex.
+	// The rest is guarded by the stream's mutex. connected sets conn and recvs while nobody uses
+	// the lane, so the goroutines that poll and post use them without.
 	conn    rdma.Conn
 	recvs   *rdma.MemoryRegion
 	broken  error // why the connection ended
-	ended   bool  // what completes from now on does not count
+	ended   bool  // completions no longer count
 	queue   fifo[item]
 	lazy    int    // bytes of writes queued since the last post
 	current uint64 // the barrier that was queued last
@@ -67,7 +67,7 @@ type lane struct {
 	signaled fifo[position]     // where those are that complete
 	moved    uint64             // completions ever, of other than control messages
 
-	poster poller     // of whoever is posting
+	poster poller     // of the goroutine that posts
 	idle   *sync.Cond // of mu: nobody posts
 	done   chan struct{}
 }
@@ -106,9 +106,9 @@ func newLane(g *leg, s *stream) *lane {
 	return l
 }
 
-// connected gives the lane a connection. What is in the window and not covered, and the READs
-// that were not answered, wait for their slice. It is broken still, if it was. l is not in
-// use, and commit.mu held if it ever was.
+// connected gives the lane a connection. Uncovered writes of the window, and READs that have no
+// answer, wait for their slice. A lane that was broken stays so. Nobody uses l, and the caller holds
+// commit.mu.
 func (l *lane) connected(c dialed) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
@@ -163,10 +163,9 @@ func (l *lane) poll(p *poller) error {
 	}
 }
 
-// handle takes completions and does what they say, in their order, of which two
-// pollers must not take turns. It says how many there were, and which barrier, if any,
-// is done on this lane now. Receives are posted again before anybody can
-// spend the credits that came with them.
+// handle takes completions and does what they say, in their order: two pollers must not take
+// turns. It returns how many there were, and the barrier that is now done on this lane, or 0.
+// It posts receives again before anybody can spend the credits that came with them.
 func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
@@ -181,7 +180,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	p.recvs = p.recvs[:0]
 	for _, c := range p.cs[:n] {
 		if c.Op == rdma.OpRecv {
-			finished, err := l.receive(c)
+			finished, err := l.receiveLocked(c)
 			if err != nil {
 				return n, 0, err
 			}
@@ -207,7 +206,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		case tagBarrier:
 			finished = l.barrier.sent(c.ID)
 		case tagPlaced:
-			finished = l.endPlaced(c.ID)
+			finished = l.endPlacedLocked(c.ID)
 		}
 		if finished {
 			done = l.current
@@ -220,8 +219,8 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	return n, done, l.conn.PostRecv(p.recvs)
 }
 
-// receive handles a message of the target. l.mu is held.
-func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
+// receiveLocked handles a message of the target.
+func (l *lane) receiveLocked(c rdma.Completion) (barrierDone bool, err error) {
 	off := (c.ID &^ tagMask) * wire.MaxMessage
 	msg := l.recvs.Mem[off : off+uint64(c.Len)]
 	t, err := wire.TypeOf(msg)
@@ -249,7 +248,7 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 		if err := l.zeroes.acked(ack); err != nil {
 			return false, err
 		}
-		return l.placedDone(), nil
+		return l.placedDoneLocked(), nil
 	case wire.TypeHeartbeatAck:
 		var ack wire.HeartbeatAck
 		if err := ack.Decode(msg); err != nil {
@@ -270,7 +269,7 @@ func (l *lane) receive(c rdma.Completion) (barrierDone bool, err error) {
 }
 
 // send puts a control message ahead of the queue: a stopped queue must not keep
-// heartbeats back. One that was not built yet is replaced.
+// heartbeats back. It replaces a message that was not built yet.
 func (l *lane) send(id uint64, msg []byte) {
 	l.mu.Lock()
 	l.control, l.tag = msg, id
@@ -290,8 +289,7 @@ func (l *lane) abort(cause error) {
 	_ = conn.Close() // the completer sees it and reports cause
 }
 
-// end is the end of the connection. When it returns no memory is touched by the
-// transport.
+// end ends the connection. When it returns the transport touches no memory any more.
 func (l *lane) end(err error) {
 	l.mu.Lock()
 	if l.broken == nil {
@@ -305,8 +303,8 @@ func (l *lane) end(err error) {
 	}
 }
 
-// settle waits until nobody uses the connection, which has ended. What completes from
-// then on does not count.
+// settle waits until nobody uses the connection, which has ended. Completions no longer count
+// then.
 func (l *lane) settle() {
 	l.polling.Lock()
 	l.mu.Lock()
@@ -320,8 +318,8 @@ func (l *lane) settle() {
 	l.mu.Unlock()
 }
 
-// A BarrierError tells that the target could not make writes durable. Nobody can say
-// any more what is.
+// A BarrierError tells that the target could not make writes durable. Nobody knows any more which
+// writes are.
 type BarrierError struct{ wire.BarrierFail }
 
 func (e *BarrierError) Error() string {

@@ -152,10 +152,10 @@ func TestFlushNamesWhatWasWritten(t *testing.T) {
 // completion says that all is durable.
 func TestLastFlushEndsTheBarrier(t *testing.T) {
 	l := &lane{placed: placed{out: true}}
-	require.False(t, l.endPlaced(tagPlaced))
-	require.False(t, l.endPlaced(tagPlaced))
-	require.True(t, l.endPlaced(tagPlaced|placedLast))
-	require.False(t, l.placedDone(), "once")
+	require.False(t, l.endPlacedLocked(tagPlaced))
+	require.False(t, l.endPlacedLocked(tagPlaced))
+	require.True(t, l.endPlacedLocked(tagPlaced|placedLast))
+	require.False(t, l.placedDoneLocked(), "once")
 }
 
 // The target's CPU stores zeroes. Where no barrier names ranges to it, it writes them

@@ -17,51 +17,50 @@ const (
 	placedLast = 1
 )
 
-// placed is a lane's part of a barrier that needs no CPU of the target: the
-// completion of a Read (apm) or of native FLUSHes behind the Writes says that they
-// are durable. Zeroes are another matter: the target's CPU stores them, and makes
-// them durable before it acknowledges them, so those ahead of the barrier must be
-// acknowledged, too (design §4.7). There is one barrier in flight at most. The lane's
-// mutex guards it.
+// placed is a lane's part of a barrier that needs no CPU of the target. The completion of a Read
+// (apm) or of native FLUSHes behind the Writes says that the Writes are durable. Zeroes need more:
+// the target's CPU stores them, and acknowledges them once they are durable. So the barrier also
+// waits for the acks of all zeroes ahead of it (design §4.7). At most one barrier is in flight.
+// The stream's mutex guards it.
 type placed struct {
 	out       bool   // it was built
-	completed bool   // the last work request of it is complete
+	completed bool   // its last work request is complete
 	zeroes    uint64 // the number of the last zero ahead of it
 }
 
-// buildPlaced builds the lane's part of barrier it, as far as there are send slots.
-// It reports whether that is all of it. l.mu is held.
-func (l *lane) buildPlaced(it *item) bool {
+// buildPlacedLocked builds the lane's part of barrier it, as far as there are send slots.
+// It reports whether the part is complete.
+func (l *lane) buildPlacedLocked(it *item) bool {
 	g := &l.leg.granted
 	if it.method == persist.MethodAPM {
 		// Any byte of the region will do: a Read is placed behind the Writes before
 		// it, and pushes them out of the adapter and through PCIe.
-		l.add(rdma.WorkRequest{
+		l.addLocked(rdma.WorkRequest{
 			ID: tagPlaced | placedLast, Op: rdma.OpRead, Signaled: true,
 			Local:  rdma.SGE{Region: l.recvs, Off: uint64(len(l.recvs.Mem) - sinkSize), Len: readBack},
 			Remote: rdma.Remote{Key: g.Key, Addr: g.Base},
 		})
 	} else {
 		for it.next != it.to {
-			if len(l.batch) >= batchMax || !l.slotsFree() {
+			if len(l.batch) >= batchMax || !l.slotsFreeLocked() {
 				return false
 			}
-			off, n := l.run(it)
+			off, n := l.runLocked(it)
 			wr := rdma.WorkRequest{
 				ID: tagPlaced, Op: rdma.OpFlush, Local: rdma.SGE{Len: n}, Remote: rdma.Remote{Key: g.Key, Addr: g.Base + off},
 			}
 			if it.next == it.to {
 				wr.ID, wr.Signaled = tagPlaced|placedLast, true
 			}
-			l.add(wr)
+			l.addLocked(wr)
 		}
 	}
 	l.placed = placed{out: true, zeroes: l.zeroes.seq}
 	return true
 }
 
-// run takes the next entries off it that follow each other in the region.
-func (l *lane) run(it *item) (off uint64, n uint32) {
+// runLocked takes the next entries off it that follow each other in the region.
+func (l *lane) runLocked(it *item) (off uint64, n uint32) {
 	for ; it.next != it.to; it.next++ {
 		e := l.ring.At(it.next)
 		if n > 0 && (e.Off != off+uint64(n) || n+e.Len > maxFlush) {
@@ -75,18 +74,17 @@ func (l *lane) run(it *item) (off uint64, n uint32) {
 	return off, n
 }
 
-// endPlaced takes the completion of one of the barrier's work requests, and is
-// placedDone. l.mu is held.
-func (l *lane) endPlaced(id uint64) bool {
+// endPlacedLocked takes the completion of one of the barrier's work requests. It reports whether
+// that ends the lane's part.
+func (l *lane) endPlacedLocked(id uint64) bool {
 	if id == tagPlaced|placedLast {
 		l.placed.completed = true
 	}
-	return l.placedDone()
+	return l.placedDoneLocked()
 }
 
-// placedDone reports whether the lane's part of the barrier has just been done.
-// l.mu is held.
-func (l *lane) placedDone() bool {
+// placedDoneLocked reports whether the lane's part of the barrier has just ended.
+func (l *lane) placedDoneLocked() bool {
 	p := &l.placed
 	if !p.out || !p.completed || l.zeroes.due(p.zeroes) {
 		return false

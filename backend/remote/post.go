@@ -12,21 +12,21 @@ const (
 	// batchMax is how many work requests go to the transport in one call: two
 	// full receives of 4 KiB requests.
 	batchMax = 128
-	// lazyBytes: writes alone wait in the queue until so many bytes have come, or
-	// something that somebody waits for stands behind them. A write and its FLUSH
-	// then wake the target once instead of twice (design §4.10); the writes are
-	// acknowledged anyway, and safe in the window.
+	// lazyBytes: writes alone stay in the queue until so many bytes are there, or until
+	// something behind them has a client that waits for it. A write and its FLUSH
+	// then wake the target once instead of twice (design §4.10). The writes are
+	// acknowledged already, and safe in the window.
 	lazyBytes = 128 << 10
-	// maxAhead is how many bytes of Writes are posted on a lane whose completion is not
-	// known: what a heartbeat waits for at most. It is more than a fast local network has
-	// on its way (100 Gbit/s for 300 µs). A quarter of it asks for a completion, so that a
-	// slow network is seen to move: one of 1 Mbit/s within a lease.
+	// maxAhead limits the bytes of Writes that are posted on a lane and not known to be complete.
+	// A heartbeat waits for no more than that. It is more than a fast local network
+	// holds (100 Gbit/s for 300 µs). Each quarter of it asks for a completion, so that the
+	// initiator sees a slow network move: one of 1 Mbit/s within a lease.
 	maxAhead = 4 << 20
 )
 
-// post hands to the transport what is queued, as far as it goes. Who posts polls:
-// completions that were there when Post returned wake nobody, and a barrier's
-// answer may overtake the completion of its Send.
+// post hands to the transport as much of the queue as send slots and credits allow. The goroutine
+// that posts also polls: completions that were there when Post returned wake nobody, and a
+// barrier's answer may overtake the completion of its Send.
 func (l *lane) post() {
 	l.mu.Lock()
 	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
@@ -34,10 +34,10 @@ func (l *lane) post() {
 		return
 	}
 	l.posting = true
-	look := !l.slotsFree() || !l.mayPost(backend.ChunkSize)
+	look := !l.slotsFreeLocked() || !l.mayPostLocked(backend.ChunkSize)
 	for l.broken == nil {
 		if l.taken == len(l.batch) {
-			l.build()
+			l.buildLocked()
 		}
 		if l.taken == len(l.batch) && !look {
 			break // all is posted, or the completer goes on when there is a slot or credit
@@ -67,25 +67,25 @@ func (l *lane) post() {
 	l.mu.Unlock()
 }
 
-func (l *lane) slotsFree() bool {
+func (l *lane) slotsFreeLocked() bool {
 	return l.out.requests-l.back.requests < uint64(l.conn.Caps().MaxSendWR)
 }
 
-// mayPost reports whether a Write of n bytes keeps to maxAhead.
-func (l *lane) mayPost(n uint32) bool {
+// mayPostLocked reports whether a Write of n bytes keeps to maxAhead.
+func (l *lane) mayPostLocked(n uint32) bool {
 	ahead := l.out.bytes - l.back.bytes
 	return ahead == 0 || ahead+uint64(n) <= maxAhead
 }
 
-// build turns queued items into work requests: as many as there are send slots
-// and credits, batchMax and maxAhead at most. l.mu is held, the batch before was taken whole.
-func (l *lane) build() {
+// buildLocked turns queued items into work requests, as many as send slots, credits, batchMax and
+// maxAhead allow. The transport has taken all of the batch before.
+func (l *lane) buildLocked() {
 	l.batch, l.taken = l.batch[:0], 0
-	if len(l.control) > 0 && l.slotsFree() {
-		l.add(rdma.WorkRequest{ID: l.tag, Op: rdma.OpSend, Signaled: l.tag != tagControl, Inline: l.control})
+	if len(l.control) > 0 && l.slotsFreeLocked() {
+		l.addLocked(rdma.WorkRequest{ID: l.tag, Op: rdma.OpSend, Signaled: l.tag != tagControl, Inline: l.control})
 		l.control = nil
 	}
-	for !l.queue.empty() && len(l.batch) < batchMax && l.slotsFree() {
+	for !l.queue.empty() && len(l.batch) < batchMax && l.slotsFreeLocked() {
 		switch it := l.queue.front(); it.kind {
 		case itemWrites:
 			e := l.ring.At(it.from)
@@ -97,12 +97,12 @@ func (l *lane) build() {
 				if !ok {
 					return // likewise
 				}
-				l.add(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: msg})
+				l.addLocked(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: msg})
 			} else {
-				if !l.mayPost(e.Len) {
+				if !l.mayPostLocked(e.Len) {
 					return // the completion of earlier ones makes room
 				}
-				l.add(l.leg.rdmaWrite(e))
+				l.addLocked(l.leg.rdmaWrite(e))
 			}
 			if it.from++; it.from == it.to {
 				l.queue.pop()
@@ -112,7 +112,7 @@ func (l *lane) build() {
 			if l.zeroes.overlap(p.off, uint64(p.len)) {
 				return // likewise
 			}
-			l.add(rdma.WorkRequest{
+			l.addLocked(rdma.WorkRequest{
 				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,
 				Local:  rdma.SGE{Region: l.leg.readMem, Off: p.dst, Len: p.len},
 				Remote: rdma.Remote{Key: l.leg.granted.Key, Addr: l.leg.granted.Base + p.off},
@@ -120,19 +120,19 @@ func (l *lane) build() {
 			l.queue.pop()
 		case itemBarrier:
 			if it.method != persist.MethodGPSPM {
-				if !l.buildPlaced(it) {
+				if !l.buildPlacedLocked(it) {
 					return // the completion of earlier ones brings the slots
 				}
 				l.queue.pop()
 				break
 			}
-			next := l.collect(it.next, it.to, l.barrier.perPart)
+			next := l.collectLocked(it.next, it.to, l.barrier.perPart)
 			batch, ok := l.barrier.appendPart(l.batch, it.seq, l.ranges, next == it.to)
 			if !ok {
 				return // the answer to an earlier part brings the credit
 			}
 			l.batch = batch
-			l.count(&l.batch[len(l.batch)-1])
+			l.countLocked(&l.batch[len(l.batch)-1])
 			if it.next = next; next == it.to {
 				l.queue.pop()
 			}
@@ -152,15 +152,15 @@ func (g *leg) rdmaWrite(e *backend.Entry) rdma.WorkRequest {
 	}
 }
 
-// add appends wr to the batch. A run of unsignalled requests is ended at half of
-// the send queue, and of Writes at a quarter of maxAhead, so that their slots and bytes
-// come back.
-func (l *lane) add(wr rdma.WorkRequest) {
+// addLocked appends wr to the batch.
+func (l *lane) addLocked(wr rdma.WorkRequest) {
 	l.batch = append(l.batch, wr)
-	l.count(&l.batch[len(l.batch)-1])
+	l.countLocked(&l.batch[len(l.batch)-1])
 }
 
-func (l *lane) count(wr *rdma.WorkRequest) {
+// countLocked counts wr as posted. Half a send queue of requests without a completion, or a quarter
+// of maxAhead of Writes, makes wr ask for one, so that slots and bytes come back.
+func (l *lane) countLocked(wr *rdma.WorkRequest) {
 	l.out.requests++
 	if wr.Op == rdma.OpWrite {
 		l.out.bytes += uint64(wr.Local.Len)

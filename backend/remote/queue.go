@@ -94,9 +94,9 @@ func (l *lane) pushBarrierLocked(seq, from, to uint64, doubt bool) {
 	l.urgent = true
 }
 
-// collect names the ranges of the entries [from, to), as many as fit limit, and
+// collectLocked names the ranges of the entries [from, to), as many as fit limit, and
 // returns the position where the next part begins.
-func (l *lane) collect(from, to uint64, limit int) (next uint64) {
+func (l *lane) collectLocked(from, to uint64, limit int) (next uint64) {
 	l.ranges = l.ranges[:0]
 	for ; from < to; from++ {
 		e := l.ring.At(from)

@@ -429,7 +429,7 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{"not the owner", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}}), true, "not the owner"},
 		{"taken over", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{9}, Epoch: 8}), true,
-			"initiator 09000000-0000-0000-0000-000000000000 has had the region since (epoch 8), and what was not flushed is lost: unmount or detach"},
+			"initiator 09000000-0000-0000-0000-000000000000 has had the region since (epoch 8), and what was not flushed is lost (the target refuses"},
 		{"taken over by another run", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 8}), true, "another pmnbd with this initiator's id has had the region"},
 		{"given back", g.refusal(&wire.Refused{Code: wire.CodeNotOwner, UUID: [16]byte{1}, Holder: [16]byte{3}, Epoch: 7}), true, "the target refuses region log: not the owner"},
 		{"failed", g.refusal(&wire.Refused{Code: wire.CodeFailed, UUID: [16]byte{1}}), true, "failed"},

@@ -92,7 +92,7 @@ type Config struct {
 	// Key is asked for the key of ID at each handshake, so that it can be changed
 	// meanwhile; nil: there is none, and the target must ask for none.
 	Key func() wire.Key
-	// Log takes one line for each change of state; nil: none.
+	// Log takes one line for each transition of the device's life; nil: none.
 	Log *zap.Logger
 	// Jitter, in [0, 1), says how much a pause between two attempts is cut short; nil:
 	// rand.Float64. A test that has to repeat a run sets it.
@@ -150,33 +150,46 @@ type Device struct {
 	closeErr  error
 }
 
+// complete takes the defaults, and tells what is missing or out of bounds.
+func (c *Config) complete() error {
+	if c.Window == 0 {
+		c.Window = DefaultWindow
+	}
+	if c.Lanes == 0 {
+		c.Lanes = DefaultLanes
+	}
+	if c.Connections == 0 {
+		c.Connections = DefaultConnections
+	}
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	switch {
+	case c.Provider == nil, c.Addr == "", c.Region == "":
+		return errors.New("a Config needs a Provider, the Addr of the target and the name of a Region")
+	case c.StateDir == "":
+		return errors.New("a Config needs a StateDir")
+	case c.Window < MinWindow || c.Window > MaxWindow:
+		return fmt.Errorf("a window of %d bytes: it takes %d to %d", c.Window, MinWindow, uint64(MaxWindow))
+	case c.Lanes < 0 || c.Lanes > MaxLanes:
+		return fmt.Errorf("%d lanes: use 1 to %d", c.Lanes, MaxLanes)
+	case c.Connections < 0:
+		return fmt.Errorf("%d connections: use 1 or more", c.Connections)
+	case len(c.Region) > wire.MaxText:
+		return fmt.Errorf("the region's name has %d bytes; %d are allowed", len(c.Region), wire.MaxText)
+	}
+	return nil
+}
+
 // Dial opens a session. It fails with a *RefusedError when the target refuses,
 // with rdma's errors when it cannot be reached. A target that was reached and whose
 // connection is lost, or that grants somebody else a session, is asked again until ctx ends.
 func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
-	if cfg.Window == 0 {
-		cfg.Window = DefaultWindow
-	}
-	if cfg.Lanes == 0 {
-		cfg.Lanes = DefaultLanes
-	}
-	if cfg.Connections == 0 {
-		cfg.Connections = DefaultConnections
-	}
-	if cfg.Log == nil {
-		cfg.Log = zap.NewNop()
-	}
-	if cfg.Jitter == nil {
-		cfg.Jitter = rand.Float64
-	}
-	if cfg.Window < MinWindow || cfg.Window > MaxWindow {
-		return nil, fmt.Errorf("a window of %d bytes: it takes %d to %d", cfg.Window, MinWindow, uint64(MaxWindow))
-	}
-	if cfg.Lanes < 0 || cfg.Lanes > MaxLanes {
-		return nil, fmt.Errorf("%d lanes: use 1 to %d", cfg.Lanes, MaxLanes)
-	}
-	if len(cfg.Region) > wire.MaxText {
-		return nil, fmt.Errorf("the region's name has %d bytes; %d are allowed", len(cfg.Region), wire.MaxText)
+	if err := cfg.complete(); err != nil {
+		return nil, err
 	}
 	d := &Device{cfg: cfg, log: cfg.Log, lineage: uuid.New()}
 	defer func() {

@@ -23,10 +23,16 @@ type RefusedError struct {
 	wire.Refused
 }
 
+// Held reports whether another initiator has the region. Once that is stopped the region is free.
+// Config.Takeover takes it away before.
+func (e *RefusedError) Held() bool {
+	return e.Code == wire.CodeBusy && e.Holder != [16]byte{} // else a grant is under way
+}
+
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("the target refuses region %s: %v", e.Region, e.Code)
-	if e.Code == wire.CodeBusy && e.Holder != [16]byte{} { // else a grant is under way
-		s += fmt.Sprintf(", held by %s for %d more seconds, and longer while that lives: stop it, or take the region from it with --takeover", uuid.UUID(e.Holder), e.Seconds)
+	if e.Held() {
+		s += fmt.Sprintf(", held by %s for %d more seconds, and longer while that lives", uuid.UUID(e.Holder), e.Seconds)
 	}
 	if e.Text != "" {
 		s += ": " + e.Text
@@ -119,7 +125,7 @@ func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err e
 		return o, conns, fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
 	if o.Class == persist.ClassVolatile && !g.cfg.AllowVolatile {
-		return o, conns, errors.New("the region is volatile: --allow-volatile permits that")
+		return o, conns, ErrVolatile
 	}
 	conns, err = g.joinAll(ctx, conns, &o)
 	return o, conns, err

@@ -43,7 +43,7 @@ func TestRefusal(t *testing.T) {
 		want string
 	}{
 		{"held by another", wire.Refused{Code: wire.CodeBusy, Holder: [16]byte{15: 1}, Seconds: 7},
-			"the target refuses region log: region busy, held by 00000000-0000-0000-0000-000000000001 for 7 more seconds, and longer while that lives: stop it, or take the region from it with --takeover"},
+			"the target refuses region log: region busy, held by 00000000-0000-0000-0000-000000000001 for 7 more seconds, and longer while that lives"},
 		{"being granted", wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "try again"},
 			"the target refuses region log: region busy: try again"},
 		{"failed", wire.Refused{Code: wire.CodeFailed, Holder: [16]byte{15: 1}, Text: "input/output error"},
@@ -161,4 +161,30 @@ func TestCheckGrant(t *testing.T) {
 			require.Error(t, check(&g))
 		})
 	}
+}
+
+// What a Config lacks is an error, and no panic. It needs no logger.
+func TestConfigIsIncomplete(t *testing.T) {
+	_, err := Dial(t.Context(), Config{})
+	require.ErrorContains(t, err, "needs a Provider")
+	p := fake(t, rdmafake.Config{})
+	for says, without := range map[string]func(c *Config){
+		"needs a Provider":    func(c *Config) { c.Provider = nil },
+		"name of a Region":    func(c *Config) { c.Region = "" },
+		"Addr of the target":  func(c *Config) { c.Addr = "" },
+		"needs a StateDir":    func(c *Config) { c.StateDir = "" },
+		"-1 lanes":            func(c *Config) { c.Lanes = -1 },
+		"-1 connections":      func(c *Config) { c.Connections = -1 },
+		"a window of 1 bytes": func(c *Config) { c.Window = 1 },
+	} {
+		cfg := p.config(t)
+		without(&cfg)
+		_, err := Dial(t.Context(), cfg)
+		require.ErrorContains(t, err, says)
+	}
+	cfg := p.config(t)
+	cfg.Log = nil
+	d, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
 }

@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"errors"
+
 	"github.com/google/uuid"
 
 	"pmnbd/backend"
@@ -44,6 +46,8 @@ type Snapshot struct {
 	State State `json:"state"`
 	// Cause says why State is not open.
 	Cause string `json:"cause,omitempty"`
+	// Taken: State is failed by a TakenError.
+	Taken bool `json:"taken,omitempty"`
 	// Recoveries counts how often the session was interrupted and went on.
 	Recoveries uint64           `json:"recoveries"`
 	Lanes      []LaneSnapshot   `json:"lanes"`
@@ -103,7 +107,9 @@ func (d *Device) Snapshot() Snapshot {
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
 		Unclean: d.leg.opening.unclean, Lineage: d.lineage, Recoveries: d.leg.generation.Load(),
 	}
-	s.State, s.Cause = d.core.life.now.Load().shown()
+	now := d.core.life.now.Load()
+	s.State, s.Cause = now.shown()
+	s.Taken = errors.As(now.err, new(*TakenError))
 	bytes, entries := d.arenas.Write.Pins(), d.arenas.Entries
 	s.Window = WindowSnapshot{
 		Used:    uint64(bytes.Total()-bytes.Free()) * backend.ChunkSize,

@@ -18,7 +18,7 @@ const stallLeases = 6
 // A barrier that the target is at is another matter. A large sync on a slow disk takes the
 // time that it takes; a new session would make all its pages dirty again, and its sync would
 // take as long. So the session stays, status says how long the target has been at it, and
-// --loss-timeout alone ends the device. A stall belongs to the goroutine of the heartbeats.
+// Config.LossTimeout alone ends the device. A stall belongs to the goroutine of the heartbeats.
 type stall struct {
 	barrier, target, beat step
 	lanes                 []step
@@ -97,7 +97,7 @@ func (s *stall) find(g *leg, now int64, patience time.Duration, unanswered uint6
 	case silent > patience: // what the last ack said is not true any more
 		return g.lanes[0], fmt.Errorf("%w: the target has not answered a heartbeat for %v: %w", rdma.ErrLost, silent.Round(time.Millisecond), rdma.ErrTimeout)
 	case atTarget && g.cfg.LossTimeout > 0 && hangs+c.lost > g.cfg.LossTimeout:
-		return g.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and --loss-timeout is %v: its disk is too slow, or hangs: %w",
+		return g.lanes[0], &lastingError{fmt.Errorf("the target lives, but has been at barrier %d for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
 			barrier.seq, hangs.Round(time.Millisecond), g.cfg.LossTimeout, rdma.ErrTimeout)}
 	case !atTarget && stays > patience:
 		return g.lanes[0], fmt.Errorf("%w: barrier %d was sent %v ago, and the target knows nothing of it: %w", rdma.ErrLost, barrier.seq, stays.Round(time.Millisecond), rdma.ErrTimeout)

@@ -91,7 +91,7 @@ func TestSlowSyncAndLossTimeout(t *testing.T) {
 				require.ErrorContains(t, c.Wait(flush), "has been at barrier")
 				s = d.Snapshot()
 				require.Equal(t, StateFailed, s.State)
-				require.Contains(t, s.Cause, "--loss-timeout is 5m0s")
+				require.Contains(t, s.Cause, "the loss timeout is 5m0s")
 				require.EqualValues(t, min(away, 1), s.Recoveries)
 				release()
 				require.Error(t, d.Close())

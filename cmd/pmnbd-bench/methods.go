@@ -159,6 +159,9 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 		w.Refused = err.Error()
 		return nil
 	}
+	if errors.Is(err, remote.ErrVolatile) {
+		return fmt.Errorf("%w: --allow-volatile permits that", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -143,9 +143,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 	defer stop()
 	for _, e := range s.cfg.exports {
 		dev, err := s.dial(signalled, e.target)
-		if errors.As(err, new(*remote.LossError)) {
-			err = fmt.Errorf("%w: --accept-loss goes on without it, once nobody uses the device any more", err)
-		}
+		err = advised(err)
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
 		}
@@ -162,6 +160,25 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 		s.exports = append(s.exports, x)
 	}
 	return nil
+}
+
+// advised adds to the error of a start which flag can help.
+func advised(err error) error {
+	advice := ""
+	var refused *remote.RefusedError
+	switch {
+	case errors.As(err, new(*remote.LossError)):
+		advice = "--accept-loss goes on without it, once nobody uses the device any more"
+	case errors.As(err, &refused) && refused.Held():
+		advice = "stop it, or take the region from it with --takeover"
+	case errors.Is(err, remote.ErrVolatile):
+		advice = "--allow-volatile permits that"
+	case errors.Is(err, remote.ErrWantsKey):
+		advice = "give this initiator's with --key-file"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, advice)
 }
 
 func (s *initiator) dial(ctx context.Context, at flags.Endpoint) (*remote.Device, error) {

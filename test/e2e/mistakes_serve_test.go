@@ -120,7 +120,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a key that nobody asked for", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --key-file {keys} --id {id}",
-		says: `export "idle": ask for the region: the target does not prove that it has this initiator's key: it serves without --key-file, or is not the target (it says: other epoch)`,
+		says: `export "idle": ask for the region: the target does not prove that it has this initiator's key: it serves without keys, or is not the target (it says: other epoch)`,
 	},
 	{
 		name: "a key file without our key", code: 1,

@@ -87,22 +87,22 @@ var barriers = []mutant{
 		pkg: "./nbd", run: "^TestZeroInParts$",
 	}, {
 		name: "a zero's range is not covered", rule: "§4.7 zeroes are covered",
-		in:  "backend/remote.lane.collect",
+		in:  "backend/remote.lane.collectLocked",
 		old: "e := l.ring.At(from)", new: "e := l.ring.At(from); if e.Kind == 2 { continue }",
 		pkg: model, run: crashes,
 	}, {
 		name: "an op slips past a stopped queue", rule: "§4.7 what overlaps a zero waits",
-		in:  "backend/remote.lane.build",
+		in:  "backend/remote.lane.buildLocked",
 		old: "if l.zeroes.overlap(e.Off, uint64(e.Len)) {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestStoppedQueueHoldsItsBarrier$",
 	}, {
 		name: "a READ slips past a stopped queue", rule: "§4.7 what overlaps a zero waits",
-		in:  "backend/remote.lane.build",
+		in:  "backend/remote.lane.buildLocked",
 		old: "if l.zeroes.overlap(p.off, uint64(p.len)) {", new: "if false {",
 		pkg: model, run: crashes,
 	}, {
 		name: "a barrier slips past a stopped queue", rule: "§4.7 barriers too",
-		in:  "backend/remote.lane.build",
+		in:  "backend/remote.lane.buildLocked",
 		old: "if l.zeroes.overlap(e.Off, uint64(e.Len)) {",
 		new: `if l.zeroes.overlap(e.Off, uint64(e.Len)) {
 			for i := 1; i < l.queue.n; i++ {

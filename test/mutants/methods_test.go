@@ -34,17 +34,17 @@ var methods = []mutant{
 		pkg: "./backend/remote", run: "^TestNoSilentDowngrade$",
 	}, {
 		name: "native FLUSHes name the first run alone", rule: "§4.6 ranges hold every write",
-		in:  "backend/remote.lane.buildPlaced",
+		in:  "backend/remote.lane.buildPlacedLocked",
 		old: "if it.next == it.to {", new: "if it.next = it.to; true {",
 		pkg: model, run: crashes,
 	}, {
 		name: "any completion of native FLUSHes ends the barrier", rule: "§4.6 the last of them",
-		in:  "backend/remote.lane.endPlaced",
+		in:  "backend/remote.lane.endPlacedLocked",
 		old: "if id == tagPlaced|placedLast {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestLastFlushEndsTheBarrier$",
 	}, {
 		name: "a barrier overtakes a zero", rule: "§4.7 under apm and flush it waits for their acks",
-		in:  "backend/remote.lane.placedDone",
+		in:  "backend/remote.lane.placedDoneLocked",
 		old: "|| l.zeroes.due(p.zeroes)", new: "",
 		pkg: "./backend/remote", run: "^TestZeroesWithoutTheTargetsBarrier$",
 	}, {

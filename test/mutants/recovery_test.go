@@ -86,12 +86,12 @@ var recovery = []mutant{
 		pkg:  "./backend/remote", run: "^TestSlowNetworkIsNotLost$",
 	}, {
 		name: "any amount is posted ahead of a heartbeat", rule: "§5 heartbeats have deadlines of our own",
-		in:  "backend/remote.lane.mayPost",
+		in:  "backend/remote.lane.mayPostLocked",
 		old: "return ahead == 0 ||", new: "return true || ahead == 0 ||",
 		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$",
 	}, {
 		name: "bytes do not ask for completions", rule: "§4.3 signalled at least every half send queue",
-		in:  "backend/remote.lane.count",
+		in:  "backend/remote.lane.countLocked",
 		old: "|| l.out.bytes-l.asked >= maxAhead/4 {", new: "{",
 		pkg: "./backend/remote", run: "^TestPostedAheadIsBounded$", hangs: true,
 	}, {

@@ -21,6 +21,9 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 		state = "WAITING for the target: " + d.Cause
 	case remote.StateFailed:
 		state = "FAILED: " + d.Cause
+		if d.Taken {
+			state += ": unmount or detach the device, then start pmnbd with --accept-loss, and with --takeover if the other still holds the region"
+		}
 	}
 	if e.ReadOnly {
 		state = "read-only, " + state

@@ -60,6 +60,8 @@ func TestText(t *testing.T) {
 	require.Contains(t, e.Text(&h, time.Unix(1061, 0)), "one under way, the target has been syncing for 62 s, 3 waiting for the next\n")
 	e.ReadOnly, d.Class, d.Doubt, d.State, d.Cause = true, "volatile", true, remote.StateFailed, "device failed: connection lost"
 	text := e.Text(&h, time.Unix(1061, 0))
+	d.Taken = true
+	require.Contains(t, e.Text(&h, time.Unix(1061, 0)), "connection lost: unmount or detach the device, then start pmnbd with --accept-loss, and with --takeover if the other still holds the region\n")
 	for _, s := range []string{"export log: read-only, FAILED: device failed: connection lost\n", "class volatile\n", "lost with the target's power", "doubt     yes"} {
 		require.Contains(t, text, s)
 	}

@@ -10,182 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/persist/wire"
-	"pmnbd/rdma"
 )
-
-const (
-	// minBackoff and maxBackoff bound the wait between two attempts to come back: at
-	// first a target that restarts should not be missed, later a network that heals.
-	minBackoff = 10 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-	// connectTimeout bounds a connection: TCP itself asks ever more rarely, and should
-	// not be in such a pause when the network heals.
-	connectTimeout = 5 * time.Second
-	// minAttempt and maxAttempt bound an attempt. An answer may never come, if its
-	// length was damaged; but the grant may also have to join a large zero of the
-	// session before it.
-	minAttempt = 5 * time.Second
-	maxAttempt = 30 * time.Second
-)
-
-// attemptLimit is how long attempt n may take, the first of which is 0: doubling.
-func attemptLimit(n int) time.Duration {
-	if n > 2 {
-		return maxAttempt
-	}
-	return minAttempt << n
-}
-
-// backoff is how long to wait after attempt n, the first of which is 0: doubling,
-// and up to a half less by r, which is in [0, 1), so that initiators whose target
-// restarts do not come all at once.
-func backoff(n int, r float64) time.Duration {
-	d := maxBackoff
-	if n < 5 {
-		d = min(minBackoff<<n, maxBackoff)
-	}
-	return d - time.Duration(r*float64(d)/2)
-}
-
-// errStopped: the device is being closed.
-var errStopped = errors.New("closing")
-
-// keep is the device's keeper: the goroutine that brings the session back when a
-// connection of it is lost, or fails the device (design §6.1).
-//
-//	a lane ends ──► cut the others ──► RESUME, JOIN ──► replay, barrier ──► go on
-//	                                     │    ▲ backoff
-//	                                     ▼    │
-//	                               not yet ───┘   never: fail
-//
-// Meanwhile writes are taken as long as the window has room; READs, FLUSHes and FUA
-// writes wait.
-func (g *leg) keep() {
-	defer close(g.kept)
-	var o outage
-	for {
-		select {
-		case <-g.life.Done():
-			return
-		case <-g.broke:
-		}
-		t := g.cut()
-		err := g.lasting(t.cause)
-		if err == nil {
-			o.lost(time.Now(), g.core.commit.succeeded(), g.owes.any(), g.core.answered(&g.owes))
-			g.lostAt = o.since
-			err = g.comeBack(&o, t)
-		}
-		if errors.Is(err, errStopped) {
-			return
-		}
-		if err != nil {
-			g.device.fail(err)
-			g.core.bury()
-		}
-	}
-}
-
-// cut ends every connection of the session. The transition's cause is why the first one ended. When
-// cut returns nothing of the old connections touches memory or counts any more.
-func (g *leg) cut() transition {
-	var cause error
-	for _, l := range g.lanes {
-		l.mu.Lock()
-		if cause == nil {
-			cause = l.broken
-		}
-		l.mu.Unlock()
-	}
-	t := g.core.life.step(eventLost, cause)
-	g.core.commit.interrupt(g.granted.Epoch)
-	select {
-	case g.gone <- struct{}{}: // Close may wait for nothing
-	default:
-	}
-	for _, l := range g.lanes {
-		l.abort(cause)
-	}
-	for _, l := range g.lanes {
-		<-l.done
-		l.settle()
-	}
-	select {
-	case <-g.broke: // by those that were cut
-	default:
-	}
-	return t
-}
-
-// lasting is cause, if the session cannot go on after it.
-func (g *leg) lasting(cause error) error {
-	var barrier *BarrierError
-	var end *lastingError
-	accused := errors.Is(cause, rdma.ErrRemoteAccess) || errors.Is(cause, rdma.ErrRemoteOp)
-	switch {
-	case errors.As(cause, &barrier), errors.Is(cause, rdma.ErrLocalAccess), errors.As(cause, &end):
-		return cause
-	case accused && g.accused && g.core.commit.succeeded() == g.owes.count:
-		return fmt.Errorf("again, right after a fresh session, so it is no fault of the network: %w", cause)
-	}
-	g.accused = accused
-	return nil
-}
-
-// comeBack tries until the session, which t interrupted, goes on, or cannot.
-func (g *leg) comeBack(o *outage, t transition) error {
-	region, target := zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr)
-	if o.attempts == 0 {
-		t.say(region, target, zap.Uint64("unflushed_bytes", g.core.unflushed()))
-	}
-	for ; ; o.attempts++ {
-		if o.attempts > 0 {
-			if err := g.pause(backoff(o.attempts-1, g.cfg.Jitter())); err != nil {
-				return err
-			}
-		}
-		limit := attemptLimit(o.attempts)
-		if g.cfg.LossTimeout > 0 {
-			limit = min(limit, g.cfg.LossTimeout-time.Since(o.since))
-			if limit <= 0 {
-				return fmt.Errorf("the target was away for %v: %w", g.cfg.LossTimeout, t.cause)
-			}
-		}
-		back, err := g.resume(g.life, limit)
-		if err == nil {
-			o.attempts++
-			o.back = time.Now()
-			back.say(region, target, zap.Uint64("epoch", g.granted.Epoch), zap.Stringer("method", g.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
-			return nil
-		}
-		var end *lastingError
-		if errors.As(err, &end) || errors.Is(err, errStopped) {
-			return err
-		}
-		t = g.core.life.step(eventLost, err)
-		if text := err.Error(); text != o.said {
-			o.said = text
-			t.say(region, target, zap.Int("attempts", o.attempts+1))
-		}
-	}
-}
-
-// pause waits, or fails with errStopped.
-func (g *leg) pause(t time.Duration) error {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-g.life.Done():
-		return errStopped
-	}
-}
-
-// A lastingError says why a session can never go on.
-type lastingError struct{ error }
-
-func (e *lastingError) Unwrap() error { return e.error }
 
 // resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
 // the others, then replay. Of all messages only RESUME may be followed by a replay.
@@ -270,13 +95,28 @@ func (g *leg) refusal(r *wire.Refused) error {
 		// Somebody else may have written: a replay would overwrite it. Or the target
 		// lost what it was given.
 		if taker := g.taker(r); taker != "" {
-			return &lastingError{fmt.Errorf("%s has had the region since (epoch %d), and what was not flushed is lost: unmount or detach the device, then start pmnbd with --accept-loss, and with --takeover if the other still holds the region (%w)",
-				taker, r.Epoch, err)}
+			return &lastingError{&TakenError{Taker: taker, Epoch: r.Epoch, err: err}}
 		}
 		return &lastingError{err}
 	}
 	return err
 }
+
+// A TakenError tells that another initiator, or another process of this one, has had the region
+// since the session was lost. What this device had not flushed is lost. Once nothing uses the
+// device any more, it can be opened again with Config.AcceptLoss, and with Config.Takeover while the
+// other holds the region.
+type TakenError struct {
+	Taker string // in words
+	Epoch uint64 // of the session in which the target said so
+	err   error
+}
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%s has had the region since (epoch %d), and what was not flushed is lost (%v)", e.Taker, e.Epoch, e.err)
+}
+
+func (e *TakenError) Unwrap() error { return e.err }
 
 // taker names who has had the region since this session, as a refused RESUME tells it; ""
 // if it tells nobody.
