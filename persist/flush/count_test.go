@@ -40,13 +40,13 @@ func spansOf(line int) (all []span) {
 			all = append(all, span{off, n})
 		}
 	}
-	return append(all, span{line + 1, PieceSize})
+	return append(all, span{line + 1, pieceSize})
 }
 
 // flushSpans is the child: it tells what is where, and flushes spans with a fence in
 // front of each.
 func flushSpans() {
-	mem, err := unix.Mmap(-1, 0, 2*PieceSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	mem, err := unix.Mmap(-1, 0, 2*pieceSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -113,7 +113,7 @@ type event struct {
 
 // The instructions that a CPU executes, with their addresses: each line that a range
 // touches is written back once, by its first byte, in order, and no other, whatever
-// the alignment; a fence follows every PieceSize and the last. That is with the best
+// the alignment; a fence follows every pieceSize and the last. That is with the best
 // instruction that the CPU has.
 func TestInstructions(t *testing.T) {
 	for _, tt := range []struct {
@@ -154,7 +154,7 @@ func (m *machine) expect(name string, base uint64, line int, s span) []event {
 	first, last := s.off/line, (s.off+s.n-1)/line
 	for i := first; i <= last; i++ {
 		events = append(events, event{name: name, at: base + uint64(i*line)})
-		if i == last || (i-first+1)*line%PieceSize == 0 {
+		if i == last || (i-first+1)*line%pieceSize == 0 {
 			events = append(events, event{name: "fence"})
 		}
 	}

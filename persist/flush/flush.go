@@ -7,10 +7,10 @@
 // back anything: Instruction says which one runs.
 package flush
 
-// PieceSize is the most that is written back before a fence, in bytes: the loop
+// pieceSize is the most that is written back before a fence, in bytes: the loop
 // in assembly cannot be preempted, and at 1 MiB it takes some tens of
 // microseconds (design §3.3).
-const PieceSize = 1 << 20
+const pieceSize = 1 << 20
 
 // A method is one way to write lines back.
 type method struct {
@@ -34,7 +34,7 @@ var portable = method{
 var best = detect()
 
 // Lines writes back every cache line that b touches, each once, in pieces of at
-// most PieceSize, each followed by a store fence. On persistent memory of an ADR
+// most pieceSize, each followed by a store fence. On persistent memory of an ADR
 // platform b is durable when it returns.
 func Lines(b []byte) { best.lines(b) }
 
@@ -62,6 +62,6 @@ func (m *method) lines(b []byte) {
 // starts on a line of its own.
 func (m *method) piece(addr uintptr, n int) (size, lines int) {
 	head := int(addr % uintptr(m.line))
-	size = min(n, PieceSize-head)
+	size = min(n, pieceSize-head)
 	return size, (head + size + m.line - 1) / m.line
 }

@@ -20,7 +20,7 @@ func available() []method {
 	// CTR_EL0 bits 19:16: the binary logarithm of the smallest data cache line, in
 	// words of 4 bytes.
 	size := 4 << (ctr() >> 16 & 0xf)
-	if !cpu.ARM64.HasDCPOP || size > PieceSize {
+	if !cpu.ARM64.HasDCPOP || size > pieceSize {
 		return []method{portable}
 	}
 	return []method{{

@@ -37,7 +37,7 @@ func mapped(t testing.TB, n int) []byte {
 }
 
 // Every line that a range touches is written back exactly once, and no other,
-// whatever the alignment of its ends; a fence follows at most every PieceSize.
+// whatever the alignment of its ends; a fence follows at most every pieceSize.
 // That holds for each size of line: 64 bytes on amd64, 16 to 2048 on arm64.
 func TestEachLineOnce(t *testing.T) {
 	mem := mapped(t, 4<<20)
@@ -59,8 +59,8 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 	}
 	for _, off := range []int{0, 1, line - 1, line} { // around the pieces
 		for _, n := range []int{
-			PieceSize - line - 1, PieceSize - line, PieceSize - 1, PieceSize, PieceSize + 1,
-			2*PieceSize - 1, 2 * PieceSize, 2*PieceSize + line, 3*PieceSize + 1,
+			pieceSize - line - 1, pieceSize - line, pieceSize - 1, pieceSize, pieceSize + 1,
+			2*pieceSize - 1, 2 * pieceSize, 2*pieceSize + line, 3*pieceSize + 1,
 		} {
 			spans = append(spans, span{off, n})
 		}
@@ -86,7 +86,7 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 				}
 			}
 		}
-		if want := (touched*line + PieceSize - 1) / PieceSize; c.most > PieceSize || c.fences != want {
+		if want := (touched*line + pieceSize - 1) / pieceSize; c.most > pieceSize || c.fences != want {
 			t.Fatalf("%+v: %d fences, not %d; %d bytes in front of one", s, c.fences, want, c.most)
 		}
 	}
@@ -100,7 +100,7 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 // Every method that the CPU has runs over real memory, changes nothing of it,
 // and stays within it: the page behind cannot be touched.
 func TestMethodsLeaveDataAlone(t *testing.T) {
-	const size = PieceSize + 4096
+	const size = pieceSize + 4096
 	mem := mapped(t, size+4096)
 	require.NoError(t, unix.Mprotect(mem[size:], unix.PROT_NONE)) // touching it is a fault
 	mem = mem[:size]
@@ -145,9 +145,9 @@ func TestNoAllocation(t *testing.T) {
 }
 
 func BenchmarkLines(b *testing.B) {
-	mem := mapped(b, PieceSize)
+	mem := mapped(b, pieceSize)
 	for _, m := range available() {
-		for _, n := range []int{4096, PieceSize} {
+		for _, n := range []int{4096, pieceSize} {
 			b.Run(fmt.Sprintf("%s/%d", m.name, n), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for i := range b.N {

@@ -53,7 +53,7 @@ func TestClear(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", fileHost.syncing(sync)))
 	if len(dirty) > 0 {
-		require.EqualValues(t, testSize/SizeUnit, dirty[0])
+		require.EqualValues(t, testSize/sizeUnit, dirty[0])
 	} else {
 		t.Log("not checked that every page was dirty: no cachestat(2) in this kernel (needs 6.5)")
 	}

@@ -157,10 +157,10 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 	}
 	keep, size := info.Size(), o.Size
 	if size == 0 {
-		if keep < DataOffset+SizeUnit {
-			return fmt.Errorf("%s: %w: the file has %d bytes, a region needs %d and more: give a size", f.Name(), ErrSize, keep, DataOffset+SizeUnit)
+		if keep < DataOffset+sizeUnit {
+			return fmt.Errorf("%s: %w: the file has %d bytes, a region needs %d and more: give a size", f.Name(), ErrSize, keep, DataOffset+sizeUnit)
 		}
-		size = uint64(keep-DataOffset) / SizeUnit * SizeUnit
+		size = uint64(keep-DataOffset) / sizeUnit * sizeUnit
 	}
 	if err := CheckSize(size); err != nil {
 		return err
@@ -183,10 +183,10 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 
 // reformatDevice makes a device into a region: all of it, unless o says less.
 func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) error {
-	if mem.Device < DataOffset+SizeUnit {
-		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.Device, DataOffset+SizeUnit)
+	if mem.Device < DataOffset+sizeUnit {
+		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.Device, DataOffset+sizeUnit)
 	}
-	room := (mem.Device - DataOffset) / SizeUnit * SizeUnit
+	room := (mem.Device - DataOffset) / sizeUnit * sizeUnit
 	size := o.Size
 	if size == 0 {
 		size = room

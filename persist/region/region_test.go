@@ -64,7 +64,7 @@ func TestUpdate(t *testing.T) {
 	for _, f := range []func(*Superblock){
 		func(sb *Superblock) { sb.UUID[0]++ },
 		func(sb *Superblock) { sb.Name = "other" },
-		func(sb *Superblock) { sb.Size += SizeUnit },
+		func(sb *Superblock) { sb.Size += sizeUnit },
 		func(sb *Superblock) { sb.Class = persist.ClassVolatile },
 		func(sb *Superblock) { sb.Failed, sb.Failure = true, "x" },
 		func(sb *Superblock) { sb.Mark = 2 },

@@ -18,10 +18,10 @@ const (
 	// CopySize is the size of each copy of the superblock in bytes. The copies
 	// are at 0 and at CopySize.
 	CopySize = 4096
-	// SizeUnit is what the size of a data extent is a multiple of, in bytes.
-	SizeUnit = 4096
-	// MaxName bounds a region's name, in bytes.
-	MaxName = 255
+	// sizeUnit is what the size of a data extent is a multiple of, in bytes.
+	sizeUnit = 4096
+	// maxName bounds a region's name, in bytes.
+	maxName = 255
 	// MaxText bounds each text kept in the superblock, in bytes.
 	MaxText = 512
 	// Version is the superblock's version that this package writes.
@@ -150,12 +150,12 @@ var (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CheckName says what is wrong with a region's name. A name is 1 to MaxName ASCII
+// CheckName says what is wrong with a region's name. A name is 1 to 255 ASCII
 // letters, digits, '.', '_' and '-', and starts with a letter or digit: it
 // needs no escaping in a URI, a flag, a log or a file's name.
 func CheckName(name string) error {
-	if name == "" || len(name) > MaxName {
-		return fmt.Errorf("%w has %d bytes: use 1 to %d", ErrName, len(name), MaxName)
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("%w has %d bytes: use 1 to %d", ErrName, len(name), maxName)
 	}
 	for i := range len(name) {
 		c := name[i]
@@ -167,10 +167,11 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckSize says what is wrong with the size of a data extent, in bytes.
+// CheckSize says what is wrong with the size of a data extent, in bytes: it is a
+// multiple of 4096.
 func CheckSize(size uint64) error {
-	if size == 0 || size%SizeUnit != 0 || size > maxSize {
-		return fmt.Errorf("%w %d bytes: use a multiple of %d, at least that", ErrSize, size, SizeUnit)
+	if size == 0 || size%sizeUnit != 0 || size > maxSize {
+		return fmt.Errorf("%w %d bytes: use a multiple of %d, at least that", ErrSize, size, sizeUnit)
 	}
 	return nil
 }

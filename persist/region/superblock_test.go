@@ -57,9 +57,9 @@ func TestLayout(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	longest := sample()
-	longest.Name, longest.Failure, longest.Cleared = strings.Repeat("n", MaxName), strings.Repeat("f", MaxText), strings.Repeat("c", MaxText)
-	longest.Size = maxSize / SizeUnit * SizeUnit
-	least := Superblock{Name: "0", Size: SizeUnit, Class: persist.ClassVolatile, Generation: 1}
+	longest.Name, longest.Failure, longest.Cleared = strings.Repeat("n", maxName), strings.Repeat("f", MaxText), strings.Repeat("c", MaxText)
+	longest.Size = maxSize / sizeUnit * sizeUnit
+	least := Superblock{Name: "0", Size: sizeUnit, Class: persist.ClassVolatile, Generation: 1}
 	for _, s := range []Superblock{sample(), longest, least} {
 		require.NoError(t, s.check())
 		var b [CopySize]byte

@@ -26,12 +26,12 @@ import (
 //
 // length counts the whole message. The other end may be one version older.
 const (
-	// Magic is the first word of every message.
-	Magic = 0x504d4e44
+	// magic is the first word of every message.
+	magic = 0x504d4e44
 	// Version is the version that this end speaks.
 	Version = 1
-	// HeaderSize is the size in bytes of what every message begins with.
-	HeaderSize = 16
+	// headerSize is the size in bytes of what every message begins with.
+	headerSize = 16
 	// MaxMessage is the size in bytes of the largest message, and of a receive.
 	MaxMessage = 4096
 )
@@ -87,10 +87,10 @@ func (e *VersionError) Error() string {
 // TypeOf checks the header of message b, its length included, and returns its type.
 // It fails with ErrMalformed or a *VersionError.
 func TypeOf(b []byte) (Type, error) {
-	if len(b) < HeaderSize {
+	if len(b) < headerSize {
 		return 0, fmt.Errorf("%w: %d bytes are less than a header", ErrMalformed, len(b))
 	}
-	if m := binary.BigEndian.Uint32(b); m != Magic {
+	if m := binary.BigEndian.Uint32(b); m != magic {
 		return 0, fmt.Errorf("%w: magic %#x", ErrMalformed, m)
 	}
 	if v := binary.BigEndian.Uint16(b[4:]); v != Version {
@@ -104,7 +104,7 @@ func TypeOf(b []byte) (Type, error) {
 
 // appendHeader appends the header of a message of size bytes.
 func appendHeader(b []byte, t Type, size int) []byte {
-	b = binary.BigEndian.AppendUint32(b, Magic)
+	b = binary.BigEndian.AppendUint32(b, magic)
 	b = binary.BigEndian.AppendUint16(b, Version)
 	b = binary.BigEndian.AppendUint16(b, uint16(t))
 	b = binary.BigEndian.AppendUint32(b, uint32(size))

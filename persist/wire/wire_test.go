@@ -130,7 +130,7 @@ func TestDecodeRejects(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"empty":            {},
-		"short header":     good[:HeaderSize-1],
+		"short header":     good[:headerSize-1],
 		"bad magic":        edit(0, 'X'),
 		"other version":    edit(4, 0, 2),
 		"other type":       edit(6, 0, 99),

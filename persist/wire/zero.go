@@ -27,9 +27,9 @@ const (
 	// MaxZero is the most that one Zero may ask for, in bytes: well under a
 	// millisecond of storing, which the lane can wait for.
 	MaxZero = 1 << 20
-	// ZeroSize and ZeroAckSize are the sizes in bytes of the messages.
+	// ZeroSize and zeroAckSize are the sizes in bytes of the messages.
 	ZeroSize    = 48
-	ZeroAckSize = 32
+	zeroAckSize = 32
 )
 
 // Append appends the message to b.
@@ -55,11 +55,11 @@ func (m *Zero) Decode(b []byte) error {
 
 // Append appends the message to b.
 func (m *ZeroAck) Append(b []byte) []byte {
-	return appendOne(b, TypeZeroAck, ZeroAckSize, m.Seq)
+	return appendOne(b, TypeZeroAck, zeroAckSize, m.Seq)
 }
 
 // Decode reads the message from b.
 func (m *ZeroAck) Decode(b []byte) (err error) {
-	m.Seq, err = one(b, TypeZeroAck, ZeroAckSize)
+	m.Seq, err = one(b, TypeZeroAck, zeroAckSize)
 	return err
 }
