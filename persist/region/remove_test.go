@@ -37,7 +37,7 @@ func TestRemove(t *testing.T) {
 			path := made(t, nil)
 			f, err := os.OpenFile(path, os.O_WRONLY, 0)
 			require.NoError(t, err)
-			for _, off := range []int64{100, CopySize + 100} {
+			for _, off := range []int64{200, CopySize + 200} { // bytes that are always 0
 				_, err = f.WriteAt([]byte{0xff}, off)
 				require.NoError(t, err)
 			}
@@ -124,7 +124,7 @@ func TestList(t *testing.T) {
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "damaged"), os.O_WRONLY, 0)
 	require.NoError(t, err)
-	for _, off := range []int64{100, CopySize + 100} {
+	for _, off := range []int64{200, CopySize + 200} { // bytes that are always 0
 		_, err = f.WriteAt([]byte{0xff}, off)
 		require.NoError(t, err)
 	}
