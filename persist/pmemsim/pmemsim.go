@@ -100,7 +100,7 @@ func (m *Memory) copy(from, to int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.next != nil {
-		return // the machine is off, and whoever still runs is a ghost
+		return // the machine is off: nothing that still runs counts
 	}
 	copy(m.medium[from:to], m.live[from:to])
 }
@@ -158,8 +158,8 @@ func evict(medium, live []byte, chance Chance) {
 	}
 }
 
-// PowerOff ends the machine: what is not durable is lost, but for the lines that
-// chance picks. Who uses the memory may go on until Restart; it counts for nothing.
+// PowerOff ends the machine: all that is not durable is lost, but for the lines that
+// chance picks. Goroutines may go on using the memory until Restart, without effect.
 func (m *Memory) PowerOff(chance Chance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +173,8 @@ func (m *Memory) PowerOff(chance Chance) {
 	m.next = append(m.spare[:0], m.medium...)
 }
 
-// Kill ends the process that uses the memory: nothing is lost, and what it does from
-// now on counts for nothing, as after PowerOff.
+// Kill ends the process that uses the memory: nothing is lost, and from then on the
+// process changes nothing, as after PowerOff.
 func (m *Memory) Kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,8 +183,8 @@ func (m *Memory) Kill() {
 	}
 }
 
-// Restart makes the file what the next process finds, and returns a copy of it, which is
-// valid until the next PowerOff or Kill. Nobody uses the memory.
+// Restart restores the file to what the next process finds, and returns a copy of it, which
+// is valid until the next PowerOff or Kill. Nobody may use the memory meanwhile.
 func (m *Memory) Restart() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrExposed means that somebody else could have put the file there, or can change it: in a
-// directory that everybody may write to, such as /dev/shm, whoever comes first makes it.
+// ErrExposed means that another user could have put the file there, or can change it. In a
+// directory that everybody may write to, such as /dev/shm, the first user to come makes it.
 var ErrExposed = errors.New("others have a hand in it")
 
 // openNode opens the file or device of a region. A symbolic link is followed to a device

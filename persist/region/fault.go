@@ -11,12 +11,12 @@ import (
 // became shorter, or the medium lost what it held (SIGBUS).
 var ErrFault = errors.New("memory fault")
 
-// caught is deferred by who touches mem, a mapping, as
+// caught makes a fault an error. A function that touches mem, a mapping, defers it as
 //
 //	defer caught(mem, debug.SetPanicOnFault(true), &err)
 //
-// It makes a fault there, which would end the process, the error err. Go's runtime
-// keeps the choice per goroutine; was is put back.
+// A fault in mem, which would end the process, becomes err. Go's runtime keeps this
+// setting for each goroutine; caught puts the old one, was, back.
 func caught(mem []byte, was bool, err *error) {
 	debug.SetPanicOnFault(was)
 	switch p := recover().(type) {

@@ -28,9 +28,9 @@ func (r *Region) ownLocked() (err error) {
 	return nil
 }
 
-// Check fails the region if another process has changed its superblock: there are two who
-// believe that they own it. What the other wrote is not touched, so the failure is not
-// recorded there.
+// Check fails the region if another process has changed its superblock: then two processes
+// believe that they own it. Check does not touch the other process's superblock, so it does
+// not record the failure there.
 func (r *Region) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

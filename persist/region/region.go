@@ -85,9 +85,9 @@ type Region struct {
 }
 
 // Open opens the region at path and locks it against every other Open, Create
-// and Clear. A failed or suspect region opens too, so that whoever asks can be
-// told; see Failed and Superblock. Consequences of a crash or a new boot are
-// durable when it returns.
+// and Clear. A failed or suspect region opens too, so that the target can tell an
+// initiator about it; see Failed and Superblock. The consequences of a crash or a new
+// boot are durable when Open returns.
 func Open(path string, o OpenOptions) (*Region, error) {
 	on := thisMachine
 	if o.Wrap != nil {
@@ -216,9 +216,10 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 	return r, nil
 }
 
-// adopt makes durable what was found, and next where that is something else. Whoever
-// wrote the newer copy may have been killed before its last step was durable: what is
-// told of it, an epoch for one, must not be taken back by a loss of power.
+// adopt makes the superblock that Open found durable, or next where the two differ. The
+// process that wrote the newer copy may have been killed before its last step was
+// durable. Once the target has told an initiator about the superblock, its epoch for one,
+// no loss of power may take it back.
 func (r *Region) adopt(found copies, next Superblock) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	r.mu.Lock()
@@ -286,7 +287,7 @@ func (r *Region) Class() persist.Class { return r.class }
 func (r *Region) Platform() Platform { return r.platform }
 
 // Data is the data extent, mapped, page-aligned; it lives until Close.
-// Touching it can be a fault (SIGBUS); whoever gets one tells Fail.
+// Touching it can raise SIGBUS. A caller that gets one calls Fail.
 func (r *Region) Data() []byte { return r.mem[DataOffset : DataOffset+r.size : DataOffset+r.size] }
 
 // Superblock is a copy of the superblock as it is now.

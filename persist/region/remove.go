@@ -51,8 +51,8 @@ func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 			return err
 		}
 	}
-	// A file too: who opened it before it went, and gets the lock after us, must not
-	// serve what nobody can find.
+	// A file too: a process that opened it before it was removed, and that gets the lock
+	// after us, must not serve a file that has no name any more.
 	b, err := m.Map(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)

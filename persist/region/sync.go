@@ -36,10 +36,9 @@ func (r *Region) Failure() string {
 	return ""
 }
 
-// Fail makes the region failed for a cause found by who uses its memory, such as a
-// fault on it: nothing is made durable any more, nobody is granted it, and the
-// failure is kept in the superblock. It returns the failure, which is the first
-// cause's.
+// Fail makes the region fail for a cause that a user of its memory found, such as a
+// fault. From then on the region makes nothing durable, the target grants it to nobody,
+// and the superblock keeps the failure. Fail returns the failure, with the first cause.
 func (r *Region) Fail(cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,12 +51,12 @@ func (r *Region) Fail(cause error) error {
 	return r.failLocked(cause)
 }
 
-// Flush makes ranges of the data extent durable, as far as the class goes: cache
-// lines for classes volatile and pmem, a fence alone where the caches outlive the
-// power; one sync for class file, whatever the ranges, and none of its own if one
-// that began after the call has succeeded meanwhile. If a range lies outside, it flushes nothing. On a failed region it
-// returns the failure: a sync that succeeds after one that did not proves
-// nothing, the kernel calls the lost pages clean.
+// Flush makes ranges of the data extent durable, as far as the class allows. Classes
+// volatile and pmem write back cache lines, or only fence where the caches outlive the
+// power. Class file syncs once, whatever the ranges; it does without a sync of its own if
+// one that began after the call has succeeded meanwhile. If a range lies outside, Flush
+// flushes nothing. On a failed region it returns the failure: a sync that succeeds after
+// one that failed proves nothing, because the kernel then calls the lost pages clean.
 func (r *Region) Flush(ranges []persist.Range) error {
 	begun := r.begun.Load()
 	for _, g := range ranges {
@@ -156,8 +155,8 @@ func (r *Region) failLocked(cause error) error {
 	why := text(cause.Error())
 	r.setFailed(why)
 	if err := r.ownLocked(); errors.Is(err, ErrForeign) {
-		// What the other process wrote stays: copies of two writers would be of no use to
-		// anybody.
+		// Leave the other process's superblock alone: a mixture of two writers' copies
+		// is of no use to either.
 		if !errors.Is(cause, ErrForeign) {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
 		}
@@ -169,7 +168,7 @@ func (r *Region) failLocked(cause error) error {
 		sb.Failed, sb.Failure = true, why
 		if err := r.writeLocked(sb); err != nil {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
-			// Whoever opens it while the page cache lives reads it even so.
+			// A process that opens the region while the page cache lives still reads it.
 			sb.Generation = r.generation
 			r.storeUnsyncedLocked(sb)
 			break

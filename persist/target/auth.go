@@ -12,13 +12,14 @@ import (
 // the one that it takes the place of.
 type Keys map[[16]byte][]wire.Key
 
-// SetKeys takes the place of Config.Keys, which was not nil. Sessions that were granted
-// go on, and prove themselves by the new keys when they come back.
+// SetKeys replaces Config.Keys, which must not have been nil. Granted sessions go on; their
+// initiators prove themselves by the new keys when they come back.
 func (s *Server) SetKeys(keys Keys) { s.keys.Store(&keys) }
 
-// authenticate tells whether m, decoded from msg, is proven, and makes c's answers be
-// so. If it is not, it returns what to answer. That says the same whatever is wrong: who
-// has no key learns neither which ids have one nor which regions there are.
+// authenticate checks the proof of m, decoded from msg, and from then on c signs its
+// answers. If the proof does not hold, authenticate returns the answer to send. The answer
+// is the same whatever is wrong: a peer without a key learns neither which ids have one nor
+// which regions there are.
 func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge, refused *wire.Refused) {
 	keys := c.s.keys.Load()
 	if keys == nil {

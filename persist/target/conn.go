@@ -44,7 +44,7 @@ type conn struct {
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
-	alive     error              // why its queue pair may still be there, once done is closed
+	alive     error              // set before done is closed if the queue pair may still exist: nobody may be granted its region
 
 	evicted bool // guarded by Server.strangers: another connection got its place
 

@@ -80,7 +80,8 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 	return c.out.send(c, c.sign(opened.Append(nil), msg))
 }
 
-// standBy makes c a stranger again, for as long as one may be that has shown what it can.
+// standBy makes c a stranger again. A stranger that has sent its request may stay for
+// OpenTimeout.
 func (c *conn) standBy() {
 	c.deadline.Reset(c.s.cfg.OpenTimeout)
 	at := spoken
@@ -235,9 +236,9 @@ func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 	return opened
 }
 
-// disorders refuses what would share a session with an adapter of this machine that may
-// place an older Write over a newer one (RFC 5040 §5.5): who places decides that, so the
-// initiator's own adapter says nothing about it (design §4.5).
+// disorders refuses c if its adapter, one of this machine, may place an older Write over a
+// newer one (RFC 5040 §5.5). The adapter that places decides, so the initiator's own adapter
+// does not matter here (design §4.5).
 func (c *conn) disorders() *wire.Refused {
 	if c.Caps().OrderedPlacement {
 		return nil
@@ -258,7 +259,7 @@ func (e *export) facts(c *conn) Facts {
 
 // register registers the region's data extent for c, with native FLUSH if device and
 // memory have it; facts then say whether they do, and method is the best of those that
-// are left to the initiator. Memory is registered only for who gets a session.
+// are left to the initiator. It is called only once the initiator is to get a session.
 func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem *rdma.MemoryRegion, method persist.Method, _ *wire.Refused) {
 	access := rdma.RemoteRead | rdma.RemoteWrite
 	if e.r.Class() == persist.ClassFile {

@@ -166,9 +166,9 @@ func (s *session) interrupt() {
 	}
 }
 
-// end destroys the queue pairs of all lanes but keep, and joins everything of them
-// that can touch the region. What of it only waits is woken. After an error some may
-// live on, and what the old owner sent could still land.
+// end destroys the queue pairs of all lanes but keep, wakes the lanes' goroutines, and
+// waits until none of them touches the region any more. After an error a queue pair may
+// live on, and the old owner's Writes could still land.
 func (s *session) end(keep *conn) (err error) {
 	s.mu.Lock()
 	s.ended = true

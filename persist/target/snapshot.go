@@ -115,7 +115,7 @@ func (e *export) snapshot() RegionSnapshot {
 	return s
 }
 
-// peers is who is at the other end of the session's connections.
+// peers lists the session's connections.
 func (s *session) peers() []LaneSnapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,8 +58,8 @@ func newSyncer(e *export) *syncer {
 	return y
 }
 
-// doubted starts the whole-extent flush, or starts it again: the session that
-// left the doubt has been joined. What a grant does before it persists the doubt.
+// doubted starts the whole-extent flush, or starts it again. A grant calls it after it
+// has joined the session that left the doubt, and before it persists the doubt.
 func (y *syncer) doubted() {
 	y.mu.Lock()
 	y.doubts.Add(1)
@@ -98,8 +98,8 @@ func (y *syncer) signal() {
 	}
 }
 
-// forget drops what c has waiting, and waits for what is being synced for it. c's
-// goroutine is the caller, or has ended.
+// forget drops c's barriers that wait for a sync, and waits for the sync of those that
+// do not. c's goroutine calls it, or has ended.
 func (y *syncer) forget(c *conn) {
 	its := func(j syncJob) bool { return j.c == c }
 	y.mu.Lock()
@@ -168,7 +168,7 @@ func (y *syncer) run() {
 				lost = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
 			}
 			if lost != nil {
-				_ = j.c.interrupt() // whoever waits for the answer must not wait for ever
+				_ = j.c.interrupt() // the initiator must not wait for ever for its answer
 			}
 		}
 		y.mu.Lock()

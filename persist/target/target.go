@@ -104,8 +104,8 @@ type export struct {
 	session *session               // the last granted one that was not closed
 	durable [maxLanes]wire.Durable // of the present owner, by lane: the last barrier that became durable
 
-	// released: the persisted owner gave its lease back in this run, be it in doubt,
-	// which leaves the region unclean.
+	// released: the persisted owner has closed in this run of the target. If it closed
+	// in doubt, the superblock still says unclean.
 	released atomic.Bool
 
 	barriers atomic.Uint64
@@ -221,8 +221,8 @@ func (s *Server) take(req rdma.Request) {
 	go c.serve()
 }
 
-// Close ends all connections and returns when no goroutine of the server is left.
-// Sessions that were not closed stay their owners'. It is idempotent.
+// Close ends all connections and returns when no goroutine of the server is left. An
+// owner that has not closed its session keeps its region. A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -149,8 +149,8 @@ func (m *Barrier) Append(b []byte) []byte {
 }
 
 // Decode reads the message from b. It appends to m.Ranges[:0], so that a caller
-// with room for MaxRanges(MaxMessage) allocates nothing. The ranges' values are
-// the peer's: whoever flushes them checks them.
+// with room for MaxRanges(MaxMessage) allocates nothing. The ranges come
+// from the peer, and the caller has to check them.
 func (m *Barrier) Decode(b []byte) error {
 	if len(b) < barrierHeader {
 		return fmt.Errorf("%w: BARRIER of %d bytes", ErrMalformed, len(b))

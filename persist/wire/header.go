@@ -138,8 +138,8 @@ func appendText(b []byte, s string) []byte {
 	return append(b, zero[1+len(s):]...)
 }
 
-// text reads a text for people. Whoever sent it may have proven nothing, so nothing but
-// plain text comes out.
+// text reads a text for people. The peer that sent it may have proven nothing, so text
+// escapes all that is not plain.
 func text(b []byte) string { return fit(plain.Text(string(b[1 : 1+int(b[0])]))) }
 
 // fit cuts s to MaxText, between two characters.

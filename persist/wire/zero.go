@@ -41,8 +41,8 @@ func (m *Zero) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, 0)
 }
 
-// Decode reads the message from b. The range is the peer's: whoever stores checks
-// it.
+// Decode reads the message from b. The range comes from the
+// peer, and the caller has to check it.
 func (m *Zero) Decode(b []byte) error {
 	if err := expect(b, TypeZero, ZeroSize); err != nil {
 		return err
