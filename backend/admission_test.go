@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// windowed makes the arenas of a device with a window of so many pins and entries.
+// windowed makes the arenas of a device whose window has so many pins and entries.
 func windowed(t *testing.T, chunks, pins, entries int) *Arenas {
 	return &Arenas{Write: limited(t, chunks, pins), Entries: NewEntries(NewBudget(entries), 1<<20)}
 }
@@ -49,7 +49,7 @@ func TestEntries(t *testing.T) {
 			zero := &Op{Cmd: WriteZeroes, Off: tt.off, Len: tt.len}
 			require.True(t, a.TryAdmit(zero))
 			require.Equal(t, 10-e.of(zero), e.Free())
-			e.Give(1) // of one that was published, and retired
+			e.Give(1) // for the entry that was published, when it is retired
 			e.GiveRest(zero, 1)
 			require.Equal(t, 10, e.Free())
 		})
@@ -69,8 +69,7 @@ func TestMaxZero(t *testing.T) {
 	require.EqualValues(t, uint64(math.MaxUint64), new(Arenas).MaxZero(), "no index, no limit")
 }
 
-// An op is admitted with a pin on each of its chunks, which it keeps until Unpin, and
-// with its entries.
+// An op that is admitted has a pin on each of its chunks, until Unpin, and its entries.
 func TestAdmit(t *testing.T) {
 	a := windowed(t, 4, 2, 3)
 	got, ok := a.Write.TryGet(nil, 3)
@@ -197,7 +196,7 @@ func TestReserveWaits(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// Pins and chunks are not lost when chunks lack, and pins do not.
+// A reservation that finds pins but no chunks gives the pins back.
 func TestReserveWithoutChunks(t *testing.T) {
 	a := windowed(t, 1, 1, 1)
 	held, ok := a.Write.TryGet(nil, 1)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// take starts a Take and returns when it waits. The channel gets its error.
+// take starts a Take and returns when the Take waits. The channel gets its error.
 func take(b *Budget, n int, stop <-chan struct{}) <-chan error {
 	waits, done := make(chan struct{}), make(chan error, 1)
 	b.Pressure = func() { close(waits) }
@@ -64,7 +64,8 @@ func TestBudgetTooMuch(t *testing.T) {
 	require.NoError(t, b.Take(2, nil))
 }
 
-// TestBudgetRace: takers that give up race with givers; nothing is lost.
+// TestBudgetRace: goroutines that take and give up race with others that give. No unit is
+// lost.
 func TestBudgetRace(t *testing.T) {
 	b := NewBudget(3)
 	var wg sync.WaitGroup

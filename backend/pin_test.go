@@ -21,7 +21,7 @@ func limited(t *testing.T, chunks, pins int) *Arena {
 	return a
 }
 
-// The first pin of a chunk takes a unit and the last gives it back, whoever's they are.
+// The first pin of a chunk takes a unit and the last gives it back, whoever holds them.
 func TestPins(t *testing.T) {
 	a := limited(t, 3, 1)
 	got, ok := a.TryGet(nil, 2)
@@ -35,7 +35,7 @@ func TestPins(t *testing.T) {
 	require.False(t, other.tryPin(), "one is left")
 	require.Equal(t, 1, a.Budget().Free(), "receiving has a budget of its own")
 	c.Release()
-	c.unpin() // after the reference
+	c.unpin() // after the last reference
 	require.True(t, other.tryPin())
 	other.Release()
 	other.unpin()
@@ -69,8 +69,8 @@ func TestPinWaits(t *testing.T) {
 	waiting.unpin()
 }
 
-// TestPinsRace: several pin one chunk, and publish into it, while others wait for the
-// pins; the bound holds, and nothing is lost.
+// TestPinsRace: goroutines pin the same chunks, and publish into them, while others wait for
+// pins. The bound holds, and no pin is lost.
 func TestPinsRace(t *testing.T) {
 	const limit = 2
 	a := limited(t, 4, limit)

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A window keeps what was published, in order, numbered across streams, with its
-// chunks, until it is covered and freed; rings wrap.
+// A window keeps the entries that were published, in order, with numbers that ascend across
+// streams, and with their chunks, until they are covered and freed. Rings wrap around.
 func TestWindow(t *testing.T) {
 	arena, err := NewArena(2)
 	require.NoError(t, err)
@@ -78,8 +78,8 @@ func TestPublishAllocatesNothing(t *testing.T) {
 	require.NoError(t, arena.Close())
 }
 
-// A window that was left is taken over as it was: what is not covered, in order, with
-// the chunks that it lies in; and given back like any other.
+// Adopt takes over a window as the previous process left it: the uncovered entries, in order,
+// with their chunks. They are freed like any others.
 func TestAdopt(t *testing.T) {
 	const size = 1 << 30
 	mem, index := make([]byte, 4*ChunkSize), make([]byte, IndexSize(2, 8))
@@ -95,7 +95,7 @@ func TestAdopt(t *testing.T) {
 	w.Publish(1, Entry{Off: 3, Src: at(1, 7), Len: 1, Kind: EntryData})
 	w.Publish(0, Entry{Off: 4, Len: 1 << 20, Kind: EntryZero})
 	w.Publish(0, Entry{Off: 5, Src: at(3, 0), Len: 2, Kind: EntryData})
-	w.Ring(0).Cover(1) // and the process is killed
+	w.Ring(0).Cover(1) // then the process is killed
 
 	arena = NewArenaOn(mem)
 	next := NewWindowOn(index, arena, 4, 2, 8)
@@ -128,7 +128,7 @@ func TestAdopt(t *testing.T) {
 	require.NoError(t, arena.Close())
 }
 
-// An index that does not make sense is not believed.
+// Adopt refuses an index that no window can have left.
 func TestAdoptDamaged(t *testing.T) {
 	good := Entry{Off: 0, Src: 0, Len: 8, Kind: EntryData, Number: 1}
 	for name, spoil := range map[string]func(r *Ring, e *Entry){

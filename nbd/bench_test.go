@@ -8,8 +8,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// BenchmarkServer is the floor: a unix socket, this server, and a device that costs
-// a copy. An operation of wflush1 is WRITE, reply, FLUSH, reply.
+// BenchmarkServer measures the floor: a unix socket, this server, and a device that costs
+// one copy. An operation of wflush1 is WRITE, reply, FLUSH, reply.
 func BenchmarkServer(b *testing.B) {
 	const size = 4096
 	data, sink := backendtest.Pattern(128<<10, 1), make([]byte, 128<<10)
@@ -24,7 +24,7 @@ func BenchmarkServer(b *testing.B) {
 		name  string
 		depth int
 		bytes int
-		ops   []func(*client.Client, uint32, uint64) // one behind the other's reply
+		ops   []func(*client.Client, uint32, uint64) // each after the reply to the one before
 	}{
 		{"write-qd1", 1, size, []func(*client.Client, uint32, uint64){write(size, 0)}},
 		{"fua-qd1", 1, size, []func(*client.Client, uint32, uint64){write(size, wire.CmdFlagFUA)}},
@@ -48,7 +48,7 @@ func BenchmarkServer(b *testing.B) {
 						exchange(b, c, 1)
 						continue
 					}
-					// One batch per depth operations.
+					// depth operations are one batch.
 					op(c, uint32(done%bm.depth), uint64(done*bm.bytes)%(64<<20))
 					if done%bm.depth == bm.depth-1 {
 						exchange(b, c, bm.depth)
@@ -63,7 +63,7 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// exchange sends what is queued and takes n replies.
+// exchange sends what is queued and receives n replies.
 func exchange(b *testing.B, c *client.Client, n int) {
 	if err := c.Send(); err != nil {
 		b.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// only is the server's end of the only connection.
+// only returns the server's end of the only connection.
 func (f *fixture) only() *conn {
 	f.t.Helper()
 	f.srv.mu.Lock()
@@ -59,17 +59,17 @@ func TestNoAllocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 10 {
-				run() // buffers grow
+				run() // the buffers grow
 			}
-			// Less than one in a hundred requests: the run time itself allocates now
-			// and then.
+			// Less than one in a hundred requests, because the run time itself allocates
+			// now and then.
 			require.Less(t, testing.AllocsPerRun(200, run), 0.3)
 		})
 	}
 }
 
-// TestCounts: requests that arrive while the reader is busy cost one batch, so one
-// read, and one writev together.
+// TestCounts: requests that arrive while the reader is busy cost one batch, and so one read
+// and one writev in total.
 func TestCounts(t *testing.T) {
 	dev := newGated(t, 8<<20)
 	f := serve(t, dev)
@@ -117,8 +117,8 @@ func (f *fixture) calls() uint64 {
 	return c.q.Calls()
 }
 
-// TestHotMemory: at depth 1 the same start of the same chunk is used over and over,
-// and an idle connection holds none.
+// TestHotMemory: at depth 1 the reader uses the beginning of one chunk again and again. An
+// idle connection holds no chunk.
 func TestHotMemory(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	c := f.client()
@@ -131,8 +131,8 @@ func TestHotMemory(t *testing.T) {
 	backendtest.AllBack(t, f.dev) // both connections are still open
 }
 
-// TestIdleHoldsNothing: neither does a connection whose READs the device finished
-// while the reader was waiting for more requests.
+// TestIdleHoldsNothing: a connection holds no chunk either after the device has completed
+// its READs while the reader waited for more requests.
 func TestIdleHoldsNothing(t *testing.T) {
 	dev := newSlow(t, 1<<20)
 	f := serve(t, dev)
@@ -149,8 +149,8 @@ func TestIdleHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestShutdownFinishesRequests: what was read is answered before the connection is
-// closed.
+// TestShutdownFinishesRequests: the server replies to the requests that it has read before
+// it closes the connection.
 func TestShutdownFinishesRequests(t *testing.T) {
 	dev := newSlow(t, 1<<20)
 	f := serve(t, dev)
@@ -174,8 +174,8 @@ func TestShutdownFinishesRequests(t *testing.T) {
 	shutting.Wait()
 }
 
-// TestShutdownGivesUp: a device that does not answer keeps Shutdown no longer than
-// its context; another one waits for what is left.
+// TestShutdownGivesUp: if the device completes nothing, Shutdown ends with its context. A
+// second Shutdown waits for the rest.
 func TestShutdownGivesUp(t *testing.T) {
 	dev := newSlow(t, 1<<20)
 	f := serve(t, dev)
@@ -195,8 +195,8 @@ func TestShutdownGivesUp(t *testing.T) {
 	f.shutdown()
 }
 
-// TestDiscAnswersWhatIsInFlight: requests ahead of a DISC are answered, those of a
-// device that is slow too.
+// TestDiscAnswersWhatIsInFlight: the server replies to the requests before a DISC, even if
+// the device is slow.
 func TestDiscAnswersWhatIsInFlight(t *testing.T) {
 	dev := newSlow(t, 1<<20)
 	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, dev)
@@ -222,7 +222,8 @@ func TestDiscAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestBackgroundFlush: the last to leave, and every DISC, have the export flushed.
+// TestBackgroundFlush: the server flushes the export after the last client has left, and
+// after every DISC.
 func TestBackgroundFlush(t *testing.T) {
 	dev := &counting{Device: newMem(t, 1<<20)}
 	f := serve(t, dev)

@@ -10,8 +10,8 @@ import (
 	"pmnbd/backend/mem"
 )
 
-// A shaped device says that it takes requests of up to max bytes in units of min,
-// and may have arenas of its own.
+// A shaped device takes requests of up to max bytes in units of min, and may have its own
+// arenas.
 type shaped struct {
 	*mem.Device
 	max, min uint32
@@ -31,7 +31,7 @@ func (d shaped) Arenas() *backend.Arenas {
 	return d.Device.Arenas()
 }
 
-// A gated device stops in Submit, before it does anything, until it is let through.
+// A gated device stops at the beginning of Submit until the test lets it through.
 type gated struct {
 	*mem.Device
 	arrived chan []*backend.Op // a batch is at the gate
@@ -96,8 +96,8 @@ func (d *slow) wait(n int) {
 	d.mu.Unlock()
 }
 
-// release does the first n ops that are held, from another goroutine than the
-// reader's, as a completer would.
+// release executes the first n ops that are held. Like a completer, it runs on another
+// goroutine than the reader.
 func (d *slow) release(n int) {
 	d.mu.Lock()
 	ops := d.held[:n]
@@ -111,7 +111,7 @@ func (d *slow) release(n int) {
 }
 
 // A windowed device keeps writes in a window until a FLUSH, or until somebody waits for
-// room in it, as the remote device does; but it retires none while it is withheld.
+// room in it, as the remote device does. It retires none while withheld is set.
 type windowed struct {
 	*mem.Device
 	arenas backend.Arenas

@@ -10,7 +10,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// A failed device does nothing any more.
+// A failed device fails every op.
 type failed struct{ *mem.Device }
 
 func (failed) Submit(ops []*backend.Op) {
@@ -20,7 +20,7 @@ func (failed) Submit(ops []*backend.Op) {
 	}
 }
 
-// TestFailedDevice: what docs/nbd.md says of a device that has failed.
+// TestFailedDevice: clients of a failed device see what docs/nbd.md says.
 func TestFailedDevice(t *testing.T) {
 	f := serve(t, failed{newMem(t, 1<<20)})
 	c := f.enter(entry{form: structured})
@@ -37,7 +37,7 @@ func TestFailedDevice(t *testing.T) {
 		{"WRITE_ZEROES", wire.CmdWriteZeroes, 0, 512, backend.EIO},
 		{"CACHE", wire.CmdCache, 0, 512, 0},
 		{"BLOCK_STATUS", wire.CmdBlockStatus, 0, 512, 0},
-		{"WRITE past the end", wire.CmdWrite, 1 << 20, 512, backend.ENOSPC}, // its own error comes first
+		{"WRITE past the end", wire.CmdWrite, 1 << 20, 512, backend.ENOSPC}, // the mistake of the request comes first
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := wire.Request{Command: tt.cmd, Off: tt.off, Len: tt.n}

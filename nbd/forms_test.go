@@ -28,7 +28,7 @@ func (f *fixture) with(cfg client.Config) *client.Client {
 	return c
 }
 
-// TestForms: the same requests in every form of replies, with the same results.
+// TestForms: the same requests have the same results in every form of replies.
 func TestForms(t *testing.T) {
 	const size = 4 << 20
 	f := serve(t, newMem(t, size))
@@ -85,7 +85,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A broken device fails everything, and says a lot about it.
+// A broken device fails everything with a long error.
 type broken struct{ *mem.Device }
 
 func (broken) Submit(ops []*backend.Op) {
@@ -95,8 +95,8 @@ func (broken) Submit(ops []*backend.Op) {
 	}
 }
 
-// TestErrors: a READ that fails has no data, and clients are told a bounded text; recv
-// looks.
+// TestErrors: the reply to a READ that fails has no data, and the text of an error is
+// bounded. recv checks both.
 func TestErrors(t *testing.T) {
 	f := serve(t, broken{newMem(t, 1<<20)})
 	for _, e := range ways()[:3] {
@@ -114,8 +114,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A zero that needs more of the index than there is goes in parts, and is answered
-// once, as durable as was asked.
+// A zero that needs more entries than the index has goes in parts. It gets one reply, and
+// with FUA it is durable then.
 func TestZeroInParts(t *testing.T) {
 	const size = 8 << 20
 	dev := newMem(t, size)
@@ -151,14 +151,14 @@ func TestZeroInParts(t *testing.T) {
 	}
 }
 
-// indexed gives index entries back at once, and notes zeroes.
+// indexed gives index entries back at once, and records zeroes.
 type indexed struct {
 	shaped
 	entries *backend.Entries
 
 	mu     sync.Mutex
 	zeroes []string
-	fail   int // of how many zeroes the last one fails
+	fail   int // counts down with each zero; the one that makes it 0 fails
 }
 
 // start forgets the zeroes so far.
@@ -174,7 +174,7 @@ func (d *indexed) seen() []string {
 	return d.zeroes
 }
 
-// note notes a zero, and reports whether it shall fail.
+// note records a zero, and reports whether it must fail.
 func (d *indexed) note(op *backend.Op) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,7 +199,8 @@ func (d *indexed) Submit(ops []*backend.Op) {
 	}
 }
 
-// TestReadOnly: what would change a read-only export is refused, and not offered.
+// TestReadOnly: the server refuses requests that would change a read-only export, and does
+// not offer them.
 func TestReadOnly(t *testing.T) {
 	dev := newMem(t, 1<<20)
 	f := serveExports(t, Config{}, Export{Name: "disk", Device: dev, ReadOnly: true}, Export{Name: "rw", Device: dev})
@@ -226,7 +227,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestMetaContext: what LIST_META_CONTEXT and SET_META_CONTEXT select.
+// TestMetaContext tests what LIST_META_CONTEXT and SET_META_CONTEXT select.
 func TestMetaContext(t *testing.T) {
 	dev := newMem(t, 1<<20)
 	f := serveExports(t, Config{}, Export{Name: "disk", Device: dev}, Export{Name: "other", Device: dev})
@@ -316,7 +317,7 @@ func (f *fixture) hasStatus(t *testing.T, nc net.Conn, export string) bool {
 	return true
 }
 
-// TestAgreements: which form of replies comes of which options.
+// TestAgreements tests which options lead to which form of replies.
 func TestAgreements(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	const sr, eh = wire.OptStructuredReply, wire.OptExtendedHeaders

@@ -14,7 +14,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// A negotiationModel is what a negotiation must come to, said again from proto.md.
+// A negotiationModel predicts the result of a negotiation. It is written from proto.md, not
+// from the server.
 type negotiationModel struct {
 	tls, required bool // the server's
 	fixed         bool // the client's
@@ -29,7 +30,7 @@ type negotiationModel struct {
 	exportOld bool // the last reply is EXPORT_NAME's
 }
 
-// read takes the flags and options of in, up to what is incomplete.
+// read reads the flags and options in in, up to one that is incomplete.
 func (m *negotiationModel) read(in []byte) {
 	if len(in) < 4 {
 		return
@@ -52,7 +53,7 @@ func (m *negotiationModel) read(in []byte) {
 
 func (m *negotiationModel) say(types ...wire.ReplyType) { m.said = append(m.said, types...) }
 
-// exportOf is the export of that name; "" is none.
+// exportOf returns the export of that name, or "" if there is none.
 func exportOf(name []byte) string {
 	switch string(name) {
 	case "", "disk":
@@ -160,8 +161,8 @@ func (m *negotiationModel) meta(set bool, data []byte) {
 	m.say(ack)
 }
 
-// FuzzNegotiation: whatever a client sends comes to what a model says, in as many
-// words as it is worth.
+// FuzzNegotiation: whatever a client sends, the result is what the model predicts, and the
+// server's replies are not much longer than what the client has sent.
 func FuzzNegotiation(f *testing.F) {
 	flags := wire.AppendClientFlags(nil, fixed)
 	sr, eh, starttls := opt(wire.OptStructuredReply), opt(wire.OptExtendedHeaders), opt(wire.OptStartTLS)
@@ -198,7 +199,7 @@ func FuzzNegotiation(f *testing.F) {
 			io.Writer
 		}{bytes.NewReader(in), &out}
 		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Logger, rw: rw, keepPlace: func() bool { return true }}
-		n.startTLS = func() (io.ReadWriter, error) { return rw, nil } // it goes on as if it were TLS
+		n.startTLS = func() (io.ReadWriter, error) { return rw, nil } // plaintext stands for TLS
 		agreed, err := n.run()
 		want := negotiationModel{tls: mode > 0, required: mode == 2}
 		want.read(in)

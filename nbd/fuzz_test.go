@@ -16,33 +16,33 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// The device that FuzzTransmission drives takes requests of fuzzMax bytes.
+// fuzzMax is the largest request of the device in FuzzTransmission, in bytes.
 const (
 	fuzzSize = 1 << 20
 	fuzzMax  = 200_000
 )
 
-// A fuzzProgram makes a stream of requests, right and wrong ones, of bytes, and
-// says what must become of them.
+// A fuzzProgram makes a stream of right and wrong requests of the fuzzer's bytes, and
+// predicts the results.
 type fuzzProgram struct {
 	*rawConn
 	readOnly bool
 
 	stream   []byte
-	model    []byte // of the device, after all
+	model    []byte // the contents of the device at the end
 	requests []wire.Request
 	wants    []fuzzWant
 }
 
-// A fuzzWant is what must become of a request: success, or one of errnos.
+// A fuzzWant is the result that a request must have: success, or one of errnos.
 type fuzzWant struct {
 	errnos []backend.Errno
 	data   []byte // of a READ
 	extent uint64 // length of a BLOCK_STATUS's
 }
 
-// add takes 8 bytes: command, flags, how the offset and the length are made, and
-// two numbers for them.
+// add makes a request of 8 bytes: the command, the flags, how to make the offset and the
+// length, and two numbers for them.
 func (p *fuzzProgram) add(b []byte) {
 	a, c := uint64(binary.BigEndian.Uint16(b[4:])), uint64(binary.BigEndian.Uint16(b[6:]))
 	r := wire.Request{Cookie: uint64(len(p.requests))}
@@ -60,7 +60,7 @@ func (p *fuzzProgram) add(b []byte) {
 	if p.form == extended && r.Command == wire.CmdWrite && b[1] < 240 {
 		r.Flags |= wire.CmdFlagPayloadLen
 	}
-	n := r.Len // the effect's
+	n := r.Len // bytes that the request changes or reads
 	var payload []byte
 	switch hasPayload := p.form == extended && r.Flags&wire.CmdFlagPayloadLen != 0; {
 	case hasPayload && r.Command == wire.CmdBlockStatus && b[3] > 100:
@@ -77,8 +77,8 @@ func (p *fuzzProgram) add(b []byte) {
 	p.wants = append(p.wants, p.want(r, n, payload))
 }
 
-// want is what proto.md says of r, whose effect has n bytes, said again: not by
-// calling validate. Where several errors fit, each will do.
+// want returns the result that proto.md demands for r, which changes or reads n bytes. It
+// does not call validate. Where several errors fit, it accepts each of them.
 func (p *fuzzProgram) want(r wire.Request, n uint64, payload []byte) (w fuzzWant) {
 	no := func(e backend.Errno, when bool) {
 		if when {
@@ -86,7 +86,7 @@ func (p *fuzzProgram) want(r wire.Request, n uint64, payload []byte) (w fuzzWant
 		}
 	}
 	allowed := wire.CmdFlagFUA
-	writes, carries := false, false // changes data; data travel
+	writes, carries := false, false // it changes data; data travel
 	switch r.Command {
 	case wire.CmdRead:
 		carries = true
@@ -145,9 +145,9 @@ func (p *fuzzProgram) want(r wire.Request, n uint64, payload []byte) (w fuzzWant
 	return w
 }
 
-// FuzzTransmission sends requests made of the input, in pieces, and garbage behind
-// them, in one form or another, to a read-only export or another. Each must be
-// answered once, rightly, and the device must hold what a model says.
+// FuzzTransmission sends requests that it makes of the input, in pieces, and garbage after
+// them. The form of requests varies, and the export may be read-only. Each request must get
+// one reply, the right one, and the device must have the contents that a model has.
 func FuzzTransmission(f *testing.F) {
 	for how := range uint8(6) {
 		f.Add(how, []byte("\x01\x00\x00\x00\x00\x10\x20\x00"+"\x00\x00\x00\x00\x00\x10\x20\x00"+"\x03\x00\x00\x00\x00\x00\x00\x00"), uint16(0), []byte(nil))
@@ -175,20 +175,20 @@ func FuzzTransmission(f *testing.F) {
 		if how/3%2 == 1 {
 			e.export = "read-only"
 		}
-		// It is its export's only connection: its half-close drops no write. See Gone.
+		// The export has no other connection, so the half-close drops no write (see Gone).
 		p := fuzzProgram{rawConn: fx.enter(e), readOnly: e.export != "disk", model: model}
 		for len(prog) >= 8 && len(p.requests) < 300 && len(p.stream) < 16<<20 {
 			p.add(prog)
 			prog = prog[8:]
 		}
-		// What is neither a request nor the beginning of one.
+		// Garbage: neither a request nor the beginning of one.
 		garbage = append(bytes.Repeat([]byte{0xff}, min(1, len(garbage))), garbage...)
 
 		var sending sync.WaitGroup
 		sending.Go(func() {
 			for b := range slices.Chunk(append(p.stream, garbage...), max(int(piece), len(p.stream)/200+1)) {
 				if _, err := p.Write(b); err != nil {
-					return // the server hung up on garbage
+					return // the server has hung up because of the garbage
 				}
 			}
 			_ = p.socket.CloseWrite()

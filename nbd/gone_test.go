@@ -12,8 +12,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// TestGone: what a client left unanswered must not land once another connection may
-// have carried it again; see conn.Gone.
+// TestGone: when a client hangs up, its writes without a reply must not land any more if it
+// may have sent them again on another connection; see conn.Gone.
 func TestGone(t *testing.T) {
 	now := backendtest.Pattern(4096, 1)
 	tests := []struct {
@@ -28,7 +28,7 @@ func TestGone(t *testing.T) {
 		{name: "another entered and left before", before: func(f *fixture) { f.comeAndGo() }},
 		{name: "another entered and left after", after: func(f *fixture) { f.comeAndGo() }},
 		{name: "a DISC was behind", disc: true, after: func(f *fixture) { f.entered() }, lands: true},
-		{name: "alone all along", lands: true}, // nobody could have sent it again
+		{name: "alone all along", lands: true}, // nobody can have sent it again
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// entered is a connection that the server counts: it was refused something, which
-// does not reach the device.
+// entered makes a connection that the server counts. It sends one request, which the server
+// refuses, so the device sees none.
 func (f *fixture) entered() *client.Client {
 	c := f.client()
 	c.Request(wire.Request{Command: wire.CmdRead})
@@ -69,7 +69,7 @@ func (f *fixture) entered() *client.Client {
 	return c
 }
 
-// comeAndGo is a connection that entered and has left.
+// comeAndGo makes a connection that enters and leaves.
 func (f *fixture) comeAndGo() {
 	c := f.entered()
 	require.NoError(f.t, c.Disc())
@@ -77,7 +77,7 @@ func (f *fixture) comeAndGo() {
 	require.ErrorIs(f.t, err, io.EOF)
 }
 
-// contents is the start of the device.
+// contents returns the beginning of the device.
 func (d *gated) contents(t testing.TB, n int) []byte {
 	c := backendtest.NewClient(t, d.Device)
 	r := c.Read(0, n, 0)

@@ -12,32 +12,32 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// In TestHostileTransmission an export has hostileSize bytes in units of 512, and
-// takes hostileMax of them at a time.
+// The exports of TestHostileTransmission have hostileSize bytes in units of 512, and take
+// requests of at most hostileMax bytes.
 const (
 	hostileSize = 1 << 20
 	hostileMax  = 512 << 10
 )
 
-// unsaid marks what cannot be said in a form.
+// unsaid marks a request that a form cannot express.
 const unsaid = backend.Errno(math.MaxUint32)
 
-// inAll are a row's errors if they are the same in all forms; ext, if it can be said
-// with extended headers only.
+// inAll makes the errors of a row that has the same in all forms, ext those of a row that
+// only extended headers can express.
 func inAll(e backend.Errno) [3]backend.Errno { return [3]backend.Errno{e, e, e} }
 func ext(e backend.Errno) [3]backend.Errno   { return [3]backend.Errno{unsaid, unsaid, e} }
 
-// A requestRow is a request and the error that answers it in each form. A WRITE comes
-// with its payload. The export is "disk", if not said otherwise.
+// A requestRow is a request and the error that the reply has in each form. A WRITE has its
+// payload. The export is "disk" unless the row names another.
 type requestRow struct {
 	name    string
 	req     wire.Request
 	want    [3]backend.Errno
 	export  string
-	payload []byte // if it matters what it is
+	payload []byte // if its contents matter
 }
 
-// hostileRequests are refused, or do no harm.
+// hostileRequests are requests that the server refuses, or that do no harm.
 var hostileRequests = func() []requestRow {
 	const read, write, flush, trim, cache = wire.CmdRead, wire.CmdWrite, wire.CmdFlush, wire.CmdTrim, wire.CmdCache
 	const zero, status = wire.CmdWriteZeroes, wire.CmdBlockStatus
@@ -48,7 +48,7 @@ var hostileRequests = func() []requestRow {
 	q := func(c wire.Command, flags wire.CommandFlags, off, n uint64) wire.Request {
 		return wire.Request{Command: c, Flags: flags, Off: off, Len: n}
 	}
-	// with is a BLOCK_STATUS with a payload.
+	// with makes a BLOCK_STATUS with a payload.
 	with := func(off, n uint64, ids ...uint32) requestRow {
 		b := wire.AppendStatusPayload(nil, n, ids...)
 		return requestRow{req: q(status, payload, off, uint64(len(b))), payload: b, want: ext(inval)}
@@ -167,19 +167,19 @@ func (d zeroless) Info() backend.Info {
 	return in
 }
 
-// ways are the forms of requests and replies, in the clear and by TLS.
+// ways are all forms of requests and replies, in plaintext and by TLS.
 func ways() []entry {
 	return []entry{{form: simple}, {form: structured}, {form: extended}, {form: extended, tls: clientTLS()}}
 }
 
-// hostile serves what hostileRequests speak of.
+// hostile serves the exports that hostileRequests name.
 func hostile(t *testing.T) *fixture {
 	dev := shaped{Device: newMem(t, hostileSize), max: hostileMax, min: 512}
 	return serveExports(t, Config{TLS: serverTLS(tls.NoClientCert)}, Export{Name: "disk", Device: dev},
 		Export{Name: "read-only", Device: dev, ReadOnly: true}, Export{Name: "zeroless", Device: zeroless{dev}})
 }
 
-// TestHostileTransmission: what is refused leaves the connection as it was.
+// TestHostileTransmission: a refused request leaves the connection as it was.
 func TestHostileTransmission(t *testing.T) {
 	f := hostile(t)
 	bystander := f.witness(entry{form: structured})

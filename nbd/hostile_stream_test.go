@@ -19,8 +19,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// A streamRow is what breaks the framing behind good requests, or with half set is
-// cut off by a half-close.
+// A streamRow is bytes that break the framing after good requests. If half is set, a
+// half-close cuts them off.
 type streamRow struct {
 	name   string
 	half   bool
@@ -30,7 +30,7 @@ type streamRow struct {
 var hostileStreams = func() []streamRow {
 	const size = hostileMax
 	always := func(b []byte) func(*rawConn) []byte { return func(*rawConn) []byte { return b } }
-	// request is one with a payload length n, where that can be said.
+	// request makes one with a payload length of n, if the form can express that.
 	request := func(cmd wire.Command, n uint64) func(*rawConn) []byte {
 		return func(c *rawConn) []byte {
 			if c.form == extended {
@@ -93,8 +93,8 @@ var hostileStreams = func() []streamRow {
 	}
 }()
 
-// TestHostileStreams: what breaks the framing ends the connection, whether the client
-// waits for that or not, and nothing of it lands.
+// TestHostileStreams: bytes that break the framing end the connection, whether the client
+// waits for that or not, and none of them reach the device.
 func TestHostileStreams(t *testing.T) {
 	f := hostile(t)
 	bystander := f.witness(entry{form: extended, tls: clientTLS()})
@@ -128,8 +128,8 @@ func TestHostileStreams(t *testing.T) {
 	}
 }
 
-// script is all that a client may say from its flags to a DISC: its options, a WRITE
-// of data at off, a READ, a BLOCK_STATUS, the WRITE again with FUA.
+// script returns all bytes of a client from its flags to a DISC: options, a WRITE of data at
+// off, a READ, a BLOCK_STATUS, and the WRITE again with FUA.
 func script(e entry, off uint64, data []byte) []byte {
 	c := &rawConn{form: e.form}
 	b := c.putWrite(e.options(), 1, off, data)
@@ -141,11 +141,11 @@ func script(e entry, off uint64, data []byte) []byte {
 	return c.put(b, wire.Request{Command: wire.CmdDisc})
 }
 
-// errCut ends what a cut connection writes.
+// errCut is the error of writes to a connection that is cut.
 var errCut = errors.New("cut")
 
-// A cut connection writes so many bytes, and then closes, its half only if half is
-// set.
+// A cut connection writes so many bytes and then closes. If half is set it closes only its
+// writing half.
 type cut struct {
 	*net.UnixConn
 	left int
@@ -163,8 +163,8 @@ func (c *cut) Write(p []byte) (int, error) {
 	return n, errors.Join(errCut, c.Close())
 }
 
-// cutAt connects and says what script does, all of it at once, but only n bytes. If
-// that was all, it waits for the server to hang up, and reports true.
+// cutAt connects and sends the first n bytes of script, all at once. If that is the whole
+// script it waits until the server hangs up, and reports true.
 func (f *fixture) cutAt(n int, half bool, e entry, off uint64, data []byte) (whole bool, err error) {
 	nc, err := net.Dial(f.addr.Network(), f.addr.String())
 	if err != nil {
@@ -189,7 +189,7 @@ func (f *fixture) cutAt(n int, half bool, e entry, off uint64, data []byte) (who
 	return whole, err
 }
 
-// byTLS sends first in the clear, and then by TLS, a record for each 50 bytes.
+// byTLS sends first in plaintext and then by TLS, with a record for each 50 bytes.
 func (c *cut) byTLS(first []byte, cfg *tls.Config, then []byte) error {
 	if _, err := c.Write(first); err != nil {
 		return err
@@ -206,8 +206,8 @@ func (c *cut) byTLS(first []byte, cfg *tls.Config, then []byte) error {
 	return nil
 }
 
-// TestCutAnywhere: clients go, by a close and a half-close, at every byte of what they
-// say, in TLS's handshake too. A WRITE lands whole or not at all.
+// TestCutAnywhere: clients close, or half-close, after every byte that they send, in the
+// handshake of TLS as well. A WRITE lands whole or not at all.
 func TestCutAnywhere(t *testing.T) {
 	const slot = 64
 	for _, e := range ways() {
@@ -245,8 +245,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestCrowd: a thousand connections, many at a time and more than are let in, are
-// dropped at all points. Then there is room again.
+// TestCrowd: a thousand clients connect, more at a time than the server lets in, and drop the
+// connection at all points. Afterwards there is room again.
 func TestCrowd(t *testing.T) {
 	const most, at, each = 24, 32, 32
 	f := serveWith(t, Config{MaxConnections: most, TLS: serverTLS(tls.NoClientCert)}, newMem(t, 1<<20))
@@ -261,7 +261,7 @@ func TestCrowd(t *testing.T) {
 				if e.tls != nil {
 					n = rnd.IntN(1500)
 				}
-				_, _ = f.cutAt(n, rnd.IntN(2) == 0, e, 8192, make([]byte, 64)) // it may be turned away
+				_, _ = f.cutAt(n, rnd.IntN(2) == 0, e, 8192, make([]byte, 64)) // the server may turn it away
 			}
 		})
 	}
@@ -270,7 +270,7 @@ func TestCrowd(t *testing.T) {
 	}
 	all.Wait()
 	bystander.check(t)
-	for in := 1; in < most; { // as fast as those that left are gone
+	for in := 1; in < most; { // the server may still be closing those that left
 		nc := f.raw()
 		if _, err := io.ReadFull(nc, make([]byte, wire.GreetingSize)); err != nil {
 			continue

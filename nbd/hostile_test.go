@@ -20,7 +20,8 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// TestHostileRows: what serve promises holds behind each of these rows, too.
+// TestHostileRows: after each of these rows the server shuts down and leaves nothing behind,
+// as serve checks.
 func TestHostileRows(t *testing.T) {
 	n := len(hostileOptions) + len(hostileTLS) + len(hostileRequests) + len(hostileStreams)
 	t.Logf("%d hostile inputs: %d in options, %d about TLS, %d refused requests, %d breaches", n,
@@ -28,7 +29,7 @@ func TestHostileRows(t *testing.T) {
 	require.GreaterOrEqual(t, n, 180)
 }
 
-// A witness is connected all along, and its data, at 4096, stay right.
+// A witness stays connected during a test, and its data, at 4096, stay right.
 type witness struct {
 	*rawConn
 	data []byte
@@ -53,7 +54,7 @@ func (w *witness) write(t testing.TB) {
 	require.Zero(t, a.errno)
 }
 
-// check reads what was written, and that nobody wrote before it.
+// check reads what was written, and checks that nobody wrote before it.
 func (w *witness) check(t testing.TB) {
 	t.Helper()
 	r := wire.Request{Command: wire.CmdRead, Cookie: 2, Len: 8192}
@@ -88,7 +89,7 @@ func info(o wire.Option, name string, types ...wire.InfoType) []byte {
 	return wire.AppendOption(nil, o, wire.AppendInfoRequest(nil, name, types...))
 }
 
-// length is the header of an option whose data are n bytes.
+// length makes the header of an option with n bytes of data.
 func length(o wire.Option, n uint32) []byte {
 	b := opt(o)
 	binary.BigEndian.PutUint32(b[12:], n)
@@ -192,8 +193,8 @@ var hostileOptions = func() []optionRow {
 	return rows
 }()
 
-// An optionRow is what a client sends behind the greeting, and the types of all
-// replies; the server then hangs up or, if open is set, does not.
+// An optionRow is what a client sends after the greeting, and the types of all replies. Then
+// the server hangs up, unless open is set.
 type optionRow struct {
 	name  string
 	flags wire.ClientFlags
@@ -202,7 +203,7 @@ type optionRow struct {
 	open  bool
 }
 
-// TestHostileNegotiation: each row in one segment, and byte by byte.
+// TestHostileNegotiation sends each row in one segment, and byte by byte.
 func TestHostileNegotiation(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	bystander := f.witness(entry{form: structured})
@@ -218,7 +219,7 @@ func TestHostileNegotiation(t *testing.T) {
 				sending.Go(func() {
 					for b := range slices.Chunk(tt.send, max(piece, 1)) {
 						if _, err := nc.Write(b); err != nil {
-							return // it hung up
+							return // the server has hung up
 						}
 					}
 				})
@@ -227,7 +228,7 @@ func TestHostileNegotiation(t *testing.T) {
 					require.Equal(t, want, r.typ)
 				}
 				sending.Wait()
-				if tt.open { // it still answers
+				if tt.open { // the server still replies
 					require.Len(t, option(t, nc, wire.OptInfo, wire.AppendInfoRequest(nil, "disk", wire.InfoName, wire.InfoDescription, 77)), 5)
 					require.Equal(t, ack, last(t, nc, wire.OptAbort, nil))
 				}
@@ -238,7 +239,7 @@ func TestHostileNegotiation(t *testing.T) {
 	}
 }
 
-// TestManyOptions: a client may ask for much, and costs no memory.
+// TestManyOptions: a client may send many options, and costs no memory.
 func TestManyOptions(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	nc := f.raw()
@@ -273,8 +274,8 @@ func TestManyOptions(t *testing.T) {
 	require.Equal(t, ack, last(t, nc, wire.OptAbort, nil))
 }
 
-// TestHandshakeTimeout: whatever a client does instead of choosing an export ends by
-// the timeout.
+// TestHandshakeTimeout: a client that does not choose an export, whatever it does instead, is
+// cut off after the timeout.
 func TestHandshakeTimeout(t *testing.T) {
 	f := serveWith(t, Config{HandshakeTimeout: time.Second, TLS: serverTLS(0)}, newMem(t, 1<<20))
 	starttls := slices.Concat(wire.AppendClientFlags(nil, fixed), opt(wire.OptStartTLS))
@@ -305,7 +306,7 @@ func TestHandshakeTimeout(t *testing.T) {
 		},
 		"one option, slowly": func(nc net.Conn) {
 			_, _ = nc.Write(append(wire.AppendClientFlags(nil, fixed), length(wire.OptGo, maxOption)...))
-			// What the socket takes before the server wakes is no matter.
+			// It does not matter how much the socket takes before the server wakes.
 			for range maxOption - 1 {
 				_, _ = nc.Write([]byte{0})
 			}

@@ -20,7 +20,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// TestMoreThanInFlight: a client may send more than is served at a time.
+// TestMoreThanInFlight: a client may send more requests than the server takes at a time.
 func TestMoreThanInFlight(t *testing.T) {
 	dev := newSlow(t, 1<<20)
 	f := serve(t, dev)
@@ -46,8 +46,8 @@ func TestMoreThanInFlight(t *testing.T) {
 	}
 }
 
-// TestNeverReading: a client that does not fetch what it asks for stalls itself
-// alone, within its cap, and goes on where it stopped.
+// TestNeverReading: a client that does not fetch its data stalls only itself, holds no more
+// than its cap, and continues where it stopped.
 func TestNeverReading(t *testing.T) {
 	const n, size = 80, 1 << 20
 	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, newMem(t, 8<<20))
@@ -57,7 +57,7 @@ func TestNeverReading(t *testing.T) {
 	for _, e := range ways() {
 		for _, ending := range []string{"reads on", "hangs up"} {
 			t.Run(e.String()+", "+ending, func(t *testing.T) {
-				backendtest.AllBack(t, f.dev) // the one before is gone
+				backendtest.AllBack(t, f.dev) // the previous client is gone
 				require.NoError(t, other.Socket().Conn().SetDeadline(time.Now().Add(patience)))
 				c := f.enter(e)
 				var stream []byte
@@ -67,7 +67,7 @@ func TestNeverReading(t *testing.T) {
 				_, err := c.Write(stream)
 				require.NoError(t, err)
 				x := f.srv.exports[0]
-				// The cap is reached when it has no room for one more.
+				// The connection has reached its cap when it has no room for one READ more.
 				budget := x.arenas.Read.Budget()
 				for budget.Total()-budget.Free() <= x.sinkCap-chunksFor(size) {
 					write(t, other, 4<<20, data)
@@ -98,8 +98,8 @@ func readFull(t testing.TB, nc net.Conn, p []byte) {
 	}
 }
 
-// TestWindow drives a device that keeps chunks and entries until it must give some
-// back, with so few of them that clients wait all the time.
+// TestWindow drives a device that keeps chunks and entries until it must give some back. It
+// has so few that clients wait all the time.
 func TestWindow(t *testing.T) {
 	const share = 2 << 20
 	for _, tt := range []struct {
@@ -156,8 +156,8 @@ func windowClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, s
 	}
 }
 
-// TestHangUpWhileWaiting: a reader that waits for space notices that its client is
-// gone, and drops the request; so it does when the server cuts it off.
+// TestHangUpWhileWaiting: a reader that waits for room notices that its client has hung up,
+// or that the server cuts it off, and drops the request.
 func TestHangUpWhileWaiting(t *testing.T) {
 	for _, what := range []string{"chunks", "entries", "reservations"} {
 		for _, how := range []string{"client hangs up", "server cuts"} {
@@ -169,7 +169,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries.Budget, "reservations": x.reservations}[what]
 				b.Pressure = sync.OnceFunc(func() { close(waits) })
 				nc := f.enterRaw()
-				hold := b.Free() - 1 // one for the first
+				hold := b.Free() - 1 // one is left for the first request
 				require.NoError(t, b.Take(hold, nil))
 				stream := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Cookie: 7, Len: 1})
 				size := 600_000 // three chunks
@@ -197,8 +197,8 @@ func TestHangUpWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestHangUpAfterAStall: the deadline of a payload that came slowly does not hide that
-// its client hung up, while the complete request waits.
+// TestHangUpAfterAStall: a payload has come slowly and its request waits for room. The
+// deadline of the payload must not hide that the client hangs up.
 func TestHangUpAfterAStall(t *testing.T) {
 	const size, stall = 600_000, time.Millisecond // three chunks
 	dev := newWindowed(t, 1<<20, 28, 2, 30)
@@ -224,67 +224,19 @@ func TestHangUpAfterAStall(t *testing.T) {
 	entries.Give(hold)
 }
 
-// TestStalled: a client that holds what others wait for, and does nothing, or next to
-// nothing, is cut off; as long as nobody waits, it is not.
+// TestStalled: the server cuts off a client that holds what others wait for, and moves nothing
+// or next to nothing. While nobody waits it does not.
 func TestStalled(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		stall time.Duration
-		drip  bool // a little now and then
+		drip  bool // the client moves a little now and then
 	}{
 		{"silent", time.Millisecond, false},
 		{"a little now and then", 100 * time.Millisecond, true},
 	} {
-		t.Run("reservations, "+tt.name, func(t *testing.T) {
-			dev := newWindowed(t, 1<<20, 2*(4+1), 2, 30)
-			f := serveWith(t, Config{MaxConnections: 2, stall: tt.stall}, dev)
-			x := f.srv.exports[0]
-			waits := make(chan struct{})
-			x.reservations.Pressure = sync.OnceFunc(func() { close(waits) })
-			all := x.reservations.Total()
-			require.NoError(t, x.reservations.Take(all, nil))
-			nc := f.enterRaw()
-			_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20}))
-			require.NoError(t, err)
-			<-waits
-			x.reservations.Give(all) // it is the first to be served
-			if tt.drip {
-				drip(t, nc, func() error { _, err := nc.Write([]byte{0}); return err })
-			}
-			write(t, f.client(), 0, make([]byte, 1<<20))
-			closed(t, nc)
-		})
-		t.Run("replies, "+tt.name, func(t *testing.T) {
-			const size = 4 << 20
-			dev := newMem(t, size)
-			few, err := backend.NewArena(3*ownSinks + 2*chunksFor(size))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, few.Close()) })
-			f := serveWith(t, Config{MaxConnections: 3, stall: tt.stall},
-				shaped{dev, size, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
-			var most atomic.Int64 // that one of them fetched
-			for range 2 {         // they take almost half of the arena each
-				nc := f.enterRaw()
-				req := wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: size})
-				_, err := nc.Write(append(req, req...))
-				require.NoError(t, err)
-				require.Zero(t, recvReply(t, nc).Errno)
-				fetched, p := int64(0), make([]byte, 8<<10)
-				if tt.drip {
-					drip(t, nc, func() error {
-						n, err := nc.Read(p)
-						fetched += int64(n)
-						most.Store(max(most.Load(), fetched))
-						return err
-					})
-				}
-			}
-			other := f.client()
-			for f.connections() > 2 { // until one of the two is cut off
-				read(t, other, 0, size)
-			}
-			require.Less(t, most.Load(), int64(size/2), "nobody was cut off")
-		})
+		t.Run("reservations, "+tt.name, func(t *testing.T) { stalledPayload(t, tt.stall, tt.drip) })
+		t.Run("replies, "+tt.name, func(t *testing.T) { stalledReplies(t, tt.stall, tt.drip) })
 	}
 	t.Run("replies, while nobody goes short", func(t *testing.T) {
 		const size, stall = 4 << 20, time.Millisecond
@@ -314,8 +266,64 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// drip calls some, again and again at a slow pace, until it fails, as it does when the
-// test closes nc.
+// stalledPayload: a client has a reservation, for which another waits, and sends nothing of its
+// payload, or a byte now and then.
+func stalledPayload(t *testing.T, stall time.Duration, dripping bool) {
+	dev := newWindowed(t, 1<<20, 2*(4+1), 2, 30)
+	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
+	x := f.srv.exports[0]
+	waits := make(chan struct{})
+	x.reservations.Pressure = sync.OnceFunc(func() { close(waits) })
+	all := x.reservations.Total()
+	require.NoError(t, x.reservations.Take(all, nil))
+	nc := f.enterRaw()
+	_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20}))
+	require.NoError(t, err)
+	<-waits
+	x.reservations.Give(all) // nc is the first in the queue
+	if dripping {
+		drip(t, nc, func() error { _, err := nc.Write([]byte{0}); return err })
+	}
+	write(t, f.client(), 0, make([]byte, 1<<20))
+	closed(t, nc)
+}
+
+// stalledReplies: clients fetch nothing of large READs, or a little now and then, while another
+// goes short of the chunks that they hold.
+func stalledReplies(t *testing.T, stall time.Duration, dripping bool) {
+	const size = 4 << 20
+	dev := newMem(t, size)
+	few, err := backend.NewArena(3*ownSinks + 2*chunksFor(size))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, few.Close()) })
+	f := serveWith(t, Config{MaxConnections: 3, stall: stall},
+		shaped{dev, size, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
+	var most atomic.Int64 // bytes that one of them has fetched
+	for range 2 {         // each takes almost half of the arena
+		nc := f.enterRaw()
+		req := wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: size})
+		_, err := nc.Write(append(req, req...))
+		require.NoError(t, err)
+		require.Zero(t, recvReply(t, nc).Errno)
+		fetched, p := int64(0), make([]byte, 8<<10)
+		if dripping {
+			drip(t, nc, func() error {
+				n, err := nc.Read(p)
+				fetched += int64(n)
+				most.Store(max(most.Load(), fetched))
+				return err
+			})
+		}
+	}
+	other := f.client()
+	for f.connections() > 2 { // until the server has cut one of the two off
+		read(t, other, 0, size)
+	}
+	require.Less(t, most.Load(), int64(size/2), "the server cut nobody off")
+}
+
+// drip calls some again and again, at a slow pace, until some fails. At the latest it fails
+// when the test closes nc.
 func drip(t *testing.T, nc net.Conn, some func() error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -331,8 +339,8 @@ func drip(t *testing.T, nc net.Conn, some func() error) {
 	})
 }
 
-// TestLeavingUnderLoad: clients leave in the middle of whatever they are doing, and
-// nothing of theirs stays behind; serve looks.
+// TestLeavingUnderLoad: clients leave at any point, and nothing of theirs stays behind, as
+// serve checks.
 func TestLeavingUnderLoad(t *testing.T) {
 	f := serveWith(t, Config{MaxConnections: 16}, newWindowed(t, 4<<20, 2*(4+1), 16, 64))
 	var wg sync.WaitGroup

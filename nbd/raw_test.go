@@ -14,7 +14,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// greet reads the greeting and answers it.
+// greet reads the greeting and replies to it.
 func greet(t testing.TB, nc net.Conn, flags wire.ClientFlags) {
 	t.Helper()
 	b := make([]byte, wire.GreetingSize)
@@ -27,7 +27,7 @@ func greet(t testing.TB, nc net.Conn, flags wire.ClientFlags) {
 	require.NoError(t, err)
 }
 
-// an optionReply is a reply to an option, whole.
+// An optionReply is a whole reply to an option.
 type optionReply struct {
 	typ  wire.ReplyType
 	data []byte
@@ -49,7 +49,7 @@ func option(t testing.TB, nc net.Conn, o wire.Option, data []byte) []optionReply
 	}
 }
 
-// last is how an option ends.
+// last sends an option and returns the type of the final reply.
 func last(t testing.TB, nc net.Conn, o wire.Option, data []byte) wire.ReplyType {
 	t.Helper()
 	replies := option(t, nc, o, data)
@@ -86,7 +86,7 @@ func recvReply(t testing.TB, nc net.Conn) wire.SimpleReply {
 	return r
 }
 
-// closed expects that the server hangs up without another byte.
+// closed checks that the server hangs up without sending another byte.
 func closed(t testing.TB, nc net.Conn) {
 	t.Helper()
 	n, err := nc.Read(make([]byte, 1))
@@ -95,11 +95,11 @@ func closed(t testing.TB, nc net.Conn) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
 }
 
-// A rawConn is a connection in transmission that says whatever it is told to, and is
-// strict about what it hears.
+// A rawConn is a connection in transmission. It sends any bytes, and checks strictly what it
+// receives.
 type rawConn struct {
 	net.Conn               // TLS's, if there is TLS
-	socket   *net.UnixConn // beneath
+	socket   *net.UnixConn // below TLS
 	form     replies
 }
 
@@ -118,7 +118,8 @@ func (e entry) String() string {
 	return s
 }
 
-// options is what e says after STARTTLS; base:allocation is selected where it can be.
+// options returns the options of e after STARTTLS. They select base:allocation if the form
+// allows it.
 func (e entry) options() []byte {
 	var b []byte
 	switch e.form {
@@ -154,7 +155,7 @@ func (f *fixture) enter(e entry) *rawConn {
 	return c
 }
 
-// put appends a request in the form of c.
+// put appends a request in the form that c has negotiated.
 func (c *rawConn) put(b []byte, r wire.Request) []byte {
 	if c.form != extended {
 		return wire.AppendRequest(b, r)
@@ -164,7 +165,7 @@ func (c *rawConn) put(b []byte, r wire.Request) []byte {
 	return b
 }
 
-// putWrite appends a WRITE of data in the form of c.
+// putWrite appends a WRITE of data in the form that c has negotiated.
 func (c *rawConn) putWrite(b []byte, cookie, off uint64, data []byte) []byte {
 	r := wire.Request{Command: wire.CmdWrite, Cookie: cookie, Off: off, Len: uint64(len(data))}
 	if c.form == extended {
@@ -180,8 +181,8 @@ type answer struct {
 	extent wire.Extent // of a BLOCK_STATUS
 }
 
-// recv reads the next reply, to one of the requests that find knows by their cookies.
-// It must be what the form asks for in every field.
+// recv reads the next reply. find returns the request with a cookie. Every field of the reply
+// must be what the form demands.
 func (c *rawConn) recv(t testing.TB, find func(cookie uint64) wire.Request) (r wire.Request, a answer) {
 	t.Helper()
 	b := make([]byte, wire.SimpleReplySize, wire.ExtendedReplySize)
@@ -266,7 +267,7 @@ func readN(t testing.TB, nc net.Conn, n int) []byte {
 	return b
 }
 
-// drain is what the server says until it hangs up.
+// drain returns all that the server sends until it hangs up.
 func drain(t testing.TB, nc net.Conn) []byte {
 	t.Helper()
 	b, err := io.ReadAll(nc)

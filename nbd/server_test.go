@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take before it counts as a failure.
+// patience bounds every wait. It is far longer than any wait in a test that passes.
 const patience = 20 * time.Second
 
 // A fixture is a server of one export, "disk", on a unix socket.
@@ -44,8 +44,8 @@ func newMem(t testing.TB, size uint64) *mem.Device {
 	return d
 }
 
-// serve starts a server. When the test ends it must shut down in time, and nothing
-// may be left in the device's arenas, nor a descriptor open.
+// serve starts a server. When the test ends, the server must shut down in time, give all
+// chunks and entries back, and leave no descriptor open.
 func serve(t testing.TB, dev backend.Device) *fixture {
 	t.Helper()
 	return serveWith(t, Config{}, dev)
@@ -78,7 +78,7 @@ func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
 	return f
 }
 
-// openFiles is how many descriptors this process has open.
+// openFiles returns how many descriptors this process has open.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -106,7 +106,7 @@ func (f *fixture) shutdown() {
 	f.serving.Wait()
 }
 
-// raw connects without a handshake. A read that takes too long fails.
+// raw connects without a handshake. Reads that take too long fail.
 func (f *fixture) raw() net.Conn {
 	f.t.Helper()
 	c, err := net.Dial(f.addr.Network(), f.addr.String())
@@ -175,8 +175,8 @@ func TestReadWriteFlush(t *testing.T) {
 	}
 }
 
-// TestModel drives pipelined requests of any size over connections with ranges of
-// their own.
+// TestModel sends pipelined requests of any size over several connections, each of which has
+// its own range.
 func TestModel(t *testing.T) {
 	const share = 3 << 20
 	f := serve(t, newMem(t, 4*share))
@@ -191,8 +191,8 @@ func modelClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, sh
 	model := make([]byte, share)
 	type pending struct{ got, want []byte }
 	for step := range 25 {
-		// Reads of a batch lie in the lower half, writes in the upper, or the other
-		// way round: NBD orders nothing within a batch.
+		// In a batch the READs are in one half of the range and the WRITEs in the other,
+		// because NBD does not order them.
 		lo, hi := 0, share/2
 		if step%2 == 1 {
 			lo, hi = hi, lo
@@ -254,8 +254,8 @@ func modelClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, sh
 	}
 }
 
-// TestTrickle sends a stream in pieces of every awkward size, so that headers and
-// payloads straddle reads and chunks.
+// TestTrickle sends a stream in pieces of many awkward sizes, so that headers and payloads
+// cross the ends of reads and chunks.
 func TestTrickle(t *testing.T) {
 	f := serve(t, newMem(t, 8<<20))
 	for _, piece := range []int{1, 27, 28, 29, 4096, 65_535} {
@@ -355,7 +355,7 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A failing listener has errors to give before it accepts.
+// A failing listener returns some errors before it accepts.
 type failing struct {
 	net.Listener
 	errs []error
@@ -370,8 +370,8 @@ func (l *failing) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
 }
 
-// TestAcceptErrors: accept(2) passes on what befell a client, or lacks something for a
-// while. Only a listener that somebody closed is the end.
+// TestAcceptErrors: accept(2) can fail because a client left early, or because the system has
+// run out of something for a while. Serve ends only when the listener is closed.
 func TestAcceptErrors(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

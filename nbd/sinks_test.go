@@ -18,9 +18,9 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// silentReaders connects n clients that ask for 200 READs of 1 MiB each and fetch none
-// of it, and waits until their sockets are full and they have all the common chunks that
-// such a READ needs.
+// silentReaders connects n clients. Each sends 200 READs of 1 MiB and fetches no data.
+// silentReaders waits until their sockets are full and they hold so many common chunks that
+// none are left for another such READ.
 func (f *fixture) silentReaders(n int) {
 	f.t.Helper()
 	const reads, size = 200, 1 << 20
@@ -36,12 +36,12 @@ func (f *fixture) silentReaders(n int) {
 	require.True(f.t, f.exhausted(size))
 }
 
-// stuck is how many clients are served no further until they fetch something.
+// stuck returns how many clients the server does not serve further until they fetch data.
 func (f *fixture) stuck() int {
 	return f.count(func(c *conn) bool { return c.waiting && c.spilling })
 }
 
-// count is for how many connections in transmission is reports true.
+// count returns for how many connections in transmission is reports true.
 func (f *fixture) count(is func(c *conn) bool) (n int) {
 	x := f.srv.exports[0]
 	x.mu.Lock()
@@ -61,10 +61,10 @@ func (f *fixture) exhausted(size int) bool {
 	return f.srv.exports[0].common.Free() < chunksFor(size)-ownSinks
 }
 
-// connections is how many clients are in transmission.
+// connections returns how many clients are in transmission.
 func (f *fixture) connections() int { return f.count(func(*conn) bool { return true }) }
 
-// A load is what an honest client does: requests of size bytes, so many at a time.
+// A load is an honest client, with depth requests of size bytes at a time.
 type load struct{ requests, depth, size int }
 
 var loads = []load{{400, 1, 4 << 10}, {400, 16, 4 << 10}, {400, 100, 4 << 10}, {400, 1, 128 << 10}, {40, 1, 1 << 20}, {40, 4, 1 << 20}}
@@ -73,7 +73,7 @@ func (l load) String() string {
 	return fmt.Sprintf("%d of %d KiB, %d at a time", l.requests, l.size>>10, l.depth)
 }
 
-// run reads back what it writes, in turn, and returns how long it took.
+// run writes and reads back in turn, and returns how long that took.
 func (l load) run(t testing.TB, c *client.Client) time.Duration {
 	t.Helper()
 	data, back := backendtest.Pattern(l.size, 5), make([][]byte, l.depth)
@@ -106,8 +106,8 @@ func (l load) run(t testing.TB, c *client.Client) time.Duration {
 	return time.Since(began)
 }
 
-// TestSilentReaders: clients that fetch nothing of what they ask for keep what they hold,
-// and nobody else waits for that. No pace helps here: the server's patience is endless.
+// TestSilentReaders: clients that fetch no data keep the memory that they hold, and nobody
+// else waits for it. The server does not cut them off here, because its stall is endless.
 func TestSilentReaders(t *testing.T) {
 	const silent = 20
 	f := serveWith(t, Config{stall: time.Hour}, newMem(t, 8<<20))
@@ -130,8 +130,8 @@ func TestSilentReaders(t *testing.T) {
 	require.LessOrEqual(t, held, x.common.Total()+silent, "an idle connection holds nothing")
 }
 
-// BenchmarkBesideSilentReaders compares: the same load alone, and beside twenty clients
-// that fetch nothing of what they ask for.
+// BenchmarkBesideSilentReaders measures the same load alone, and beside twenty clients that
+// fetch no data.
 func BenchmarkBesideSilentReaders(b *testing.B) {
 	for _, l := range loads {
 		for _, silent := range []int{0, 20} {
@@ -150,7 +150,7 @@ func BenchmarkBesideSilentReaders(b *testing.B) {
 	}
 }
 
-// parts serves exports of a device with few common chunks, and takes all of them.
+// parts serves exports of a device with few common chunks, and takes all of those.
 func parts(t *testing.T, dev backend.Device) *fixture {
 	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, dev)
 	x := f.srv.exports[0]
@@ -160,8 +160,8 @@ func parts(t *testing.T, dev backend.Device) *fixture {
 	return f
 }
 
-// TestReadInParts: where there is only its own part, a connection's READs of any size are
-// answered as ever, between other requests.
+// TestReadInParts: a connection that has only its own part serves READs of any size, among
+// other requests, and the client sees no difference.
 func TestReadInParts(t *testing.T) {
 	const size = 8 << 20
 	f := parts(t, newMem(t, size))
@@ -204,8 +204,8 @@ func TestReadInParts(t *testing.T) {
 	}
 }
 
-// TestNothingBetweenParts: a READ is read in parts when all that is before it was answered,
-// and what is behind it comes when its last part was.
+// TestNothingBetweenParts: a READ in parts begins when all requests before it have their
+// replies, and the requests after it begin when its last part is written.
 func TestNothingBetweenParts(t *testing.T) {
 	const size = 3 * backend.ChunkSize
 	dev := newSlow(t, size)
@@ -224,7 +224,7 @@ func TestNothingBetweenParts(t *testing.T) {
 	dev.mu.Unlock()
 	var device sync.WaitGroup
 	device.Go(func() {
-		for range 1 + 3 + 1 { // the FLUSH, the parts, and the READ behind them
+		for range 1 + 3 + 1 { // the FLUSH, the parts, and the READ after them
 			dev.wait(1)
 			dev.release(1)
 		}
@@ -244,7 +244,7 @@ func TestNothingBetweenParts(t *testing.T) {
 	require.ElementsMatch(t, []uint64{3, 4}, behind)
 }
 
-// A failing device reads so many times, then no more.
+// A failing device executes so many READs, and fails the others.
 type failingReads struct {
 	*mem.Device
 	mu    sync.Mutex
@@ -268,8 +268,8 @@ func (d *failingReads) Submit(ops []*backend.Op) {
 	}
 }
 
-// TestPartFails: an error is a reply as long as nothing of the data was promised, and
-// ends the connection after that.
+// TestPartFails: if the first part of a READ fails, the reply is an error. If a later one
+// fails, a part of the data is already sent, and the connection ends.
 func TestPartFails(t *testing.T) {
 	const size = 3 * backend.ChunkSize
 	for _, e := range []entry{{form: simple}, {form: structured}, {form: extended}} {
@@ -295,8 +295,8 @@ func TestPartFails(t *testing.T) {
 	}
 }
 
-// TestLeavingBetweenParts: a client that leaves in the middle of a READ in parts, or is cut
-// there, leaves nothing behind; serve looks.
+// TestLeavingBetweenParts: a client that leaves in the middle of a READ in parts, or that the
+// server cuts off there, leaves nothing behind, as serve checks.
 func TestLeavingBetweenParts(t *testing.T) {
 	for _, how := range []string{"hangs up", "is cut"} {
 		t.Run(how, func(t *testing.T) {
@@ -329,8 +329,8 @@ func TestLeavingBetweenParts(t *testing.T) {
 	}
 }
 
-// TestOwnPartIsNobodyElses: the server cuts off clients that hold what others go short of,
-// and not one that fetches nothing either but holds its own part alone.
+// TestOwnPartIsNobodyElses: none of the clients fetches data. The server cuts off those that
+// hold common chunks of which others go short, and not the one that holds only its own part.
 func TestOwnPartIsNobodyElses(t *testing.T) {
 	const size = 4 << 20
 	dev := newMem(t, size)
@@ -363,7 +363,7 @@ func TestOwnPartIsNobodyElses(t *testing.T) {
 	require.True(t, bytes.Equal(data, readN(t, modest, len(data))))
 }
 
-// TestExportsOfOneDevice share what its arenas have room for.
+// TestExportsOfOneDevice: exports of one device share the bounds on its arenas.
 func TestExportsOfOneDevice(t *testing.T) {
 	dev := newMem(t, 1<<20)
 	f := serveExports(t, Config{}, Export{Name: "disk", Device: dev}, Export{Name: "read-only", Device: dev, ReadOnly: true})

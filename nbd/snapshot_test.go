@@ -37,7 +37,7 @@ func TestSnapshot(t *testing.T) {
 	}}
 	require.Equal(t, want, snapshot())
 
-	// What a connection did is kept when it leaves.
+	// The counters of a connection stay when it leaves.
 	raw := f.enterRaw()
 	for _, r := range []wire.Request{
 		{Command: 77, Len: 1},
@@ -68,7 +68,7 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, want, again)
 }
 
-// Whoever looks disturbs nobody, and what he sees only grows.
+// Snapshot disturbs no request, and its counters only grow.
 func TestSnapshotWhileServing(t *testing.T) {
 	f := serve(t, newMem(t, 1<<20))
 	stop, looked := make(chan struct{}), make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// TestOffer: what is offered of an export is what is served, and no more.
+// TestOffer: the server offers what it serves, and no more.
 func TestOffer(t *testing.T) {
 	const always = wire.FlagHasFlags | wire.FlagSendFlush | wire.FlagSendFUA | wire.FlagCanMultiConn | wire.FlagSendCache
 	const zeroes = wire.FlagSendWriteZeroes | wire.FlagSendFastZero

@@ -21,7 +21,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// selfSigned is a certificate that vouches for itself.
+// selfSigned makes a self-signed certificate.
 func selfSigned(name string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,8 +43,7 @@ func selfSigned(name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: cert}
 }
 
-// Who takes part in the tests: a server, a client that it may know, and one that it
-// does not.
+// The certificates of a server, of a client that it knows, and of one that it does not.
 var (
 	serverCert   = sync.OnceValue(func() tls.Certificate { return selfSigned("server") })
 	clientCert   = sync.OnceValue(func() tls.Certificate { return selfSigned("client") })
@@ -68,7 +67,7 @@ func clientTLS(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: poolOf(serverCert()), ServerName: "server", Certificates: certs}
 }
 
-// startTLS goes on with TLS on a connection that has been greeted.
+// startTLS upgrades a connection to TLS after the greeting.
 func startTLS(t testing.TB, nc net.Conn, cfg *tls.Config) *tls.Conn {
 	t.Helper()
 	require.Equal(t, wire.RepAck, last(t, nc, wire.OptStartTLS, nil))
@@ -77,8 +76,8 @@ func startTLS(t testing.TB, nc net.Conn, cfg *tls.Config) *tls.Conn {
 	return c
 }
 
-// requireSilence expects that the server hangs up, having interpreted nothing that
-// was sent to it.
+// requireSilence checks that the server hangs up and has interpreted nothing that the test
+// sent.
 func requireSilence(t testing.TB, nc net.Conn) {
 	t.Helper()
 	said := drain(t, nc)
@@ -86,8 +85,8 @@ func requireSilence(t testing.TB, nc net.Conn) {
 	require.False(t, bytes.Contains(said, magic), "%x", said)
 }
 
-// hostileTLS are attacks on the upgrade and on what follows it. Each is given a
-// connection that has been greeted.
+// hostileTLS are attacks on the upgrade and on what follows it. Each gets a connection after
+// the greeting.
 var hostileTLS = []struct {
 	name   string
 	server string // whose TLS is "on", "require"d, or verifies ("verify") clients
@@ -264,8 +263,8 @@ var hostileTLS = []struct {
 	}},
 }
 
-// requireStranger expects that the server does not talk to a client with cfg. With
-// TLS 1.3 a client hears of that when it reads.
+// requireStranger checks that the server does not talk to a client with cfg. With TLS 1.3
+// the client notices when it reads.
 func requireStranger(t testing.TB, nc net.Conn, cfg *tls.Config) {
 	t.Helper()
 	require.Equal(t, wire.RepAck, last(t, nc, wire.OptStartTLS, nil))
@@ -308,8 +307,8 @@ func TestHostileTLS(t *testing.T) {
 	}
 }
 
-// TestTLSNeedsFixedNewstyle: a client that does not speak it gets no TLS, and where
-// TLS is required, nothing else (proto.md, "Server-side requirements").
+// TestTLSNeedsFixedNewstyle: a client that does not speak fixed newstyle gets no TLS. If the
+// server requires TLS it gets nothing else either (proto.md, "Server-side requirements").
 func TestTLSNeedsFixedNewstyle(t *testing.T) {
 	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert), RequireTLS: true}, newMem(t, 1<<20))
 	nc := f.raw()

@@ -13,7 +13,8 @@ import (
 	"pmnbd/backend/backendtest"
 )
 
-// tool runs a client that others wrote, or skips and says which is missing.
+// tool runs the NBD client of another project. If that is missing it skips the test and names
+// the package.
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -19,8 +19,8 @@ import (
 // fullWindow is the least window, in chunks, for requests of 1 MiB.
 const fullWindow = 2 * (4 + 1)
 
-// withholds serves a device that retires nothing until it is told to. Each wait for a
-// pin sends a token.
+// withholds serves a device that retires nothing until the test lets it. Each wait for a pin
+// sends a token.
 func withholds(t *testing.T, connections int) (f *fixture, dev *windowed, waits chan struct{}) {
 	dev = newWindowed(t, 8<<20, fullWindow, connections, 10_000)
 	dev.withheld = true
@@ -29,7 +29,7 @@ func withholds(t *testing.T, connections int) (f *fixture, dev *windowed, waits 
 	return serveWith(t, Config{MaxConnections: connections}, dev), dev, w
 }
 
-// chunks is how many chunks the writes lie in that dev keeps.
+// chunks returns in how many chunks the writes lie that d keeps.
 func (d *windowed) chunks() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,12 +40,12 @@ func (d *windowed) chunks() int {
 	return len(held)
 }
 
-// TestReadsNeedNothingOfTheWindow: while 64 writers fill the window, and the device
-// retires nothing, clients that only read go on, those that come then too. The window
-// holds what it may and no byte more.
+// TestReadsNeedNothingOfTheWindow: 64 writers fill the window, and the device retires
+// nothing. Clients that only read continue, and so do new ones. The window holds as many
+// chunks as it may, and no more.
 func TestReadsNeedNothingOfTheWindow(t *testing.T) {
-	// More than a chunk of each, and none lies across a chunk's end: it would wait for a
-	// reservation first.
+	// Each writes more than a chunk. No WRITE crosses the end of a chunk, because it would
+	// wait for a reservation first.
 	const writers, size, each = 64, 4096 - wire.RequestSize, 80
 	f, dev, waits := withholds(t, writers+3)
 	before, after := f.enterRaw(), f.client()
@@ -71,7 +71,7 @@ func TestReadsNeedNothingOfTheWindow(t *testing.T) {
 					t.Errorf("reply %d: %+v, %v", i, r, err)
 				}
 			}
-			waits <- struct{}{} // for nothing any more
+			waits <- struct{}{} // this writer waits for nothing any more
 		})
 	}
 	for range writers {
@@ -90,7 +90,7 @@ func TestReadsNeedNothingOfTheWindow(t *testing.T) {
 	dev.mu.Lock()
 	dev.withheld = false
 	dev.mu.Unlock()
-	dev.arenas.Write.Pins().Pressure = dev.retire // nobody calls it: all wait
+	dev.arenas.Write.Pins().Pressure = dev.retire // too late for those that wait already, hence retire below
 	dev.retire()
 	clients.Wait()
 	for i := range uint64(each) {
@@ -98,8 +98,8 @@ func TestReadsNeedNothingOfTheWindow(t *testing.T) {
 	}
 }
 
-// TestHeaderAcrossAChunksEnd: a connection needs no second chunk to go on in another
-// one, though the window has all that are not the connections'.
+// TestHeaderAcrossAChunksEnd: a connection that moves to another chunk gives the old one back
+// first, so it needs no second one when the window has all others.
 func TestHeaderAcrossAChunksEnd(t *testing.T) {
 	f, dev, _ := withholds(t, 2)
 	reader, writer := f.enterRaw(), f.enterRaw()
@@ -110,7 +110,7 @@ func TestHeaderAcrossAChunksEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, recvReply(t, writer).Errno)
 	}
-	_, err := writer.Write(write[:1]) // and one that it keeps
+	_, err := writer.Write(write[:1]) // the chunk that the connection itself holds
 	require.NoError(t, err)
 	const reads = backend.ChunkSize/wire.RequestSize + 100
 	var sending sync.WaitGroup
@@ -135,8 +135,8 @@ func TestHeaderAcrossAChunksEnd(t *testing.T) {
 	dev.retire()
 }
 
-// TestLeavingAFullWindow: who leaves what it wrote, or waits to write, to a window that
-// is full does not wait, and what it received into is there for others.
+// TestLeavingAFullWindow: the window is full. Clients that have written to it, or wait for
+// room, can leave at once, and the chunks that they received into are there for others.
 func TestLeavingAFullWindow(t *testing.T) {
 	const writers = fullWindow + 3
 	f, dev, waits := withholds(t, writers)
@@ -161,15 +161,15 @@ func TestLeavingAFullWindow(t *testing.T) {
 	require.Equal(t, writers, arena.Budget().Free(), "all but the window's")
 	require.Zero(t, arena.Pins().Free())
 	require.Equal(t, fullWindow, dev.chunks())
-	require.Equal(t, 10_000-fullWindow, dev.arenas.Entries.Free(), "who waited gave its entries back")
-	dev.mu.Lock() // the last to leave started a FLUSH
+	require.Equal(t, 10_000-fullWindow, dev.arenas.Entries.Free(), "clients that waited hold no entries")
+	dev.mu.Lock() // the server has started a FLUSH after the last client left
 	dev.withheld = false
 	dev.mu.Unlock()
 	dev.retire()
 }
 
-// TestReservationBehindALargePayload: who waits for a reservation's chunks does not keep
-// those of the payload before.
+// TestReservationBehindALargePayload: a connection that waits for a reservation does not keep
+// the chunks of the payload before.
 func TestReservationBehindALargePayload(t *testing.T) {
 	const size = 1 << 20
 	dev := newWindowed(t, 2*size, fullWindow, 1, 10_000)
@@ -199,8 +199,8 @@ func TestReservationBehindALargePayload(t *testing.T) {
 	room.Unpin()
 }
 
-// TestStalledInAPayload: a payload that fits what its connection has to receive into
-// needs nothing of the window before it is complete.
+// TestStalledInAPayload: a payload that fits the current chunk needs no room in the window
+// before it is complete.
 func TestStalledInAPayload(t *testing.T) {
 	const stalled = 2 * fullWindow
 	f := serveWith(t, Config{MaxConnections: stalled + 1}, newWindowed(t, 8<<20, fullWindow, stalled+1, 10_000))
@@ -218,9 +218,9 @@ func TestStalledInAPayload(t *testing.T) {
 	}
 }
 
-// TestHalfPayloads: clients that announce large payloads, and send nothing of them, have all
-// reservations, and others wait for these in vain; those that write up to a chunk at a time
-// do not.
+// TestHalfPayloads: clients have announced large payloads and send nothing of them, so they
+// hold all reservations, for which others wait in vain. Clients whose WRITEs are at most a
+// chunk do not wait.
 func TestHalfPayloads(t *testing.T) {
 	const silent, most = 5, 64
 	f := serveWith(t, Config{MaxConnections: silent + 4, stall: time.Hour}, newWindowed(t, 8<<20, fullWindow, silent+4, 10_000))
@@ -256,5 +256,5 @@ func TestHalfPayloads(t *testing.T) {
 			require.NoError(t, c.Close())
 		})
 	}
-	require.Zero(t, x.reservations.Free(), "the silent ones were cut off")
+	require.Zero(t, x.reservations.Free(), "the server cut the silent clients off")
 }

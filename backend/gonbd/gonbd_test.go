@@ -26,12 +26,12 @@ const (
 	maxRequest = 1 << 20
 )
 
-// A device is memory whose shape, and whose answers, tests choose.
+// A device is memory. Tests choose its shape and its results.
 type device struct {
 	*mem.Device
 	info   backend.Info
 	arenas backend.Arenas
-	// take, if not nil, sees each op first, and reports whether it keeps it.
+	// take, if not nil, gets each op first. It reports true if it keeps the op.
 	take func(op *backend.Op) bool
 }
 
@@ -53,14 +53,14 @@ func (d *device) Submit(ops []*backend.Op) {
 	}
 }
 
-// fail answers op with err.
+// fail completes op with err.
 func fail(op *backend.Op, err error) bool {
 	op.Err = err
 	op.Sink.Complete(op)
 	return true
 }
 
-// open makes a Backend that ends with the test, before the device does.
+// open makes a Backend, and closes it before the device when the test ends.
 func open(t testing.TB, d backend.Device) *Backend {
 	b := New(d)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -9,7 +9,7 @@ import (
 	"pmnbd/backend"
 )
 
-// A window stands for a device that keeps what was written until it is retired.
+// A window keeps writes until the test retires them, as a device does.
 type window struct{ kept []*backend.Chunk }
 
 func (w *window) take(op *backend.Op) bool {
@@ -29,7 +29,7 @@ func (w *window) retire() {
 	w.kept = nil
 }
 
-// Small writes that a window holds fill chunks, not a chunk each.
+// Small writes in a window share chunks.
 func TestSmallWritesShareChunks(t *testing.T) {
 	d := newDevice(t)
 	var w window
@@ -43,7 +43,7 @@ func TestSmallWritesShareChunks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, i/perChunk+1, held(), "write %d", i)
 	}
-	// A larger one leaves the rest of its chunk to those that follow.
+	// A larger write leaves the rest of its last chunk to the next small ones.
 	_, err := b.WriteAt(make([]byte, backend.ChunkSize+4096), 0)
 	require.NoError(t, err)
 	_, err = b.WriteAt(p, 0)
@@ -60,11 +60,11 @@ func TestSmallWritesShareChunks(t *testing.T) {
 	}
 }
 
-// Close ends calls that wait for what others hold.
+// Close interrupts calls that wait for memory that others hold.
 func TestCloseEndsWaits(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// starve takes what the call needs; announce is called when the call waits.
+		// starve takes what the call needs. It has announce called when the call waits.
 		starve func(d *device, announce func()) (undo func())
 		call   func(*Backend) error
 	}{
@@ -102,15 +102,14 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 }
 
-// drain takes all of b, and has its next waiter announced.
+// drain takes all units of b, and has announce called when somebody waits for one.
 func drain(b *backend.Budget, announce func()) (undo func()) {
 	b.TryTake(b.Total())
 	b.Pressure = announce
 	return func() { b.Give(b.Total()) }
 }
 
-// Each write takes the entries that it may need, and a device gives back those that
-// it did not.
+// Each write takes the entries that it may need, and a device gives the unused ones back.
 func TestEntries(t *testing.T) {
 	d := newDevice(t)
 	d.arenas.Entries = backend.NewEntries(backend.NewBudget(8), 1<<20)
@@ -129,7 +128,7 @@ func TestEntries(t *testing.T) {
 	require.Equal(t, 8, d.arenas.Entries.Free())
 }
 
-// Close waits for what is under way.
+// Close waits for calls that are running.
 func TestCloseWaits(t *testing.T) {
 	d := newDevice(t)
 	held := make(chan *backend.Op, 1)

@@ -16,8 +16,8 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// On the remote device: many writers, several windows full of writes of all sizes,
-// and everything is there for the next session.
+// TestRemote: many writers write several windows full to the remote device, with writes of all
+// sizes. The next session reads everything.
 func TestRemote(t *testing.T) {
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "log", CreateSize: 32 << 20, AllowVolatile: true})
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// socketpair is a connected pair of unix sockets.
+// socketpair returns a connected pair of unix sockets.
 func socketpair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -32,14 +32,14 @@ func socketpair(t testing.TB) (a, b *net.UnixConn) {
 	return conns[0], conns[1]
 }
 
-// put is what an encoder writes into n bytes.
+// put returns the n bytes that an encoder writes.
 func put(n int, encode func(b []byte)) []byte {
 	b := make([]byte, n)
 	encode(b)
 	return b
 }
 
-// What a server says of its reasons is plain.
+// TestTextsArePlain: the client escapes control characters in the texts of a server.
 func TestTextsArePlain(t *testing.T) {
 	const hostile, shown = "\x1b[2J\u202e", `\x1b[2J\u202e`
 	greeting := wire.AppendGreeting(nil, wire.FlagFixedNewstyle)
@@ -70,8 +70,8 @@ func TestTextsArePlain(t *testing.T) {
 	require.Equal(t, shown, c.Text())
 }
 
-// FuzzClient: whatever a server says is taken or refused, and touches no memory but
-// that of the READ it answers.
+// FuzzClient: whatever a server sends, the client accepts or refuses it, and writes to no
+// memory but that of the READ.
 func FuzzClient(f *testing.F) {
 	greeting := wire.AppendGreeting(nil, wire.FlagFixedNewstyle)
 	ack := func(o wire.Option) []byte { return wire.AppendOptionReply(nil, o, wire.RepAck, "") }
@@ -107,7 +107,7 @@ func FuzzClient(f *testing.F) {
 		const depth, guard = 3, 64
 		server, nc := socketpair(t)
 		defer func() { require.NoError(t, server.Close()) }()
-		said = said[:min(len(said), 100_000)] // what the socket takes at once
+		said = said[:min(len(said), 100_000)] // the socket takes so much at once
 		_, err := server.Write(said)
 		require.NoError(t, err)
 		require.NoError(t, server.CloseWrite())

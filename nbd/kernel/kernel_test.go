@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The bodies of generic netlink messages, as strace(1) saw them go to Linux
-// 6.12.117, which took them. FF stands for the number of a descriptor. The kernel's
-// numbers have the host's byte order.
+// The bodies of generic netlink messages that Linux 6.12.117 has accepted, recorded with
+// strace(1). FF stands for the number of a descriptor. Numbers are in the byte order of the
+// host.
 const (
 	// One connection, from this package.
 	connect1 = "01010000" + // CONNECT, version 1
@@ -36,7 +36,7 @@ const (
 		"0c00 0600 0000000000000000" + // client flags
 		"2f00 0a00 706d6e62643a35373138383963342d383961622d343966332d623762382d38643134653164333933363900 00" +
 		"1000 0780 0c00 0180 0800 0100 FF000000"
-	// Two, with a timeout, and the RECONFIGURE after a restart of the server.
+	// Two connections and a timeout, and the RECONFIGURE after a restart of the server.
 	two = "0800 0100 01000000" +
 		"0c00 0200 0000001000000000" +
 		"0c00 0300 0002000000000000" +
@@ -50,8 +50,8 @@ const (
 	reconfigure2 = "03010000" + two
 	disconnect1  = "02010000 0800 0100 01000000"
 
-	// The same from nbd-client 3.24, whose version is 0 and which leaves out what it
-	// has no value for.
+	// The same from nbd-client 3.24. Its version is 0, and it sends no attribute that has
+	// no value.
 	clientConnect = "01000000" +
 		"0800 0100 00000000" +
 		"0c00 0200 0000000400000000" + // 64 MiB
@@ -87,7 +87,7 @@ func files(t *testing.T, n int) (all []*os.File) {
 
 var family = genetlink.Family{ID: 0x23, Version: 1, Name: "nbd"}
 
-// client is a Client of a kernel that answers with err and shows what it was sent.
+// client makes a Client of a fake kernel, which returns err and shows what it gets.
 func client(t *testing.T, err error) (c *Client, sent *[]byte) {
 	sent = new([]byte)
 	c, e := New(genltest.Dial(genltest.ServeFamily(family, func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
@@ -127,7 +127,7 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, message(t, disconnect1), *sent)
 }
 
-// What nbd-client says is among what we say, attribute by attribute.
+// Each attribute that nbd-client sends is among those that this package sends.
 func TestMessagesOfNBDClient(t *testing.T) {
 	little(t)
 	c, sent := client(t, nil)
@@ -199,7 +199,7 @@ func TestParseDevice(t *testing.T) {
 	}
 }
 
-// write makes a file of a device, below a root of the test's own.
+// write makes a file of a device, below the root of the test.
 func write(t *testing.T, d Device, name, content string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(d.sysfs(name)), 0o755))
@@ -259,7 +259,7 @@ func TestLimitRequests(t *testing.T) {
 	}
 }
 
-// What cannot be read is not taken for a device that is not attached.
+// A device whose state cannot be read does not count as detached.
 func TestStateUnreadable(t *testing.T) {
 	for _, name := range []string{"pid", "backend"} {
 		d := Device{3, t.TempDir()}

@@ -37,7 +37,7 @@ func TestWaitReleased(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// pair is a connected pair of unix sockets.
+// pair returns a connected pair of unix sockets.
 func pair(t *testing.T) (a, b *os.File) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestTaken(t *testing.T) {
 	taken, err := Taken(f)
 	require.NoError(t, err)
 	require.False(t, taken)
-	// As the kernel does it.
+	// The kernel does the same.
 	require.NoError(t, unix.SetsockoptTimeval(int(f.Fd()), unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 30}))
 	taken, err = Taken(f)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestWaitHangUp(t *testing.T) {
 	require.Equal(t, []bool{false, true}, hung)
 	require.False(t, stopped)
 
-	// The kernel shuts its end down; ours is the same socket.
+	// The kernel shuts its end down, and ours is the same socket.
 	conn, err := net.FileConn(a)
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.UnixConn).CloseRead())

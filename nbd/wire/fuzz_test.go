@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecode: no bytes make a decoder panic, and what one accepts encodes to the
-// same bytes.
+// FuzzDecode: no bytes make a decoder panic, and what a decoder accepts encodes to the same
+// bytes.
 func FuzzDecode(f *testing.F) {
 	f.Add(AppendGreeting(nil, FlagFixedNewstyle))
 	f.Add(AppendOption(nil, OptGo, AppendInfoRequest(nil, "x", InfoBlockSize)))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unhex is the bytes of a vector that is written in groups.
+// unhex returns the bytes of a vector that is written in groups.
 func unhex(t *testing.T, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
@@ -17,7 +17,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// put is what an encoder writes into n bytes.
+// put returns the n bytes that an encoder writes.
 func put(n int, encode func(b []byte)) []byte {
 	b := make([]byte, n)
 	encode(b)

@@ -26,8 +26,8 @@ func TestMaxConnections(t *testing.T) {
 	write(t, b, 0, []byte("y"))
 }
 
-// TestSilentClients: those that say nothing keep nobody out, and nobody is put out who
-// has entered. Of several the longest there goes first.
+// TestSilentClients: clients that say nothing keep nobody out. The server closes the oldest
+// of them first, and never a connection that has entered.
 func TestSilentClients(t *testing.T) {
 	f := serveWith(t, Config{MaxConnections: 3, HandshakeTimeout: time.Hour}, newMem(t, 1<<20))
 	greeted := func() net.Conn {
@@ -48,8 +48,8 @@ func TestSilentClients(t *testing.T) {
 	write(t, entered, 0, []byte("x"))
 }
 
-// TestSilentClientsOfOneHost make room for each other, while a client of another host
-// negotiates for longer than they do.
+// TestSilentClientsOfOneHost: silent clients of one host make room for each other, though a
+// client of another host has been negotiating for longer.
 func TestSilentClientsOfOneHost(t *testing.T) {
 	f := serveWith(t, Config{MaxConnections: 3, HandshakeTimeout: time.Hour}, newMem(t, 1<<20))
 	f.addr = f.listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func TestHostOf(t *testing.T) {
 	require.Zero(t, hostOf(addressed{addr: &net.UnixAddr{Name: "@"}}))
 }
 
-// An addressed connection has a client somewhere.
+// An addressed connection has a client at an address that the test chooses.
 type addressed struct {
 	net.Conn
 	addr net.Addr
@@ -95,7 +95,8 @@ type addressed struct {
 
 func (c addressed) RemoteAddr() net.Addr { return c.addr }
 
-// TestLogIsBounded: clients come, and break the rules, as often as they like.
+// TestLogIsBounded: clients can break the rules as often as they like, and the log stays
+// short.
 func TestLogIsBounded(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	f := serveWith(t, Config{Logger: zap.New(core)}, newMem(t, 1<<20))
@@ -113,7 +114,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A leaving client's connection fails in the way that it says.
+// The connection of a leaving client fails with an error that the test chooses.
 type leaving struct {
 	net.Conn
 	read, write error
@@ -134,7 +135,7 @@ func (c *leaving) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A wrapping listener has clients on connections of another kind.
+// A wrapping listener wraps the connections that it accepts.
 type wrapping struct {
 	net.Listener
 	wrap func(net.Conn) net.Conn
@@ -148,8 +149,8 @@ func (l *wrapping) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestLeavingWhileNegotiating: a client may leave as it likes, and its server's log is
-// none the longer; other failures are in it.
+// TestLeavingWhileNegotiating: a client may leave in any way, and the server logs no warning.
+// It does log other failures.
 func TestLeavingWhileNegotiating(t *testing.T) {
 	fails := func(op string, err error) error { return &net.OpError{Op: op, Err: os.NewSyscallError(op, err)} }
 	hello := wire.AppendClientFlags(nil, fixed)
