@@ -253,7 +253,7 @@ func TestUsersAreLookedAt(t *testing.T) {
 			cfg, err := parsed(t, "", "--region", "log=/log", "--listen", listen, flag)
 			require.NoError(t, err)
 			require.NoError(t, cfg.check())
-			require.Equal(t, looked, cfg.transport(nil).Admit != nil, flag)
+			require.Equal(t, looked, cfg.transport(nil).Allow != nil, flag)
 		}
 	}
 }

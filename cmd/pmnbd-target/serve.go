@@ -169,7 +169,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 func (c *config) transport(server *target.Server) provider.Config {
 	p := provider.Config{Spin: c.Spin.Duration, Refused: server.Stranger}
 	if !c.authenticated() && !c.Insecure {
-		p.Admit, p.Unadmitted = localuser.New().Admit, localuser.Told
+		p.Allow, p.Denied = localuser.New().Allow, localuser.Told
 	}
 	return p
 }

@@ -75,7 +75,7 @@ func (l listenSpec) listen(mode fs.FileMode) (net.Listener, error) {
 func handedOver() ([]net.Listener, error) {
 	var all []net.Listener
 	for _, f := range activation.Files(true) {
-		l, err := adopt(f)
+		l, err := inherited(f)
 		_ = f.Close() // l has a descriptor of its own
 		if err != nil {
 			for _, l := range all {
@@ -88,8 +88,8 @@ func handedOver() ([]net.Listener, error) {
 	return all, nil
 }
 
-// adopt makes a listener of a socket on which systemd already listens.
-func adopt(f *os.File) (net.Listener, error) {
+// inherited makes a listener of a socket on which systemd already listens.
+func inherited(f *os.File) (net.Listener, error) {
 	accepts, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func TestAdopt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := os.NewFile(uintptr(c.fd), name)
-			l, err := adopt(f)
+			l, err := inherited(f)
 			require.NoError(t, f.Close())
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
@@ -122,7 +122,7 @@ func TestPatience(t *testing.T) {
 	ours, err := listenSpec{"tcp", "127.0.0.1:0"}.listen(0)
 	require.NoError(t, err)
 	f := os.NewFile(uintptr(listening(t, unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})), "tcp")
-	theirs, err := adopt(f)
+	theirs, err := inherited(f)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	for _, l := range []net.Listener{ours, theirs} {

@@ -43,8 +43,8 @@ type count struct {
 	written, leftOut int       // in it
 }
 
-// admit reports whether a line may go out now, and how many did not in the period before.
-func (l *limit) admit(message string, now time.Time) (leftOut int, ok bool) {
+// allow reports whether a line may go out now, and how many did not in the period before.
+func (l *limit) allow(message string, now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kind := l.kind(message)
@@ -77,7 +77,7 @@ func (c *core) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Checked
 	if !c.Enabled(e.Level) {
 		return to
 	}
-	leftOut, ok := c.limit.admit(e.Message, e.Time)
+	leftOut, ok := c.limit.allow(e.Message, e.Time)
 	if !ok {
 		return to
 	}

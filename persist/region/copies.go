@@ -95,11 +95,11 @@ func unfinished(page []byte) bool {
 	return bytes.HasPrefix(page, []byte(magic)) && binary.LittleEndian.Uint64(page[offGeneration:]) == 0
 }
 
-// settle is what a region becomes when it is opened in the boot named boot: what
+// onOpen is what a region becomes when it is opened in the boot named boot: what
 // was found, with the consequences of rot (design §5), of a new boot (design §2,
 // contents id) and of a power-fail save that did not happen (design §3.9). fresh is
 // the contents id to use if the old one is over.
-func settle(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
+func onOpen(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	sb := c.best
 	if c.rotten() {
 		// The lost copy may have been newer: a grant of epoch+1 to somebody, who

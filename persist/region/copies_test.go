@@ -104,7 +104,7 @@ func TestOpeningMakesDurable(t *testing.T) {
 			r, err = open(path, OpenOptions{AllowVolatile: true}, h)
 			require.NoError(t, err)
 			require.NoError(t, r.Close())
-			require.Equal(t, before, header(t, path), "there was nothing to settle")
+			require.Equal(t, before, header(t, path), "there was nothing to change")
 			require.Equal(t, tt.syncs, syncs)
 			require.Equal(t, tt.lines, lines, "bytes of the header, where no sync writes them back")
 		})
@@ -264,7 +264,7 @@ func TestContentsID(t *testing.T) {
 			if c.volatile {
 				m.Class = persist.ClassVolatile
 			}
-			sb := settle(found, &m, c.boot, fresh)
+			sb := onOpen(found, &m, c.boot, fresh)
 			require.Equal(t, c.want, sb.Contents)
 			require.Equal(t, c.boot, sb.Boot)
 			require.Equal(t, c.doubt || c.rot, sb.Doubt, "a boot settles no doubt")

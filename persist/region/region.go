@@ -209,18 +209,18 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 	if sb.Failed {
 		r.setFailed(sb.Failure)
 	}
-	next := settle(found, &m, boot, newID())
-	if err := r.adopt(found, next); err != nil {
+	next := onOpen(found, &m, boot, newID())
+	if err := r.establish(found, next); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
 	}
 	return r, nil
 }
 
-// adopt makes the superblock that Open found durable, or next where the two differ. The
+// establish makes the superblock that Open found durable, or next where the two differ. The
 // process that wrote the newer copy may have been killed before its last step was
 // durable. Once the target has told an initiator about the superblock, its epoch for one,
 // no loss of power may take it back.
-func (r *Region) adopt(found copies, next Superblock) (err error) {
+func (r *Region) establish(found copies, next Superblock) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	r.mu.Lock()
 	defer r.mu.Unlock()

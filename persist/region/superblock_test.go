@@ -168,8 +168,8 @@ func FuzzReadCopies(f *testing.F) {
 		}
 		require.Equal(t, CopyGood, c.states[c.at])
 		require.NoError(t, c.best.check())
-		settled := settle(c, &medium.Memory{Class: c.best.Class}, bootA, [16]byte{1})
-		require.NoError(t, settled.check())
+		opened := onOpen(c, &medium.Memory{Class: c.best.Class}, bootA, [16]byte{1})
+		require.NoError(t, opened.check())
 	})
 }
 

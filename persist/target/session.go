@@ -110,10 +110,10 @@ func (d *sharedDomain) release() error {
 // errNoSession: a connection wants to be a lane of a session that is not there.
 var errNoSession = errors.New("no such session")
 
-// admit puts c into the domain of the session that its connection request names,
+// takeIn puts c into the domain of the session that its connection request names,
 // as one that a grant destroys with the session. Until it has sent JOIN it has no
 // say in it.
-func (s *Server) admit(c *conn, hint *wire.JoinHint) error {
+func (s *Server) takeIn(c *conn, hint *wire.JoinHint) error {
 	for _, e := range s.exports {
 		if e.r.UUID() != hint.Region {
 			continue
@@ -192,7 +192,7 @@ func (s *session) end(keep *conn) (err error) {
 	return err
 }
 
-// join makes c, which was admitted, a lane that barriers come on, if m, decoded from
+// join makes c, which takeIn took in, a lane that barriers come on, if m, decoded from
 // msg, is proven.
 func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	s := c.hint

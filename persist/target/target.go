@@ -195,7 +195,7 @@ func (s *Server) take(req rdma.Request) {
 	var hint wire.JoinHint
 	lane := hint.Decode(req.PrivateData())
 	if lane {
-		if err := s.admit(c, &hint); err != nil {
+		if err := s.takeIn(c, &hint); err != nil {
 			_ = req.Reject(nil) // it is the peer's loss
 			s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
 			return

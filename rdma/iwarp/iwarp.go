@@ -65,12 +65,12 @@ type Config struct {
 	// HandshakeTimeout is how long a listener waits for a peer's request frame. 0 means
 	// 5 s.
 	HandshakeTimeout time.Duration
-	// Admit, if not nil, judges each connection of a listener by its addresses before
+	// Allow, if not nil, judges each connection of a listener by its addresses before
 	// the request is answered. If it returns an error, the listener refuses the
-	// connection, passes the error to Refused, and sends Unadmitted to the peer as the
+	// connection, passes the error to Refused, and sends Denied to the peer as the
 	// reason, at most rdma.MaxPrivateData bytes of it.
-	Admit      func(local, remote netip.AddrPort) error
-	Unadmitted string
+	Allow  func(local, remote netip.AddrPort) error
+	Denied string
 	// Refused, if not nil, is called for each connection that a listener drops before it
 	// becomes a request, with the peer's address and the reason. It must not block.
 	Refused func(addr string, err error)

@@ -77,14 +77,14 @@ func (ln *listener) accept() {
 			}
 			continue
 		}
-		if ln.admit(nc) {
+		if ln.hold(nc) {
 			ln.all.Go(func() { ln.handshake(nc) })
 		}
 	}
 }
 
-// admit adds nc to the half-open connections. It reports false after Close.
-func (ln *listener) admit(nc net.Conn) bool {
+// hold adds nc to the half-open connections. It reports false after Close.
+func (ln *listener) hold(nc net.Conn) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.closed {
@@ -100,8 +100,8 @@ func (ln *listener) admit(nc net.Conn) bool {
 	return true
 }
 
-// settled removes nc from the half-open connections.
-func (ln *listener) settled(nc net.Conn) {
+// release removes nc from the half-open connections.
+func (ln *listener) release(nc net.Conn) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.halfOpen = slices.DeleteFunc(ln.halfOpen, func(h halfOpen) bool { return h.Conn == nc })
@@ -116,7 +116,7 @@ var (
 // handshake reads nc's request frame and passes the request to Accept.
 func (ln *listener) handshake(nc net.Conn) {
 	r, err := ln.readRequest(nc)
-	ln.settled(nc)
+	ln.release(nc)
 	if err == nil {
 		select {
 		case ln.ready <- r:
@@ -158,16 +158,16 @@ func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
 		_ = r.Reject(nil)
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
-	if err := ln.admitted(nc); err != nil {
-		_ = r.Reject([]byte(ln.cfg.Unadmitted))
+	if err := ln.allowed(nc); err != nil {
+		_ = r.Reject([]byte(ln.cfg.Denied))
 		return nil, err
 	}
 	return r, nc.SetDeadline(never)
 }
 
-// admitted asks Config.Admit about nc.
-func (ln *listener) admitted(nc net.Conn) error {
-	if ln.cfg.Admit == nil {
+// allowed asks Config.Allow about nc.
+func (ln *listener) allowed(nc net.Conn) error {
+	if ln.cfg.Allow == nil {
 		return nil
 	}
 	local, lok := nc.LocalAddr().(*net.TCPAddr)
@@ -175,7 +175,7 @@ func (ln *listener) admitted(nc net.Conn) error {
 	if !lok || !rok {
 		return fmt.Errorf("a %T has no addresses: %w", nc, rdma.ErrNotSupported)
 	}
-	return ln.cfg.Admit(local.AddrPort(), remote.AddrPort())
+	return ln.cfg.Allow(local.AddrPort(), remote.AddrPort())
 }
 
 // Accept implements rdma.Listener.

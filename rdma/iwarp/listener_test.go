@@ -297,20 +297,20 @@ func TestRepliesRefused(t *testing.T) {
 	}
 }
 
-// Admit judges a connection by its addresses before the peer gets an answer. A peer that it
+// Allow judges a connection by its addresses before the peer gets an answer. A peer that it
 // refuses hears why.
-func TestAdmit(t *testing.T) {
+func TestAllow(t *testing.T) {
 	refused := make(chan error, 1)
 	unwanted := errors.New("nobody wants it")
 	var local, remote netip.AddrPort
 	var answer error
 	l := listen(t, Config{
-		Admit: func(l, r netip.AddrPort) error {
+		Allow: func(l, r netip.AddrPort) error {
 			local, remote = l, r
 			return answer
 		},
-		Unadmitted: "not you",
-		Refused:    func(_ string, err error) { refused <- err },
+		Denied:  "not you",
+		Refused: func(_ string, err error) { refused <- err },
 	})
 	rdmatest.ConnectTo(t, New(Config{}), l, rdmatest.Config{})
 	require.Equal(t, l.Addr(), local.String())

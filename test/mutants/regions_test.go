@@ -96,7 +96,7 @@ var regions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "a superblock is believed before it is durable", rule: "§5 what is told of an epoch stays",
-		in:  "persist/region.Region.adopt",
+		in:  "persist/region.Region.establish",
 		old: "r.medium.WriteBack(r.mem, 0, 2*CopySize)", new: "",
 		pkg: "./persist/region", run: "^TestOpeningMakesDurable$",
 	}, {
@@ -113,7 +113,7 @@ var regions = []mutant{
 		pkg: "./persist/region", run: "^TestClear$",
 	}, {
 		name: "a new boot in doubt keeps the contents id", rule: "§2 contents id, model F4",
-		in:  "persist/region.settle",
+		in:  "persist/region.onOpen",
 		old: "if m.Class == persist.ClassVolatile || sb.Doubt {", new: "if m.Class == persist.ClassVolatile {",
 		pkg: "./persist/region", run: "^TestContentsID$",
 	},

@@ -42,19 +42,19 @@ var strangers = []mutant{
 		pkg: "./persist/target", run: "^TestStrangersTime$", hangs: true,
 	}, {
 		name: "a flood from one address ends the half-open connection of another", rule: "strangers of one address keep no other out",
-		in:  "rdma/iwarp.listener.admit",
+		in:  "rdma/iwarp.listener.hold",
 		old: "i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
 		new: "i := 0 * rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
 		pkg: "./rdma/iwarp", run: "^TestHalfOpenConnectionsOfAnotherAddress$", hangs: true,
 	}, {
 		name: "every user of the machine is served without a key", rule: "without keys loopback serves root and the target's own user",
-		in:  "cmd/internal/localuser.Policy.Admit",
+		in:  "cmd/internal/localuser.Policy.Allow",
 		old: "case uid != 0 && uid != p.own:", new: "case false:",
-		pkg: "./cmd/internal/localuser", run: "^TestAdmit$",
+		pkg: "./cmd/internal/localuser", run: "^TestAllow$",
 	}, {
 		name: "nobody asks for the user", rule: "without keys loopback serves root and the target's own user",
 		in:  "cmd/pmnbd-target.config.transport",
-		old: "if !c.authenticated() && !c.Insecure { p.Admit", new: "if false { p.Admit",
+		old: "if !c.authenticated() && !c.Insecure { p.Allow", new: "if false { p.Allow",
 		pkg: "./cmd/pmnbd-target", run: "^TestUsersAreLookedAt$",
 	}, {
 		name: "a socket that was closed is root's", rule: "what the kernel does not say lets nobody in",
@@ -69,19 +69,19 @@ var strangers = []mutant{
 		pkg: "./cmd/internal/localuser", run: "^TestAnswers$",
 	}, {
 		name: "users that are not known are all one", rule: "what the kernel does not say lets nobody in",
-		in:  "cmd/internal/localuser.Policy.Admit",
+		in:  "cmd/internal/localuser.Policy.Allow",
 		old: "case uid == p.overflow:", new: "case false:",
-		pkg: "./cmd/internal/localuser", run: "^TestAdmit$",
+		pkg: "./cmd/internal/localuser", run: "^TestAllow$",
 	}, {
 		name: "an adapter on loopback is free for all", rule: "an adapter needs keys",
 		in:  "cmd/pmnbd-target.config.check",
 		old: `case l.Provider != "iwarp":`, new: "case false:",
 		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	}, {
-		name: "a listener does not ask whom to admit", rule: "without keys loopback serves root and the target's own user",
+		name: "a listener does not ask whom to allow", rule: "without keys loopback serves root and the target's own user",
 		in:  "rdma/iwarp.listener.readRequest",
-		old: "if err := ln.admitted(nc); err != nil {", new: "if err := error(nil); err != nil {",
-		pkg: "./rdma/iwarp", run: "^TestAdmit$",
+		old: "if err := ln.allowed(nc); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: "./rdma/iwarp", run: "^TestAllow$",
 	}, {
 		name: "a barrier writes back what it names twice", rule: "a barrier writes each byte back once",
 		in:  "persist/target.conn.writeBack",

@@ -56,9 +56,9 @@ func overflowUID(path string) uint32 {
 	return uint32(uid)
 }
 
-// Admit decides about a connection from remote that this process has accepted at local. The
+// Allow decides about a connection from remote that this process has accepted at local. The
 // error is ErrOther or ErrUnknown, and says what the operator can do.
-func (p *Policy) Admit(local, remote netip.AddrPort) error {
+func (p *Policy) Allow(local, remote netip.AddrPort) error {
 	uid, err := p.userOf(remote, local)
 	switch {
 	case err != nil:

@@ -93,31 +93,31 @@ func TestUserOf(t *testing.T) {
 }
 
 // Root and the process's own user are let in, and nobody else.
-func TestAdmit(t *testing.T) {
+func TestAllow(t *testing.T) {
 	_, local, remote, _ := accepted(t, os.Geteuid(), loopback4, false)
-	require.NoError(t, New().Admit(local, remote))
+	require.NoError(t, New().Allow(local, remote))
 	if os.Geteuid() != 0 {
 		t.Skip("sockets of other users need root")
 	}
 	_, local, remote, _ = accepted(t, stranger, loopback4, false)
-	err := New().Admit(local, remote)
+	err := New().Allow(local, remote)
 	require.ErrorIs(t, err, ErrOther)
 	require.ErrorContains(t, err, "uid 65533, and without keys only root and uid 0 are served")
 	require.ErrorContains(t, err, "--key-file")
 	require.ErrorContains(t, err, "--insecure-no-auth")
 	as := New()
 	as.own = stranger
-	require.NoError(t, as.Admit(local, remote))
+	require.NoError(t, as.Allow(local, remote))
 	as.overflow = stranger
-	require.ErrorIs(t, as.Admit(local, remote), ErrUnknown)
+	require.ErrorIs(t, as.Allow(local, remote), ErrUnknown)
 
 	_, local, remote, _ = accepted(t, int(New().overflow), loopback4, false)
-	err = New().Admit(local, remote)
+	err = New().Allow(local, remote)
 	require.ErrorIs(t, err, ErrUnknown)
 	require.ErrorContains(t, err, "--key-file")
 	as = New()
 	as.own = as.overflow
-	require.ErrorIs(t, as.Admit(local, remote), ErrUnknown, "it could be anybody")
+	require.ErrorIs(t, as.Allow(local, remote), ErrUnknown, "it could be anybody")
 }
 
 // What the kernel does not know, or knows no longer, lets nobody in: of a socket that
@@ -128,19 +128,19 @@ func TestUnknown(t *testing.T) {
 		uid = stranger
 	}
 	_, local, remote, _ := accepted(t, uid, loopback4, false)
-	require.ErrorIs(t, New().Admit(local, netip.AddrPortFrom(remote.Addr(), local.Port())), ErrUnknown, "a listener, which is not connected")
-	require.ErrorIs(t, New().Admit(local, netip.MustParseAddrPort("192.0.2.1:7204")), ErrUnknown, "another machine")
-	require.ErrorIs(t, New().Admit(netip.AddrPort{}, netip.AddrPort{}), ErrUnknown)
+	require.ErrorIs(t, New().Allow(local, netip.AddrPortFrom(remote.Addr(), local.Port())), ErrUnknown, "a listener, which is not connected")
+	require.ErrorIs(t, New().Allow(local, netip.MustParseAddrPort("192.0.2.1:7204")), ErrUnknown, "another machine")
+	require.ErrorIs(t, New().Allow(netip.AddrPort{}, netip.AddrPort{}), ErrUnknown)
 
 	client, local, remote, server := accepted(t, uid, loopback4, false)
 	require.NoError(t, client.Close())
 	_, err := server.Read(make([]byte, 1))
 	require.Error(t, err, "the end of the stream has come")
-	require.ErrorIs(t, New().Admit(local, remote), ErrUnknown)
+	require.ErrorIs(t, New().Allow(local, remote), ErrUnknown)
 
 	p := New()
 	p.userOf = func(netip.AddrPort, netip.AddrPort) (uint32, error) { return 0, errors.New("no netlink") }
-	err = p.Admit(local, remote)
+	err = p.Allow(local, remote)
 	require.ErrorIs(t, err, ErrUnknown)
 	require.ErrorContains(t, err, "no netlink")
 	require.ErrorContains(t, err, "--key-file")

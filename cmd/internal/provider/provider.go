@@ -20,11 +20,11 @@ type Config struct {
 	// Refused, if not nil, is called for each peer that a listener drops before it becomes a
 	// connection.
 	Refused func(addr string, err error)
-	// Admit, if not nil, decides by its addresses about each connection that a listener
-	// accepts. Unadmitted is what the listener tells a peer that it does not let in. Only
+	// Allow, if not nil, decides by its addresses about each connection that a listener
+	// accepts. Denied is what the listener tells a peer that it does not let in. Only
 	// iwarp uses both.
-	Admit      func(local, remote netip.AddrPort) error
-	Unadmitted string
+	Allow  func(local, remote netip.AddrPort) error
+	Denied string
 }
 
 // For returns the provider of scheme, iwarp or rdma.
@@ -32,5 +32,5 @@ func For(scheme string, cfg Config) (rdma.Provider, error) {
 	if scheme == "rdma" {
 		return verbs.New(verbs.Config{Spin: cfg.Spin, Refused: cfg.Refused})
 	}
-	return iwarp.New(iwarp.Config{Refused: cfg.Refused, Admit: cfg.Admit, Unadmitted: cfg.Unadmitted}), nil
+	return iwarp.New(iwarp.Config{Refused: cfg.Refused, Allow: cfg.Allow, Denied: cfg.Denied}), nil
 }
