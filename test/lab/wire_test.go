@@ -88,7 +88,8 @@ func TestTargetPowerCut(t *testing.T) {
 	onSites(t, func(t *testing.T, s *site) {
 		t.Run("written", func(t *testing.T) {
 			if lab.Inside() {
-				initiate(t, s.listen, "--loss-timeout", "5s")
+				// More than a busy host makes an adapter in software stand still.
+				initiate(t, s.listen, "--loss-timeout", "30s")
 				sh(t, attach)
 				require.ErrorIs(t, writeBlocks(t, math.MaxInt), syscall.EIO)
 				return
