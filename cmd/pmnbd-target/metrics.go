@@ -20,9 +20,9 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Gauge(s, "pmnbd_target_region_epoch", "The number of the last session.", r.Epoch)
 	status.Truth(s, "pmnbd_target_region_clean", "1 if the last session gave the region back, 0 during one.", r.Clean)
 	status.Truth(s, "pmnbd_target_region_doubt", "1 if some of what can be read may not be durable.", r.Doubt)
-	status.Truth(s, "pmnbd_target_region_failed", "1 if making it durable failed: it serves nobody until region clear.", r.Failed)
+	status.Truth(s, "pmnbd_target_region_failed", "1 if a sync of the region failed: it serves nobody until region clear.", r.Failed)
 	status.Truth(s, "pmnbd_target_region_suspect", "1 if the platform lost power without saving: it serves nobody until region clear.", r.Suspect)
-	status.Truth(s, "pmnbd_target_region_held", "1 if an owner has it.", r.Held)
+	status.Truth(s, "pmnbd_target_region_held", "1 if an initiator owns the region.", r.Held)
 	status.Gauge(s, "pmnbd_target_region_lease_left_seconds", "How long the owner may stay silent before another can have the region, 0 if nobody holds it.", r.LeaseLeft)
 	lanes := 0
 	if session := r.Session; session != nil {

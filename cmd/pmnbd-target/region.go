@@ -281,7 +281,7 @@ func state(sb *region.Superblock) string {
 		words = append(words, "SUSPECT: serves nobody until `region clear`")
 	}
 	if sb.Doubt {
-		words = append(words, "in doubt: some of what can be read may not be durable, the next flush settles it")
+		words = append(words, "in doubt: some of what can be read may not be durable; the next flush makes it so")
 	}
 	if sb.Clean {
 		words = append(words, "closed cleanly")

@@ -95,7 +95,7 @@ func regionText(r *target.RegionSnapshot) string {
 		row("lease", "%.1f s left", r.LeaseLeft)
 	}
 	if r.Doubt {
-		row("doubt", "yes: some of what can be read is not known to be durable")
+		row("doubt", "yes: some of what can be read may not be durable")
 	}
 	barriers := fmt.Sprintf("%d, with %d fdatasyncs", r.Barriers, r.Syncs)
 	if r.Syncing > 0 {

@@ -43,7 +43,7 @@ region a: in use
   lane 0    127.0.0.1:5000
   lane 1    127.0.0.1:5001
   lease     9.2 s left
-  doubt     yes: some of what can be read is not known to be durable
+  doubt     yes: some of what can be read may not be durable
   barriers  10, with 12 fdatasyncs
 region b: free, closed cleanly
   path      /var/b, 4K, class volatile

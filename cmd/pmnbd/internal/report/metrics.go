@@ -23,7 +23,7 @@ func (e *Export) collect(s status.Scrape) {
 	for _, state := range []remote.State{remote.StateOpen, remote.StateWaiting, remote.StateFailed, remote.StateClosed} {
 		status.Truth(s, "pmnbd_session_state", "1 for the state that the session is in, 0 for the others.", d.State == state, "state", string(state))
 	}
-	status.Truth(s, "pmnbd_session_doubt", "1 as long as inherited doubt is not settled by a barrier.", d.Doubt)
+	status.Truth(s, "pmnbd_session_doubt", "1 until a barrier has succeeded in a session that inherited doubt.", d.Doubt)
 	status.Truth(s, "pmnbd_session_unclean", "1 if the session before was not closed.", d.Unclean)
 	status.Gauge(s, "pmnbd_session_epoch", "The session's number.", d.Epoch)
 	status.Counter(s, "pmnbd_session_recoveries_total", "How often the session was interrupted and went on.", d.Recoveries)
@@ -43,10 +43,10 @@ func (e *Export) collect(s status.Scrape) {
 	status.Counter(s, "pmnbd_barriers_answering_total", "Barriers that answered FLUSHes or FUA writes.", b.Answered)
 	status.Counter(s, "pmnbd_barrier_requests_total", "FLUSHes and FUA writes that barriers answered.", b.Asked)
 	status.Truth(s, "pmnbd_barriers_in_flight", "Barriers under way.", b.InFlight)
-	status.Gauge(s, "pmnbd_barrier_at_target_seconds", "How long the target has been at the barrier under way, 0 if it is not.", b.AtTarget)
+	status.Gauge(s, "pmnbd_barrier_at_target_seconds", "How long the target has been working on the barrier under way, 0 if it is not.", b.AtTarget)
 	status.Gauge(s, "pmnbd_barrier_waiting_requests", "FLUSHes and FUA writes that wait for the next barrier.", b.Waiting)
 	status.Gauge(s, "pmnbd_clients", "NBD clients connected.", e.Connections)
-	status.Counter(s, "pmnbd_clients_entered_total", "NBD clients that ever were connected.", e.Entered)
+	status.Counter(s, "pmnbd_clients_entered_total", "NBD clients that have ever negotiated.", e.Entered)
 	for _, c := range listed(&e.Commands) {
 		status.Counter(s, "pmnbd_commands_total", "NBD requests answered.", c.count.Requests, "command", c.name)
 		status.Counter(s, "pmnbd_command_bytes_total", "Bytes that successful NBD requests read, wrote or named.", c.count.Bytes, "command", c.name)

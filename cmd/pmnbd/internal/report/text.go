@@ -40,7 +40,7 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 	row("method", "%s: %s", d.Method, d.MethodWhy)
 	row("session", "epoch %d, owner %s", d.Epoch, d.Owner)
 	if d.Doubt {
-		row("doubt", "yes: what the session before left is not known to be durable, the next FLUSH settles it")
+		row("doubt", "yes: what the previous session wrote may not be durable; the next FLUSH makes it so")
 	}
 	for i, l := range d.Lanes {
 		row(fmt.Sprintf("lane %d", i), "%s, %d work requests, %d of them outstanding", l.Peer, l.Posted, l.Outstanding)
