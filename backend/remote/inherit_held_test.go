@@ -12,43 +12,35 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// While another initiator holds the region: what is lost is lost by now, and a start that
-// would lose nothing waits.
+// While another initiator holds the region, a start whose loss is certain by now ends with that
+// loss. Every other start ends as busy, and keeps what the previous run left.
 func TestRegionIsHeldByAnother(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		before func(h *host, take func() *Device) // take: the other opens the region, and stays
-		why    string                             // it is lost; "" if the region is only busy
+		before func(h *host, take func() *Device) // take has the other initiator open the region
+		why    string                             // the loss; "" if the region is only busy
 	}{
 		{"nothing", func(_ *host, take func() *Device) { take() }, ""},
 		{"a clean end", func(h *host, take func() *Device) {
-			d, _ := h.run()
-			require.NoError(h.t, d.Close())
+			closed(h)
 			take()
 		}, ""},
 		{"a kill before OPEN was granted", func(h *host, take func() *Device) {
-			d, _ := h.run()
-			require.NoError(h.t, d.Close())
-			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+			closed(h)
+			h.rewrite(unsent)
 			take()
 		}, ""},
 		{"a kill, and a boot since", func(h *host, take func() *Device) {
-			d, c := h.run()
-			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			h.kill(d)
+			killedDirty(h)
 			h.boot()
 			take()
 		}, ""},
 		{"a kill", func(h *host, take func() *Device) {
-			d, c := h.run()
-			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			h.kill(d)
+			killedDirty(h)
 			take()
 		}, "; 4096 acknowledged bytes were not flushed"},
 		{"a kill, and the target started since, for whoever has the region", func(h *host, take func() *Device) {
-			d, c := h.run()
-			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			h.kill(d)
+			killedDirty(h)
 			o := take()
 			require.NoError(h.t, o.leave(false))
 			require.NoError(h.t, o.release())
@@ -63,8 +55,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 			require.Error(h.t, d.Close())
 		}, "the device failed in the previous run"},
 		{"a kill, and the header damaged", func(h *host, take func() *Device) {
-			d, _ := h.run()
-			h.kill(d)
+			killed(h)
 			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
 			take()
 		}, "is damaged"},
@@ -90,7 +81,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 				require.Equal(t, wire.CodeBusy, refused.Code)
 				require.Equal(t, other.ID, refused.Holder)
 			}
-			for range 2 { // it is not forgotten
+			for range 2 { // a second start finds the same
 				if tt.why != "" {
 					h.refused(tt.why)
 				} else {

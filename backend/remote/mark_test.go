@@ -14,7 +14,7 @@ import (
 
 var adr = regiontest.ADR
 
-// newMarkedHost is a host whose target advances marks, at every heartbeat of a session that
+// newMarkedHost makes a host whose target advances the mark at every heartbeat of a session that
 // made something durable.
 func newMarkedHost(t *testing.T) *host {
 	h := newHost(t)
@@ -32,7 +32,7 @@ func (h *host) flushed(d *Device, c *backendtest.Client, seed uint32) {
 	require.Eventually(h.t, func() bool { return d.leg.mark.Load() > before }, patience, tick)
 }
 
-// copied is what the region's file holds. Nothing changes it meanwhile.
+// copied returns what the region's file holds.
 func (h *host) copied() []byte {
 	h.t.Helper()
 	b, err := os.ReadFile(h.path)
@@ -48,8 +48,8 @@ func (h *host) restore(b []byte) {
 	h.start(h.path, adr)
 }
 
-// A region that was restored from a copy made within the session has the session's epoch,
-// and its owner. Its mark is older: nothing of it is served, and nothing is replayed into it.
+// A region that was restored from a copy made within the session has the session's epoch and
+// owner, but an older mark. The device serves nothing of it, and replays nothing into it.
 func TestRestoredInSession(t *testing.T) {
 	h := newMarkedHost(t)
 	d, c := h.run()
@@ -71,7 +71,7 @@ func TestRestoredInSession(t *testing.T) {
 	h.refused("region restored from a copy")
 }
 
-// The next run knows the mark by the window file, however the run before ended.
+// The next run knows the mark from the window file, however the previous run ended.
 func TestRestoredBetweenRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -82,7 +82,7 @@ func TestRestoredBetweenRuns(t *testing.T) {
 		{"a drained start", func(h *host, d *Device) { require.NoError(h.t, d.Close()) }, "restored from a copy since this initiator left it: it has mark 2, and had mark 4"},
 		{"a drained start, and a start since that ended before OPEN", func(h *host, d *Device) {
 			require.NoError(h.t, d.Close())
-			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+			h.rewrite(unsent)
 		}, "restored from a copy since this initiator left it: it has mark 2, and had mark 4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestRestoredBetweenRuns(t *testing.T) {
 	}
 }
 
-// CLOSE advances the mark by itself: a copy that was made when all was flushed and marked,
-// in the session, is not what the session left.
+// CLOSE advances the mark by itself. So a copy made within the session is older than what the
+// session left, even if everything was flushed and marked by then.
 func TestRestoredAfterClose(t *testing.T) {
 	h := newMarkedHost(t)
 	d, c := h.run()
@@ -121,12 +121,11 @@ func TestRestoredAfterClose(t *testing.T) {
 	h.refused("restored from a copy since this initiator left it")
 }
 
-// A copy from before the session can come to its epoch again, and to its mark, by another
-// owner.
+// A copy from before the session can reach the session's epoch and mark again, by another owner.
 func TestRestoredAndHadByAnother(t *testing.T) {
 	t.Run("a drained start", func(t *testing.T) { restoredAndHad(t, func(*host) {}) })
 	t.Run("a drained start, and a start since that ended before OPEN", func(t *testing.T) {
-		restoredAndHad(t, func(h *host) { h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 }) })
+		restoredAndHad(t, func(h *host) { h.rewrite(unsent) })
 	})
 }
 
@@ -169,7 +168,7 @@ func TestGrantedWithAnOlderMark(t *testing.T) {
 	require.NoError(t, d.release())
 }
 
-// The mark that a run was told, and its window file, only rise.
+// The mark that a run knows, and the one in its window file, only rise.
 func TestMarkNeverFalls(t *testing.T) {
 	h := newHost(t)
 	d, _ := h.run()

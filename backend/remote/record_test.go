@@ -17,46 +17,32 @@ import (
 
 var asPMem = regiontest.ADR
 
-// A region that was made anew between two runs, or another one under its name, is not served
-// silently while the window of the old one may hold something.
+// If somebody creates a region again between two runs, or the name leads to another one, a start
+// does not serve it silently while the old region's window may hold something.
 func TestAnotherRegionBetweenRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		before func(h *host)
-		why    string // it is a loss; "" if it is none
+		why    string // the loss; "" if there is none
 	}{
 		{"nothing", func(*host) {}, ""},
-		{"a kill", func(h *host) {
-			d, c := h.run()
-			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			h.kill(d)
-		}, "is live"},
-		{"a clean end", func(h *host) { d, _ := h.run(); require.NoError(h.t, d.Close()) }, "is of a clean end"},
-		{"a device that failed", func(h *host) {
-			d, c := h.run()
-			require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			d.leg.lanes[0].abort(&BarrierError{})
-			require.Error(h.t, c.Do(c.Flush()))
-			require.Error(h.t, d.Close())
-		}, "is failed: the target could not make barrier"},
+		{"a kill", killedDirty, "is live"},
+		{"a clean end", closed, "is of a clean end"},
+		{"a device that failed", failed, "is failed: the target could not make barrier"},
 		{"a kill, and the header damaged", func(h *host) {
-			d, _ := h.run()
-			h.kill(d)
+			killed(h)
 			h.scribble(func(half []byte) { half[headerPrefix] ^= 1 })
 		}, "is damaged"},
 		{"a clean end, and a start that was killed before OPEN", func(h *host) {
-			d, _ := h.run()
-			require.NoError(h.t, d.Close())
-			h.rewrite(func(hd *header) { hd.State, hd.Opened = windowLive, 0 })
+			closed(h)
+			h.rewrite(unsent)
 		}, "is of a clean end"},
 		{"a start that was killed before OPEN", func(h *host) {
-			d, _ := h.run()
-			h.kill(d)
+			killed(h)
 			h.rewrite(func(hd *header) { hd.Opened, hd.ContentsID = 0, [16]byte{} })
 		}, ""},
 		{"a kill, and a boot since", func(h *host) {
-			d, _ := h.run()
-			h.kill(d)
+			killed(h)
 			records, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.region"))
 			require.NoError(h.t, err)
 			require.Len(h.t, records, 1)
@@ -65,8 +51,7 @@ func TestAnotherRegionBetweenRuns(t *testing.T) {
 			h.boot()
 		}, ""},
 		{"a record that cannot be read", func(h *host) {
-			d, _ := h.run()
-			require.NoError(h.t, d.Close())
+			closed(h)
 			records, err := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.region"))
 			require.NoError(h.t, err)
 			require.NoError(h.t, os.Truncate(records[0], 3))
@@ -79,7 +64,7 @@ func TestAnotherRegionBetweenRuns(t *testing.T) {
 			h.stop()
 			h.start(inMemory(t), asPMem)
 			if tt.why != "" {
-				for range 2 { // it is not forgotten
+				for range 2 { // a second start finds the same
 					h.refused(tt.why)
 				}
 				_, err := Dial(context.Background(), h.cfg)
@@ -102,7 +87,7 @@ func TestAnotherRegionBetweenRuns(t *testing.T) {
 	}
 }
 
-// The right region is there again: what was left is as it was.
+// When the right region is there again, a start finds what the previous run left.
 func TestRegionComesBackBetweenRuns(t *testing.T) {
 	h := newHost(t)
 	d, c := h.run()
@@ -122,7 +107,7 @@ func TestRegionComesBackBetweenRuns(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A region under another spelling of its address is the same one, and its window, too.
+// A region is the same under another spelling of its address, and so is its window.
 func TestAddressesHaveRecordsOfTheirOwn(t *testing.T) {
 	h := newHost(t)
 	d, c := h.run()
@@ -155,8 +140,8 @@ func (d spelledDomain) Dial(ctx context.Context, _ string, cfg rdma.ConnConfig, 
 	return d.Domain.Dial(ctx, "target", cfg, recvs)
 }
 
-// A target that names a new region at each start, and refuses it, fills nothing; nor does one
-// that hangs until the process is killed.
+// A target that names a new region at each start, and refuses it, cannot fill this host with files. Nor
+// can one that hangs until the process is killed.
 func TestRefusedStartsLeaveNothing(t *testing.T) {
 	h := newHost(t)
 	h.cfg.Method = persist.MethodAPM // which is not sound there
@@ -189,8 +174,8 @@ func TestRefusedStartsLeaveNothing(t *testing.T) {
 	}
 }
 
-// An OPEN may have been granted though its answer never came: the window's header stays for
-// the next start, and its memory does not.
+// An OPEN may have been granted though its answer never came. So the window's header stays for
+// the next start. The window's memory does not.
 func TestUnansweredOpenKeepsItsHeader(t *testing.T) {
 	h := newHost(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -207,7 +192,7 @@ func TestUnansweredOpenKeepsItsHeader(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A deaf connection ends when the region has been granted, before the answer is heard.
+// A deaf connection ends once the target has granted the region, before the initiator hears of it.
 type deaf struct {
 	rdma.Conn
 	h    *host
@@ -226,7 +211,8 @@ func (c deaf) Poll(cs []rdma.Completion) (int, error) {
 	return n, err
 }
 
-// A pmnbd whose window was in another directory is not somebody else.
+// A start that looks for the window in another directory says so. It does not take itself for
+// somebody else.
 func TestWindowInAnotherDirectory(t *testing.T) {
 	h := newHost(t)
 	d, _ := h.run()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -221,63 +220,4 @@ func TestStartDuringAGrant(t *testing.T) {
 			require.Equal(t, tt.want, g.passes(fmt.Errorf("try: %w", tt.err)))
 		})
 	}
-}
-
-// A replay goes on as long as it comes further than before; on how many connections does
-// not matter.
-func TestReplayStands(t *testing.T) {
-	var r headway
-	for i, tt := range []struct {
-		sent, barriers, doubt uint64
-		now                   int64
-		stands                time.Duration
-	}{
-		{0, 0, 0, 0, 0},
-		{0, 0, 0, 5, 5},
-		{10, 0, 0, 6, 0},
-		{10, 0, 0, 9, 3},
-		{2, 0, 0, 10, 4}, // another connection
-		{9, 0, 0, 11, 5},
-		{11, 0, 0, 12, 0},
-		{11, 0, 7, 15, 0}, // doubt
-		{11, 0, 6, 16, 0},
-		{11, 1, 6, 17, 0}, // the barrier
-		{11, 1, 6, 19, 2},
-		{15, 1, 6, 20, 0},
-		{3, 1, 6, 21, 1}, // another connection, which begins behind the barrier
-		{5, 1, 6, 22, 0},
-	} {
-		require.Equal(t, tt.stands, r.stands(tt.sent, tt.barriers, tt.doubt, tt.now), "step %d", i)
-	}
-}
-
-// A start ends whose replay stands still; the next one adopts the window again.
-func TestReplayStandsStill(t *testing.T) {
-	p := fake(t, rdmafake.Config{})
-	cfg := p.config(t)
-	cfg.WindowDir, cfg.LossTimeout = inMemory(t), 0
-	h := &host{&farm{t: t, region: p.region}, cfg}
-	d, c := h.run()
-	want := backendtest.Pattern(block, 1)
-	require.NoError(t, c.Do(c.Write(0, want, 0)))
-	h.kill(d)
-	release := p.sync.block()
-	h.cfg.OpenTimeout = 2 * time.Second
-	gaveUp := make(chan error, 1)
-	go func() { _, err := Dial(context.Background(), h.cfg); gaveUp <- err }()
-	for range 3 { // those of the superblock, for RESUME
-		<-p.sync.began
-		next := p.sync.block()
-		release()
-		release = next
-	}
-	<-p.sync.began
-	require.ErrorContains(t, <-gaveUp, "come no further for 2s")
-	release()
-	h.cfg.OpenTimeout = 0
-	d, c = h.run()
-	r := c.Read(0, block, 0)
-	require.NoError(t, c.Do(r))
-	require.True(t, string(want) == string(r.Got))
-	require.NoError(t, d.Close())
 }
