@@ -20,8 +20,8 @@ var (
 	ErrVolatile = errors.New("the region is volatile")
 )
 
-// petition sends an OPEN, or a RESUME, on a new connection; with a key it is proven, and
-// so must the answer be. Then c has the secret by which other lanes JOIN.
+// petition sends an OPEN or a RESUME on a new connection. With a key it proves the message, and
+// demands a proof of the answer. Then c has the secret by which other lanes JOIN.
 func (g *leg) petition(ctx context.Context, c *dialed, m *wire.Open, resume bool, opened *wire.Opened, refused *wire.Refused) (t wire.Type, err error) {
 	if g.cfg.Key != nil && c.secret == nil {
 		if err := g.beChallenged(ctx, c, m); err != nil {
@@ -43,8 +43,8 @@ func (g *leg) petition(ctx context.Context, c *dialed, m *wire.Open, resume bool
 	return t, err
 }
 
-// beChallenged has the target draw its nonce, and makes the secret. It asks with epoch
-// 0, so that one that asks for no key grants nothing either.
+// beChallenged makes the target draw its nonce, and makes the secret. It asks with epoch
+// 0, so that a target that wants no key grants nothing either.
 func (g *leg) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
 	hello := *m
 	hello.Epoch = 0
@@ -65,8 +65,8 @@ func (g *leg) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
 	return nil
 }
 
-// proven tells whether answer, which is to msg, may be believed: a refusal of the proof
-// itself has none.
+// proven returns an error unless answer, which is to msg, can be believed. A refusal of the proof
+// itself carries no proof.
 func (c *dialed) proven(msg, answer []byte, t wire.Type, refused *wire.Refused) error {
 	if c.secret == nil || c.secret.SignedAnswer(answer, msg) || (t == wire.TypeRefused && refused.Code == wire.CodeAuth) {
 		return nil

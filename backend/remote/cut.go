@@ -3,15 +3,15 @@ package remote
 import "pmnbd/persist/wire"
 
 // The barrier that was in flight when the connections broke may have become durable all the
-// same: a sync at the target goes on, and the grant that the next session needs waits for it.
-// The target tells how far each lane had got. To replay what that barrier covers would make
-// all its pages dirty again, and the next sync as long as this one.
+// same. A sync at the target goes on, and the grant of the next session waits for it. The target
+// then tells how far each lane had come. A replay of what that barrier covers would make all its
+// pages dirty again, and the next sync would take as long as this one.
 //
 //	broken: current ──► broken ──RESUME, JOIN──► durable on all lanes that owed it? ──► retired
 //	                     └── another barrier begins: the target tells of that one
 //
-// This is no late answer of a connection that was destroyed, which never counts: the target
-// says so in the new session, after it has joined everything of the one before.
+// This is not a late answer of a destroyed connection, which never counts. The target says it in the
+// new session, after all of the old session has ended.
 
 // resumeLocked prepares for a session that goes on, after interrupt. durable reports whether the target
 // has made its share of a barrier durable; in doubt nothing counts. If that holds for all streams

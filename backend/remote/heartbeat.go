@@ -9,8 +9,8 @@ import (
 	"pmnbd/rdma"
 )
 
-// A pulse is what shows that the target lives: when it was heard last, and what it said of itself
-// in the acks of heartbeats.
+// A pulse shows that the target lives: when it last gave a sign of life, and what it said of itself
+// in its acks of heartbeats.
 type pulse struct {
 	epoch time.Time     // when clock was 0; set once
 	heard atomic.Int64  // when the target last said something, by clock
@@ -23,8 +23,7 @@ type pulse struct {
 	doubt   atomic.Uint64
 }
 
-// clock is the time since the leg was made, in nanoseconds, unmoved by people
-// who set clocks.
+// clock is the time since the leg was made, in nanoseconds, whatever happens to the host's clock.
 func (p *pulse) clock() int64 { return int64(time.Since(p.epoch)) }
 
 // hear notes a sign of life.
@@ -37,8 +36,8 @@ func (p *pulse) left() {
 	p.hear()
 }
 
-// moved notes that requests on lane 0 have completed. What is ahead of a heartbeat and moves is a sign
-// of life.
+// moved notes that a request has completed. While a heartbeat waits behind such requests, each is a
+// sign of life.
 func (p *pulse) moved() {
 	if p.waits.Load() {
 		p.hear()
@@ -74,10 +73,10 @@ func (g *leg) arrived() (n uint64) {
 	return n
 }
 
-// heartbeats tells the target that we live, and notices that it does not: no
-// transport says so in useful time (design §5). A network may be slow, and have much to
-// carry before a heartbeat or its ack. So the target is heard, too, by parts of answers to
-// Reads, and by the completion of what was posted ahead of a heartbeat that has not left.
+// heartbeats tells the target that this initiator lives, and notices when the target does not: no
+// transport says so in useful time (design §5). A slow network may have much to carry ahead of a
+// heartbeat or its ack. So parts of answers to Reads are signs of life, too, and so are completions
+// of requests ahead of a heartbeat that has not left.
 func (g *leg) heartbeats(interval, lease time.Duration) {
 	defer close(g.beatEnded)
 	tick := time.NewTicker(interval)

@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// minBackoff and maxBackoff bound the wait between two attempts to come back: at
-	// first a target that restarts should not be missed, later a network that heals.
+	// minBackoff and maxBackoff bound the wait between two attempts to come back. The first
+	// attempts should not miss a target that restarts, the later ones a network that heals.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
-	// connectTimeout bounds a connection: TCP itself asks ever more rarely, and should
+	// connectTimeout bounds an attempt to connect. TCP itself tries ever more rarely, and should
 	// not be in such a pause when the network heals.
 	connectTimeout = 5 * time.Second
-	// minAttempt and maxAttempt bound an attempt. An answer may never come, if its
-	// length was damaged; but the grant may also have to join a large zero of the
-	// session before it.
+	// minAttempt and maxAttempt bound an attempt. An answer never comes if the network damaged
+	// its length. But a grant may also wait for a large zero of the session before it.
 	minAttempt = 5 * time.Second
 	maxAttempt = 30 * time.Second
 )
@@ -83,8 +82,8 @@ func (g *leg) keep() {
 	}
 }
 
-// cut ends every connection of the session. The transition's cause is why the first one ended. When
-// cut returns nothing of the old connections touches memory or counts any more.
+// cut ends every connection of the session. The transition's cause is why the first of them ended.
+// When cut returns, the old connections touch no memory, and none of their completions counts.
 func (g *leg) cut() transition {
 	var cause error
 	for _, l := range g.lanes {
@@ -114,7 +113,7 @@ func (g *leg) cut() transition {
 	return t
 }
 
-// lasting is cause, if the session cannot go on after it.
+// lasting returns the cause if the session cannot go on after it, else nil.
 func (g *leg) lasting(cause error) error {
 	var barrier *BarrierError
 	var end *lastingError
@@ -167,7 +166,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 	}
 }
 
-// pause waits, or fails with errStopped.
+// pause waits for t, or fails with errStopped.
 func (g *leg) pause(t time.Duration) error {
 	timer := time.NewTimer(t)
 	defer timer.Stop()

@@ -2,10 +2,10 @@ package remote
 
 import "time"
 
-// An outage is from when a session was lost until all is answered that waited when it
-// came back. One that is lost before is in the same outage, however long it lived: its
-// patience goes on, and so do the pauses between attempts. A network may let RESUME and
-// heartbeats pass and nothing that is larger.
+// An outage starts when the session is lost. It ends when everything that waited when the session
+// came back has its answer. A loss before that continues the same outage, however long the session
+// lived: its patience and its pauses between attempts go on. For a network may pass RESUME and
+// heartbeats, and nothing larger.
 type outage struct {
 	since    time.Time
 	attempts int
@@ -14,11 +14,11 @@ type outage struct {
 	said     string    // in the log
 }
 
-// lasts is how long a session must live to count as back, if nobody waited for it.
+// lasts is how long a session must live to end an outage in which nobody waited for it.
 const lasts = 10 * time.Second
 
-// lost begins an outage, or goes on with it. If anything waited when the session came
-// back, it is over when that was answered.
+// lost begins an outage, or continues it. If anything waited when the session came back, the
+// outage is over once that has its answer.
 func (o *outage) lost(now time.Time, barriers uint64, waited, answered bool) {
 	over := answered
 	if !waited {
@@ -40,7 +40,7 @@ type debt struct {
 
 func (o *debt) any() bool { return o.barrier || o.fetches }
 
-// owedLocked is what waits now. commit.mu is held.
+// owedLocked is what waits now. The caller holds commit.mu.
 func (x *core) owedLocked() (o debt) {
 	c := &x.commit
 	o.count = c.count

@@ -1,6 +1,8 @@
 package remote
 
 import (
+	"errors"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -152,4 +154,30 @@ type lateConn struct{ rdma.Conn }
 func (lateConn) Poll(cs []rdma.Completion) (int, error) {
 	cs[0] = rdma.Completion{ID: tagRead, Op: rdma.OpRead}
 	return 1, nil
+}
+
+// A failure is known to all before it frees anything: it waits for the op that holds a stream's mutex,
+// which may not have seen it.
+func TestEndWaitsForOpsThatAreEnqueued(t *testing.T) {
+	d := fake(t, rdmafake.Config{}).dial(t)
+	c := backendtest.NewClient(t, d)
+	noted := make(chan struct{})
+	w := c.Write(0, backendtest.Pattern(block, 1), 0)
+	w.Sink = asked{c, func() bool {
+		go d.core.end(errors.New("a failure"), func(transition) { close(noted) })
+		require.Eventually(t, func() bool { return d.core.failed() != nil }, patience, tick)
+		for range 1000 {
+			runtime.Gosched()
+			require.True(t, held(&d.core.commit.mu), "it waits")
+		}
+		select {
+		case <-noted:
+			require.Fail(t, "somebody heard of it")
+		default:
+		}
+		return false
+	}}
+	require.ErrorIs(t, c.Do(w), backend.ErrFailed)
+	<-noted
+	require.Error(t, d.Close())
 }

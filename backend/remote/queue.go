@@ -5,9 +5,9 @@ import "pmnbd/persist"
 // An item is one place in a lane's queue.
 type item struct {
 	kind itemKind
-	// itemWrites: the entries [from, to) of the lane's index ring are to be
-	// posted. itemBarrier: they are what barrier seq covers, those before next
-	// were named already. itemRead: from is the number of the read part.
+	// itemWrites: post the entries [from, to) of the stream's ring. itemBarrier: barrier
+	// seq covers them, and earlier parts have named those before next. itemRead: from is the
+	// number of the read part.
 	from, to uint64
 	seq      uint64
 	next     uint64

@@ -45,7 +45,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// Config says which region to open, and how. Zero values take the defaults named.
+// Config says which region to open, and how. A zero value takes the default named.
 type Config struct {
 	// Provider and Addr (HOST:PORT) lead to the target, Region is the region's name.
 	Provider rdma.Provider
@@ -53,49 +53,49 @@ type Config struct {
 	Region   string
 	// ID names this initiator; it survives restarts.
 	ID [16]byte
-	// StateDir is where a lock keeps other processes of this id from the region. It and
-	// WindowDir must be this user's alone to change (OpenDirectory).
+	// StateDir is the directory of the locks that keep other processes of this id from the
+	// region. Only this user may be able to change it and WindowDir (OpenDirectory).
 	StateDir string
-	// WindowDir is where the window lies in a file, on a filesystem in memory, so that
-	// the next run of this initiator can go on where this one was killed. Empty: it is
-	// this process's alone, and what it acknowledged and did not flush dies with it.
+	// WindowDir is the directory of window files, on a filesystem in memory. With it the next
+	// run of this initiator can go on where this one was killed. If it is empty, the window dies
+	// with this process, and so do acknowledged writes that no FLUSH covered.
 	WindowDir string
-	// AcceptLoss opens the device where a LossError would be returned, and changes
-	// nothing where none would.
+	// AcceptLoss opens the device where Dial would return a LossError. It changes nothing
+	// elsewhere.
 	AcceptLoss bool
-	// LocalClients: all clients are on this host, and end with it.
+	// LocalClients says that all clients run on this host, so a reboot ends them.
 	LocalClients bool
-	// Window is how much memory payloads that no barrier covers yet hold at most, in
-	// bytes: DefaultWindow. At half of it the device starts a barrier of its own.
+	// Window limits the memory, in bytes, for payloads that no barrier covers yet:
+	// DefaultWindow. When half of it is used the device starts a barrier of its own.
 	Window uint64
-	// Lanes is how many connections the session has: DefaultLanes, MaxLanes at most.
+	// Lanes is the number of the session's connections, at most MaxLanes: DefaultLanes.
 	Lanes int
-	// Connections is how many connections of clients receive at the same time,
+	// Connections is how many clients' connections can receive at the same time,
 	// each into a chunk of its own: DefaultConnections.
 	Connections int
-	// Method is the only durability method that will do; 0 takes the best that is
-	// sound. One that is not sound is refused, with the reason.
+	// Method insists on a durability method: Dial fails, with the reason, where that is not
+	// sound. 0 takes the best that is.
 	Method persist.Method
-	// LossTimeout is how long a lost session is tried to be brought back, and how long the
-	// target may be at one barrier, before the device fails; 0 is for ever, as one waits
-	// for a disk.
+	// LossTimeout bounds how long the device tries to bring a lost session back, and how long
+	// the target may take for one barrier. Then the device fails. 0 is for ever, as for a
+	// disk.
 	LossTimeout time.Duration
-	// OpenTimeout bounds, while a device opens, how long the target may take to be reached and
-	// to answer, each time that it is asked; 0: as long as the context of Dial allows. What the
-	// run before left is replayed for as long as that makes progress, and that stands still for
-	// no longer than this.
+	// OpenTimeout bounds how long Dial tries to reach the target and waits for an answer, each
+	// time that it asks; 0: as long as its context allows. Dial replays the window of the
+	// previous run for as long as that makes progress, and gives up when the replay has stood
+	// still for this long.
 	OpenTimeout time.Duration
 	// AllowVolatile permits a region of class volatile.
 	AllowVolatile bool
-	// Takeover takes the region from another id whose lease still runs.
+	// Takeover takes the region from another initiator whose lease still runs.
 	Takeover bool
-	// Key is asked for the key of ID at each handshake, so that it can be changed
-	// meanwhile; nil: there is none, and the target must ask for none.
+	// Key returns the key of ID. The device asks for it at each handshake, so that the key can
+	// change. With nil there is no key, and the target must ask for none.
 	Key func() wire.Key
 	// Log takes one line for each transition of the device's life; nil: none.
 	Log *zap.Logger
-	// Jitter, in [0, 1), says how much a pause between two attempts is cut short; nil:
-	// rand.Float64. A test that has to repeat a run sets it.
+	// Jitter returns a number in [0, 1): by how much to shorten a pause between two attempts;
+	// nil: rand.Float64. A test that has to repeat a run sets it.
 	Jitter func() float64
 }
 
@@ -107,11 +107,10 @@ const (
 	// MinWindow is the smallest window that works: sixteen chunks, so that the
 	// largest request is 1 MiB.
 	MinWindow = 16 * backend.ChunkSize
-	// MaxWindow is a limit for typing errors: nobody wants to lose, or to replay,
-	// more than that.
+	// MaxWindow catches typing errors: nobody wants to lose, or to replay, more than that.
 	MaxWindow = 64 << 30
-	// DefaultLanes is 1: more serve an adapter or a network that one queue pair
-	// does not fill, and cost a message of each barrier.
+	// DefaultLanes is 1. More help where one queue pair does not fill the adapter or the
+	// network. Each costs a message per barrier.
 	DefaultLanes = 1
 	// MaxLanes is what a target allows.
 	MaxLanes = 16
@@ -119,17 +118,17 @@ const (
 	DefaultConnections = 64
 	// maxRequest is the largest request that any window allows (design §4.8).
 	maxRequest = 32 << 20
-	// stripe is how many bytes follow each other on a lane. It is at least
-	// backend.ChunkSize, so that a chunk is cut once at most.
+	// stripe is how many consecutive bytes of the device one stream orders. It is at least
+	// backend.ChunkSize, so that at most one stripe ends inside a chunk.
 	stripe = 1 << 20
 	// maxMessages is how many messages of the target a lane can receive before it
-	// looks: all that the target's credits let us ask for, and a few more.
+	// looks: answers to all that the target's credits allow, and a few more.
 	maxMessages = 32
-	// recvSize and controlSize are a lane's memory for receives, and for those, the
-	// sink of Reads and sends, one behind the other, in bytes.
+	// recvSize is a lane's memory for receives, in bytes. controlSize is that, the sink of
+	// Reads and the memory for sends, one behind the other.
 	recvSize    = maxMessages * wire.MaxMessage
 	controlSize = 2*recvSize + sinkSize
-	// reservedCredits of a lane are not for barriers: a heartbeat and CLOSE.
+	// reservedCredits is how many of a lane's credits are for a heartbeat and CLOSE.
 	reservedCredits = 2
 )
 
@@ -150,7 +149,7 @@ type Device struct {
 	closeErr  error
 }
 
-// complete takes the defaults, and tells what is missing or out of bounds.
+// complete fills in the defaults, and returns what is missing or out of bounds as an error.
 func (c *Config) complete() error {
 	if c.Window == 0 {
 		c.Window = DefaultWindow
@@ -184,9 +183,10 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Dial opens a session. It fails with a *RefusedError when the target refuses,
-// with rdma's errors when it cannot be reached. A target that was reached and whose
-// connection is lost, or that grants somebody else a session, is asked again until ctx ends.
+// Dial opens a session. Its error is a *RefusedError if the target refuses, a *LossError if
+// something would be lost, and one of rdma's if nothing can reach the target. Once Dial has
+// reached the target it asks again until ctx ends, if the connection is lost or if the target is
+// granting the region to somebody else.
 func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -245,9 +245,8 @@ func (d *Device) open(ctx context.Context) error {
 	return nil
 }
 
-// entries is how many pieces the window's index holds. Writes of 2 KiB and more fill
-// the bytes first, smaller ones the entries. Zeroes take one for each stripe: room for
-// 8 GiB of them.
+// entries is how many pieces the window's index holds. Writes of 2 KiB and more run out of bytes
+// first, smaller ones out of entries. Zeroes take an entry for each stripe: there is room for 8 GiB.
 func (d *Device) entries() int { return max(int(d.cfg.Window/2048), 2*(1<<32)/stripe) }
 
 // allocate maps the arenas and the window's index.
@@ -277,7 +276,7 @@ func (d *Device) allocate() (err error) {
 	return nil
 }
 
-// ready lets the window's users wait for room in it.
+// ready makes whoever waits for room in the window start a barrier.
 func (d *Device) ready() {
 	d.arenas.Entries = backend.NewEntries(d.core.window.Entries(), stripe)
 	d.arenas.Write.Pins().Pressure = d.core.commit.relieve

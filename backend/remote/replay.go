@@ -1,23 +1,23 @@
 package remote
 
-// A replay goes in slices. Each has a barrier of its own, and the covered marks move with it.
-// So a session that is lost again and again gets on, if each brings one slice to the target,
-// and so does an adopted window: what is covered is covered for the next process, too.
+// A replay goes in slices. Each slice has a barrier of its own, and the covered marks move with it.
+// So a session that is lost again and again still advances, if each return brings one slice to the
+// target. The same holds for an adopted window: the next process goes on behind what is covered.
 //
 //	ring     covered ─────────► queued ─────────► head
 //	               in the queue,        waits for its slice
 //	               and a barrier behind
 //
-// Order is what it always was. Entries are queued in the ring's order, new ones behind all
-// that wait. A READ is queued behind the entries that it came after, and a FLUSH answered by the
-// first barrier that covers all that it came after: who writes on does not keep either back.
+// The order stays the ring's: new entries come behind all that wait. A READ goes behind the entries
+// that it came after, and the first barrier that covers all that a FLUSH came after answers it. A
+// client that goes on writing keeps neither back.
 
-// firstSlice is how many bytes of the window a lane replays first. Each slice doubles the next
-// one: a network that breaks after so few bytes carries nothing at all, and 64 MiB take no
-// more than eleven barriers on one that holds.
+// firstSlice is how many bytes of the window a lane replays first. Each slice is twice as large as the
+// one before. A network that breaks after so few bytes carries nothing at all, and one that holds
+// needs no more than eleven barriers for 64 MiB.
 const firstSlice = 64 << 10
 
-// advanceLocked queues the next slice: the barrier that follows covers it.
+// advanceLocked queues the next slice. The barrier behind it covers it.
 func (l *lane) advanceLocked() {
 	from, head := l.queued, l.ring.Head()
 	bytes := uint64(0)
@@ -32,7 +32,7 @@ func (l *lane) advanceLocked() {
 	l.queueReadsLocked()
 }
 
-// queueReadsLocked queues the READs that wait, and have all before them in the queue.
+// queueReadsLocked queues the READs that wait, if all that they came after is in the queue.
 func (l *lane) queueReadsLocked() {
 	for i := range l.reads {
 		if r := &l.reads[i]; r.op != nil && !r.queued && r.at <= l.queued {
@@ -42,7 +42,7 @@ func (l *lane) queueReadsLocked() {
 	}
 }
 
-// extentLocked is how far a barrier covers the stream that is queued now, and what wrote was
+// extentLocked is how far a barrier would cover the stream if it was queued now, and what wrote was
 // there.
 func (l *lane) extentLocked() (to, wrote uint64) {
 	if l.behind {
@@ -51,9 +51,9 @@ func (l *lane) extentLocked() (to, wrote uint64) {
 	return l.ring.Head(), l.wrote
 }
 
-// listLocked decides which ops barrier b answers, during a replay or at its end: b.ops are those
-// that wait, beside the listed ones. The listed ones keep their positions over slices and sessions;
-// ops that come meanwhile are listed when those are answered.
+// listLocked decides which ops barrier b answers, during a replay or at its end. b.ops are the ops
+// that wait, beside the listed ones. Listed ops keep their positions over slices and sessions. Ops that
+// arrive meanwhile are listed once those have their answers.
 func (c *groupCommit) listLocked(b *barrier) {
 	if !c.behind {
 		b.ops = append(b.ops, c.listed...)

@@ -12,8 +12,8 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// resume makes one attempt to have the session go on: RESUME on a new lane 0, JOIN on
-// the others, then replay. Of all messages only RESUME may be followed by a replay.
+// resume makes one attempt to bring the session back: RESUME on a new lane 0, JOIN on
+// the others, then the replay. A replay may follow RESUME alone.
 func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -84,16 +84,16 @@ func (g *leg) askResume(ctx context.Context, c *dialed) (o wire.Opened, err erro
 }
 
 // refusal decides what a refused RESUME means: that it comes too late, or too early. Only
-// the region that was granted can say that it is lost. Another target that answers at the
-// address, or a region made anew under the name, knows nothing of it.
+// the region of this device can say that the session is lost for good. Another target at the
+// address, or a new region under the name, knows nothing of it.
 func (g *leg) refusal(r *wire.Refused) error {
 	err := &RefusedError{Region: g.cfg.Region, Refused: *r}
 	switch {
 	case r.UUID != [16]byte{} && r.UUID != g.granted.UUID:
 		return g.elsewhere(r.UUID)
 	case r.UUID == g.granted.UUID && (r.Code == wire.CodeNotOwner || r.Code == wire.CodeRestored || r.Code == wire.CodeFailed):
-		// Somebody else may have written: a replay would overwrite it. Or the target
-		// lost what it was given.
+		// Somebody else may have written, and a replay would overwrite that. Or the target
+		// has lost what this device wrote.
 		if taker := g.taker(r); taker != "" {
 			return &lastingError{&TakenError{Taker: taker, Epoch: r.Epoch, err: err}}
 		}
@@ -118,8 +118,8 @@ func (e *TakenError) Error() string {
 
 func (e *TakenError) Unwrap() error { return e.err }
 
-// taker names who has had the region since this session, as a refused RESUME tells it; ""
-// if it tells nobody.
+// taker names the initiator that has had the region since this session, as a refused RESUME tells
+// it; "" if it names none.
 func (g *leg) taker(r *wire.Refused) string {
 	switch {
 	case r.Code != wire.CodeNotOwner || r.Holder == [16]byte{} || r.Epoch <= g.granted.Epoch:
@@ -130,15 +130,15 @@ func (g *leg) taker(r *wire.Refused) string {
 	return "initiator " + uuid.UUID(r.Holder).String()
 }
 
-// elsewhere says that the name leads to region other. Nothing is replayed into that, and
-// the device waits: the right target may come back to the address.
+// elsewhere says that the name leads to region other. The device replays nothing into that, and
+// waits: the right target may come back to the address.
 func (g *leg) elsewhere(other [16]byte) error {
 	return fmt.Errorf("region %s at %s has UUID %s now, and this device is on %s: another target answers there, or the region was made anew. Check the address, and serve the right region there again; until then nothing is sent",
 		g.cfg.Region, g.cfg.Addr, uuid.UUID(other), uuid.UUID(g.granted.UUID))
 }
 
-// compare tells whether g is what the session had: a window must never be replayed
-// into something else, nor go on where contents were lost.
+// compare returns an error unless o is what the session had. A window must never be replayed
+// into something else, nor where the contents are lost.
 func (g *leg) compare(o *wire.Opened) error {
 	old := &g.granted
 	switch {
@@ -158,8 +158,8 @@ func (g *leg) compare(o *wire.Opened) error {
 
 // revive gives the lanes their new connections, and the queues what was in them: the
 // writes that no barrier covers, in their order, then the READs. Nothing is ahead of
-// the replay. It returns the barrier that was cut off, if the target had made it durable:
-// that is retired, and the caller answers and frees it.
+// the replay. If the target had made the broken barrier durable, revive retires and returns it:
+// the caller answers its ops and frees it.
 func (g *leg) revive(o *wire.Opened, conns []dialed) (durable *barrier) {
 	c := &g.core.commit
 	c.mu.Lock()

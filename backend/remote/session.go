@@ -23,8 +23,8 @@ type RefusedError struct {
 	wire.Refused
 }
 
-// Held reports whether another initiator has the region. Once that is stopped the region is free.
-// Config.Takeover takes it away before.
+// Held reports whether another initiator has the region. The region is free once that initiator has
+// stopped. Config.Takeover takes it away before.
 func (e *RefusedError) Held() bool {
 	return e.Code == wire.CodeBusy && e.Holder != [16]byte{} // else a grant is under way
 }
@@ -44,7 +44,7 @@ func (e *RefusedError) Error() string {
 var errSessionClosed = errors.New("session closed")
 
 const (
-	// openTries is how often OPEN is sent: once to learn the epoch, once knowingly,
+	// openTries is how often a start sends OPEN: once to learn the epoch, once with it,
 	// and once more if somebody else was faster.
 	openTries = 3
 	// closeTimeout bounds the wait for CLOSED: everything is durable already, and
@@ -98,7 +98,7 @@ func (g *leg) connect(ctx context.Context, lane int, privateData []byte) (c dial
 	return c, nil
 }
 
-// tryOpen tries once to obtain the session on lane 0, and joins the other lanes.
+// tryOpen makes one attempt: OPEN on lane 0, then JOIN on the other lanes.
 func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err error) {
 	defer func() {
 		if err != nil {
@@ -131,7 +131,7 @@ func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err e
 	return o, conns, err
 }
 
-// joinAll connects the other lanes of the session that g grants on the first of conns.
+// joinAll connects the other lanes of the session that o grants on the first of conns.
 func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]dialed, error) {
 	if g.cfg.Lanes > int(o.Lanes) {
 		return conns, fmt.Errorf("the target allows %d lanes for a session, not %d: %w", o.Lanes, g.cfg.Lanes, rdma.ErrNotSupported)
@@ -186,7 +186,7 @@ func (g *leg) join(ctx context.Context, c *dialed, o *wire.Opened, n int) (joine
 	return joined, nil
 }
 
-// check tells whether a session can be held on what the target granted.
+// check returns an error if no session can work with what the target granted.
 func check(g *wire.Opened) error {
 	switch {
 	case g.Size == 0 || g.Size > math.MaxInt64 || g.Base > math.MaxUint64-g.Size:
@@ -214,7 +214,7 @@ func (g *leg) drawOwner() error {
 	return nil
 }
 
-// methods are those that this end has, or the one that it insists on.
+// methods are those that this end supports, or the one that Config.Method insists on.
 func (g *leg) methods(conn rdma.Conn) (s persist.Methods, err error) {
 	for _, m := range persist.BestFirst {
 		switch {
@@ -229,8 +229,7 @@ func (g *leg) methods(conn rdma.Conn) (s persist.Methods, err error) {
 	return s, nil
 }
 
-// methodWhy says why barriers are done as they are: what speaks against the methods
-// that would have been better.
+// methodWhy says why the session has its method: what speaks against the better ones.
 func (g *leg) methodWhy() string {
 	if g.cfg.Method == g.method {
 		return "it was asked for"
@@ -265,7 +264,7 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 	return m
 }
 
-// takesOver says so, if the next OPEN will end somebody's lease: refused told whose.
+// takesOver warns if the next OPEN will end somebody's lease: refused told whose.
 func (g *leg) takesOver(refused *wire.Refused) {
 	if refused.Seconds > 0 {
 		g.log.Warn("TAKING THE REGION OVER: what its holder has not flushed is lost to it, and it can never come back",
@@ -273,7 +272,7 @@ func (g *leg) takesOver(refused *wire.Refused) {
 	}
 }
 
-// chosen tells whether the target chose a method that it was offered.
+// chosen returns an error if the target chose a method that nobody offered.
 func chosen(offered persist.Methods, g *wire.Opened) error {
 	if !offered.Has(g.Method) {
 		return fmt.Errorf("the target chose method %d, which was not offered: %w", g.Method, wire.ErrMalformed)
@@ -281,7 +280,7 @@ func chosen(offered persist.Methods, g *wire.Opened) error {
 	return nil
 }
 
-// ask sends a message and decodes what answers it: granted or refused.
+// ask sends a message and decodes the answer into granted or refused.
 func (g *leg) ask(ctx context.Context, c *dialed, msg []byte, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // wakes Wait
 	t, err := g.exchange(c, msg, granted, refused)
@@ -322,8 +321,8 @@ func (g *leg) exchange(c *dialed, msg []byte, granted interface{ Decode([]byte) 
 	return t, c.conn.PostRecv([]rdma.WorkRequest{again})
 }
 
-// answer waits until what was sent has left its slot and one message came, and
-// returns that with the receive to post again.
+// answer waits until the message has left its send slot and the answer is there. It returns the
+// answer, and the receive to post again.
 func (g *leg) answer(conn rdma.Conn, recvs *rdma.MemoryRegion) (msg []byte, again rdma.WorkRequest, err error) {
 	var c [1]rdma.Completion
 	for sent := false; !sent || msg == nil; {

@@ -9,16 +9,17 @@ import (
 	"pmnbd/rdma"
 )
 
-// stallLeases is how many leases a barrier that the target does not know of, a lane or a
-// heartbeat may take without progress: 60 s by default.
+// stallLeases bounds, in leases, how long a lane, a heartbeat, or a barrier that the target
+// does not know of may make no progress: 60 s by default.
 const stallLeases = 6
 
-// A stall finds what makes no progress although the target seems to live: a lane that is dead
-// without its transport noticing, or a barrier that got lost (design §5).
-// A barrier that the target is at is another matter. A large sync on a slow disk takes the
-// time that it takes; a new session would make all its pages dirty again, and its sync would
-// take as long. So the session stays, status says how long the target has been at it, and
-// Config.LossTimeout alone ends the device. A stall belongs to the goroutine of the heartbeats.
+// A stall finds what makes no progress although the target seems to live: a dead lane whose
+// transport has not noticed, or a barrier that got lost (design §5).
+//
+// A barrier that the target is working on is another matter. A large sync on a slow disk takes its
+// time. A new session would make all its pages dirty again, and the next sync would
+// take as long. So the session stays, status says how long the target has been at the barrier, and
+// only Config.LossTimeout ends the device. A stall belongs to the goroutine of the heartbeats.
 type stall struct {
 	barrier, target, beat step
 	lanes                 []step
@@ -43,8 +44,8 @@ func (s *step) stays(p progress, now int64) time.Duration {
 }
 
 // find returns an error if something has stood still for longer than patience, and the
-// lane to end for it. unanswered is the number of the heartbeat that has left and waits for its
-// ack, 0 if none does.
+// lane to end for it. unanswered is the number of the heartbeat that has left and has no ack yet, or
+// 0.
 func (s *stall) find(g *leg, now int64, patience time.Duration, unanswered uint64) (*lane, error) {
 	if s.lanes == nil {
 		s.lanes = make([]step, len(g.lanes))

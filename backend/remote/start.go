@@ -13,7 +13,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// An opening is what a start knows of the region before that is granted.
+// An opening is what a start knows of the region before the target grants it.
 type opening struct {
 	expect  uint64 // the epoch that OPEN names; 0: whatever the region is in
 	strict  bool   // what the run before left is in that epoch: no other will do
@@ -23,8 +23,8 @@ type opening struct {
 }
 
 // insist tries until it succeeds, fails for good, or ctx ends: a start that loses its
-// connection tries again, as a session does. Each try has its own time, for an answer may
-// never come.
+// connection tries again, as a session does. Each try has a time limit of its own, because an
+// answer may never come.
 func (g *leg) insist(ctx context.Context, try func(context.Context) error) error {
 	ctx, done := g.patient(ctx)
 	defer done()
@@ -66,9 +66,9 @@ func (g *leg) open(ctx context.Context) (o wire.Opened, conns []dialed, err erro
 	return o, conns, err
 }
 
-// passes tells whether err of a start may go away by itself. Where no target ever answered
-// the address may be wrong: whoever starts pmnbd should hear of that at once. One that has
-// answered in this start, and does not now, is restarting, or the network is at fault.
+// passes tells whether an error of a start may go away by itself. If no target has ever answered,
+// the address may be wrong, and the start fails at once. If one has answered in this start
+// and does not now, it restarts, or the network is at fault.
 func (g *leg) passes(err error) bool {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
@@ -78,12 +78,12 @@ func (g *leg) passes(err error) bool {
 	return g.opening.met && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrTimeout) || errors.As(err, &reject))
 }
 
-// handshake sends OPEN until it is granted. The first one asks for the epoch; a
-// refusal tells the region's UUID, too, so that its lock is taken before anything
-// that the grant would end.
+// handshake sends OPEN until the target grants it. The first OPEN asks for the epoch. Its refusal
+// also tells the region's UUID, so that this process has the region's lock before a grant ends
+// another session.
 //
-// The answer to an OPEN can be lost, and the next OPEN is then refused: this initiator
-// already holds the region, one epoch on. Only RESUME tells whether that is this very run.
+// The answer to an OPEN can be lost. The target then refuses the next OPEN, because this initiator
+// already holds the region, one epoch on. Only RESUME tells whether that was this very run.
 // It sets no doubt, either.
 func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err error) {
 	if g.owner.ID == [16]byte{} {
@@ -136,7 +136,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 	return opened, &RefusedError{Region: g.cfg.Region, Refused: refused}
 }
 
-// regain sends m as a RESUME: it is granted if an OPEN of its owner was.
+// regain sends m as a RESUME. The target grants it if it had granted an OPEN of the same owner.
 func (g *leg) regain(ctx context.Context, c *dialed, m wire.Open, opened *wire.Opened, refused *wire.Refused) (wire.Type, error) {
 	m.Flags &^= wire.OpenTakeover
 	t, err := g.petition(ctx, c, &m, true, opened, refused)

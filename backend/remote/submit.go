@@ -2,8 +2,8 @@ package remote
 
 import "pmnbd/backend"
 
-// Submit implements backend.Device. An op's place is fixed under its stream's
-// mutex, and there, each time anew, the client is asked whether it is still there.
+// Submit implements backend.Device. It fixes an op's place under its stream's mutex. There, on each
+// stream anew, it asks whether the client is still connected.
 func (d *Device) Submit(ops []*backend.Op) {
 	s := submission{streams: d.core.streams}
 	wrote, asked := false, false
@@ -47,8 +47,8 @@ func (d *Device) Submit(ops []*backend.Op) {
 // Post implements backend.Device.
 func (d *Device) Post() { d.core.post() }
 
-// A submission walks over the pieces of a batch, holding one stream's mutex at a
-// time, and that for as long as the pieces stay on it.
+// A submission walks over the pieces of a batch. It holds one stream's mutex at a
+// time, for as long as the pieces stay on that stream.
 type submission struct {
 	streams []*stream
 	locked  *stream // or nil

@@ -8,13 +8,13 @@ import (
 	"pmnbd/rdma"
 )
 
-// zeroCredits of a lane are for zeroes.
+// zeroCredits is how many of a lane's credits are for zeroes.
 const zeroCredits = 8
 
-// zeroes are those of a lane that the target has not acknowledged. Its CPU stores
-// them, while the Writes behind them are placed as they arrive: what overlaps one
-// waits for its ack, and everything behind that, barriers too, or the zeroes would
-// wipe newer data (design §4.7). The lane's mutex guards them.
+// zeroes are the zeroes of a lane that the target has not acknowledged. The target's CPU stores
+// zeroes, while it places the Writes behind them as they arrive. So a request that overlaps one
+// waits for its ack, and everything behind it waits, too, barriers included. Else the zeroes would
+// wipe newer data (design §4.7). The stream's mutex guards them.
 type zeroes struct {
 	out      [zeroCredits]wire.Zero // a ring
 	head, n  int
@@ -33,8 +33,8 @@ func (z *zeroes) overlap(off, n uint64) bool {
 	return false
 }
 
-// message makes the message for entry e, valid until it is acknowledged. It
-// reports false while no credit is there.
+// message makes the message for entry e, valid until the target acknowledges it. It
+// reports false while there is no credit.
 func (z *zeroes) message(e *backend.Entry) ([]byte, bool) {
 	if z.n == zeroCredits {
 		return nil, false

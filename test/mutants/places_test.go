@@ -33,6 +33,11 @@ var places = []mutant{
 		old: "s.gone = s.gone || op.Sink.Gone()", new: "s.gone = s.gone || off == op.Off && op.Sink.Gone()",
 		pkg: "./backend/remote", run: "^TestHangUpIsAskedUnderTheMutex$",
 	}, {
+		name: "a failure does not wait for ops that are enqueued", rule: "§6 answered with an error, and the window is freed",
+		in:  "backend/remote.core.end",
+		old: "x.quiesce();", new: "",
+		pkg: "./backend/remote", run: "^TestEndWaitsForOpsThatAreEnqueued$",
+	}, {
 		name: "no hang-up check", rule: "§6 bytes of a connection that its client closed",
 		in:  "backend/remote.submission.run",
 		old: "s.gone = s.gone || op.Sink.Gone()", new: "",
