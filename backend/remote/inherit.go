@@ -133,6 +133,7 @@ func (g *leg) probe(ctx context.Context) (refused wire.Refused, err error) {
 	return refused, err
 }
 
+// tryProbe probes once.
 func (g *leg) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
 	if err := g.openDomain(ctx); err != nil {
 		return refused, err
@@ -141,7 +142,7 @@ func (g *leg) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
 	if err != nil {
 		return refused, err
 	}
-	defer func() { _ = c.conn.Close() }() // it has said what it had to
+	defer func() { _ = c.conn.Close() }() // the refusal is all that a probe needs
 	msg := g.request(persist.Owner{ID: g.cfg.ID, Nonce: [16]byte{1}})
 	var opened wire.Opened
 	t, err := g.petition(ctx, &c, &msg, false, &opened, &refused)
@@ -170,6 +171,7 @@ func (d *Device) lastBoot(region [16]byte) uuid.UUID {
 	return boot
 }
 
+// bootID is the id of this boot of the host.
 func bootID() (uuid.UUID, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -106,11 +106,10 @@ func (d *Device) previousName(windows *Directory, name string, s *situation) (*p
 
 // A previousName is what a start knows of the region that its name led to before.
 type previousName struct {
-	known      bool   // there is a record
-	unreadable bool   // and it cannot be read
-	is         record // else: what it says
-	// Of the window of the region in is, where that is another region in this boot.
-	window oldWindow
+	known      bool      // there is a record
+	unreadable bool      // the record cannot be read
+	is         record    // otherwise: what it says
+	window     oldWindow // of the region in is, if that is another region in this boot
 }
 
 // An oldWindow is the window file of a region that the name led to before.
@@ -122,15 +121,15 @@ type oldWindow struct {
 
 // A naming is what a start does with the record of its region's name.
 type naming struct {
-	err   error      // the start ends
-	lost  *LossError // it is accepted
-	write bool       // the record is to name the region that the target named
-	drop  bool       // the old region's window is to be removed before
+	err   error      // end with it
+	lost  *LossError // accept it
+	drop  bool       // remove the old region's window
+	write bool       // then make the record name the region that the target named
 }
 
 // decideName compares the region to which a name led before with the one that the target
-// names now. Windows are found by the region's UUID: behind another UUID the old window would
-// lie unread beside the new one, and clients that are still attached would find other contents.
+// names now. A start finds a window by the region's UUID. Under another UUID it would never look at
+// the old window again, and clients that are still attached would find other contents.
 func decideName(s *situation, was *previousName, recordPath, addr string) (n naming) {
 	now := record{s.boot, s.refused.UUID}
 	switch {
@@ -157,7 +156,7 @@ func decideName(s *situation, was *previousName, recordPath, addr string) (n nam
 	return n
 }
 
-// lost is the loss of w, of which nobody would ask again; nil if nothing can be in it.
+// lost is the loss if no start looks at w again, nil if nothing can be in w.
 func (w *oldWindow) lost(changed string, boot uuid.UUID) *LossError {
 	is, h := "", &w.header
 	switch {

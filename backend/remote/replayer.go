@@ -30,12 +30,12 @@ type replayer struct {
 // shape. Then the window is drained, and the owner's session closed. A window that is drained
 // already has nothing to replay: adopt only closes the session.
 func (d *Device) adopt(ctx context.Context) (err error) {
-	r := &replayer{device: d, log: d.log.With(zap.String("region", d.cfg.Region)), file: d.file}
+	r := &replayer{device: d, log: d.log, file: d.file}
 	defer func() { err = errors.Join(err, r.release()) }()
 	if err := r.load(d.cfg); err != nil {
 		return err
 	}
-	r.log.Info("adopting the window of the previous pmnbd", zap.Uint64("unflushed_bytes", r.core.unflushed()))
+	r.log.Info("adopting the window of the previous pmnbd", zap.String("region", d.cfg.Region), zap.Uint64("unflushed_bytes", r.core.unflushed()))
 	if err := r.resume(ctx); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *replayer) run(ctx context.Context) error {
 	err = errors.Join(err, r.leg.leave(err == nil))
 	close(done)
 	<-watched
-	r.core.end(err, func(transition) {}).say()
+	r.core.end(err, func(transition) {}).say(zap.String("region", r.leg.cfg.Region))
 	return err
 }
 

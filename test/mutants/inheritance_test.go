@@ -192,6 +192,16 @@ var inheritance = []mutant{
 		old: "case r.Code == wire.CodeBusy:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRegionIsHeldByAnother$",
 	}, {
+		name: "a drained window is adopted for ever", rule: "§6 one RESUME tells whose it is",
+		in:  "backend/remote.situation.judge",
+		old: "later && !s.adopted:", new: "later:",
+		pkg: "./backend/remote", run: "^TestDecide$",
+	}, {
+		name: "an accepted loss opens in the epoch before its RESUME", rule: "§6 a RESUME raises the epoch",
+		in:  "backend/remote.decide",
+		old: "case !s.looked:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestDecisions$",
+	}, {
 		name: "entries of a damaged index are believed", rule: "§6 what is adopted is checked",
 		in:  "backend.Window.Adopt",
 		old: "!w.sound(e, size) ||", new: "",
