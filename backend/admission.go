@@ -71,17 +71,11 @@ func NewAdmission(a *Arenas) *Admission { return &Admission{arenas: a} }
 // TryAdmit takes the room that op needs if it is there and nobody waits for it. If it
 // reports false it has taken no entries; it may have taken pins, which Unpin drops.
 func (a *Admission) TryAdmit(op *Op) bool {
-	if op.Cmd == Write {
-		for i := range op.Data {
-			c := op.Data[i].Chunk
-			if a.holds(c) {
-				continue
-			}
-			if !c.tryPin() {
-				return false
-			}
-			a.pinned = append(a.pinned, c)
+	for c := a.missing(op); c != nil; c = a.missing(op) {
+		if !c.tryPin() {
+			return false
 		}
+		a.pinned = append(a.pinned, c)
 	}
 	return a.arenas.Entries == nil || a.arenas.Entries.TryTake(a.arenas.Entries.of(op))
 }
@@ -91,17 +85,11 @@ func (a *Admission) TryAdmit(op *Op) bool {
 // returns ErrTooLarge. After an error it has taken no entries; it may have taken pins,
 // which Unpin drops. The chunks of op.Data are reserved, or there is only one.
 func (a *Admission) Admit(op *Op, stop <-chan struct{}) error {
-	if op.Cmd == Write {
-		for i := range op.Data {
-			c := op.Data[i].Chunk
-			if a.holds(c) {
-				continue
-			}
-			if err := c.pin(stop); err != nil {
-				return err
-			}
-			a.pinned = append(a.pinned, c)
+	for c := a.missing(op); c != nil; c = a.missing(op) {
+		if err := c.pin(stop); err != nil {
+			return err
 		}
+		a.pinned = append(a.pinned, c)
 	}
 	if a.arenas.Entries == nil {
 		return nil
@@ -155,6 +143,20 @@ func (a *Admission) Unpin() {
 		c.unpin()
 	}
 	a.pinned = a.pinned[:0]
+}
+
+// missing returns a chunk of op that op needs a pin on, and on which a has none; nil if
+// there is none.
+func (a *Admission) missing(op *Op) *Chunk {
+	if op.Cmd != Write {
+		return nil
+	}
+	for i := range op.Data {
+		if c := op.Data[i].Chunk; !a.holds(c) {
+			return c
+		}
+	}
+	return nil
 }
 
 // holds reports whether a has a pin on c. It looks at the newest first, which is the

@@ -20,12 +20,12 @@ type shape struct {
 type barriers struct {
 	dev    backend.Device
 	shape  shape
-	area   int64 // from the device's beginning, bytes
+	area   int64 // bytes, from the beginning of the device
 	rng    *rand.Rand
 	room   *backend.Admission
 	chunks []*backend.Chunk
 	batch  []*backend.Op
-	left   atomic.Int32 // ops of the batch that are not complete
+	left   atomic.Int32 // ops of the batch that are not completed
 	done   chan struct{}
 }
 
@@ -46,11 +46,11 @@ func newBarriers(dev backend.Device, s shape, area int64, rng *rand.Rand) (*barr
 	return b, nil
 }
 
-// once writes to random blocks, and returns how long it took until they were durable.
+// once writes to random blocks, and returns how long it takes until they are durable.
 func (b *barriers) once() (time.Duration, error) {
 	for _, op := range b.batch[:b.shape.Writes] {
 		op.Off = uint64(b.rng.Int64N(b.area/int64(b.shape.Bytes)) * int64(b.shape.Bytes))
-		if err := b.room.Admit(op, nil); err != nil { // nothing is outstanding: room is there, or about to be
+		if err := b.room.Admit(op, nil); err != nil { // nothing is outstanding, so this does not wait for long
 			return 0, err
 		}
 	}
@@ -105,8 +105,8 @@ func (b *barriers) Complete(*backend.Op) {
 	}
 }
 
-// Kick implements backend.Sink: there is nothing to write out.
+// Kick implements backend.Sink. There is nothing to write out.
 func (b *barriers) Kick() {}
 
-// Gone implements backend.Sink: the caller waits.
+// Gone implements backend.Sink. The caller waits, so it is not gone.
 func (b *barriers) Gone() bool { return false }

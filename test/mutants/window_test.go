@@ -25,7 +25,7 @@ var window = []mutant{
 	}, {
 		name: "entries are taken before the pins", rule: "§4.8 every wait has an owner",
 		in:  "backend.Admission.Admit",
-		old: "if op.Cmd == Write {", new: "if a.arenas.Entries != nil { if err := a.arenas.Entries.Take(a.arenas.Entries.of(op), stop); err != nil { return err } }; if op.Cmd == Write {",
+		old: "for c := a.missing(op)", new: "if a.arenas.Entries != nil { if err := a.arenas.Entries.Take(a.arenas.Entries.of(op), stop); err != nil { return err } }; for c := a.missing(op)",
 		also: []edit{{"backend.Admission.Admit", "return a.arenas.Entries.Take(a.arenas.Entries.of(op), stop)", "return nil"}},
 		pkg:  "./nbd", run: "^TestLeavingAFullWindow$",
 	}, {
