@@ -61,7 +61,7 @@ func (g *leg) keep() {
 	var o outage
 	for {
 		select {
-		case <-g.life.Done():
+		case <-g.keeping.Done():
 			return
 		case <-g.broke:
 		}
@@ -147,7 +147,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 				return fmt.Errorf("the target was away for %v: %w", g.cfg.LossTimeout, t.cause)
 			}
 		}
-		back, err := g.resume(g.life, limit)
+		back, err := g.resume(g.keeping, limit)
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
@@ -173,7 +173,7 @@ func (g *leg) pause(t time.Duration) error {
 	select {
 	case <-timer.C:
 		return nil
-	case <-g.life.Done():
+	case <-g.keeping.Done():
 		return errStopped
 	}
 }

@@ -49,11 +49,11 @@ type leg struct {
 	beat       chan struct{} // ends the heartbeats
 	beatEnded  chan struct{}
 
-	life  context.Context // ends the keeper
-	die   context.CancelFunc
-	broke chan struct{} // holds one token once a lane ended
-	gone  chan struct{} // holds one token once the session was lost
-	kept  chan struct{} // the keeper has ended
+	keeping context.Context // ends with the keeper's work
+	die     context.CancelFunc
+	broke   chan struct{} // holds one token once a lane ended
+	gone    chan struct{} // holds one token once the session was lost
+	kept    chan struct{} // the keeper has ended
 	// Of the keeper.
 	accused bool      // the last loss was an access or operation error
 	owes    debt      // what waited when the session came back last
@@ -87,7 +87,7 @@ func newLeg(cfg Config, d device) (*leg, error) {
 	if g.control, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
 		return nil, fmt.Errorf("map %d bytes for control messages: %w", size, err)
 	}
-	g.life, g.die = context.WithCancel(context.Background())
+	g.keeping, g.die = context.WithCancel(context.Background())
 	return g, nil
 }
 

@@ -131,22 +131,22 @@ func TestIdleOutageIsOver(t *testing.T) {
 	})
 }
 
-// What moves is waited for, such as the flush that settles doubt; what does not is found.
-func TestStall(t *testing.T) {
-	const patience = 10
-	var unanswered uint64
-	g := &leg{log: zap.NewNop(), core: &core{}}
-	for i := range 2 {
-		g.lanes = append(g.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
-	}
+const stallPatience = 10
+
+// A stallCase is how something moves, or does not, from one look to the next.
+type stallCase struct {
+	name string
+	step func(i uint64)
+	says string // what is found; nothing if empty
+	lane int
+	ends bool // the device
+}
+
+// stallCases are those of a leg with two lanes. unanswered is the heartbeat that waits for its ack.
+func stallCases(g *leg, unanswered *uint64) []stallCase {
+	const patience = stallPatience
 	current := func(seq uint64, remaining int) { g.core.commit.current = &barrier{seq: seq, remaining: remaining} }
-	for _, tt := range []struct {
-		name string
-		step func(i uint64)
-		says string // what is found; nothing if empty
-		lane int
-		ends bool // the device
-	}{
+	return []stallCase{
 		{name: "nothing is waited for", step: func(uint64) { g.core.commit.current = nil }},
 		{name: "barriers come and go", step: func(i uint64) { current(i+1, 1) }},
 		{name: "lanes answer", step: func(i uint64) { current(1, int(i)+1) }},
@@ -171,8 +171,8 @@ func TestStall(t *testing.T) {
 			g.pulse.doubt.Store(1000 - i)
 			g.cfg.LossTimeout = patience
 		}},
-		{name: "the target was at it, and answers no heartbeat", step: func(uint64) { current(1, 1); g.pulse.barrier.Store(1); unanswered = 7 }, says: "has not answered a heartbeat"},
-		{name: "heartbeats are answered", step: func(i uint64) { unanswered = i }},
+		{name: "the target was at it, and answers no heartbeat", step: func(uint64) { current(1, 1); g.pulse.barrier.Store(1); *unanswered = 7 }, says: "has not answered a heartbeat"},
+		{name: "heartbeats are answered", step: func(i uint64) { *unanswered = i }},
 		{name: "the target never got it", step: func(uint64) { current(2, 1); g.pulse.barrier.Store(0) }, says: "knows nothing of it"},
 		{name: "it got another only", step: func(uint64) { current(2, 1); g.pulse.barrier.Store(1) }, says: "knows nothing of it"},
 		{name: "a lane is dead", step: func(uint64) {
@@ -199,7 +199,18 @@ func TestStall(t *testing.T) {
 				g.lanes[1].signaled.push(position{requests: 1})
 			}
 		}},
-	} {
+	}
+}
+
+// What moves is waited for, such as the flush that settles doubt; what does not is found.
+func TestStall(t *testing.T) {
+	const patience = stallPatience
+	var unanswered uint64
+	g := &leg{log: zap.NewNop(), core: &core{}}
+	for i := range 2 {
+		g.lanes = append(g.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
+	}
+	for _, tt := range stallCases(g, &unanswered) {
 		t.Run(tt.name, func(t *testing.T) {
 			g.core.commit.current, g.core.commit.lost, g.cfg.LossTimeout, unanswered = nil, 0, 0, 0
 			g.pulse.barrier.Store(0)

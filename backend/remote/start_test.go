@@ -83,15 +83,63 @@ func (c *cutConn) Poll(cs []rdma.Completion) (int, error) {
 	return n, err
 }
 
+// A startCase is a start of which every step is cut once.
+type startCase struct {
+	name          string
+	keys, windows bool
+	before        func(h *host) // the previous run
+}
+
+// start has a run start that is cut at these events, and returns how many there were.
+func (tt *startCase) start(t *testing.T, at ...int) (events int) {
+	h := newHost(t)
+	if tt.keys {
+		h.stop()
+		h.keys = target.Keys{h.cfg.ID: {secretKey}}
+		h.cfg.Key = func() wire.Key { return secretKey }
+		h.start(h.path, regiontest.ADR)
+	}
+	if !tt.windows {
+		h.cfg.WindowDir = ""
+	}
+	h.cfg.Lanes = 2
+	if tt.before != nil {
+		tt.before(h)
+	}
+	cut := &cutter{Provider: h.provider, at: make(map[int]bool)}
+	for _, n := range at {
+		cut.at[n] = true
+	}
+	h.cfg.Provider = cut
+	d, err := Dial(context.Background(), h.cfg)
+	require.NoError(t, err)
+	cut.mu.Lock()
+	events = cut.seen
+	clear(cut.at)
+	cut.mu.Unlock()
+	require.False(t, d.Snapshot().Unclean, "the start takes itself for somebody else")
+	require.False(t, h.region.Superblock().Doubt)
+	c := backendtest.NewClient(t, d)
+	if tt.before != nil {
+		r := c.Read(0, block, 0)
+		require.NoError(t, c.Do(r))
+		require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+	}
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
+	require.NoError(t, d.Close())
+	require.Equal(t, backendtest.Pattern(block, 2), h.region.Data()[:block])
+	h.cfg.Provider = h.provider
+	d, err = Dial(context.Background(), h.cfg)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	return events
+}
+
 // A start that loses its connection tries again, wherever it was: with and without a key or
 // a window file, on several lanes, and while it adopts what a run before left. Nothing that
 // was acknowledged is lost, nobody is accused of having had the region, and no doubt is set.
 func TestStartIsCut(t *testing.T) {
-	for _, tt := range []struct {
-		name          string
-		keys, windows bool
-		before        func(h *host) // the run before
-	}{
+	for _, tt := range []startCase{
 		{"no window", false, false, nil},
 		{"keys", true, false, nil},
 		{"window", false, true, nil},
@@ -110,57 +158,13 @@ func TestStartIsCut(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			// start has a run start that is cut at these events, and returns how many there were.
-			start := func(t *testing.T, at ...int) (events int) {
-				h := newHost(t)
-				if tt.keys {
-					h.stop()
-					h.keys = target.Keys{h.cfg.ID: {secretKey}}
-					h.cfg.Key = func() wire.Key { return secretKey }
-					h.start(h.path, regiontest.ADR)
-				}
-				if !tt.windows {
-					h.cfg.WindowDir = ""
-				}
-				h.cfg.Lanes = 2
-				if tt.before != nil {
-					tt.before(h)
-				}
-				cut := &cutter{Provider: h.provider, at: make(map[int]bool)}
-				for _, n := range at {
-					cut.at[n] = true
-				}
-				h.cfg.Provider = cut
-				d, err := Dial(context.Background(), h.cfg)
-				require.NoError(t, err)
-				cut.mu.Lock()
-				events = cut.seen
-				clear(cut.at)
-				cut.mu.Unlock()
-				require.False(t, d.Snapshot().Unclean, "the start takes itself for somebody else")
-				require.False(t, h.region.Superblock().Doubt)
-				c := backendtest.NewClient(t, d)
-				if tt.before != nil {
-					r := c.Read(0, block, 0)
-					require.NoError(t, c.Do(r))
-					require.Equal(t, backendtest.Pattern(block, 1), r.Got)
-				}
-				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
-				require.NoError(t, d.Close())
-				require.Equal(t, backendtest.Pattern(block, 2), h.region.Data()[:block])
-				h.cfg.Provider = h.provider
-				d, err = Dial(context.Background(), h.cfg)
-				require.NoError(t, err)
-				require.NoError(t, d.Close())
-				return events
-			}
 			for at := 1; ; at++ {
-				if start(t, at) < at {
+				if tt.start(t, at) < at {
 					break
 				}
 			}
 			for at := 2; ; at += 3 { // and again, when it comes back
-				if start(t, at, at+3, at+7) < at {
+				if tt.start(t, at, at+3, at+7) < at {
 					break
 				}
 			}
