@@ -1,8 +1,9 @@
-// Package persist is the vocabulary that the two ends of a session share: what a
-// region's memory is (Class), how a barrier makes writes durable (Method), why a
-// method does not do so (Reason), and who may write (Owner). See docs/durability.md.
+// Package persist defines the words that both ends of a session share, only for this
+// module; it promises nothing to other programs. A Class says what a region's memory is,
+// a Method how a barrier makes writes durable, a Reason why a method is not sound, and an
+// Owner who may write. docs/durability.md explains them.
 //
-// It imports nothing of this module, so every package may speak its words.
+// It imports nothing of this module, so every package can use it.
 package persist
 
 import "fmt"
@@ -11,8 +12,8 @@ import "fmt"
 type Class uint8
 
 const (
-	// ClassVolatile loses its contents with the power or the process: tmpfs,
-	// memfd, DRAM. FLUSH on it means "visible at the target".
+	// ClassVolatile loses its contents with the power or the process: tmpfs, memfd, DRAM.
+	// A FLUSH then only means that the target can see the writes.
 	ClassVolatile Class = iota + 1
 	// ClassFile is a file in the page cache, durable after fdatasync.
 	ClassFile
@@ -35,22 +36,21 @@ func (c Class) String() string {
 	return fmt.Sprintf("class %d", uint8(c))
 }
 
-// A Method says how a barrier makes the writes before it durable. The zero Method
-// is none.
+// A Method says how a barrier makes the writes ahead of it durable. The zero Method means
+// none.
 type Method uint8
 
 const (
-	// MethodGPSPM: a Send with the written ranges; the target's CPU flushes them
-	// and replies.
+	// MethodGPSPM: a Send with the written ranges. The target's CPU makes them durable
+	// and acknowledges.
 	MethodGPSPM Method = iota + 1
 	// MethodAPM: an RDMA Read behind the Writes.
 	MethodAPM
-	// MethodFlush: the native RDMA FLUSH.
+	// MethodFlush: native RDMA FLUSHes behind the Writes.
 	MethodFlush
 )
 
-// BestFirst lists every method. A method that needs no CPU of the target comes
-// before one that does.
+// BestFirst lists every method. Those that need no CPU of the target come first.
 var BestFirst = [...]Method{MethodFlush, MethodAPM, MethodGPSPM}
 
 func (m Method) String() string {
@@ -67,8 +67,8 @@ func (m Method) String() string {
 	return fmt.Sprintf("method %d", uint8(m))
 }
 
-// Set makes *m the method of that name. With String and Type it makes *m the value
-// of a command's flag.
+// Set makes *m the method of that name. Set, String and Type make a *Method the value of
+// a command-line flag.
 func (m *Method) Set(name string) error {
 	for _, x := range BestFirst {
 		if x.String() == name {
@@ -79,38 +79,38 @@ func (m *Method) Set(name string) error {
 	return fmt.Errorf("unknown method %q: use gpspm, apm or flush", name)
 }
 
-// Type is what a flag calls its values.
+// Type names the kind of value in a command's help.
 func (*Method) Type() string { return "method" }
 
 // Methods is a set of methods: bit 1<<m stands for method m.
 type Methods uint8
 
-// With is the set with m.
+// With returns the set with m added.
 func (s Methods) With(m Method) Methods { return s | 1<<m }
 
 // Has reports whether m is in the set.
 func (s Methods) Has(m Method) bool { return m < 8 && s&(1<<m) != 0 }
 
-// A Reason says why a method does not make a session's writes durable.
+// A Reason says why a method cannot make a session's writes durable.
 type Reason uint8
 
 const (
-	// ReasonSound: it does make them durable.
+	// ReasonSound: it can.
 	ReasonSound Reason = iota
-	// ReasonClass: only class pmem is persistent when the adapter has placed it;
-	// this region's writes need a CPU, or a sync, at the target.
+	// ReasonClass: only class pmem is persistent as soon as the adapter has placed the
+	// data. This region needs a CPU or a sync of the target.
 	ReasonClass
 	// ReasonDevice: the target's device has no native persistent FLUSH, or could not
 	// register the region with it.
 	ReasonDevice
-	// ReasonCaches: what the adapter places may stay in CPU caches, which lose it with
-	// the power, and the operator has not declared otherwise.
+	// ReasonCaches: what the adapter places may stay in CPU caches, which lose it in a
+	// power failure, and the operator has not declared otherwise.
 	ReasonCaches
-	// ReasonStores: the adapter places with CPU stores, so the declaration of
+	// ReasonStores: the adapter places with CPU stores, so a declared
 	// direct-write-to-pmem does not count, and the caches are not persistent.
 	ReasonStores
-	// ReasonRelaxed: the platform forces relaxed ordering on PCIe, and a Read does
-	// not push relaxed writes.
+	// ReasonRelaxed: the platform forces relaxed ordering on PCIe, and a Read does not
+	// push relaxed writes.
 	ReasonRelaxed
 )
 
@@ -135,6 +135,6 @@ func (r Reason) String() string {
 // A Range is a run of bytes of a region's data extent.
 type Range struct{ Off, Len uint64 }
 
-// An Owner names one run of an initiator, the only one that may write: the
-// initiator's id, and a nonce that it draws at start. The zero Owner is nobody.
+// An Owner names one run of an initiator, which alone may write. It is the initiator's id
+// and a nonce that each run draws at its start. The zero Owner is nobody.
 type Owner struct{ ID, Nonce [16]byte }

@@ -1,9 +1,10 @@
-// Package plain makes text of what strangers wrote, for people to read.
+// Package plain makes text that strangers wrote safe for people to read, only for this
+// module; it promises nothing to other programs.
 //
-// It exists so that nobody who reaches a port moves a reader's cursor, colours or
-// reorders lines, or sets a terminal's title: by an error, a log line or a status. Code
-// that decodes a peer's text passes it through here; commands do so once more with what
-// they print. It imports nothing of ours.
+// It exists so that nobody who reaches a port can move a reader's cursor, colour or
+// reorder lines, or set a terminal's title through an error, a log line or a status. Code
+// that decodes a peer's text passes it through here. Commands do so again with what they
+// print.
 package plain
 
 import (
@@ -14,9 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text is s with everything escaped, as in Go, that is not a printable character or a
-// space: control characters, what reorders or hides text, invalid UTF-8, line ends. What
-// is plain stays as it is, so a second time changes nothing.
+// Text returns s with escapes, as in Go, for everything that is not a printable character
+// or a space: control characters, invalid UTF-8, ends of lines, and what reorders or
+// hides text. Plain text stays as it is, so to call Text twice changes nothing.
 func Text(s string) string {
 	at := strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 	if at < 0 {
@@ -40,8 +41,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// JSON is JSON that means the same as b, valid UTF-8 provided, and is plain but for its
-// line ends. It may return b.
+// JSON returns JSON that means the same as b and is plain except for white space between
+// values. b must be valid JSON in UTF-8. JSON may return b itself.
 func JSON(b []byte) []byte {
 	if bytes.IndexFunc(b, strange) < 0 {
 		return b
@@ -63,8 +64,8 @@ func JSON(b []byte) []byte {
 	return out
 }
 
-// strange reports whether r, in JSON, needs an escape to be plain. Outside strings there
-// is nothing but ASCII, and the white space of its layout.
+// strange reports whether r needs an escape in JSON. Outside strings, JSON has only ASCII
+// and the white space of its layout.
 func strange(r rune) bool {
 	return !strconv.IsPrint(r) && r != '\n' && r != '\t' && r != '\r' || r == utf8.RuneError
 }

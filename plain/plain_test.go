@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What moves a cursor, rings, hides or reorders text is escaped; the rest stays.
+// Text escapes what moves a cursor, rings, hides or reorders text, and nothing else.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                              "",
@@ -42,7 +42,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// JSON is plain, and says what it said.
+// JSON returns plain text that means the same.
 func FuzzJSON(f *testing.F) {
 	f.Add("\x1b[2J\u009b\u202e\x7f\U000e0041 plain \ufffd🙂")
 	f.Fuzz(func(t *testing.T, s string) {

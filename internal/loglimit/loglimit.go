@@ -1,5 +1,5 @@
-// Package loglimit keeps peers from filling the log: what a peer does as often as it
-// likes gets a few lines in a while, and the next line says how many were left out.
+// Package loglimit keeps peers from filling the log. What a peer can do as often as it
+// likes gets a few lines in a period, and the next line says how many were left out.
 package loglimit
 
 import (
@@ -10,14 +10,14 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New returns a logger that writes lines of log, of all kinds together at most so many
-// in a period. The first line of a period has the field left_out if the last period had
-// more. Loggers derived from the result share the limit.
+// New returns a logger that writes at most so many lines in a period to log, whatever
+// their messages. The first line of a period has the field left_out if the previous
+// period left lines out. Loggers derived from the result share the limit.
 func New(log *zap.Logger, lines int, period time.Duration) *zap.Logger {
 	return limited(log, &limit{lines: lines, period: period, kind: func(string) string { return "" }})
 }
 
-// PerMessage is New with a limit for each message of its own. A program's messages are
+// PerMessage is New with a separate limit for each message. A program's messages are
 // constants, so there are few.
 func PerMessage(log *zap.Logger, lines int, period time.Duration) *zap.Logger {
 	return limited(log, &limit{lines: lines, period: period, kind: func(message string) string { return message }})
@@ -39,11 +39,12 @@ type limit struct {
 }
 
 type count struct {
-	since            time.Time // when the period began
-	written, leftOut int       // in it
+	since            time.Time // the start of the period
+	written, leftOut int       // lines of the period
 }
 
-// allow reports whether a line may go out now, and how many did not in the period before.
+// allow reports whether a line may be written now, and how many the previous period left
+// out.
 func (l *limit) allow(message string, now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +66,7 @@ func (l *limit) allow(message string, now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// A core passes on what the limit admits.
+// A core passes on the lines that the limit allows.
 type core struct {
 	zapcore.Core
 	limit *limit

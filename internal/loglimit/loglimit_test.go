@@ -14,7 +14,7 @@ type clock struct{ now time.Time }
 func (c *clock) Now() time.Time                         { return c.now }
 func (c *clock) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
 
-// observed is a logger, on a clock, and what it has written.
+// observed returns a logger, its clock, and what it has written.
 func observed() (*zap.Logger, *clock, *observer.ObservedLogs) {
 	c := &clock{time.Unix(1<<30, 0)}
 	core, logged := observer.New(zap.InfoLevel)

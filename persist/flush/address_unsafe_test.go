@@ -2,5 +2,6 @@ package flush
 
 import "unsafe"
 
-// addressOf is where p points. Safe: only a number, of mapped memory.
+// addressOf returns where p points. Safe: it is only a number, and mapped memory does not
+// move.
 func addressOf(p *byte) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of this package for arm64, in an emulator whose CPU has DC CVAP, and
-// in one whose has not: it must not fall back on what is not persistence.
+// Runs the tests of this package for arm64 in an emulator, on a CPU with DC CVAP and on
+// one without it. The latter must not fall back on an instruction that does not make data
+// persistent.
 func TestOnARM64(t *testing.T) {
 	qemu := emulator(t, "aarch64")
 	bin := buildTests(t, "arm64")
 	run := func(cpu string) (string, error) {
-		// What starts an emulator itself is not for this one.
+		// Tests that start an emulator themselves cannot run in an emulator.
 		out, err := exec.Command(qemu, "-cpu", cpu, bin, "-test.v", "-test.skip=^TestInstructions$").CombinedOutput()
 		return string(out), err
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asChild makes a child of TestInstructions of a run of these tests.
+// asChild, in the environment, makes a run of these tests a child of TestInstructions.
 const asChild = "PMNBD_TEST_INSTRUCTIONS"
 
 func TestMain(m *testing.M) {
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A span is n bytes at off of what is flushed.
+// A span is n bytes at offset off of the memory.
 type span struct{ off, n int }
 
-// spansOf have every kind of end, over few lines: each one executed is logged. The
-// last is of two pieces.
+// spansOf returns spans with every kind of end. They touch few lines, because the
+// emulator logs each instruction. The last span needs two pieces.
 func spansOf(line int) (all []span) {
 	for _, off := range []int{0, 1, line - 1, line, line + 1} {
 		for _, n := range []int{0, 1, line - 1, line, line + 1, 2*line - 1, 2 * line, 3*line + 1} {
@@ -43,8 +43,8 @@ func spansOf(line int) (all []span) {
 	return append(all, span{line + 1, pieceSize})
 }
 
-// flushSpans is the child: it tells what is where, and flushes spans with a fence in
-// front of each.
+// flushSpans is the child. It prints where its memory lies, and flushes each span with a
+// Fence in front.
 func flushSpans() {
 	mem, err := unix.Mmap(-1, 0, 2*pieceSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -58,18 +58,18 @@ func flushSpans() {
 	}
 }
 
-// A machine is an architecture, with what has to be known of its code.
+// A machine is an architecture, and what the test has to know of its code.
 type machine struct {
 	goarch, emulator string
-	funcs            []string // the assembly; Fence is the last
-	// decode names the instruction that b begins with, if it is one that counts, and
-	// the register that holds its address.
+	funcs            []string // the functions in assembly; Fence is the last
+	// decode names the instruction with which b begins, if it is one that counts, and the
+	// register that holds its address.
 	decode func(b []byte) (name, register string)
-	// pc is its name in the emulator's log, of which each record starts with first.
+	// pc is the register's name in the emulator's log. Each record starts with first.
 	pc, first string
 }
 
-// Intel SDM vol. 2A and 2B. Each has its address in RAX, without an offset.
+// Intel SDM vol. 2A and 2B. Each takes its address from RAX, without an offset.
 func decodeAMD64(b []byte) (name, register string) {
 	for _, i := range []struct{ code, name, register string }{
 		{"\x66\x0f\xae\x30", "clwb", "RAX"},
@@ -84,8 +84,8 @@ func decodeAMD64(b []byte) (name, register string) {
 	return "", ""
 }
 
-// Arm ARM DDI 0487, C5.3 and C6.2. The fence is DSB SY: it is for stores and the
-// whole system.
+// Arm ARM DDI 0487, C5.3 and C6.2. The fence is DSB SY: for all accesses, and the whole
+// system.
 func decodeARM64(b []byte) (name, register string) {
 	if len(b) < 4 {
 		return "", ""
@@ -104,17 +104,17 @@ var (
 	arm64 = machine{"arm64", "aarch64", []string{"dccvap", "dsb"}, decodeARM64, "PC", " PC="}
 )
 
-// An event is an instruction that was executed: "fence" behind lines, "Fence" in the
-// function of its own, or one that writes back the line at an address.
+// An event is an executed instruction: "fence" behind lines, "Fence" in its own function,
+// or one that writes back the line at an address.
 type event struct {
 	name string
 	at   uint64
 }
 
-// The instructions that a CPU executes, with their addresses: each line that a range
-// touches is written back once, by its first byte, in order, and no other, whatever
-// the alignment; a fence follows every pieceSize and the last. That is with the best
-// instruction that the CPU has.
+// The instructions that a CPU executes, with their addresses. Each line that a range
+// touches is written back once, by its first byte, in order, and no other line is. A
+// fence follows each piece. This holds for every alignment. The instruction is the best
+// one that the CPU has.
 func TestInstructions(t *testing.T) {
 	for _, tt := range []struct {
 		m    *machine
@@ -145,7 +145,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// expect is what a child executes for s, of memory at base.
+// expect returns what a child must execute for s, if its memory is at base.
 func (m *machine) expect(name string, base uint64, line int, s span) []event {
 	events := []event{{name: "Fence"}}
 	if s.n == 0 {
@@ -161,17 +161,17 @@ func (m *machine) expect(name string, base uint64, line int, s span) []event {
 	return events
 }
 
-// run runs a child on cpu and returns what it executed; base is where its memory
-// lies, line the size of a line.
+// run runs a child on cpu and returns what it executed, where its memory lies (base) and
+// the size of a line.
 func (m *machine) run(t *testing.T, cpu, name string) (events []event, base uint64, line int) {
 	qemu := emulator(t, m.emulator)
 	bin := buildTests(t, m.goarch)
 	places, filter := m.places(t, bin)
 	log := filepath.Join(t.TempDir(), "log")
 	child := func() (string, error) {
-		// Of the code in filter it logs the registers in front of each instruction.
+		// It logs the registers in front of each instruction in filter.
 		cmd := exec.Command(qemu, "-cpu", cpu, "-d", "cpu,nochain", "-dfilter", filter, "-D", log, bin)
-		// One instruction at a time; QEMU 8.1 gave it another name.
+		// One instruction at a time. QEMU 8.1 renamed the option.
 		cmd.Env = append(os.Environ(), "QEMU_SINGLESTEP=1", "QEMU_ONE_INSN_PER_TB=1", asChild+"=1")
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
@@ -188,7 +188,7 @@ func (m *machine) run(t *testing.T, cpu, name string) (events []event, base uint
 	require.NoError(t, err, out)
 	fields := strings.SplitN(strings.TrimSpace(out), " ", 3)
 	require.Len(t, fields, 3, out)
-	require.Equal(t, name, fields[2], "what the CPU was found to have")
+	require.Equal(t, name, fields[2], "the method that the child detected")
 	base, err = strconv.ParseUint(fields[0], 10, 64)
 	require.NoError(t, err)
 	line, err = strconv.Atoi(fields[1])
@@ -196,13 +196,13 @@ func (m *machine) run(t *testing.T, cpu, name string) (events []event, base uint
 	return m.read(t, log, places), base, line
 }
 
-// A place is an instruction of the program.
+// A place is an instruction in the program.
 type place struct {
 	name, register string
 }
 
-// places finds the instructions that count in the assembly of program bin, and makes
-// the emulator's filter of them.
+// places finds the instructions that count in the assembly of program bin, and makes the
+// emulator's filter from them.
 func (m *machine) places(t *testing.T, bin string) (places map[uint64]place, filter string) {
 	f, err := elf.Open(bin)
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func (m *machine) places(t *testing.T, bin string) (places map[uint64]place, fil
 		require.GreaterOrEqual(t, i, 0, "no function %s", name)
 		s := symbols[i]
 		for at := s.Value; at < s.Value+s.Size; at++ {
-			// That some are found inside of others does no harm: none is executed.
+			// decode also finds some inside other instructions. No CPU executes those.
 			if what, register := m.decode(code[at-text.Addr:]); what != "" {
 				if name == m.funcs[len(m.funcs)-1] {
 					what = "Fence"
@@ -241,9 +241,9 @@ func (m *machine) read(t *testing.T, log string, places map[uint64]place) (event
 	defer func() { require.NoError(t, f.Close()) }()
 	var record, before []byte
 	end := func() {
-		// An instruction that a signal interrupts is begun again, and logged again. No
-		// two are the same otherwise: the count of lines is in a register. Flags are
-		// left out, which the emulator works out when it has to.
+		// After a signal the emulator starts the interrupted instruction again, and logs
+		// it again. Otherwise no two records are the same, because a register counts the
+		// lines. Flags do not count: the emulator computes them only when it has to.
 		record, _, _ = bytes.Cut(record, []byte(" RFL="))
 		if len(record) > 0 && !bytes.Equal(record, before) {
 			p := places[register(t, record, m.pc)]
@@ -268,7 +268,7 @@ func (m *machine) read(t *testing.T, log string, places map[uint64]place) (event
 	return events
 }
 
-// register is the value of a register in a record.
+// register returns the value of a register in a record.
 func register(t *testing.T, record []byte, name string) uint64 {
 	_, value, ok := bytes.Cut(record, []byte(" "+name+"="))
 	require.True(t, ok, "no %s in %s", name, record)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// emulator finds the user-mode emulator of a CPU, as QEMU names it.
+// emulator returns the path of the user-mode emulator of a CPU, by QEMU's name for it.
 func emulator(t *testing.T, cpu string) string {
 	name := "qemu-" + cpu + "-static"
 	if _, err := exec.LookPath(name); err != nil {
@@ -19,8 +19,8 @@ func emulator(t *testing.T, cpu string) string {
 	return name
 }
 
-// buildTests builds the tests of this package for goarch, without cgo: nothing of
-// the emulator's host is linked, and nothing moves when it is loaded.
+// buildTests builds the tests of this package for goarch, without cgo: so it links
+// nothing of the emulator's host, and all addresses are those in the file.
 func buildTests(t *testing.T, goarch string) string {
 	bin := filepath.Join(t.TempDir(), "flush.test")
 	build := exec.Command("go", "test", "-c", "-o", bin, ".")
@@ -30,16 +30,16 @@ func buildTests(t *testing.T, goarch string) string {
 	return bin
 }
 
-// withoutCVAP puts DC CVAC in the place of the program's DC CVAP, of which there is one.
-// User-mode QEMU up to 7.2 at the least reports FEAT_DPB and then does not know its
-// instruction; everything around it is run even so.
+// withoutCVAP replaces the program's only DC CVAP by DC CVAC. User-mode QEMU up to at
+// least 7.2 reports FEAT_DPB but does not know the instruction. The test still runs
+// everything around it.
 func withoutCVAP(t *testing.T, bin string) {
-	// SYS #3, C7, C12, #1, X0 and, with C10, CVAC (Arm ARM DDI 0487, C5.3),
-	// little-endian.
+	// SYS #3, C7, C12, #1, X0. With C10 it is CVAC (Arm ARM DDI 0487, C5.3).
+	// Little-endian.
 	cvap, cvac := []byte{0x20, 0x7c, 0x0b, 0xd5}, []byte{0x20, 0x7a, 0x0b, 0xd5}
 	program, err := os.ReadFile(bin)
 	require.NoError(t, err)
 	require.Equal(t, 1, bytes.Count(program, cvap))
 	require.NoError(t, os.WriteFile(bin, bytes.Replace(program, cvap, cvac, 1), 0o700))
-	t.Log("this emulator does not know DC CVAP: DC CVAC was run in its place")
+	t.Log("this emulator does not know DC CVAP: the test ran DC CVAC in its place")
 }

@@ -2,12 +2,12 @@
 
 package flush
 
-// lineSize is what the assembly takes a line to be, in bytes. CPUs with another
-// are not known; available verifies it.
+// lineSize is the size in bytes of a line that the assembly assumes. No known CPU has
+// another one, and available verifies it.
 const lineSize = 64
 
-// The methods in assembly. CLWB keeps the line in the cache, CLFLUSHOPT evicts
-// it, CLFLUSH evicts it and waits for the one before (Intel SDM vol. 2A).
+// The methods in assembly. CLWB keeps the line in the cache. CLFLUSHOPT evicts it.
+// CLFLUSH evicts it and waits for the CLFLUSH before it (Intel SDM vol. 2A).
 var (
 	byCLWB       = method{name: "clwb", line: lineSize, writeBack: clwb, fence: sfence}
 	byCLFLUSHOPT = method{name: "clflushopt", line: lineSize, writeBack: clflushopt, fence: sfence}
@@ -21,13 +21,13 @@ func clflush(p *byte, lines int)
 func sfence()
 func cpuid(leaf, sub uint32) (eax, ebx, ecx, edx uint32)
 
-// detect returns the best method that this CPU has.
+// detect returns the best method of this CPU.
 func detect() method { return available()[0] }
 
-// available lists the methods that this CPU has, best first.
+// available lists the methods of this CPU, best first.
 func available() []method {
-	// CPUID leaf 1: EDX bit 19 is CLFSH, EBX bits 15:8 the size of a line in
-	// units of 8 bytes. Leaf 7: EBX bit 23 is CLFLUSHOPT, bit 24 CLWB.
+	// CPUID leaf 1: EDX bit 19 is CLFSH, EBX bits 15:8 are the size of a line in units of
+	// 8 bytes. Leaf 7: EBX bit 23 is CLFLUSHOPT, bit 24 is CLWB.
 	maxLeaf, _, _, _ := cpuid(0, 0)
 	_, ebx1, _, edx1 := cpuid(1, 0)
 	if edx1>>19&1 == 0 || ebx1>>8&0xff*8 != lineSize {

@@ -2,9 +2,8 @@
 
 #include "textflag.h"
 
-// Each loop writes back `lines` lines of 64 bytes, the first being the one that
-// holds *p, and fences behind them on the same core. The fence stands also when
-// there are none.
+// Each loop writes back `lines` lines of 64 bytes, starting with the one that holds *p.
+// Then it fences on the same core, even if there were no lines.
 
 // func clwb(p *byte, lines int)
 TEXT ·clwb(SB), NOSPLIT, $0-16

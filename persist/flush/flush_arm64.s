@@ -4,10 +4,9 @@
 
 // func dccvap(p *byte, lines, size int)
 //
-// Cleans `lines` lines of `size` bytes to the point of persistence, the first
-// being the one that holds *p, and waits on the same core until they are there
-// (Arm ARM DDI 0487, DC CVAP: complete only behind a DSB). The DSB stands also
-// when there are none.
+// Cleans `lines` lines of `size` bytes to the point of persistence, starting with the one
+// that holds *p. Then it waits on the same core until they are there: a DC CVAP is
+// complete only behind a DSB (Arm ARM DDI 0487). It does so even if there were no lines.
 TEXT ·dccvap(SB), NOSPLIT, $0-24
 	MOVD p+0(FP), R0
 	MOVD lines+8(FP), R1

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counter is a method that counts, per line, how often it was written back.
+// counter is a method that counts how often it wrote back each line.
 type counter struct {
-	line   int     // its size
-	first  uintptr // the line where the memory starts
+	line   int     // the size of a line in bytes
+	first  uintptr // the address of the first line
 	lines  []int
 	fences int
-	most   int // bytes between two fences
+	most   int // the most bytes between two fences
 }
 
 func (c *counter) method() method {
@@ -36,9 +36,9 @@ func mapped(t testing.TB, n int) []byte {
 	return mem
 }
 
-// Every line that a range touches is written back exactly once, and no other,
-// whatever the alignment of its ends; a fence follows at most every pieceSize.
-// That holds for each size of line: 64 bytes on amd64, 16 to 2048 on arm64.
+// Lines writes back every line that a range touches exactly once, and no other line. A
+// fence follows at least every pieceSize. This holds for every alignment and for each
+// size of line: 64 bytes on amd64, 16 to 2048 on arm64.
 func TestEachLineOnce(t *testing.T) {
 	mem := mapped(t, 4<<20)
 	lines := map[int]bool{32: true, 64: true, 128: true}
@@ -57,7 +57,7 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 			spans = append(spans, span{off, n})
 		}
 	}
-	for _, off := range []int{0, 1, line - 1, line} { // around the pieces
+	for _, off := range []int{0, 1, line - 1, line} { // the ends of pieces
 		for _, n := range []int{
 			pieceSize - line - 1, pieceSize - line, pieceSize - 1, pieceSize, pieceSize + 1,
 			2*pieceSize - 1, 2 * pieceSize, 2*pieceSize + line, 3*pieceSize + 1,
@@ -82,12 +82,12 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 			}
 			for _, i := range []int{first - 1, last + 1} {
 				if i >= 0 && counts[i] != 0 {
-					t.Fatalf("%+v: line %d lies outside and was written back", s, i)
+					t.Fatalf("%+v: line %d was written back and lies outside", s, i)
 				}
 			}
 		}
 		if want := (touched*line + pieceSize - 1) / pieceSize; c.most > pieceSize || c.fences != want {
-			t.Fatalf("%+v: %d fences, not %d; %d bytes in front of one", s, c.fences, want, c.most)
+			t.Fatalf("%+v: %d fences instead of %d; %d bytes before one of them", s, c.fences, want, c.most)
 		}
 	}
 	for i, n := range counts {
@@ -97,12 +97,12 @@ func testEachLineOnce(t *testing.T, mem []byte, line int) {
 	}
 }
 
-// Every method that the CPU has runs over real memory, changes nothing of it,
-// and stays within it: the page behind cannot be touched.
+// Every method of the CPU runs over real memory, changes none of its bytes, and stays
+// inside it: a touch of the page behind would be a fault.
 func TestMethodsLeaveDataAlone(t *testing.T) {
 	const size = pieceSize + 4096
 	mem := mapped(t, size+4096)
-	require.NoError(t, unix.Mprotect(mem[size:], unix.PROT_NONE)) // touching it is a fault
+	require.NoError(t, unix.Mprotect(mem[size:], unix.PROT_NONE))
 	mem = mem[:size]
 	for i := range mem {
 		mem[i] = byte(i * 7)
@@ -122,7 +122,7 @@ func TestMethodsLeaveDataAlone(t *testing.T) {
 	}
 }
 
-// Lines works on memory that may only be read.
+// Lines works on memory that is mapped read-only.
 func TestLinesOnReadOnlyMapping(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	require.NoError(t, err)

@@ -1,14 +1,13 @@
-// Package pmemsim is persistent memory that loses what a power failure takes: a
-// file whose bytes are what CPUs and adapters see, and beside it what the medium
-// holds.
+// Package pmemsim simulates persistent memory that loses what a power failure takes, only
+// for tests of this module; it promises nothing to other programs. A file has the bytes
+// that CPUs and adapters see. A copy beside it has what the medium holds.
 //
-// It exists so that claims of durability can be tested on the code that makes them
-// (design §3): a region on the file whose cache lines Lines writes back works as on
-// an ADR platform on which the caches forget everything. A store is volatile
-// until its cache line is written back, which may happen by itself at any time
-// (Evict, and at random when the power goes), so that a longer write tears. What an
-// adapter places past the caches is durable by the byte, and says so (Pushed). It imports
-// nothing of ours.
+// It exists to test claims of durability on the code that makes them (design §3). A
+// region on the file, with Lines to write back its cache lines, works as on an ADR
+// platform whose caches forget everything. A store is volatile until its cache line is
+// written back. That may also happen by itself at any time (Evict, and at random when the
+// power fails), so a longer write can tear. What an adapter places past the caches is
+// durable byte by byte (Pushed).
 //
 //	stores ──► live, the mapped file ──Lines, Flushed, Pushed, Evict──► medium
 //	                  │ Kill: as it is                            │ PowerOff: with some of live's lines
@@ -24,29 +23,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Line is the size of a cache line, which the memory takes whole, in bytes.
+// Line is the size in bytes of a cache line, which the medium takes as a whole.
 const Line = 64
 
-// ErrLine tells of memory that is not this one's.
+// ErrLine says that a range lies outside the memory.
 var ErrLine = errors.New("not this memory")
 
-// Memory is a file that simulates persistent memory. Its methods may be called from
-// several goroutines, Close once all others have returned.
+// Memory is a file that simulates persistent memory. Several goroutines may call its
+// methods at the same time. Close must wait until all others have returned.
 type Memory struct {
-	live []byte // the file, mapped
+	live []byte // the mapped file
 
 	mu     sync.Mutex
-	medium []byte // what outlives the power
-	next   []byte // what Restart brings back; nil while the machine runs
-	spare  []byte // the next one's memory
-	caches bool   // the caches outlive the power, too (eADR)
-	trap   int    // write-backs until sprung is called; 0: none
+	medium []byte // what survives a power failure
+	next   []byte // what Restart restores; nil while the machine runs
+	spare  []byte // the memory for the following next
+	caches bool   // the caches survive a power failure as well (eADR)
+	trap   int    // write-backs until sprung is called; 0 for no trap
 	sprung func()
 }
 
-// Open simulates the memory in the file at path, on tmpfs, and takes all that it holds
-// for durable. caches says that CPU caches outlive the power (eADR): what is stored
-// is durable.
+// Open simulates the memory in the file at path, on tmpfs. It takes everything in the
+// file for durable. If caches is set, CPU caches survive a power failure (eADR), and
+// every store is durable.
 func Open(path string, caches bool) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,8 +82,8 @@ func (m *Memory) Lines(off, n uint64) {
 // Flushed makes n bytes at off of the file durable, as a native FLUSH does.
 func (m *Memory) Flushed(off uint64, n uint32) { m.writeBack(int(off), int(n)) }
 
-// Pushed makes n bytes at off of the file durable, and nothing else of their lines, as
-// an adapter does that places past the caches: a store beside them stays volatile.
+// Pushed makes n bytes at off of the file durable and nothing else of their lines, as an
+// adapter does that places past the caches. A store beside them stays volatile.
 func (m *Memory) Pushed(off uint64, n uint32) { m.copy(int(off), int(off)+int(n)) }
 
 func (m *Memory) writeBack(off, n int) {
@@ -100,13 +99,13 @@ func (m *Memory) copy(from, to int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.next != nil {
-		return // the machine is off: nothing that still runs counts
+		return // the machine is off: what still runs has no effect
 	}
 	copy(m.medium[from:to], m.live[from:to])
 }
 
-// Trap has f called when Lines is called for the nth time from now, before it does
-// anything. n = 0 removes the trap.
+// Trap calls f when Lines is called for the nth time from now, before that call writes
+// anything back. n = 0 removes the trap.
 func (m *Memory) Trap(n int, f func()) {
 	m.mu.Lock()
 	m.trap, m.sprung = n, f
@@ -127,10 +126,10 @@ func (m *Memory) spring() {
 	}
 }
 
-// Chance says of a cache line, by its number, whether it happened to be written back.
+// A Chance says whether a cache line happened to be written back, by the line's number.
 type Chance func(line int) bool
 
-// Seeded is a Chance of part in 256, always the same for a seed.
+// Seeded returns a Chance of part in 256 that is always the same for a seed.
 func Seeded(seed uint64, part uint8) Chance {
 	return func(line int) bool {
 		x := seed + uint64(line)*0x9e3779b97f4a7c15 // splitmix64 (Steele et al., 2014)
@@ -140,7 +139,7 @@ func Seeded(seed uint64, part uint8) Chance {
 	}
 }
 
-// Evict writes back those lines that chance picks, as a cache that needs room does.
+// Evict writes back the lines that chance picks, as a cache does when it needs room.
 func (m *Memory) Evict(chance Chance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,8 +157,8 @@ func evict(medium, live []byte, chance Chance) {
 	}
 }
 
-// PowerOff ends the machine: all that is not durable is lost, but for the lines that
-// chance picks. Goroutines may go on using the memory until Restart, without effect.
+// PowerOff cuts the power. Everything that is not durable is lost, except the lines that
+// chance picks. Goroutines may continue to use the memory until Restart, without effect.
 func (m *Memory) PowerOff(chance Chance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +172,8 @@ func (m *Memory) PowerOff(chance Chance) {
 	m.next = append(m.spare[:0], m.medium...)
 }
 
-// Kill ends the process that uses the memory: nothing is lost, and from then on the
-// process changes nothing, as after PowerOff.
+// Kill ends the process that uses the memory. Nothing is lost. As after PowerOff, what
+// the process still does has no effect.
 func (m *Memory) Kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,8 +182,8 @@ func (m *Memory) Kill() {
 	}
 }
 
-// Restart restores the file to what the next process finds, and returns a copy of it, which
-// is valid until the next PowerOff or Kill. Nobody may use the memory meanwhile.
+// Restart restores the file to what the next process finds. It returns a copy, which is
+// valid until the next PowerOff or Kill. Nobody may use the memory during the call.
 func (m *Memory) Restart() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const size = 64 * Line
 
-// opened is memory of zeroes.
+// opened returns memory full of zeroes.
 func opened(t *testing.T, caches bool) *Memory {
 	path := filepath.Join(t.TempDir(), "memory")
 	require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
@@ -27,7 +27,7 @@ func opened(t *testing.T, caches bool) *Memory {
 	return m
 }
 
-// ones says of each line whether it is all ones; it fails if one is torn.
+// ones lists the lines that are all ones. It fails the test if a line is torn.
 func ones(t *testing.T, b []byte) (lines []int) {
 	for off := 0; off < len(b); off += Line {
 		line := b[off : off+Line]
@@ -45,7 +45,7 @@ func fill(b []byte) { copy(b, bytes.Repeat([]byte{1}, len(b))) }
 func all(int) bool  { return true }
 func none(int) bool { return false }
 
-// What was written back outlives the power; of the rest, what chance left.
+// What was written back survives the power failure. Of the rest, what chance picks does.
 func TestPower(t *testing.T) {
 	every := make([]int, size/Line)
 	for i := range every {
@@ -73,7 +73,7 @@ func TestPower(t *testing.T) {
 			fill(m.live)
 			c.do(m)
 			c.end(m)
-			// A ghost.
+			// A store of a process that no longer runs.
 			clear(m.live)
 			m.Lines(0, size)
 			m.Evict(all)
@@ -85,7 +85,8 @@ func TestPower(t *testing.T) {
 	}
 }
 
-// An adapter past the caches takes its own bytes along, and no store beside them.
+// An adapter that places past the caches makes its own bytes durable, and no store beside
+// them.
 func TestPushed(t *testing.T) {
 	m := opened(t, false)
 	fill(m.live)
@@ -97,7 +98,7 @@ func TestPushed(t *testing.T) {
 	require.Equal(t, Line, bytes.Count(found[2*Line+8:3*Line+8], []byte{1}))
 }
 
-// A process that ended leaves its caches: the power takes them later.
+// A process that ends leaves its stores in the caches. A later power failure takes them.
 func TestKillThenPower(t *testing.T) {
 	m := opened(t, false)
 	fill(m.live)
@@ -114,8 +115,8 @@ func TestTrap(t *testing.T) {
 	m.Trap(2, func() { m.PowerOff(none) })
 	m.Lines(0, 1)
 	m.Lines(Line, size-Line)
-	require.Equal(t, []int{0}, ones(t, m.Restart()), "it sprang before the second")
-	m.Trap(1, func() { t.Error("it was removed") })
+	require.Equal(t, []int{0}, ones(t, m.Restart()), "the trap sprang before the second line")
+	m.Trap(1, func() { t.Error("the trap sprang after its removal") })
 	m.Trap(0, nil)
 	m.Lines(0, size)
 }
@@ -125,7 +126,7 @@ func TestForeignMemory(t *testing.T) {
 	require.Panics(t, func() { m.Lines(0, size+1) })
 }
 
-// A seed picks always the same lines, and about as many as it should.
+// A seed always picks the same lines, and about as many as it should.
 func TestSeeded(t *testing.T) {
 	count := func(c Chance) (n int) {
 		for i := range 10000 {

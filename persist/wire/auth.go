@@ -7,8 +7,9 @@ import (
 	"encoding/binary"
 )
 
-// How a session is proven. Both ends have the key of the initiator's id; what crosses
-// the wire are nonces, and proofs by a secret that is made of the key and both nonces.
+// How the two ends of a session prove themselves. Both have the key of the initiator's
+// id. Only nonces and proofs cross the wire. The secret behind the proofs is made of the
+// key and both nonces.
 //
 //	initiator                           target
 //	OPEN, epoch 0           ──►                   without a proof: it asks to be challenged
@@ -18,27 +19,27 @@ import (
 //	another connection, JOIN ─►                   proof by the same secret
 //	                        ◄──  JOINED           likewise
 //
-// A proof covers the whole message, and an answer's also the proof of the request: the
-// region, the owner and the epoch are in there, so nothing that was recorded fits
-// elsewhere. The two directions have labels of their own, so neither's proof can be
-// sent back as the other's.
+// A proof covers the whole message. The proof of an answer also covers that of the
+// request, which holds the region, the owner and the epoch. So a recorded message fits
+// nowhere else. Each direction has its own label, so neither end's proof can be sent back
+// as the other's.
 //
-// Without a key the secret is the token of OPENED. It then keeps lanes of sessions
-// apart and protects nothing.
+// Without a key, the secret is the token of OPENED. It then only keeps the lanes of
+// different sessions apart and protects nothing.
 
-// A Key is what an operator gives both ends, at least MinKey bytes that nobody can guess.
+// A Key is what an operator gives both ends: at least MinKey bytes that nobody can guess.
 type Key []byte
 
-// MinKey is the length in bytes of the shortest key: what HMAC-SHA256 makes full use of.
+// MinKey is the length in bytes of the shortest key. HMAC-SHA256 gains little from more.
 const MinKey = 32
 
-// A Nonce is drawn for one connection.
+// A Nonce is drawn for each connection.
 type Nonce [32]byte
 
-// A Secret is what both ends of a session know and no one else does.
+// A Secret is known to the two ends of a session and to nobody else.
 type Secret [32]byte
 
-// What the proofs of each end, and a lane's connection request, begin with.
+// The labels with which the proofs of each end, and of a connection request, begin.
 const (
 	labelSecret    = "pmnbd 1 session"
 	labelInitiator = "pmnbd 1 initiator"
@@ -48,12 +49,12 @@ const (
 
 const proofSize = sha256.Size
 
-// NewSecret makes the secret of a connection.
+// NewSecret makes the secret of a connection from the key and both ends' nonces.
 func NewSecret(key Key, initiator, target Nonce) (s Secret) {
 	salt := append(initiator[:], target[:]...)
 	b, err := hkdf.Key(sha256.New, key, salt, labelSecret, len(s))
 	if err != nil {
-		panic(err) // only for more bytes than HKDF makes
+		panic(err) // only if len(s) were more than HKDF can make
 	}
 	copy(s[:], b)
 	return s
@@ -62,8 +63,8 @@ func NewSecret(key Key, initiator, target Nonce) (s Secret) {
 // SignRequest writes the initiator's proof into msg, an OPEN, RESUME or JOIN.
 func (s *Secret) SignRequest(msg []byte) { copy(proofOf(msg), s.prove(labelInitiator, nil, msg)) }
 
-// SignedRequest reports whether msg, an OPEN, RESUME or JOIN that was decoded, has the
-// initiator's proof.
+// SignedRequest reports whether msg, a decoded OPEN, RESUME or JOIN, has the initiator's
+// proof.
 func (s *Secret) SignedRequest(msg []byte) bool {
 	return hmac.Equal(proofOf(msg), s.prove(labelInitiator, nil, msg))
 }
@@ -74,13 +75,13 @@ func (s *Secret) SignAnswer(msg, request []byte) {
 	copy(proofOf(msg), s.prove(labelTarget, proofOf(request), msg))
 }
 
-// SignedAnswer reports whether msg, an OPENED, REFUSED or JOINED that was decoded, has
-// the target's proof, as an answer to request.
+// SignedAnswer reports whether msg, a decoded OPENED, REFUSED or JOINED, has the target's
+// proof as an answer to request.
 func (s *Secret) SignedAnswer(msg, request []byte) bool {
 	return hmac.Equal(proofOf(msg), s.prove(labelTarget, proofOf(request), msg))
 }
 
-// prove is the proof of msg, which covers all of it but the place of the proof.
+// prove returns the proof of msg. It covers everything except the place of the proof.
 func (s *Secret) prove(label string, request, msg []byte) []byte {
 	h := hmac.New(sha256.New, s[:])
 	at := proofAt(msg)
@@ -91,8 +92,8 @@ func (s *Secret) prove(label string, request, msg []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Sign writes the initiator's proof into m. It has no nonce, for the RDMA CM carries no
-// more bytes: so a session takes a lane's number once.
+// Sign writes the initiator's proof into m. The proof has no nonce, because the RDMA CM
+// carries no more bytes. Therefore a session takes each lane number only once.
 func (s *Secret) Sign(m *JoinHint) { copy(m.Proof[:], s.hint(m)) }
 
 // Signed reports whether m has the initiator's proof.
@@ -105,7 +106,7 @@ func (s *Secret) hint(m *JoinHint) []byte {
 	return h.Sum(nil)[:len(m.Proof)]
 }
 
-// proofAt is where the proof of a message is, which begins with its header.
+// proofAt returns the offset of the proof in a message.
 func proofAt(msg []byte) int {
 	switch Type(binary.BigEndian.Uint16(msg[6:])) {
 	case TypeOpen, TypeResume:
@@ -123,8 +124,8 @@ func proofAt(msg []byte) int {
 
 func proofOf(msg []byte) []byte { return msg[proofAt(msg):][:proofSize] }
 
-// A Challenge answers an Open or Resume of a connection that was not challenged yet, if
-// the target asks for keys.
+// A Challenge answers an Open or Resume if the target asks for keys and has not yet
+// challenged this connection.
 //
 //	 16      48
 //	+-------+

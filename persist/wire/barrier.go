@@ -7,7 +7,7 @@ import (
 	"pmnbd/persist"
 )
 
-// Heartbeat tells that the initiator lives. It goes out on its own clock, also
+// Heartbeat shows that the initiator lives. The initiator sends it by its own clock, also
 // while a barrier is slow.
 //
 //	 16    24         32
@@ -24,19 +24,19 @@ type Heartbeat struct{ Seq uint64 }
 //	+-----+---------+-----------------+------------+-------+------+
 type HeartbeatAck struct {
 	Seq uint64
-	// Barrier is the barrier in progress, 0 if none.
+	// Barrier is the barrier that the target is working on, or 0.
 	Barrier uint64
-	// DoubtLeft is how many bytes the whole-extent flush still has to do.
+	// DoubtLeft is how many bytes the flush of the whole extent still has to write back.
 	DoubtLeft uint64
 	Doubt     bool
 	// Mark is the region's persisted mark.
 	Mark uint64
 }
 
-// Barrier asks the target to make ranges durable: all writes that were posted
-// ahead of it on its lane and lie in them. A barrier of more ranges than fit one
-// message comes in parts, each with its own credit; only the last one's ack
-// says that all are durable (design §4.6).
+// Barrier asks the target to make ranges durable: all writes in them that were posted
+// ahead of it on its lane. A barrier with more ranges than fit one message comes in
+// parts. Each part takes a credit, and only the acknowledgement of the last one says that
+// everything is durable (design §4.6).
 //
 //	 16    24      26      28         32       48          16*count+32
 //	+-----+-------+-------+----------+--------+-----------+
@@ -45,12 +45,12 @@ type HeartbeatAck struct {
 type Barrier struct {
 	Seq  uint64
 	Last bool
-	// Ranges are of the data extent, in bytes.
+	// Ranges lie in the data extent.
 	Ranges []persist.Range
 }
 
-// BarrierAck answers a part of a Barrier. Where Last is set, everything that the
-// barrier covers is durable; else the part's credit is back and no more.
+// BarrierAck answers a part of a Barrier. With Last, everything that the barrier covers
+// is durable. Without Last it only returns the part's credit.
 //
 //	 16    24      26         32
 //	+-----+-------+----------+
@@ -61,7 +61,7 @@ type BarrierAck struct {
 	Last bool
 }
 
-// BarrierFail answers a Barrier that could not be made durable.
+// BarrierFail answers a Barrier whose writes the target could not make durable.
 //
 //	 16    24     26         32     288
 //	+-----+------+----------+------+
@@ -148,9 +148,9 @@ func (m *Barrier) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message from b. It appends to m.Ranges[:0], so that a caller
-// with room for MaxRanges(MaxMessage) allocates nothing. The ranges come
-// from the peer, and the caller has to check them.
+// Decode reads the message from b. It appends to m.Ranges[:0], so a caller that provides
+// room for MaxRanges(MaxMessage) allocates nothing. The caller must check the ranges:
+// they come from the peer.
 func (m *Barrier) Decode(b []byte) error {
 	if len(b) < barrierHeader {
 		return fmt.Errorf("%w: BARRIER of %d bytes", ErrMalformed, len(b))

@@ -1,11 +1,11 @@
-// Package wire turns the control messages of a session into bytes and back:
-// fixed layouts, big-endian, the same over every transport (design §5;
-// docs/protocol.md shows them byte by byte).
+// Package wire turns the control messages of a session into bytes and back, only for this
+// module; it promises nothing to other programs. The layouts are fixed, big-endian, and
+// the same over every transport (design §5). docs/protocol.md shows them byte by byte.
 //
-// It exists so that neither end's logic knows an offset. It owns the layouts and
-// the version, does no I/O and keeps no state; it imports persist, whose words the
-// messages carry, and plain. Encoders append to the caller's slice. Decoders bound
-// every length before they use it, allocate nothing but texts, and make those plain.
+// It exists so that neither end's logic knows an offset. It owns the layouts and the
+// version, does no I/O and keeps no state. Encoders append to the caller's slice.
+// Decoders check every length before they use it, allocate nothing but texts, and escape
+// what is not plain in them.
 package wire
 
 import (
@@ -30,21 +30,21 @@ const (
 	magic = 0x504d4e44
 	// Version is the version that this end speaks.
 	Version = 1
-	// headerSize is the size in bytes of what every message begins with.
+	// headerSize is the size of the header in bytes.
 	headerSize = 16
-	// MaxMessage is the size in bytes of the largest message, and of a receive.
+	// MaxMessage is the size in bytes of the largest message. Receives have this size.
 	MaxMessage = 4096
 )
 
-// Type says which message follows.
+// A Type is the type of a message.
 type Type uint16
 
-// The messages. An even one answers the odd one before it.
+// The messages. An even type answers the odd type before it.
 const (
 	TypeOpen         Type = 1
 	TypeOpened       Type = 2
 	TypeResume       Type = 3 // answered by OPENED or REFUSED
-	TypeRefused      Type = 4 // answers OPEN, RESUME, JOIN
+	TypeRefused      Type = 4 // answers OPEN, RESUME or JOIN
 	TypeJoin         Type = 5
 	TypeJoined       Type = 6
 	TypeClose        Type = 7
@@ -53,10 +53,10 @@ const (
 	TypeHeartbeatAck Type = 10
 	TypeBarrier      Type = 11
 	TypeBarrierAck   Type = 12
-	TypeBarrierFail  Type = 14 // the other answer to BARRIER
+	TypeBarrierFail  Type = 14 // answers BARRIER, too
 	TypeZero         Type = 15
 	TypeZeroAck      Type = 16
-	TypeChallenge    Type = 18 // answers the first OPEN or RESUME where keys are asked for
+	TypeChallenge    Type = 18 // answers the first OPEN or RESUME, if the target asks for keys
 )
 
 func (t Type) String() string {
@@ -74,18 +74,18 @@ var typeNames = map[Type]string{
 	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK", TypeChallenge: "CHALLENGE",
 }
 
-// ErrMalformed: the bytes are not the message that they should be.
+// ErrMalformed says that the bytes are not a valid message of the expected type.
 var ErrMalformed = errors.New("malformed control message")
 
-// A VersionError tells that the peer speaks a version that this end does not.
+// A VersionError says that the peer speaks a version that this end does not speak.
 type VersionError struct{ Ours, Theirs uint16 }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("the peer speaks version %d of the control protocol, this end version %d: use releases that are at most one version apart", e.Theirs, e.Ours)
 }
 
-// TypeOf checks the header of message b, its length included, and returns its type.
-// It fails with ErrMalformed or a *VersionError.
+// TypeOf checks the header of message b, including its length, and returns the type. It
+// fails with ErrMalformed or a *VersionError.
 func TypeOf(b []byte) (Type, error) {
 	if len(b) < headerSize {
 		return 0, fmt.Errorf("%w: %d bytes are less than a header", ErrMalformed, len(b))
@@ -111,7 +111,7 @@ func appendHeader(b []byte, t Type, size int) []byte {
 	return binary.BigEndian.AppendUint32(b, 0)
 }
 
-// expect checks that b is one message of type t and of size bytes.
+// expect checks that b is one message of type t, size bytes long.
 func expect(b []byte, t Type, size int) error {
 	got, err := TypeOf(b)
 	if err != nil {
@@ -123,7 +123,7 @@ func expect(b []byte, t Type, size int) error {
 	return nil
 }
 
-// A text is a byte of length and up to 255 bytes, padded with zeroes to textSize.
+// A text is one byte of length and up to 255 bytes, padded with zeroes to textSize.
 const (
 	textSize = 256
 	// MaxText is the length in bytes of the longest name or reason.
@@ -139,10 +139,10 @@ func appendText(b []byte, s string) []byte {
 }
 
 // text reads a text for people. The peer that sent it may have proven nothing, so text
-// escapes all that is not plain.
+// escapes everything that is not plain.
 func text(b []byte) string { return fit(plain.Text(string(b[1 : 1+int(b[0])]))) }
 
-// fit cuts s to MaxText, between two characters.
+// fit cuts s to at most MaxText bytes, and never inside a character.
 func fit(s string) string {
 	if len(s) <= MaxText {
 		return s

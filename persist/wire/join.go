@@ -12,7 +12,7 @@ type Join struct {
 	Epoch uint64
 	Lane  uint16
 	Nonce [16]byte
-	// Proof is by the session's secret (Secret.SignRequest).
+	// Proof is made with the session's secret (Secret.SignRequest).
 	Proof [32]byte
 }
 
@@ -38,9 +38,9 @@ func (m *Join) Decode(b []byte) error {
 	return nil
 }
 
-// JoinHint is the private data of a further lane's connection request: by it the
-// target finds the session, whose protection domain the connection must be made
-// in, before any message can come.
+// JoinHint is the private data in the connection request of a further lane. The target
+// must create the connection in the session's protection domain, before any message can
+// arrive; by the hint it finds the session.
 //
 //	 0               4      6          8       16     32               56
 //	+---------------+------+----------+-------+------+----------------+
@@ -51,7 +51,7 @@ type JoinHint struct {
 	Epoch uint64
 	// Region is the region's UUID.
 	Region [16]byte
-	// Proof is by the session's secret (Secret.Sign).
+	// Proof is made with the session's secret (Secret.Sign).
 	Proof [24]byte
 }
 
@@ -70,8 +70,8 @@ func (m *JoinHint) Append(b []byte) []byte {
 	return append(b, m.Proof[:]...)
 }
 
-// Decode reads the private data from b, which transports may have padded. It
-// reports false if it is not that of a lane.
+// Decode reads the private data from b, which the transport may have padded. It reports
+// false if they are not those of a lane.
 func (m *JoinHint) Decode(b []byte) bool {
 	if len(b) < joinHintSize || binary.BigEndian.Uint32(b) != joinMagic {
 		return false
@@ -93,10 +93,11 @@ type Joined struct {
 	Epoch   uint64
 	Lane    uint16
 	Credits uint16
-	// Proof is by the session's secret (Secret.SignAnswer): the lane ends where the
-	// session does.
+	// Proof is made with the session's secret (Secret.SignAnswer). It shows that the lane
+	// ends at the same target as the session.
 	Proof [32]byte
-	// Durable is what the lane of this number had got done, as in Opened.
+	// Durable is the last durable barrier of the lane with this number (see
+	// Opened.Durable).
 	Durable Durable
 }
 

@@ -14,24 +14,25 @@ import (
 //	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
 type Open struct {
 	Owner persist.Owner
-	// Epoch is the epoch that the region is expected to be in; 0 asks for it and
-	// is always refused. The refusal tells the persisted one, so that a fresh
-	// process can ask again knowingly.
+	// Epoch is the epoch in which the initiator expects the region. The target refuses 0
+	// always: its refusal names the persisted epoch, and a fresh process then asks again
+	// with that.
 	Epoch uint64
 	Flags OpenFlags
-	// Methods are those that the initiator has, or insists on.
+	// Methods are those that the initiator has, or the only one that it accepts.
 	Methods persist.Methods
-	// Credits is how many receives the initiator keeps posted.
+	// Credits is how many receives the initiator keeps posted on a lane.
 	Credits uint16
-	// Lanes is how many connections the session shall have.
+	// Lanes is how many connections the initiator wants for the session.
 	Lanes uint16
-	// Nonce is the initiator's part of the secret, and Proof shows that it has the
-	// key (Secret.SignRequest); both zero without one.
+	// Nonce is the initiator's part of the secret. Proof shows that the initiator has the
+	// key (Secret.SignRequest). Both are zero without a key.
 	Nonce Nonce
 	Proof [32]byte
 	// Region is the region's name, at most MaxText bytes.
 	Region string
-	// Mark is the highest mark of the region that the initiator was told; OPEN has 0.
+	// Mark is the highest mark of the region that the target told the initiator. OPEN has
+	// 0.
 	Mark uint64
 }
 
@@ -41,7 +42,7 @@ type OpenFlags uint16
 const (
 	// OpenAllowVolatile permits a region of class volatile.
 	OpenAllowVolatile OpenFlags = 1 << iota
-	// OpenTakeover ends the lease of another id. RESUME never has it.
+	// OpenTakeover ends the lease of another id. RESUME never sets it.
 	OpenTakeover
 )
 
@@ -105,46 +106,53 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	|       |       |       |message|beat,ms|           | by method |       |   |       |    |         |
 //	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+----+---------+
 type Opened struct {
-	// UUID, Size (bytes of the data extent) and Class are the region's.
+	// UUID, Size (bytes of the data extent) and Class describe the region.
 	UUID  [16]byte
 	Size  uint64
 	Class persist.Class
-	// Methods are those that are sound.
+	// Methods are those that are sound for this session.
 	Methods persist.Methods
 	Flags   OpenedFlags
-	// Key and Base name byte 0 of the data extent.
+	// Key and Base address byte 0 of the data extent.
 	Key  uint32
 	Base uint64
-	// Epoch is the session's.
+	// Epoch is the epoch of the session.
 	Epoch uint64
-	// ContentsID changes when what could be read may have been lost.
+	// ContentsID changes when readable contents may have been lost.
 	ContentsID [16]byte
-	// Token is the secret by which further lanes JOIN, where no key makes one; else 0.
+	// Token is the secret by which further lanes JOIN if there is no key; otherwise 0.
 	Token Secret
 	// Credits is how many receives the target keeps posted on a lane.
 	Credits uint16
 	// Lanes is how many connections the session may have.
 	Lanes uint16
-	// MaxMessage is the largest message in bytes that the target receives.
+	// MaxMessage is the size in bytes of the largest message that the target receives.
 	MaxMessage uint32
-	// Heartbeat is the interval, Lease the patience, in milliseconds.
+	// Heartbeat is the interval of heartbeats and Lease that of the lease, in
+	// milliseconds.
 	Heartbeat, Lease uint32
-	// WhyNot has, at index m-1, the reason why method m is not sound; 0 if it is.
+	// WhyNot has, at index m-1, the reason why method m is not sound, or 0 if it is.
 	WhyNot [4]persist.Reason
-	// Method is the session's: the best that is sound and that the initiator has.
+	// Method is the session's method: the best one that is sound and that the initiator
+	// has.
 	Method persist.Method
-	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
+	// Proof shows that the target has the key (Secret.SignAnswer). It is zero without a
+	// key.
 	Proof [32]byte
 	// Mark is the region's persisted mark.
 	Mark uint64
-	// Durable answers a RESUME: what lane 0 had got done.
+	// Durable names the last barrier of a lane that became durable, even if the target
+	// never sent its acknowledgement. Barrier counts within Epoch, the session in which
+	// the barrier came, because another run of an initiator counts anew. Durable is zero
+	// if the target knows of no such barrier, for example after its restart, or for a new
+	// owner.
 	Durable Durable
 }
 
-// Durable names the last barrier of a lane that became durable, even if its answer never got
-// out. The number counts within the epoch of the session that the barrier came in: another run
-// of an initiator counts anew. Durable is zero where the target knows of no such barrier, as
-// after a restart of the target, and for a new owner.
+// Durable names the last barrier of a lane that became durable, even if the target never
+// sent its acknowledgement. Barrier counts within Epoch, the session in which the barrier
+// came: each session counts anew. Durable is zero if the target knows of no such barrier,
+// for example after its restart, or for a new owner.
 type Durable struct{ Epoch, Barrier uint64 }
 
 func (m Durable) append(b []byte) []byte {
@@ -160,9 +168,9 @@ func (m *Durable) decode(b []byte) {
 type OpenedFlags uint16
 
 const (
-	// OpenedDoubt: some of what can be read may not be durable (design §3.8).
+	// OpenedDoubt: somebody may have read bytes that are not durable (design §3.8).
 	OpenedDoubt OpenedFlags = 1 << iota
-	// OpenedUnclean: the owner before this one did not close.
+	// OpenedUnclean: the previous owner did not close.
 	OpenedUnclean
 )
 
@@ -221,41 +229,42 @@ func (m *Opened) Decode(b []byte) error {
 	return nil
 }
 
-// Code is why a request was refused or a barrier failed.
+// A Code says why the target refused a request or failed a barrier.
 type Code uint16
 
 // The codes.
 const (
-	// CodeUnknownRegion: no region of that name is served.
+	// CodeUnknownRegion: the target serves no region of that name.
 	CodeUnknownRegion Code = iota + 1
-	// CodeBusy: another id holds the lease, or the grant is under way; ask again.
+	// CodeBusy: another id holds the lease, or a grant is under way. Ask again.
 	CodeBusy
-	// CodeEpoch: the region is in another epoch than the one named; Refused.Epoch
-	// has it.
+	// CodeEpoch: the region is in another epoch than the request names. Refused.Epoch has
+	// the epoch.
 	CodeEpoch
-	// CodeFailed: the region failed; only an operator clears it.
+	// CodeFailed: the region failed. Only an operator can clear that.
 	CodeFailed
-	// CodeSuspect: the platform lost its power-fail save; only an operator clears it.
+	// CodeSuspect: the platform lost power without saving. Only an operator can clear
+	// that.
 	CodeSuspect
-	// CodeVolatile: the region is of class volatile and the initiator did not allow it.
+	// CodeVolatile: the region is of class volatile, which the initiator did not allow.
 	CodeVolatile
-	// CodeNotSupported: this release does not serve the request.
+	// CodeNotSupported: this release does not implement the request.
 	CodeNotSupported
 	// CodeVersion: the versions are too far apart.
 	CodeVersion
 	// CodeInvalid: the request breaks the protocol.
 	CodeInvalid
-	// CodeNotOwner: RESUME or JOIN by somebody who does not hold the region.
+	// CodeNotOwner: somebody who does not hold the region sent RESUME or JOIN.
 	CodeNotOwner
-	// CodeMethod: no method that the initiator has, or insists on, is sound.
+	// CodeMethod: none of the methods in Open.Methods is sound.
 	CodeMethod
 	// CodeNotAllowed: the operator allows the region to other initiators only.
 	CodeNotAllowed
-	// CodeAuth: the initiator has not proven that it has a key of its id. It says no
-	// more, and comes without a proof.
+	// CodeAuth: the initiator has not proven that it has a key of its id. The refusal
+	// says no more than that, and has no proof.
 	CodeAuth
-	// CodeRestored: RESUME names an epoch or a mark that the region has not reached: it
-	// was restored from a copy.
+	// CodeRestored: RESUME names an epoch or a mark that the region has not reached, so
+	// somebody restored the region from a copy.
 	CodeRestored
 )
 
@@ -274,7 +283,7 @@ var codeNames = [...]string{
 	CodeAuth: "authentication refused", CodeRestored: "region restored from a copy",
 }
 
-// Refused answers an Open, Resume or Join that is not granted.
+// Refused answers an Open, Resume or Join that the target does not grant.
 //
 //	 16     18         20        24      32       48     64     320     352    360
 //	+------+----------+---------+-------+--------+------+------+-------+------+
@@ -282,22 +291,23 @@ var codeNames = [...]string{
 //	+------+----------+---------+-------+--------+------+------+-------+------+
 type Refused struct {
 	Code Code
-	// Flags has OpenedUnclean if the last owner did not close.
+	// Flags has OpenedUnclean if the previous owner did not close.
 	Flags OpenedFlags
-	// Seconds that the lease of a holder other than who asks still runs.
+	// Seconds is how long the lease still runs if another initiator holds the region.
 	Seconds uint32
-	// Epoch is the persisted one.
+	// Epoch is the persisted epoch.
 	Epoch uint64
-	// Holder is the id that holds the region, or did last.
+	// Holder is the id that holds the region, or the last one that held it.
 	Holder [16]byte
-	// UUID is the region's, so that an initiator can keep others of its id from
-	// the region before it asks again.
+	// UUID is the region's. With it the initiator locks the region against other
+	// processes of its id before it asks again.
 	UUID [16]byte
-	// Text is for people.
+	// Text says more, for people.
 	Text string
-	// Proof shows that the target has the key (Secret.SignAnswer); zero without one.
+	// Proof shows that the target has the key (Secret.SignAnswer). It is zero without a
+	// key.
 	Proof [32]byte
-	// Mark is the persisted one.
+	// Mark is the persisted mark.
 	Mark uint64
 }
 
@@ -331,8 +341,8 @@ func (m *Refused) Decode(b []byte) error {
 	return nil
 }
 
-// Resume asks to go on with a session after its connections were lost. It is laid out
-// as Open is; its epoch is the last one that the owner was granted.
+// Resume asks to continue a session whose connections were lost. Its layout is that of
+// Open. Its epoch is the last one that the owner was granted.
 type Resume Open
 
 // Append appends the message to b.
@@ -341,7 +351,7 @@ func (m *Resume) Append(b []byte) []byte { return (*Open)(m).appendAs(b, TypeRes
 // Decode reads the message from b.
 func (m *Resume) Decode(b []byte) error { return (*Open)(m).decodeAs(b, TypeResume) }
 
-// Close ends the lease; the initiator has no write that a barrier did not cover.
+// Close ends the lease. The initiator sends it only if a barrier has covered every write.
 //
 //	 16      24         32
 //	+-------+----------+
@@ -360,7 +370,7 @@ func (m *Close) Decode(b []byte) (err error) {
 	return err
 }
 
-// Closed answers a Close: the region is marked clean, durably.
+// Closed answers a Close: the region is durably marked clean.
 //
 //	 16      24     32
 //	+-------+------+
@@ -368,7 +378,7 @@ func (m *Close) Decode(b []byte) (err error) {
 //	+-------+------+
 type Closed struct {
 	Epoch uint64
-	// Mark is the region's: CLOSE advanced it.
+	// Mark is the region's mark, which CLOSE has advanced.
 	Mark uint64
 }
 
@@ -388,7 +398,7 @@ func (m *Closed) Decode(b []byte) error {
 	return nil
 }
 
-// appendOne appends a message of one number.
+// appendOne appends a message whose only field is x.
 func appendOne(b []byte, t Type, size int, x uint64) []byte {
 	b = appendHeader(b, t, size)
 	b = binary.BigEndian.AppendUint64(b, x)

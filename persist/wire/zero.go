@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Zero asks the target's CPU to store zeroes, in the order of its lane. It is not
-// durable until a barrier covers it.
+// Zero asks the target's CPU to store zeroes, in the order of its lane. They are not
+// durable until a barrier covers the Zero.
 //
 //	 16    24    32    40         48
 //	+-----+-----+-----+----------+
@@ -11,11 +11,12 @@ import "encoding/binary"
 //	+-----+-----+-----+----------+
 type Zero struct {
 	Seq uint64
-	// Off and Len are bytes of the data extent; Len is at most MaxZero.
+	// Off and Len are bytes of the data extent. Len is at most MaxZero.
 	Off, Len uint64
 }
 
-// ZeroAck says that a Zero is stored: what is written there from now on stays.
+// ZeroAck says that the target has stored the zeroes: they overwrite nothing that is
+// written from now on.
 //
 //	 16    24         32
 //	+-----+----------+
@@ -24,8 +25,8 @@ type Zero struct {
 type ZeroAck struct{ Seq uint64 }
 
 const (
-	// MaxZero is the most that one Zero may ask for, in bytes: well under a
-	// millisecond of storing, which the lane can wait for.
+	// MaxZero is the most bytes of one Zero. Storing them takes well under a millisecond,
+	// which the lane can wait for.
 	MaxZero = 1 << 20
 	// ZeroSize and zeroAckSize are the sizes in bytes of the messages.
 	ZeroSize    = 48
@@ -41,8 +42,8 @@ func (m *Zero) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, 0)
 }
 
-// Decode reads the message from b. The range comes from the
-// peer, and the caller has to check it.
+// Decode reads the message from b. The caller must check the range: it comes from the
+// peer.
 func (m *Zero) Decode(b []byte) error {
 	if err := expect(b, TypeZero, ZeroSize); err != nil {
 		return err
