@@ -191,6 +191,9 @@ func modelClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, sh
 	model := make([]byte, share)
 	type pending struct{ got, want []byte }
 	for step := range 25 {
+		if err := c.Socket().Conn().SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Error(err)
+		}
 		// In a batch the READs are in one half of the range and the WRITEs in the other,
 		// because NBD does not order them.
 		lo, hi := 0, share/2
