@@ -1,9 +1,9 @@
-// Package arch holds the house to its plan (design §8): who may link what, and
-// where unsafe code lives. The linter checks direct imports; here are the rules
-// that hold through any number of packages, and those that must hold in files
-// which today's build tags leave out.
+// Package arch checks the architecture (design §8): which package may link which, and where
+// unsafe code may live. The linter checks direct imports. This package checks the rules that
+// hold through any number of packages, and those that hold in files which the present build
+// tags leave out.
 //
-// It imports nothing of ours; it reads the module from outside.
+// It imports no other package of this module; it reads their source.
 package arch
 
 import (
@@ -15,16 +15,16 @@ import (
 // A Graph maps a package to its direct imports.
 type Graph map[string][]string
 
-// A Rule says what must not be linked.
+// A Rule names packages that must not be linked.
 type Rule struct {
 	Name string
 	// From and To are import paths; a trailing /... takes in the tree below.
 	From, To []string
-	// Except takes packages out of From.
+	// Except lists packages of From to which the rule does not apply.
 	Except []string
 }
 
-// Rules are the transitive rules of the house.
+// Rules are the transitive rules.
 var Rules = []Rule{
 	{
 		Name: "nbd links no RDMA and no persistence",
@@ -81,8 +81,8 @@ var Rules = []Rule{
 	},
 }
 
-// Violations returns one line per package that breaks a rule, with the shortest
-// chain of imports by which it does.
+// Violations returns one line for each package that breaks a rule, with the shortest chain of
+// imports by which it does.
 func Violations(g Graph, rules []Rule) []string {
 	var found []string
 	for _, r := range rules {
@@ -130,9 +130,8 @@ func matches(patterns []string, pkg string) bool {
 	})
 }
 
-// Stray returns one line per file that imports unsafe or uses cgo outside the
-// places made for them. files maps a path, relative to the module and with
-// slashes, to its imports.
+// Stray returns one line for each file that imports unsafe or uses cgo outside the places made
+// for them. files maps a file's path, relative to the module and with slashes, to its imports.
 func Stray(files map[string][]string) []string {
 	var found []string
 	for file, imports := range files {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's directory, seen from here.
+// root is the module's directory, relative to this package.
 const root = "../.."
 
 func TestModule(t *testing.T) {
@@ -38,7 +38,7 @@ func TestModule(t *testing.T) {
 		} else {
 			require.NoError(t, err)
 		}
-		// The graph is the product's: other modules' insides are their own.
+		// The graph holds this module alone.
 		if p.ImportPath == "pmnbd" || strings.HasPrefix(p.ImportPath, "pmnbd/") {
 			g[p.ImportPath] = p.Imports
 		}
@@ -62,7 +62,7 @@ func TestUnsafeAndCgoStayInTheirPlaces(t *testing.T) {
 		if filepath.Ext(p) != ".go" {
 			return nil
 		}
-		// Every file, whatever its build tags.
+		// All files, because build tags hide some from go list.
 		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func TestUnsafeAndCgoStayInTheirPlaces(t *testing.T) {
 	require.Empty(t, Stray(files))
 }
 
-// Each rule, broken once on a graph of its own.
+// TestViolations breaks each rule once, on a graph made for it.
 func TestViolations(t *testing.T) {
 	clean := Graph{
 		"pmnbd/backend":            {"fmt"},

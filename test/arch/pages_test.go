@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// texts returns the text of each file of the module whose name ends in one of suffixes, by
-// its path from root.
+// texts returns the text of each file of the module whose name ends in one of suffixes, keyed
+// by its path from root.
 func texts(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -43,7 +43,7 @@ func texts(t *testing.T, suffixes ...string) map[string]string {
 	return all
 }
 
-// sections returns what can be cited of docs/design.md: "5" and "3.7".
+// sections returns the sections of docs/design.md that can be cited: "5", "3.7".
 func sections(page string) map[string]bool {
 	all, section := map[string]bool{}, ""
 	for line := range strings.Lines(page) {
@@ -57,7 +57,7 @@ func sections(page string) map[string]bool {
 	return all
 }
 
-// Comments and pages cite paragraphs of the design that exist.
+// TestCitations checks that comments and pages cite existing sections of the design.
 func TestCitations(t *testing.T) {
 	design := sections(texts(t, "docs/design.md")["docs/design.md"])
 	require.True(t, design["3.7"] && design["6.4"] && design["9"])
@@ -76,7 +76,7 @@ func TestCitations(t *testing.T) {
 	require.Greater(t, cited, 100)
 }
 
-// The rules name tests that exist.
+// TestRulesNameTests checks that docs/rules.md names existing tests.
 func TestRulesNameTests(t *testing.T) {
 	var code strings.Builder
 	for path, text := range texts(t, ".go") {
@@ -91,14 +91,14 @@ func TestRulesNameTests(t *testing.T) {
 	}
 }
 
-// slug is the anchor that readers of Markdown make of a heading.
+// slug returns the anchor that Markdown readers make of a heading.
 func slug(heading string) string {
 	s := strings.ToLower(strings.TrimSpace(heading))
 	s = regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(s, "")
 	return strings.ReplaceAll(s, " ", "-")
 }
 
-// Links of pages lead to files, and to headings in them.
+// TestPageLinks checks that links lead to existing files, and to existing headings in them.
 func TestPageLinks(t *testing.T) {
 	pages := texts(t, ".md")
 	anchors := map[string]bool{}

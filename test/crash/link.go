@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxHeld bounds what a direction holds, in bytes.
+// maxHeld bounds the bytes that a direction holds.
 const maxHeld = 16 << 20
 
-// A Link is a client's connection and the one to the server that was made for it.
+// A Link joins a client's connection with the one that the proxy made to the server for it.
 //
 //	client ─► collect ─► held ─► deliver ─► server      flow ToServer
 //	client ◄─ deliver ◄─ held ◄─ collect ◄─ server      flow ToClient
@@ -24,7 +24,7 @@ type Link struct {
 
 	mu      sync.Mutex    // guards the flows
 	changed chan struct{} // closed by the next change
-	dead    bool          // reset from here
+	dead    bool          // reset by the proxy
 }
 
 // A flow is one direction of a link.
@@ -34,13 +34,13 @@ type flow struct {
 	weather  Weather
 	held     []parcel
 	bytes    int   // in held
-	ended    error // why nothing more is collected
+	ended    error // why collect has stopped
 	last     time.Time
 	record   bool
 	recorded bytes.Buffer
 }
 
-// A parcel is what one read(2) brought.
+// A parcel is the result of one read(2).
 type parcel struct {
 	at time.Time
 	b  []byte
@@ -53,7 +53,7 @@ func newLink(client, server *net.TCPConn) *Link {
 	return k
 }
 
-// run returns when both directions have ended.
+// run copies bytes until both directions have ended.
 func (k *Link) run() {
 	var all sync.WaitGroup
 	for _, f := range k.flows {
@@ -64,14 +64,14 @@ func (k *Link) run() {
 	_, _ = k.client.Close(), k.server.Close() // both have ended
 }
 
-// change is called with k.mu held.
-func (k *Link) change() {
+// changedLocked wakes all waiters.
+func (k *Link) changedLocked() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
-// until waits until met is true. It returns with k.mu held, whatever it returns.
-func (k *Link) until(ctx context.Context, met func() bool) error {
+// lockWhen locks k.mu once met is true. It holds the lock when it returns an error, too.
+func (k *Link) lockWhen(ctx context.Context, met func() bool) error {
 	k.mu.Lock()
 	for !met() {
 		changed := k.changed
@@ -92,7 +92,7 @@ func (k *Link) Set(d Direction, w Weather) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.flows[d].weather = w
-	k.change()
+	k.changedLocked()
 }
 
 // Reset resets both ends; what is held is lost.
@@ -102,32 +102,32 @@ func (k *Link) Reset() {
 	k.dead = true
 	reset(k.client)
 	reset(k.server)
-	k.change()
+	k.changedLocked()
 }
 
-// DropClient resets the client's end alone. What it has sent is still delivered, when
-// the weather allows it, and the end of the stream behind it: a reset could overtake
-// what the server has not read yet.
+// DropClient resets the client's end alone. The server still gets what the client had sent,
+// when the weather allows it, and then the end of the stream. A reset could overtake bytes that
+// the server has not read yet.
 func (k *Link) DropClient() {
 	k.HalfClose(ToServer)
 	reset(k.client)
 }
 
-// HalfClose ends one direction: its receiver meets the end of the stream behind what
-// is held, its sender is not told.
+// HalfClose ends one direction. The receiver meets the end of the stream behind what is held.
+// The sender does not notice.
 func (k *Link) HalfClose(d Direction) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if f := k.flows[d]; f.ended == nil {
 		f.ended = io.EOF
 	}
-	k.change()
+	k.changedLocked()
 }
 
-// Held waits until at least n bytes are held in one direction.
+// Held waits until one direction holds at least n bytes.
 func (k *Link) Held(ctx context.Context, d Direction, n int) error {
 	f := k.flows[d]
-	err := k.until(ctx, func() bool { return f.bytes >= n })
+	err := k.lockWhen(ctx, func() bool { return f.bytes >= n })
 	defer k.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("wait for %d bytes, %d are held: %w", n, f.bytes, err)
@@ -135,10 +135,10 @@ func (k *Link) Held(ctx context.Context, d Direction, n int) error {
 	return nil
 }
 
-// Delivered waits until nothing is held in one direction, and nothing more comes.
+// Delivered waits until one direction holds nothing and has ended.
 func (k *Link) Delivered(ctx context.Context, d Direction) error {
 	f := k.flows[d]
-	err := k.until(ctx, func() bool { return k.dead || f.ended != nil && f.bytes == 0 })
+	err := k.lockWhen(ctx, func() bool { return k.dead || f.ended != nil && f.bytes == 0 })
 	defer k.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("wait until %d bytes are delivered: %w", f.bytes, err)
@@ -146,19 +146,19 @@ func (k *Link) Delivered(ctx context.Context, d Direction) error {
 	return nil
 }
 
-// Recorded is all that was sent in one direction so far, as it was sent (Proxy.Record).
+// Recorded returns everything that was sent in one direction so far, undamaged (Proxy.Record).
 func (k *Link) Recorded(d Direction) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return bytes.Clone(k.flows[d].recorded.Bytes())
 }
 
-// collect takes what the sender sends.
+// collect reads what the sender sends.
 func (k *Link) collect(f *flow) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := f.from.Read(buf)
-		_ = k.until(context.Background(), func() bool { return k.dead || f.ended != nil || f.bytes < maxHeld })
+		_ = k.lockWhen(context.Background(), func() bool { return k.dead || f.ended != nil || f.bytes < maxHeld })
 		if f.ended == nil {
 			f.ended = err
 			if n > 0 {
@@ -168,7 +168,7 @@ func (k *Link) collect(f *flow) {
 				f.held = append(f.held, parcel{time.Now(), bytes.Clone(buf[:n])})
 				f.bytes += n
 			}
-			k.change()
+			k.changedLocked()
 		}
 		dead := k.dead
 		k.mu.Unlock()
@@ -178,7 +178,7 @@ func (k *Link) collect(f *flow) {
 	}
 }
 
-// deliver gives the receiver what is held, and then the end as the sender made it.
+// deliver writes the held bytes to the receiver, and then the end that the sender made.
 func (k *Link) deliver(f *flow) {
 	gone := false
 	for {
@@ -195,19 +195,20 @@ func (k *Link) deliver(f *flow) {
 			damage(b)
 		}
 		if !gone {
-			// One that is gone resets, which the other direction meets and passes on.
+			// A receiver that is gone sends a reset. The other direction meets that and passes
+			// it on.
 			_, err := f.to.Write(b)
 			gone = err != nil
 		}
 		k.mu.Lock()
 		f.bytes -= len(b)
 		f.last = time.Now()
-		k.change()
+		k.changedLocked()
 		k.mu.Unlock()
 	}
 }
 
-// next waits for what may be delivered now: bytes, or the end.
+// next waits for something that may be delivered now: bytes, or the end.
 func (k *Link) next(f *flow) (b []byte, damage func([]byte), end error) {
 	for {
 		k.mu.Lock()

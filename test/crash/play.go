@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Play sends a recording to addr as a client would, and returns what was answered
-// when the server has closed. A server may have enough of it at any time: that is no
-// error.
+// Play sends a recording to addr as a client would. It returns what the server sent until the
+// server closed. The server may cut the recording short at any time; that is no error.
 func Play(ctx context.Context, addr string, recording []byte) (answer []byte, err error) {
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -22,10 +21,10 @@ func Play(ctx context.Context, addr string, recording []byte) (answer []byte, er
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = nc.Write(recording) // it may be cut off
+		_, _ = nc.Write(recording) // the server may close early
 		_ = nc.(*net.TCPConn).CloseWrite()
 	}()
-	answer, _ = io.ReadAll(nc) // to the end, or a reset: both are one
+	answer, _ = io.ReadAll(nc) // the end of the stream and a reset count the same
 	_ = nc.SetDeadline(time.Unix(1, 0))
 	<-sent
 	return answer, ctx.Err()

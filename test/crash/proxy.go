@@ -1,9 +1,9 @@
-// Package crash breaks connections from outside, for tests: a TCP proxy between an
-// initiator and a target, or between any two, that does what networks do at their
-// worst, on demand and at a known moment.
+// Package crash breaks connections from outside, for tests. Its TCP proxy stands between an
+// initiator and a target, or any two programs, and does on demand, at a known moment, what
+// networks do at their worst.
 //
-// It owns its sockets and goroutines; Close ends them all. It knows no protocol and
-// imports nothing of ours.
+// A proxy owns its sockets and goroutines; Close ends them all. The package knows no protocol
+// and imports no other package of this module.
 package crash
 
 import (
@@ -19,7 +19,7 @@ import (
 // dialTimeout bounds a connection to the server, which is on this machine.
 const dialTimeout = 5 * time.Second
 
-// A Direction is the one in which bytes go.
+// A Direction says which way bytes go.
 type Direction int
 
 // The two directions.
@@ -28,22 +28,21 @@ const (
 	ToClient
 )
 
-// Weather is what the bytes of a direction meet. The zero Weather is fair.
+// Weather is what the bytes of one direction meet. The zero Weather is fair.
 type Weather struct {
-	// Frozen: nothing arrives, and nobody is told that anything ended.
+	// Frozen holds everything back, the end of the stream included.
 	Frozen bool
-	// Delay is added to the way of every byte. Later bytes do not wait for it again.
+	// Delay is how late each byte arrives. Bytes that wait together wait once.
 	Delay time.Duration
-	// Piece is how many bytes arrive at a time, with Pause in between; 0 is all that
-	// there are.
+	// Piece is how many bytes arrive at a time, with Pause between two pieces; 0: all at once.
 	Piece int
 	Pause time.Duration
-	// Damage may change what is about to arrive; nil leaves it. It is called by one
-	// goroutine of each direction of each link.
+	// Damage may change bytes before they arrive; nil leaves them alone. Each direction of each
+	// link calls it from one goroutine.
 	Damage func(b []byte)
 }
 
-// A Proxy listens, and links whoever comes with its server.
+// A Proxy listens and links every client with its server.
 type Proxy struct {
 	l   net.Listener
 	all sync.WaitGroup
@@ -54,7 +53,7 @@ type Proxy struct {
 	record   bool
 	server   string
 	weather  [2]Weather
-	links    []*Link       // all there ever were, without what they held
+	links    []*Link       // all links ever made, without the bytes they held
 	linked   chan struct{} // closed by the next link
 }
 
@@ -69,24 +68,24 @@ func New(server string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect.
+// Addr returns the address at which clients connect.
 func (p *Proxy) Addr() string { return p.l.Addr().String() }
 
-// Serve makes server, HOST:PORT, the one of the links to come.
+// Serve makes server, HOST:PORT, the one that later links connect to.
 func (p *Proxy) Serve(server string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.server = server
 }
 
-// Refuse says whether clients to come are reset at once.
+// Refuse sets whether the proxy resets new clients at once.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusing = refuse
 }
 
-// Set sets the weather in one direction, for all links and those to come.
+// Set sets the weather in one direction, for existing and later links.
 func (p *Proxy) Set(d Direction, w Weather) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +95,7 @@ func (p *Proxy) Set(d Direction, w Weather) {
 	}
 }
 
-// Record has the links to come keep what they are sent, all of it.
+// Record makes later links keep a copy of all that they are sent.
 func (p *Proxy) Record() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,14 +111,14 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Links is how many links there ever were.
+// Links returns the number of links ever made.
 func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Link returns the nth link there ever was, from 0, and waits for it.
+// Link returns the nth link ever made, counted from 0, and waits for it.
 func (p *Proxy) Link(ctx context.Context, n int) (*Link, error) {
 	for {
 		p.mu.Lock()
@@ -136,7 +135,7 @@ func (p *Proxy) Link(ctx context.Context, n int) (*Link, error) {
 	}
 }
 
-// Close resets every link and waits until all is gone.
+// Close resets every link and returns when all goroutines have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	closed := p.closed
@@ -158,7 +157,8 @@ func (p *Proxy) accept() {
 			return
 		}
 		if err == nil {
-			// Beside the next, which need not wait for a server that does not answer.
+			// In the background: the next client need not wait for a server that does not
+			// accept.
 			p.all.Go(func() { p.link(c.(*net.TCPConn)) })
 		}
 	}

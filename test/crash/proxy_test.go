@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// outer is there for what hangs.
+// outer bounds a wait that should be short.
 const outer = 20 * time.Second
 
 // A site is a client and a server with a proxy between them.
@@ -35,7 +35,7 @@ func newSite(t *testing.T) *site {
 		cancel()
 		require.NoError(t, p.Close())
 		require.NoError(t, p.Close())
-		_ = l.Close() // a test may have done so
+		_ = l.Close() // a test may have closed it already
 	})
 	return &site{t, p, l, ctx}
 }
@@ -85,7 +85,7 @@ func (s *site) receive(c net.Conn, text string) {
 	require.Equal(s.t, text, string(b))
 }
 
-// silent checks that nothing is there to read, nor the end.
+// silent checks that c has nothing to read, not even the end of the stream.
 func (s *site) silent(c net.Conn) {
 	s.t.Helper()
 	require.NoError(s.t, c.SetReadDeadline(time.Now().Add(time.Millisecond)))
@@ -102,7 +102,7 @@ func (s *site) ended(c net.Conn, want error) {
 	require.ErrorIs(s.t, err, want)
 }
 
-// refused checks that a client is reset, while it connects or afterwards.
+// refused checks that the proxy resets a client, while it connects or afterwards.
 func (s *site) refused() {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.Addr())
@@ -257,7 +257,7 @@ func TestProxy(t *testing.T) {
 
 func TestPlay(t *testing.T) {
 	for name, c := range map[string]struct {
-		reads  int // of what is played
+		reads  int // of the recording
 		answer string
 	}{
 		"heard to the end": {reads: 1 << 20, answer: "enough"},
@@ -272,7 +272,7 @@ func TestPlay(t *testing.T) {
 					served <- nil
 					return
 				}
-				defer func() { _ = server.Close() }() // with unread bytes it is a reset
+				defer func() { _ = server.Close() }() // unread bytes make this a reset
 				b, _ := io.ReadAll(io.LimitReader(server, int64(c.reads)))
 				_, _ = io.WriteString(server, c.answer)
 				served <- b
@@ -284,7 +284,7 @@ func TestPlay(t *testing.T) {
 			require.Len(t, <-served, c.reads)
 		})
 	}
-	t.Run("nobody answers", func(t *testing.T) {
+	t.Run("the server is silent", func(t *testing.T) {
 		s := newSite(t)
 		ctx, cancel := context.WithCancel(s.ctx)
 		go func() {

@@ -17,21 +17,22 @@ import (
 // crashed counts the targets and initiators that crashed.
 var crashed atomic.Int64
 
-// bubble makes a property of check: it runs in a bubble of testing/synctest, whose clock
-// jumps to the next timer when all its goroutines wait. So a pause costs no time, and a
-// check in which all wait for ever fails at once. A failure of the testing.TB is one of the property, so
-// that rapid says how to repeat it.
+// bubble turns check into a property that runs in a bubble of testing/synctest. The clock of a
+// bubble jumps to the next timer when all its goroutines wait. So a pause costs no time, and a
+// check in which everybody waits for ever fails at once. A failure of the testing.TB fails the
+// property, so rapid prints how to repeat it.
 //
-// In three checks of four the seed decides who runs next, too: see turns.
+// In three checks of four the seed also decides which goroutine runs next: see turns.
 func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T) {
 	return func(rt *rapid.T) {
 		var failure any
 		defer func() {
 			if left := recover(); failure == nil {
-				failure = left // goroutines that wait for ever, after a check that went well
+				failure = left // a check that passed left goroutines behind that wait for ever
 			}
-			// rapid tells failures apart by where they panic, and one may not pass for a sequence
-			// of draws that is too short, which it meets when it looks for a shorter one.
+			// rapid tells failures apart by where they panic. When it shortens a sequence it
+			// meets draws that end too early. A failure of ours must not look like one of
+			// those.
 			switch {
 			case failure == nil:
 			case fmt.Sprintf("%T", failure) == "rapid.invalidData":
@@ -56,38 +57,39 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 	}
 }
 
-// Turns decide in which order goroutines run, by a seed; 0 leaves it to Go's scheduler.
+// Turns decide by a seed in which order goroutines run. Seed 0 leaves the order to Go's
+// scheduler.
 //
-// Each end of a connection that was woken, and what a process starts, first sleeps for a time that the seed gives it. In a
-// bubble one wakes when all others wait, so that they run one after the other. Two runs of
-// a seed still differ where a system call takes so long that Go runs another goroutine
-// meanwhile, where Go takes the CPU from one, and with the race detector, which has the
-// scheduler choose at random. Of 17 seeds, each run three times on a busy machine, 15 took
-// the same steps each time, 11 with the race detector.
+// Each woken end of a connection, and each goroutine that a process starts, first sleeps for a
+// time that the seed gives it. In a bubble a sleeper wakes only when all other goroutines wait,
+// so they run one after the other. Two runs of a seed can still differ: where a system call
+// takes so long that Go runs another goroutine meanwhile, where Go preempts a goroutine, and
+// with the race detector, which makes the scheduler choose at random. Of 17 seeds, each run
+// three times on a busy machine, 15 took the same steps each time, 11 with the race detector.
 type turns struct{ seed uint64 }
 
-// random are numbers for one who takes turns, the same for each run of the seed.
+// random returns who's own source of numbers, the same in each run of the seed.
 func (t turns) random(who uint64) *rand.Rand { return rand.New(rand.NewPCG(t.seed, who)) }
 
-// sleep sleeps for the nth time of who.
+// sleep is the nth sleep of who.
 func (t turns) sleep(who, n uint64) {
 	if t.seed != 0 {
 		time.Sleep(time.Duration(t.random(who<<32 | n).IntN(100_000)))
 	}
 }
 
-// woken is rdmafake's Woken.
+// woken is the Woken hook of rdmafake.Config.
 func (t turns) woken(conn, wake int) { t.sleep(uint64(conn), uint64(wake)) }
 
-// jitter is remote's Jitter, for a process.
+// jitter is the Jitter hook of remote.Config for one process.
 func (t turns) jitter(process int) func() float64 {
 	if t.seed == 0 {
 		return nil
 	}
-	return t.random(1<<63 | uint64(process)).Float64 // one goroutine after the other asks
+	return t.random(1<<63 | uint64(process)).Float64 // its goroutines call it one at a time
 }
 
-// failing is a testing.TB whose failures are those of rt.
+// failing is a testing.TB that reports its failures to rt.
 type failing struct {
 	testing.TB
 	rt *rapid.T

@@ -32,13 +32,13 @@ var worlds = []world{
 	{"flush, an adapter", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4, PlacesByDMA: true}, false, 2, "flush"},
 }
 
-// TestCrashes: whatever breaks, what was flushed is on the medium, and reads return
-// what was last written, as long as the device lives; and it fails only if its region
-// has another owner, or lost what was not durable and might have been read. A process
-// that adopts the window of one that was killed has all that that one had answered, or
-// says that it was lost.
+// TestCrashes lets targets, networks and initiators crash. After any crash the medium holds
+// what was flushed, and as long as the device lives a READ returns what was written last. The
+// device fails only if another owner had its region, or if the region lost bytes that were not
+// durable and that somebody may have read. A process that adopts the window of a killed one has
+// every write that the killed one acknowledged, or reports the loss.
 //
-// The flag -crashes makes it go on until there were so many.
+// The flag -crashes keeps it going until it has counted that many crashes.
 func TestCrashes(t *testing.T) {
 	fewer(t, 20)
 	began := time.Now()
@@ -67,17 +67,17 @@ func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {
 	whole := false
 	defer func() { m.close(rt, whole) }()
 	m.newOwner(rt)
-	m.inherits = false // nobody had it before
+	m.inherits = false // no owner was there before
 	require.Equal(rt, w.method, m.dev.Snapshot().Method)
 	rt.Repeat(map[string]func(*rapid.T){
-		"submit": m.submit, "submit more": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp,
+		"submit": m.submit, "submit more": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp,
 		"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
 	})
 	m.end(rt)
 	whole = true
 }
 
-// seeded has rapid begin with a seed that bubble can tell, unless it was given one.
+// seeded starts rapid with a seed that bubble knows, unless the command line names one.
 func seeded(t *testing.T, check func()) {
 	f := flag.Lookup("rapid.seed")
 	if was := f.Value.String(); was == f.DefValue {
@@ -87,7 +87,7 @@ func seeded(t *testing.T, check func()) {
 	check()
 }
 
-// fewer has rapid make n checks, unless it was told how many.
+// fewer limits rapid to n checks, unless the command line says how many.
 func fewer(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	if was := f.Value.String(); was == f.DefValue {
@@ -96,26 +96,26 @@ func fewer(t *testing.T, n int) {
 	}
 }
 
-// A crashes is a model whose device's target crashes, and gets other owners.
+// A crashes is a model whose target crashes and grants the region to other owners.
 type crashes struct {
 	*model
 	s        *station
-	id       byte // of the owner
+	id       byte // the present owner's
 	p        *process
 	dev      *remote.Device
-	inherits bool // the owner before did not close
+	inherits bool // the previous owner did not close
 }
 
-// doubtful reports whether the owner may have read what is not durable.
+// doubtful reports whether the owner may have read bytes that are not durable.
 func (m *crashes) doubtful() bool { return m.inherits && m.durable == 0 }
 
-// newOwner opens a session of a new owner, who finds no window.
+// newOwner opens a session of a new owner, which finds no window.
 func (m *crashes) newOwner(rt *rapid.T) {
 	m.inherit(rt, m.take(rt, 0, crash{}), m.past.survived)
 }
 
-// inherit makes p the process. It reads all there is, which must be right, and stays as it
-// is from then on.
+// inherit makes p the model's process. p reads the whole device, and right judges what it read.
+// From then on the model expects those bytes.
 func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 	m.p, m.dev, m.model.s = p, p.dev, subject{dev: p.dev, network: m.s.network, process: p}
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
@@ -137,11 +137,11 @@ func (m *crashes) readAll(rt *rapid.T) (all []byte) {
 	return all
 }
 
-// note notes what was answered.
+// note records which open requests have completed.
 func (m *crashes) note() {
 	for i := range m.open {
 		if e := &m.open[i]; e.req.Completed() && e.req.Err == nil {
-			m.answered(e)
+			m.completed(e)
 		}
 	}
 }
@@ -154,14 +154,14 @@ func drawCrash(rt *rapid.T) crash {
 	}
 }
 
-// evict has some cache lines written back.
+// evict writes some cache lines back.
 func (m *crashes) evict(rt *rapid.T) {
 	c := drawCrash(rt)
 	m.s.mem.Evict(pmemsim.Seeded(c.seed, c.part))
 }
 
-// crash ends the target, now or when it is about to write something back, for a
-// barrier or in a grant; it comes back, perhaps not at the first try.
+// crash ends the target, now or when it is about to write something back for a barrier or in a
+// grant. The target then comes back, perhaps not at the first try.
 func (m *crashes) crash(rt *rapid.T) {
 	m.room(rt)
 	c := drawCrash(rt)
@@ -172,7 +172,7 @@ func (m *crashes) crash(rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "starts") == 0 {
 		starts = append(starts, rapid.IntRange(1, 3).Draw(rt, "crash at start"))
 	}
-	answered := make(chan struct{})
+	completed := make(chan struct{})
 	if at > 0 {
 		crashed := m.s.crashAt(at, c)
 		m.batch(rt)
@@ -180,30 +180,30 @@ func (m *crashes) crash(rt *rapid.T) {
 			m.s.network.Cut()
 		}
 		m.batch(rt)
-		go await(slices.Clone(m.open), answered)
+		go await(slices.Clone(m.open), completed)
 		select {
 		case <-crashed:
-		case <-answered:
+		case <-completed:
 		}
 	} else {
 		m.batch(rt)
-		close(answered)
+		close(completed)
 	}
 	m.s.crash(c)
 	if away {
 		m.batch(rt)
 	}
 	lost := m.restart(rt, c, starts...)
-	<-answered
+	<-completed
 	if lost {
 		m.bury(rt)
 	}
 }
 
-// await waits until all is answered, or one with an error. What is open is its own:
-// the model notes what else may be read while it waits.
-func await(open []expectation, answered chan<- struct{}) {
-	defer close(answered)
+// await waits until every request has completed, or one has failed. It needs a copy of the
+// model's open requests, because the model goes on noting in its own what later writes change.
+func await(open []expectation, completed chan<- struct{}) {
+	defer close(completed)
 	for _, e := range open {
 		if e.client.Wait(e.req) != nil {
 			return
@@ -211,8 +211,8 @@ func await(open []expectation, answered chan<- struct{}) {
 	}
 }
 
-// restart restarts the target after crash c, and looks at what it found. If the
-// contents are lost, the device is doomed.
+// restart starts the target again after crash c and checks what the target found. If the
+// contents are lost the device must fail from here on.
 func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 	m.note()
 	found, lost := m.s.restart(c, starts...)
@@ -224,9 +224,9 @@ func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 	return lost
 }
 
-// bury sees a doomed device fail for good, and makes a new owner.
+// bury checks that a doomed device fails for good, then opens a new owner's session.
 func (m *crashes) bury(rt *rapid.T) {
-	m.settle(rt)
+	m.drain(rt)
 	c := m.clients[0]
 	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
 	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
@@ -235,14 +235,14 @@ func (m *crashes) bury(rt *rapid.T) {
 	m.newOwner(rt)
 }
 
-// owner gives the region to a new owner, after the present one closed, or not: with
-// its messages held on the way, its connections lost, or its end under way. The
-// target may crash in the grant. Nothing of the old owner lands from then on.
+// owner gives the region to a new owner. Before that the old one closes, or its messages stay
+// on the wire, or it loses its connections, or it is in the middle of its Close. The target may
+// crash in the grant. From the grant on nothing of the old owner may land.
 func (m *crashes) owner(rt *rapid.T) {
 	m.room(rt)
 	how := rapid.SampledFrom([]string{"closed", "frozen", "cut", "closing"}).Draw(rt, "how")
 	c := drawCrash(rt)
-	at := rapid.IntRange(0, 8).Draw(rt, "crash at write-back") // 0: not
+	at := rapid.IntRange(0, 8).Draw(rt, "crash at write-back") // 0: no crash
 	doubt := rapid.Bool().Draw(rt, "crash in doubt")
 	other := rapid.Bool().Draw(rt, "another id")
 	before, old, client := m.p, m.dev, m.clients[0]
@@ -250,7 +250,7 @@ func (m *crashes) owner(rt *rapid.T) {
 		m.id = 3 - m.id
 	}
 	if how == "closed" {
-		m.settle(rt)
+		m.drain(rt)
 		require.NoError(rt, before.close())
 		require.NoError(rt, old.Close())
 		require.True(rt, m.s.region.Superblock().Clean)
@@ -275,7 +275,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	case "cut":
 		m.s.network.Cut()
 	case "closing":
-		go before.close() //nolint:errcheck // it is closed again, and that waits
+		go before.close() //nolint:errcheck // it is closed again below, and that call waits
 	}
 	m.s.set(&m.s.slow, doubt)
 	p := m.take(rt, at, c)
@@ -285,7 +285,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	if how != "closing" {
 		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
 	}
-	_ = before.close() // it may have had nothing to lose
+	_ = before.close() // an error is fine: it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
@@ -295,8 +295,8 @@ func (m *crashes) owner(rt *rapid.T) {
 	}
 }
 
-// crashInDoubt ends the target while the flush of the whole extent lasts, of which
-// the owner's first FLUSH has to wait for the end.
+// crashInDoubt ends the target while it flushes the whole extent. The owner's first FLUSH has
+// to wait for that flush.
 func (m *crashes) crashInDoubt(rt *rapid.T) {
 	c := drawCrash(rt)
 	if rapid.Bool().Draw(rt, "resume before") {
@@ -315,8 +315,8 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 	}
 }
 
-// take opens a session of a new owner while the old one is alive, or what it had sent
-// still comes, and the target crashes at a step of that; at 0 it does not.
+// take opens a session of a new owner while the old one is alive, or while messages of the old
+// one still arrive. The target crashes at the nth write-back of this, or not at all if at is 0.
 func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 	if at > 0 {
 		crashed := m.s.crashAt(at, c)
@@ -326,7 +326,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		select {
 		case <-p.opened:
 			early = true
-		case <-crashed: // it tries again
+		case <-crashed: // the process tries again
 		}
 		m.s.crash(c)
 		m.note()
@@ -337,7 +337,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		case p.err == nil && !lost:
 			return p
 		case p.err == nil:
-			m.s.set(&m.s.slow, false) // if it were to flush, it need not wait
+			m.s.set(&m.s.slow, false) // so that a flush of its Close need not wait
 			err := p.close()
 			require.False(rt, early && err == nil, "it inherited doubt, and the power went")
 		}
@@ -348,14 +348,14 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		var refused *remote.RefusedError
 		if errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch) {
 			require.NoError(rt, os.RemoveAll(p.dir))
-			continue // the old one was faster
+			continue // the old process was faster
 		}
 		require.NoError(rt, err)
 		return p
 	}
 }
 
-// end ends a run in which all went well: what is flushed is all there is.
+// end ends a run in which nothing failed: the target must hold exactly what was flushed.
 func (m *crashes) end(rt *rapid.T) {
 	m.flush(rt)
 	c := crash{power: true}
@@ -365,11 +365,11 @@ func (m *crashes) end(rt *rapid.T) {
 	backendtest.AllBack(m.t, m.dev)
 }
 
-// close closes what was opened.
+// close closes the model's process and station.
 func (m *crashes) close(rt *rapid.T, whole bool) {
 	m.s.revive()
 	if m.p != nil {
-		if !whole { // what a check found may never end
+		if !whole { // after a failed check its Close might never return
 			m.p.abandon()
 		}
 		err := m.p.close()

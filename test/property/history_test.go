@@ -9,23 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A history is what was written to a region, and what of it is promised to be
-// durable: per byte, the set of values that may be found on the medium.
+// A history is what was written to a region, and which of it must be durable. For each byte it
+// knows the set of values that the medium may hold.
 //
 //	base ──► entry ──► entry, durable ──► entry ──► entry
-//	          gone: the newer one, where they overlap, is durable
+//	          where the newer, durable entry overlaps it, this one is gone
 type history struct {
 	base  []byte  // durable
 	log   []entry // oldest first
 	first int     // the number of log[0]
 }
 
-// An entry is a write or zero, or what a new owner found.
+// An entry is a write, a zero, or the whole contents as a new owner found them.
 type entry struct {
 	change
-	fua      bool // no FLUSH speaks for it: it may be under way still
-	answered bool
-	durable  bool
+	fua       bool // no FLUSH covers it: it may still be under way
+	completed bool
+	durable   bool
 }
 
 // add appends c.
@@ -34,38 +34,38 @@ func (h *history) add(c change, fua bool) { h.log = append(h.log, entry{change: 
 // end is the number of the next entry.
 func (h *history) end() int { return h.first + len(h.log) }
 
-// written notes that the FUA write n was answered.
+// written notes that FUA write n has completed.
 func (h *history) written(n int) {
 	if n >= h.first {
 		h.log[n-h.first].durable = true
 	}
-	h.settle()
+	h.fold()
 }
 
-// flushed notes that a FLUSH was answered which was submitted when end was the next
-// entry: it speaks for what was answered before.
+// flushed notes that a FLUSH has completed. end was the number of the next entry when it was
+// submitted; it covers the writes that had completed by then.
 func (h *history) flushed(end int) {
 	for i := range h.log[:max(0, end-h.first)] {
 		if e := &h.log[i]; !e.fua {
 			e.durable = true
 		}
 	}
-	h.settle()
+	h.fold()
 }
 
-// closed notes that all is durable.
+// closed notes that everything is durable.
 func (h *history) closed() {
 	for i := range h.log {
 		h.log[i].durable = true
 	}
-	h.settle()
+	h.fold()
 }
 
-// settle moves what is durable, and only newer than what is, to base.
-func (h *history) settle() {
+// fold moves the durable entries at the head of the log into base.
+func (h *history) fold() {
 	for i := len(h.log) - 1; i > 0; i-- {
 		if h.log[i].durable && len(h.log[i].data) == len(h.base) {
-			h.log = h.log[i:] // hides all before
+			h.log = h.log[i:] // it hides everything before it
 			h.first += i
 			break
 		}
@@ -77,27 +77,28 @@ func (h *history) settle() {
 	}
 }
 
-// answered notes that write n was answered, and may be so again.
-func (h *history) answered(n int) {
+// completed notes that write n has completed. A later call for the same n changes nothing.
+func (h *history) completed(n int) {
 	if n >= h.first {
-		h.log[n-h.first].answered = true
+		h.log[n-h.first].completed = true
 	}
 }
 
-// survived says which byte of found the target must not have after a crash, or nil: what
-// is durable is there, of the rest anything.
+// survived returns an error that names a byte of found which the target must not hold after a
+// crash. The medium must hold what is durable, and may hold any of the other writes.
 func (h *history) survived(found []byte) error {
 	return h.check(found, func(e *entry) bool { return e.durable })
 }
 
-// adopted is survived for what comes of a window that outlived its process: what was
-// answered is there, too.
+// adopted is survived for a region into which a process has replayed an adopted window: there
+// the writes that had completed must be too.
 func (h *history) adopted(found []byte) error {
-	return h.check(found, func(e *entry) bool { return e.durable || e.answered })
+	return h.check(found, func(e *entry) bool { return e.durable || e.completed })
 }
 
-// check says which byte of found is neither that of an entry which nothing certain hides,
-// nor, if no certain entry hides it, that of the base.
+// check returns an error for the first byte of found that no entry explains. A byte may come
+// from the newest entry that is certain to be there, from any newer entry, or from base if no
+// entry is certain.
 func (h *history) check(found []byte, certain func(*entry) bool) error {
 	cuts := []int{0, len(found)}
 	for i := range h.log {
@@ -122,14 +123,14 @@ func (h *history) check(found []byte, certain func(*entry) bool) error {
 			}
 		}
 		if at := foreign(found[from:to], choices); at >= 0 {
-			return fmt.Errorf("byte %d is %#x, which it may not be: the last that is certain is %#x, %d writes are newer",
+			return fmt.Errorf("byte %d is %#x, but may only be %#x, which is certain, or one of %d newer writes",
 				from+at, found[from+at], choices[len(choices)-1][at], len(choices)-1)
 		}
 	}
 	return nil
 }
 
-// foreign is where found has a byte that none of choices has there; -1: nowhere.
+// foreign returns the first index at which found has a byte that no choice has there, or -1.
 func foreign(found []byte, choices [][]byte) int {
 	if slices.ContainsFunc(choices, func(c []byte) bool { return bytes.Equal(c, found) }) {
 		return -1
@@ -137,7 +138,7 @@ func foreign(found []byte, choices [][]byte) int {
 	if len(found) == 1 {
 		return 0
 	}
-	// Halves: most of what lies together is of one write.
+	// Halves, because neighbouring bytes mostly come from the same write.
 	half := len(found) / 2
 	halves := func(from, to int) (part [][]byte) {
 		for _, c := range choices {
@@ -176,9 +177,9 @@ func TestHistory(t *testing.T) {
 		among(h.survived, want...)
 	}
 	allowed("....", "aa..", ".bb.", "abb.", "aab.", "a.b.")
-	h.answered(0)
+	h.completed(0)
 	among(h.adopted, "aa..", "abb.", "aab.")
-	h.answered(1)
+	h.completed(1)
 	among(h.adopted, "abb.")
 	allowed("....", "aa..", ".bb.", "abb.", "aab.", "a.b.")
 	h.flushed(1)
@@ -188,11 +189,11 @@ func TestHistory(t *testing.T) {
 	allowed("abb.")
 	h.add(at(3, "c"), true)
 	h.flushed(3)
-	allowed("abb.", "abbc") // a FUA write speaks for itself
+	allowed("abb.", "abbc") // a FUA write is durable by itself
 	h.written(2)
 	allowed("abbc")
 	h.written(2)
-	h.answered(2)
+	h.completed(2)
 	require.Empty(t, h.log)
 
 	reset() // a durable entry hides those before it

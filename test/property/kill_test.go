@@ -13,18 +13,18 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// An interruption ends a process that adopts a window, or the target meanwhile.
+// An interruption ends a process that is adopting a window, or ends the target meanwhile.
 type interruption struct {
 	target bool
-	at     int // the step of the process, or the write-back of the target
+	at     int // at which step of the process, or at which write-back of the target
 	holds  bool
 	crash  crash
 }
 
-// kill kills the process: now, or at one of the next steps that it takes for a batch or to
-// close. Its messages are lost, or come late. The target may crash while it is away. Then
-// another process adopts its window, at the first try or later; or does not know of it;
-// or another initiator has the region first.
+// kill kills the process, now or at one of the next steps that it takes for a batch or for its
+// Close. Its messages are lost or arrive late. The target may crash while the process is away.
+// Then another process adopts its window, at the first try or later. Or the next process starts
+// without the window, or another initiator gets the region first.
 func (m *crashes) kill(rt *rapid.T) {
 	m.room(rt)
 	at := rapid.IntRange(0, 40).Draw(rt, "at step") // 0: between two batches
@@ -81,7 +81,7 @@ func (m *crashes) kill(rt *rapid.T) {
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the dead landed")
 }
 
-// closing closes p's device until that is done or p killed.
+// closing closes p's device and waits until that is done or p is killed.
 func (m *crashes) closing(p *process) {
 	closed := make(chan error, 1)
 	p.ended.Go(func() { closed <- p.close() })
@@ -94,8 +94,8 @@ func (m *crashes) closing(p *process) {
 	}
 }
 
-// hear notes what the clients of a process heard before it was killed, and forgets the
-// rest: they know that they got no answer.
+// hear notes the completions that the clients of a process heard before it was killed, and
+// forgets the other requests: those clients know that they have no reply.
 func (m *crashes) hear(rt *rapid.T, closing bool) {
 	for i := range m.open {
 		e := &m.open[i]
@@ -108,15 +108,15 @@ func (m *crashes) hear(rt *rapid.T, closing bool) {
 			require.ErrorIs(rt, err, backend.ErrClosed, e.what)
 			continue
 		}
-		m.answered(e)
+		m.completed(e)
 		e.check(rt)
 	}
 	m.open, m.reading = nil, 0
 }
 
-// adopted has processes adopt what p left, until one has. If the contents count as lost,
-// which those of an owner in doubt do, nobody can; nor those of a session that a start was
-// granted and did not live to note, though nothing in it was read.
+// adopted runs processes that try to adopt what p left, until one has. No process may if the
+// contents count as lost, as they do in doubt. Nor if a killed start got a grant and died
+// before it could write that down, even though nobody read anything in that session.
 func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interruptions []interruption) {
 	mayLose, straight := lost, true
 	for left := 100; ; {
@@ -137,7 +137,7 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 		var loss *remote.LossError
 		var refused *remote.RefusedError
 		switch err := q.err; {
-		case err == nil && lost: // before it had opened the region, or since
+		case err == nil && lost: // before q opened the region, or since
 			_ = q.close()
 		case err == nil:
 			m.inherit(rt, q, m.past.adopted)
@@ -149,18 +149,18 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 			m.newOwner(rt)
 			return
 		case errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch):
-			straight = false // one that was killed was faster
+			straight = false // a process that was killed was faster
 		default:
-			left-- // an interruption may be felt by the next, not for ever
+			left-- // an interruption may disturb the next process, but not for ever
 			require.True(rt, !straight && left > 0, "%v", err)
 		}
 		q.leave()
-		require.NoError(rt, os.RemoveAll(q.dir)) // a window each
+		require.NoError(rt, os.RemoveAll(q.dir)) // a window takes much memory
 	}
 }
 
-// accepts has processes open the region, whatever p left and the target lost, until one has:
-// only what is lost may be missing.
+// accepts runs processes with AcceptLoss until one opens the region. Only what the target lost
+// may be missing.
 func (m *crashes) accepts(rt *rapid.T, p *process, lost bool, lanes int) {
 	right := m.past.adopted
 	if lost {
@@ -175,15 +175,14 @@ func (m *crashes) accepts(rt *rapid.T, p *process, lost bool, lanes int) {
 			return
 		}
 		require.ErrorAs(rt, err, &refused)
-		require.Contains(rt, []wire.Code{wire.CodeBusy, wire.CodeEpoch}, refused.Code) // the one that was killed was faster
+		require.Contains(rt, []wire.Code{wire.CodeBusy, wire.CodeEpoch}, refused.Code) // the process that was killed was faster
 		q.leave()
 		require.NoError(rt, os.RemoveAll(q.dir))
 		p = q
 	}
 }
 
-// interrupt has q open the region, and interrupts that. It reports whether the contents
-// were lost.
+// interrupt starts q and interrupts it. It reports whether the target lost the contents.
 func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) (lost bool) {
 	if !i.target {
 		q.trapAt(i.at, i.holds)
@@ -207,15 +206,15 @@ func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) 
 	return lost
 }
 
-// second starts another process of the same id beside the one that lives: the lock of
-// this host keeps it out.
+// second starts another process with the same id beside the living one. The lock on this host
+// keeps it out.
 func (m *crashes) second(rt *rapid.T) {
 	p := m.s.process(m.id, m.p.dir)
 	require.ErrorContains(rt, p.dial(m.s.w.lanes, rapid.Bool().Draw(rt, "accepts loss")), "another pmnbd")
 }
 
-// refused has a process come back to the window of p when the region has had another
-// owner since, or lost what p had answered: it does not get in.
+// refused starts a process on the window of p after the region has had another owner, or has
+// lost what p had acknowledged. That process must end with a LossError.
 func (m *crashes) refused(rt *rapid.T, p *process) {
 	if p.step() {
 		p.leave()

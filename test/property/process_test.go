@@ -19,18 +19,19 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// A process is a run of pmnbd, which can be killed at each step that it takes: at a call
-// of the transport, and when it asks for its client or answers it. What others see of a
-// process that was killed is that nothing comes from it any more, but for what was on its
-// way, and its window file, copied at that moment.
+// A process is one run of pmnbd. It can be killed at each of its steps: when it calls the
+// transport, when it asks whether a client has gone, and when it completes an op. After its
+// death others see nothing of it but the messages that were on the wire and a copy of its
+// window file, taken at that moment.
 //
-//	alive ──kill──► dead: it waits for a connection ──bury──► one that comes back too late
+//	alive ──kill──► dead: it waits for a connection ──bury──► it connects, too late
 //
-// The goroutines of a dead one go on, as far as they come. They are buried when somebody
-// else has the region: then the target must refuse what they ask for, which ends them.
+// The goroutines of a dead process run on until they need a connection. The test buries the
+// process once somebody else has the region. The target must then refuse whatever they ask for,
+// which ends them.
 //
-// The copy is of one moment, though it takes time, as long as nobody takes memory of the
-// window meanwhile. So who kills at a step has allocated before.
+// Copying takes time, but the copy shows one moment as long as nobody takes memory of the
+// window meanwhile. So a goroutine that kills at a step has allocated before that step.
 type process struct {
 	t       testing.TB
 	network *rdmafake.Provider
@@ -38,12 +39,12 @@ type process struct {
 	number  int
 	id      byte
 	dir     string // its state and its window
-	left    string // what it leaves: a directory, the next one's dir
+	left    string // what it leaves behind: the dir of the next process
 	ctx     context.Context
 	cancel  context.CancelFunc
 
 	kills  sync.Once
-	killed chan struct{} // closed when left is there
+	killed chan struct{} // closed when left is complete
 	rites  sync.Once
 	buried chan struct{} // closed when it may connect again
 	opened chan struct{} // closed when dial has returned
@@ -59,11 +60,11 @@ type process struct {
 
 	mu    sync.Mutex
 	dead  bool
-	trap  int  // steps until it is killed; 0: it is not
-	holds bool // what is on its way when it is killed is held, and else lost
+	trap  int  // steps left until it is killed; 0: no trap is set
+	holds bool // when it is killed, what it sent is held on the wire instead of lost
 }
 
-// process makes a process that finds what is in dir.
+// process makes a process that starts from the contents of dir.
 func (s *station) process(id byte, dir string) *process {
 	s.processes++
 	p := &process{
@@ -75,8 +76,8 @@ func (s *station) process(id byte, dir string) *process {
 	return p
 }
 
-// start has it open the region, no matter whose lease runs: p.opened tells when it has,
-// p.dev and p.err, how.
+// start opens the region without waiting for anybody's lease. p.opened closes when it has
+// returned; p.dev and p.err have the result.
 func (p *process) start(lanes int, acceptLoss bool) {
 	cfg := remote.Config{
 		Provider: device{p.network, p}, Addr: "target", Region: "r", ID: [16]byte{p.id}, StateDir: p.dir, WindowDir: p.dir,
@@ -89,18 +90,18 @@ func (p *process) start(lanes int, acceptLoss bool) {
 	})
 }
 
-// dial is start, and waits.
+// dial calls start and waits for it.
 func (p *process) dial(lanes int, acceptLoss bool) error {
 	p.start(lanes, acceptLoss)
 	<-p.opened
 	return p.err
 }
 
-// turn waits for the turn of a goroutine that the test has just started, or let go on.
+// turn makes a goroutine that the test has started or released wait for its turn.
 func (p *process) turn() { p.turns.sleep(1<<24|uint64(p.number), p.slept.Add(1)) }
 
-// close closes the device, once. Device.Close is the same, but whoever comes while it lasts
-// waits for a mutex, and as long as somebody does the clock of a bubble stands still.
+// close closes the device once. Device.Close would do as well, but its second caller waits for
+// a mutex, and while a goroutine does that the clock of a bubble stands still.
 func (p *process) close() error {
 	p.closes.Do(func() {
 		p.ended.Go(func() {
@@ -113,8 +114,7 @@ func (p *process) close() error {
 	return p.closeErr
 }
 
-// trapAt has it killed at its nth step from now, and not before if that is 0. holds is as
-// in process.
+// trapAt kills the process at its nth step from now; 0 removes the trap. For holds see process.
 func (p *process) trapAt(n int, holds bool) {
 	p.mu.Lock()
 	if !p.dead {
@@ -123,7 +123,7 @@ func (p *process) trapAt(n int, holds bool) {
 	p.mu.Unlock()
 }
 
-// step is taken wherever it can be killed. It reports whether the process lives.
+// step is called wherever the process can be killed. It reports whether the process is alive.
 func (p *process) step() (alive bool) {
 	p.mu.Lock()
 	sprung := false
@@ -140,7 +140,7 @@ func (p *process) step() (alive bool) {
 	return alive
 }
 
-// spared removes the trap, and reports whether it has not sprung.
+// spared removes the trap and reports whether the process is still alive.
 func (p *process) spared() bool {
 	p.trapAt(0, false)
 	if p.step() {
@@ -150,7 +150,7 @@ func (p *process) spared() bool {
 	return false
 }
 
-// kill kills it, once. When it returns left is there.
+// kill kills the process once. left is complete when it returns.
 func (p *process) kill() {
 	p.kills.Do(func() {
 		crashed.Add(1)
@@ -181,7 +181,7 @@ func (p *process) leave() {
 	}
 }
 
-// duplicate copies a file, from its start to its end, but for what nobody has written to.
+// duplicate copies a file from start to end and keeps its holes.
 func duplicate(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {
@@ -217,11 +217,12 @@ func duplicate(from, to string) (err error) {
 	}
 }
 
-// abandon has the device fail for good, so that it can be closed whatever it waits for. A
-// heartbeat posts, if nothing else does. RESUME is the first that is posted on its connection.
+// abandon makes the device fail for good, so that it can be closed whatever it waits for.
+// RESUME is the first post on a connection and still passes; the next one fails, a heartbeat if
+// there is nothing else.
 func (p *process) abandon() { p.abandoned.Store(true) }
 
-// bury lets a dead process end.
+// bury lets a dead process connect again, and so end.
 func (p *process) bury() {
 	p.rites.Do(func() {
 		p.cancel()
@@ -230,13 +231,13 @@ func (p *process) bury() {
 			p.turn()
 			<-p.opened
 			if p.dev != nil {
-				_ = p.close() // somebody else has the region
+				_ = p.close() // fails, because somebody else has the region
 			}
 		})
 	})
 }
 
-// A device is the RDMA device of a process.
+// A device is the RDMA device that a process sees.
 type device struct {
 	rdma.Provider
 	p *process
@@ -253,7 +254,7 @@ type domain struct {
 	p *process
 }
 
-// Dial waits if the process is dead, until it is buried.
+// Dial waits, if the process is dead, until it is buried.
 func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	alive := d.p.step()
 	if !alive {
@@ -276,8 +277,8 @@ func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recv
 type conn struct {
 	rdma.Conn
 	p      *process
-	beyond bool          // it was made after the end
-	posts  *atomic.Int32 // how often something was posted
+	beyond bool          // made after the process died
+	posts  *atomic.Int32 // how many times the caller has posted
 }
 
 func (c conn) Post(wrs []rdma.WorkRequest) (int, error) {
@@ -290,16 +291,16 @@ func (c conn) Post(wrs []rdma.WorkRequest) (int, error) {
 	return c.Conn.Post(wrs)
 }
 
-// A reply is the sink of one request: whether a client heard of it before the process was
-// killed.
+// A reply is the sink of one request. It knows whether the client heard of the completion
+// before the process was killed.
 type reply struct {
 	backend.Sink
 	p     *process
-	done  chan struct{} // closed when it is completed
+	done  chan struct{} // closed when the request has completed
 	heard bool          // guarded by p.mu
 }
 
-// listens puts a reply before op's sink.
+// listens puts a reply in front of op's sink.
 func (p *process) listens(op *backend.Op) *reply {
 	r := &reply{Sink: op.Sink, p: p, done: make(chan struct{})}
 	op.Sink = r

@@ -1,9 +1,11 @@
-// Package property drives devices with random requests against a model of what
-// NBD allows, on real code over memory and networks that fail. Run it for longer with
-// -rapid.checks=N, TestCrashes with -crashes=N; a failure prints the seed and the shortest
-// sequence of requests that shows it. The seed fixes what is asked and which cache lines
-// are lost; how goroutines take turns it decides in three quarters of TestCrashes's checks
-// (see turns), and nowhere else: there a rare failure may need some runs to show again.
+// Package property drives devices with random requests and compares them with a model of what
+// NBD allows. The code is real, the memory and the networks below it fail on purpose.
+//
+// Run it for longer with -rapid.checks=N, and TestCrashes with -crashes=N. A failure prints its
+// seed and the shortest sequence of requests that shows it. The seed fixes the requests and
+// which cache lines are lost. It fixes the order in which goroutines run only in three quarters
+// of the checks of TestCrashes (see turns), so a rare failure elsewhere may take some runs to
+// show again.
 package property
 
 import (
@@ -35,23 +37,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// size of the devices: three stripes and a bit, so that requests cross them.
+// size of each device: three stripes and a bit, so that requests cross stripes.
 const size = 3<<20 + 64<<10
 
 // A subject is a device under test.
 type subject struct {
 	dev backend.Device
-	// durable is what is behind it, to look at after a FLUSH; nil if it cannot be seen.
+	// durable is the memory behind the device, compared after a FLUSH; nil if the test cannot
+	// see it.
 	durable []byte
-	// close ends it; whole says that nothing went wrong before, so that nothing may now.
+	// close ends the subject. whole says that nothing has failed so far, so closing must not
+	// fail.
 	close func(whole bool)
-	// network is what its connections can be lost on; nil if they are not to be.
+	// network can lose the device's connections; nil if it must not.
 	network *rdmafake.Provider
-	// process is what the device is of; nil if it is not to be killed.
+	// process runs the device; nil if the test does not kill it.
 	process *process
 }
 
-// losing is a pair whose connections get lost.
+// losing is a pair whose connections break.
 func losing(t testing.TB, cfg rdmafake.Config, lanes int, domain region.Domain) subject {
 	p := rdmafake.New(cfg)
 	s := pairOn(t, p, "", lanes, domain)
@@ -59,19 +63,19 @@ func losing(t testing.TB, cfg rdmafake.Config, lanes int, domain region.Domain) 
 	return s
 }
 
-// pair opens a remote device of so many lanes on a target of its own.
+// pair opens a remote device with that many lanes, on a target of its own.
 func pair(t testing.TB, p rdma.Provider, listen string, lanes int) subject {
 	return pairOn(t, p, listen, lanes, region.DomainNone)
 }
 
-// pairOn is pair on persistent memory of that domain.
+// pairOn is pair on persistent memory of the given domain.
 func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain region.Domain) subject {
 	path := region.PathMemfd
 	if domain != region.DomainNone {
 		dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 		require.NoError(t, err)
 		path = filepath.Join(dir, "region")
-		defer func() { require.NoError(t, os.RemoveAll(dir)) }() // it is open by then
+		defer func() { require.NoError(t, os.RemoveAll(dir)) }() // the region is open by then
 	}
 	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, AllowVolatile: true, Wrap: regiontest.Medium{PMem: domain}.Wrap})
 	require.NoError(t, err)
@@ -96,9 +100,9 @@ func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain regi
 	}}
 }
 
-// TestProperty: reads return what was last written, wherever it lies, whoever
-// wrote it, however the requests overlap; everything is answered, and a FLUSH
-// leaves the region as the model.
+// TestProperty sends random requests of several clients. A READ returns what was written last,
+// wherever it lies, whichever client wrote it and however the requests overlap. Every request
+// completes, and a FLUSH makes the region equal to the model.
 func TestProperty(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) subject{
 		"memory": func(t *testing.T) subject {
@@ -127,7 +131,7 @@ func TestProperty(t *testing.T) {
 				whole := false
 				defer func() { s.close(whole) }()
 				m := newModel(t, s)
-				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.settle, "flush": m.flush, "hang up": m.hangUp}
+				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp}
 				if s.network != nil {
 					actions["lose"] = m.lose
 				}
@@ -140,37 +144,37 @@ func TestProperty(t *testing.T) {
 	}
 }
 
-// A model submits one batch after the other, of any client, so that the order of
-// submission is the order that the device has to keep.
+// A model submits one batch at a time, from any client. So the device has to keep the order of
+// submission.
 type model struct {
 	t       testing.TB
 	s       subject
 	clients []*backendtest.Client
-	data    []byte  // what is read
+	data    []byte  // what a READ returns
 	past    history // what is durable
 	writer  uint32
 	open    []expectation
 	held    int  // chunks that were written and may be in the window
 	reading int  // chunks of open
-	durable int  // FLUSHes and FUA writes that were answered
+	durable int  // FLUSHes and FUA writes that have completed
 	doomed  bool // the device must fail
 }
 
-// An expectation is a request that is not known to be answered, and what a READ
-// must return: what was there when it was submitted or, as NBD allows and RDMA
-// does (a Write may overtake a Read), what was written while it was under way.
+// An expectation is a request that may not have completed, and what a READ must return: the
+// bytes at its submission, or those of a write that was under way with it. NBD allows the
+// latter and RDMA does it, because a Write may overtake a Read.
 type expectation struct {
 	client *backendtest.Client
 	req    *backendtest.Request
-	reply  *reply // nil: of a device that is not killed
+	reply  *reply // nil if the device cannot be killed
 	off    int
 	want   []byte
 	later  []change
-	entry  int // in the history: of a write or zero its own, else the next
+	entry  int // in the history: a write's or zero's own number, else that of the next entry
 	what   string
 }
 
-// A change is what a write or zero stores.
+// A change is the bytes that a write or zero stores.
 type change struct {
 	off  int
 	data []byte
@@ -204,15 +208,15 @@ func (m *model) submit(rt *rapid.T) {
 	m.batch(rt)
 }
 
-// room sees to it that what an action submits finds room, be the target there or not: each
-// request holds up to three chunks of its own. That is for two batches, or for three of
-// a device that can be killed, whose window is larger.
+// room makes sure that what an action submits finds room, even while the target is away. A
+// request takes up to three chunks. There must be room for two batches, and for three on a
+// device that can be killed, whose window is larger.
 func (m *model) room(rt *rapid.T) {
 	if m.held > 24 {
 		m.flushed(rt, m.clients[0])
 	}
 	if len(m.open) > 12 || m.reading > 8 {
-		m.settle(rt)
+		m.drain(rt)
 	}
 }
 
@@ -221,7 +225,7 @@ func (m *model) batch(rt *rapid.T) {
 	c.Submit(batch...)
 }
 
-// draw makes a batch.
+// draw makes a random batch.
 func (m *model) draw(rt *rapid.T) (c *backendtest.Client, batch []*backendtest.Request) {
 	c = m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")]
 	for range rapid.IntRange(1, 4).Draw(rt, "batch") {
@@ -232,8 +236,8 @@ func (m *model) draw(rt *rapid.T) (c *backendtest.Client, batch []*backendtest.R
 	return c, batch
 }
 
-// hangUp has a client hang up that may have requests under way: what comes of it from then
-// on is dropped, and another client takes its place.
+// hangUp makes a client hang up that may have requests under way. The device drops what it
+// submits after that. Another client takes its place.
 func (m *model) hangUp(rt *rapid.T) {
 	m.room(rt)
 	n := rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")
@@ -244,8 +248,7 @@ func (m *model) hangUp(rt *rapid.T) {
 	m.clients[n] = backendtest.NewClient(m.t, m.s.dev)
 }
 
-// lose has the connections break, with what is submitted meanwhile held on the wire
-// and lost, or only those that are idle.
+// lose breaks the connections: idle ones, or with requests held on the wire and lost.
 func (m *model) lose(rt *rapid.T) {
 	m.room(rt)
 	if rapid.Bool().Draw(rt, "in flight") {
@@ -259,7 +262,7 @@ func (m *model) lose(rt *rapid.T) {
 	m.s.network.Resume()
 }
 
-// request makes a random request and does to the model what it asks for.
+// request makes a random request and applies it to the model.
 func (m *model) request(rt *rapid.T, c *backendtest.Client) expectation {
 	kind := rapid.SampledFrom([]string{"write", "write", "read", "read", "zero", "trim", "flush"}).Draw(rt, "kind")
 	// Small and large, around stripes and anywhere.
@@ -310,21 +313,21 @@ func (m *model) change(off int, data []byte, fua bool) {
 	}
 }
 
-// settle waits for everything and checks what was read.
-func (m *model) settle(rt *rapid.T) {
+// drain waits until every request has completed and checks what the READs returned.
+func (m *model) drain(rt *rapid.T) {
 	for _, e := range m.open {
 		if err := e.client.Wait(e.req); err != nil {
 			require.True(rt, m.doomed, "%s: %v", e.what, err)
 			require.ErrorIs(rt, err, backend.ErrFailed, e.what)
 			continue
 		}
-		m.answered(&e)
+		m.completed(&e)
 		e.check(rt)
 	}
 	m.open, m.reading = m.open[:0], 0
 }
 
-// check checks what was read.
+// check checks what a READ returned.
 func (e *expectation) check(rt *rapid.T) {
 	if e.want == nil || bytes.Equal(e.want, e.req.Got) {
 		return
@@ -336,8 +339,8 @@ func (e *expectation) check(rt *rapid.T) {
 	}
 }
 
-// answered notes what the success of e promises.
-func (m *model) answered(e *expectation) {
+// completed notes what the success of e promises.
+func (m *model) completed(e *expectation) {
 	switch {
 	case e.req.Cmd == backend.Flush:
 		m.past.flushed(e.entry)
@@ -346,18 +349,18 @@ func (m *model) answered(e *expectation) {
 		m.past.written(e.entry)
 		m.durable++
 	case e.req.Cmd == backend.Write, e.req.Cmd == backend.WriteZeroes:
-		m.past.answered(e.entry)
+		m.past.completed(e.entry)
 	}
 }
 
-// flush makes everything durable and compares what is behind the device.
+// flush makes everything durable and compares the memory behind the device.
 func (m *model) flush(rt *rapid.T) {
 	m.flushed(rt, m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")])
 }
 
 // flushed is flush by client c.
 func (m *model) flushed(rt *rapid.T, c *backendtest.Client) {
-	m.settle(rt)
+	m.drain(rt)
 	require.NoError(rt, c.Do(c.Flush()))
 	m.past.flushed(m.past.end())
 	m.durable++

@@ -18,18 +18,18 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// A world is what a station is made of.
+// A world says what a station is built from.
 type world struct {
 	name   string
 	domain region.Domain
 	fake   rdmafake.Config
 	direct bool // direct-write-to-pmem is declared
 	lanes  int
-	method string // that must come of it
+	method string // the method that the target must choose
 }
 
-// A station is a target, the real one, on simulated memory: it can crash at any time
-// and comes back at the same address.
+// A station is a real target on simulated memory. It can crash at any time and comes back at
+// the same address.
 type station struct {
 	t       testing.TB
 	w       world
@@ -47,7 +47,7 @@ type station struct {
 	mu   sync.Mutex
 	cond sync.Cond
 	down bool
-	slow bool // a flush of the whole extent lasts
+	slow bool // a flush of the whole extent does not end
 }
 
 func newStation(t testing.TB, w world, turns turns) *station {
@@ -79,8 +79,8 @@ func (s *station) open() *region.Region {
 	return r
 }
 
-// data writes back n bytes at off of the data extent. While s.slow it does not write
-// back the whole extent, unless the target has ended.
+// data writes back n bytes at off of the data extent. While s.slow is set it holds a write-back
+// of the whole extent until the target ends.
 func (s *station) data(off, n uint64) {
 	s.mu.Lock()
 	for n == size && s.slow && !s.down {
@@ -98,10 +98,10 @@ func (s *station) set(flag *bool, to bool) {
 	s.mu.Unlock()
 }
 
-// state is a directory for a process that finds nothing.
+// state returns a fresh directory for a process without a past.
 func (s *station) state() string { return filepath.Join(s.dir, fmt.Sprintf("state-%d", s.processes)) }
 
-// start starts the target's process, and the network.
+// start starts the target and the network.
 func (s *station) start() {
 	r := s.open()
 	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
@@ -118,7 +118,7 @@ func (s *station) start() {
 	}
 }
 
-// revive starts the target again if a test ended while it was off.
+// revive starts the target again if a test ended while it was down.
 func (s *station) revive() {
 	s.network.Resume()
 	s.network.Thaw()
@@ -132,8 +132,8 @@ func (s *station) revive() {
 	s.sweep(nil)
 }
 
-// sweep buries all dead processes, and removes what any but now has left. Nobody will
-// look for it.
+// sweep buries all dead processes and removes the directories of every process but now: nobody
+// will look at them again.
 func (s *station) sweep(now *process) {
 	for _, p := range s.all {
 		if !p.step() {
@@ -147,7 +147,7 @@ func (s *station) sweep(now *process) {
 	}
 }
 
-// close ends the station. Whoever lives has closed.
+// close ends the station. All living processes have closed.
 func (s *station) close() {
 	for _, p := range s.all {
 		p.cancel()
@@ -158,15 +158,15 @@ func (s *station) close() {
 	require.NoError(s.t, os.RemoveAll(s.dir))
 }
 
-// A crash is the end of the target: of its process, or of the power with all but some
+// A crash ends the target: its process is killed, or the power fails and takes all but some
 // cache lines.
 type crash struct {
 	power bool
 	seed  uint64
-	part  uint8 // of the cache lines that were written back by chance, in 256
+	part  uint8 // of 256, how many of the cache lines chance had written back
 }
 
-// crash ends the target now. Nobody hears anything of it from then on.
+// crash ends the target now. From then on nobody hears from it.
 func (s *station) crash(c crash) {
 	s.mu.Lock()
 	if !s.down {
@@ -182,8 +182,8 @@ func (s *station) crash(c crash) {
 	}
 }
 
-// crashAt has it crash when it is about to write back for the nth time from now. The
-// channel tells.
+// crashAt lets the target crash when it is about to write back for the nth time from now, and
+// then closes the channel.
 func (s *station) crashAt(n int, c crash) (crashed <-chan struct{}) {
 	done := make(chan struct{})
 	s.mem.Trap(n, func() {
@@ -193,9 +193,9 @@ func (s *station) crashAt(n int, c crash) (crashed <-chan struct{}) {
 	return done
 }
 
-// restart starts the target again after crash c and returns the data extent that it
-// found, and whether its contents count as lost. Each of starts is a start at which it
-// crashes again, when it is about to write back for the nth time.
+// restart starts the target again after crash c. It returns the data extent that the target
+// found, and whether its contents count as lost. Each number in starts is a start that crashes
+// again when the target is about to write back for the nth time.
 func (s *station) restart(c crash, starts ...int) (found []byte, lost bool) {
 	before := s.region.Superblock().Contents
 	s.stop()
