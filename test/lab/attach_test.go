@@ -12,7 +12,7 @@ import (
 )
 
 type (
-	// A way makes a block device of an export.
+	// A way is a client that makes a block device of an export.
 	way        struct{ name, attach, detach string }
 	filesystem struct{ name, mkfs, fsck string }
 )
@@ -32,14 +32,13 @@ var (
 	}
 )
 
-// carriers are the transports on which attaching is tested: the provider in Go, and
-// Soft-RoCE.
+// carriers are the transports on which attaching is tested.
 var carriers = []struct{ name, device, listen string }{
 	{name: "iwarp", listen: "iwarp://127.0.0.1:7204"},
 	{name: "rxe", device: "rxe", listen: "rdma://10.0.0.1:7204"},
 }
 
-// carried runs fn in a guest for each of carriers, with an initiator for a disk on an
+// carried runs fn in a guest for each of carriers, with an initiator that serves a disk on an
 // NVDIMM of size bytes.
 func carried(t *testing.T, size int64, fn func(t *testing.T, name string)) {
 	for _, c := range carriers {
@@ -58,8 +57,8 @@ func carried(t *testing.T, size int64, fn func(t *testing.T, name string)) {
 	}
 }
 
-// Every way to make a block device of an export, with both filesystems on it. By rxe only
-// what TestDiskByVerbs leaves out: clients do not see the transport.
+// TestAttach attaches an export by every client and puts both filesystems on it. Over rxe it
+// runs only what TestDiskByVerbs leaves out, because clients do not see the transport.
 func TestAttach(t *testing.T) {
 	carried(t, 640<<20, func(t *testing.T, carrier string) {
 		ways, filesystems := ways, filesystems
@@ -79,8 +78,8 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// An initiator that ends under load, cleanly or not, and is started again: the device
-// goes on, within the half minute after which the kernel sends again.
+// TestAttachRestart ends an initiator under load, cleanly or by a kill, and starts it again.
+// The device must go on within 30 s, after which the kernel would send its requests again.
 func TestAttachRestart(t *testing.T) {
 	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 128<<20)}
 	lab.Run(t, g, func(t *testing.T) {
@@ -88,8 +87,8 @@ func TestAttachRestart(t *testing.T) {
 		target := serve(t, "pmnbd-target", "--listen", "iwarp://127.0.0.1:7204", "--region", "disk="+dax)
 		for _, tt := range []struct {
 			name   string
-			stays  bool // attach replaces the connections by itself
-			killed bool // what was acknowledged and not flushed is in the window alone
+			stays  bool // attach itself replaces the connections
+			killed bool // acknowledged, unflushed writes are in the window alone
 		}{
 			{"one connection", false, false},
 			{"four connections", true, false},
@@ -103,7 +102,7 @@ func TestAttachRestart(t *testing.T) {
 				} else {
 					sh(t, "pmnbd attach disk /dev/nbd0")
 				}
-				// The load ends by itself; the restart comes in the middle of it.
+				// The load ends by itself. The restart comes in the middle of it.
 				load := exec.Command("fio", "--name=load", "--filename=/dev/nbd0", "--direct=1", "--rw=randwrite", "--bs=4k",
 					"--iodepth=8", "--ioengine=libaio", "--size=8m", "--io_size=16m", "--fsync=16", "--verify=crc32c", "--verify_fatal=1")
 				load.Stdout, load.Stderr = os.Stdout, os.Stdout
@@ -138,7 +137,7 @@ func TestAttachRestart(t *testing.T) {
 	})
 }
 
-// keep runs an attach that stays until the test's end.
+// keep starts an attach that runs until the test ends.
 func keep(t *testing.T) {
 	t.Helper()
 	keeper := exec.Command("pmnbd", "attach", "--connections", "4", "disk", "/dev/nbd0")
@@ -150,6 +149,6 @@ func keep(t *testing.T) {
 		require.NoError(t, keeper.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, keeper.Wait())
 	})
-	_, err = stdout.Read(make([]byte, 1)) // its line
+	_, err = stdout.Read(make([]byte, 1)) // the line that it prints when it has attached
 	require.NoError(t, err)
 }

@@ -14,17 +14,17 @@ import (
 	"pmnbd/test/lab"
 )
 
-// benchVar names the directory for what the benchmark finds. docs/methods.md has it.
+// benchVar names the directory for the results, from which docs/methods.md is made.
 const benchVar = "PMNBD_LAB_BENCH"
 
-// What the durability methods cost, and what block devices on the same memory do, in one
-// guest whose caches are persistent; then in one whose caches are not, where apm is not
-// sound on devices that place with CPU stores.
+// TestBench measures what the durability methods cost, and how block devices on the same memory
+// do. It runs in a guest whose caches are persistent, then in one whose caches are not: there
+// apm is not sound on devices that place with CPU stores.
 func TestBench(t *testing.T) {
 	needVerbs(t)
 	results := os.Getenv(benchVar)
 	if results == "" {
-		t.Skip("it takes minutes and shows no fault: `make lab-bench` runs it")
+		t.Skip("a benchmark, which takes minutes: run `make lab-bench`")
 	}
 	found := make(map[string]map[string]json.RawMessage)
 	for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestBench(t *testing.T) {
 			}
 			self, err := os.Executable()
 			require.NoError(t, err)
-			// It takes longer than lab.Start allows: go test's own limit bounds it.
+			// It takes longer than lab.Start allows. go test's own limit bounds it.
 			m, err := lab.Boot(t.Context(), lab.Guest{
 				Setup: []string{"rdma-core", "rxe", "siw", "devdax", "nbd"}, NVDIMM: nvdimm, EADR: tt.eadr,
 				Env:     []string{benchVar + "=" + results},
@@ -73,7 +73,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// Where a target in the guest listens, by transport.
+// transports are where the target in the guest listens.
 var transports = []struct{ name, uri string }{
 	{"rxe", "rdma://10.0.0.1:7204"},
 	{"siw", "rdma://10.0.1.1:7205"},
@@ -83,7 +83,7 @@ var transports = []struct{ name, uri string }{
 // benchTarget serves a new region on all transports.
 func benchTarget(t *testing.T) *server {
 	t.Helper()
-	// Windows of the region that was there before are for nobody.
+	// Windows of an earlier region belong to nobody now.
 	sh(t, "rm -rf /dev/shm/pmnbd-0; pmnbd-target region create --force disk "+dax)
 	args := []string{"--insecure-no-auth", "--region", "disk=" + dax}
 	for _, tr := range transports {
@@ -92,7 +92,7 @@ func benchTarget(t *testing.T) *server {
 	return serve(t, "pmnbd-target", args...)
 }
 
-// benchMethods compares methods without a block layer.
+// benchMethods compares the methods without a block layer.
 func benchMethods(t *testing.T) {
 	target := benchTarget(t)
 	describe(t, target.cmd.Process.Pid)
@@ -104,7 +104,8 @@ func benchMethods(t *testing.T) {
 	target.stop()
 }
 
-// refusals are the methods that benchMethods could not measure, as benches name them.
+// refusals returns the methods that benchMethods could not measure, by the names that benches
+// uses.
 func refusals(t *testing.T) map[string]bool {
 	raw, err := os.ReadFile("/out/methods.json")
 	require.NoError(t, err)
@@ -119,7 +120,7 @@ func refusals(t *testing.T) map[string]bool {
 	return refused
 }
 
-// describe says on what machine, and with which programs, figures were obtained.
+// describe returns the machine and the programs that the figures come from.
 func describe(t *testing.T, target int) {
 	machine := map[string]string{"accelerator": os.Getenv("PMNBD_LAB_GUEST")}
 	for what, script := range map[string]string{
@@ -139,7 +140,7 @@ func describe(t *testing.T, target int) {
 	save(t, "machine", machine)
 }
 
-// save leaves v, as JSON, to the host.
+// save writes v as JSON to a file that the host sees.
 func save(t *testing.T, name string, v any) {
 	t.Helper()
 	b, err := json.Marshal(v)

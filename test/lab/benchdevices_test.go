@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bench is a block device while it exists.
+// A bench is a block device that the benchmark attaches and detaches.
 type bench struct {
 	name string
-	// pmem: it needs the NVDIMM as /dev/pmem0; otherwise it needs a target, or nothing.
+	// pmem says that it needs the NVDIMM as /dev/pmem0. Otherwise it needs a target, or
+	// nothing.
 	pmem bool
 	path string
 	up   func(t *testing.T) (down func())
 }
 
-// benches are the block devices that are compared.
+// benches returns the block devices to compare.
 func benches() []bench {
 	all := []bench{{name: "nbdkit memory", path: "/dev/nbd0", up: func(t *testing.T) func() {
 		sh(t, `nbdkit -U /run/nbdkit.sock -P /run/nbdkit.pid memory 128M
@@ -62,14 +63,15 @@ func benches() []bench {
 	return all
 }
 
-// A visit is what fio found on a device in one round.
+// A visit is what fio measured on a device in one round.
 type visit struct {
 	Device string `json:"device"`
 	Round  int    `json:"round"`
 	// Write and Sync are medians of one job, in µs.
 	Write float64 `json:"write_us"`
 	Sync  float64 `json:"sync_us"`
-	// One and Eight are what one job does, and eight at a time: pairs per second.
+	// One and Eight count pairs of a write and a sync per second, of one job and of eight at a
+	// time.
 	One   float64 `json:"one_per_s"`
 	Eight float64 `json:"eight_per_s"`
 }
@@ -80,8 +82,8 @@ func benchDevices(t *testing.T) {
 	var visits []visit
 	refused := refusals(t)
 	for n := range rounds {
-		// The NVDIMM is one thing at a time: our target's, or the kernel's. Who is
-		// first changes with the round.
+		// The NVDIMM belongs either to our target or to the kernel. Which comes first
+		// alternates by round.
 		for phase := range 2 {
 			pmem := (phase+n)%2 == 1
 			var target *server
@@ -110,9 +112,9 @@ func benchDevices(t *testing.T) {
 	fmt.Print(deviceTable(visits))
 }
 
-// deviceTable has a row for each device: medians over the rounds, least and most in
-// parentheses; times are a write's and an fdatasync's median together, and their ratio is
-// to the first device's in the same round.
+// deviceTable returns a table with a row for each device: medians over the rounds, with the
+// least and the most in parentheses. A time is the median of a write plus that of an fdatasync.
+// The ratio compares it with the first device in the same round.
 func deviceTable(visits []visit) string {
 	spread := func(v []float64, format string) string {
 		slices.Sort(v)
@@ -142,8 +144,8 @@ func deviceTable(visits []visit) string {
 	return b.String()
 }
 
-// fio writes 4 KiB at random places for a second, each followed by an fdatasync: one
-// job, then eight.
+// fio writes 4 KiB at random places for a second, with an fdatasync after each: with one job,
+// then with eight.
 func (v *visit) fio(t *testing.T, path string) {
 	t.Helper()
 	args := []string{"--output-format=json", "--filename=" + path, "--direct=1", "--ioengine=psync", "--rw=randwrite", "--bs=4k",

@@ -6,8 +6,9 @@ import (
 	"pmnbd/test/lab"
 )
 
-// The demo, where the kernel has nbd and we are root: it attaches, too, and a file comes
-// back from a filesystem. Its disk is the NVDIMM, by way of the page cache.
+// TestDemo runs the demo as root on a kernel that has nbd, so the demo also attaches a device
+// and reads a file back from a filesystem. The demo's disk is the NVDIMM, through the page
+// cache.
 func TestDemo(t *testing.T) {
 	lab.Run(t, lab.Guest{Setup: []string{"fsdax", "nbd"}, NVDIMM: lab.Memory(t, 640<<20)}, func(t *testing.T) {
 		sh(t, `

@@ -12,8 +12,8 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Two regions on one device, as a target has them, each in the domain of its session.
-// Their keys are swapped: neither can be read or written by the other's.
+// TestKeysSwapped registers two regions on one device, as a target does, each in the domain of
+// its session. It swaps their keys: neither session may read or write the other's region.
 func TestKeysSwapped(t *testing.T) {
 	needVerbs(t)
 	lab.Run(t, lab.Guest{Setup: []string{"rxe"}}, func(t *testing.T) {
@@ -46,11 +46,11 @@ func TestKeysSwapped(t *testing.T) {
 	})
 }
 
-// The adapter goes away under a session. Both ends say why it ended; when the adapter
-// is back the target serves again, and the device goes on.
+// TestAdapterRemoved takes the adapter away under a session. Both ends must say why the session
+// ended. When the adapter is back, the target must serve again and the device go on.
 func TestAdapterRemoved(t *testing.T) {
 	needVerbs(t)
-	// siw is there for librdmacm, which lets go of a device only when it finds others.
+	// siw is there for librdmacm, which releases a device only when it finds another.
 	g := lab.Guest{Setup: []string{"siw", "rxe", "devdax", "nbd"}, NVDIMM: lab.Memory(t, 64<<20)}
 	lab.Run(t, g, func(t *testing.T) {
 		const at = "rdma://10.0.0.1:7204"

@@ -20,9 +20,9 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Files are written and synced, record by record, on another machine's memory. That
-// machine loses its power in the middle, twice, and boots again: no call fails, the
-// filesystem is whole, and what was synced is there.
+// TestFsyncOverTargetPowerCuts writes and syncs files, record by record, on another machine's
+// memory. That machine loses its power in the middle, twice, and boots again. No call may fail,
+// the filesystem must be whole, and every synced record must be there.
 func TestFsyncOverTargetPowerCuts(t *testing.T) {
 	for _, tt := range []struct{ name, mkfs, fsck string }{
 		{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "e2fsck -fn"},
@@ -45,7 +45,7 @@ func TestFsyncOverTargetPowerCuts(t *testing.T) {
 			sh(t, umount+tt.fsck+" /dev/nbd0\n"+detach)
 			initiator.stop()
 
-			// Nothing is left here of what was written: it comes from the target.
+			// This guest has nothing of what was written: all of it comes from the target.
 			initiate(t, s.listen)
 			sh(t, attach+mount)
 			checkRecords(t, synced)
@@ -54,15 +54,15 @@ func TestFsyncOverTargetPowerCuts(t *testing.T) {
 	}
 }
 
-// cuts is how often the target's power is cut.
+// cuts is how many times the target loses its power.
 const cuts = 2
 
-// enough is a file that both sides see, in the directory /out of the guest: when it is
-// there the test writes no more.
+// enough is a file that both sides see, in the guest's directory /out. Once it exists the
+// writers stop.
 const enough = "enough"
 
-// powerCuts runs the test in the initiator's machine, and cuts the target's power
-// whenever another hundred records were synced. The last hundred come after all cuts.
+// powerCuts runs the test in the initiator's machine and cuts the target's power each time
+// another hundred records are synced. The last hundred follow the last cut.
 func powerCuts(t *testing.T, s *site) {
 	target := s.serve(t, true)
 	m := lab.Start(t, s.initiator)
@@ -83,9 +83,9 @@ const recordFiles = 4
 
 func recordFile(i int) string { return fmt.Sprintf("/mnt/disk/records%d", i) }
 
-// record is what the file number i has as its record n: length, file and number, then
-// noise that these decide, as a checksum would, but more of it. Lengths are such that
-// most records begin and end in the middle of a block.
+// record returns record n of file i: its length, file and number, then noise that these
+// determine, like a long checksum. The lengths make most records begin and end in the middle of
+// a block.
 func record(i, n int) []byte {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], uint64(i))
@@ -98,9 +98,9 @@ func record(i, n int) []byte {
 	return b
 }
 
-// syncRecords writes the files, one writer for each, until the other side has enough or
-// all have failed. It says at every hundred records how many are synced in all, and
-// returns how many of each file were.
+// syncRecords writes all files, one writer for each, until enough exists or all writers have
+// failed. Every hundred records it prints how many are synced in all. It returns how many were
+// synced of each file.
 func syncRecords(t *testing.T) (synced [recordFiles]int) {
 	var writers sync.WaitGroup
 	var total atomic.Int64
@@ -119,8 +119,7 @@ func syncRecords(t *testing.T) (synced [recordFiles]int) {
 	return synced
 }
 
-// appendRecords makes the file number i, with an fsync behind every record and a call of
-// did behind that.
+// appendRecords appends to file i, calls fsync after each record, and then did.
 func appendRecords(i int, did func()) (synced int, err error) {
 	f, err := os.OpenFile(recordFile(i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -142,7 +141,7 @@ func appendRecords(i int, did func()) (synced int, err error) {
 	}
 }
 
-// checkRecords checks that each file has the records that were synced, and nothing else.
+// checkRecords checks that each file holds the records that were synced, and nothing else.
 func checkRecords(t *testing.T, synced [recordFiles]int) {
 	for i, records := range synced {
 		f, err := os.Open(recordFile(i))
@@ -159,5 +158,5 @@ func checkRecords(t *testing.T, synced [recordFiles]int) {
 		require.NoError(t, f.Close())
 		require.NotZero(t, records)
 	}
-	t.Logf("records that were synced, and are there: %v", synced)
+	t.Logf("synced records, all there: %v", synced)
 }

@@ -16,9 +16,9 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// go-nbd's client makes a block device of an export, when the length of its GO is put
-// right on the way. It tells the kernel none of the export's flags, so that a sync never
-// becomes a FLUSH: what it is good for ends there.
+// TestGoNBDClient attaches an export with go-nbd's client, after a relay has corrected the
+// length of its GO. The client passes none of the export's flags to the kernel. So an fsync
+// never becomes a FLUSH, and this test shows all that the client is good for.
 func TestGoNBDClient(t *testing.T) {
 	const role = "PMNBD_TEST_GONBD"
 	if os.Getenv(role) != "" {
@@ -26,8 +26,8 @@ func TestGoNBDClient(t *testing.T) {
 		return
 	}
 	carried(t, 128<<20, func(t *testing.T, _ string) {
-		// A process of its own: a signal, as that of a child's end, would interrupt the
-		// ioctl in which the client stays, and with it the device.
+		// It runs in a process of its own: a signal, SIGCHLD for example, would interrupt the
+		// ioctl in which the client stays, and the device would go away.
 		attached := exec.Command(os.Args[0], "-test.run=^TestGoNBDClient$")
 		attached.Env = append(os.Environ(), role+"=1", "GODEBUG=asyncpreemptoff=1")
 		attached.Stderr = os.Stdout
@@ -53,8 +53,8 @@ func TestGoNBDClient(t *testing.T) {
 	})
 }
 
-// beGoNBD attaches /dev/nbd0 by go-nbd's client, says so, and detaches it when its
-// standard input ends.
+// beGoNBD attaches /dev/nbd0 with go-nbd's client, prints a line, and detaches it at the end of
+// its standard input.
 func beGoNBD(t *testing.T) {
 	f, err := os.OpenFile("/dev/nbd0", os.O_RDWR, 0)
 	require.NoError(t, err)
@@ -92,17 +92,18 @@ func beGoNBD(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// relayGoNBD passes on what from, go-nbd's client, and to say to each other, until either
-// ends. Its GO (v0.3.2) has a length of 0 and its data behind it; here it gets theirs.
+// relayGoNBD copies bytes between from, which is go-nbd's client, and to, until either end
+// closes. The client's GO (v0.3.2) says that its data have length 0; the relay writes the true
+// length.
 func relayGoNBD(from, to net.Conn) {
 	const (
 		flags = 4                     // the client's
-		data  = 4 + len("disk") + 2   // of GO: the export's name, and no infos asked for
-		size  = wire.OptionHeaderSize // GO's header ends with the length of its data
+		data  = 4 + len("disk") + 2   // of GO: the export's name and an empty list of infos
+		size  = wire.OptionHeaderSize // a GO header ends with the length of its data
 	)
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, _ = io.Copy(from, to) // how it ends shows at the device
+		_, _ = io.Copy(from, to) // an error shows at the device
 		_ = from.Close()
 	})
 	both.Go(func() {

@@ -15,29 +15,29 @@ import (
 	"time"
 )
 
-// Variables by which make tells what it prepared.
+// Environment variables that make and the guest's setup set.
 const (
 	// kernelVar names the directory that scripts/lab-kernel printed.
 	kernelVar = "PMNBD_LAB_KERNEL"
-	// guestVar is set in a guest, to the name of its accelerator.
+	// guestVar is set only in a guest. It names the guest's accelerator.
 	guestVar = "PMNBD_LAB_GUEST"
 )
 
-// A Guest says what to boot and what runs in it. Zero values leave out what they name.
+// A Guest says what to boot and what to run in it. A zero field leaves its part out.
 type Guest struct {
-	// Setup is what guest/setup prepares before Command, in this order: wire,
-	// rdma-core, rxe or rxe-repaired, siw, devdax, fsdax, nbd.
+	// Setup names what guest/setup prepares before Command, in this order: wire, rdma-core, rxe
+	// or rxe-repaired, siw, devdax, fsdax, nbd.
 	Setup []string
-	// Kernel is one that scripts/lab-kernel prepares when it is asked for, instead of
-	// the lab's own: backports.
+	// Kernel names another kernel than the lab's own: "backports". scripts/lab-kernel prepares
+	// it on demand.
 	Kernel string
-	// NVDIMM is the file behind the emulated NVDIMM. It keeps what was stored, however
-	// the guest ends.
+	// NVDIMM is the file behind the emulated NVDIMM. It keeps the guest's stores however the
+	// guest ends.
 	NVDIMM string
-	// EADR says that power loss protection reaches to the CPU's caches, as
-	// persistence_domain will tell. Otherwise it begins at the memory controller.
+	// EADR makes the platform save the CPU caches when the power fails, and persistence_domain
+	// say so. Otherwise it saves what the memory controller has.
 	EADR bool
-	// Nodes is the number of NUMA nodes, 1 unless told. The NVDIMM is on the last.
+	// Nodes is the number of NUMA nodes; 0 means 1. The NVDIMM is on the last.
 	Nodes int
 	// Wire is a link to another guest.
 	Wire *End
@@ -56,15 +56,15 @@ type End struct {
 	side int // 1 or 2, the last byte of its address
 }
 
-// Wire makes a wire whose sockets are in dir. The ends have the addresses 10.0.0.1
-// and 10.0.0.2. What is sent to a guest that does not run is lost.
+// Wire makes a wire whose sockets are in dir. The ends have the addresses 10.0.0.1 and
+// 10.0.0.2. Packets to a guest that is not running are lost.
 func Wire(dir string) (a, b *End) { return &End{dir, 1}, &End{dir, 2} }
 
 func (e *End) socket(side int) string { return filepath.Join(e.dir, strconv.Itoa(side)+".sock") }
 
-// A Machine is a guest that was booted.
+// A Machine is a booted guest.
 type Machine struct {
-	// Out is a directory that the guest has as /out.
+	// Out is a directory that the guest sees as /out.
 	Out string
 
 	cmd     *exec.Cmd
@@ -74,19 +74,19 @@ type Machine struct {
 	ended   error // of QEMU; set when done is closed
 }
 
-// upMark is what a guest prints before its command does.
+// upMark is what a guest prints before it runs its command.
 const upMark = "lab: the guest is up\n"
 
-// boots is how often Boot tries.
+// boots is how many times Boot tries.
 const boots = 3
 
-// Boot starts g on the best accelerator there is, and returns when its command does or
-// its setup has failed. The guest ends with its command, with ctx, or with Kill; Close
-// must be called in any case.
+// Boot starts g on the best accelerator available. It returns when the command has started or
+// the setup has failed. The guest ends with its command, with ctx, or with Kill. The caller
+// must call Close in any case.
 //
-// A guest that dies on the way up is booted again: QEMU's translator now and then runs
-// another instruction than the one that a kernel has just patched into itself. What is
-// tested has not begun then.
+// Boot starts a guest again that dies before its command: QEMU's translator now and then runs
+// another instruction than the one that the kernel has just patched into itself. No test has
+// begun by then.
 func Boot(ctx context.Context, g Guest) (*Machine, error) {
 	for n := 1; ; n++ {
 		m, err := boot(ctx, g, accelerator())
@@ -107,14 +107,14 @@ func Boot(ctx context.Context, g Guest) (*Machine, error) {
 	}
 }
 
-// Shell is Boot with a shell on our terminal for a command.
+// Shell is Boot with a shell on our terminal as its command.
 func Shell(ctx context.Context, g Guest) (*Machine, error) {
 	g.Command, g.shell = []string{"bash"}, true
 	return Boot(ctx, g)
 }
 
-// accelerator tells whether KVM boots the guest. A /dev/kvm alone proves nothing: where
-// we are a guest ourselves it may be there and not work.
+// accelerator reports whether guests boot with KVM. It tries: on a host that is a guest itself
+// /dev/kvm may exist and not work.
 var accelerator = sync.OnceValue(func() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -140,21 +140,21 @@ func boot(ctx context.Context, g Guest, accel string) (*Machine, error) {
 	}
 	m := &Machine{Out: out, done: make(chan struct{})}
 	if err := m.start(ctx, g, kernel, accel); err != nil {
-		_ = os.RemoveAll(out) // the error is what counts
+		_ = os.RemoveAll(out) // the error above matters more
 		return nil, fmt.Errorf("boot a guest: %w", err)
 	}
 	return m, nil
 }
 
-// errNoKernel means that there is no such kernel for this machine.
+// errNoKernel means that Debian's mirror has no such kernel for this machine.
 var errNoKernel = errors.New("the mirror has no such kernel")
 
-// kernel is the directory of the kernel that g boots.
+// kernel returns the directory of the kernel that g boots.
 func (g *Guest) kernel() (string, error) {
 	if g.Kernel == "" {
 		kernel := os.Getenv(kernelVar)
 		if kernel == "" {
-			return "", errors.New("no kernel: " + kernelVar + " is not set, see `make lab`")
+			return "", errors.New("no kernel: " + kernelVar + " is not set; run `make lab`")
 		}
 		return kernel, nil
 	}
@@ -196,18 +196,18 @@ func (m *Machine) start(ctx context.Context, g Guest, kernel, accel string) erro
 		}
 		m.cmd.Stdin, m.cmd.Stdout, m.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
-	// Whatever ends us, Ctrl-C and a test's time limit too, ends the guest.
+	// The guest must not outlive us, whatever ends us: Ctrl-C or a test's time limit, too.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The signal is sent when the thread that started the process ends.
+		// The kernel sends Pdeathsig when the thread that started the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := m.cmd.Start()
 		_ = w.Close()
 		started <- err
 		if err == nil {
-			_, _ = m.log.ReadFrom(r) // until QEMU ends, which alone holds the other end
+			_, _ = m.log.ReadFrom(r) // until QEMU ends: only it holds the other end
 			err := m.cmd.Wait()
 			m.ended = errors.Join(context.Cause(ctx), err)
 		}
@@ -223,7 +223,7 @@ var here = func() string {
 	return filepath.Dir(file)
 }()
 
-// script is what the guest runs.
+// script returns what the guest runs.
 func (g *Guest) script(accel string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -249,7 +249,7 @@ func (g *Guest) script(accel string) (string, error) {
 	return b.String(), nil
 }
 
-// quote makes one line for a shell.
+// quote joins words into one line for a shell.
 func quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -258,9 +258,9 @@ func quote(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-const memory = 2048 // of the guest, MiB
+const memory = 2048 // of the guest, in MiB
 
-// qemu is QEMU's command line.
+// qemu returns QEMU's command line.
 func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 	machine, nodes := "q35", max(g.Nodes, 1)
 	if g.NVDIMM != "" {
@@ -281,7 +281,7 @@ func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 		"-qmp", "unix:" + filepath.Join(out, monitor) + ",server=on,wait=off",
 		"-kernel", filepath.Join(kernel, "vmlinuz"), "-initrd", filepath.Join(kernel, "initrd"),
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr" +
-			// A kernel that hangs says where: by itself, or when interrogate asks.
+			// A kernel that hangs must say where, by itself or when interrogate asks.
 			" softlockup_panic=1 watchdog_thresh=60 unknown_nmi_panic panic_print=0x40" +
 			" lab.kernel=" + filepath.Join(kernel, "root") +
 			" lab.start=" + filepath.Join(here, "guest/start"),

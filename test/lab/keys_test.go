@@ -14,8 +14,9 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Two regions of one target, on one device. Who has a session of the first and knows key
-// and address of the second gets at none of its bytes, and the second session goes on.
+// TestSessionsKeysSwapped gives an initiator with a session on one region the key and address
+// of another region of the same target and device. It must not get at a byte of that region,
+// and the other session must go on.
 func TestSessionsKeysSwapped(t *testing.T) {
 	needVerbs(t)
 	lab.Run(t, lab.Guest{Setup: []string{"rxe"}}, func(t *testing.T) {
@@ -54,11 +55,11 @@ func TestSessionsKeysSwapped(t *testing.T) {
 	})
 }
 
-// A session is one by hand, of an initiator whose id is the region's name.
+// A session is opened by hand, by an initiator whose id is the region's name.
 type session struct {
 	wire.Opened
 	conn rdma.Conn
-	mem  *rdma.MemoryRegion // a message to send, receives, data
+	mem  *rdma.MemoryRegion // a message to send, receive buffers, data
 }
 
 const (
@@ -95,7 +96,7 @@ func open(t *testing.T, p rdma.Provider, at, region string) *session {
 	return s
 }
 
-// ask sends OPEN and returns what answers it.
+// ask sends OPEN and returns the target's answer.
 func (s *session) ask(t *testing.T, m *wire.Open) []byte {
 	t.Helper()
 	n := copy(s.mem.Mem, m.Append(nil))
@@ -107,7 +108,7 @@ func (s *session) ask(t *testing.T, m *wire.Open) []byte {
 	return s.mem.Mem[(1+c.ID)*wire.MaxMessage:][:c.Len]
 }
 
-// do writes or reads the data at addr of the target, by key.
+// do writes or reads the data at addr of the target, with key.
 func (s *session) do(op rdma.Opcode, key uint32, addr uint64) error {
 	_, err := s.conn.Post([]rdma.WorkRequest{{
 		Op: op, Signaled: true, Local: rdma.SGE{Region: s.mem, Off: dataOff, Len: dataSize}, Remote: rdma.Remote{Key: key, Addr: addr},
@@ -118,7 +119,7 @@ func (s *session) do(op rdma.Opcode, key uint32, addr uint64) error {
 	return err
 }
 
-// next is the next completion.
+// next waits for the next completion.
 func (s *session) next() (rdma.Completion, error) {
 	var c [1]rdma.Completion
 	for {

@@ -13,13 +13,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What a Guest asks for is there.
+// TestSetup checks that a guest has what its Guest asks for.
 func TestSetup(t *testing.T) {
 	const domain = "/sys/bus/nd/devices/region0/persistence_domain"
 	for _, tt := range []struct {
 		name  string
 		guest lab.Guest
-		has   map[string]string // files, and what they have in them
+		has   map[string]string // files, and a part of what they contain
 	}{
 		{"devices", lab.Guest{Setup: []string{"rxe", "siw", "devdax", "nbd"}, NVDIMM: lab.Memory(t, 64<<20)}, map[string]string{
 			"/sys/class/infiniband/rxe0/ports/1/state": "ACTIVE",
@@ -47,11 +47,11 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// A guest that takes too long says what its kernel was doing.
+// TestHungGuest checks that a guest that takes too long says what its kernel was doing.
 func TestHungGuest(t *testing.T) {
 	lab.Need(t)
 	if lab.Inside() {
-		t.Skip("it boots guests")
+		t.Skip("boots guests")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

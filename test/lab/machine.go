@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Wait waits for the guest's end and returns the exit code of its command. A guest
-// that ended before its command did is an error, which says what the kernel said last.
+// Wait waits until the guest has ended and returns the exit code of its command. If the guest
+// ended before its command did, Wait returns an error with the end of the kernel's log.
 func (m *Machine) Wait() (code int, err error) {
 	<-m.done
 	rc, err := os.ReadFile(filepath.Join(m.Out, "rc"))
@@ -30,8 +30,8 @@ func (m *Machine) Wait() (code int, err error) {
 	return code, nil
 }
 
-// WaitFor waits until the command has printed text. It fails with ctx, or when the
-// guest ends before.
+// WaitFor waits until the command has printed text. It returns an error if ctx ends, or the
+// guest does.
 func (m *Machine) WaitFor(ctx context.Context, text string) error {
 	for {
 		log, more := m.log.next()
@@ -52,7 +52,7 @@ func (m *Machine) WaitFor(ctx context.Context, text string) error {
 	}
 }
 
-// Log is what the command has printed.
+// Log returns what the command has printed.
 func (m *Machine) Log() string {
 	log, _ := m.log.next()
 	return log
@@ -65,23 +65,23 @@ const (
 	confession = 15 * time.Second
 )
 
-// interrogate ends a guest that takes too long. A non-maskable interrupt makes its kernel
-// panic, which prints what each CPU was doing. A guest whose QEMU does not listen is killed.
+// interrogate ends a guest that takes too long. A non-maskable interrupt makes its kernel panic
+// and print what each CPU was doing. If QEMU does not listen, interrogate kills it.
 func (m *Machine) interrogate() error {
 	conn, err := net.DialTimeout("unix", filepath.Join(m.Out, monitor), time.Second)
 	if err != nil {
 		return m.cmd.Process.Kill()
 	}
-	defer conn.Close() //nolint:errcheck // QEMU's end goes with QEMU
+	defer conn.Close() //nolint:errcheck // the socket ends with QEMU anyway
 	_, err = io.WriteString(conn, `{"execute":"qmp_capabilities"}{"execute":"inject-nmi"}`)
 	_ = conn.SetReadDeadline(time.Now().Add(confession))
-	_, _ = io.Copy(io.Discard, conn) // until QEMU ends: it forgets what a closed monitor asked for
+	_, _ = io.Copy(io.Discard, conn) // until QEMU ends: it drops the commands of a monitor that has closed
 	return err
 }
 
 // Kill cuts the power and returns when the guest is gone.
 func (m *Machine) Kill() {
-	_ = m.cmd.Process.Kill() // it fails if the guest has ended, which is as good
+	_ = m.cmd.Process.Kill() // it fails if the guest has ended, which is fine
 	<-m.done
 }
 
@@ -91,7 +91,7 @@ func (m *Machine) Close() {
 	_ = os.RemoveAll(m.Out) // our own temporary directory
 }
 
-// A journal collects what a guest prints while others look at it.
+// A journal collects what a guest prints while others read it.
 type journal struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
@@ -114,7 +114,7 @@ func (j *journal) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{j}, r)
 }
 
-// next returns what was written, and what is closed when there is more.
+// next returns what was written so far, and a channel that closes when there is more.
 func (j *journal) next() (string, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"pmnbd/test/lab"
 )
 
-// The whole product by the methods that need no CPU of the target, on a device that has
-// them, until the power is cut right behind a barrier: a filesystem, and blocks beside it
-// that were written, made zero, and written again. Where a method is not sound, the reason
-// is told.
+// TestDiskByMethod runs the whole product with the methods that need no CPU of the target, on a
+// device that has them, until the power is cut right after a barrier. It uses a filesystem, and
+// beside it blocks that were written, zeroed and written again. Where a method is not sound,
+// the product must say why.
 func TestDiskByMethod(t *testing.T) {
 	const (
 		rxe, siw = "rdma://10.0.0.1:7204", "rdma://10.0.1.1:7205"
-		// parts makes /run/before, what is written first, and /run/after, what is written
+		// parts makes /run/before, which is written first, and /run/after, which is written
 		// into the middle of the zeroes.
 		parts = `
 			head -c 8M <(seq 2000000) >/run/before
@@ -42,7 +42,7 @@ func TestDiskByMethod(t *testing.T) {
 		t.Run(tt.method, func(t *testing.T) {
 			needVerbs(t)
 			if tt.method == "flush" && !verbs.CanFlush {
-				t.Skip("this build cannot post FLUSH: it needs rdma-core 45 and the tag verbs_flush")
+				t.Skip("this build cannot post FLUSH: build it with rdma-core 45 and the tag verbs_flush")
 			}
 			g := tt.guest
 			g.Setup, g.NVDIMM = []string{"rdma-core", "rxe", "siw", "devdax", "nbd"}, lab.Memory(t, 128<<20)

@@ -21,7 +21,7 @@ import (
 	"pmnbd/test/lab"
 )
 
-// A pair listens by one provider and dials by another.
+// A pair listens with one provider and dials with another.
 type pair struct{ listener, dialer rdma.Provider }
 
 func (p pair) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
@@ -32,9 +32,9 @@ func (p pair) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) 
 	return p.dialer.OpenDomain(ctx, addr)
 }
 
-// The provider in Go and the kernel's siw understand each other, either way round, and so
-// do an initiator and a target on them. siw asks for revision 2 without CRC, and
-// answers what it is asked.
+// TestIwarpAndSiw runs the provider in Go against the kernel's siw, either way round, and an
+// initiator and a target on top of them. siw asks for MPA revision 2 without CRC, and accepts
+// what its peer asks for.
 func TestIwarpAndSiw(t *testing.T) {
 	needVerbs(t)
 	for _, tt := range []struct {
@@ -65,8 +65,8 @@ func TestIwarpAndSiw(t *testing.T) {
 	}
 }
 
-// sessionOn runs a device on a region of a target at at, both in this process, and
-// compares the region with what was written. A connection that is lost fails the device.
+// sessionOn runs a target and a device in this process, over p at the address at. It compares
+// the region with what the device wrote. A lost connection fails the device.
 func sessionOn(t *testing.T, p rdma.Provider, at string) {
 	const size = 8 << 20
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "disk", CreateSize: size, AllowVolatile: true})
@@ -87,7 +87,7 @@ func sessionOn(t *testing.T, p rdma.Provider, at string) {
 	}
 	d, err := remote.Dial(t.Context(), cfg)
 	for try := 0; try < 5 && errors.Is(err, rdma.ErrLost); try++ {
-		// siw did not notice the first message (see rdma/verbs), and the target hung up.
+		// siw missed the first message (see rdma/verbs), and the target hung up.
 		d, err = remote.Dial(t.Context(), cfg)
 	}
 	require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 	"pmnbd/test/lab"
 )
 
-// On a machine of two nodes the target runs on that of its persistent memory, with
-// every thread, and what it allocates is there too.
+// TestNodes runs a target on a machine of two nodes. All of its threads and of its memory must
+// be on the node of its persistent memory.
 func TestNodes(t *testing.T) {
 	lab.Run(t, lab.Guest{Setup: []string{"devdax"}, NVDIMM: lab.Memory(t, 64<<20), Nodes: 2}, func(t *testing.T) {
 		sh(t, "pmnbd-target region create disk "+dax)
@@ -43,8 +43,8 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// What the kernel says of its software devices and of an NVDIMM with eADR, and what
-// follows from that.
+// TestInspectPlatform checks what inspect-platform finds out about software devices and an
+// NVDIMM with eADR, and what it concludes.
 func TestInspectPlatform(t *testing.T) {
 	lab.Run(t, lab.Guest{Setup: []string{"rxe", "siw", "devdax"}, NVDIMM: lab.Memory(t, 64<<20), EADR: true, Nodes: 2}, func(t *testing.T) {
 		sh(t, "pmnbd-target region create disk "+dax)
@@ -62,7 +62,7 @@ func TestInspectPlatform(t *testing.T) {
 	})
 }
 
-// sharedMemory is how much of a node's memory is tmpfs and memfd, in KiB.
+// sharedMemory returns how much of a node's memory is tmpfs and memfd, in KiB.
 func sharedMemory(t *testing.T, node int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", node))

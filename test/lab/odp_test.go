@@ -9,8 +9,9 @@ import (
 
 const daxFile = "/mnt/pmem/disk"
 
-// A file with DAX is refused by a device that must pin it, and by one that misplaces
-// what is not pinned; a page cache by every device. The remedy is named.
+// TestFilesRefused serves files that a device cannot serve. A device that must pin memory
+// refuses a file with DAX, and so does one that misplaces data in memory that is not pinned.
+// Every device refuses the page cache. The refusal names a remedy.
 func TestFilesRefused(t *testing.T) {
 	needVerbs(t)
 	for _, tt := range []struct{ name, kernel, why string }{
@@ -40,8 +41,8 @@ func TestFilesRefused(t *testing.T) {
 	}
 }
 
-// A device that faults pages in serves a file with DAX: through syncs, which take the
-// pages from it, and a power cut.
+// TestFileWithDAX serves a file with DAX on a device that faults pages in, through syncs, which
+// take the pages from the device, and through a power cut.
 func TestFileWithDAX(t *testing.T) {
 	needVerbs(t)
 	g := lab.Guest{Kernel: "backports", Setup: []string{"rxe-repaired", "fsdax", "nbd"}, NVDIMM: lab.Memory(t, 256<<20)}
@@ -73,8 +74,8 @@ func TestFileWithDAX(t *testing.T) {
 			served(t, "apm", "--accept-loss")
 			sh(t, mount+extended+umount+"fsck.ext4 -fn /dev/nbd0\n"+load)
 
-			// The file of another region becomes shorter, and its blocks another file's: what
-			// is written there fails, and so does that device alone.
+			// The file of another region becomes shorter, and another file gets its blocks.
+			// Writes to them must fail, and only that device with them.
 			serve(t, "pmnbd", "--target", at+"/gone", "--listen", "unix:/run/gone.sock")
 			sh(t, `nbd-client -unix /run/gone.sock -N gone /dev/nbd1
 				dd if=/dev/nbd0 of=/dev/nbd1 bs=1M count=8 conv=fsync status=none

@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server is pmnbd or pmnbd-target, running in the guest. What it logs is in the
-// test's output, and in /run/NAME.log.
+// A server is pmnbd or pmnbd-target, running in the guest. Its log goes to the test's output
+// and to /run/NAME.log.
 type server struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	ready []string      // the addresses in its ready line
-	done  chan struct{} // closed when it ended
+	done  chan struct{} // closed when it has ended
 }
 
-// serve starts a server and waits until it is ready. The test's end kills it.
+// serve starts a server, waits until it is ready, and kills it when the test ends.
 func serve(t *testing.T, name string, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(name, append([]string{"serve"}, args...)...), done: make(chan struct{})}
@@ -40,7 +40,7 @@ func serve(t *testing.T, name string, args ...string) *server {
 				ready <- strings.Fields(rest)
 			}
 		}
-		_ = s.cmd.Wait() // stop looks at its exit code
+		_ = s.cmd.Wait() // stop looks at the exit code
 	}()
 	t.Cleanup(s.kill)
 	select {
@@ -51,13 +51,13 @@ func serve(t *testing.T, name string, args ...string) *server {
 	return s
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (s *server) kill() {
-	_ = s.cmd.Process.Kill() // it fails if the server has ended, which is as good
+	_ = s.cmd.Process.Kill() // it fails if the server has ended, which is fine
 	<-s.done
 }
 
-// stop is a clean end.
+// stop ends the server and requires a clean exit.
 func (s *server) stop() {
 	s.t.Helper()
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
@@ -65,13 +65,13 @@ func (s *server) stop() {
 	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), "exit code of %v", s.cmd)
 }
 
-// sh runs a script of bash, in which every command must succeed.
+// sh runs a bash script in which every command must succeed.
 func sh(t *testing.T, script string) {
 	t.Helper()
 	require.NoError(t, try(script), script)
 }
 
-// try runs a script of bash, which may fail.
+// try runs a bash script that may fail.
 func try(script string) error {
 	cmd := exec.Command("bash", "-eu", "-o", "pipefail", "-c", script)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
@@ -83,16 +83,16 @@ const (
 	socket = "/run/pmnbd.sock"
 )
 
-// device serves the region called disk, which is on dax, over listen of the target,
-// and starts an initiator for it on socket.
+// device makes the target serve the region disk, which is on dax, at listen, and starts an
+// initiator that serves it on socket.
 func device(t *testing.T, listen string, more ...string) (target, initiator *server) {
 	t.Helper()
 	target = serve(t, "pmnbd-target", "--insecure-no-auth", "--listen", listen, "--region", "disk="+dax)
 	return target, initiate(t, target.ready[0], more...)
 }
 
-// initiate starts an initiator whose id is the same in every guest, and whose windows
-// end with the guest: one that was left must be told that the loss is accepted.
+// initiate starts an initiator. Its id is the same in every guest, but its windows end with the
+// guest. After a guest that left a window, the next must pass --accept-loss.
 func initiate(t *testing.T, target string, more ...string) *server {
 	t.Helper()
 	return serve(t, "pmnbd", append([]string{
@@ -107,6 +107,6 @@ const (
 	umount = "umount /mnt/disk\n"
 	// extend makes a file of 7 MB, the same each time, and syncs it.
 	extend = "seq 1000000 | dd of=/mnt/disk/synced bs=64k iflag=fullblock conv=fsync status=none\n"
-	// extended checks it.
+	// extended checks that file.
 	extended = "seq 1000000 | cmp - /mnt/disk/synced\n"
 )

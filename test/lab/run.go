@@ -13,25 +13,25 @@ import (
 
 // How long a guest of a test may take.
 const (
-	// limit is ten times what the slowest takes under TCG on an idle machine.
+	// limit is ten times what the slowest test takes under TCG on an idle machine.
 	limit = 10 * time.Minute
-	// reserve is what is left of the test's own time to say why the guest was slow.
+	// reserve is kept of the test's own time, to find out why a guest was slow.
 	reserve = 2 * confession
 )
 
-// Inside says whether this process runs in a guest of the lab.
+// Inside reports whether this process runs in a guest of the lab.
 func Inside() bool { return os.Getenv(guestVar) != "" }
 
-// Need skips the test where guests cannot be booted, with the reason.
+// Need skips the test where no guest can boot.
 func Need(t testing.TB) {
 	t.Helper()
 	if !Inside() && os.Getenv(kernelVar) == "" {
-		t.Skip("no guest to run it in: `make lab` boots one")
+		t.Skip("needs a guest: run `make lab`")
 	}
 }
 
-// Memory makes a file of size bytes for Guest.NVDIMM, which lives as long as the test.
-// In a guest it makes nothing.
+// Memory makes a file of size bytes for Guest.NVDIMM and removes it when the test ends. In a
+// guest it makes nothing.
 func Memory(t testing.TB, size int64) string {
 	t.Helper()
 	Need(t)
@@ -48,8 +48,8 @@ func Memory(t testing.TB, size int64) string {
 	return path
 }
 
-// Run runs fn in a guest: there the very same test of the same binary is run, and no
-// other. What the test does before is done on both sides.
+// Run runs fn in a guest, by running the same test of the same binary there. What the test does
+// before Run happens on both sides.
 func Run(t *testing.T, g Guest, fn func(t *testing.T)) {
 	t.Helper()
 	Need(t)
@@ -60,11 +60,11 @@ func Run(t *testing.T, g Guest, fn func(t *testing.T)) {
 	Finish(t, Start(t, g))
 }
 
-// cutMark is what a guest prints when its power shall be cut.
+// cutMark is what a guest prints when its power is to be cut.
 const cutMark = "lab: cut the power\n"
 
-// Cut is Run with an end by power cut, at the moment when fn returns. What fn left
-// running is cut in the middle, and nothing is cleaned up.
+// Cut is Run with a power cut at the moment when fn returns. The cut hits whatever fn left
+// running; nothing is cleaned up.
 func Cut(t *testing.T, g Guest, fn func(t *testing.T)) {
 	t.Helper()
 	Need(t)
@@ -85,8 +85,8 @@ func Cut(t *testing.T, g Guest, fn func(t *testing.T)) {
 	t.Logf("in a guest, accelerator %s, until its power was cut", accelerator())
 }
 
-// Start boots g for the calling test: its command is that test, run in the guest,
-// unless it has one. The test's end is the guest's.
+// Start boots g for the calling test. Unless g has a command, it runs that test in the guest.
+// The guest ends with the test at the latest.
 func Start(t *testing.T, g Guest) *Machine {
 	t.Helper()
 	Need(t)
@@ -99,7 +99,8 @@ func Start(t *testing.T, g Guest) *Machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The test's own limit comes first: it prints the goroutines.
+		// The test in the guest has a shorter limit than the guest: when it reaches that, it
+		// prints its goroutines.
 		own := (time.Until(end) * 3 / 4).Round(time.Second)
 		g.Command = []string{self, "-test.v", "-test.timeout", own.String(), "-test.run", pattern(t.Name())}
 		if testing.Short() {
@@ -119,7 +120,7 @@ func Start(t *testing.T, g Guest) *Machine {
 	return m
 }
 
-// pattern matches the test called name alone.
+// pattern returns a regular expression that matches only the test called name.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
@@ -128,8 +129,8 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// Finish waits for the end of a guest that runs the calling test, prints what it has
-// printed, and makes its result the test's.
+// Finish waits for the end of a guest that runs the calling test, prints the guest's output,
+// and gives the test the guest's result.
 func Finish(t *testing.T, m *Machine) {
 	t.Helper()
 	code, err := m.Wait()
@@ -147,12 +148,11 @@ func Finish(t *testing.T, m *Machine) {
 	}
 }
 
-// Lines by which a test binary tells how its tests go.
+// progress matches the lines by which a test binary reports how its tests go.
 var progress = regexp.MustCompile(`^ *(?:=== (?:RUN|PAUSE|CONT) +|--- (PASS|FAIL|SKIP): )(\S+)`)
 
-// relay prints the log of the test called name, which ran in a guest, but for what this
-// side says itself of that test and of those that it is a part of. It returns the
-// guest's verdict.
+// relay prints the log of the test called name, which ran in a guest. It leaves out lines that
+// this side prints itself, on that test and its parents. It returns the guest's verdict.
 func relay(log, name string, print bool) (verdict string) {
 	for line := range strings.Lines(log) {
 		if m := progress.FindStringSubmatch(line); m != nil && strings.HasPrefix(name+"/", m[2]+"/") {

@@ -6,8 +6,8 @@ import (
 	"pmnbd/test/lab"
 )
 
-// The kernel's block device on persistent memory, its filesystem, and what is left of
-// it when the power is cut right behind an fsync.
+// TestSmokeDisk writes to a filesystem on the kernel's block device, on persistent memory. It
+// cuts the power right after an fsync and looks for what must be left.
 func TestSmokeDisk(t *testing.T) {
 	g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, 128<<20)}
 	const listen = "iwarp://127.0.0.1:7204"

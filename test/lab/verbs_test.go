@@ -8,17 +8,17 @@ import (
 	"pmnbd/test/lab"
 )
 
-// needVerbs skips the test in builds without the provider.
+// needVerbs skips the test in builds without rdma/verbs.
 func needVerbs(t *testing.T) {
 	t.Helper()
 	lab.Need(t)
 	if !verbs.Built {
-		t.Skip("this build has no RDMA verbs: it lacks the tag verbs")
+		t.Skip("this build has no RDMA verbs: build it with the tag verbs")
 	}
 }
 
-// The whole product on each device, and with the provider in Go at one end and the
-// kernel's siw at the other.
+// TestDiskByVerbs runs the whole product on each device, and with the provider in Go at one end
+// and the kernel's siw at the other.
 func TestDiskByVerbs(t *testing.T) {
 	needVerbs(t)
 	nvdimm := lab.Memory(t, 128<<20)

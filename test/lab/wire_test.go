@@ -19,7 +19,7 @@ import (
 	"pmnbd/test/lab"
 )
 
-// Two machines on a wire: the target's, with the NVDIMM, and the initiator's.
+// A site is two machines on a wire: the target's, which has the NVDIMM, and the initiator's.
 type site struct {
 	listen            string
 	target, initiator lab.Guest
@@ -45,8 +45,8 @@ func onSites(t *testing.T, fn func(t *testing.T, s *site)) {
 	}
 }
 
-// newSite links two machines; the target's has an NVDIMM of size bytes, and both have
-// the RDMA devices.
+// newSite links two machines with the given RDMA devices. The target's has an NVDIMM of size
+// bytes.
 func newSite(t *testing.T, listen string, size int64, devices ...string) *site {
 	setup := slices.Clip(append([]string{"wire"}, devices...))
 	a, b := lab.Wire(t.TempDir())
@@ -57,7 +57,7 @@ func newSite(t *testing.T, listen string, size int64, devices ...string) *site {
 	}
 }
 
-// serve boots the target's machine, which serves the region disk; at first it makes it.
+// serve boots the target's machine, which serves the region disk; first makes the region.
 func (s *site) serve(t *testing.T, first bool) *lab.Machine {
 	t.Helper()
 	script := "pmnbd-target serve --insecure-no-auth --listen " + s.listen + " --region disk=" + dax
@@ -71,7 +71,7 @@ func (s *site) serve(t *testing.T, first bool) *lab.Machine {
 	return m
 }
 
-// last is what follows word in the last whole line of log that begins with it.
+// last returns what follows word in the last whole line of log that begins with it.
 func last(log, word string) string {
 	log = log[:strings.LastIndexByte(log, '\n')+1]
 	i := strings.LastIndex("\n"+log, "\n"+word)
@@ -82,13 +82,14 @@ func last(log, word string) string {
 	return line
 }
 
-// The target's power is cut while the initiator writes and flushes, and nobody waits
-// for it: the device fails. The target boots again, and what was flushed is there.
+// TestTargetPowerCut cuts the target's power while the initiator writes and flushes, and nobody
+// waits for the target: the device must fail. The target boots again and must have everything
+// that was flushed.
 func TestTargetPowerCut(t *testing.T) {
 	onSites(t, func(t *testing.T, s *site) {
 		t.Run("written", func(t *testing.T) {
 			if lab.Inside() {
-				// More than a busy host makes an adapter in software stand still.
+				// Software adapters on a busy host stand still for less than this.
 				initiate(t, s.listen, "--loss-timeout", "30s")
 				sh(t, attach)
 				require.ErrorIs(t, writeBlocks(t, math.MaxInt), syscall.EIO)
@@ -120,8 +121,8 @@ func TestTargetPowerCut(t *testing.T) {
 	})
 }
 
-// The same, but the initiator waits: the target comes back, and nobody notices more
-// than a pause.
+// TestTargetComesBack does the same with an initiator that waits. The target comes back and
+// nobody notices more than a pause.
 func TestTargetComesBack(t *testing.T) {
 	onSites(t, func(t *testing.T, s *site) {
 		if lab.Inside() {
@@ -142,8 +143,8 @@ func TestTargetComesBack(t *testing.T) {
 
 const blockSize = 4096
 
-// openDisk opens the block device without the page cache, and makes the memory that
-// this takes: one block.
+// openDisk opens the block device without the page cache, and returns one block of memory that
+// is aligned for that.
 func openDisk(t *testing.T) (*os.File, []byte) {
 	t.Helper()
 	f, err := os.OpenFile("/dev/nbd0", os.O_RDWR|unix.O_DIRECT, 0)
@@ -162,9 +163,9 @@ func stamp(block []byte, n int) {
 	}
 }
 
-// writeBlocks writes and flushes n blocks, one after the other, and says each time how
-// many are flushed. Beside it others write into the second half of the device, and
-// flush nothing. An error ends it.
+// writeBlocks writes and flushes n blocks, one after the other, and prints after each how many
+// are flushed. Meanwhile others write to the second half of the device and flush nothing. An
+// error ends it.
 func writeBlocks(t *testing.T, n int) error {
 	var load sync.WaitGroup
 	done := make(chan struct{})
@@ -209,5 +210,5 @@ func readBlocks(t *testing.T, n int) {
 		stamp(want, i)
 		require.Equal(t, want, block, "block %d of %d", i, n)
 	}
-	t.Logf("%d blocks that were flushed are there", n)
+	t.Logf("all %d flushed blocks are there", n)
 }

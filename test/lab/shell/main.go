@@ -1,5 +1,5 @@
-// Command shell boots a guest of the lab with a shell on the terminal, and with the
-// parts that its arguments name prepared (guest/setup lists them):
+// Command shell boots a guest of the lab with a shell on the terminal. Its arguments name the
+// parts of the guest to prepare (guest/setup lists them):
 //
 //	make lab-shell SETUP='rxe devdax nbd'
 //
@@ -36,9 +36,9 @@ func run(setup []string) error {
 	if err := os.Truncate(nvdimm, 640<<20); err != nil {
 		return err
 	}
-	// The terminal sends its keys to the guest, Ctrl-C too.
+	// Every key goes to the guest, Ctrl-C too.
 	if state, err := stty("-g"); err == nil {
-		defer func() { _, _ = stty(state) }() // there is nobody to tell
+		defer func() { _, _ = stty(state) }() // nobody is left to read an error
 		if _, err := stty("raw", "-echo"); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func run(setup []string) error {
 	return err
 }
 
-// stty changes the terminal and returns what it prints.
+// stty changes the terminal's settings and returns what stty prints.
 func stty(args ...string) (string, error) {
 	cmd := exec.Command("stty", args...)
 	cmd.Stdin = os.Stdin
