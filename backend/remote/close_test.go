@@ -169,19 +169,23 @@ func TestCloseWithTheTargetAway(t *testing.T) {
 
 // What no FLUSH covered is waited for.
 func TestCloseWaitsForTheTarget(t *testing.T) {
-	h := newHost(t)
-	d, c := h.run()
-	h.provider.Pause()
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	h.stop()
-	h.provider.Resume()
-	require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
-	closed := make(chan error, 1)
-	go func() { closed <- d.Close() }()
-	require.Never(t, func() bool { return len(closed) > 0 }, 20*tick, tick)
-	h.start(h.path, asPMem)
-	require.NoError(t, <-closed)
-	require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		d, c := h.run()
+		h.provider.Pause()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+		h.stop()
+		h.provider.Resume()
+		require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
+		closed := make(chan error, 1)
+		go func() { closed <- d.Close() }()
+		time.Sleep(10 * departAfter)
+		synctest.Wait()
+		require.Empty(t, closed, "longer than for a target that nothing depends on")
+		h.start(h.path, asPMem)
+		require.NoError(t, <-closed)
+		require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
+	})
 }
 
 // An interruption that is over soon costs no clean end.
