@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was acknowledged, and what no FLUSH covered, is there after pmnbd was killed and
-// started again, though the target never got it; a pmnbd that is to serve without it
-// must be told so.
+// TestAcknowledgedWritesSurviveTheInitiator kills pmnbd after it has acknowledged writes that
+// no FLUSH covered and that the target never got. The next pmnbd must have them. To serve
+// without them it must be told to.
 func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "adopt", "16M")
@@ -53,8 +53,9 @@ func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
 	require.True(t, h.inspect(t, path).Clean)
 }
 
-// --accept-loss is of the process, the loss of one export: what the other one
-// acknowledged is there, and who kept its device goes on.
+// TestAcceptedLossIsOfOneExport starts a process of two exports with --accept-loss when one of
+// them has lost its window. The other export must still have what it acknowledged, and a client
+// that kept its device goes on.
 func TestAcceptedLossIsOfOneExport(t *testing.T) {
 	h := newHost(t)
 	target, uri := h.target(t, "one="+h.region(t, "one", "16M"), "two="+h.region(t, "two", "16M"))
@@ -90,7 +91,7 @@ func TestAcceptedLossIsOfOneExport(t *testing.T) {
 	two.close()
 	pmnbd.stop(t)
 
-	pmnbd = start(t, h.home, "pmnbd", append(serve, "--accept-loss")...) // left in a file
+	pmnbd = start(t, h.home, "pmnbd", append(serve, "--accept-loss")...) // the flag may have stayed in a unit file
 	pmnbd.waitReady(t)
 	again := h.exports(t)
 	require.Equal(t, after[0].Device.Lineage, again[0].Device.Lineage)
@@ -98,8 +99,9 @@ func TestAcceptedLossIsOfOneExport(t *testing.T) {
 	pmnbd.stop(t)
 }
 
-// An initiator that comes back while another one has the region knows at once that its
-// window is lost, and is not started again and again for it.
+// TestWindowIsLostToWhoStays starts an initiator again while another one has the region. It
+// must end with exit code 3 at once, because its window is lost, so that nothing restarts it
+// over and over.
 func TestWindowIsLostToWhoStays(t *testing.T) {
 	h, other := newHost(t), newHost(t)
 	_, uri := h.target(t, "held="+h.region(t, "held", "16M"))

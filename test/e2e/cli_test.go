@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A refusal is what a command says when it cannot do what it was told.
+// A refusal is a command line that cannot work, and what the command says about it.
 type refusal struct {
 	name string
 	args []string
-	says []string // words that the one line on standard error has
+	says []string // words of the one line on standard error
 }
 
-// check runs the rows of a table: each ends with the code given, says one line,
-// and prints nothing on standard output.
+// check runs the rows of a table. Each command must end with code, print one line on standard
+// error and nothing on standard output.
 func (h host) check(t *testing.T, code int, rows []refusal) {
 	t.Helper()
 	for _, r := range rows {
@@ -76,7 +76,7 @@ func TestCannotStart(t *testing.T) {
 	good := h.region(t, "good", "16M")
 	_, uri := h.target(t, "good="+good)
 	_, unix, tcp := h.initiator(t, uri, "good")
-	c := dialNBD(t, unix) // a socket that somebody answers on
+	c := dialNBD(t, unix) // so somebody is listening on the socket
 
 	zeroes := filepath.Join(h.disk, "zeroes")
 	require.NoError(t, os.WriteFile(zeroes, make([]byte, 4<<20), 0o600))
@@ -114,7 +114,7 @@ func TestCannotStart(t *testing.T) {
 		{"NBD socket in use", initiate(uri+"/good", "unix:"+filepath.Join(h.home, "good.sock")), []string{"in use", "another path"}},
 	})
 
-	// None of that hurt who was there before.
+	// None of that hurt the client that was there before.
 	data := noise(t, 4096)
 	require.NoError(t, c.write(0, data))
 	require.NoError(t, c.flush())
@@ -128,7 +128,7 @@ func TestNotWritable(t *testing.T) {
 	require.NoError(t, os.Chmod(h.disk, 0o755))
 	require.NoError(t, os.Chmod(h.home, 0o777))
 	cmd := command(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "ro="+path)
-	if os.Getuid() == 0 { // who may write everything
+	if os.Getuid() == 0 { // root may write to every file
 		const nobody = 65534
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
@@ -139,8 +139,8 @@ func TestNotWritable(t *testing.T) {
 	require.Contains(t, stderr, "permission denied")
 }
 
-// Class volatile needs the flag on both ends, and the product says what FLUSH
-// means there.
+// TestVolatileNeedsTheFlagTwice checks that class volatile needs the flag at both ends, and
+// that the product says what FLUSH means there.
 func TestVolatileNeedsTheFlagTwice(t *testing.T) {
 	h := newHost(t)
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-")
@@ -198,7 +198,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// --export gives another name than the region's, and it is the default too.
+// TestExportName checks that --export replaces the region's name, also as the default export.
 func TestExportName(t *testing.T) {
 	need(t, nbdinfo)
 	h := newHost(t)

@@ -14,21 +14,21 @@ import (
 	"pmnbd/nbd/client"
 )
 
-// A conn is an NBD connection that does one thing at a time, for tests that need
-// to know what was answered when.
+// A conn is an NBD connection that does one thing at a time, for tests that need to know when a
+// reply came.
 type conn struct {
 	c      *client.Client
 	closed bool
 }
 
-// dialNBD connects to a URI of a ready line. Nothing on the connection may take
-// longer than outer.
+// dialNBD connects to a URI of a ready line. Everything on the connection has outer as its
+// deadline.
 func dialNBD(t *testing.T, uri string) *conn {
 	t.Helper()
 	return dialDeep(t, uri, 1)
 }
 
-// dialDeep is dialNBD for depth requests at a time.
+// dialDeep is dialNBD for up to depth requests at a time.
 func dialDeep(t *testing.T, uri string, depth int) *conn {
 	t.Helper()
 	u, err := url.Parse(uri)
@@ -47,7 +47,7 @@ func dialDeep(t *testing.T, uri string, depth int) *conn {
 	return n
 }
 
-// close closes the connection, after a DISC if the server is still there.
+// close closes the connection. It sends DISC first if the server is still there.
 func (n *conn) close() {
 	if !n.closed {
 		n.closed = true
@@ -78,12 +78,12 @@ func (n *conn) do() error {
 	return n.reply()
 }
 
-// reply waits for the reply to what was sent. The server's error is a
-// syscall.Errno: NBD's numbers are Linux's.
+// reply waits for the reply to the request. It returns the server's error as a syscall.Errno:
+// NBD's numbers are Linux's.
 func (n *conn) reply() error {
 	_, errno, err := n.c.Recv()
 	if err == nil && errno != 0 {
-		err = fmt.Errorf("the server answered: %w", syscall.Errno(errno))
+		err = fmt.Errorf("the server replied: %w", syscall.Errno(errno))
 	}
 	return err
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A target that is told everything by its file: who is allowed gets the region, others
-// are told that they are not, and a flag overrides the file.
+// TestConfigurationFile configures a target by its file alone. An initiator that the file
+// allows gets the region, another is told that it is not allowed, and a flag overrides the
+// file.
 func TestConfigurationFile(t *testing.T) {
 	h := newHost(t)
 	const alice, bob = "6ba7b810-9dad-41d1-80b4-00c04fd430c8", "6ba7b811-9dad-41d1-80b4-00c04fd430c8"

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk is a file system of its own on a file, for what cannot be done to the
-// machine's.
+// A disk is a file system on a file, so that a test can break it.
 type disk struct{ dir string }
 
-// newDisk mounts one of size bytes.
+// newDisk mounts a disk of size bytes.
 func newDisk(t *testing.T, size int64) disk {
 	t.Helper()
 	need(t, peer{"mkfs.ext4", "e2fsprogs"}, peer{"mount", "mount"})
@@ -39,7 +38,7 @@ func newDisk(t *testing.T, size int64) disk {
 	return d
 }
 
-// fill leaves no room.
+// fill leaves no free block.
 func (d disk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(d.dir, "fill"))
@@ -53,35 +52,35 @@ func (d disk) fill(t *testing.T) {
 	}
 }
 
-// remount makes it read-only, or writable again.
+// remount makes the disk read-only, or writable again.
 func (d disk) remount(t *testing.T, how string) {
 	t.Helper()
 	out, err := exec.Command("mount", "-o", "remount,"+how, d.dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// die makes the file system refuse everything from now on, as ext4 does when its
-// disk is gone, with nothing of what it held written (FS_IOC_SHUTDOWN, linux/fs.h).
+// die makes the file system refuse everything from now on and write back nothing that it holds,
+// as ext4 does when its disk is gone (FS_IOC_SHUTDOWN, linux/fs.h).
 func (d disk) die(t *testing.T) {
 	t.Helper()
 	const shutdown, noLogFlush = 0x8004587d, 2
 	f, err := os.Open(d.dir)
 	require.NoError(t, err)
-	defer func() { _ = f.Close() }() // of a file system that is dead
+	defer func() { _ = f.Close() }() // the file system is dead
 	require.NoError(t, unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush))
 }
 
-// A region is allocated in full when it is made: a disk that is full afterwards costs
-// it nothing, neither in service nor at the target's next start.
+// TestDiskIsFull fills the disk of a region. A region gets all its blocks when it is made, so a
+// full disk does not matter, neither in service nor at the target's next start.
 func TestDiskIsFull(t *testing.T) {
 	d := newDisk(t, 96<<20)
 	r := newRigOn(t, d.dir, 1)
 	r.during(t, func() {
 		d.fill(t)
-		r.answered(t)
+		r.roundTrip(t)
 		r.target.kill(t)
 		r.serve(t)
-		r.answered(t)
+		r.roundTrip(t)
 	})
 	r.verify(t)
 	code, _, stderr := r.result(t, "pmnbd-target", "region", "create", "more", filepath.Join(d.dir, "more"), "--size", "16M")
@@ -91,8 +90,8 @@ func TestDiskIsFull(t *testing.T) {
 	r.stop(t)
 }
 
-// A disk that comes up read-only keeps the target from starting; the client waits
-// until it does.
+// TestDiskIsReadOnly makes the disk read-only. The target cannot start until it is writable;
+// the client waits.
 func TestDiskIsReadOnly(t *testing.T) {
 	d := newDisk(t, 96<<20)
 	r := newRigOn(t, d.dir, 1)
@@ -104,27 +103,27 @@ func TestDiskIsReadOnly(t *testing.T) {
 		require.Contains(t, stderr, "read-only file system")
 		d.remount(t, "rw")
 		r.serve(t)
-		r.answered(t)
+		r.roundTrip(t)
 	})
 	r.verify(t)
 	r.stop(t)
 }
 
-// A disk that dies under a region fails it, with the reason, and no FLUSH succeeds
-// any more; another region of the same target goes on.
+// TestDiskDies ends the disk under a region. The region fails and names the reason, no FLUSH
+// succeeds any more, and another region of the same target goes on.
 func TestDiskDies(t *testing.T) {
 	d := newDisk(t, 96<<20)
 	otherRegionGoesOn(t, filepath.Join(d.dir, "victim"), func() { d.die(t) }, syscall.EIO)
 }
 
-// A file that becomes shorter under a region takes its pages away: SIGBUS to whoever
-// touches them, an error of that region here, and no more.
+// TestRegionIsTruncated shortens a region's file, so that touching its pages raises SIGBUS. In
+// the target that is an error of this region, and of nothing else.
 func TestRegionIsTruncated(t *testing.T) {
 	victim := filepath.Join(newHost(t).disk, "victim")
 	otherRegionGoesOn(t, victim, func() { require.NoError(t, os.Truncate(victim, dataOffset)) }, syscall.EIO)
 }
 
-// otherRegionGoesOn kills the region at victim, in a target that has another one.
+// otherRegionGoesOn kills the region at victim, in a target that serves another one.
 func otherRegionGoesOn(t *testing.T, victim string, kill func(), want syscall.Errno) {
 	t.Helper()
 	h := newHost(t)
@@ -139,7 +138,7 @@ func otherRegionGoesOn(t *testing.T, victim string, kill func(), want syscall.Er
 	require.NoError(t, c.flush())
 	load.during(t, func() {
 		kill()
-		// A WRITE is acknowledged before anybody can know.
+		// pmnbd acknowledges a WRITE before anybody can know.
 		if err := c.write(0, bytes.Repeat(data[:1024], 1024)); err != nil {
 			require.ErrorIs(t, err, want)
 		}

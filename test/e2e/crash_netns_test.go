@@ -11,24 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cable connects this network namespace with another one, where the target is.
+// A cable connects this network namespace with another one, in which the target runs.
 type cable struct {
 	ns   string
-	addr string // of the other end
+	addr string // of the far end
 }
 
-// newCable makes namespace and cable. n distinguishes those of one run.
+// newCable makes a namespace and a cable to it. n differs for each cable of a run.
 func newCable(t *testing.T, n int) *cable {
 	t.Helper()
 	need(t, peer{"ip", "iproute2"})
-	// 198.18.0.0/15 is for tests of networks (RFC 2544).
+	// 198.18.0.0/15 is reserved for tests of networks (RFC 2544).
 	here, there := fmt.Sprintf("198.18.%d.1", n), fmt.Sprintf("198.18.%d.2", n)
 	c := &cable{ns: fmt.Sprintf("pmnbd-%d-%d", syscall.Getpid(), n), addr: there}
-	near := fmt.Sprintf("pm%d-%d", syscall.Getpid(), n) // 15 characters at most
+	near := fmt.Sprintf("pm%d-%d", syscall.Getpid(), n) // at most 15 characters
 	if out, err := exec.Command("ip", "netns", "add", c.ns).CombinedOutput(); err != nil {
 		t.Skipf("ip netns add: %v: %s (needs root)", err, out)
 	}
-	t.Cleanup(func() { c.ip(t, "netns", "del", c.ns) }) // and with it the cable
+	t.Cleanup(func() { c.ip(t, "netns", "del", c.ns) }) // the cable goes with it
 	c.ip(t, "link", "add", near, "type", "veth", "peer", "name", "far", "netns", c.ns)
 	c.ip(t, "addr", "add", here+"/30", "dev", near)
 	c.ip(t, "link", "set", near, "up")
@@ -43,13 +43,13 @@ func (c *cable) ip(t *testing.T, args ...string) {
 	require.NoError(t, err, "ip %s: %s", strings.Join(args, " "), out)
 }
 
-// cut has every packet vanish, with nobody told.
+// cut drops every packet and tells nobody.
 func (c *cable) cut(t *testing.T) { t.Helper(); c.ip(t, "-n", c.ns, "link", "set", "far", "down") }
 
-// plug connects it, again.
+// plug connects the cable, also again.
 func (c *cable) plug(t *testing.T) { t.Helper(); c.ip(t, "-n", c.ns, "link", "set", "far", "up") }
 
-// newRigOver makes a rig without a proxy, whose target is at the other end of c.
+// newRigOver makes a rig without a proxy, whose target is at the far end of c.
 func newRigOver(t *testing.T, c *cable, loads int) *rig {
 	t.Helper()
 	r := &rig{host: newHost(t)}
@@ -64,7 +64,7 @@ func newRigOver(t *testing.T, c *cable, loads int) *rig {
 	return r
 }
 
-// inside has cmd run at the other end.
+// inside makes cmd run at the far end.
 func (c *cable) inside(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	path, err := exec.LookPath("ip")
@@ -73,8 +73,8 @@ func (c *cable) inside(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// A cable that is cut for a while, and one that is cut until the initiator gives its
-// connections up: the client waits, and that is all.
+// TestNetworkIsCut cuts the cable for a while, and until the initiator gives its connections
+// up. The client waits, and notices nothing else.
 func TestNetworkIsCut(t *testing.T) {
 	for i, c := range []struct {
 		name string
@@ -85,7 +85,7 @@ func TestNetworkIsCut(t *testing.T) {
 		{"beyond an attempt to come back", func(t *testing.T, r *rig) { r.pmnbd.waitLog(t, "does not come back yet") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // it waits
+			t.Parallel() // it mostly waits
 			cable := newCable(t, i)
 			r := newRigOver(t, cable, 1)
 			p := r.pulse(t)

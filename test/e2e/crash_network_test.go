@@ -19,7 +19,7 @@ func (r *rig) toBoth(w crash.Weather) {
 	r.proxy.Set(crash.ToClient, w)
 }
 
-// flips damages every nth piece that arrives, by one bit, until there are none left.
+// flips damages every nth piece that arrives, by one bit each, until it has used up its flips.
 type flips struct {
 	n          int64
 	seen, left atomic.Int64
@@ -32,23 +32,24 @@ func (f *flips) damage(b []byte) {
 	}
 }
 
-// damage has bits flipped in one direction until that has happened often.
+// damage flips bits in one direction and waits until it has flipped many.
 func (r *rig) damage(t *testing.T, d crash.Direction) {
 	t.Helper()
 	f := &flips{n: 20}
 	f.left.Store(40)
 	r.proxy.Set(d, crash.Weather{Damage: f.damage})
 	for f.left.Load() > 0 {
-		r.answered(t)
+		r.roundTrip(t)
 	}
 	r.proxy.Set(d, crash.Weather{})
-	r.answered(t)
+	r.roundTrip(t)
 }
 
-// Whatever the network does, no client sees anything but a pause.
+// TestNetworkFaults breaks the network in every way that it can break. A client may see a
+// pause, and nothing else.
 func TestNetworkFaults(t *testing.T) {
 	r := newRig(t, 2)
-	r.answered(t) // a short window
+	r.roundTrip(t) // a short window
 	files := [2]int{r.pmnbd.openFiles(t), r.target.openFiles(t)}
 	memory := [2]int{r.pmnbd.procStatus(t, "VmRSS"), r.target.procStatus(t, "VmRSS")}
 	for _, c := range []struct {
@@ -58,27 +59,27 @@ func TestNetworkFaults(t *testing.T) {
 		{"reset", func(t *testing.T, r *rig) {
 			for range 10 {
 				r.proxy.Reset()
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"one lane reset", func(t *testing.T, r *rig) {
-			for range 6 { // the second lane of the newest session
+			for range 6 { // resets the second lane of the newest session
 				k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
 				require.NoError(t, err)
 				k.Reset()
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"half closed by the initiator's side", func(t *testing.T, r *rig) {
 			for range 3 {
 				r.newest(t).HalfClose(crash.ToServer)
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"half closed by the target's side", func(t *testing.T, r *rig) {
 			for range 3 {
 				r.newest(t).HalfClose(crash.ToClient)
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"refused for a while", func(t *testing.T, r *rig) {
@@ -86,29 +87,29 @@ func TestNetworkFaults(t *testing.T) {
 			r.proxy.Reset()
 			r.pmnbd.waitLog(t, "does not come back yet")
 			r.proxy.Refuse(false)
-			r.answered(t)
+			r.roundTrip(t)
 		}},
 		{"delayed", func(t *testing.T, r *rig) {
 			r.toBoth(crash.Weather{Delay: 20 * time.Millisecond})
-			r.answered(t)
+			r.roundTrip(t)
 			r.toBoth(crash.Weather{})
-			r.answered(t)
+			r.roundTrip(t)
 		}},
 		{"delayed and reset", func(t *testing.T, r *rig) {
 			for range 3 {
 				r.toBoth(crash.Weather{Delay: 30 * time.Millisecond})
-				r.answered(t)
+				r.roundTrip(t)
 				r.proxy.Reset()
 				r.toBoth(crash.Weather{})
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"trickled", func(t *testing.T, r *rig) {
-			// Odd pieces, so that nothing arrives as it was sent.
+			// An odd size, so that no piece arrives as it was sent.
 			r.toBoth(crash.Weather{Piece: 1237, Pause: 50 * time.Microsecond})
-			r.answered(t)
+			r.roundTrip(t)
 			r.toBoth(crash.Weather{})
-			r.answered(t)
+			r.roundTrip(t)
 		}},
 		{"frozen for a while", func(t *testing.T, r *rig) {
 			for _, d := range []crash.Direction{crash.ToServer, crash.ToClient} {
@@ -116,7 +117,7 @@ func TestNetworkFaults(t *testing.T) {
 				r.proxy.Set(d, crash.Weather{Frozen: true})
 				require.NoError(t, k.Held(patience(t), d, 1))
 				r.proxy.Set(d, crash.Weather{})
-				r.answered(t)
+				r.roundTrip(t)
 			}
 		}},
 		{"damaged on the way to the target", func(t *testing.T, r *rig) {
@@ -133,7 +134,7 @@ func TestNetworkFaults(t *testing.T) {
 			r.verify(t)
 		})
 	}
-	// A client or a late connection more or less may be on its way out.
+	// A client may still be leaving, and a late connection may still be closing.
 	r.pmnbd.holdsAtMost(t, files[0]+2, "the initiator")
 	r.target.holdsAtMost(t, files[1]+4, "the target")
 	require.LessOrEqual(t, r.pmnbd.procStatus(t, "VmRSS"), memory[0]+extraMemory, "KiB of the initiator")
@@ -141,7 +142,7 @@ func TestNetworkFaults(t *testing.T) {
 	r.stop(t)
 }
 
-// newest is the link that was made last.
+// newest returns the newest link.
 func (r *rig) newest(t *testing.T) *crash.Link {
 	t.Helper()
 	k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
@@ -149,8 +150,9 @@ func (r *rig) newest(t *testing.T) *crash.Link {
 	return k
 }
 
-// What was on its way when a connection died is delivered when its session is
-// history, and newer data are acknowledged and flushed: none of it lands.
+// TestOldBytesArriveLate holds bytes back when a connection dies and delivers them after its
+// session is over. By then newer data are acknowledged and flushed. None of the old bytes may
+// land.
 func TestOldBytesArriveLate(t *testing.T) {
 	r := newRig(t, 1, "--lanes", "1")
 	k := r.newest(t)
@@ -180,15 +182,16 @@ func TestOldBytesArriveLate(t *testing.T) {
 	require.True(t, bytes.Equal(data, region), "what the region has")
 }
 
-// seenOff waits until the target has got all of a link that it gets, and closed.
+// seenOff waits until the target has received all that a link still delivers, and has closed.
 func seenOff(t *testing.T, k *crash.Link) {
 	t.Helper()
 	require.NoError(t, k.Delivered(patience(t), crash.ToServer))
 	require.NoError(t, k.Delivered(patience(t), crash.ToClient))
 }
 
-// Bytes of a session that the target still believes in arrive after the initiator
-// gave its connection up, and before it is back: its replay is newer than they are.
+// TestOldBytesArriveBeforeTheResume delivers bytes of a session in which the target still
+// believes, after the initiator has given the connection up and before it is back. The replay
+// is newer than those bytes and must win.
 func TestOldBytesArriveBeforeTheResume(t *testing.T) {
 	r := newRig(t, 0, "--lanes", "1")
 	k := r.newest(t)
@@ -210,15 +213,16 @@ func TestOldBytesArriveBeforeTheResume(t *testing.T) {
 	r.stop(t)
 }
 
-// A session's every byte, played to the target during another one of the same owner
-// and after it: it may interrupt, and writes nothing.
+// TestCapturedSessionIsPlayed records every byte of a session and plays it back to the target,
+// during another session of the same owner and after it. The recording may interrupt a session,
+// but must write nothing.
 func TestCapturedSessionIsPlayed(t *testing.T) {
 	r := newRig(t, 0, "--lanes", "1")
 	r.proxy.Record()
 	c := dialNBD(t, r.nbd)
 	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
 	n := r.proxy.Links()
-	r.proxy.Reset() // the recording begins with a RESUME
+	r.proxy.Reset() // so that the recording begins with a RESUME
 	require.NoError(t, c.write(0, old))
 	require.NoError(t, c.flush())
 	k, err := r.proxy.Link(patience(t), n)
@@ -245,8 +249,8 @@ func TestCapturedSessionIsPlayed(t *testing.T) {
 	require.True(t, r.inspect(t, r.path).Clean, "a CLOSE ended it for good")
 }
 
-// An initiator of another id is refused for as long as there is a lease, and has no
-// effect.
+// TestSecondInitiatorUnderLoad starts initiators with other ids. The target refuses them while
+// the lease lasts, and the owner notices nothing.
 func TestSecondInitiatorUnderLoad(t *testing.T) {
 	r := newRig(t, 1)
 	r.during(t, func() {
@@ -260,8 +264,8 @@ func TestSecondInitiatorUnderLoad(t *testing.T) {
 	r.stop(t)
 }
 
-// Another host has the same id, as the clone of a virtual machine has: the region
-// goes to whom asks last, and the other never writes again.
+// TestSameIDOfAnotherHost uses one id on two hosts, as happens when somebody clones a virtual
+// machine. The host that asks last gets the region, and the other must never write again.
 func TestSameIDOfAnotherHost(t *testing.T) {
 	const id = "11111111-2222-4333-8444-555555555555"
 	r := newRig(t, 0, "--id", id)
@@ -291,10 +295,10 @@ func TestSameIDOfAnotherHost(t *testing.T) {
 	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
 }
 
-// An initiator that is cut off for longer than its lease, while another has the
-// region: it never writes again.
+// TestCutOffWhileAnotherOwns cuts an initiator off for longer than its lease while another one
+// gets the region. The first must never write again.
 func TestCutOffWhileAnotherOwns(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it mostly waits
 	r := newRig(t, 0)
 	first := dialNBD(t, r.nbd)
 	old, data := bytes.Repeat([]byte("old."), 1<<18), bytes.Repeat([]byte("new!"), 1<<18)
@@ -309,7 +313,7 @@ func TestCutOffWhileAnotherOwns(t *testing.T) {
 	second := dialNBD(t, nbd)
 	require.NoError(t, second.write(0, data))
 	require.NoError(t, second.flush())
-	r.toBoth(crash.Weather{}) // what was held arrives too
+	r.toBoth(crash.Weather{}) // the held bytes arrive as well
 	require.ErrorIs(t, first.flush(), syscall.EIO)
 	require.NoError(t, second.flush())
 	second.close()

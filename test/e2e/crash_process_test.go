@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// soakRounds is few, or as many as $PMNBD_SOAK, in seconds, has room for.
+// soakRounds returns few, or as many rounds as fit in $PMNBD_SOAK seconds.
 func soakRounds(t *testing.T, few int, each time.Duration) int {
 	t.Helper()
 	s := os.Getenv("PMNBD_SOAK")
@@ -25,22 +25,22 @@ func soakRounds(t *testing.T, few int, each time.Duration) int {
 	return max(few, int(time.Duration(seconds)*time.Second/each))
 }
 
-// kill -9 of the target, and another one at once or after a while, time and again. It
-// logs how long the client waits once the target is back.
+// TestTargetIsKilledAgainAndAgain kills the target with SIGKILL again and again and starts it
+// at once or after a while. It logs how long the client waits once the target is back.
 func TestTargetIsKilledAgainAndAgain(t *testing.T) {
 	const every = time.Second
 	rounds := soakRounds(t, 4, every*3/2)
 	r := newRig(t, 3)
 	p := r.pulse(t)
 	var pauses []time.Duration
-	var files, memory [2]int // of the initiator, after the first round and the last
+	var files, memory [2]int // of the initiator, after the first round and after the last
 	r.during(t, func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for i := range rounds {
 			r.target.kill(t)
 			if i%2 == 1 {
-				<-tick.C // it is away for a while
+				<-tick.C // the target is away for a while
 			}
 			r.serve(t)
 			pauses = append(pauses, p.after(t, time.Now()))
@@ -55,32 +55,32 @@ func TestTargetIsKilledAgainAndAgain(t *testing.T) {
 	t.Logf("%d times; the client waited %v in the middle, %v at most, after the target was back", rounds, pauses[len(pauses)/2], pauses[len(pauses)-1])
 	t.Logf("the initiator has %d descriptors and %d MiB, it had %d and %d", files[1], memory[1]/mib, files[0], memory[0]/mib)
 	r.verify(t)
-	// A connection more or less may be on its way in or out.
+	// A connection may be opening or closing.
 	require.LessOrEqual(t, files[1], files[0]+2, "descriptors of the initiator")
 	require.LessOrEqual(t, memory[1], memory[0]+extraMemory, "KiB of the initiator")
 	require.NotContains(t, r.pmnbd.stderr.String(), `"level":"error"`)
 	r.stop(t)
 }
 
-// A target that stands still for longer than the lease has not lost its owner.
+// TestTargetStandsStill stops a target for longer than the lease. It must still know its owner.
 func TestTargetStandsStill(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it mostly waits
 	r := newRig(t, 1)
 	r.during(t, func() {
 		r.target.signal(t, syscall.SIGSTOP)
 		r.pmnbd.waitLog(t, "the session is interrupted")
 		r.target.signal(t, syscall.SIGCONT)
-		r.answered(t)
+		r.roundTrip(t)
 	})
 	require.Greater(t, r.inspect(t, r.path).Epoch, uint64(2))
 	r.verify(t)
 	r.stop(t)
 }
 
-// An initiator that stands still for longer than its lease still is the owner, if
-// nobody else came.
+// TestInitiatorStandsStill stops an initiator for longer than its lease. If nobody else came it
+// is still the owner.
 func TestInitiatorStandsStill(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it mostly waits
 	r := newRig(t, 1)
 	require.NoError(t, r.loads[0].run(100))
 	r.pmnbd.signal(t, syscall.SIGSTOP)
@@ -91,7 +91,7 @@ func TestInitiatorStandsStill(t *testing.T) {
 	r.stop(t)
 }
 
-// busyUntilTheLeaseEnds waits until the target has no lease of its owner to keep.
+// busyUntilTheLeaseEnds waits until the lease of the target's owner has run out.
 func (r *rig) busyUntilTheLeaseEnds(t *testing.T) {
 	t.Helper()
 	control := fmt.Sprintf("%starget-%d.sock", controls(r.home), r.target.cmd.Process.Pid)
@@ -111,8 +111,8 @@ func (r *rig) busyUntilTheLeaseEnds(t *testing.T) {
 	}
 }
 
-// A target without a descriptor to spare takes no more connections, and those it has
-// go on; when it has some again, it takes them.
+// TestOutOfDescriptors leaves the target no descriptor to spare. It accepts no connection then
+// and its existing ones go on. It accepts connections again once it has descriptors.
 func TestOutOfDescriptors(t *testing.T) {
 	r := newRig(t, 1)
 	limit := func(n int) {
@@ -126,15 +126,15 @@ func TestOutOfDescriptors(t *testing.T) {
 		limit(r.target.openFiles(t))
 		strangers := []interface{ Close() error }{}
 		for range 20 {
-			strangers = append(strangers, dialTCP(t, r.uri[len("iwarp://"):])) // the kernel takes them
+			strangers = append(strangers, dialTCP(t, r.uri[len("iwarp://"):])) // the kernel accepts them
 		}
-		r.answered(t)
-		r.proxy.Reset() // its own connections cannot come back for now, or in place of the old
+		r.roundTrip(t)
+		r.proxy.Reset() // the rig's connections come back only in the place of the old ones, or later
 		for _, c := range strangers {
 			require.NoError(t, c.Close())
 		}
 		limit(1 << 10)
-		r.answered(t)
+		r.roundTrip(t)
 	})
 	r.verify(t)
 	r.stop(t)

@@ -13,8 +13,8 @@ import (
 	"pmnbd/test/crash"
 )
 
-// A rig is a target, a proxy in front of it, a pmnbd with two lanes, and verified
-// loads, which must go on and be right whatever happens to the rest.
+// A rig is a target, a proxy in front of it, a pmnbd with two lanes, and verified loads. The
+// loads must go on and be right whatever happens to the rest.
 type rig struct {
 	host
 	path  string // of the region
@@ -22,18 +22,18 @@ type rig struct {
 	proxy *crash.Proxy
 
 	target, pmnbd *process
-	nbd           string // a URI for clients
+	nbd           string // the URI for clients
 	loads         []*verifiedLoad
 }
 
-// newRig makes a rig with that many loads, three at most, which leaves room for others.
-// More are flags of pmnbd.
+// newRig makes a rig with that many loads, at most three, so that other clients find room. more
+// are flags of pmnbd.
 func newRig(t *testing.T, loads int, more ...string) *rig {
 	t.Helper()
 	return newRigOn(t, "", loads, more...)
 }
 
-// newRigOn makes one whose region is in the directory disk, if that is not "".
+// newRigOn makes a rig whose region is in the directory disk, unless that is "".
 func newRigOn(t *testing.T, disk string, loads int, more ...string) *rig {
 	t.Helper()
 	r := &rig{host: newHost(t)}
@@ -48,7 +48,7 @@ func newRigOn(t *testing.T, disk string, loads int, more ...string) *rig {
 	return r
 }
 
-// newProxy puts a proxy in front of the target with that URI.
+// newProxy puts a proxy in front of the target at uri.
 func newProxy(t *testing.T, uri string) *crash.Proxy {
 	t.Helper()
 	p, err := crash.New(strings.TrimPrefix(uri, "iwarp://"))
@@ -57,7 +57,7 @@ func newProxy(t *testing.T, uri string) *crash.Proxy {
 	return p
 }
 
-// during runs attack while every load goes on, which must go on well, behind it too.
+// during runs attack while every load runs. All loads must succeed, also after the attack.
 func (r *rig) during(t *testing.T, attack func()) {
 	t.Helper()
 	for _, l := range r.loads {
@@ -74,9 +74,9 @@ func (r *rig) serve(t *testing.T) {
 	r.proxy.Serve(strings.TrimPrefix(r.uri, "iwarp://"))
 }
 
-// answered does one WRITE and FLUSH on a connection of its own, which the target must
-// have answered since.
-func (r *rig) answered(t *testing.T) {
+// roundTrip does a WRITE and a FLUSH on a new connection. When it returns, the target has
+// acknowledged a barrier since the call.
+func (r *rig) roundTrip(t *testing.T) {
 	t.Helper()
 	c := dialNBD(t, r.nbd)
 	require.NoError(t, c.write(uint64(len(r.loads))*loadSize, []byte("x")))
@@ -84,8 +84,8 @@ func (r *rig) answered(t *testing.T) {
 	c.close()
 }
 
-// verify reads everything over a connection that wrote none of it, and looks into the
-// region behind a FLUSH.
+// verify reads everything over a connection that wrote none of it, flushes, and looks into the
+// region.
 func (r *rig) verify(t *testing.T) {
 	t.Helper()
 	c := dialNBD(t, r.nbd)
@@ -101,7 +101,7 @@ func (r *rig) verify(t *testing.T) {
 	r.verifyRegion(t)
 }
 
-// verifyRegion looks into the region, behind a FLUSH of everything.
+// verifyRegion compares the region after everything has been flushed.
 func (r *rig) verifyRegion(t *testing.T) {
 	t.Helper()
 	for i, l := range r.loads {
@@ -109,7 +109,7 @@ func (r *rig) verifyRegion(t *testing.T) {
 	}
 }
 
-// stop ends all in good order: nothing is owed to anybody.
+// stop ends everything cleanly; nobody may still wait for anything.
 func (r *rig) stop(t *testing.T) {
 	t.Helper()
 	for _, l := range r.loads {
@@ -123,7 +123,7 @@ func (r *rig) stop(t *testing.T) {
 	r.verifyRegion(t)
 }
 
-// patience is a context for what may take as long as outer.
+// patience returns a context for what may take as long as outer.
 func patience(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), outer)
@@ -131,12 +131,12 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// A pulse is a client that writes and flushes until the test ends, and notes when it
-// was answered.
+// A pulse is a client that writes and flushes until the test ends, and notes when each reply
+// came.
 type pulse struct {
-	beats chan time.Time // of the newest answer
+	beats chan time.Time // of the newest reply
 	stop  chan struct{}
-	done  chan struct{} // closed when it ended, with err
+	done  chan struct{} // closed when it has ended, with err
 	err   error
 }
 
@@ -144,7 +144,7 @@ func (r *rig) pulse(t *testing.T) *pulse {
 	t.Helper()
 	p := &pulse{beats: make(chan time.Time, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	c := dialNBD(t, r.nbd)
-	require.NoError(t, c.c.Socket().Conn().SetDeadline(time.Time{})) // during the whole test
+	require.NoError(t, c.c.Socket().Conn().SetDeadline(time.Time{})) // for the whole test
 	go func() {
 		defer close(p.done)
 		for {
@@ -157,7 +157,7 @@ func (r *rig) pulse(t *testing.T) *pulse {
 				return
 			}
 			select {
-			case <-p.beats: // nobody looked
+			case <-p.beats: // nobody has looked at the previous one
 			default:
 			}
 			select {
@@ -175,20 +175,20 @@ func (r *rig) pulse(t *testing.T) *pulse {
 	return p
 }
 
-// after waits for the first answer after then, and returns how long it took to come.
+// after waits for the first reply after then, and returns how long it took.
 func (p *pulse) after(t *testing.T, then time.Time) time.Duration {
 	t.Helper()
 	giveUp := time.After(outer)
 	for {
 		select {
-		case answered := <-p.beats:
-			if answered.After(then) {
-				return answered.Sub(then)
+		case replied := <-p.beats:
+			if replied.After(then) {
+				return replied.Sub(then)
 			}
 		case <-p.done:
 			require.NoError(t, p.err, "the pulse")
 		case <-giveUp:
-			require.FailNow(t, "no answer")
+			require.FailNow(t, "no reply")
 		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lossTimeout is that of an initiator whose target does not come back.
+// lossTimeout is for an initiator whose target does not come back.
 const lossTimeout = "200ms"
 
-// newNoise returns an endless stream of bytes, always the same.
+// newNoise returns an endless stream of bytes, the same each time.
 func newNoise() io.Reader { return rand.NewChaCha8([32]byte{'p', 'm', 'n', 'b', 'd'}) }
 
 func noise(t *testing.T, n int) []byte {
@@ -26,7 +26,7 @@ func noise(t *testing.T, n int) []byte {
 	return b
 }
 
-// superblock is what `region inspect --json` says of a region's health.
+// superblock is what `region inspect --json` says about a region's health.
 type superblock struct {
 	Epoch  uint64 `json:"epoch"`
 	Clean  bool   `json:"clean"`
@@ -52,7 +52,7 @@ func TestFlushedDataSurvivesKill(t *testing.T) {
 	c := dialNBD(t, unix)
 	require.NoError(t, c.write(4096, data))
 	require.NoError(t, c.flush())
-	require.NoError(t, c.write(8<<20, data)) // promised to nobody
+	require.NoError(t, c.write(8<<20, data)) // no FLUSH covers it
 	target.kill(t)
 	pmnbd.kill(t)
 	require.False(t, h.inspect(t, path).Clean)
@@ -63,8 +63,8 @@ func TestFlushedDataSurvivesKill(t *testing.T) {
 	got := make([]byte, size)
 	require.NoError(t, c.read(4096, got))
 	require.Equal(t, data, got)
-	// A new owner after an unclean one: the data may have been read before it was
-	// durable. A FLUSH waits until it is.
+	// The previous owner did not close, so somebody may have read bytes before they were
+	// durable. A FLUSH waits until they are.
 	require.NoError(t, c.flush())
 	c.close()
 	pmnbd.stop(t)
@@ -79,7 +79,7 @@ func TestTermDrains(t *testing.T) {
 	target, uri := h.target(t, "drain="+path)
 	pmnbd, unix, _ := h.initiator(t, uri, "drain")
 	c := dialNBD(t, unix)
-	require.NoError(t, c.write(0, data)) // and no FLUSH
+	require.NoError(t, c.write(0, data)) // and no FLUSH after it
 	pmnbd.stop(t)
 	socket := filepath.Join(h.home, "drain.sock")
 	require.NoFileExists(t, socket)
@@ -97,8 +97,8 @@ func TestTermDrains(t *testing.T) {
 	require.Equal(t, data, got)
 }
 
-// A target that dies in the middle of a barrier and stays away: stopped first, so
-// that the FLUSH cannot have been answered, then killed.
+// TestTargetKilledInABarrier kills a target in the middle of a barrier and does not start it
+// again. It stops the target first, so the FLUSH cannot have completed.
 func TestTargetKilledInABarrier(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "mid", "16M")

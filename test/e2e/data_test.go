@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dataOffset is where a region's data begins in its file, in bytes (design §5).
+// dataOffset is where the data extent begins in a region's file, in bytes (design §5).
 const dataOffset = 2 << 20
 
 // sumRegion returns the SHA-256 of a region's data extent.
@@ -28,7 +28,7 @@ func sumRegion(t *testing.T, path string, size int64) []byte {
 	return sum.Sum(nil)
 }
 
-// sumExport returns the SHA-256 of an export, as nbdcopy reads it.
+// sumExport returns the SHA-256 of what nbdcopy reads from an export.
 func sumExport(t *testing.T, uri string) []byte {
 	t.Helper()
 	sum := sha256.New()
@@ -36,8 +36,8 @@ func sumExport(t *testing.T, uri string) []byte {
 	return sum.Sum(nil)
 }
 
-// fioMixed writes (or, with verify_only, reads) all of an export in random order
-// and mixed sizes, every block with a checksum of its own.
+// fioMixed writes all of an export in random order and mixed sizes, each block with its own
+// checksum. With verify_only it reads.
 func fioMixed(t *testing.T, uri string, more ...string) {
 	t.Helper()
 	fio.run(t, append([]string{
@@ -73,8 +73,8 @@ func TestSeveralConnections(t *testing.T) {
 	path := h.region(t, "many", "64M")
 	_, uri := h.target(t, "many="+path)
 	_, unix, _ := h.initiator(t, uri, "many", "--window", "8M")
-	// Four jobs, a connection and a quarter of the device each, FLUSH and FUA
-	// among the writes, and a window that fills.
+	// Four jobs with a connection and a quarter of the device each, with FLUSH and FUA among
+	// the writes, and with a window that fills up.
 	fio.run(t, "--ioengine=nbd", "--uri="+unix, "--rw=randwrite", "--bssplit=512/20:4k/60:256k/20", "--iodepth=8",
 		"--size=16m", "--offset_increment=16m", "--numjobs=4", "--fsync=16", "--verify=crc32c", "--verify_fatal=1",
 		"--name=job", "--output-format=terse")
@@ -122,7 +122,7 @@ func TestNbdinfo(t *testing.T) {
 	require.Contains(t, want.Description, "class file")
 
 	require.Equal(t, want, show(tcp))
-	want.Description = "" // a LIST here gives names only
+	want.Description = "" // this reply to LIST has names only
 	require.Equal(t, want, show("--list", unix))
 }
 
@@ -133,8 +133,7 @@ func TestQemu(t *testing.T) {
 	_, uri := h.target(t, "qemu="+path)
 	_, unix, _ := h.initiator(t, uri, "qemu")
 
-	// Patterns, aligned and not, with FLUSH and FUA, through a writeback cache
-	// setting that lets FLUSH through.
+	// Patterns, aligned and not, with FLUSH and FUA. The cache mode writeback passes FLUSH on.
 	qemuIO.run(t, "-f", "raw", "-t", "writeback",
 		"-c", "write -P 0x11 0 1M", "-c", "write -P 0x22 512 512", "-c", "flush",
 		"-c", "write -f -P 0x33 1000 3000", "-c", "aio_write -P 0x44 2M 4M", "-c", "aio_flush",
@@ -175,7 +174,7 @@ func TestNbdcopyBothWays(t *testing.T) {
 	require.Equal(t, sum.Sum(nil), sumRegion(t, path, size))
 }
 
-// readRegion returns n bytes of a region's data extent, from off.
+// readRegion returns n bytes of a region's data extent, starting at off.
 func readRegion(t *testing.T, path string, off int64, n int) []byte {
 	t.Helper()
 	f, err := os.Open(path)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SIGTERM flushes what one client wrote although another does not take its replies.
+// TestDrainDespiteAClientThatDoesNotRead ends pmnbd by SIGTERM while one client does not read
+// its replies. pmnbd must still flush what another client wrote.
 func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "r", "64M")
@@ -15,7 +16,7 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	pmnbd, unix, _ := h.initiator(t, uri, "r", "--drain-timeout=4s")
 	stuck := dialDeep(t, unix, 16)
 	buf := make([]byte, 1<<20)
-	for slot := range uint32(16) { // more than a socket holds
+	for slot := range uint32(16) { // more than a socket buffer holds
 		stuck.c.Read(slot, 0, buf)
 	}
 	require.NoError(t, stuck.c.Send())
@@ -27,8 +28,9 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	require.True(t, h.inspect(t, path).Clean, "what was written was flushed, and the region given back")
 }
 
-// SIGTERM ends an initiator whose target is away, if all is flushed and no client waits. The
-// flush behind a client that left is nobody's.
+// TestEndWithTheTargetAway sends SIGTERM to an initiator whose target is away, when all writes
+// are flushed and no client waits. It must end: nobody waits for the flush that pmnbd began
+// when its last client left.
 func TestEndWithTheTargetAway(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "r", "16M")

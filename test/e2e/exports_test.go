@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoExports starts a pmnbd that serves a region of each of two targets, as "one" and
-// "two", on a unix socket.
+// twoExports starts a pmnbd that serves a region of each of two targets on a unix socket, as
+// exports "one" and "two".
 func (h host) twoExports(t *testing.T, more ...string) (p *process, targets [2]*process, uris []string) {
 	t.Helper()
 	args := []string{"serve", "--listen", "unix:" + filepath.Join(h.home, "s")}
@@ -51,7 +51,8 @@ func TestSeveralExports(t *testing.T) {
 	require.Contains(t, list, `export="one"`)
 	require.Contains(t, list, `export="two"`)
 
-	// Each holds what was written to it, on every listener; the first is the default.
+	// Each export holds what was written to it, on every listener. The first one is the
+	// default.
 	data := [2][]byte{noise(t, 64<<10), noise(t, 64<<10)}
 	require.NoError(t, dialNBD(t, uris[1]).write(0, data[0]))
 	require.NoError(t, dialNBD(t, uris[2]).write(0, data[1]))
@@ -82,7 +83,7 @@ func TestSeveralExports(t *testing.T) {
 	}
 }
 
-// What befalls one export is no other's business, at the end neither.
+// TestOneExportFails lets one export fail. The other one must not notice, at the end neither.
 func TestOneExportFails(t *testing.T) {
 	h := newHost(t)
 	pmnbd, targets, uris := h.twoExports(t, "--loss-timeout", lossTimeout)
@@ -121,7 +122,8 @@ func TestAllExportsOrNone(t *testing.T) {
 	require.Len(t, left, 1, "the target's control socket")
 }
 
-// More clients than by default, each with what it receives into.
+// TestMaxConnections connects more clients than the default allows, each with memory to receive
+// into.
 func TestMaxConnections(t *testing.T) {
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
@@ -154,8 +156,8 @@ func TestHandshakeTimeout(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// The log tells once of a listener beyond loopback whose clients need no certificate, and
-// of none on loopback.
+// TestOpenListenerIsLogged expects one log line about each listener that other hosts can reach
+// and whose clients need no certificate, and none about loopback.
 func TestOpenListenerIsLogged(t *testing.T) {
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
@@ -199,7 +201,8 @@ func TestReadOnly(t *testing.T) {
 	pmnbd.stop(t)
 }
 
-// The URIs of the ready line are those that clients can use, TLS or not.
+// TestTLSURIs checks that clients can use the URIs of the ready line as they are, with TLS and
+// without.
 func TestTLSURIs(t *testing.T) {
 	need(t, nbdinfo)
 	h := newHost(t)
@@ -216,7 +219,7 @@ func TestTLSURIs(t *testing.T) {
 				require.Equal(t, scheme+"+unix:///r?socket="+filepath.Join(h.home, "s"), uris[i+len(schemes)])
 			}
 			for _, uri := range uris {
-				// The certificate is of localhost.
+				// The certificate is for localhost.
 				uri = strings.Replace(uri, "0.0.0.0", "localhost", 1)
 				if strings.HasPrefix(uri, "nbds") {
 					separator := "?"
@@ -232,8 +235,8 @@ func TestTLSURIs(t *testing.T) {
 	}
 }
 
-// selfSigned is a directory for --tls-certificates of servers and clients: a CA that
-// is localhost itself.
+// selfSigned returns a directory for --tls-certificates of servers and clients: a CA that is
+// also localhost's own certificate.
 func selfSigned(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// traceSyncs watches the fdatasync(2) of p until detach is called, which returns
+// traceSyncs traces the fdatasync(2) calls of p until the caller calls detach, which returns
 // strace's log.
 func traceSyncs(t *testing.T, h host, p *process, more ...string) (detach func() string) {
 	t.Helper()
@@ -29,17 +29,16 @@ func traceSyncs(t *testing.T, h host, p *process, more ...string) (detach func()
 	}
 }
 
-// failNextSync makes the next fdatasync(2) of every thread of p fail with EIO,
-// without being carried out, until detach is called. detach returns how many
-// failed.
+// failNextSync makes the next fdatasync(2) of each thread of p fail with EIO, without executing
+// it, until the caller calls detach. detach returns how many calls failed.
 func failNextSync(t *testing.T, h host, p *process) (detach func() int) {
 	t.Helper()
 	stop := traceSyncs(t, h, p, "-e", "inject=fdatasync:error=EIO:when=1")
 	return func() int { return strings.Count(stop(), "(INJECTED)") }
 }
 
-// A FLUSH reaches the target's disk, once, and only if there is something to
-// flush.
+// TestEveryFlushIsASync checks that a FLUSH reaches the target's disk once, and only if there
+// is something to flush.
 func TestEveryFlushIsASync(t *testing.T) {
 	need(t, strace)
 	h := newHost(t)
@@ -60,13 +59,13 @@ func TestEveryFlushIsASync(t *testing.T) {
 	require.Equal(t, pairs, strings.Count(detach(), "fdatasync("))
 }
 
-// A disk error in a FLUSH, once, after which the disk seems well again: the
-// kernel has forgotten which pages it lost, so that no later success counts.
+// TestFailedSyncIsForever makes one sync fail. After that the disk seems well again, but the
+// kernel has forgotten which pages it lost, so the target must trust no later success.
 func TestFailedSyncIsForever(t *testing.T) {
 	need(t, strace)
-	// strace counts per thread. Where the target went on in another thread after
-	// the first error, a second one kept it from writing down the first: another
-	// case than this test's. That is rare.
+	// strace counts per thread. If the target goes on in another thread after the first error,
+	// that thread's next sync fails too, and the target cannot write the failure down. That is
+	// another case, and rare.
 	for attempt := 1; !failedSync(t); attempt++ {
 		require.Less(t, attempt, 5, "there is always more than one error")
 	}

@@ -21,15 +21,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// outer is how long anything may take before a test gives up: it is there for
-// what hangs, and no test waits for it.
+// outer is how long a test waits for something that hangs. No test waits that long for
+// something that works.
 const outer = 60 * time.Second
 
-// buildFlags are added to go build; race_test.go adds to them.
+// buildFlags are flags of go build; race_test.go adds one.
 var buildFlags []string
 
-// binaries is where our binaries are, once buildOnce has built them: not in
-// TestMain, which runs too when tests are only listed.
+// binaries is the directory of our binaries, once buildOnce has built them. TestMain does not
+// build them, because it also runs when somebody only lists the tests.
 var (
 	binaries  string
 	buildOnce = sync.OnceValue(build)
@@ -37,7 +37,7 @@ var (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(binaries) // of nothing, if nothing was built
+		_ = os.RemoveAll(binaries) // "" if nothing was built
 		os.Exit(code)
 	}))
 }
@@ -47,30 +47,30 @@ func build() error {
 	if binaries, err = os.MkdirTemp("", "pmnbd-e2e-"); err != nil {
 		return err
 	}
-	// A test runs a binary as nobody.
+	// A test runs a binary as the user nobody.
 	if err := os.Chmod(binaries, 0o755); err != nil {
 		return err
 	}
 	args := append([]string{"build", "-o", binaries}, buildFlags...)
 	out, err := exec.Command("go", append(args, "pmnbd/cmd/pmnbd", "pmnbd/cmd/pmnbd-target", "pmnbd/cmd/pmnbd-bench")...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("building the binaries: %w\n%s", err, out)
+		return fmt.Errorf("build the binaries: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// A process is one of ours, running.
+// A process is a running binary of ours.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	stderr journal
 	ready  chan string   // the rest of its ready line
-	done   chan struct{} // closed when it ended and its output was read
+	done   chan struct{} // closed when it has ended and its output has been read
 }
 
-// start starts a binary. The test's end kills it, if it still runs, and prints
-// what it logged if the test failed. home is the directory where it keeps what
-// belongs to the host.
+// start starts a binary with home as the directory for everything that belongs to the host.
+// When the test ends it kills the process if it still runs, and prints its log if the test
+// failed.
 func start(t *testing.T, home, name string, args ...string) *process {
 	t.Helper()
 	return startCommand(t, command(t, home, name, args...))
@@ -87,12 +87,12 @@ func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
 		args = append(own, args[1:]...)
 	}
 	cmd := exec.Command(filepath.Join(binaries, name), args...)
-	// When a test's time is up, nobody is left to clean up.
+	// A test that reaches its time limit cleans nothing up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// controls is where the processes of a host have their control sockets.
+// controls returns where the processes of a host have their control sockets.
 func controls(home string) string { return "unix:" + filepath.Join(home, "run") + "/" }
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
@@ -121,7 +121,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 				p.stderr.note("on stdout: " + lines.Text())
 			}
 		}
-		_, _ = io.Copy(io.Discard, stdout) // a line that was too long
+		_, _ = io.Copy(io.Discard, stdout) // the rest of a line that is too long
 		_ = cmd.Wait()                     // its code is in cmd.ProcessState
 	}()
 	t.Cleanup(func() {
@@ -153,7 +153,7 @@ func (p *process) waitReady(t *testing.T) []string {
 	return nil
 }
 
-// signal sends a signal to the process, by its id.
+// signal sends a signal to the process.
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
@@ -161,7 +161,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// wait returns the exit code, -1 if a signal ended the process.
+// wait returns the exit code, or -1 if a signal ended the process.
 func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -172,21 +172,21 @@ func (p *process) wait(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill is kill -9.
+// kill sends SIGKILL and waits.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGKILL)
 	p.wait(t)
 }
 
-// stop is what an init system does, and expects a clean end.
+// stop ends the process as an init system does, and requires a clean end.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	require.Zero(t, p.wait(t), "exit code of %s", p.name)
 }
 
-// A journal collects what a process writes, while others look at it.
+// A journal collects what a process writes while others read it.
 type journal struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
@@ -203,7 +203,7 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.buf.Write(p)
 }
 
-// note adds a line of our own.
+// note adds a line of the test's own.
 func (j *journal) note(line string) { _, _ = j.Write([]byte(line + "\n")) } // it never fails
 
 func (j *journal) String() string {
@@ -212,7 +212,7 @@ func (j *journal) String() string {
 	return j.buf.String()
 }
 
-// next returns what was written, and what is closed when there is more.
+// next returns what was written so far, and a channel that closes when there is more.
 func (j *journal) next() (string, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -242,14 +242,13 @@ func (p *process) waitLog(t *testing.T, text string) {
 	}
 }
 
-// A host is a machine's part of a test: the directories of its processes.
+// A host stands for a machine: it has the directories of the processes on it.
 type host struct {
-	home string // state, sockets; short, for the limit on socket paths
-	disk string // on a disk: regions of class file
+	home string // state and sockets; a short path, because those of sockets have a limit
+	disk string // on a disk, for regions of class file
 }
 
-// newHost makes a host. Its disk is /var/tmp, which is on one where /tmp need not
-// be.
+// newHost makes a host. Its disk is in /var/tmp, because /tmp need not be on a disk.
 func newHost(t *testing.T) host {
 	t.Helper()
 	dir := func(parent string) string {
@@ -269,7 +268,7 @@ func (h host) region(t *testing.T, name, size string) string {
 	return path
 }
 
-// run runs one of our binaries to its end, which must be a good one.
+// run runs one of our binaries to its end and requires exit code 0.
 func (h host) run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := h.result(t, name, args...)
@@ -277,7 +276,7 @@ func (h host) run(t *testing.T, name string, args ...string) string {
 	return stdout
 }
 
-// result runs one of our binaries to its end.
+// result runs one of our binaries to its end and returns what came of it.
 func (h host) result(t *testing.T, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return output(t, command(t, h.home, name, args...))
@@ -298,7 +297,7 @@ func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// target starts a target with regions given as NAME=PATH, and returns its URI.
+// target starts a target with regions, given as NAME=PATH, and returns its URI.
 func (h host) target(t *testing.T, regions ...string) (*process, string) {
 	t.Helper()
 	args := []string{"serve", "--listen", "iwarp://127.0.0.1:0"}
@@ -328,7 +327,7 @@ func (h host) initiator(t *testing.T, target, region string, more ...string) (p 
 	return p, addresses[0], addresses[1]
 }
 
-// A peer is a program of somebody else's.
+// A peer is a program that is not ours.
 type peer struct{ program, pkg string }
 
 var (
@@ -340,7 +339,7 @@ var (
 	strace  = peer{"strace", "strace"}
 )
 
-// need skips the test if a client is missing, and says which package has it.
+// need skips the test if a program is missing, and says which package has it.
 func need(t *testing.T, peers ...peer) {
 	t.Helper()
 	for _, c := range peers {
@@ -350,8 +349,7 @@ func need(t *testing.T, peers ...peer) {
 	}
 }
 
-// run runs a client to its end, which must be a good one, and returns what it
-// printed.
+// run runs a program to its end, requires exit code 0 and returns its output.
 func (c peer) run(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -359,13 +357,13 @@ func (c peer) run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// pipe does that with the standard output going to w.
+// pipe is run with the standard output going to w.
 func (c peer) pipe(t *testing.T, w io.Writer, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*outer)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.program, args...)
-	cmd.Dir = t.TempDir() // fio leaves its verify state where it stands
+	cmd.Dir = t.TempDir() // fio leaves its verify state in its working directory
 	cmd.Stdout = w
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

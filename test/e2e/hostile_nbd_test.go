@@ -18,7 +18,7 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// dialRaw connects to a URI of a ready line, and says nothing.
+// dialRaw connects to a URI of a ready line and says nothing.
 func dialRaw(t *testing.T, uri string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(uri)
@@ -34,17 +34,18 @@ func dialRaw(t *testing.T, uri string) net.Conn {
 	return nc
 }
 
-// leave closes our half, and waits until the server has closed the connection.
+// leave closes our half and waits until the server has closed the connection.
 func leave(t *testing.T, nc net.Conn) {
 	t.Helper()
-	_ = nc.(interface{ CloseWrite() error }).CloseWrite() // it may be closed
+	_ = nc.(interface{ CloseWrite() error }).CloseWrite() // it may be closed already
 	_, err := io.Copy(io.Discard, nc)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "still open")
 	_ = nc.Close()
 }
 
-// What clients do to pmnbd costs nobody anything but themselves: it holds no more
-// descriptors and memory afterwards than before, and serves the load all along.
+// TestHostileClients does to pmnbd what hostile clients do. Only those clients may suffer.
+// Afterwards pmnbd holds no more descriptors and memory than before, and it serves the load all
+// along.
 func TestHostileClients(t *testing.T) {
 	const most = 32
 	h := newHost(t)
@@ -53,7 +54,7 @@ func TestHostileClients(t *testing.T) {
 	live := newLoad(t, unix, 0, 1)
 	require.NoError(t, live.run(100))
 
-	// All that a client may say, with a WRITE behind what the load uses.
+	// Everything that a client may say, with a WRITE beyond what the load uses.
 	b := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
 	b = wire.AppendOption(b, wire.OptStructuredReply, nil)
 	b = wire.AppendOption(b, wire.OptSetMetaContext, wire.AppendMetaRequest(nil, "r", wire.ContextAllocation))
@@ -71,7 +72,7 @@ func TestHostileClients(t *testing.T) {
 		{"a thousand that drop", func(t *testing.T) {
 			for i := range 1000 {
 				nc := dialRaw(t, []string{unix, tcp}[i%2])
-				_, _ = nc.Write(said[:i*7%len(said)]) // it may be turned away
+				_, _ = nc.Write(said[:i*7%len(said)]) // the server may refuse the connection
 				if i%3 == 0 {
 					_ = nc.Close()
 					continue
@@ -84,14 +85,15 @@ func TestHostileClients(t *testing.T) {
 				nc := dialRaw(t, []string{unix, tcp}[i%2])
 				junk := make([]byte, 1<<(i%17))
 				_, _ = random.Read(junk) // never fails
-				// Before the flags, between options, or behind GO.
+				// Before the flags, between two options, or after GO.
 				at := []int{0, 4, strings.Index(string(said), "\x25\x60\x95\x13")}[i%3]
-				_, _ = nc.Write(append(said[:at:at], junk...)) // it may have had enough
+				_, _ = nc.Write(append(said[:at:at], junk...)) // the server may have closed
 				leave(t, nc)
 			}
 		}},
 		{"as many as there may be", func(t *testing.T) {
-			// In transmission: those that only negotiate make room for others.
+			// In transmission, because connections that are still negotiating make room for
+			// others.
 			var in []net.Conn
 			enters := func(uri string) bool {
 				c, err := client.New(dialRaw(t, uri), client.Config{Export: "r"})
@@ -101,13 +103,13 @@ func TestHostileClients(t *testing.T) {
 				in = append(in, c.Socket().Conn())
 				return true
 			}
-			for len(in) < most-1 { // those before may still be leaving
+			for len(in) < most-1 { // the earlier ones may still be leaving
 				enters(unix)
 			}
 			require.False(t, enters(unix))
 			require.False(t, enters(tcp))
 			require.NoError(t, in[0].Close())
-			for !enters(tcp) { // until it has seen that
+			for !enters(tcp) { // until the server has noticed
 			}
 			for _, nc := range in[1:] {
 				leave(t, nc)
@@ -128,8 +130,8 @@ func TestHostileClients(t *testing.T) {
 	require.NotContains(t, log, `"level":"error"`)
 }
 
-// Clients that ask for much and fetch nothing keep what they hold, and another one's small
-// requests go on meanwhile.
+// TestSilentReaders has clients ask for much and read nothing. They keep what they hold, and
+// another client's small requests must go on meanwhile.
 func TestSilentReaders(t *testing.T) {
 	const silent, requests, size, reads = 20, 400, 4096, 200
 	h := newHost(t)

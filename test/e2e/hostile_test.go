@@ -16,11 +16,11 @@ import (
 	"pmnbd/test/crash"
 )
 
-// mpaRequest is a good MPA request of revision 1, with CRC and without private data
-// (RFC 5044 §7.1).
+// mpaRequest is a valid MPA request of revision 1, with CRC and without private data (RFC 5044
+// §7.1).
 const mpaRequest = "MPA ID Req Frame\x40\x01\x00\x00"
 
-// during runs attack while the load goes on, which must go on well, behind it too.
+// during runs attack while the load runs. The load must succeed, also after the attack.
 func (l *verifiedLoad) during(t *testing.T, attack func()) {
 	t.Helper()
 	over, result := make(chan struct{}), make(chan error, 1)
@@ -49,7 +49,7 @@ func (l *verifiedLoad) during(t *testing.T, attack func()) {
 	attack()
 }
 
-// openFiles is how many descriptors p has open.
+// openFiles returns how many descriptors p has open.
 func (p *process) openFiles(t *testing.T) int {
 	t.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
@@ -57,8 +57,8 @@ func (p *process) openFiles(t *testing.T) int {
 	return len(fds)
 }
 
-// holdsAtMost waits until p has n descriptors open, or fewer: it may not have closed yet
-// what its peers have.
+// holdsAtMost waits until p has at most n descriptors open: p may not yet have closed what its
+// peers have closed.
 func (p *process) holdsAtMost(t *testing.T, n int, of string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return p.openFiles(t) <= n }, outer, 10*time.Millisecond, "more than %d descriptors of %s", n, of)
@@ -73,15 +73,14 @@ func dialTCP(t *testing.T, addr string) *net.TCPConn {
 	return nc.(*net.TCPConn)
 }
 
-// hangUp closes our half, and waits until the other end has closed: with that its
-// descriptor is gone.
+// hangUp closes our half and waits until the other end has closed, which frees its descriptor.
 func hangUp(nc *net.TCPConn) {
 	_ = nc.CloseWrite()            // it may be reset already
-	_, _ = io.Copy(io.Discard, nc) // until the end, or a reset: both are one
+	_, _ = io.Copy(io.Discard, nc) // the end of the stream and a reset count the same
 	_ = nc.Close()
 }
 
-// What strangers do to a target's port costs nobody anything but themselves.
+// TestHostilePeers does to a target's port what strangers do. Only the strangers may suffer.
 func TestHostilePeers(t *testing.T) {
 	h := newHost(t)
 	busy, quiet := h.region(t, "busy", "16M"), h.region(t, "quiet", "16M")
@@ -118,27 +117,27 @@ func TestHostilePeers(t *testing.T) {
 				if i%2 == 0 {
 					junk = append([]byte(mpaRequest), junk...)
 				}
-				_, _ = nc.Write(junk) // the target may have had enough
+				_, _ = nc.Write(junk) // the target may have closed
 				hangUp(nc)
 			}
 		})
 	})
 	t.Run("a recorded session", func(t *testing.T) {
-		live.during(t, func() { replay(t, h, addr, quiet) })
+		live.during(t, func() { playBack(t, h, addr, quiet) })
 	})
 
 	target.holdsAtMost(t, before+1, "the target: the session beside has a client more or less")
 	log, _ := target.stderr.next()
 	warned := strings.Count(log, `"level":"warn"`)
-	// A line in five seconds, and one for each of the two kinds to begin with.
+	// The limiter of each of the two kinds lets one line pass at once, and one in five seconds.
 	require.LessOrEqual(t, warned, 2*(1+int(time.Since(began)/(5*time.Second))), log)
 	require.Contains(t, log, `"left_out":`)
 	require.NotContains(t, log, `"level":"error"`)
 }
 
-// replay records what an initiator sends, has the region written anew, and sends it
-// all again, while the region has an owner and when it has none.
-func replay(t *testing.T, h host, addr, path string) {
+// playBack records what an initiator sends, writes the region anew, and plays the recording
+// back, while the region has an owner and while it has none.
+func playBack(t *testing.T, h host, addr, path string) {
 	const size = 16 << 20
 	old, data := noise(t, 1<<20), bytes.Repeat([]byte("new "), 1<<18)
 	p := newProxy(t, addr)
@@ -149,7 +148,7 @@ func replay(t *testing.T, h host, addr, path string) {
 	require.NoError(t, c.flush())
 	c.close()
 	first.stop(t)
-	k, err := p.Link(patience(t), p.Links()-1) // the first one only asks who has the region
+	k, err := p.Link(patience(t), p.Links()-1) // the first link only asks who has the region
 	require.NoError(t, err)
 	recorded := k.Recorded(crash.ToServer)
 	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording has the data")

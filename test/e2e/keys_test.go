@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Both daemons have keys, and get new ones at SIGHUP without a restart: the target takes
-// two for a while. A wrong key interrupts nothing but a session that comes back, which
-// waits; who starts with one is told, and so is the target's log.
+// TestKeys gives both daemons keys, and new ones by SIGHUP without a restart; for a while the
+// target takes two keys. A wrong key disturbs only a session that has to come back, which
+// waits. An initiator that starts with a wrong key is told so, and the target logs it.
 func TestKeys(t *testing.T) {
 	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 	h := newHost(t)
@@ -62,7 +62,7 @@ func TestKeys(t *testing.T) {
 	target.stop(t)
 }
 
-// A second initiator takes the region of one that lives, and both logs say so.
+// TestTakeover lets a second initiator take the region of a living one. Both logs must say so.
 func TestTakeover(t *testing.T) {
 	h, other := newHost(t), newHost(t)
 	target, at := h.target(t, "log="+h.region(t, "log", "4M"))
@@ -86,7 +86,7 @@ func TestTakeover(t *testing.T) {
 	target.stop(t)
 }
 
-// A SIGHUP that has nothing to read again ends nobody.
+// TestHangUpWithoutKeys checks that SIGHUP ends no daemon that has nothing to read again.
 func TestHangUpWithoutKeys(t *testing.T) {
 	h := newHost(t)
 	target, uri := h.target(t, "r="+h.region(t, "r", "16M"))

@@ -13,19 +13,19 @@ import (
 	"pmnbd/nbd/wire"
 )
 
-// Every slot of a verifiedLoad has one request outstanding at most, in slotSize
-// bytes of its own, so that what a READ must return is known.
+// Each slot of a verifiedLoad has slotSize bytes of its own and at most one request
+// outstanding, so the test knows what a READ must return.
 const (
 	loadDepth = 16
 	slotSize  = 1 << 20
 	loadSize  = loadDepth * slotSize
-	// maxLoad bounds a request. One goroutine sends and receives: the READs of all
-	// slots must fit what the server holds for a connection.
+	// maxLoad bounds a request. One goroutine sends and receives, so the READs of all slots
+	// together must fit into what the server holds for a connection.
 	maxLoad = 256 << 10
 )
 
-// A verifiedLoad is a connection that reads, writes and flushes at random within
-// loadSize bytes of its own, and knows what must be there.
+// A verifiedLoad is a connection that reads, writes and flushes at random within loadSize bytes
+// of its own, and checks what it reads.
 type verifiedLoad struct {
 	n     *conn
 	base  uint64
@@ -42,7 +42,7 @@ type slotState struct {
 	got   []byte // memory for reads
 }
 
-// newLoad connects, and fills its part of the export, which begins at base.
+// newLoad connects and fills its part of the export, which begins at base.
 func newLoad(t *testing.T, uri string, base uint64, seed uint64) *verifiedLoad {
 	t.Helper()
 	l := &verifiedLoad{
@@ -58,7 +58,7 @@ func newLoad(t *testing.T, uri string, base uint64, seed uint64) *verifiedLoad {
 	return l
 }
 
-// run carries out ops requests, all of them answered and right.
+// run carries out ops requests. Each must succeed, and each READ must return the right bytes.
 func (l *verifiedLoad) run(ops int) error {
 	c := l.n.c
 	if err := c.Socket().Conn().SetDeadline(time.Now().Add(2 * outer)); err != nil {
@@ -94,8 +94,9 @@ func (l *verifiedLoad) run(ops int) error {
 	return nil
 }
 
-// start queues one request of slot i: half writes, some of them with FUA or of zeroes,
-// most of the rest reads, of any size and alignment, small ones more often.
+// start queues one request of slot i. Half are writes, some of them with FUA or of zeroes; most
+// of the rest are reads. Size and alignment are random, with more small requests than large
+// ones.
 func (l *verifiedLoad) start(i int) {
 	s := &l.slots[i]
 	size := 1 + l.rng.IntN(maxLoad>>l.rng.IntN(10)) // up to 256 KiB … up to 512 bytes

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	stranger = 65533 // a uid that is nobody's
-	nobody   = 65534 // the overflow uid, which stands for all that are not known
+	stranger = 65533 // a uid without a user
+	nobody   = 65534 // the overflow uid, which stands for all uids that the kernel cannot map
 )
 
 // startAs is start as another user, with directories of its own.
@@ -27,8 +27,8 @@ func startAs(t *testing.T, uid uint32, name string, args func(h host) []string) 
 	return startCommand(t, cmd)
 }
 
-// Without keys a target on loopback serves root and its own user. Others need a key, or
-// the operator's word.
+// TestOtherUsers checks that a target without keys serves, on loopback, root and its own user.
+// Others need a key, or the operator's --insecure-no-auth.
 func TestOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("running as another user needs root")
@@ -76,7 +76,7 @@ func TestOtherUsers(t *testing.T) {
 		root.stop(t)
 		target.stop(t)
 	})
-	t.Run("with the operator's word", func(t *testing.T) {
+	t.Run("with --insecure-no-auth", func(t *testing.T) {
 		h := newHost(t)
 		target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+h.region(t, "log", "4M"), "--insecure-no-auth")
 		uri := target.waitReady(t)[0]

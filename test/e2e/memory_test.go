@@ -16,18 +16,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What each process may hold beyond what it is for, in KiB.
+// How much each process may hold beyond what it is configured to hold, in KiB.
 const (
 	mib         = 1 << 10
 	extraMemory = 64 * mib
-	// growth is what the peak of one phase may be above that of an earlier one: a
-	// leak of one byte for each request would be several times as much in a soak,
-	// and what Go's collector leaves lying about varies by less.
+	// growth is by how much the peak of one phase may exceed that of an earlier phase. In a
+	// soak a leak of one byte per request would be several times as much. What Go's collector
+	// has not collected yet varies by less.
 	growth = 12 * mib
 )
 
-// plainBinaries builds our binaries without the race detector, whose own memory
-// would hide theirs.
+// plainBinaries builds our binaries without the race detector, whose memory would hide theirs.
 func plainBinaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +35,7 @@ func plainBinaries(t *testing.T) string {
 	return dir
 }
 
-// procStatus is a number of /proc/PID/status, which has memory in KiB.
+// procStatus returns a number of /proc/PID/status. Memory is in KiB.
 func (p *process) procStatus(t *testing.T, field string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -48,18 +47,18 @@ func (p *process) procStatus(t *testing.T, field string) int {
 	return n
 }
 
-// resetPeak makes the peak of the resident memory begin anew (proc(5), clear_refs).
+// resetPeak restarts the peak of the resident memory (proc(5), clear_refs).
 func (p *process) resetPeak(t *testing.T) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
 }
 
-// ticks is the CPU time that p has used, in hundredths of a second.
+// ticks returns the CPU time that p has used, in hundredths of a second.
 func (p *process) ticks(t *testing.T) (sum int) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	require.NoError(t, err)
-	for _, f := range strings.Fields(string(stat))[13:15] { // our names have no spaces
+	for _, f := range strings.Fields(string(stat))[13:15] { // our names contain no spaces
 		n, err := strconv.Atoi(f)
 		require.NoError(t, err)
 		sum += n
@@ -67,9 +66,9 @@ func (p *process) ticks(t *testing.T) (sum int) {
 	return sum
 }
 
-// Under mixed verified load on several connections neither process holds more than
-// it is for, nor more and more. With PMNBD_SOAK=seconds it goes on for so long, and
-// shows afterwards that idle processes use no CPU.
+// TestMemory checks under mixed verified load on several connections that neither process holds
+// more memory than it is configured for, and that it does not grow. With PMNBD_SOAK=seconds the
+// load lasts that long, and idle processes must then use no CPU.
 func TestMemory(t *testing.T) {
 	const conns, regionSize, window = 4, 64 * mib, 64 * mib
 	soak := 0
@@ -121,8 +120,8 @@ func TestMemory(t *testing.T) {
 		return p
 	}
 
-	const ops = 1500 // for each connection
-	phase(ops)       // every page and every buffer has been used
+	const ops = 1500 // per connection
+	phase(ops)       // after it every page and every buffer has been used
 	first := measure(ops)
 	end := time.Now().Add(time.Duration(soak) * time.Second)
 	last, phases := measure(ops), 3
@@ -148,7 +147,7 @@ func TestMemory(t *testing.T) {
 	target.stop(t)
 }
 
-// idle watches processes for ten seconds in which nobody asks anything of them.
+// idle watches processes for ten seconds without requests.
 func idle(t *testing.T, ps ...*process) {
 	t.Helper()
 	const watched = 10 * time.Second
@@ -157,7 +156,7 @@ func idle(t *testing.T, ps ...*process) {
 	for i, p := range ps {
 		before[i] = p.ticks(t)
 	}
-	<-time.After(watched) // what is measured is that nothing happens
+	<-time.After(watched) // the test measures that nothing happens
 	for i, p := range ps {
 		used := p.ticks(t) - before[i]
 		t.Logf("%s: %d ms of CPU in %v of idleness", filepath.Base(p.cmd.Path), used*10, watched)

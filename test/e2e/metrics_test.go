@@ -17,10 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scrape is the values of a page of metrics, by name and labels.
+// A scrape holds the values of a page of metrics, by name and labels.
 type scrape map[string]string
 
-// scraped is what a process answers at an address, and on its control socket.
+// scraped returns the page that a process serves at its metrics address. The page must lint and
+// have every series of the page on the control socket.
 func scraped(t *testing.T, p *process, socket string) scrape {
 	t.Helper()
 	p.waitLog(t, "metrics are served")
@@ -37,7 +38,7 @@ func scraped(t *testing.T, p *process, socket string) scrape {
 	return s
 }
 
-// page is the page of metrics at an address.
+// page returns the page of metrics at an address.
 func page(t *testing.T, network, address string) string {
 	t.Helper()
 	client := http.Client{Timeout: outer, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -60,7 +61,7 @@ func values(page string) scrape {
 	return s
 }
 
-// labelled is the names in s with the names of their labels.
+// labelled returns the names in s, each with the names of its labels.
 func (s scrape) labelled() map[string][]string {
 	all := map[string][]string{}
 	for series := range s {
@@ -75,7 +76,7 @@ func (s scrape) labelled() map[string][]string {
 	return all
 }
 
-// documentedMetrics is what docs/status.md has, with labels, in the part between two
+// documentedMetrics returns the metrics and labels that docs/status.md lists between two
 // headings.
 func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 	t.Helper()
@@ -104,7 +105,8 @@ func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 	return all
 }
 
-// Both daemons tell Prometheus what they tell people, and the page has it all.
+// TestMetrics checks that both daemons tell Prometheus what they tell people, and that
+// docs/status.md has all of it.
 func TestMetrics(t *testing.T) {
 	h := newHost(t)
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0",

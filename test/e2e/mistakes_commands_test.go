@@ -1,6 +1,6 @@
 package e2e
 
-// commandMistakes are those of the other commands.
+// commandMistakes are mistakes with the other commands.
 var commandMistakes = []mistake{
 	{
 		name: "platform: unknown flag", code: 2,

@@ -1,6 +1,6 @@
 package e2e
 
-// configMistakes are those of the target's configuration file.
+// configMistakes are mistakes in the target's configuration file.
 var configMistakes = []mistake{
 	{
 		name: "config: no file", code: 1,
@@ -64,7 +64,7 @@ var configMistakes = []mistake{
 	},
 }
 
-// regionMistakes are those of pmnbd-target region.
+// regionMistakes are mistakes with pmnbd-target region.
 var regionMistakes = []mistake{
 	{
 		name: "region: no command", code: 2,

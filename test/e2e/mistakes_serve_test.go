@@ -1,6 +1,6 @@
 package e2e
 
-// serveMistakes are those of pmnbd serve.
+// serveMistakes are mistakes with pmnbd serve.
 var serveMistakes = []mistake{
 	{
 		name: "no command", code: 2,

@@ -1,6 +1,6 @@
 package e2e
 
-// targetMistakes are those of pmnbd-target serve.
+// targetMistakes are mistakes with pmnbd-target serve.
 var targetMistakes = []mistake{
 	{
 		name: "target: no command", code: 2,

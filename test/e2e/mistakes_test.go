@@ -17,24 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mistake is something that a person gets wrong, and everything that it is answered by.
+// A mistake is something that a person gets wrong, and what the command says about it.
 type mistake struct {
 	name string
-	// line is the command line, cut at spaces. A {word} is a file or an address of the
-	// place, {toml:…} a configuration file with these lines, cut at semicolons.
+	// line is the command line, cut at spaces. A {word} stands for a file or an address of the
+	// place, {toml:…} for a configuration file with the given lines, cut at semicolons.
 	line string
 	code int
-	// says is the line on standard error behind the command's name, with the same words,
-	// and … for what need not be compared.
+	// says is the line on standard error after the command's name. It uses the same {words},
+	// and … for text that the test does not compare.
 	says string
-	// nobody runs it as a user without rights.
+	// nobody runs the command as a user without rights.
 	nobody bool
 }
 
-// TestMistakes has every mistake that we know of, with the one line that answers it: what
-// happened, to what, and what to do. Exit code 2 is a mistake on the command line or in
-// the configuration file, 1 everything else. Rows of exit code 3 need something to be
-// lost: adopt_test.go and status_test.go have them.
+// TestMistakes makes every mistake that we know of. Each gets one line: what happened, to what,
+// and what to do. Exit code 2 means a mistake on the command line or in the configuration file,
+// 1 anything else. Exit code 3 needs a loss: adopt_test.go and status_test.go test that.
 func TestMistakes(t *testing.T) {
 	p := newPlace(t)
 	names := make(map[string]bool)
@@ -43,7 +42,7 @@ func TestMistakes(t *testing.T) {
 		names[m.name] = true
 		t.Run(m.name, func(t *testing.T) { p.make(t, &m) })
 	}
-	// None of that hurt what was there before.
+	// None of that hurt the client that was there before.
 	data := noise(t, 4096)
 	require.NoError(t, p.client.write(0, data))
 	require.NoError(t, p.client.flush())
@@ -52,14 +51,14 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// A place is a machine with something to get wrong.
+// A place is a host with something to get wrong.
 type place struct {
 	host
 	words  map[string]string
 	client *conn
 }
 
-// newPlace makes a place: a target with regions, of which a pmnbd serves one.
+// newPlace makes a place: a target with regions, one of which a pmnbd serves.
 func newPlace(t *testing.T) *place {
 	h := newHost(t)
 	id := uuid.NewString()
@@ -114,8 +113,8 @@ func newPlace(t *testing.T) *place {
 	}}
 }
 
-// closedPort is an address at which nobody listens. A socket keeps the port meanwhile, or
-// another process could come to listen there.
+// closedPort returns an address at which nobody listens. A socket holds the port, so that no
+// other process comes to listen there.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -127,10 +126,10 @@ func closedPort(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
 }
 
-// cut finds the words of a line; those in braces may have spaces.
+// cut finds the words of a line. Those in braces may contain spaces.
 var cut = regexp.MustCompile(`(?:\{[^}]*\}|[^ ])+`)
 
-// braced is a {word}.
+// braced matches a {word}.
 var braced = regexp.MustCompile(`\{[^}]*\}`)
 
 // make makes the mistake.
@@ -167,7 +166,7 @@ func (p *place) make(t *testing.T, m *mistake) {
 	require.Regexp(t, "^"+want.String()+"$", p.unword(says, toml))
 }
 
-// unword puts the words of the place into what a command said, longer ones first.
+// unword replaces what the place put into a command's output by its {words}, longest first.
 func (p *place) unword(says, toml string) string {
 	says = strings.ReplaceAll(says, toml, "{toml}")
 	words := make([]string, 0, len(p.words))
@@ -181,10 +180,10 @@ func (p *place) unword(says, toml string) string {
 	return says
 }
 
-// asNobody runs cmd as a user without rights.
+// asNobody makes cmd run as a user without rights.
 func (p *place) asNobody(t *testing.T, cmd *exec.Cmd) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to run it as somebody else")
+		t.Skip("needs root, to run a command as another user")
 	}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 }

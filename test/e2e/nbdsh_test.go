@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// The distribution's Python has python3-libnbd; another one in the PATH need not.
+// Debian's Python has python3-libnbd. Another Python in the PATH may not.
 var python = peer{"/usr/bin/python3", "python3-libnbd"}
 
-// prelude is what nbdsh does, and names for what its scripts need.
+// prelude does what nbdsh does, and defines the names that the scripts use.
 const prelude = `
 import nbd, sys
 h = nbd.NBD()
@@ -26,7 +26,7 @@ def extents(offset, length, flags=0):
     return seen
 `
 
-// libnbd runs scripts with libnbd on an export of 32 MiB.
+// libnbd runs a script with libnbd on an export of 32 MiB.
 func libnbd(t *testing.T, script string, more ...string) {
 	t.Helper()
 	need(t, python)

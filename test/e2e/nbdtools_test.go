@@ -29,7 +29,7 @@ func TestNbdinfoModes(t *testing.T) {
 	require.Equal(t, "16777216", strings.TrimSpace(nbdinfo.run(t, "--size", unix)))
 	require.Equal(t, []string{"0", "16777216", "0", "data"}, strings.Fields(nbdinfo.run(t, "--map", unix)))
 	require.Regexp(t, `^16777216 +100.0% +0 +data$`, strings.TrimSpace(nbdinfo.run(t, "--map", "--totals", unix)))
-	// It hangs up behind its ABORT, and may be gone when that is answered.
+	// nbdinfo hangs up right after its ABORT, and may be gone before the server replies.
 	for range 10 {
 		for _, uri := range []string{unix, tcp} {
 			require.Contains(t, nbdinfo.run(t, "--list", uri), "export=\"info\"")
@@ -45,8 +45,7 @@ func TestNbdinfoModes(t *testing.T) {
 	require.NotContains(t, pmnbd.stderr.String(), `"level":"warn"`, "nbdinfo did nothing wrong")
 }
 
-// sparse makes a file with data in two places, between holes, and returns its
-// contents.
+// sparse makes a file with data in two places and holes between them, and returns its contents.
 func sparse(t *testing.T, path string, size int64) []byte {
 	t.Helper()
 	f, err := os.Create(path)
@@ -67,7 +66,7 @@ func TestNbdcopySparse(t *testing.T) {
 	const size = 32 << 20
 	for _, tt := range []struct {
 		name  string
-		dirty bool // the region holds something else before
+		dirty bool // the region holds other data before
 		flags []string
 	}{
 		{"holes become zeroes", true, nil},
@@ -92,7 +91,7 @@ func TestNbdcopySparse(t *testing.T) {
 			got, err := os.ReadFile(back)
 			require.NoError(t, err)
 			require.True(t, string(want) == string(got), "what came back")
-			// Durable, so that it is in the file.
+			// Flushed, so that the file has it.
 			region, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.True(t, string(want) == string(region[dataOffset:dataOffset+size]), "what the region holds")
@@ -100,8 +99,8 @@ func TestNbdcopySparse(t *testing.T) {
 	}
 }
 
-// qemuImages has qemu-img and qemu-io of one version work on an export of 32 MiB,
-// and returns its URI.
+// qemuImages lets one version of qemu-img and qemu-io work on an export of 32 MiB, and returns
+// its URI.
 func qemuImages(t *testing.T, img, io peer) string {
 	t.Helper()
 	h := newHost(t)
@@ -148,7 +147,8 @@ func TestQemuImages(t *testing.T) {
 	qemuImages(t, qemuImg, qemuIO)
 }
 
-// A qemu that has extended headers, which Debian 12 itself has not.
+// TestQemuWithExtendedHeaders uses a QEMU that has extended headers, which that of Debian 12
+// has not.
 func TestQemuWithExtendedHeaders(t *testing.T) {
 	newer := func(p peer) peer {
 		path, err := filepath.Abs("../../bin/qemu/usr/bin/" + p.program)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// QEMU connects again to a pmnbd that was killed and started again, and sends it what
-// was not answered, and nothing else: what was acknowledged before and never flushed
-// must be there.
+// TestQemuReconnects kills pmnbd under QEMU and starts it again. QEMU connects again and
+// repeats only the requests that had no reply. Everything acknowledged before must be there,
+// although it was never flushed.
 func TestQemuReconnects(t *testing.T) {
 	need(t, qemuIO)
 	h := newHost(t)
@@ -22,7 +22,7 @@ func TestQemuReconnects(t *testing.T) {
 	pmnbd, _, _ := h.initiator(t, uri, "again")
 	socket := filepath.Join(h.home, "again.sock")
 
-	// By lines: it would keep what it says until the end of a page.
+	// By lines, or its output would stay in its buffer.
 	qemu := exec.Command("stdbuf", "-oL", "qemu-io", "--image-opts", "driver=nbd,reconnect-delay=60,export=again,server.type=unix,server.path="+socket)
 	in, err := qemu.StdinPipe()
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func TestQemuReconnects(t *testing.T) {
 	require.NoError(t, err)
 	qemu.Stderr = os.Stderr
 	require.NoError(t, qemu.Start())
-	t.Cleanup(func() { _ = qemu.Process.Kill() }) // it has ended, or the test failed
-	// say sends a command and waits for what it prints.
+	t.Cleanup(func() { _ = qemu.Process.Kill() }) // fails if it has ended, which is fine
+	// say sends a command and waits for its output.
 	say := func(command, want string) {
 		t.Helper()
 		_, err := io.WriteString(in, command+"\n")
@@ -64,7 +64,7 @@ func TestQemuReconnects(t *testing.T) {
 	pmnbd.stop(t)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	const start = 2 << 20 // of the data extent
+	const start = 2 << 20 // in the data extent
 	for i, b := range []byte{0x50, 0x51, 0x52} {
 		require.Equal(t, strings.Repeat(string(rune(b)), 1<<20), string(data[start+i<<20:][:1<<20]))
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pmnbdStatus is what the tests read of `pmnbd status --json`, by the published
-// names.
+// pmnbdStatus is what the tests read of `pmnbd status --json`, by its published names.
 type pmnbdStatus struct {
 	Program string         `json:"program"`
 	PID     int            `json:"pid"`
@@ -100,7 +99,7 @@ func documented(t *testing.T, document string) {
 	walk(all)
 }
 
-// exports are those of all processes.
+// exports returns the exports of all processes.
 func (h host) exports(t *testing.T) (all []exportStatus) {
 	t.Helper()
 	for _, p := range statusOf[pmnbdStatus](t, h, "pmnbd", "status") {
@@ -154,7 +153,7 @@ func TestStatusWhileServing(t *testing.T) {
 	require.False(t, b.Held)
 	require.Nil(t, b.Owner)
 
-	// A second one, and the words for people.
+	// A second process, and the output for people.
 	other, _, _ := h.initiator(t, uri, "b")
 	require.Len(t, h.exports(t), 2)
 	text := h.run(t, "pmnbd", "status")
@@ -200,7 +199,8 @@ func TestStatusOfTheDead(t *testing.T) {
 	target.stop(t)
 }
 
-// One that hangs is named, and hides no other.
+// TestStatusOfTheSilent checks that status names a process that hangs, and still shows the
+// others.
 func TestStatusOfTheSilent(t *testing.T) {
 	h := newHost(t)
 	_, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))

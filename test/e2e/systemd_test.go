@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handed makes cmd a process that systemd hands sockets to: descriptors from 3 on,
-// and variables that name the process itself (sd_listen_fds(3)).
+// handed makes cmd a process to which systemd passes sockets: they become descriptors from 3
+// on, and variables name them and the process itself (sd_listen_fds(3)).
 func handed(t *testing.T, cmd *exec.Cmd, listeners ...interface{ File() (*os.File, error) }) *exec.Cmd {
 	t.Helper()
 	var names []string
@@ -61,7 +61,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	p.stop(t)
 	require.FileExists(t, socket, "it is not pmnbd's to remove")
 
-	// Who comes between two runs waits for the second one.
+	// A client that comes between two runs waits for the second one.
 	waiting := make(chan error, 1)
 	nc, err := net.Dial("unix", socket)
 	require.NoError(t, err)
@@ -93,7 +93,8 @@ func TestRefusedSocketOfSystemd(t *testing.T) {
 	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
 }
 
-// A socket unit must not open the exports to other hosts either.
+// TestExposedSocketOfSystemd checks that a socket unit does not open the exports to other hosts
+// either.
 func TestExposedSocketOfSystemd(t *testing.T) {
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
@@ -116,7 +117,7 @@ func TestExposedSocketOfSystemd(t *testing.T) {
 	p.stop(t)
 }
 
-// systemd's own tool for it starts pmnbd when the first client comes.
+// TestSystemdSocketActivate lets systemd's own tool start pmnbd when the first client comes.
 func TestSystemdSocketActivate(t *testing.T) {
 	need(t, peer{"systemd-socket-activate", "systemd"})
 	h := newHost(t)
@@ -132,8 +133,8 @@ func TestSystemdSocketActivate(t *testing.T) {
 	p.stop(t)
 }
 
-// Both daemons tell systemd when they serve and when they end; pmnbd asks for the
-// time that draining may take.
+// TestNotify checks that both daemons tell systemd when they start to serve and when they end.
+// pmnbd asks for the time that draining may take.
 func TestNotify(t *testing.T) {
 	h := newHost(t)
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(h.home, "notify"), Net: "unixgram"})
@@ -175,8 +176,8 @@ func TestNotify(t *testing.T) {
 	require.Equal(t, "the next", told(), "who does not come to serve tells nothing")
 }
 
-// The unit files say what systemd understands, and keep the daemons from what they do
-// not need.
+// TestUnits checks that systemd understands the unit files, and that they deny the daemons what
+// these do not need.
 func TestUnits(t *testing.T) {
 	need(t, peer{"systemd-analyze", "systemd"})
 	require.NoError(t, buildOnce())
@@ -187,11 +188,11 @@ func TestUnits(t *testing.T) {
 	for _, f := range files {
 		text, err := os.ReadFile(filepath.Join(from, f.Name()))
 		require.NoError(t, err)
-		// verify looks for the binaries.
+		// systemd-analyze verify looks for the binaries.
 		here := strings.ReplaceAll(string(text), "/usr/bin/pmnbd", filepath.Join(binaries, "pmnbd"))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name()), []byte(here), 0o600))
 	}
-	// The drop-in of docs/systemd.md.
+	// The drop-in that docs/systemd.md shows.
 	const credentials = "[Service]\nEnvironment=PMNBD_KEY=--key-file=%d/key\nLoadCredential=key:/etc/pmnbd/key\n"
 	page, err := os.ReadFile("../../docs/systemd.md")
 	require.NoError(t, err)
@@ -206,7 +207,7 @@ func TestUnits(t *testing.T) {
 		require.Empty(t, stdout+stderr, unit)
 		if strings.HasSuffix(unit, ".service") {
 			require.Contains(t, directive(t, unit, "User"), "pmnbd", "not root")
-			// In tenths of 10.
+			// The threshold is in tenths of the score, which goes to 10.
 			cmd = exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=20", "./"+unit)
 			cmd.Dir = dir
 			code, stdout, stderr = output(t, cmd)
@@ -215,7 +216,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// directive is the value of a unit's setting.
+// directive returns the value of a unit's setting.
 func directive(t *testing.T, unit, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../dist/systemd/" + strings.Replace(unit, "@log", "@", 1))
@@ -229,7 +230,7 @@ func directive(t *testing.T, unit, name string) string {
 	return ""
 }
 
-// The user that the units name is made by the file beside them.
+// TestSysusers checks that the sysusers file makes the user that the units name.
 func TestSysusers(t *testing.T) {
 	need(t, peer{"systemd-sysusers", "systemd"})
 	path, err := filepath.Abs("../../dist/sysusers.d/pmnbd.conf")
@@ -241,11 +242,11 @@ func TestSysusers(t *testing.T) {
 	}
 }
 
-// What the units start works for a user without rights: it has its own directories, and
-// its keys as systemd hands credentials over.
+// TestServiceUser runs what the units run as a user without rights, with its own directories,
+// and with keys passed as systemd passes credentials.
 func TestServiceUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to be somebody else")
+		t.Skip("needs root, to become another user")
 	}
 	const uid, id = 65534, "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 	h := newHost(t)

@@ -34,7 +34,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate by template, of its own if a is nobody.
+// issue makes a certificate by template. Without an authority it signs itself.
 func (a *authority) issue(t *testing.T, template *x509.Certificate) (chain []byte, cert *x509.Certificate, key *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -52,7 +52,8 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) (chain []byt
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert, key
 }
 
-// directory has the CA and, in files that begin with end, a certificate for it.
+// directory makes a directory with the CA's certificate and one for end, in files that begin
+// with end.
 func (a *authority) directory(t *testing.T, end string, usage x509.ExtKeyUsage) string {
 	t.Helper()
 	chain, _, key := a.issue(t, &x509.Certificate{
@@ -71,8 +72,8 @@ func (a *authority) directory(t *testing.T, end string, usage x509.ExtKeyUsage) 
 	return dir
 }
 
-// libnbd and QEMU as clients, with certificates that are required of both ends: data
-// goes in and comes out, and a client without one, or with another's, gets nothing.
+// TestTLSClients uses libnbd and QEMU as clients, with certificates required at both ends. Data
+// go in and come out. A client without a certificate, or with one of another CA, gets nothing.
 func TestTLSClients(t *testing.T) {
 	need(t, nbdinfo, nbdcopy, qemuImg)
 	h := newHost(t)
@@ -81,7 +82,7 @@ func TestTLSClients(t *testing.T) {
 	server := ca.directory(t, "server", x509.ExtKeyUsageServerAuth)
 	client := ca.directory(t, "client", x509.ExtKeyUsageClientAuth)
 	stranger := newAuthority(t).directory(t, "client", x509.ExtKeyUsageClientAuth)
-	require.NoError(t, os.WriteFile(filepath.Join(stranger, "ca-cert.pem"), ca.pem, 0o600)) // it trusts the server
+	require.NoError(t, os.WriteFile(filepath.Join(stranger, "ca-cert.pem"), ca.pem, 0o600)) // so it trusts the server
 
 	pmnbd := start(t, h.home, "pmnbd", "serve", "--target", target+"/r", "--listen", "tcp:127.0.0.1:0",
 		"--tls=require", "--tls-certificates", server, "--tls-verify-peer")
