@@ -66,11 +66,16 @@ func (c *call) write(p []byte) error {
 
 // do hands the op to the device and waits until it is completed.
 func (c *call) do() error {
+	c.submit()
+	<-c.done
+	return c.op.Err
+}
+
+// submit hands the op to the device. done receives a token when it is completed.
+func (c *call) submit() {
 	c.op.Err = nil
 	c.b.dev.Submit(c.batch)
 	c.b.dev.Post()
-	<-c.done
-	return c.op.Err
 }
 
 // lay gives the op spans of n bytes in total, in the chunks of the call.

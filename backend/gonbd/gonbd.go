@@ -15,6 +15,7 @@
 package gonbd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -31,11 +32,11 @@ type Backend struct {
 	arenas *backend.Arenas
 	stop   chan struct{} // closed by Close
 
-	running sync.WaitGroup // calls
-
-	mu     sync.Mutex
-	closed bool
-	free   []*call // last in, first out
+	mu      sync.Mutex // guards the rest
+	closed  bool
+	running int           // calls
+	ended   chan struct{} // closed when the last call has ended; nil until Shutdown waits for it
+	free    []*call       // last in, first out
 	// chunk has the payloads of the last small writes in its first used bytes. A device
 	// keeps the chunk of a write until the write is durable. If each small write had a
 	// chunk of its own, a few KiB would fill the window.
@@ -86,13 +87,28 @@ func (b *Backend) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Sync makes every write durable that has returned before Sync is called.
-func (b *Backend) Sync() error {
+// Sync makes every write durable that has returned before Sync is called. While the device waits
+// for its target, Sync waits, too; SyncContext can be cancelled.
+func (b *Backend) Sync() error { return b.SyncContext(context.Background()) }
+
+// SyncContext is Sync, but gives up when ctx ends, with an error that wraps ctx's. Then nobody
+// knows which of the writes are durable. They are not lost, and a later Sync covers them.
+func (b *Backend) SyncContext(ctx context.Context) error {
 	c, err := b.begin()
 	if err == nil {
 		c.op.Cmd, c.op.Off, c.op.Len = backend.Flush, 0, 0
-		err = c.do()
-		b.end(c)
+		c.submit()
+		select {
+		case <-c.done:
+			err = c.op.Err
+			b.end(c)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+			go func() { // Close waits for it
+				<-c.done
+				b.end(c)
+			}()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)
@@ -103,21 +119,38 @@ func (b *Backend) Sync() error {
 // Close interrupts the calls that wait for memory, waits for the others, and gives the
 // memory of the Backend back to the device. It does not flush: the device's own Close
 // does. Later calls fail with backend.ErrClosed. Close always returns nil.
-func (b *Backend) Close() error {
+//
+// A call ends when the device has completed it. So while the device waits for its target, Close
+// may wait, too; Shutdown can be cancelled.
+func (b *Backend) Close() error { return b.Shutdown(context.Background()) }
+
+// Shutdown is Close, but returns when ctx ends, with an error that wraps ctx's, if calls are still
+// running. They keep their own memory until the device has completed them. So end the device next,
+// with a Shutdown of its own if it has one, and then call Close.
+func (b *Backend) Shutdown(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true
 		close(b.stop)
+		if b.chunk != nil {
+			b.chunk.Release()
+			b.chunk = nil
+		}
 	}
+	if b.running > 0 && b.ended == nil {
+		b.ended = make(chan struct{})
+	}
+	running, ended := b.running > 0, b.ended
 	b.mu.Unlock()
-	b.running.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.chunk != nil {
-		b.chunk.Release()
-		b.chunk = nil
+	if !running {
+		return nil
 	}
-	return nil
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("calls are still running: %w", context.Cause(ctx))
+	}
 }
 
 // after returns how many bytes the device has from off on.
@@ -154,7 +187,7 @@ func (b *Backend) begin() (*call, error) {
 	if b.closed {
 		return nil, backend.ErrClosed
 	}
-	b.running.Add(1)
+	b.running++
 	last := len(b.free) - 1
 	if last < 0 {
 		return newCall(b), nil
@@ -167,9 +200,11 @@ func (b *Backend) begin() (*call, error) {
 // end gives c back.
 func (b *Backend) end(c *call) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.free = append(b.free, c)
-	b.mu.Unlock()
-	b.running.Done()
+	if b.running--; b.running == 0 && b.ended != nil {
+		close(b.ended)
+	}
 }
 
 // cut returns a span of n bytes of the current chunk, if that has room for them.
@@ -196,6 +231,9 @@ func (b *Backend) cut(n int) (s backend.Span, ok bool) {
 func (b *Backend) keep(s backend.Span) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
 	if b.chunk != nil {
 		if int(s.Len) >= b.used {
 			return

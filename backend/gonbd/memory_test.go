@@ -1,6 +1,8 @@
 package gonbd
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -148,4 +150,37 @@ func TestCloseWaits(t *testing.T) {
 	op.Sink.Complete(op)
 	require.False(t, <-early)
 	require.NoError(t, <-synced)
+}
+
+// What waits for the device can be cancelled, and leaves the device its memory.
+func TestCancel(t *testing.T) {
+	enough := errors.New("enough")
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	d := newDevice(t)
+	b := New(d)
+	_, err := b.WriteAt(make([]byte, 512), 0) // b keeps the rest of its chunk
+	require.NoError(t, err)
+	held := make(chan *backend.Op, 2)
+	d.take = func(op *backend.Op) bool { held <- op; return true }
+	require.ErrorIs(t, b.SyncContext(cancelled), enough)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := b.WriteAt(make([]byte, backend.ChunkSize), 0)
+		wrote <- err
+	}()
+	flush, write := <-held, <-held
+	if flush.Cmd != backend.Flush {
+		flush, write = write, flush
+	}
+	require.ErrorIs(t, b.Shutdown(cancelled), enough)
+	chunks := d.arenas.Write.Budget()
+	require.Equal(t, chunks.Total()-len(write.Data), chunks.Free(), "the running write has its own chunk, b none")
+	write.Sink.Complete(write)
+	require.NoError(t, <-wrote)
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }()
+	require.Empty(t, closed, "the flush still runs")
+	flush.Sink.Complete(flush)
+	require.NoError(t, <-closed)
 }

@@ -13,16 +13,31 @@ import (
 	"pmnbd/rdma"
 )
 
-// Close implements backend.Device: it refuses new ops, has a barrier cover what
-// was written, and gives the lease back. An error means that acknowledged writes
-// may be lost, or that memory was not given back, or ErrAway. The connections of clients have
-// ended before, or do so once all that they asked for is answered.
-func (d *Device) Close() error {
-	d.closeOnce.Do(func() { d.closeErr = d.close() })
+// Close implements backend.Device. It is Shutdown without a limit: while the target is away and
+// writes are not flushed, it waits for the target.
+func (d *Device) Close() error { return d.Shutdown(context.Background()) }
+
+// Shutdown refuses new ops, flushes what was written, gives the region back, and ends the device.
+// An error means that acknowledged writes may be lost, or that memory was not given back, or
+// ErrAway. The connections of clients have ended before, or end once the device has completed what
+// they asked for.
+//
+// If ctx ends first, Shutdown gives up, and the device ends as if its process had been killed:
+// outstanding ops fail with backend.ErrClosed, and the target is not told. The error then wraps
+// ctx's, and says how many acknowledged bytes are not flushed. With Config.WindowDir they are still
+// in the window, and the next start on this host sends them, unless the host reboots before.
+// Without it they are lost.
+//
+// Shutdown and Close may be called several times, and at the same time. The first ctx that ends
+// counts for all calls, and all return the same error.
+func (d *Device) Shutdown(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { d.giveUp(context.Cause(ctx)) })()
+	d.closeOnce.Do(func() { d.closeErr = d.close(d.closing) })
 	return d.closeErr
 }
 
-func (d *Device) close() error {
+// close ends the device, without a flush if ctx ends first.
+func (d *Device) close(ctx context.Context) error {
 	d.core.life.step(eventDrain, nil).say()
 	d.core.quiesce()
 	last := d.core.flush()
@@ -47,12 +62,16 @@ func (d *Device) close() error {
 			away = time.After(departAfter)
 		case <-away:
 			if d.idle() {
-				err = d.depart()
+				err = d.depart(ctx)
 				if cause := <-flushed; cause != nil { // it had nothing to flush
 					d.log.Debug("the departure ended the last flush", zap.Error(cause))
 				}
 				return errors.Join(err, d.release())
 			}
+		case <-ctx.Done():
+			err = d.leave(ctx, false)
+			<-flushed // leave has ended it
+			return errors.Join(d.givenUp(context.Cause(ctx)), err, d.release())
 		}
 	}
 	if err != nil {
@@ -61,7 +80,20 @@ func (d *Device) close() error {
 	if err == nil && d.file != nil {
 		d.file.update(func(h *header) { h.State = windowDrained })
 	}
-	return errors.Join(err, d.leave(err == nil), d.release())
+	return errors.Join(err, d.leave(ctx, err == nil), d.release())
+}
+
+// givenUp is the error of a close that gave up: what that costs. The window file stays live, and
+// the next run adopts it.
+func (d *Device) givenUp(cause error) error {
+	switch n := d.Unflushed(); {
+	case d.core.empty():
+		return fmt.Errorf("the target was not told of the end; nothing is lost: all that was acknowledged is flushed: %w", cause)
+	case d.file != nil:
+		return fmt.Errorf("%d bytes that were acknowledged are not flushed: open the region again on this host before it reboots, or they are lost: %w", n, cause)
+	default:
+		return fmt.Errorf("%d bytes that were acknowledged are not flushed, and are lost: %w", n, cause)
+	}
 }
 
 // ErrAway means that a device was closed while its target was away, with nothing in its
@@ -77,7 +109,7 @@ func (d *Device) idle() bool { return d.core.life.phase() == phaseStranded && d.
 
 // depart ends a device that is idle. Its window file stays live: RESUME then tells the next
 // run that nobody else had the region. Marked as drained it would say that it was given back.
-func (d *Device) depart() error {
+func (d *Device) depart(ctx context.Context) error {
 	d.core.life.step(eventLeave, nil).say()
 	d.leg.die()
 	<-d.leg.kept
@@ -85,26 +117,10 @@ func (d *Device) depart() error {
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
 		}
-		return d.leave(true)
+		return d.leave(ctx, true)
 	}
-	return errors.Join(ErrAway, d.leave(false))
+	return errors.Join(ErrAway, d.leave(ctx, false))
 }
-
-// flush has a barrier cover all that was enqueued. The channel takes its result.
-func (x *core) flush() <-chan error {
-	last := lastFlush{done: make(chan error, 1)}
-	x.commit.add(&backend.Op{Cmd: backend.Flush, Sink: last})
-	x.commit.start(false)
-	x.post()
-	return last.done
-}
-
-// lastFlush is the sink of the flush at Close.
-type lastFlush struct{ done chan error }
-
-func (s lastFlush) Complete(op *backend.Op) { s.done <- op.Err }
-func (lastFlush) Kick()                     {}
-func (lastFlush) Gone() bool                { return false }
 
 // cutPatience is how long a connection that was cut may take to give its chunks back.
 const cutPatience = 10 * time.Second
@@ -146,8 +162,8 @@ func (d *Device) release() error {
 }
 
 // leave gives the session back, if all is flushed, and ends the device.
-func (d *Device) leave(flushed bool) error {
-	err := d.leg.leave(flushed)
+func (d *Device) leave(ctx context.Context, flushed bool) error {
+	err := d.leg.leave(ctx, flushed)
 	t := d.core.end(err, func(transition) {})
 	d.core.bury()
 	t.say(zap.String("region", d.cfg.Region))
@@ -155,14 +171,14 @@ func (d *Device) leave(flushed bool) error {
 }
 
 // leave gives the session back, if all is flushed, and ends the goroutines and the connections.
-func (g *leg) leave(flushed bool) (err error) {
+func (g *leg) leave(ctx context.Context, flushed bool) (err error) {
 	close(g.beat)
 	<-g.beatEnded
 	g.core.life.step(eventLeave, nil)
 	g.die()
 	<-g.kept
 	if flushed {
-		err = g.giveBack()
+		err = g.giveBack(ctx)
 	}
 	g.hangUp()
 	return err
@@ -170,7 +186,7 @@ func (g *leg) leave(flushed bool) (err error) {
 
 // giveBack sends CLOSE on the session's last lane, for it ends the others' connections.
 // A session that turns out to be lost is resumed for it.
-func (g *leg) giveBack() error {
+func (g *leg) giveBack(ctx context.Context) error {
 	patience := closeTimeout
 	if g.cfg.LossTimeout > 0 {
 		patience = min(patience, g.cfg.LossTimeout)
@@ -184,8 +200,10 @@ func (g *leg) giveBack() error {
 		m := wire.Close{Epoch: g.granted.Epoch}
 		l.send(tagControl, m.Append(nil))
 		timeout := time.AfterFunc(closeTimeout, func() { l.abort(rdma.ErrTimeout) })
+		cancelled := context.AfterFunc(ctx, func() { l.abort(context.Cause(ctx)) })
 		<-l.done
 		timeout.Stop()
+		cancelled()
 		err := g.cut().cause
 		if errors.Is(l.broken, errSessionClosed) {
 			return nil
@@ -193,16 +211,22 @@ func (g *leg) giveBack() error {
 		for ; err != nil && g.core.failed() == nil; attempts++ {
 			var end *lastingError
 			left := patience - time.Since(began)
-			if left <= 0 || errors.As(err, &end) {
+			if left <= 0 || ctx.Err() != nil || errors.As(err, &end) {
 				break
 			}
 			if attempts > 0 { // the target may be busy with the RESUME that the keeper gave up
-				<-time.After(min(left, backoff(attempts-1, g.cfg.Jitter())))
+				select {
+				case <-time.After(min(left, backoff(attempts-1, g.cfg.Jitter()))):
+				case <-ctx.Done():
+				}
 			}
-			_, err = g.resume(context.Background(), left)
+			_, err = g.resume(ctx, left)
 		}
 		if g.givenBack(err) {
 			return nil
+		}
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("give the lease back: %w", err)

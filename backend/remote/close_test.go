@@ -56,7 +56,7 @@ func TestCloseAsksAgain(t *testing.T) {
 	hold.Store(true)
 	network.Cut()
 	<-began
-	require.NoError(t, d.leave(true))
+	require.NoError(t, d.leave(t.Context(), true))
 	require.NoError(t, d.release())
 	require.True(t, p.region.Superblock().Clean)
 	require.GreaterOrEqual(t, tries.Load(), int64(4))

@@ -59,7 +59,7 @@ func (h *host) kill(d *Device) {
 	b, err := os.ReadFile(h.file())
 	require.NoError(h.t, err)
 	require.NoError(h.t, os.WriteFile(copied, b, 0o600))
-	require.NoError(h.t, d.leave(false))
+	require.NoError(h.t, d.leave(context.Background(), false))
 	require.NoError(h.t, d.release())
 	require.NoError(h.t, os.Rename(copied, h.file()))
 }

@@ -42,7 +42,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 		{"a kill, and the target started since, for whoever has the region", func(h *host, take func() *Device) {
 			killedDirty(h)
 			o := take()
-			require.NoError(h.t, o.leave(false))
+			require.NoError(h.t, o.leave(context.Background(), false))
 			require.NoError(h.t, o.release())
 			h.stop()
 			h.start(h.path, regiontest.ADR)

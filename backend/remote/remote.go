@@ -145,8 +145,10 @@ type Device struct {
 	noted   bool        // this start wrote the record of the region's name
 	lineage uuid.UUID
 
+	closing   context.Context         // ends when Shutdown gives up
+	giveUp    context.CancelCauseFunc // ends closing
 	closeOnce sync.Once
-	closeErr  error
+	closeErr  error // set by closeOnce
 }
 
 // complete fills in the defaults, and returns what is missing or out of bounds as an error.
@@ -192,6 +194,7 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, log: cfg.Log, lineage: uuid.New()}
+	d.closing, d.giveUp = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.release())

@@ -117,7 +117,7 @@ func (r *replayer) run(ctx context.Context) error {
 	} else {
 		r.file.update(func(h *header) { h.State = windowDrained })
 	}
-	err = errors.Join(err, r.leg.leave(err == nil))
+	err = errors.Join(err, r.leg.leave(ctx, err == nil))
 	close(done)
 	<-watched
 	r.core.end(err, func(transition) {}).say(zap.String("region", r.leg.cfg.Region))
