@@ -125,37 +125,67 @@ func (d *Device) accept(lost *LossError) {
 
 // probe asks the target who has the region, by an OPEN that the target always refuses. It
 // returns the refusal, which is CodeBusy while another id holds the region.
-func (g *leg) probe(ctx context.Context) (refused wire.Refused, err error) {
-	err = g.insist(ctx, func(ctx context.Context) (err error) {
-		refused, err = g.tryProbe(ctx)
-		return err
+func (g *leg) probe(ctx context.Context) (said wire.Refused, err error) {
+	m := g.request(persist.Owner{ID: g.cfg.ID, Nonce: [16]byte{1}})
+	err = g.inquire(ctx, m, false, func(t wire.Type, refused *wire.Refused) error {
+		said = *refused
+		switch {
+		case t != wire.TypeRefused:
+			return fmt.Errorf("the target grants epoch 0: %w", wire.ErrMalformed)
+		case said.Code == wire.CodeEpoch, said.Code == wire.CodeBusy && said.UUID != [16]byte{}:
+			return nil
+		}
+		return &RefusedError{Region: g.cfg.Region, Refused: said}
 	})
-	return refused, err
+	return said, err
 }
 
-// tryProbe probes once.
-func (g *leg) tryProbe(ctx context.Context) (refused wire.Refused, err error) {
-	if err := g.openDomain(ctx); err != nil {
-		return refused, err
-	}
-	c, err := g.connect(ctx, 0, nil)
-	if err != nil {
-		return refused, err
-	}
-	defer func() { _ = c.conn.Close() }() // the refusal is all that a probe needs
-	msg := g.request(persist.Owner{ID: g.cfg.ID, Nonce: [16]byte{1}})
-	var opened wire.Opened
-	t, err := g.petition(ctx, &c, &msg, false, &opened, &refused)
-	switch {
-	case err != nil:
-		return refused, fmt.Errorf("ask for the region: %w", err)
-	case t != wire.TypeRefused:
-		return refused, fmt.Errorf("the target grants epoch 0: %w", wire.ErrMalformed)
-	case refused.Code == wire.CodeBusy && refused.UUID != [16]byte{}:
-	case refused.Code != wire.CodeEpoch:
-		return refused, &RefusedError{Region: g.cfg.Region, Refused: refused}
-	}
-	return refused, nil
+// askWhose asks by RESUME whether the owner in h was granted the region by an OPEN whose
+// answer it never noted. If so, nobody else has had it since.
+func (g *leg) askWhose(ctx context.Context, h *header) (is answer, err error) {
+	m := g.request(h.Owner)
+	m.Epoch = h.Epoch
+	m.Flags &^= wire.OpenTakeover
+	err = g.inquire(ctx, m, true, func(t wire.Type, refused *wire.Refused) error {
+		switch {
+		case t == wire.TypeOpened:
+			is = answerGranted
+		case refused.Code == wire.CodeNotOwner:
+			is = answerRefused
+		default:
+			return &RefusedError{Region: g.cfg.Region, Refused: *refused}
+		}
+		return nil
+	})
+	return is, err
+}
+
+// inquire sends m, as a RESUME or an OPEN, on a connection that serves for nothing else. It asks
+// again if the connection is lost, or if heard returns an error that may pass.
+func (g *leg) inquire(ctx context.Context, m wire.Open, resume bool, heard func(t wire.Type, refused *wire.Refused) error) error {
+	return g.insist(ctx, func(ctx context.Context) error {
+		m := m // each connection has a nonce of its own
+		if err := g.openDomain(ctx); err != nil {
+			return err
+		}
+		c, err := g.connect(ctx, 0, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.conn.Close() }() // its one answer has come, or never will
+		if resume {
+			if m.Methods, err = g.methods(c.conn); err != nil {
+				return err
+			}
+		}
+		var opened wire.Opened
+		var refused wire.Refused
+		t, err := g.petition(ctx, &c, &m, resume, &opened, &refused)
+		if err != nil {
+			return fmt.Errorf("ask for the region: %w", err)
+		}
+		return heard(t, &refused)
+	})
 }
 
 // bootRecord is the name of the file that says in which boot this host last had the region.

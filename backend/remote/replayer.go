@@ -183,9 +183,6 @@ func (r *replayer) release() (err error) {
 	if r.leg != nil {
 		err = r.leg.close() // before the arenas: they are registered with its domain
 	}
-	if r.core != nil {
-		err = errors.Join(err, r.core.window.Close())
-	}
 	for _, a := range []*backend.Arena{r.arenas.Write, r.arenas.Read} {
 		if a != nil {
 			err = errors.Join(err, a.Close())

@@ -145,39 +145,3 @@ func (g *leg) regain(ctx context.Context, c *dialed, m wire.Open, opened *wire.O
 	}
 	return t, nil
 }
-
-// askWhose asks by RESUME whether the owner in h was granted the region by an OPEN whose
-// answer it never noted. If so, nobody else has had it since.
-func (g *leg) askWhose(ctx context.Context, h *header) (is answer, err error) {
-	err = g.insist(ctx, func(ctx context.Context) error {
-		if err := g.openDomain(ctx); err != nil {
-			return err
-		}
-		c, err := g.connect(ctx, 0, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = c.conn.Close() }() // open makes its own
-		msg := g.request(h.Owner)
-		msg.Epoch = h.Epoch
-		if msg.Methods, err = g.methods(c.conn); err != nil {
-			return err
-		}
-		var opened wire.Opened
-		var refused wire.Refused
-		t, err := g.regain(ctx, &c, msg, &opened, &refused)
-		if err != nil {
-			return err
-		}
-		switch {
-		case t == wire.TypeOpened:
-			is = answerGranted
-		case refused.Code == wire.CodeNotOwner:
-			is = answerRefused
-		default:
-			return &RefusedError{Region: g.cfg.Region, Refused: refused}
-		}
-		return nil
-	})
-	return is, err
-}
