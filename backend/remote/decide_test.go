@@ -37,8 +37,16 @@ func left(state windowState) situation {
 	return s
 }
 
-// The table of docs/architecture.md, "What a run leaves to the next".
-func TestDecide(t *testing.T) {
+// A row is one of the table of docs/architecture.md, "What a run leaves to the next".
+type row struct {
+	name    string
+	state   windowState
+	changes []func(*situation)
+	act     act
+	why     string // of actEnd: the loss; "busy" if it is none
+}
+
+func rows() []row {
 	unclean := func(s *situation) { s.refused.Flags = wire.OpenedUnclean }
 	mark := func(s *situation) { s.refused.Mark = 1 }
 	later := func(s *situation) { unclean(s); s.refused.Epoch = 7 }
@@ -48,13 +56,7 @@ func TestDecide(t *testing.T) {
 	booted := func(s *situation) { s.header.Boot = thatBoot }
 	moved := func(s *situation) { s.otherDir = "/there" }
 	type change = func(*situation)
-	for _, tt := range []struct {
-		name    string
-		state   windowState
-		changes []change
-		act     act
-		why     string // of actEnd: the loss; "busy" if it is none
-	}{
+	return []row{
 		{"live", windowLive, nil, actAdopt, ""},
 		{"live, resumed without hearing of it", windowLive, []change{later}, actAdopt, ""},
 		{"live, another owner since", windowLive, []change{taken}, actAdopt, ""}, // whose refusal is the loss
@@ -102,7 +104,11 @@ func TestDecide(t *testing.T) {
 		{"no file, not closed, local clients now, booted", 0, []change{unclean, func(s *situation) { s.localClients = true }}, actEnd, "did not close"},
 		{"no file, not closed, local clients before, booted", 0, []change{unclean, func(s *situation) { s.lastBoot = thatBoot }}, actEnd, "did not close"},
 		{"no file, not closed, local clients alone, not booted", 0, []change{unclean, func(s *situation) { s.localClients, s.lastBoot = true, thisBoot }}, actEnd, "did not close"},
-	} {
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for _, tt := range rows() {
 		t.Run(tt.name, func(t *testing.T) {
 			s := left(tt.state)
 			if tt.state == 0 {
