@@ -1,7 +1,7 @@
 package mutants
 
-// lines is of the assembly that writes cache lines back. The tests that replace it see
-// nothing of it.
+// lines are mutants of the assembly that writes cache lines back. Tests that replace that code
+// cannot see them.
 var lines = []mutant{
 	{
 		name: "every other line is written back", rule: "§3.3 every line of a range",
@@ -9,18 +9,18 @@ var lines = []mutant{
 		old: "CLWB (AX)\nADDQ $64, AX", new: "CLWB (AX)\nADDQ $128, AX",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static", few: true,
 	}, {
-		name: "no fence behind the lines", rule: "§3.3 a fence on the same core",
+		name: "no fence after the lines", rule: "§3.3 a fence on the same core",
 		in:  "persist/flush.clwb",
 		old: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next\nSFENCE",
 		new: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static",
 	}, {
-		name: "no DSB behind the lines", rule: "§3.3 a fence on the same core",
+		name: "no DSB after the lines", rule: "§3.3 a fence on the same core",
 		in:  "persist/flush.dccvap",
 		old: "BGT next\nDSB $15", new: "BGT next",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
 	}, {
-		name: "cleaned to the point of coherency", rule: "§3.3 DC CVAC is no substitute",
+		name: "lines are cleaned to the point of coherency", rule: "§3.3 DC CVAC is no substitute",
 		in:  "persist/flush.dccvap",
 		old: "DC  CVAP, R0", new: "DC  CVAC, R0",
 		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",

@@ -1,6 +1,7 @@
 package mutants
 
-// methods is of which method is sound, and of those that need no CPU of the target.
+// methods are mutants of which method is sound, and of the methods that need no CPU of the
+// target.
 var methods = []mutant{
 	{
 		name: "direct-write-to-pmem counts for CPU stores", rule: "§3.3 only for adapters that place by DMA",
@@ -8,17 +9,17 @@ var methods = []mutant{
 		old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
-		name: "relaxed ordering does not matter", rule: "§3.3 a Read does not push relaxed writes",
+		name: "relaxed ordering does not forbid apm", rule: "§3.3 a Read does not push relaxed writes",
 		in:  "persist/target.WhyNot",
 		old: "case f.RelaxedOrdering && f.PlacesByDMA:", new: "case false:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
-		name: "apm on page cache", rule: "§3.3 only class pmem",
+		name: "apm is granted on page cache", rule: "§3.3 apm needs class pmem",
 		in:  "persist/target.WhyNot",
 		old: "case f.Class != persist.ClassPMem:", new: "case f.Class == persist.ClassVolatile:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
-		name: "flush without a device that has it", rule: "§3.3 native persistent FLUSH",
+		name: "flush is granted without a device that has it", rule: "§3.3 native persistent FLUSH",
 		in:  "persist/target.WhyNot",
 		old: "case m == persist.MethodFlush && f.PersistentFlush:", new: "case m == persist.MethodFlush:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
@@ -28,37 +29,37 @@ var methods = []mutant{
 		old: "if initiator.Has(m) && WhyNot", new: "if WhyNot",
 		pkg: "./persist/target", run: "^TestChoose$",
 	}, {
-		name: "a silent downgrade is believed", rule: "§3.3 never a silent downgrade",
+		name: "an initiator accepts a silent downgrade", rule: "§3.3 never a silent downgrade",
 		in:  "backend/remote.chosen",
 		old: "if !offered.Has(g.Method) {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestNoSilentDowngrade$",
 	}, {
-		name: "native FLUSHes name the first run alone", rule: "§4.6 ranges hold every write",
+		name: "native FLUSHes name only the first range", rule: "§4.6 ranges hold every write",
 		in:  "backend/remote.lane.buildPlacedLocked",
 		old: "if it.next == it.to {", new: "if it.next = it.to; true {",
 		pkg: model, run: crashes,
 	}, {
-		name: "any completion of native FLUSHes ends the barrier", rule: "§4.6 the last of them",
+		name: "the first native FLUSH completes the barrier", rule: "§4.6 the last of them does",
 		in:  "backend/remote.lane.endPlacedLocked",
 		old: "if id == tagPlaced|placedLast {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestLastFlushEndsTheBarrier$",
 	}, {
-		name: "a barrier overtakes a zero", rule: "§4.7 under apm and flush it waits for their acks",
+		name: "a barrier overtakes a zero", rule: "§4.7 under apm and flush it waits for their acknowledgements",
 		in:  "backend/remote.lane.placedDoneLocked",
 		old: "|| l.zeroes.due(p.zeroes)", new: "",
 		pkg: "./backend/remote", run: "^TestZeroesWithoutTheTargetsBarrier$",
 	}, {
-		name: "zeroes under apm are not written back", rule: "§4.7 durable before the ack",
+		name: "zeroes under apm are not written back", rule: "§4.7 a zero is durable before its acknowledgement",
 		in:  "persist/target.conn.zero",
 		old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodFlush {",
 		pkg: "./backend/remote", run: "^TestZeroesWithoutTheTargetsBarrier$",
 	}, {
-		name: "zeroes under flush are not written back", rule: "§4.7 durable before the ack",
+		name: "zeroes under flush are not written back", rule: "§4.7 a zero is durable before its acknowledgement",
 		in:  "persist/target.conn.zero",
 		old: "if c.session.method != persist.MethodGPSPM {", new: "if c.session.method == persist.MethodAPM {",
 		pkg: model, run: crashes,
 	}, {
-		name: "apm during doubt", rule: "§3.8 only the target settles it",
+		name: "apm is used in doubt", rule: "§3.8 only the target settles doubt",
 		in:  "backend/remote.lane.pushBarrierLocked",
 		old: "if doubt {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestDoubtIsSettledByTheTarget$",

@@ -1,54 +1,54 @@
 package mutants
 
-// mistakes is of what people type and write, and what must not come of it.
+// mistakes are mutants of what the commands do about wrong input and wrong files.
 var mistakes = []mutant{
 	{
-		name: "a misspelt option becomes a part of the path", rule: "a typo opens no region to everybody",
+		name: "a misspelt option becomes part of the path", rule: "a typo opens no region to everybody",
 		in:  "cmd/internal/flags.CutPath",
 		old: `path, rest, more = strings.Cut(s, ",")`, new: "path = s",
 		pkg: "./cmd/pmnbd-target", run: "^TestRegionFlag$", few: true,
 	}, {
-		name: "a key file of somebody else", rule: "a key file belongs to us or root",
+		name: "another user's key file is read", rule: "a key file belongs to the process's user or root",
 		in:  "cmd/internal/keyfile.judge",
 		old: "case uid != euid && uid != 0:", new: "case false:",
 		pkg: "./cmd/internal/keyfile", run: "^TestJudge$",
 	}, {
-		name: "a key file with a list of others", rule: "others have no right to a key file",
+		name: "a key file is read whose ACL names other users", rule: "others have no right to a key file",
 		in:  "cmd/internal/keyfile.stranger",
 		old: "e.perm&mask != 0 && int(e.id) != euid && e.id != 0", new: "false",
 		pkg: "./cmd/internal/keyfile", run: "^TestAccessList$",
 	}, {
-		name: "a TLS key that others know", rule: "a TLS key is as secret as a key file",
+		name: "a TLS key is read that other users can read", rule: "a TLS key is as secret as a key file",
 		in:  "cmd/pmnbd.loadTLS",
 		old: "keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)", new: "_ = keyfile.Secret; keyPEM, err := os.ReadFile(keyFile)",
 		pkg: "./cmd/pmnbd", run: "^TestTLSFiles$",
 	}, {
-		name: "NBD clients of other hosts without certificates", rule: "they authenticate",
+		name: "NBD clients on other hosts need no certificate", rule: "clients on other hosts authenticate",
 		in:  "cmd/pmnbd.config.authenticated",
 		old: "return c.requireTLS && c.verifyPeer", new: "return c.requireTLS",
 		pkg: "./cmd/pmnbd", run: "^TestBeyondLoopback$",
 	}, {
-		name: "NBD clients of other hosts at a socket of systemd", rule: "they authenticate there too",
+		name: "NBD clients on other hosts need none at systemd's socket", rule: "they authenticate at every socket",
 		in:  "cmd/pmnbd.initiator.listen",
 		old: "!beyondLoopback(l)); err", new: "true); err",
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	}, {
-		name: "IPv6 is listened on unasked", rule: "an IPv4 address binds IPv4 alone",
+		name: "an IPv4 address listens on IPv6 too", rule: "an IPv4 address binds IPv4 only",
 		in:  "sockio.TCPNetwork",
 		old: `return "tcp4"`, new: `return "tcp"`,
 		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
 	}, {
-		name: "status removes a socket that is about to listen", rule: "a socket that was named is left to its process",
+		name: "status removes a socket that is about to listen", rule: "a bound socket is left to its process",
 		in:  "status.Find",
 		old: "if p.one { continue }", new: "",
 		pkg: "./status", run: "^TestFindLeavesOneSocket$",
 	}, {
-		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads again, and ends nothing",
+		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads files again and ends nothing",
 		in:  "cmd/pmnbd.serve",
 		old: "daemon.HoldReload()", new: `if cfg.keyFile != "" { daemon.HoldReload() }`,
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
-		name: "a file in /dev", rule: "a device that is not there is not replaced by a file",
+		name: "attach makes a file in /dev", rule: "a missing device is not replaced by a file",
 		in:  "persist/region.amongDevices",
 		old: `return within("/dev") && !within("/dev/shm")`, new: `return dir == "/dev/none" && within("")`,
 		pkg: "./persist/region", run: "^TestCreateAmongDevices$",

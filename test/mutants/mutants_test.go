@@ -14,27 +14,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's directory, seen from here.
+// root is the module's directory, relative to this package.
 const root = "../.."
 
-// A mutant is a broken rule.
+// A mutant breaks one rule.
 type mutant struct {
 	name string
-	rule string // of the design
-	// in, old and new are an edit; also has those of a mutant that needs several.
+	rule string // of the design or of docs/rules.md
+	// in, old and new are an edit. also has the other edits of a mutant that needs several.
 	in, old, new string
 	also         []edit
 	// pkg and run name the test that must catch it.
 	pkg, run string
-	// hangs: the test waits for what can no longer happen.
+	// hangs says that the test fails by waiting for something that can no longer happen.
 	hangs bool
-	// needs is a program without which the test is skipped.
+	// needs names a program without which the test skips.
 	needs string
-	// few: CI builds it.
+	// few says that every run builds the mutant, not only PMNBD_MUTANTS=all.
 	few bool
 }
 
-// crashes and property are the tests that know no rule, only what NBD allows.
+// crashes, in model, knows no rule, only what NBD allows.
 const (
 	crashes = "^TestCrashes$"
 	model   = "./test/property"
@@ -42,7 +42,7 @@ const (
 
 var table = slices.Concat(barriers, places, window, clients, recovery, inheritance, methods, sessions, strangers, regions, lines, mistakes)
 
-// mutate is the files with the mutant in them, by path.
+// mutate returns the files with the mutant in them, by path.
 func (m *mutant) mutate(t *testing.T, sources tree) map[string]string {
 	t.Helper()
 	files, err := sources.plant(append([]edit{{m.in, m.old, m.new}}, m.also...))
@@ -50,7 +50,7 @@ func (m *mutant) mutate(t *testing.T, sources tree) map[string]string {
 	return files
 }
 
-// TestTable: each mutant can be planted, and each is another one.
+// TestTable checks that each mutant can be planted, and that no two have one name.
 func TestTable(t *testing.T) {
 	sources := make(tree)
 	names := make(map[string]bool)
@@ -63,7 +63,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestMutants runs mutants against their tests, which must fail.
+// TestMutants runs each mutant against its test, which must fail.
 func TestMutants(t *testing.T) {
 	all := os.Getenv("PMNBD_MUTANTS") == "all"
 	sources := make(tree)
@@ -106,7 +106,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	// Here, what the test itself builds is broken, too.
+	// In the environment, so that binaries that the test builds are broken, too.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+spec)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
@@ -121,7 +121,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	t.Logf("%s: caught by %s after %v: %s", m.rule, m.run, time.Since(began).Round(100*time.Millisecond), cause(text))
 }
 
-// cause is the line of a failed test that says what it saw.
+// cause returns the line in which a failed test says what it saw.
 func cause(text string) string {
 	for line := range strings.Lines(text) {
 		for _, mark := range []string{"Error:", "panic", "[rapid] failed", "[rapid] flaky", "Messages:"} {

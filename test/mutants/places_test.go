@@ -1,9 +1,9 @@
 package mutants
 
-// places is of what a lane's mutex fixes: an op's place among all others.
+// places are mutants of what a stream's mutex fixes: the place of an op among all others.
 var places = []mutant{
 	{
-		name: "a piece is numbered before its lane's mutex", rule: "§4.2 numbers are the order of the queue",
+		name: "a piece is numbered before the stream's mutex is held", rule: "§4.2 numbers follow the order of the queue",
 		in:  "backend.Window.Publish",
 		old: "e.Number = w.number.Add(1)", new: "if e.Number == 0 { e.Number = w.Number() }",
 		also: []edit{
@@ -16,39 +16,39 @@ var places = []mutant{
 		},
 		pkg: "./backend/remote", run: "^TestNumberIsDrawnUnderTheMutex$",
 	}, {
-		name: "ranges are collected before the lane's mutex", rule: "§4.6 the same hold of the mutex",
+		name: "ranges are collected before the stream's mutex is held", rule: "§4.6 under the mutex that queues the barrier",
 		in:  "backend/remote.stream.enqueueBarrier",
 		old: "s.mu.Lock();", new: "to := s.ring.Head(); s.mu.Lock();",
 		also: []edit{{"backend/remote.stream.enqueueBarrier", "pushBarrierLocked(seq, p.from, p.to, doubt)", "pushBarrierLocked(seq, p.from, to, doubt)"}},
 		pkg:  "./backend/remote", run: "^TestRangesAreCollectedUnderTheMutex$",
 	}, {
-		name: "the hang-up check before the lane's mutex", rule: "§6 under each lane's mutex",
+		name: "the hang-up check comes before the stream's mutex is held", rule: "§6 the check is under each stream's mutex",
 		in:  "backend/remote.submission.run",
 		old: "to.mu.Lock(); s.locked = to; s.gone = s.gone || op.Sink.Gone()",
 		new: "s.gone = s.gone || op.Sink.Gone(); to.mu.Lock(); s.locked = to",
 		pkg: "./backend/remote", run: "^TestHangUpIsAskedUnderTheMutex$",
 	}, {
-		name: "the hang-up check on an op's first lane alone", rule: "§6 under each lane's mutex",
+		name: "the hang-up check covers only an op's first stream", rule: "§6 the check is under each stream's mutex",
 		in:  "backend/remote.submission.run",
 		old: "s.gone = s.gone || op.Sink.Gone()", new: "s.gone = s.gone || off == op.Off && op.Sink.Gone()",
 		pkg: "./backend/remote", run: "^TestHangUpIsAskedUnderTheMutex$",
 	}, {
-		name: "a failure does not wait for ops that are enqueued", rule: "§6 answered with an error, and the window is freed",
+		name: "a failure does not wait for ops that are enqueued", rule: "§6 they complete with an error, and the window is freed",
 		in:  "backend/remote.core.end",
 		old: "x.quiesce();", new: "",
 		pkg: "./backend/remote", run: "^TestEndWaitsForOpsThatAreEnqueued$",
 	}, {
-		name: "no hang-up check", rule: "§6 bytes of a connection that its client closed",
+		name: "there is no hang-up check", rule: "§6 bytes of a client that has hung up are not submitted",
 		in:  "backend/remote.submission.run",
 		old: "s.gone = s.gone || op.Sink.Gone()", new: "",
 		pkg: "./backend/remote", run: "^TestConformance$",
 	}, {
-		name: "stale bytes of a closed NBD connection", rule: "§6 they are not submitted",
+		name: "stale bytes of a closed NBD connection are submitted", rule: "§6 bytes of a client that has hung up are not submitted",
 		in:  "nbd.conn.Gone",
 		old: "return c.sock.HungUp()", new: "return false",
 		pkg: "./nbd", run: "^TestGone$",
 	}, {
-		name: "the hang-up check is skipped by a connection that is alone again", rule: "§6, model F7",
+		name: "a connection that is alone again skips the hang-up check", rule: "§6, model F7",
 		in:  "nbd.conn.Gone",
 		old: "c.alone && c.exp.entered.Load() == c.number", new: "c.alone",
 		pkg: "./nbd", run: "^TestGone$",

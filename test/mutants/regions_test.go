@@ -1,6 +1,6 @@
 package mutants
 
-// regions is of the superblock, and of syncs that fail.
+// regions are mutants of the superblock and of failed syncs.
 var regions = []mutant{
 	{
 		name: "an update lowers the mark", rule: "an update of the superblock never lowers it",
@@ -8,32 +8,32 @@ var regions = []mutant{
 		old: "sb.Mark < old.Mark ||", new: "",
 		pkg: "./persist/region", run: "^TestUpdate$",
 	}, {
-		name: "the superblock is changed over another process's change", rule: "two owners find out",
+		name: "the superblock overwrites another process's change", rule: "two processes that own a region find out",
 		in:  "persist/region.Region.Update",
 		old: "if err := r.ownLocked(); err != nil { return r.failLocked(err) }; old :=", new: "old :=",
 		pkg: "./persist/region", run: "^TestForeignUpdate$",
 	}, {
-		name: "a failure overwrites another process's change", rule: "what another process wrote stays",
+		name: "a failure overwrites another process's change", rule: "another process's change stays",
 		in:  "persist/region.Region.failLocked",
 		old: "err := r.ownLocked(); errors.Is(err, ErrForeign)", new: "err := error(nil); errors.Is(err, ErrForeign)",
 		pkg: "./persist/region", run: "^TestForeignUpdate$",
 	}, {
-		name: "another process's first step is not seen", rule: "both copies are compared",
+		name: "another process's first change is not noticed", rule: "both copies are compared",
 		in:  "persist/region.Region.ownLocked",
 		old: "for i, left := range r.left {", new: "for i, left := range r.left { if i != r.newer { continue }",
 		pkg: "./persist/region", run: "^TestForeignSteps$",
 	}, {
-		name: "nobody looks for another process's change", rule: "once an interval",
+		name: "nobody checks for another process's change", rule: "once in an interval",
 		in:  "persist/target.syncer.look",
 		old: "err := y.e.r.Check()", new: "err := error(nil)",
 		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
 	}, {
-		name: "a session goes on in a region that another process has", rule: "it ends",
+		name: "a session goes on in a region that another process has", rule: "the session ends",
 		in:  "persist/target.syncer.end",
 		old: "s.interrupt()", new: "",
 		pkg: "./persist/target", run: "^TestForeignSuperblock$", hangs: true,
 	}, {
-		name: "a session without barriers goes on in a region that failed", rule: "§6 region failed",
+		name: "a session without barriers goes on in a region that failed", rule: "§6 a failed region",
 		in:  "persist/target.syncer.mark",
 		old: "y.end(false)", new: "",
 		pkg: "./persist/target", run: "^TestMarkFailsWithoutBarriers$", hangs: true,
@@ -48,7 +48,7 @@ var regions = []mutant{
 		old: "mode&0o022 != 0", new: "mode&0o002 != 0",
 		pkg: "./persist/region", run: "^TestGuards$",
 	}, {
-		name: "a region is opened unguarded", rule: "nothing opens a file that others have a hand in",
+		name: "a region's file is opened unchecked", rule: "no other user can change a file that is opened",
 		in:  "persist/region.openNode",
 		old: "if err := guarded(f); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: "./persist/region", run: "^TestExposedFile$",
@@ -69,7 +69,7 @@ var regions = []mutant{
 		new: "_ = r.syncLocked(); return nil",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
-		name: "an msync error is consumed by another lane", rule: "§3.5 failed is set before the lock is released",
+		name: "an msync error is consumed by another lane", rule: "§3.5 the region fails before the lock is released",
 		in:  "persist/region.Region.flushFile",
 		old: "if err := r.syncLocked(); err != nil { return r.failLocked(err) }; return nil",
 		new: "return r.syncLocked()",
@@ -80,22 +80,22 @@ var regions = []mutant{
 		old: "if sb.Failed {", new: "if false {",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
-		name: "failed is in one copy alone", rule: "§5 failed survives, rot of a copy too",
+		name: "failed is in one copy of the superblock only", rule: "§5 failed survives, also when a copy rots",
 		in:  "persist/region.Region.failLocked",
 		old: "for range 2 { sb :=", new: "for range 1 { sb :=",
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
-		name: "a rotten superblock copy is believed", rule: "§5 superblock",
+		name: "a rotten copy of the superblock counts", rule: "§5 a copy counts only with its CRC",
 		in:  "persist/region.copies.rotten",
 		old: "return c.states[0] == CopyRotten || c.states[1] == CopyRotten", new: "return false",
 		pkg: "./persist/region", run: "^TestRot$",
 	}, {
-		name: "the superblock's generation is there before its body", rule: "§5 each step durable before the next",
+		name: "the superblock's generation is durable before its body", rule: "§5 each step durable before the next",
 		in:  "persist/region.Region.writeLocked",
 		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, generationTag|sb.Generation)",
 		pkg: model, run: crashes,
 	}, {
-		name: "a superblock is believed before it is durable", rule: "§5 what is told of an epoch stays",
+		name: "a superblock counts before it is durable", rule: "§5 an epoch that was told stays",
 		in:  "persist/region.Region.establish",
 		old: "r.medium.WriteBack(r.mem, 0, 2*CopySize)", new: "",
 		pkg: "./persist/region", run: "^TestOpeningMakesDurable$",

@@ -1,36 +1,36 @@
 package mutants
 
-// sessions is of the target: grants, leases, and its half of a barrier.
+// sessions are mutants of the target: grants, leases, and its half of a barrier.
 var sessions = []mutant{
 	{
-		name: "a part of a barrier is told to be durable", rule: "§4.6 the last part's ack covers all",
+		name: "a part of a barrier is reported durable", rule: "§4.6 the last part's acknowledgement covers all parts",
 		in:  "persist/target.conn.ack",
 		old: "if m.Last { c.session.export.noteDurable(c, m.Seq)", new: "c.session.export.noteDurable(c, m.Seq); if m.Last {",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
-		name: "another owner is told what is durable", rule: "§5 a session is its owner's",
+		name: "another owner learns what is durable", rule: "§5 a session belongs to its owner",
 		in:  "persist/target.conn.open",
 		old: "if !resume { e.durable", new: "if false { e.durable",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
-		name: "what waits for a sync is told to be durable", rule: "§3.5 a sync that began after it",
+		name: "a barrier that waits for a sync is reported durable", rule: "§3.5 a sync that began after it",
 		in:  "persist/target.syncer.add",
 		old: "y.jobs = append(y.jobs, syncJob{c, seq})",
 		new: "y.e.noteDurable(c, seq); y.jobs = append(y.jobs, syncJob{c, seq})",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
-		name: "data that arrive extend no lease", rule: "§5 lease",
+		name: "arriving data extend no lease", rule: "§5 lease",
 		in:  "persist/target.session.look",
 		old: "if arrived != s.arrived {", new: "if false {",
 		pkg: "./persist/target", run: "^TestDataExtendTheLease$", hangs: true,
 	},
 	{
-		name: "an older mark is resumed", rule: "a region restored from a copy made within the session is refused",
+		name: "a RESUME with an older mark is granted", rule: "a region restored from a copy made within the session is refused",
 		in:  "persist/target.export.check",
 		old: "case resume && m.Mark > sb.Mark:", new: "case false:",
 		pkg: "./persist/target", run: "^TestResumeNamesTheMark$",
 	}, {
-		name: "the mark stays while a session goes on", rule: "it advances while a session makes writes durable",
+		name: "the mark does not advance during a session", rule: "it advances while a session makes writes durable",
 		in:  "persist/target.conn.handle",
 		old: "y.beat(c.session)", new: "",
 		pkg: "./persist/target", run: "^TestMark$", hangs: true,
@@ -40,48 +40,48 @@ var sessions = []mutant{
 		old: "active && now-y.markedAt >= interval", new: "active && now != interval",
 		pkg: "./persist/target", run: "^TestMark$",
 	}, {
-		name: "the mark waits for barriers that the target does not see", rule: "it advances in each interval of a session that sends no barriers",
+		name: "the mark waits for barriers that the target cannot see", rule: "it advances in each interval of a session that sends no barriers",
 		in:  "persist/target.syncer.beat",
 		old: "s.method != persist.MethodGPSPM ||", new: "s.method > persist.MethodFlush ||",
 		pkg: "./persist/target", run: "^TestMarkWithoutBarriers$", hangs: true,
 	}, {
-		name: "CLOSE leaves the mark", rule: "a copy that was made in the session has its epoch",
+		name: "CLOSE leaves the mark", rule: "a copy made during the session has the same epoch",
 		in:  "persist/target.session.giveBack",
 		old: "sb.Mark++", new: "",
 		pkg: "./backend/remote", run: "^TestRestoredAfterClose$",
 	}, {
-		name: "a mark is told before it is durable", rule: "it is durable before it is told",
+		name: "a mark is sent before it is durable", rule: "it is durable before it is sent",
 		in:  "persist/target.conn.handle",
 		old: "Mark: e.r.Superblock().Mark,", new: "Mark: y.told(e.r.Superblock().Mark),",
 		also: []edit{{"persist/target.syncer.mark", "", "func (y *syncer) told(m uint64) uint64 { y.mu.Lock(); defer y.mu.Unlock(); if y.marking { m++ }; return m }"}},
 		pkg:  "./persist/target", run: "^TestMarkIsDurableBeforeItIsTold$",
 	}, {
-		name: "an ack before the flush", rule: "§3.3 gpspm",
+		name: "an acknowledgement before the flush", rule: "§3.3 gpspm flushes first",
 		in:  "persist/target.conn.flush",
 		old: "if !e.r.MayBlock() {", new: "if false {",
 		pkg: model, run: crashes, few: true,
 	}, {
-		name: "an ack before the sync", rule: "§3.5 it follows a sync that began after the barrier came",
+		name: "an acknowledgement before the sync", rule: "§3.5 the sync begins after the barrier came",
 		in:  "persist/target.syncer.run",
 		old: "if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestAckAfterItsSync$", hangs: true,
 	}, {
-		name: "class volatile stays in the caches", rule: "§3.6 its timing stands for PMem",
+		name: "class volatile stays in the caches", rule: "§3.6 its timing is that of persistent memory",
 		in:  "persist/region.Region.writeBack",
 		old: "if r.class == persist.ClassPMem && r.platform", new: "if r.class == persist.ClassVolatile || r.platform",
 		pkg: "./persist/target", run: "^TestVolatileFlushesLines$",
 	}, {
-		name: "an ack in doubt", rule: "§3.8 barriers wait for it",
+		name: "an acknowledgement in doubt", rule: "§3.8 barriers wait until it is settled",
 		in:  "persist/target.conn.flush",
 		old: "(e.r.MayBlock() || e.syncer.doubt.Load())", new: "e.r.MayBlock()",
 		pkg: model, run: crashes,
 	}, {
-		name: "a new owner inherits nothing", rule: "§3.8 doubt",
+		name: "a new owner inherits no doubt", rule: "§3.8 doubt",
 		in:  "persist/target.export.succeedLocked",
 		old: "sb.Doubt = true", new: "",
 		pkg: model, run: crashes,
 	}, {
-		name: "doubt is cleared by RESUME", rule: "§3.8 only a whole flush does",
+		name: "doubt is cleared by RESUME", rule: "§3.8 only a flush of the whole extent clears it",
 		in:  "persist/target.export.succeedLocked",
 		old: "sb.Epoch++", new: "sb.Doubt = sb.Doubt && !resume; sb.Epoch++",
 		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
@@ -91,12 +91,12 @@ var sessions = []mutant{
 		old: "if again() { return errAgain", new: "if false { return errAgain",
 		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
 	}, {
-		name: "doubt is cleared without a flush", rule: "§3.8 of the whole extent",
+		name: "doubt is cleared without a flush", rule: "§3.8 only a flush of the whole extent clears it",
 		in:  "persist/target.syncer.settle",
 		old: "off < y.e.r.Size() && !again()", new: "false && off < y.e.r.Size() && !again()",
 		pkg: model, run: crashes,
 	}, {
-		name: "doubt is cleared by CLOSE", rule: "§3.8 never CLOSE",
+		name: "doubt is cleared by CLOSE", rule: "§3.8 CLOSE never clears it",
 		in:  "persist/target.session.giveBack",
 		old: "sb.Clean = !sb.Doubt && !sb.Failed", new: "sb.Clean, sb.Doubt = true, false",
 		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
@@ -106,32 +106,32 @@ var sessions = []mutant{
 		old: "case resume && (m.Owner != sb.Owner || sb.Clean):", new: "case false:",
 		pkg: "./backend/remote", run: "^TestRowsOfFailure$", few: true,
 	}, {
-		name: "RESUME takes over", rule: "§6 it never does",
+		name: "RESUME takes over", rule: "§6 RESUME never takes over",
 		in:  "backend/remote.leg.askResume",
 		old: "msg.Flags &^= wire.OpenTakeover", new: "",
 		pkg: "./backend/remote", run: "^TestTakeover$", hangs: true,
 	}, {
-		name: "a stranger joins", rule: "§5 a lane proves itself",
+		name: "a stranger's lane joins a session", rule: "§5 a lane proves that it has the key",
 		in:  "persist/target.conn.join",
 		old: "|| !s.secret.SignedRequest(msg) {", new: "{",
 		pkg: "./persist/target", run: "^TestJoin$",
 	}, {
-		name: "a lane is taken again", rule: "§5 what is played back gets at nothing",
+		name: "a recorded lane joins again", rule: "§5 a recording that is played back gets at nothing",
 		in:  "persist/target.session.add",
 		old: "s.taken[n] {", new: "s.lanes[n] != nil {",
 		pkg: "./persist/target", run: "^TestLaneIsTakenOnce$",
 	}, {
-		name: "sessions on a device that places in any order", rule: "§4.5 who places decides",
+		name: "the target serves on a device that places in any order", rule: "§4.5 the device that places decides",
 		in:  "persist/target.conn.disorders",
 		old: "if c.Caps().OrderedPlacement {", new: "if true {",
 		pkg: "./persist/target", run: "^TestDeviceThatPlacesInAnyOrder$",
 	}, {
-		name: "a challenge is always the same", rule: "§5 what is played back gets at nothing",
+		name: "a challenge is always the same", rule: "§5 a recording that is played back gets at nothing",
 		in:  "persist/target.conn.authenticate",
 		old: "_, _ = rand.Read(c.challenge.Nonce[:])", new: "_, _ = rand.Read(nil)",
 		pkg: "./persist/target", run: "^TestWithoutProof$",
 	}, {
-		name: "an answer without proof is believed", rule: "§5 authentication is mutual",
+		name: "an initiator accepts an answer without proof", rule: "§5 authentication is mutual",
 		in:  "backend/remote.dialed.proven",
 		old: "return ErrNoProof", new: "return nil",
 		pkg: "./backend/remote", run: "^TestAnswersAreProven$",
@@ -141,7 +141,7 @@ var sessions = []mutant{
 		old: "case m.Epoch == 0 || m.Epoch != sb.Epoch:", new: "case m.Epoch == 0:",
 		pkg: "./persist/target", run: "^TestGrantEndsTheOldSession$",
 	}, {
-		name: "the owner is not checked again under the lock", rule: "§5 granting",
+		name: "a grant does not check the owner again under the lock", rule: "§5 how the target grants",
 		in:  "persist/target.conn.open",
 		old: "if r := e.check(m, resume); r != nil { return nil, r }; sb, unclean", new: "sb, unclean",
 		pkg: "./persist/target", run: "^TestGrantLooksAgainUnderTheLock$",
@@ -161,47 +161,47 @@ var sessions = []mutant{
 		old: "since := e.started", new: "since := int64(-1) << 62",
 		pkg: "./persist/target", run: "^TestLease$",
 	}, {
-		name: "the epoch is not persisted", rule: "§5 granting",
+		name: "the epoch is not persisted", rule: "§5 how the target grants",
 		in:  "persist/target.export.succeedLocked",
 		old: "sb.Epoch++", new: "",
 		pkg: model, run: crashes,
 	}, {
-		name: "the owner is not persisted", rule: "§5 granting",
+		name: "the owner is not persisted", rule: "§5 how the target grants",
 		in:  "persist/target.export.succeedLocked",
 		old: "sb.Owner, sb.Clean = owner, false", new: "sb.Clean = false",
 		pkg: model, run: crashes,
 	}, {
-		name: "old queue pairs live on", rule: "§5 granting: destroy",
+		name: "old queue pairs live on", rule: "§5 a grant destroys the old queue pairs",
 		in:  "persist/target.export.succeedLocked",
 		old: "if err := e.session.end(nil); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: model, run: crashes,
 	}, {
-		name: "a zero of the old session ends after the grant", rule: "§5 granting: join",
+		name: "a zero of the old session ends after the grant", rule: "§5 a grant waits for the old session's work",
 		in:  "persist/target.session.end",
 		old: "<-c.done", new: "",
 		pkg: "./persist/target", run: "^TestGrantJoinsWhatTouchesTheRegion$",
 	}, {
-		name: "a queue pair that stays is taken for destroyed", rule: "§5 granting: destroy",
+		name: "a queue pair that stays counts as destroyed", rule: "§5 a grant destroys the old queue pairs",
 		in:  "persist/target.session.end",
 		old: "err = errors.Join(err, c.alive)", new: "",
 		pkg: "./persist/target", run: "^TestQueuePairThatStays$",
 	}, {
-		name: "a sync of the old session ends after the grant", rule: "§5 granting: join",
+		name: "a sync of the old session ends after the grant", rule: "§5 a grant waits for the old session's work",
 		in:  "persist/target.syncer.forget",
 		old: "for slices.ContainsFunc(y.active, its) { y.idle.Wait() }", new: "",
 		pkg: "./persist/target", run: "^TestSyncFailsAfterTheLaneIsGone$",
 	}, {
-		name: "the old key is left registered", rule: "§5 granting: deregister",
+		name: "the old key is left registered", rule: "§5 a grant deregisters the old key",
 		in:  "persist/target.sharedDomain.release",
 		old: "return d.Close()", new: "return nil",
 		pkg: "./persist/target", run: "^TestGrantOrder$",
 	}, {
-		name: "the key outlives CLOSE", rule: "§5 deregister",
+		name: "the key outlives CLOSE", rule: "§5 CLOSE deregisters the key",
 		in:  "persist/target.session.giveBack",
 		old: "s.conn.domain.Deregister(s.mem); err != nil", new: "error(nil); err != nil",
 		pkg: "./persist/target", run: "^TestSession$",
 	}, {
-		name: "credits are not kept", rule: "§5 credits",
+		name: "the target ignores credits", rule: "§5 credits",
 		in:  "persist/target.syncer.add",
 		old: "if unanswered > credits {", new: "if false {",
 		pkg: "./persist/target", run: "^TestCreditsAreKept$", hangs: true,
@@ -211,7 +211,7 @@ var sessions = []mutant{
 		old: "r.Off > size || r.Len > size-r.Off {", new: "r.Off+r.Len > size {",
 		pkg: "./persist/target", run: "^TestHostileMessages$",
 	}, {
-		name: "class volatile without the initiator's flag", rule: "§3.6 an explicit flag on both ends",
+		name: "class volatile is served without the initiator's flag", rule: "§3.6 both ends need the flag",
 		in:  "persist/target.export.check",
 		old: "case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:", new: "case false:",
 		pkg: "./persist/target", run: "^TestVolatileNeedsTheFlag$",

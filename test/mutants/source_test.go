@@ -17,35 +17,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An edit is one place of a mutant.
+// An edit changes one place in the source.
 type edit struct {
 	// in is the package's directory and the declaration, as go doc writes it:
 	// "backend/remote.core.cover", "backend/remote.Device", "backend/remote.firstSlice".
 	in string
-	// new takes the place of old, which occurs once in that declaration, compared token by
-	// token. Without old, new is a declaration of its own and follows that one.
+	// new replaces old, which must occur once in that declaration, compared token by token.
+	// Without old, new is a new declaration, placed after that one.
 	old, new string
 }
 
-// A tree is the sources that edits were tried on, by directory. Each is read once.
+// A tree holds the sources on which edits were tried, by directory. It reads each directory
+// once.
 type tree map[string]*directory
 
-// A directory is the sources of one package, without its tests.
+// A directory holds the sources of one package, without its tests.
 type directory struct {
 	files map[string]string
-	// places is where each name is declared. There are several where files of different
-	// systems declare the same, or a function is in assembly.
+	// places maps a name to its declarations. There are several if files for different systems
+	// declare the same name, or if a function is in assembly.
 	places map[string][]place
 }
 
-// A place is a declaration in a file: the bytes [from, to). What follows it comes at end,
-// which is behind the whole group for one of a group.
+// A place is a declaration in a file: the bytes [from, to). A new declaration goes to end,
+// which lies behind the whole group if the declaration is in one.
 type place struct {
 	file          string
 	from, to, end int
 }
 
-// assembly finds the functions of an assembly file.
+// assembly matches the head of a function in an assembly file.
 var assembly = regexp.MustCompile(`(?m)^TEXT ·(\w+)\(`)
 
 // directory reads a directory of the module.
@@ -127,7 +128,7 @@ func index(files map[string]string) (*directory, error) {
 	return d, nil
 }
 
-// receiver is the type of a method and a dot, or nothing for a function.
+// receiver returns the type of a method with a dot, or nothing for a function.
 func receiver(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""
@@ -148,19 +149,19 @@ func receiver(f *ast.FuncDecl) string {
 	}
 }
 
-// A word is a token, and where it is.
+// A word is a token and its place.
 type word struct {
 	tok      token.Token
 	text     string
 	from, to int
 }
 
-// words are the tokens of src. Comments and semicolons do not count: a newline may stand
+// words returns the tokens of src. It leaves out comments and semicolons: a newline may stand
 // for a semicolon, or for nothing.
 func words(src string) []word {
 	file := token.NewFileSet().AddFile("", -1, len(src))
 	var s scanner.Scanner
-	s.Init(file, []byte(src), func(token.Position, string) {}, 0) // assembly has tokens that Go has not
+	s.Init(file, []byte(src), func(token.Position, string) {}, 0) // assembly has tokens that Go does not have
 	var ws []word
 	for {
 		pos, tok, text := s.Scan()
@@ -177,7 +178,7 @@ func words(src string) []word {
 	}
 }
 
-// find is where old's tokens are in src, each time.
+// find returns every place in src at which the tokens of old are.
 func find(src, old string) [][2]int {
 	in, want := words(src), words(old)
 	same := func(a, b word) bool { return a.tok == b.tok && a.text == b.text }
@@ -190,7 +191,7 @@ func find(src, old string) [][2]int {
 	return found
 }
 
-// A change is an edit of a file's bytes [from, to).
+// A change replaces a file's bytes [from, to).
 type change struct {
 	from, to int
 	text     string
@@ -200,12 +201,12 @@ type change struct {
 func (d *directory) locate(name string, e edit) (string, change, error) {
 	places := d.places[name]
 	if len(places) == 0 {
-		return "", change{}, fmt.Errorf("%s: no such declaration; by its name it may be one of %q", e.in, d.alike(name))
+		return "", change{}, fmt.Errorf("%s: no such declaration; did it move to one of %q?", e.in, d.alike(name))
 	}
 	if strings.TrimSpace(e.old) == "" {
 		p := places[0]
 		if len(places) > 1 {
-			return "", change{}, fmt.Errorf("%s: %d declarations, nothing can follow it", e.in, len(places))
+			return "", change{}, fmt.Errorf("%s: %d declarations of that name, so new cannot follow one", e.in, len(places))
 		}
 		return p.file, change{p.end, p.end, "\n\n" + e.new + "\n"}, nil
 	}
@@ -217,12 +218,13 @@ func (d *directory) locate(name string, e edit) (string, change, error) {
 		}
 	}
 	if len(at) != 1 {
-		return "", change{}, fmt.Errorf("%s: what the mutant breaks is there %d times, not once:\n%s", e.in, len(at), e.old)
+		return "", change{}, fmt.Errorf("%s: found %d times, not once:\n%s", e.in, len(at), e.old)
 	}
 	return file, at[0], nil
 }
 
-// alike are the declarations with the same last name: a function that went to another type.
+// alike returns the declarations with the same last name: a function may have moved to another
+// type.
 func (d *directory) alike(name string) []string {
 	_, last, method := strings.Cut(name, ".")
 	if !method {
@@ -238,7 +240,7 @@ func (d *directory) alike(name string) []string {
 	return names
 }
 
-// plant is the files that edits change, with the edits in them, by path.
+// plant returns the files that edits change, with the edits in them, by path.
 func (t tree) plant(edits []edit) (map[string]string, error) {
 	changes := make(map[string][]change)
 	files := make(map[string]string)
@@ -255,7 +257,7 @@ func (t tree) plant(edits []edit) (map[string]string, error) {
 		files[file], changes[file] = d.files[file], append(changes[file], c)
 	}
 	for file, cs := range changes {
-		// From the back, so that the offsets of what is left stay right.
+		// From the back, so that the other offsets stay right.
 		slices.SortFunc(cs, func(a, b change) int { return b.from - a.from })
 		src := files[file]
 		for i, c := range cs {
@@ -274,15 +276,15 @@ func (t tree) plant(edits []edit) (map[string]string, error) {
 	return files, nil
 }
 
-// split is the directory and the declaration of an address.
+// split returns the directory and the declaration of an address.
 func split(in string) (dir, name string) {
 	slash := strings.LastIndexByte(in, '/') + 1
 	last, name, _ := strings.Cut(in[slash:], ".")
 	return in[:slash] + last, name
 }
 
-// TestPlant: an edit finds its place wherever its declaration is in the package, and
-// however it is laid out. It is an error if it finds none, or several.
+// TestPlant checks that an edit finds its place wherever its declaration is in the package and
+// however it is laid out. An edit that finds no place, or several, is an error.
 func TestPlant(t *testing.T) {
 	const here = "package p\n\nfunc (d *T[K]) f(a int) {\n\tif a > 0 {\n\t\td.g(a)\n\t}\n\td.g(a)\n\td.h() // done\n}\n"
 	const moved = "package p\n\n// f is\nfunc (d *T[K]) f(\n\ta int,\n) {\n\tif a > 0 { // why\n\t\t\td.g( a )\n\t}\n\n\td.g(a)\n\t// and then\n\td.h()\n}\n"
@@ -293,7 +295,7 @@ func TestPlant(t *testing.T) {
 		name   string
 		src    string
 		edit   edit
-		broken string // what the mutant contains; none if there is to be an error
+		broken string // a part of the mutant's source; none if planting must fail
 		err    string
 	}{
 		{"a call", here, edit{"p.T.f", "d.g(a); d.h()", "d.h()"}, "\t}\n\td.h() // done", ""},

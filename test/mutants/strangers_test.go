@@ -1,47 +1,47 @@
 package mutants
 
-// strangers is of connections that have no session, and of holders of a key that take
-// more than their share of the target.
+// strangers are mutants of connections without a session, and of initiators with a key that
+// take more than their share of the target.
 var strangers = []mutant{
 	{
-		name: "the newest stranger is refused", rule: "strangers keep no owner out",
+		name: "the newest stranger is refused, not the oldest", rule: "strangers do not keep an owner out",
 		in:  "persist/target.strangers.enter",
 		old: "away = (*places)[i]; *places = slices.Delete(*places, i, i+1); away.evicted = true; s.leaving++",
 		new: "_, c.evicted = i, true; s.leaving++; return c",
 		pkg: "./backend/remote", run: "^TestSessionComesBackInAFlood$", hangs: true,
 	}, {
-		name: "the oldest stranger of all loses its place", rule: "strangers of one address keep no other out",
+		name: "the oldest stranger of any address loses its place", rule: "strangers of one address do not keep others out",
 		in:  "persist/target.strangers.enter",
 		old: "i := rdma.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
 		new: "i := 0 * rdma.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
 		pkg: "./persist/target", run: "^TestWhoLosesItsPlace$",
 	}, {
-		name: "a lane with a proof is a stranger", rule: "a proven connection request has a place",
+		name: "a lane with a proof is a stranger", rule: "a lane that proved its key has a place",
 		in:  "persist/target.Server.take",
 		old: "if !lane { s.stranger(c, silent)", new: "if true { s.stranger(c, silent)",
 		pkg: "./persist/target", run: "^TestStrangersKeepNobodyOut$",
 	}, {
-		name: "a key makes no difference among strangers", rule: "a proven key has places of its own",
+		name: "a proven key makes no difference among strangers", rule: "initiators with a proven key have places of their own",
 		in:  "persist/target.conn.standBy",
 		old: "at = proven", new: "",
 		pkg: "./persist/target", run: "^TestProvenStrangers$",
 	}, {
-		name: "strangers that were ended are not waited for", rule: "what strangers hold is bounded",
+		name: "nobody waits for the end of a disconnected stranger", rule: "what strangers can hold is bounded",
 		in:  "persist/target.strangers.wait",
 		old: "for s.leaving >= maxStrangers {", new: "for false {",
 		pkg: "./persist/target", run: "^TestLeavingIsBounded$",
 	}, {
-		name: "an adapter's request is not abandoned", rule: "strangers keep no owner out",
+		name: "a connection request of an adapter is never abandoned", rule: "strangers do not keep an owner out",
 		in:  "persist/target.conn.interrupt",
 		old: "c.req.Abandon()", new: "",
 		pkg: "./persist/target", run: "^TestUnconfirmedStrangers$", hangs: true,
 	}, {
-		name: "those who prove nothing have as long as others", rule: "strangers: a short time until the proof",
+		name: "a connection without proof has as long as any other", rule: "a stranger has a short time for its proof",
 		in:  "persist/target.conn.serve",
 		old: "limit := s.cfg.ProofTimeout", new: "limit := s.cfg.OpenTimeout",
 		pkg: "./persist/target", run: "^TestStrangersTime$", hangs: true,
 	}, {
-		name: "a flood from one address ends the half-open connection of another", rule: "strangers of one address keep no other out",
+		name: "a flood from one address ends the half-open connection of another", rule: "strangers of one address do not keep others out",
 		in:  "rdma/iwarp.listener.hold",
 		old: "i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
 		new: "i := 0 * rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
@@ -52,58 +52,58 @@ var strangers = []mutant{
 		old: "case uid != 0 && uid != p.own:", new: "case false:",
 		pkg: "./cmd/internal/localuser", run: "^TestAllow$",
 	}, {
-		name: "nobody asks for the user", rule: "without keys loopback serves root and the target's own user",
+		name: "the target does not ask for the user", rule: "without keys loopback serves root and the target's own user",
 		in:  "cmd/pmnbd-target.config.transport",
 		old: "if !c.authenticated() && !c.Insecure { p.Allow", new: "if false { p.Allow",
 		pkg: "./cmd/pmnbd-target", run: "^TestUsersAreLookedAt$",
 	}, {
-		name: "a socket that was closed is root's", rule: "what the kernel does not say lets nobody in",
+		name: "a closed socket counts as root's", rule: "an unknown user is not served",
 		in:  "cmd/internal/localuser.user",
 		old: "if b[1] != established || binary.NativeEndian.Uint32(b[inodeAt:]) == 0 {", new: "if false {",
 		pkg: "./cmd/internal/localuser", run: "^TestAnswers$",
 	}, {
-		name: "a listener is taken for a connection", rule: "what the kernel does not say lets nobody in",
+		name: "a listening socket counts as a connection", rule: "an unknown user is not served",
 		in:  "cmd/internal/localuser.user",
 		old: "if at != unmapped(socket) || to != unmapped(peer) {",
 		new: "if at != unmapped(socket) && to != unmapped(peer) {",
 		pkg: "./cmd/internal/localuser", run: "^TestAnswers$",
 	}, {
-		name: "users that are not known are all one", rule: "what the kernel does not say lets nobody in",
+		name: "all unmapped users count as one", rule: "an unknown user is not served",
 		in:  "cmd/internal/localuser.Policy.Allow",
 		old: "case uid == p.overflow:", new: "case false:",
 		pkg: "./cmd/internal/localuser", run: "^TestAllow$",
 	}, {
-		name: "an adapter on loopback is free for all", rule: "an adapter needs keys",
+		name: "an adapter on loopback needs no key", rule: "an adapter needs keys",
 		in:  "cmd/pmnbd-target.config.check",
 		old: `case l.Provider != "iwarp":`, new: "case false:",
 		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	}, {
-		name: "a listener does not ask whom to allow", rule: "without keys loopback serves root and the target's own user",
+		name: "a listener does not ask which users to allow", rule: "without keys loopback serves root and the target's own user",
 		in:  "rdma/iwarp.listener.readRequest",
 		old: "if err := ln.allowed(nc); err != nil {", new: "if err := error(nil); err != nil {",
 		pkg: "./rdma/iwarp", run: "^TestAllow$",
 	}, {
-		name: "a barrier writes back what it names twice", rule: "a barrier writes each byte back once",
+		name: "a barrier writes overlapping ranges back twice", rule: "a barrier writes each byte back once",
 		in:  "persist/target.conn.writeBack",
 		old: "return c.writeBackMuch(merge(ranges))", new: "return c.writeBackMuch(ranges)",
 		pkg: "./persist/target", run: "^TestBarrierWritesBackOnce$",
 	}, {
-		name: "a grant waits for a whole barrier", rule: "a grant waits for a step of a flush",
+		name: "a grant waits for a whole barrier", rule: "a grant waits for one step of a flush",
 		in:  "persist/target.conn.writeBackMuch",
 		old: "if c.dead.Load() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
 	}, {
-		name: "a refusal moves the cursor", rule: "text of a peer reaches people as plain text",
+		name: "a refusal moves the cursor", rule: "a peer's text reaches people as plain text",
 		in:  "persist/wire.text",
 		old: "fit(plain.Text(string(b[1 : 1+int(b[0])])))", new: `fit(string(b[1 : 1+int(b[0])]) + plain.Text(""))`,
 		pkg: "./persist/wire", run: "^TestTexts$",
 	}, {
-		name: "a rejection moves the cursor", rule: "text of a peer reaches people as plain text",
+		name: "a rejection moves the cursor", rule: "a peer's text reaches people as plain text",
 		in:  "rdma.RejectError.Error",
 		old: `"connection refused by the peer: %q"`, new: `"connection refused by the peer: \"%s\""`,
 		pkg: "./rdma", run: "^TestRejectError$",
 	}, {
-		name: "a status moves the cursor", rule: "text of a peer reaches people as plain text",
+		name: "a status moves the cursor", rule: "a peer's text reaches people as plain text",
 		in:  "status.plainly",
 		old: "return plain.Text(v)", new: "return v",
 		pkg: "./status", run: "^TestWhatIsFoundIsPlain$",
