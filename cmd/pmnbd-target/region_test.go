@@ -44,7 +44,7 @@ func TestRegionLife(t *testing.T) {
 	code, out, errs = ran("region", "create", "log", path, "--size", "1M")
 	require.Equal(t, 1, code)
 	require.Empty(t, out)
-	require.Equal(t, "pmnbd-target region create: "+path+": not empty: there is data in it; --force discards all of it\n", errs)
+	require.Equal(t, "pmnbd-target region create: "+path+": not empty: it holds data; --force discards all of it\n", errs)
 	code, _, _ = ran("region", "create", "log", path, "--force")
 	require.Zero(t, code)
 

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrExposed means that another user could have put the file there, or can change it. In a
-// directory that everybody may write to, such as /dev/shm, the first user to come makes it.
-var ErrExposed = errors.New("others have a hand in it")
+// ErrExposed means that another user could have put the file there, or can change it. In
+// a directory that everybody may write to, such as /dev/shm, any user can create a file
+// first.
+var ErrExposed = errors.New("another user can change it")
 
-// openNode opens the file or device of a region. A symbolic link is followed to a device
-// alone: nobody but root makes device nodes.
+// openNode opens the file or device of a region. It follows a symbolic link only to a
+// device, because only root makes device nodes.
 func openNode(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -38,7 +39,7 @@ func openNode(path string, flags int) (*os.File, error) {
 func forbidden(path string, err error, self int) error {
 	info, statErr := os.Stat(path)
 	if statErr != nil {
-		return err // the directory is closed, too
+		return err // this user may not search the directory either
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	return fmt.Errorf("%w: it belongs to uid %d, its mode is %04o, and this process runs as uid %d: run pmnbd-target as its owner, or give that user access",
@@ -56,7 +57,7 @@ func openLinked(path string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	if to.Mode()&fs.ModeCharDevice == 0 {
-		return nil, fmt.Errorf("%s: %w: it is a symbolic link, and not to a device: name the file itself", path, ErrExposed)
+		return nil, fmt.Errorf("%s: %w: it is a symbolic link to something other than a device: name the file itself", path, ErrExposed)
 	}
 	if err := ours(path, link.Sys().(*syscall.Stat_t).Uid, os.Geteuid()); err != nil {
 		return nil, err
@@ -64,8 +65,8 @@ func openLinked(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, flags|unix.O_CLOEXEC, 0)
 }
 
-// guarded returns an error if others than root and this process's user could change the
-// region's file. What the kernel lets us open of devices is right.
+// guarded returns an error if another user than root and this process's user could change
+// the region's file. For devices the kernel's permissions are enough.
 func guarded(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -2,8 +2,8 @@ package region
 
 import "unsafe"
 
-// address is where b starts.
+// address returns where b starts.
 //
-// Safe: the pointer is only turned into a number, never back, and compared with
-// another number at once; b is a mapping, which does not move.
+// Safe: the pointer becomes a number and never a pointer again. The number is compared
+// with another one at once, and b is a mapping, which does not move.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

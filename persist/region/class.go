@@ -15,15 +15,15 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// ErrClass means that the memory cannot be a region, or not with the promise it was made
-// with. The error says why and what would do.
+// ErrClass means that the memory cannot be a region, or no longer with the class with
+// which the region was created. The error says why, and which memory would do.
 var ErrClass = errors.New("memory refused")
 
-// ErrVolatile means that the region's memory loses its contents with the power, and that
-// was not allowed.
+// ErrVolatile means that the region's memory loses its contents with the power, and
+// nobody allowed that.
 var ErrVolatile = errors.New("region is volatile")
 
-// What statfs(2) says of filesystems, beyond the names in x/sys/unix.
+// Magic numbers of filesystems (statfs(2)) that x/sys/unix does not name.
 const (
 	magicZFS      = 0x2fc12fc1
 	magicBcachefs = 0xca451a4e
@@ -49,11 +49,11 @@ func (m machine) Identify(f *os.File) (medium.Memory, error) {
 	return medium.Memory{}, fmt.Errorf("%w: not a regular file", ErrClass)
 }
 
-// deviceMemory is that of a character device, which must be device-dax.
+// deviceMemory identifies the memory of a character device, which must be device-dax.
 func (m machine) deviceMemory(st *unix.Stat_t) (medium.Memory, error) {
 	dir, err := m.directory("char", st.Rdev)
 	if err != nil {
-		return medium.Memory{}, fmt.Errorf("%w: a character device of which sysfs says nothing (%w): %s", ErrClass, err, remedy)
+		return medium.Memory{}, fmt.Errorf("%w: a character device that sysfs does not describe (%w): %s", ErrClass, err, remedy)
 	}
 	if bus, err := filepath.EvalSymlinks(filepath.Join(dir, "subsystem")); err != nil || filepath.Base(bus) != "dax" {
 		return medium.Memory{}, fmt.Errorf("%w: a character device: %s", ErrClass, remedy)
@@ -68,13 +68,13 @@ func (m machine) deviceMemory(st *unix.Stat_t) (medium.Memory, error) {
 	}
 	p, err := PlatformOf(m.sys, dir)
 	if err != nil {
-		return medium.Memory{}, fmt.Errorf("find out what the device is: %w", err)
+		return medium.Memory{}, fmt.Errorf("identify the device: %w", err)
 	}
 	mem := medium.Memory{Platform: p, Device: size, Flags: unix.MAP_SHARED}
 	return m.directAccess(mem)
 }
 
-// fileMemory is that of a regular file.
+// fileMemory identifies the memory of a regular file.
 func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
@@ -88,13 +88,13 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) 
 	if class != persist.ClassFile {
 		return mem, nil
 	}
-	// Where sysfs knows no device, nothing is promised beyond class file.
+	// Without a device in sysfs the class is file: nothing promises more.
 	if dir, err := m.directory("block", st.Dev); err == nil {
 		if mem.Platform, err = PlatformOf(m.sys, dir); err != nil {
-			return medium.Memory{}, fmt.Errorf("find out what the filesystem is on: %w", err)
+			return medium.Memory{}, fmt.Errorf("identify the filesystem's device: %w", err)
 		}
 	}
-	// Asked of the file: DAX can be chosen for each.
+	// Ask the file and not the filesystem: DAX can be chosen for each file.
 	if dax, err := m.mapSync(int(f.Fd())); err != nil {
 		return medium.Memory{}, fmt.Errorf("map with MAP_SYNC: %w", err)
 	} else if !dax {
@@ -104,8 +104,8 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) 
 	return m.directAccess(mem)
 }
 
-// directAccess finds the class of memory that is mapped itself, without a page
-// cache: persistent only if the platform says so (design §3.4).
+// directAccess sets the class of memory that is mapped directly, without a page cache. It
+// is persistent only if the platform says so (design §3.4).
 func (m machine) directAccess(mem medium.Memory) (medium.Memory, error) {
 	switch p := mem.Platform; {
 	case p.Domain.Persistent() && m.instruction == flush.None:
@@ -121,34 +121,34 @@ func (m machine) directAccess(mem medium.Memory) (medium.Memory, error) {
 	return mem, nil
 }
 
-// directory is a device's in sysfs.
+// directory returns a device's directory in sysfs.
 func (m machine) directory(kind string, dev uint64) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(m.sys, "dev", kind, fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))))
 }
 
-// mapsSync reports whether a file can be mapped with MAP_SYNC: the filesystem keeps
-// durable what is needed to find the stores again, and there is no page cache
+// mapsSync reports whether a file can be mapped with MAP_SYNC. If it can, there is no
+// page cache, and the filesystem keeps durable what it needs to find the stores again
 // (mmap(2)).
 func mapsSync(fd int) (bool, error) {
 	mem, err := unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
 	switch {
 	case err == nil:
 		return true, unix.Munmap(mem)
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL): // EINVAL: a kernel before 4.15
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL): // kernels before 4.15 return EINVAL
 		return false, nil
 	}
 	return false, err
 }
 
-// upper is what lies beneath an overlay.
+// An upper is the filesystem beneath an overlay.
 type upper struct {
 	magic int64
-	// unsynced: the overlay is mounted with "volatile", fsync does nothing.
+	// unsynced: the overlay is mounted with "volatile", so fsync does nothing.
 	unsynced bool
 }
 
-// classOf finds the class by a filesystem's magic number. Only what is known is
-// believed; beneath is asked where the filesystem is an overlay.
+// classOf returns the class of a filesystem by its magic number, and refuses filesystems
+// that it does not know. It calls beneath for an overlay only.
 func classOf(magic int64, beneath func() (upper, error)) (persist.Class, error) {
 	switch magic {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
@@ -156,13 +156,13 @@ func classOf(magic int64, beneath func() (upper, error)) (persist.Class, error) 
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
 		return persist.ClassFile, nil
 	case unix.BTRFS_SUPER_MAGIC, magicZFS, magicBcachefs:
-		// Space allocated there is no promise: overwriting needs new space, and a
-		// full disk would show as a lost write.
+		// To allocate space there reserves nothing for overwrites, which need new space.
+		// On a full disk a write would be lost.
 		return 0, fmt.Errorf("%w: a copy-on-write filesystem cannot reserve the space of overwrites: %s", ErrClass, remedy)
 	case unix.OVERLAYFS_SUPER_MAGIC:
 		up, err := beneath()
 		if err != nil {
-			return 0, fmt.Errorf("%w: cannot see what lies beneath an overlay: %w: use a volume or bind mount: %s", ErrClass, err, remedy)
+			return 0, fmt.Errorf("%w: cannot find the filesystem beneath an overlay: %w: use a volume or bind mount: %s", ErrClass, err, remedy)
 		}
 		if up.magic == unix.OVERLAYFS_SUPER_MAGIC {
 			return 0, fmt.Errorf("%w: an overlay on an overlay: use a volume or bind mount: %s", ErrClass, remedy)
@@ -173,5 +173,5 @@ func classOf(magic int64, beneath func() (upper, error)) (persist.Class, error) 
 		}
 		return class, err
 	}
-	return 0, fmt.Errorf("%w: whether filesystem type %#x keeps what it synced is not known: %s", ErrClass, magic, remedy)
+	return 0, fmt.Errorf("%w: pmnbd does not know whether filesystem type %#x keeps synced data: %s", ErrClass, magic, remedy)
 }

@@ -36,17 +36,17 @@ func TestClassOf(t *testing.T) {
 		{name: "btrfs", magic: 0x9123683e, reason: "copy-on-write"},
 		{name: "zfs", magic: 0x2fc12fc1, reason: "copy-on-write"},
 		{name: "bcachefs", magic: 0xca451a4e, reason: "copy-on-write"},
-		{name: "nfs", magic: 0x6969, reason: "0x6969 keeps what it synced is not known"},
-		{name: "fuse", magic: 0x65735546, reason: "not known"},
-		{name: "9p", magic: 0x01021997, reason: "not known"},
-		{name: "0", magic: 0, reason: "not known"},
+		{name: "nfs", magic: 0x6969, reason: "does not know whether filesystem type 0x6969 keeps synced data"},
+		{name: "fuse", magic: 0x65735546, reason: "does not know"},
+		{name: "9p", magic: 0x01021997, reason: "does not know"},
+		{name: "0", magic: 0, reason: "does not know"},
 		{name: "overlay on ext4", magic: overlay, beneath: upper{magic: 0xef53}, want: persist.ClassFile},
 		{name: "overlay on ext4 that syncs nothing", magic: overlay, beneath: upper{magic: 0xef53, unsynced: true}, want: persist.ClassVolatile},
 		{name: "overlay on tmpfs", magic: overlay, beneath: upper{magic: 0x01021994}, want: persist.ClassVolatile},
 		{name: "overlay on btrfs", magic: overlay, beneath: upper{magic: 0x9123683e, unsynced: true}, reason: "copy-on-write"},
-		{name: "overlay on nfs", magic: overlay, beneath: upper{magic: 0x6969}, reason: "not known"},
+		{name: "overlay on nfs", magic: overlay, beneath: upper{magic: 0x6969}, reason: "does not know"},
 		{name: "overlay on overlay", magic: overlay, beneath: upper{magic: overlay}, reason: "an overlay on an overlay"},
-		{name: "overlay on nobody knows what", magic: overlay, err: noUpper, reason: "no upperdir"},
+		{name: "overlay on an unknown filesystem", magic: overlay, err: noUpper, reason: "no upperdir"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := classOf(c.magic, func() (upper, error) { return c.beneath, c.err })
@@ -75,7 +75,7 @@ func TestClassify(t *testing.T) {
 	for path, reason := range map[string]string{
 		"/dev/null":         "a character device",
 		os.TempDir():        "not a regular file",
-		"/proc/self/status": "not known",
+		"/proc/self/status": "does not know",
 	} {
 		f, err := os.Open(path)
 		require.NoError(t, err)

@@ -10,16 +10,16 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// Clear gives a failed or suspect region back to service, by an operator's word
-// and for a reason that is kept: what can be read from it becomes durable, its
-// owner is forgotten, its epoch raised, and doubt set. The region must not be
-// open anywhere (ErrInUse). If it fails the region stays as it was, or failed.
+// Clear returns a failed or suspect region to service. An operator asks for it and gives
+// a reason, which the superblock keeps. Everything readable becomes durable, the owner is
+// forgotten, the epoch raised, and doubt set. The region must not be open anywhere
+// (ErrInUse). If Clear fails, the region stays as it was, or has failed.
 func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine) }
 
 func clearRegion(path, reason string, on medium.Medium) error {
 	reason = strings.TrimSpace(text(reason))
 	if reason == "" {
-		return errors.New("clear a region: a reason is needed")
+		return errors.New("clear a region: give a reason")
 	}
 	f, mem, err := openLocked(path, on)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Region) clear(reason string) error {
 	if r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
 	}
-	for range 2 { // both copies: neither may say anything older
+	for range 2 { // both copies: neither may keep an older state
 		if err := r.writeLocked(sb); err != nil {
 			return r.failLocked(err)
 		}
@@ -69,9 +69,9 @@ func (r *Region) clear(reason string) error {
 	return nil
 }
 
-// rewrite reads n bytes of f at off and writes them back, so that every page is
-// dirty: after a failed sync the kernel calls pages clean that never got to the
-// disk. By system calls, whose errors are errors and not faults.
+// rewrite reads n bytes of f at off and writes them back, which makes every page dirty.
+// After a failed sync the kernel takes pages for clean that never reached the disk.
+// rewrite uses system calls, because their errors are not faults.
 func rewrite(f *os.File, off, n int64) error {
 	buf := make([]byte, readPiece)
 	for end := off + n; off < end; {

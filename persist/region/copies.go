@@ -11,15 +11,15 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// A CopyState is what was found in one copy of the superblock.
+// A CopyState says what Open found in one copy of the superblock.
 type CopyState uint8
 
 const (
 	// CopyGood is a valid superblock.
 	CopyGood CopyState = iota + 1
-	// CopyUnfinished is an update that ended in the middle; the other copy holds.
+	// CopyUnfinished is an update that was interrupted. The other copy is valid.
 	CopyUnfinished
-	// CopyRotten is damaged by something else; it may have been the newer one.
+	// CopyRotten is damaged by something else. It may have been the newer copy.
 	CopyRotten
 )
 
@@ -35,21 +35,21 @@ func (c CopyState) String() string {
 	return fmt.Sprintf("copy state %d", uint8(c))
 }
 
-// copies is what the two copies of a superblock say.
+// copies has what the two copies of a superblock say.
 type copies struct {
 	best   Superblock
 	at     int // which copy is the best
 	states [2]CopyState
 }
 
-// rotten reports that a copy was damaged by something else than an unfinished
-// update: what it said, and so who owns the region, is unknown.
+// rotten reports whether something other than an unfinished update damaged a copy. Then
+// what the copy said is unknown, and with it the region's owner.
 func (c *copies) rotten() bool {
 	return c.states[0] == CopyRotten || c.states[1] == CopyRotten
 }
 
-// readCopies reads both copies from header, of 2×CopySize bytes, and chooses the
-// newer valid one. Neither being valid is ErrNoSuperblock or ErrDamaged.
+// readCopies reads both copies from header, of 2×CopySize bytes, and chooses the newer
+// valid one. If neither is valid, the error is ErrNoSuperblock or ErrDamaged.
 func readCopies(header []byte) (copies, error) {
 	var c copies
 	var sbs [2]Superblock
@@ -88,23 +88,23 @@ func readCopies(header []byte) (copies, error) {
 	return c, nil
 }
 
-// unfinished reports whether a bad copy is what our own update leaves when it
-// ends in the middle. It never touches the magic: a page that lost that too, a
-// sector of zeroes for one, is not of our making.
+// unfinished reports whether a bad copy is what an interrupted update of ours leaves. An
+// update never touches the magic. If the magic is gone too, as in a sector of zeroes,
+// something else has damaged the page.
 func unfinished(page []byte) bool {
 	return bytes.HasPrefix(page, []byte(magic)) && binary.LittleEndian.Uint64(page[offGeneration:]) == 0
 }
 
-// onOpen is what a region becomes when it is opened in the boot named boot: what
-// was found, with the consequences of rot (design §5), of a new boot (design §2,
-// contents id) and of a power-fail save that did not happen (design §3.9). fresh is
-// the contents id to use if the old one is over.
+// onOpen returns the superblock that a region gets when it is opened in the boot named
+// boot. It applies the consequences of rot (design §5), of a new boot (design §2,
+// contents id) and of a power-fail save that did not happen (design §3.9). fresh is the
+// contents id to use if the old one no longer holds.
 func onOpen(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	sb := c.best
 	if c.rotten() {
-		// The lost copy may have been newer: a grant of epoch+1 to somebody, who
-		// must not be mistaken for the owner named here, nor have his epoch used
-		// again: the next one is best+2.
+		// The lost copy may have been newer, and may have granted epoch+1 to somebody.
+		// Nobody may mistake that owner for the one named here, and nobody else may get
+		// the same epoch. So the next epoch is best+2.
 		sb.Owner, sb.Clean, sb.Doubt = persist.Owner{}, false, true
 		sb.Epoch++
 	}
@@ -120,12 +120,12 @@ func onOpen(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	return sb
 }
 
-// writeLocked makes sb, which passes check, the region's superblock, durably: it
-// replaces the older copy, so that the newer one holds until the new one is complete.
-// Its only errors are those of a sync, and faults.
+// writeLocked makes sb, which passes check, durable as the region's superblock. It
+// replaces the older copy, so the newer one stays valid until the update is complete. Its
+// only errors are those of a sync, and faults.
 func (r *Region) writeLocked(sb Superblock) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
-	r.generation++ // also past a failed update: no number is ever used twice
+	r.generation++ // also after a failed update: no number is used twice
 	sb.Generation = r.generation
 	at := 1 - r.newer
 	start := uint64(at * CopySize)
@@ -134,8 +134,8 @@ func (r *Region) writeLocked(sb Superblock) (err error) {
 	var next [CopySize]byte
 	sb.encode(next[:])
 
-	// Each step is durable before the next: a copy with generation 0 is known to
-	// be unfinished, whatever mixture of old and new its body is.
+	// Each step is durable before the next one. Generation 0 shows that a copy is
+	// unfinished, whatever mixture of old and new bytes its body has.
 	storeGeneration(generation, 0)
 	r.left[at] = 0
 	if err := r.persistLocked(start+offGeneration, 8); err != nil {

@@ -17,33 +17,34 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// ErrNotEmpty means that the memory holds something else already.
+// ErrNotEmpty means that the memory already holds something else.
 var ErrNotEmpty = errors.New("not empty")
 
-// allocPiece is how much is allocated at a time, in bytes: tmpfs gives up what it
-// did when a signal comes, and the Go runtime sends itself one every 10 ms.
+// allocPiece is how many bytes are allocated at a time. A signal makes tmpfs undo the
+// allocation, and the Go runtime sends itself a signal every 10 ms.
 const allocPiece = 16 << 20
 
-// readPiece is how much of a file is read at a time, in bytes.
+// readPiece is how many bytes of a file are read at a time.
 const readPiece = 1 << 20
 
 // CreateOptions says what a Create makes.
 type CreateOptions struct {
 	Name string
-	// Size of the data extent in bytes; 0: what an existing file has room for.
+	// Size is the size of the data extent in bytes. 0 means as much as an existing file
+	// has room for.
 	Size uint64
 	// Force discards what an existing file holds.
 	Force bool
 }
 
-// Create makes a region at path: a new file, or an existing one that holds
-// nothing but zeroes. All of its space is allocated, and all of it is durable,
-// when Create returns. A file that it made itself is removed if it fails.
+// Create makes a region at path: in a new file, or in an existing one that holds only
+// zeroes. When it returns, all of the region's space is allocated and durable. If Create
+// fails, it removes a file that it made.
 func Create(path string, o CreateOptions) (Info, error) { return create(path, o, thisMachine) }
 
 func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
 	if path == PathMemfd {
-		return Info{}, fmt.Errorf("%w: anonymous memory lives only while it is served: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
+		return Info{}, fmt.Errorf("%w: anonymous memory exists only while pmnbd-target serves it: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
 	}
 	f, _, err := createFile(path, o, true, on)
 	if errors.Is(err, os.ErrExist) {
@@ -56,8 +57,8 @@ func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
 	return info, errors.Join(err, f.Close())
 }
 
-// createFile makes a new file into a region and returns it open and locked. If
-// the file exists, the error is os.ErrExist and nothing was touched.
+// createFile makes a region in a new file and returns the file open and locked. If the
+// file exists, the error is os.ErrExist and createFile touched nothing.
 func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medium) (*os.File, medium.Memory, error) {
 	if err := CheckName(o.Name); err != nil {
 		return nil, medium.Memory{}, err
@@ -66,7 +67,7 @@ func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medi
 		return nil, medium.Memory{}, fmt.Errorf("%s: %w", path, os.ErrExist)
 	}
 	if amongDevices(path) {
-		return nil, medium.Memory{}, fmt.Errorf("%s: %w, and a file in /dev would take its place: use a device that is there, or a path elsewhere", path, unix.ENODEV)
+		return nil, medium.Memory{}, fmt.Errorf("%s: %w: use a device that exists, or a path outside /dev", path, unix.ENODEV)
 	}
 	if o.Size == 0 {
 		return nil, medium.Memory{}, fmt.Errorf("%s: no %w: there is no such file, and a new region needs a size: use --size", path, ErrSize)
@@ -94,8 +95,8 @@ func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medi
 	return f, mem, nil
 }
 
-// amongDevices tells whether a file at path would lie in /dev, where it would look like a
-// device and be gone with the next boot. /dev/shm is there for files.
+// amongDevices reports whether a file at path would lie in /dev. There it would look like
+// a device, and the next boot would remove it. /dev/shm is meant for files.
 func amongDevices(path string) bool {
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
@@ -108,7 +109,7 @@ func amongDevices(path string) bool {
 	return within("/dev") && !within("/dev/shm")
 }
 
-// createMemfd makes a region of anonymous memory.
+// createMemfd makes a region in anonymous memory.
 func createMemfd(o OpenOptions, on medium.Medium) (*os.File, medium.Memory, error) {
 	if !o.AllowVolatile {
 		return nil, medium.Memory{}, refuseVolatile(PathMemfd, "")
@@ -134,7 +135,7 @@ func createMemfd(o OpenOptions, on medium.Medium) (*os.File, medium.Memory, erro
 	return f, mem, nil
 }
 
-// reuseFile makes an existing file into a region.
+// reuseFile makes a region in an existing file or device.
 func reuseFile(path string, o CreateOptions, on medium.Medium) (*os.File, error) {
 	f, mem, err := openLocked(path, on)
 	if err != nil {
@@ -166,8 +167,8 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 		return err
 	}
 	if o.Force {
-		// Not only the old bytes: also pages that a failed sync left behind, which
-		// the cache shows and the disk does not have.
+		// This discards the old bytes, and also pages that a failed sync left behind: the
+		// cache shows them and the disk does not have them.
 		if err := f.Truncate(0); err != nil {
 			return err
 		}
@@ -181,7 +182,8 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 	return nil
 }
 
-// reformatDevice makes a device into a region: all of it, unless o says less.
+// reformatDevice makes a region in a device. It takes the whole device unless o.Size is
+// smaller.
 func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) error {
 	if mem.Device < DataOffset+sizeUnit {
 		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.Device, DataOffset+sizeUnit)
@@ -206,19 +208,19 @@ func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Me
 	return format(f, o.Name, size, mem, on)
 }
 
-// notEmpty refuses memory that holds something.
+// notEmpty returns the error for memory that holds data.
 func notEmpty() error {
-	return fmt.Errorf("%w: there is data in it; --force discards all of it", ErrNotEmpty)
+	return fmt.Errorf("%w: it holds data; --force discards all of it", ErrNotEmpty)
 }
 
-// checkZero refuses a file that holds anything but zeroes. Holes and space never
-// written are not read.
+// checkZero returns an error if a file holds anything but zeroes. It does not read holes
+// or space that was never written.
 func checkZero(f *os.File, size int64) error {
 	buf, zeroes := make([]byte, readPiece), make([]byte, readPiece)
 	for off := int64(0); off < size; {
 		data, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // nothing but a hole from here on
+			return nil // the rest is a hole
 		}
 		if err != nil {
 			return fmt.Errorf("%s: look for data: %w", f.Name(), err)
@@ -237,8 +239,8 @@ func checkZero(f *os.File, size int64) error {
 	return nil
 }
 
-// format allocates a region's space and writes its first superblock, durably. f
-// holds nothing but zeroes.
+// format allocates a region's space and writes its first superblock durably. f must hold
+// only zeroes.
 func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.Medium) error {
 	boot, err := on.BootID()
 	if err != nil {
@@ -260,7 +262,7 @@ func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.M
 	}
 	sb := Superblock{
 		UUID: newID(), Name: name, Size: size, Class: mem.Class, Boot: boot, Contents: newID(),
-		Epoch: 1, // in an OPEN, 0 stands for not knowing it
+		Epoch: 1, // in an OPEN, 0 means unknown
 		Clean: true, UnsafeShutdowns: mem.Platform.UnsafeShutdowns,
 	}
 	if err = writeFirst(f, header[:2*CopySize], sb, &mem, on); err != nil {
@@ -269,10 +271,10 @@ func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.M
 	return errors.Join(err, unix.Munmap(header))
 }
 
-// writeFirst stores sb into both copies of header, a mapping of f.
+// writeFirst stores sb in both copies of header, a mapping of f.
 func writeFirst(f *os.File, header []byte, sb Superblock, mem *medium.Memory, on medium.Medium) (err error) {
 	defer caught(header, debug.SetPanicOnFault(true), &err)
-	// Both copies are unfinished updates until their bodies are durable, so that a
+	// Until their bodies are durable, both copies look like unfinished updates. So a
 	// crash leaves no region or a whole one.
 	for at := range 2 {
 		page := header[at*CopySize : (at+1)*CopySize]
@@ -291,9 +293,9 @@ func writeFirst(f *os.File, header []byte, sb Superblock, mem *medium.Memory, on
 	return makeDurable(f, mem, header, on)
 }
 
-// writeZeroes writes the first n bytes of f, which hold nothing. What is only
-// allocated needs a transaction of the filesystem at the first store to each page,
-// which with MAP_SYNC is waited for.
+// writeZeroes writes the first n bytes of f, which are allocated and not written.
+// Otherwise the first store to each page would wait for a transaction of the filesystem:
+// that is how MAP_SYNC works.
 func writeZeroes(f *os.File, n uint64) error {
 	buf := make([]byte, readPiece)
 	for off := uint64(0); off < n; off += readPiece {
@@ -304,8 +306,8 @@ func writeZeroes(f *os.File, n uint64) error {
 	return nil
 }
 
-// allocate gives f the space of total bytes, all of it now: later a full disk
-// would be a fault on the mapping (design §3.5).
+// allocate gives f all the space of total bytes now. Later a full disk would be a fault
+// on the mapping (design §3.5).
 func allocate(f *os.File, total uint64) error {
 	if err := checkRoom(f, total); err != nil {
 		return err
@@ -334,15 +336,15 @@ func reserve(f *os.File, total uint64) error {
 	return nil
 }
 
-// checkRoom refuses what cannot fit before others on the filesystem, or in the
-// memory behind it, feel the attempt.
+// checkRoom refuses what cannot fit, before the attempt takes space from others on the
+// filesystem, or memory from others if it lies in memory.
 func checkRoom(f *os.File, total uint64) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return fmt.Errorf("statfs: %w", err)
 	}
 	if st.Type == unix.HUGETLBFS_MAGIC && (st.Bsize != DataOffset || total%DataOffset != 0) {
-		// Nothing else could be unmapped again (mmap(2), huge pages).
+		// munmap(2) refuses anything else on huge pages.
 		return fmt.Errorf("%s: %w: on hugetlbfs use pages of 2M and a multiple of 2M", f.Name(), ErrSize)
 	}
 	have, err := allocated(f)
@@ -350,18 +352,18 @@ func checkRoom(f *os.File, total uint64) error {
 		return err
 	}
 	free := st.Bavail * uint64(st.Bsize)
-	if st.Blocks != 0 && total > have && total-have > free { // no blocks: no limit
+	if st.Blocks != 0 && total > have && total-have > free { // a filesystem without blocks has no limit
 		return fmt.Errorf("%s: no room for %d bytes, %d are free: %w", f.Name(), total, free, unix.ENOSPC)
 	}
 	return nil
 }
 
-// ensureAllocated refuses a file shorter than total bytes, and fills its holes:
-// a copy of a region may have some.
+// ensureAllocated refuses a file shorter than total bytes and fills its holes. A copy of
+// a region may have holes.
 func ensureAllocated(f *os.File, m *medium.Memory, total uint64) error {
 	if m.Device != 0 {
 		if m.Device < total {
-			return fmt.Errorf("%w: the device has %d bytes, its superblock says %d", ErrTruncated, m.Device, total)
+			return fmt.Errorf("%w: the device has %d bytes, and its superblock says %d", ErrTruncated, m.Device, total)
 		}
 		return nil
 	}
@@ -370,7 +372,7 @@ func ensureAllocated(f *os.File, m *medium.Memory, total uint64) error {
 		return err
 	}
 	if uint64(info.Size()) < total {
-		return fmt.Errorf("%w: it has %d bytes, its superblock says %d: bring back the whole of it", ErrTruncated, info.Size(), total)
+		return fmt.Errorf("%w: it has %d bytes, and its superblock says %d: restore the whole file", ErrTruncated, info.Size(), total)
 	}
 	have, err := allocated(f)
 	if err != nil || have >= total {
@@ -379,7 +381,7 @@ func ensureAllocated(f *os.File, m *medium.Memory, total uint64) error {
 	return allocate(f, total)
 }
 
-// allocated is how much space f takes, in bytes.
+// allocated returns how many bytes of space f takes.
 func allocated(f *os.File) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -388,7 +390,7 @@ func allocated(f *os.File) (uint64, error) {
 	return uint64(st.Blocks) * 512, nil
 }
 
-// syncDir makes a new file's name durable.
+// syncDir makes the name of a new file in dir durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -397,9 +399,9 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// newID is a random UUID (RFC 9562, version 4).
+// newID returns a random UUID (RFC 9562, version 4).
 func newID() (id [16]byte) {
-	_, _ = rand.Read(id[:]) // never fails; it ends the program rather
+	_, _ = rand.Read(id[:]) // never fails: it would end the program
 	id[6] = id[6]&0x0f | 0x40
 	id[8] = id[8]&0x3f | 0x80
 	return id

@@ -7,16 +7,17 @@ import (
 	"runtime/debug"
 )
 
-// ErrFault means that memory could not be touched: the file behind the mapping
+// ErrFault means that the process could not touch memory: the file behind the mapping
 // became shorter, or the medium lost what it held (SIGBUS).
 var ErrFault = errors.New("memory fault")
 
-// caught makes a fault an error. A function that touches mem, a mapping, defers it as
+// caught turns a fault into an error. A function that touches mem, a mapping, defers it
+// as
 //
 //	defer caught(mem, debug.SetPanicOnFault(true), &err)
 //
-// A fault in mem, which would end the process, becomes err. Go's runtime keeps this
-// setting for each goroutine; caught puts the old one, was, back.
+// A fault in mem, which would end the process, becomes err. Go's runtime has a setting
+// for each goroutine; caught restores its old value, was.
 func caught(mem []byte, was bool, err *error) {
 	debug.SetPanicOnFault(was)
 	switch p := recover().(type) {
@@ -25,7 +26,7 @@ func caught(mem []byte, was bool, err *error) {
 		runtime.Error
 		Addr() uintptr
 	}:
-		off := p.Addr() - address(mem) // wraps in front of it to beyond its end
+		off := p.Addr() - address(mem) // wraps to beyond the end for an address in front of mem
 		if off >= uintptr(len(mem)) {
 			panic(p)
 		}

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// loadGeneration loads what storeGeneration stored, in one load. It is safe for the same
+// loadGeneration loads with one load what storeGeneration stored. It is safe for the same
 // reasons.
 func loadGeneration(b []byte) uint64 {
 	var le [8]byte
@@ -14,12 +14,11 @@ func loadGeneration(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(le[:])
 }
 
-// storeGeneration stores the superblock's generation, little-endian, in one
-// store: it is in memory or on its way there as a whole, or not at all.
+// storeGeneration stores the superblock's generation, little-endian, with one store. A
+// crash leaves all of it or nothing.
 //
-// Safe: b has 8 bytes of a mapping that outlives the call, at an offset of
-// a page that is a multiple of 8, so the pointer is valid and aligned; the
-// pointer does not outlive the call.
+// Safe: b has 8 bytes of a mapping that outlives the call, at an offset in a page that is
+// a multiple of 8. So the pointer is valid and aligned, and it does not outlive the call.
 func storeGeneration(b []byte, generation uint64) {
 	var le [8]byte
 	binary.LittleEndian.PutUint64(le[:], generation)

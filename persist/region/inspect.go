@@ -12,34 +12,35 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// Info is what an Inspect saw.
+// Info is what Inspect found.
 type Info struct {
 	Path       string
 	Superblock Superblock
-	// Copies is the state of the superblock's copies.
+	// Copies has the state of each copy of the superblock.
 	Copies [2]CopyState
-	// Class and Platform are what the memory is now; a Class of 0 if it could not be a
-	// region where it is.
+	// Class and Platform describe the memory as it is now. Class is 0 if a region cannot
+	// be where the file is.
 	Class    persist.Class
 	Platform Platform
-	// DAX: a file on a filesystem with DAX, which RDMA devices cannot pin.
+	// DAX: the file is on a filesystem with DAX. RDMA devices cannot pin it.
 	DAX bool
-	// Exposed is ErrExposed if this process would not serve the region; else nil.
+	// Exposed is ErrExposed if this process would refuse to serve the region, otherwise
+	// nil.
 	Exposed error
 }
 
-// Inspect reads the superblock of the region at path. It takes no lock and
-// changes nothing: a region that is served can be looked at, and another user's, too.
+// Inspect reads the superblock of the region at path. It takes no lock and changes
+// nothing. So it can inspect a region that is being served, and that of another user.
 func Inspect(path string) (Info, error) { return inspectPath(path, thisMachine) }
 
 func inspectPath(path string, on medium.Medium) (Info, error) {
-	// Without O_NONBLOCK a FIFO would wait for its writer.
+	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Info{}, err
 	}
 	info, err := inspect(f, on)
-	// As serve would open it.
+	// Open it again as serve would.
 	if node, refused := openNode(path, os.O_RDONLY|unix.O_NONBLOCK); errors.Is(refused, ErrExposed) {
 		info.Exposed = refused
 	} else if refused == nil {
@@ -53,12 +54,13 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	// A copy of a region can be looked at wherever it is.
+	// A copy of a region may be anywhere, also where no region can be.
 	mem, err := on.Identify(f)
 	if err != nil && !st.Mode().IsRegular() {
 		return Info{}, fmt.Errorf("%s: %w: %w", f.Name(), ErrNoSuperblock, err)
 	}
-	// An update may be under way: what two reads agree on is no mixture.
+	// An update may be under way. If two reads are equal, they are no mixture of old and
+	// new.
 	var header, before [2 * CopySize]byte
 	for range 16 {
 		if err := readHeader(f, &mem, header[:]); err != nil {
@@ -80,7 +82,7 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrDamaged):
-		return fmt.Errorf("%w: bring back a copy of the file, or discard the contents with `pmnbd-target region create --force`", err)
+		return fmt.Errorf("%w: restore the file from a copy, or discard the contents with `pmnbd-target region create --force`", err)
 	case errors.Is(err, ErrNoSuperblock):
 		return fmt.Errorf("%w: make a region with `pmnbd-target region create`", err)
 	}

@@ -10,17 +10,17 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// A Listed is a region that List found, or what is left of one.
+// A Listed is a region, or the remains of one, that List found.
 type Listed struct {
 	Path string
 	Info Info
-	// Err says why Info is not there: the superblock is damaged or of another
-	// version, or the file could not be read.
+	// Err says why Info is empty: the superblock is damaged or of another version, or
+	// List could not read the file.
 	Err error
 }
 
-// List looks for regions among the files and device-dax devices in dir, not below
-// it. It takes no lock and changes nothing; what is no region it leaves out.
+// List finds the regions among the files and device-dax devices in dir. It does not
+// descend, takes no lock and changes nothing.
 func List(dir string) ([]Listed, error) { return list(dir, thisMachine) }
 
 func list(dir string, on medium.Medium) ([]Listed, error) {
@@ -33,9 +33,9 @@ func list(dir string, on medium.Medium) ([]Listed, error) {
 		path := filepath.Join(dir, e.Name())
 		st, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed meanwhile, or a link to nothing
+			continue // removed since ReadDir, or a link to nothing
 		}
-		// To open any other device may set it going.
+		// Opening any other device may start it.
 		if err == nil && !st.Mode().IsRegular() && (st.Mode()&fs.ModeCharDevice == 0 || !strings.HasPrefix(filepath.Base(path), "dax")) {
 			continue
 		}

@@ -12,22 +12,21 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// A machine is the medium of regions outside of tests. It does not look at environment
-// variables: those that make libpmem believe in persistence make nobody believe here
-// (design §3.4).
+// A machine is the medium of regions outside tests. It ignores environment variables such
+// as those that make libpmem believe in persistence (design §3.4).
 type machine struct {
-	sys     string // where sysfs is
+	sys     string // the directory where sysfs is mounted
 	mapSync func(fd int) (bool, error)
-	// instruction is what writes cache lines back, or flush.None.
+	// instruction names what writes cache lines back, or is flush.None.
 	instruction string
 }
 
 var thisMachine medium.Medium = machine{sys: "/sys", mapSync: mapsSync, instruction: flush.Instruction()}
 
-// Platform is what the machine says of the persistent memory beneath a region.
+// Platform is what the machine says about the persistent memory beneath a region.
 type Platform = medium.Platform
 
-// Domain says how far a store must have come to outlive the power.
+// Domain says how far a store must have come to survive a power failure.
 type Domain = medium.Domain
 
 // The domains.
@@ -37,7 +36,7 @@ const (
 	DomainCaches = medium.DomainCaches
 )
 
-// BootID is the host's boot id.
+// BootID returns the host's boot id.
 func (machine) BootID() (id [16]byte, err error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// readHeader reads both copies of the superblock into b, of their size.
+// readHeader reads both copies of the superblock into b, of 2×CopySize bytes.
 func readHeader(f *os.File, m *medium.Memory, b []byte) error {
 	if m.Device == 0 {
 		_, err := f.ReadAt(b, 0)
@@ -38,7 +38,7 @@ func loadHeader(mem, b []byte) (err error) {
 	return nil
 }
 
-// makeDurable makes durable what was stored into mem, the start of a mapping of f.
+// makeDurable makes the stores to mem, the start of a mapping of f, durable.
 func makeDurable(f *os.File, m *medium.Memory, mem []byte, on medium.Medium) (err error) {
 	if m.Device == 0 {
 		return f.Sync()
@@ -48,7 +48,7 @@ func makeDurable(f *os.File, m *medium.Memory, mem []byte, on medium.Medium) (er
 	return nil
 }
 
-// clearDevice discards what a device holds, or refuses if it holds anything.
+// clearDevice checks that a device holds only zeroes. With force it clears the device.
 func clearDevice(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 	mem, err := m.Map(f, 0, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -74,7 +74,7 @@ func zeroed(mem []byte, force bool, on medium.Medium) (err error) {
 	return nil
 }
 
-// readable reads all of mem, so that what the medium has lost shows.
+// readable reads all of mem, which fails if the medium has lost part of it.
 func readable(mem []byte) (err error) {
 	defer caught(mem, debug.SetPanicOnFault(true), &err)
 	_ = crc32.Checksum(mem, castagnoli)

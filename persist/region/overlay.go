@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upperOf finds the filesystem that an overlay keeps its written files on.
+// upperOf identifies the filesystem on which an overlay keeps written files.
 func upperOf(f *os.File) (upper, error) {
 	id, err := mountID(f)
 	if err != nil {
@@ -38,7 +38,7 @@ func upperOf(f *os.File) (upper, error) {
 	return upper{magic: st.Type, unsynced: unsynced}, nil
 }
 
-// mountID is the id of the mount through which f was opened (proc(5), fdinfo).
+// mountID returns the id of the mount through which f was opened (proc(5), fdinfo).
 func mountID(f *os.File) (int, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
 	if err != nil {
@@ -57,7 +57,7 @@ func mountID(f *os.File) (int, error) {
 func overlayOptions(mountinfo io.Reader, id int) (string, error) {
 	want := strconv.Itoa(id)
 	lines := bufio.NewScanner(mountinfo)
-	lines.Buffer(nil, 1<<20) // an overlay of many layers has long options
+	lines.Buffer(nil, 1<<20) // an overlay with many layers has long options
 	for lines.Scan() {
 		mount, super, ok := strings.Cut(lines.Text(), " - ")
 		if !ok {
@@ -68,7 +68,7 @@ func overlayOptions(mountinfo io.Reader, id int) (string, error) {
 		}
 		fields := strings.Fields(super)
 		if len(fields) < 3 || fields[0] != "overlay" {
-			return "", fmt.Errorf("mount %d is no overlay in /proc/self/mountinfo", id)
+			return "", fmt.Errorf("mount %d is not an overlay in /proc/self/mountinfo", id)
 		}
 		return fields[2], nil
 	}
@@ -78,9 +78,9 @@ func overlayOptions(mountinfo io.Reader, id int) (string, error) {
 	return "", fmt.Errorf("mount %d is not in /proc/self/mountinfo", id)
 }
 
-// parseOverlay takes the upper directory out of an overlay's options, and whether
-// it syncs nothing. Inside a value, mountinfo writes blanks, commas and backslashes
-// in octal ("\054"); a comma may have kept the backslash that mount(2) needed.
+// parseOverlay extracts the upper directory from an overlay's options, and whether the
+// overlay ignores syncs. Inside a value, mountinfo writes blanks, commas and backslashes
+// in octal ("\054"). A comma may still have the backslash that mount(2) needed.
 func parseOverlay(options string) (dir string, unsynced bool) {
 	for option := range strings.SplitSeq(options, ",") {
 		if option == "volatile" || option == "fsync=volatile" {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the directory in the sysfs mounted at sys of the device that the memory at
-// path is, or that its filesystem is on, or would be if it were made; "" where there
-// is none: tmpfs, anonymous memory.
+// Device returns the directory, in the sysfs mounted at sys, of the device that holds the
+// memory at path: path itself, or the device of its filesystem. path need not exist yet.
+// Device returns "" if there is no device, as for tmpfs and anonymous memory.
 func Device(sys, path string) (string, error) {
 	if path == PathMemfd {
 		return "", nil
@@ -41,12 +41,12 @@ func Device(sys, path string) (string, error) {
 	return "", fmt.Errorf("%s: %w", path, err)
 }
 
-// maxStack is how many layers of volumes are looked through.
+// maxStack is how many layers of volumes PlatformOf looks through.
 const maxStack = 8
 
-// PlatformOf finds what lies beneath the device with directory dir in the sysfs
-// mounted at sys. A device that is not persistent memory has the zero Platform;
-// an error means that it could not be told.
+// PlatformOf identifies what lies beneath the device with directory dir in the sysfs
+// mounted at sys. For a device that is not persistent memory it returns the zero
+// Platform. An error means that it could not find out.
 func PlatformOf(sys, dir string) (Platform, error) {
 	regions, err := ndRegions(dir, maxStack)
 	if err != nil || len(regions) == 0 {
@@ -82,13 +82,13 @@ func PlatformOf(sys, dir string) (Platform, error) {
 	return p, nil
 }
 
-// ndRegions lists the nd_regions that a device lies on: the one that it descends
-// from, or those of its slaves (device mapper). If one of these has none, nothing is
-// promised for the whole, and the list is empty.
+// ndRegions lists the nd_regions that a device lies on: the one that it descends from, or
+// those of its slaves (device mapper). If one slave has none, nothing promises
+// persistence for the whole, and the list is empty.
 func ndRegions(dir string, depth int) ([]string, error) {
 	for at := dir; at != "/" && at != "."; at = filepath.Dir(at) {
 		bus, err := os.Readlink(filepath.Join(at, "subsystem"))
-		// CXL has regions of the same name on a bus of its own.
+		// CXL has regions of the same name on its own bus.
 		if err == nil && filepath.Base(bus) == "nd" && strings.HasPrefix(filepath.Base(at), "region") {
 			return []string{at}, nil
 		}
@@ -119,8 +119,8 @@ func ndRegions(dir string, depth int) ([]string, error) {
 	return all, nil
 }
 
-// modules appends the names of the modules that an nd_region is made of: its
-// mappings read "nmem0,OFFSET,LENGTH,POSITION".
+// modules appends the names of the modules that form an nd_region. Its mappings read
+// "nmem0,OFFSET,LENGTH,POSITION".
 func modules(region string, names []string) ([]string, error) {
 	entries, err := os.ReadDir(region)
 	if err != nil {
@@ -128,7 +128,7 @@ func modules(region string, names []string) ([]string, error) {
 	}
 	for _, e := range entries {
 		if n, ok := strings.CutPrefix(e.Name(), "mapping"); !ok || n == "" || n == "s" {
-			continue // "mappings" is their number
+			continue // "mappings" is the number of mappings
 		}
 		text, err := attribute(region, e.Name())
 		if err != nil {
@@ -143,7 +143,8 @@ func modules(region string, names []string) ([]string, error) {
 	return names, nil
 }
 
-// unsafeShutdowns is a module's count; not ok if it has none.
+// unsafeShutdowns returns a module's count of unsafe shutdowns. ok is false if it has
+// none.
 func unsafeShutdowns(module string) (n uint64, ok bool, err error) {
 	for _, bus := range [...]string{"nfit", "cxl"} {
 		text, err := attribute(module, bus, "dirty_shutdown")
@@ -161,7 +162,7 @@ func unsafeShutdowns(module string) (n uint64, ok bool, err error) {
 	return 0, false, nil
 }
 
-// attribute is a file of sysfs, trimmed; "" if there is none.
+// attribute returns the trimmed contents of a file of sysfs, or "" if there is none.
 func attribute(path ...string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(path...))
 	if errors.Is(err, fs.ErrNotExist) {

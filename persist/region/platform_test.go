@@ -126,7 +126,7 @@ func TestDeviceMemory(t *testing.T) {
 			medium.Memory{Class: persist.ClassVolatile, Device: 4096, Flags: unix.MAP_SHARED}, "may be DRAM",
 		},
 		{"not device-dax", map[string]string{null: "-> devices/virtual/mem/null", "devices/virtual/mem/null/subsystem": "-> class/mem"}, medium.Memory{}, "a character device: put"},
-		{"nothing is known of it", nil, medium.Memory{}, "a character device of which sysfs says nothing"},
+		{"nothing is known of it", nil, medium.Memory{}, "a character device that sysfs does not describe"},
 		{"no size", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": ""}), medium.Memory{}, "a device-dax device of \"\" bytes"},
 		{"size 0", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "0\n"}), medium.Memory{}, "of \"0\" bytes"},
 		{"a size past all", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "18446744073709551615\n"}), medium.Memory{}, "bytes"},

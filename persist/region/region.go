@@ -1,18 +1,17 @@
-// Package region keeps regions: named, fixed-size extents of memory on a target,
-// with superblocks outside the data extent (design §5).
+// Package region keeps regions, only for this module; it promises nothing to other
+// programs. A region is a named extent of memory on a target, of a fixed size, with its
+// superblock in front of the data extent (design §5).
 //
-// It exists so that one place knows what a region's memory is, what makes writes
-// to it durable, and what it has been through: the class by detection, the
-// superblock in two copies that survive a crash at any step, and the sticky
-// failure. It owns the mapping, the one open file description of a region and
-// the lock on it. Sessions, leases and keys are not its subject: persist/target
-// keeps them, in the superblock through Update. It imports persist and
-// persist/flush.
+// It exists so that one place knows what a region's memory is, what makes writes to it
+// durable, and what has happened to it. It detects the class, keeps the superblock in two
+// copies that survive a crash at any step, and remembers a failure for good. It owns the
+// mapping, the region's only open file description, and the lock on it. Sessions, leases
+// and keys belong to persist/target, which keeps them in the superblock through Update.
 //
-// There is one lock per region. It covers reading, changing and writing the
-// superblock, and every sync of a file: two syncs at a time could each take the
-// other's error. Superblock, Failed, Data and what never changes are read without
-// it, so that nobody waits behind a slow disk to tell how things are.
+// Each region has one lock. It covers reading, changing and writing the superblock, and
+// every sync of a file: of two syncs at a time, each could collect the other's error.
+// Superblock, Failed, Data and what never changes are read without the lock, so nobody
+// waits for a slow disk to learn the state of a region.
 package region
 
 import (
@@ -30,8 +29,8 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// PathMemfd is the path that stands for anonymous memory: a region that lives as
-// long as it is open.
+// PathMemfd is the path that stands for anonymous memory. Such a region exists only while
+// it is open.
 const PathMemfd = "memfd:"
 
 var (
@@ -43,23 +42,22 @@ var (
 	ErrClosed = errors.New("region is closed")
 )
 
-// OpenOptions says what an Open expects and allows.
+// OpenOptions says what the caller of Open expects and allows.
 type OpenOptions struct {
-	// Name must be the region's; empty takes any.
+	// Name must be the region's name. An empty Name matches any region.
 	Name string
-	// AllowVolatile permits class volatile. It changes no class.
+	// AllowVolatile permits class volatile. It does not change the class.
 	AllowVolatile bool
-	// CreateSize, unless 0, makes a region of that size in bytes, named Name, if
-	// the path does not exist; one that exists must have that size. PathMemfd
-	// needs it.
+	// CreateSize, unless 0, creates a region of that size in bytes, named Name, if path
+	// does not exist. An existing region must have that size. PathMemfd requires it.
 	CreateSize uint64
 	// Wrap, unless nil, gets the machine's medium and returns the one that the region
-	// uses. Tests set it, by persist/region/regiontest.
+	// uses. Only tests set it, through persist/region/regiontest.
 	Wrap func(medium.Medium) medium.Medium
 }
 
-// A Region is an open region. Its methods may be called from several goroutines,
-// Close once all others have returned.
+// A Region is an open region. Several goroutines may call its methods at the same time.
+// Close must wait until all others have returned.
 type Region struct {
 	path  string
 	file  *os.File // holds the flock
@@ -74,20 +72,20 @@ type Region struct {
 
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[string]     // stored under mu; never reset
-	begun  atomic.Uint64              // syncs begun
+	begun  atomic.Uint64              // how many syncs have begun
 
 	mu         sync.Mutex
-	newer      int       // which copy of the superblock is the newer
+	newer      int       // the index of the newer copy of the superblock
 	left       [2]uint64 // the generations that this process left in the copies
-	generation uint64    // the highest ever used
-	done       uint64    // the last sync that succeeded, as counted by begun
+	generation uint64    // the highest one ever used
+	done       uint64    // the last successful sync, as begun counts them
 	closed     bool
 }
 
-// Open opens the region at path and locks it against every other Open, Create
-// and Clear. A failed or suspect region opens too, so that the target can tell an
-// initiator about it; see Failed and Superblock. The consequences of a crash or a new
-// boot are durable when Open returns.
+// Open opens the region at path and locks it against every other Open, Create and Clear.
+// It also opens a failed or suspect region, so that the target can tell initiators: see
+// Failed and Superblock. When Open returns, the consequences of a crash or a new boot are
+// durable.
 func Open(path string, o OpenOptions) (*Region, error) {
 	on := thisMachine
 	if o.Wrap != nil {
@@ -111,8 +109,8 @@ func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
 	return r, nil
 }
 
-// openOrCreate opens the file of a region, locked, after it has made it if it is
-// to be made.
+// openOrCreate opens the file of a region, locked. If o.CreateSize is set it creates a
+// missing file first.
 func openOrCreate(path string, o OpenOptions, on medium.Medium) (*os.File, medium.Memory, error) {
 	if path == PathMemfd {
 		return createMemfd(o, on)
@@ -140,8 +138,8 @@ func refuseVolatile(path, why string) error {
 	return fmt.Errorf("%s: %w: it loses its contents with the power; --allow-volatile permits that", path, ErrVolatile)
 }
 
-// openLocked opens an existing file that nobody else can change, takes its lock and finds
-// its class.
+// openLocked opens an existing file that no other user can change, locks it and
+// identifies its memory.
 func openLocked(path string, on medium.Medium) (*os.File, medium.Memory, error) {
 	f, err := openNode(path, os.O_RDWR)
 	if err != nil {
@@ -154,8 +152,8 @@ func openLocked(path string, on medium.Medium) (*os.File, medium.Memory, error) 
 	return f, mem, nil
 }
 
-// lockAndClassify takes the lock that keeps a region to one user, for as long as
-// f is open, and finds the class of its memory.
+// lockAndClassify identifies the memory of f and takes the lock that gives a region one
+// user for as long as f is open.
 func lockAndClassify(f *os.File, on medium.Medium) (medium.Memory, error) {
 	mem, err := on.Identify(f)
 	if err != nil {
@@ -170,7 +168,7 @@ func lockAndClassify(f *os.File, on medium.Medium) (medium.Memory, error) {
 	return mem, nil
 }
 
-// load maps the region in f, which is locked, and settles its superblock. On
+// load maps the region in f, which is locked, and brings its superblock up to date. On
 // success the region owns f.
 func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, error) {
 	var header [2 * CopySize]byte
@@ -216,10 +214,10 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 	return r, nil
 }
 
-// establish makes the superblock that Open found durable, or next where the two differ. The
+// establish makes the superblock that Open found durable, or next if it differs. The
 // process that wrote the newer copy may have been killed before its last step was
-// durable. Once the target has told an initiator about the superblock, its epoch for one,
-// no loss of power may take it back.
+// durable. Once the target has told an initiator about the superblock, for example its
+// epoch, a power failure must not revert it.
 func (r *Region) establish(found copies, next Superblock) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	r.mu.Lock()
@@ -238,12 +236,12 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 		err = r.writeLocked(next)
 	}
 	if err != nil {
-		err = errors.Join(err, r.failLocked(err)) // nobody else will be told of it
+		err = errors.Join(err, r.failLocked(err)) // Open has no other way to report it
 	}
 	return err
 }
 
-// expect compares the region with what Open was told to find.
+// expect compares the region with what the caller of Open expects.
 func (r *Region) expect(o OpenOptions) error {
 	if o.Name != "" && o.Name != r.name {
 		return fmt.Errorf("%s: %w: it is %q, not %q", r.path, ErrName, r.name, o.Name)
@@ -254,8 +252,8 @@ func (r *Region) expect(o OpenOptions) error {
 	return nil
 }
 
-// Close unmaps the region and gives up its lock. It does not mark it clean: that
-// is a session's CLOSE.
+// Close unmaps the region and releases its lock. It does not mark the region clean: only
+// a session's CLOSE does that.
 func (r *Region) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,37 +266,36 @@ func (r *Region) Close() error {
 	return errors.Join(unix.Munmap(mem), r.file.Close())
 }
 
-// Name is the region's name.
+// Name returns the region's name.
 func (r *Region) Name() string { return r.name }
 
-// Path is where it was opened.
+// Path returns the path at which the region was opened.
 func (r *Region) Path() string { return r.path }
 
-// UUID tells this region from every other.
+// UUID returns the id that no other region has.
 func (r *Region) UUID() [16]byte { return r.uuid }
 
-// Size is the size of the data extent in bytes.
+// Size returns the size of the data extent in bytes.
 func (r *Region) Size() uint64 { return r.size }
 
-// Class is what its memory is.
+// Class returns the class of the region's memory.
 func (r *Region) Class() persist.Class { return r.class }
 
-// Platform is what the machine says of the memory beneath.
+// Platform returns what the machine says about the memory beneath the region.
 func (r *Region) Platform() Platform { return r.platform }
 
-// Data is the data extent, mapped, page-aligned; it lives until Close.
-// Touching it can raise SIGBUS. A caller that gets one calls Fail.
+// Data returns the data extent, mapped and page-aligned. It is valid until Close.
+// Touching it can raise SIGBUS. A caller that gets a SIGBUS calls Fail.
 func (r *Region) Data() []byte { return r.mem[DataOffset : DataOffset+r.size : DataOffset+r.size] }
 
-// Superblock is a copy of the superblock as it is now.
+// Superblock returns a copy of the current superblock.
 func (r *Region) Superblock() Superblock { return *r.sb.Load() }
 
-// Update changes the superblock: f gets the present one and changes it under the
-// region's lock; what it left is durable when Update returns. If f returns an
-// error, nothing changes and Update returns it. f does not call the region and
-// does not wait; it leaves alone what names the region (UUID, name, size, class)
-// and its failure, and never lowers the mark. On a failed region Update returns the
-// failure.
+// Update changes the superblock. f gets the current one and changes it under the region's
+// lock. When Update returns, the change is durable. If f returns an error, nothing
+// changes and Update returns the error. f must not call the region and must not wait. It
+// must not change the UUID, name, size, class or failure, and never lowers the mark. On a
+// failed region Update returns the failure.
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -318,10 +315,10 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	}
 	sb.Cleared = text(sb.Cleared)
 	if sb.Clean && r.platform.Counted {
-		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // it only changes while the power is off
+		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // changes only while the power is off
 	}
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" {
-		return fmt.Errorf("region %q: superblock not written: an update changed what is not its own", r.name)
+		return fmt.Errorf("region %q: superblock not written: an update changed a field that it must not change", r.name)
 	}
 	if err := r.writeLocked(sb); err != nil {
 		return r.failLocked(err)

@@ -12,12 +12,13 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// ErrNotClean means that a region may hold what somebody still wants back.
+// ErrNotClean means that a region may hold data that somebody still needs.
 var ErrNotClean = errors.New("region is not clean")
 
-// Remove removes the region at path: the file, or from a device the superblock. The
-// region must not be open anywhere (ErrInUse), and clean (ErrNotClean); with force
-// it may be in any state, but a region: anything else stays (ErrNoSuperblock).
+// Remove removes the region at path: the file, or the superblock on a device. The region
+// must not be open anywhere (ErrInUse), and must be clean (ErrNotClean). With force its
+// state does not matter. Remove never removes anything that is not a region
+// (ErrNoSuperblock).
 func Remove(path string, force bool) error { return removeRegion(path, force, thisMachine) }
 
 func removeRegion(path string, force bool, on medium.Medium) error {
@@ -40,7 +41,7 @@ func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 	case errors.Is(err, ErrNoSuperblock), err != nil && !force:
 		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
 	case err == nil && !force && (!sb.Clean || sb.Doubt || sb.Failed || sb.Suspect):
-		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it even so",
+		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it anyway",
 			f.Name(), ErrNotClean)
 	}
 	if m.Device == 0 {
@@ -51,8 +52,8 @@ func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 			return err
 		}
 	}
-	// A file too: a process that opened it before it was removed, and that gets the lock
-	// after us, must not serve a file that has no name any more.
+	// Wipe a file, too. A process may have opened it before it was removed and get the
+	// lock after us. That process must not serve a file without a name.
 	b, err := m.Map(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// DataOffset is where the data extent starts in a region's memory, in bytes:
-	// a huge page, so that the extent can be mapped by huge pages.
+	// DataOffset is the offset in bytes at which the data extent starts in a region's
+	// memory. It is the size of a huge page, so that huge pages can map the extent.
 	DataOffset = 2 << 20
-	// CopySize is the size of each copy of the superblock in bytes. The copies
-	// are at 0 and at CopySize.
+	// CopySize is the size in bytes of each copy of the superblock. The copies are at 0
+	// and at CopySize.
 	CopySize = 4096
-	// sizeUnit is what the size of a data extent is a multiple of, in bytes.
+	// The size of a data extent is a multiple of sizeUnit, in bytes.
 	sizeUnit = 4096
-	// maxName bounds a region's name, in bytes.
+	// maxName is the length in bytes of the longest name of a region.
 	maxName = 255
-	// MaxText bounds each text kept in the superblock, in bytes.
+	// MaxText is the length in bytes of the longest text in the superblock.
 	MaxText = 512
-	// Version is the superblock's version that this package writes.
+	// Version is the version of the superblock that this package writes.
 	Version = 1
 
-	maxSize = math.MaxInt64 - DataOffset // so that every offset is an off_t
+	maxSize = math.MaxInt64 - DataOffset // so every offset fits an off_t
 )
 
-// A copy of the superblock, little-endian. Bytes that are not named are 0.
+// A copy of the superblock, little-endian. Bytes that have no name here are 0.
 //
 //	   0 ┌──────────────────────────────┬───────────────────────────────┐
 //	     │ magic "PMNBDSB\n"            │ generation (6), 0x5a5a (2)    │
@@ -81,9 +81,9 @@ const (
 
 const magic = "PMNBDSB\n"
 
-// generationTag is in the top 16 bits of a generation other than 0: a copy whose
-// update is unfinished has 0 there (see write), and without the tag one bit that
-// flips could make a finished one look like that.
+// generationTag is in the top 16 bits of every generation except 0. Generation 0 marks an
+// unfinished update (see writeLocked). Without the tag, one flipped bit could make a
+// finished copy look unfinished.
 const (
 	generationTag  = 0x5a5a << 48
 	generationMask = 1<<48 - 1
@@ -98,39 +98,40 @@ const (
 	flagsKnown = flagClean | flagDoubt | flagFailed | flagSuspect
 )
 
-// A Superblock is what a region knows of itself.
+// A Superblock is what a region persists about itself.
 type Superblock struct {
 	UUID  [16]byte
 	Name  string
-	Size  uint64 // of the data extent, bytes
+	Size  uint64 // of the data extent, in bytes
 	Class persist.Class
 
-	// Generation numbers the updates from 1; Update sets it.
+	// Generation counts the updates, starting with 1. Update sets it.
 	Generation uint64
 	// Epoch numbers the sessions.
 	Epoch uint64
-	// Mark advances while a session makes writes durable, and with its end; nothing else
-	// changes it. An initiator that was told a higher mark than a region has knows that the
-	// region was restored from a copy.
+	// Mark advances while a session makes writes durable, and when it ends. Nothing else
+	// changes it. If an initiator was told a higher mark than the region has, it knows
+	// that the region was restored from a copy.
 	Mark uint64
-	// Owner is the last session's; the zero Owner may not RESUME.
+	// Owner is the owner of the last session. The zero Owner cannot RESUME.
 	Owner persist.Owner
-	// Clean: the last session closed in order.
+	// Clean: the last session ended with CLOSE.
 	Clean bool
-	// Doubt: some of what can be read may not be durable (design §3.8).
+	// Doubt: somebody may have read bytes that are not durable (design §3.8).
 	Doubt bool
-	// Failed: making writes durable failed, and Failure says how. Sticky.
+	// Failed: the region could not make writes durable. Only Clear resets it. Failure
+	// says why.
 	Failed  bool
 	Failure string
 	// Suspect: the platform lost power without saving (design §3.9).
 	Suspect bool
-	// Cleared is the reason given with the last clear.
+	// Cleared is the reason that the operator gave at the last clear.
 	Cleared string
-	// UnsafeShutdowns is the platform's counter at the last clean close.
+	// UnsafeShutdowns is the platform's count at the last clean close.
 	UnsafeShutdowns uint64
 	// Boot is the host's boot id when the region was last opened.
 	Boot [16]byte
-	// Contents changes when what could be read may have been lost (design §2).
+	// Contents changes when readable contents may have been lost (design §2).
 	Contents [16]byte
 }
 
@@ -138,21 +139,22 @@ type Superblock struct {
 var (
 	// ErrNoSuperblock means that the memory is not a region.
 	ErrNoSuperblock = errors.New("no pmnbd superblock")
-	// ErrDamaged means that it was a region, and no copy of its superblock can be believed.
+	// ErrDamaged means that the memory was a region, and neither copy of its superblock
+	// is valid.
 	ErrDamaged = errors.New("superblock damaged")
-	// ErrVersion means that the superblock was written by another version of pmnbd.
+	// ErrVersion means that another version of pmnbd wrote the superblock.
 	ErrVersion = errors.New("superblock version not supported")
-	// ErrName tells of a name that a region cannot have, or not the region's.
+	// ErrName means that a region cannot have the name, or has another one.
 	ErrName = errors.New("region name")
-	// ErrSize tells of a size that a region cannot have, or not the region's.
+	// ErrSize means that a region cannot have the size, or has another one.
 	ErrSize = errors.New("region size")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CheckName says what is wrong with a region's name. A name is 1 to 255 ASCII
-// letters, digits, '.', '_' and '-', and starts with a letter or digit: it
-// needs no escaping in a URI, a flag, a log or a file's name.
+// CheckName returns an error if a region cannot have the name. A name is 1 to 255 ASCII
+// letters, digits, '.', '_' and '-', and starts with a letter or digit. So it needs no
+// escaping in a URI, a flag, a log or the name of a file.
 func CheckName(name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("%w has %d bytes: use 1 to %d", ErrName, len(name), maxName)
@@ -161,22 +163,22 @@ func CheckName(name string) error {
 		c := name[i]
 		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return fmt.Errorf("%w %q: use letters, digits, '.', '_' and '-', a letter or digit first", ErrName, name)
+			return fmt.Errorf("%w %q: use letters, digits, '.', '_' and '-', and begin with a letter or digit", ErrName, name)
 		}
 	}
 	return nil
 }
 
-// CheckSize says what is wrong with the size of a data extent, in bytes: it is a
-// multiple of 4096.
+// CheckSize returns an error if a data extent cannot have that size in bytes. Sizes are
+// multiples of 4096.
 func CheckSize(size uint64) error {
 	if size == 0 || size%sizeUnit != 0 || size > maxSize {
-		return fmt.Errorf("%w %d bytes: use a multiple of %d, at least that", ErrSize, size, sizeUnit)
+		return fmt.Errorf("%w %d bytes: use a positive multiple of %d", ErrSize, size, sizeUnit)
 	}
 	return nil
 }
 
-// check says what forbids s to be written or believed.
+// check returns an error if s may not be written, or must not be believed.
 func (s *Superblock) check() error {
 	if err := CheckName(s.Name); err != nil {
 		return err
@@ -188,18 +190,18 @@ func (s *Superblock) check() error {
 		return fmt.Errorf("unknown %v", s.Class)
 	}
 	if len(s.Failure) > MaxText || len(s.Cleared) > MaxText {
-		return fmt.Errorf("a text has more than %d bytes", MaxText)
+		return fmt.Errorf("a text is longer than %d bytes", MaxText)
 	}
 	if s.Generation == 0 || s.Generation > generationMask {
 		return fmt.Errorf("generation %d", s.Generation)
 	}
 	if s.Failed != (s.Failure != "") {
-		return errors.New("a failed region says why, and no other does")
+		return errors.New("the flag failed and the reason for the failure contradict each other")
 	}
 	return nil
 }
 
-// encode fills b, of CopySize bytes, with s and its CRC. s was checked.
+// encode fills b, of CopySize bytes, with s and its CRC. s must pass check.
 func (s *Superblock) encode(b []byte) {
 	le := binary.LittleEndian
 	clear(b)
@@ -235,8 +237,8 @@ func (s *Superblock) encode(b []byte) {
 	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
 }
 
-// decode reads a copy of CopySize bytes. The error is ErrNoSuperblock without
-// the magic, ErrVersion for a good copy of another version, else ErrDamaged.
+// decode reads a copy of CopySize bytes. The error is ErrNoSuperblock without the magic,
+// ErrVersion for a valid copy of another version, and ErrDamaged otherwise.
 func decode(b []byte) (Superblock, error) {
 	le := binary.LittleEndian
 	if string(b[offMagic:offMagic+len(magic)]) != magic {
@@ -246,7 +248,7 @@ func decode(b []byte) (Superblock, error) {
 		return Superblock{}, fmt.Errorf("%w: wrong CRC", ErrDamaged)
 	}
 	if v := le.Uint32(b[offVersion:]); v != Version {
-		return Superblock{}, fmt.Errorf("%w: it has version %d, this pmnbd reads version %d", ErrVersion, v, Version)
+		return Superblock{}, fmt.Errorf("%w: it has version %d, and this pmnbd reads version %d", ErrVersion, v, Version)
 	}
 	nName := int(b[offNameLen])
 	nFailure, nCleared := int(le.Uint16(b[offFailureLen:])), int(le.Uint16(b[offClearedLen:]))
@@ -276,17 +278,17 @@ func decode(b []byte) (Superblock, error) {
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	// Strict in what is believed: a copy that this version would not have written
-	// byte for byte has bits set that mean something elsewhere.
+	// Accept only what this version would have written, byte for byte: any other bit may
+	// mean something to another version.
 	var again [CopySize]byte
 	s.encode(again[:])
 	if flags&^flagsKnown != 0 || !bytes.Equal(again[:], b[:CopySize]) {
-		return Superblock{}, fmt.Errorf("%w: fields that version %d does not know", ErrDamaged, Version)
+		return Superblock{}, fmt.Errorf("%w: it has fields that version %d does not know", ErrDamaged, Version)
 	}
 	return s, nil
 }
 
-// text cuts s to what fits the superblock, and to what can be shown on one line.
+// text cuts s to MaxText bytes and replaces control characters, so that it fits one line.
 func text(s string) string {
 	b := make([]byte, 0, min(len(s), MaxText))
 	for _, r := range s {

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrFailed means that making writes durable failed once. It stays until
-	// `region clear`.
+	// ErrFailed means that the region once failed to make writes durable. Only `region
+	// clear` resets it.
 	ErrFailed = errors.New("region failed")
 	// ErrRange means that a range reaches past the end of the data extent.
 	ErrRange = errors.New("range past the end of the region")
@@ -19,8 +19,8 @@ var (
 // MayBlock reports whether Flush may take milliseconds, in a system call.
 func (r *Region) MayBlock() bool { return r.class == persist.ClassFile }
 
-// Failed is why the region can make nothing durable any more, or nil. It is
-// ErrFailed, and never becomes nil again.
+// Failed returns why the region cannot make anything durable any more, or nil. The error
+// wraps ErrFailed. It never becomes nil again.
 func (r *Region) Failed() error {
 	if p := r.failed.Load(); p != nil {
 		return fmt.Errorf("%w: %s", ErrFailed, *p)
@@ -28,7 +28,7 @@ func (r *Region) Failed() error {
 	return nil
 }
 
-// Failure is the cause of Failed, and what to do about it; "" without a failure.
+// Failure returns the cause of Failed, and what to do about it, or "".
 func (r *Region) Failure() string {
 	if p := r.failed.Load(); p != nil {
 		return *p
@@ -36,9 +36,10 @@ func (r *Region) Failure() string {
 	return ""
 }
 
-// Fail makes the region fail for a cause that a user of its memory found, such as a
-// fault. From then on the region makes nothing durable, the target grants it to nobody,
-// and the superblock keeps the failure. Fail returns the failure, with the first cause.
+// Fail makes the region fail. A caller that found its memory broken, by a fault for
+// example, gives the cause. From then on the region makes nothing durable, the target
+// grants it to nobody, and the superblock keeps the failure. Fail returns the failure,
+// with the first cause.
 func (r *Region) Fail(cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,12 +52,13 @@ func (r *Region) Fail(cause error) error {
 	return r.failLocked(cause)
 }
 
-// Flush makes ranges of the data extent durable, as far as the class allows. Classes
-// volatile and pmem write back cache lines, or only fence where the caches outlive the
-// power. Class file syncs once, whatever the ranges; it does without a sync of its own if
-// one that began after the call has succeeded meanwhile. If a range lies outside, Flush
-// flushes nothing. On a failed region it returns the failure: a sync that succeeds after
-// one that failed proves nothing, because the kernel then calls the lost pages clean.
+// Flush makes ranges of the data extent as durable as the class allows. For classes
+// volatile and pmem it writes back cache lines, or only fences if the caches survive a
+// power failure. For class file it syncs once for all ranges, or not at all if another
+// sync that began after the call has already succeeded. If a range lies outside the
+// extent, Flush makes nothing durable. On a failed region it returns the failure: after a
+// failed sync the kernel takes the lost pages for clean, so a later success would prove
+// nothing.
 func (r *Region) Flush(ranges []persist.Range) error {
 	begun := r.begun.Load()
 	for _, g := range ranges {
@@ -73,10 +75,10 @@ func (r *Region) Flush(ranges []persist.Range) error {
 	if err := r.writeBack(ranges); err != nil {
 		return r.Fail(err)
 	}
-	return r.Failed() // somebody may have found the memory broken meanwhile
+	return r.Failed() // somebody may have found the memory broken in between
 }
 
-// writeBack makes ranges durable by the CPU.
+// writeBack makes ranges durable with the CPU.
 func (r *Region) writeBack(ranges []persist.Range) (err error) {
 	if r.class == persist.ClassPMem && r.platform.Domain.EADR() {
 		r.medium.Fence()
@@ -89,8 +91,8 @@ func (r *Region) writeBack(ranges []persist.Range) (err error) {
 	return nil
 }
 
-// Zero stores zeroes into a range of the data extent. They are as durable as any
-// other store: not before a Flush of that range. A fault fails the region.
+// Zero stores zeroes in a range of the data extent. Like any other store they are durable
+// only after a Flush of that range. A fault fails the region.
 func (r *Region) Zero(g persist.Range) error {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
@@ -107,7 +109,7 @@ func (r *Region) zero(g persist.Range) (err error) {
 	return nil
 }
 
-// flushFile makes durable all of the file as it was when begun syncs had begun.
+// flushFile makes the file durable as it was when begun syncs had begun.
 func (r *Region) flushFile(begun uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +120,7 @@ func (r *Region) flushFile(begun uint64) error {
 		return err
 	}
 	if r.done > begun {
-		return nil // a sync that began later has covered that
+		return nil // a sync that began later has covered the range
 	}
 	if err := r.syncLocked(); err != nil {
 		return r.failLocked(err)
@@ -126,7 +128,7 @@ func (r *Region) flushFile(begun uint64) error {
 	return nil
 }
 
-// syncLocked is every sync of the region's one file description.
+// syncLocked does every sync of the region's one file description.
 func (r *Region) syncLocked() error {
 	n := r.begun.Add(1)
 	if err := r.medium.Sync(r.file); err != nil {
@@ -136,8 +138,8 @@ func (r *Region) syncLocked() error {
 	return nil
 }
 
-// Syncs is how many syncs have begun since the region was opened, those of the
-// superblock among them; always 0 but for class file.
+// Syncs returns how many syncs have begun since the region was opened, including those of
+// the superblock. Only class file has any.
 func (r *Region) Syncs() uint64 { return r.begun.Load() }
 
 // persistLocked makes n bytes at off of the superblock's copies durable.
@@ -149,26 +151,26 @@ func (r *Region) persistLocked(off, n uint64) error {
 	return nil
 }
 
-// failLocked makes a failure to sync stick, in memory at once, then in the superblock,
-// before the caller unlocks r.mu. It returns the error that every caller gets from now on.
+// failLocked makes a failure permanent: in memory at once, then in the superblock, before
+// the caller unlocks r.mu. It returns the error that every caller gets from now on.
 func (r *Region) failLocked(cause error) error {
 	why := text(cause.Error())
 	r.setFailed(why)
 	if err := r.ownLocked(); errors.Is(err, ErrForeign) {
 		// Leave the other process's superblock alone: a mixture of two writers' copies
-		// is of no use to either.
+		// helps neither.
 		if !errors.Is(cause, ErrForeign) {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
 		}
 		return r.Failed()
 	}
-	// Twice, into both copies: rot of one must not make the region healthy.
+	// Write both copies: if one rots, the region must still be failed.
 	for range 2 {
 		sb := r.Superblock()
 		sb.Failed, sb.Failure = true, why
 		if err := r.writeLocked(sb); err != nil {
 			r.setFailed(why + "; this could not be recorded: " + err.Error())
-			// A process that opens the region while the page cache lives still reads it.
+			// A process that opens the region can still read this from the page cache.
 			sb.Generation = r.generation
 			r.storeUnsyncedLocked(sb)
 			break
@@ -177,9 +179,9 @@ func (r *Region) failLocked(cause error) error {
 	return r.Failed()
 }
 
-// storeUnsyncedLocked stores sb over the older copy, as well as that goes.
+// storeUnsyncedLocked tries to store sb over the older copy.
 func (r *Region) storeUnsyncedLocked(sb Superblock) {
-	var err error // a fault: then nobody will read it either
+	var err error // after a fault nobody can read the copy either
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	at := 1 - r.newer
 	sb.encode(r.mem[at*CopySize : (at+1)*CopySize])

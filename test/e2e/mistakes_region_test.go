@@ -104,12 +104,12 @@ var regionMistakes = []mistake{
 	{
 		name: "create: a size between blocks", code: 2,
 		line: "pmnbd-target region create r {new} --size 4097",
-		says: "--size 4097: region size 4097 bytes: use a multiple of 4096, at least that",
+		says: "--size 4097: region size 4097 bytes: use a positive multiple of 4096",
 	},
 	{
 		name: "create: a size of nothing", code: 2,
 		line: "pmnbd-target region create r {new} --size 0",
-		says: "--size 0: region size 0 bytes: use a multiple of 4096, at least that",
+		says: "--size 0: region size 0 bytes: use a positive multiple of 4096",
 	},
 	{
 		name: "create: more than the disk has", code: 1,
@@ -119,12 +119,12 @@ var regionMistakes = []mistake{
 	{
 		name: "create: a name that is none", code: 2,
 		line: "pmnbd-target region create a/b {new} --size 16M",
-		says: `region name "a/b": use letters, digits, '.', '_' and '-', a letter or digit first`,
+		says: `region name "a/b": use letters, digits, '.', '_' and '-', and begin with a letter or digit`,
 	},
 	{
 		name: "create: a region that is there", code: 1,
 		line: "pmnbd-target region create free {free} --size 16M",
-		says: "{free}: not empty: there is data in it; --force discards all of it",
+		says: "{free}: not empty: it holds data; --force discards all of it",
 	},
 	{
 		name: "create: a region that is served", code: 1,
@@ -134,7 +134,7 @@ var regionMistakes = []mistake{
 	{
 		name: "create: other data", code: 1,
 		line: "pmnbd-target region create r {data} --size 16M",
-		says: "{data}: not empty: there is data in it; --force discards all of it",
+		says: "{data}: not empty: it holds data; --force discards all of it",
 	},
 	{
 		name: "create: a directory", code: 1,
@@ -149,7 +149,7 @@ var regionMistakes = []mistake{
 	{
 		name: "create: a device that is not there", code: 1,
 		line: "pmnbd-target region create log /dev/dax9.9",
-		says: "/dev/dax9.9: no such device, and a file in /dev would take its place: use a device that is there, or a path elsewhere",
+		says: "/dev/dax9.9: no such device: use a device that exists, or a path outside /dev",
 	},
 	{
 		name: "create: a device that is none", code: 1,
@@ -159,7 +159,7 @@ var regionMistakes = []mistake{
 	{
 		name: "create: anonymous memory", code: 1,
 		line: "pmnbd-target region create log memfd: --size 16M",
-		says: "memory refused: anonymous memory lives only while it is served: `serve --region NAME=memfd:,size=SIZE` makes it",
+		says: "memory refused: anonymous memory exists only while pmnbd-target serves it: `serve --region NAME=memfd:,size=SIZE` makes it",
 	},
 	{
 		name: "create: where we may not write", code: 1, nobody: true,

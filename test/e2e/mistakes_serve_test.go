@@ -60,7 +60,7 @@ var serveMistakes = []mistake{
 	{
 		name: "targets in a list", code: 2,
 		line: "pmnbd serve --target {uri}/idle,other --listen {socket}",
-		says: `--target {uri}/idle,other: region name "idle,other": use letters, digits, '.', '_' and '-', a letter or digit first; give --target once for each region`,
+		says: `--target {uri}/idle,other: region name "idle,other": use letters, digits, '.', '_' and '-', and begin with a letter or digit; give --target once for each region`,
 	},
 	{
 		name: "a target twice", code: 2,

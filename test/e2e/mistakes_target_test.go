@@ -60,7 +60,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a name with a slash", code: 2,
 		line: "pmnbd-target serve --region a/b={good}",
-		says: `region "a/b": region name "a/b": use letters, digits, '.', '_' and '-', a letter or digit first`,
+		says: `region "a/b": region name "a/b": use letters, digits, '.', '_' and '-', and begin with a letter or digit`,
 	},
 	{
 		name: "target: a misspelt option", code: 2,
@@ -90,7 +90,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a size between blocks", code: 2,
 		line: "pmnbd-target serve --region v={new},size=4097",
-		says: `--region: region "v": region size 4097 bytes: use a multiple of 4096, at least that`,
+		says: `--region: region "v": region size 4097 bytes: use a positive multiple of 4096`,
 	},
 	{
 		name: "target: an id that is none", code: 2,
@@ -235,7 +235,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a device that is not there, with a size", code: 1,
 		line: "pmnbd-target serve --region r=/dev/dax9.9,size=16M --listen iwarp://127.0.0.1:0",
-		says: "region r: /dev/dax9.9: no such device, and a file in /dev would take its place: use a device that is there, or a path elsewhere",
+		says: "region r: /dev/dax9.9: no such device: use a device that exists, or a path outside /dev",
 	},
 	{
 		name: "target: a directory that is not there", code: 1,

@@ -1,8 +1,9 @@
-// Package regiontest gives tests regions on memory of their choice: an ordinary file that
-// counts as persistent memory, a disk that fails, another boot.
+// Package regiontest gives tests regions on memory of their choice, only for tests of
+// this module; it promises nothing to other programs. The memory can be an ordinary file
+// that counts as persistent memory, a disk that fails, or memory in another boot.
 //
-// Only tests import it (test/arch holds them to that): a region made with it promises
-// what its memory does not keep.
+// Only tests import it, and test/arch checks that: a region made with it promises what
+// its memory does not keep.
 package regiontest
 
 import (
@@ -18,31 +19,32 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// A Medium says how a region's memory differs from what the machine has. The zero
-// Medium differs in nothing.
+// A Medium says how a region's memory differs from the machine's. The zero Medium changes
+// nothing.
 type Medium struct {
-	// PMem makes every file persistent memory in that domain, whatever it is.
+	// PMem declares every file to be persistent memory in that domain.
 	PMem region.Domain
 	// Boot, unless zero, is the host's boot id.
 	Boot [16]byte
-	// Sync, unless nil, makes the file of descriptor fd durable instead of fdatasync(2).
+	// Sync, unless nil, replaces fdatasync(2). It makes the file with descriptor fd
+	// durable.
 	Sync func(fd int) error
-	// Data and Header, unless nil, write back n bytes instead of the CPU: Data at off
-	// of the data extent, Header at off of the superblock's copies.
+	// Data and Header, unless nil, replace the CPU: each writes back n bytes, Data at off
+	// in the data extent and Header at off in the superblock's copies.
 	Data, Header func(off, n uint64)
 }
 
-// Discard is a Data or Header that writes nothing back: it needs no instruction that
-// some CPUs lack.
+// Discard is a Data or Header that writes nothing back. Tests can use it on CPUs that
+// lack the instruction.
 func Discard(_, _ uint64) {}
 
-// Persistent memory, with caches that lose what they hold and with caches that keep it.
+// Persistent memory, with caches that lose their contents and with caches that keep them.
 var (
 	ADR  = Medium{PMem: region.DomainMemory, Data: Discard}
 	EADR = Medium{PMem: region.DomainCaches}
 )
 
-// Wrap is for region.OpenOptions: it puts m between a region and the machine.
+// Wrap puts m between a region and the machine. It is for region.OpenOptions.
 func (m Medium) Wrap(machine medium.Medium) medium.Medium { return &wrapped{machine, m} }
 
 type wrapped struct {
@@ -82,16 +84,16 @@ func (w *wrapped) WriteBack(mem []byte, off, n uint64) {
 	}
 }
 
-// A Watch tells the syncs of data from those of the superblock: each of the latter finds
-// something changed in the superblock's copies, and none of the former does. The zero Watch
-// is ready for the syncs of one region.
+// A Watch distinguishes syncs of data from syncs of the superblock. Before a sync of the
+// superblock its copies have changed, before a sync of data they have not. The zero Watch
+// is ready to watch one region.
 type Watch struct {
 	mu     sync.Mutex
 	copies []byte
 }
 
-// Data reports whether a sync makes data durable. It is for Medium.Sync, and must hear of
-// every sync of its region, before the sync.
+// Data reports whether a sync makes data durable. Call it from Medium.Sync, before every
+// sync of the region.
 func (w *Watch) Data(fd int) bool {
 	now := make([]byte, 2*region.CopySize)
 	if n, err := unix.Pread(fd, now, 0); err != nil || n != len(now) {
