@@ -16,10 +16,10 @@ import (
 // An opening is what a start knows of the region before the target grants it.
 type opening struct {
 	expect  uint64 // the epoch that OPEN names; 0: whatever the region is in
-	strict  bool   // what the run before left is in that epoch: no other will do
-	asked   bool   // an OPEN of that epoch may have been granted, and its answer lost
-	met     bool   // the target was reached once
-	unclean bool   // the session before did not close
+	strict  bool   // no other epoch will do: the previous run left its window in that one
+	asked   bool   // the target may have granted an OPEN of that epoch, whose answer was lost
+	met     bool   // the target has answered in this start
+	unclean bool   // the previous session did not close
 }
 
 // insist tries until it succeeds, fails for good, or ctx ends: a start that loses its
@@ -122,10 +122,10 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 			if late.Code != wire.CodeNotOwner {
 				return opened, &RefusedError{Region: g.cfg.Region, Refused: late}
 			}
-			g.opening.asked = false // another run of this id has it
+			g.opening.asked = false // another run of this id has the region
 		}
 		if g.opening.expect != 0 && g.opening.strict {
-			break // what was left is judged by its epoch: the next start does that
+			break // the epoch is not the window's any more: the next start decides what that means
 		}
 		g.takesOver(&refused)
 		if err := g.device.takeClaim(refused.UUID); err != nil {
