@@ -23,7 +23,7 @@ func TestAllow(t *testing.T) {
 		r := p.refused(bob, at)
 		require.Equal(t, wire.CodeNotAllowed, r.Code)
 		require.Equal(t, wire.Refused{Code: r.Code, Text: r.Text}, r)
-		require.Contains(t, r.Text, "does not allow it to initiator 02000000-0000-0000-0000-000000000000")
+		require.Contains(t, r.Text, "does not allow the region to initiator 02000000-0000-0000-0000-000000000000")
 	}
 	var r wire.Refused
 	p.ask(&wire.Resume{Methods: everyMethod, Owner: bob, Epoch: epoch, Region: "log"}, &r)

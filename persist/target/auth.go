@@ -8,18 +8,18 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// Keys are the keys of initiators by their id. Several are good at a time: a new one and
-// the one that it takes the place of.
+// Keys has the keys of initiators, by id. During a rotation an id has several valid keys:
+// the old and the new one.
 type Keys map[[16]byte][]wire.Key
 
-// SetKeys replaces Config.Keys, which must not have been nil. Granted sessions go on; their
-// initiators prove themselves by the new keys when they come back.
+// SetKeys replaces Config.Keys, which must not have been nil. Granted sessions continue.
+// When an initiator comes back, it must prove itself with one of the new keys.
 func (s *Server) SetKeys(keys Keys) { s.keys.Store(&keys) }
 
-// authenticate checks the proof of m, decoded from msg, and from then on c signs its
-// answers. If the proof does not hold, authenticate returns the answer to send. The answer
-// is the same whatever is wrong: a peer without a key learns neither which ids have one nor
-// which regions there are.
+// authenticate checks the proof of m, decoded from msg. From then on c signs its answers.
+// If the proof is wrong or missing, authenticate returns the answer to send. All refusals
+// are alike, so a peer without a key learns neither which ids have a key nor which
+// regions exist.
 func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge, refused *wire.Refused) {
 	keys := c.s.keys.Load()
 	if keys == nil {
@@ -33,7 +33,7 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 	}
 	its := (*keys)[m.Owner.ID]
 	if len(its) == 0 {
-		its = c.s.decoy // it takes as long
+		its = c.s.decoy // so the check takes as long
 	}
 	for _, key := range its {
 		if secret := wire.NewSecret(key, m.Nonce, c.challenge.Nonce); secret.SignedRequest(msg) {
@@ -41,12 +41,12 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 		}
 	}
 	if c.secret == nil {
-		return nil, &wire.Refused{Code: wire.CodeAuth, Text: "it has no key for initiator " + uuid.UUID(m.Owner.ID).String() + ", or not this one"}
+		return nil, &wire.Refused{Code: wire.CodeAuth, Text: "the target has no key for initiator " + uuid.UUID(m.Owner.ID).String() + ", or another one"}
 	}
 	return nil, nil
 }
 
-// sign writes the target's proof into answer, if request was proven.
+// sign writes the target's proof into answer if request was proven.
 func (c *conn) sign(answer, request []byte) []byte {
 	if c.secret != nil {
 		c.secret.SignAnswer(answer, request)

@@ -16,53 +16,53 @@ import (
 	"pmnbd/rdma"
 )
 
-// A conn is a lane as the target sees it: one connection, its protection domain,
-// and the goroutine that does all its work, placing what arrives included.
+// A conn is a lane as the target sees it: one connection, its protection domain, and the
+// goroutine that does all its work, including the placement of what arrives.
 type conn struct {
 	rdma.Conn
 	s      *Server
-	req    rdma.Request // that it answers
+	req    rdma.Request // the request that it accepts
 	log    *zap.Logger
 	peer   string       // HOST:PORT
-	source netip.Prefix // what of peer counts among strangers
+	source netip.Prefix // the part of peer by which strangers are counted
 	domain *sharedDomain
-	mem    []byte             // receives, then as many sends
+	mem    []byte             // buffers for receives, and behind them for sends
 	msgs   *rdma.MemoryRegion // mem, registered
-	sent   atomic.Uint32      // messages that were too long to go inline
+	sent   atomic.Uint32      // how many messages were too long to go inline
 
-	hint      *session        // whose domain it was made in: it may JOIN that one
-	lane      uint16          // likewise
-	session   *session        // once granted or joined
-	deadline  *time.Timer     // by which it must be
-	opens     int             // OPENs that were answered
-	challenge *wire.Challenge // once it was sent
-	secret    *wire.Secret    // of the last request, if it was proven
-	probed    bool            // it was told the epoch: initiators ask for it before they come
-	known     bool            // it had a session
+	hint      *session        // the session in whose domain the connection was made, and which it may JOIN
+	lane      uint16          // its number in that session
+	session   *session        // set by a grant or a JOIN
+	deadline  *time.Timer     // ends the connection if it gets no session in time
+	opens     int             // how many requests for a session it has sent
+	challenge *wire.Challenge // set once sent
+	secret    *wire.Secret    // proved the last request; nil if nothing did
+	probed    bool            // the connection has asked for the epoch, as initiators do before they OPEN
+	known     bool            // the connection has had a session
 	barrier   wire.Barrier
-	piece     [1]persist.Range // of a flush
+	piece     [1]persist.Range // one step of a flush
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
-	done      chan struct{}      // nothing of the lane touches a region any more, unless alive says so
-	alive     error              // set before done is closed if the queue pair may still exist: nobody may be granted its region
+	done      chan struct{}      // closed when nothing of the lane touches a region any more, unless alive is set
+	alive     error              // set before done is closed if the queue pair may still exist: its region must not be granted again
 
-	evicted bool // guarded by Server.strangers: another connection got its place
+	evicted bool // guarded by Server.strangers: another connection got this one's place
 
-	life sync.Mutex
-	dead atomic.Bool // interrupted; set with life held
+	life sync.Mutex  // guards Conn while the connection is being made
+	dead atomic.Bool // the connection was interrupted; set with life held
 }
 
-// An outbox is the memory that one goroutine needs to send without allocating.
+// An outbox is the memory with which one goroutine sends without allocating.
 type outbox struct {
 	buf [wire.BarrierAckSize]byte
 	wr  [1]rdma.WorkRequest
 }
 
-// send sends a message, which is copied: a long one into a buffer of its own,
-// which is free again when its turn comes, for no more answers are ever due than
-// there are credits.
+// send sends a message and copies it. A long one goes to a buffer of its own. That buffer
+// is free when its turn comes again, because no more answers are due than there are
+// credits.
 func (o *outbox) send(c *conn, msg []byte) error {
-	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // signalled: so its slot comes back
+	o.wr[0] = rdma.WorkRequest{Op: rdma.OpSend, Signaled: true, Inline: msg} // signalled, so that its slot comes back
 	if len(msg) > c.Caps().MaxInline {
 		off := uint64(receives+c.sent.Add(1)%credits) * wire.MaxMessage
 		copy(c.mem[off:], msg)
@@ -70,20 +70,19 @@ func (o *outbox) send(c *conn, msg []byte) error {
 	}
 	n, err := c.Post(o.wr[:])
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: more answers are due than there are credits", errStranger)
+		err = fmt.Errorf("%w: the peer has used more credits than it has", errStranger)
 	}
 	return err
 }
 
 var (
-	// errStranger: the peer broke the protocol of sessions.
+	// errStranger: the peer broke the protocol.
 	errStranger = errors.New("protocol violation")
 	// errEnded: the connection was interrupted.
 	errEnded = errors.New("the target ended the connection")
 )
 
-// serve answers the connection request and is the lane's goroutine until the
-// connection ends.
+// serve accepts the connection and is the lane's goroutine until the connection ends.
 func (c *conn) serve() {
 	s := c.s
 	defer s.running.Done()
@@ -98,9 +97,9 @@ func (c *conn) serve() {
 	}
 	limit := s.cfg.ProofTimeout
 	if c.hint != nil {
-		limit = s.cfg.OpenTimeout // its request was a proof
+		limit = s.cfg.OpenTimeout // its connection request had a proof
 	}
-	c.deadline = time.AfterFunc(limit, func() { _ = c.interrupt() }) // wakes Wait
+	c.deadline = time.AfterFunc(limit, func() { _ = c.interrupt() }) // the interruption wakes Wait
 	defer c.deadline.Stop()
 	var cs [credits]rdma.Completion
 	for {
@@ -119,23 +118,23 @@ func (c *conn) serve() {
 	c.ended(err)
 }
 
-// ended tells why the connection ended.
+// ended logs why the connection ended.
 func (c *conn) ended(err error) {
 	switch {
 	case c.probed && !c.known && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)):
-		c.log.Debug("connection ended that asked for the epoch", zap.Error(err))
+		c.log.Debug("connection ended after it had asked for the epoch", zap.Error(err))
 	case !c.known:
 		c.s.breaches.Warn("connection ended", zap.String("peer", c.peer), zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
 	case c.session == nil && errors.Is(err, rdma.ErrLost):
-		c.log.Debug("connection ended whose session was closed", zap.Error(err))
+		c.log.Debug("connection ended after its session was closed", zap.Error(err))
 	default:
 		c.log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
 	}
 }
 
-// broken fails the region if it was a fault on its memory that ended the lane. A
-// one-sided Write has no reply to carry that: the next barrier of any lane does, and
-// the next OPEN (design §6.2).
+// broken fails the region if a fault on its memory ended the lane. A one-sided Write has
+// no answer that could carry the error. The next barrier of any lane does, and the next
+// OPEN (design §6.2).
 func (c *conn) broken(err error) {
 	s := c.session
 	if s == nil {
@@ -148,13 +147,13 @@ func (c *conn) broken(err error) {
 	c.log.Error("region failed", zap.String("region", s.export.r.Name()), zap.Error(s.export.r.Fail(fault)))
 }
 
-// accept connects, a stranger in a protection domain of its own. If it fails the caller
-// releases what there is.
+// accept accepts the connection request. A stranger gets its own protection domain. If
+// accept fails, the caller releases what it has created.
 func (c *conn) accept() (err error) {
 	accepted := false
 	defer func() {
 		if err != nil && !accepted {
-			_ = c.req.Reject(nil) // err says why
+			_ = c.req.Reject(nil) // the log has err
 		}
 	}()
 	if c.hint == nil {
@@ -187,7 +186,7 @@ func (c *conn) accept() (err error) {
 	return nil
 }
 
-// receive is the receive into message buffer i.
+// receive returns the receive into message buffer i.
 func (c *conn) receive(i uint64) rdma.WorkRequest {
 	return rdma.WorkRequest{
 		ID: i, Op: rdma.OpRecv,
@@ -195,16 +194,16 @@ func (c *conn) receive(i uint64) rdma.WorkRequest {
 	}
 }
 
-// release ends the lane: its queue pair first, so that nothing is placed any more,
-// then its keys.
+// release ends the lane: first its queue pair, so that nothing more is placed, then its
+// keys.
 func (c *conn) release() {
 	if c.Conn != nil {
 		if c.alive = c.Close(); c.alive != nil {
-			c.log.Error("queue pair not destroyed: if it is a session's, its region is granted to nobody until pmnbd-target is restarted", zap.Error(c.alive))
+			c.log.Error("queue pair not destroyed: if it belongs to a session, its region cannot be granted again until pmnbd-target restarts", zap.Error(c.alive))
 		}
 	}
 	if c.session != nil {
-		c.session.export.syncer.forget(c) // it answers out of c.mem
+		c.session.export.syncer.forget(c) // the syncer answers from c.mem
 	}
 	if c.msgs != nil {
 		if err := c.domain.Deregister(c.msgs); err != nil {
@@ -214,11 +213,11 @@ func (c *conn) release() {
 	if c.domain != nil {
 		if err := c.domain.release(); err != nil {
 			c.log.Error("protection domain not closed", zap.Error(err))
-			c.alive = errors.Join(c.alive, err) // a queue pair that was never ours may be in it
+			c.alive = errors.Join(c.alive, err) // the domain may have a queue pair that Accept never returned
 		}
 	}
 	if c.mem != nil {
-		_ = unix.Munmap(c.mem) // only fails for addresses that are not mapped
+		_ = unix.Munmap(c.mem) // fails only for addresses that are not mapped
 	}
 	c.s.mu.Lock()
 	delete(c.s.conns, c)
@@ -229,7 +228,7 @@ func (c *conn) release() {
 	close(c.done)
 }
 
-// interrupt destroys the connection from outside, also one that is being made.
+// interrupt destroys the connection from any goroutine, also while it is being made.
 func (c *conn) interrupt() error {
 	c.life.Lock()
 	c.dead.Store(true)
@@ -242,7 +241,8 @@ func (c *conn) interrupt() error {
 	return made.Close()
 }
 
-// arrived is how many bytes of Writes have come on c, which may be being made.
+// arrived returns how many bytes of Writes have arrived on c, which may still be being
+// made.
 func (c *conn) arrived() uint64 {
 	c.life.Lock()
 	defer c.life.Unlock()
@@ -252,7 +252,7 @@ func (c *conn) arrived() uint64 {
 	return c.Arrived()
 }
 
-// poll handles the completions that are there.
+// poll handles all completions.
 func (c *conn) poll(cs []rdma.Completion) error {
 	for {
 		n, err := c.Poll(cs)
@@ -279,7 +279,7 @@ func (c *conn) poll(cs []rdma.Completion) error {
 	}
 }
 
-// handle serves one message. An error ends the connection.
+// handle handles one message. An error ends the connection.
 func (c *conn) handle(msg []byte) error {
 	t, err := wire.TypeOf(msg)
 	if err != nil {
@@ -315,7 +315,7 @@ func (c *conn) handle(msg []byte) error {
 		y.beat(c.session)
 		ack := wire.HeartbeatAck{
 			Seq: m.Seq, Barrier: y.oldest(c.session), Doubt: y.doubt.Load(), DoubtLeft: y.left.Load(),
-			Mark: e.r.Superblock().Mark, // the one that is durable
+			Mark: e.r.Superblock().Mark, // what is durable
 		}
 		return c.out.send(c, ack.Append(nil))
 	case wire.TypeClose:
@@ -331,8 +331,8 @@ func (c *conn) handle(msg []byte) error {
 	return fmt.Errorf("%w: %v in a session", errStranger, t)
 }
 
-// flush makes the ranges of a barrier's part durable and acknowledges it, or has
-// the syncer do so.
+// flush makes the ranges of a part of a barrier durable and acknowledges it, or leaves
+// that to the syncer.
 func (c *conn) flush(b *wire.Barrier) error {
 	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) {
@@ -342,7 +342,7 @@ func (c *conn) flush(b *wire.Barrier) error {
 	if !e.r.MayBlock() {
 		err := c.writeBack(b.Ranges)
 		if errors.Is(err, errEnded) {
-			return err // nobody is there for an answer
+			return err // the connection is gone
 		}
 		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
@@ -354,16 +354,16 @@ func (c *conn) flush(b *wire.Barrier) error {
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }
 
-// zero stores zeroes, on the lane's goroutine: every barrier that comes behind
-// begins when they are there, and what no barrier of it will flush is flushed now
-// (design §4.7).
+// zero stores zeroes on the lane's goroutine, so every barrier behind the ZERO finds them
+// stored. Under methods whose barriers do not name them, it also makes them durable at
+// once (design §4.7).
 func (c *conn) zero(m wire.Zero) error {
 	r := c.session.export.r
 	if m.Len > wire.MaxZero || !inside([]persist.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
 		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
 	}
 	if err := r.Zero(persist.Range{Off: m.Off, Len: m.Len}); err != nil {
-		return err // no reply says it: the next barrier does
+		return err // a ZERO has no answer for that; the next barrier has
 	}
 	if c.session.method != persist.MethodGPSPM {
 		// No barrier of the session names ranges to this CPU.
@@ -375,7 +375,7 @@ func (c *conn) zero(m wire.Zero) error {
 	return c.out.send(c, ack.Append(c.out.buf[:0]))
 }
 
-// ack answers a barrier's part.
+// ack acknowledges a part of a barrier.
 func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
 		c.session.export.noteDurable(c, m.Seq)
@@ -384,7 +384,7 @@ func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	return out.send(c, m.Append(out.buf[:0]))
 }
 
-// fail answers a barrier that could not be made durable.
+// fail answers a barrier that the target could not make durable.
 func (c *conn) fail(seq uint64, code wire.Code, text string, out *outbox) error {
 	c.log.Error("barrier failed", zap.String("region", c.session.export.r.Name()), zap.Uint64("barrier", seq), zap.String("cause", text))
 	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}

@@ -16,11 +16,11 @@ import (
 	"pmnbd/rdma"
 )
 
-// maxOpens is how many OPENs a connection may send: one to learn the epoch, and
-// some to lose races.
+// maxOpens is how many requests for a session a connection may send: one to learn the
+// epoch, and some in case it loses races.
 const maxOpens = 8
 
-// handshake serves a message of a connection that has no session.
+// handshake handles a message of a connection that has no session.
 func (c *conn) handshake(t wire.Type, msg []byte) error {
 	if c.opens++; c.opens > maxOpens {
 		return fmt.Errorf("%w: OPEN sent %d times", errStranger, c.opens)
@@ -54,7 +54,7 @@ func (c *conn) handshake(t wire.Type, msg []byte) error {
 	return fmt.Errorf("%w: %v without a session", errStranger, t)
 }
 
-// grant answers OPEN, or RESUME: m, decoded from msg.
+// grant answers an OPEN or RESUME: m, decoded from msg.
 func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 	if !c.s.strangers.leave(c) {
 		return errCrowded
@@ -62,14 +62,14 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 	challenge, refused := c.authenticate(m, msg)
 	if challenge != nil {
 		c.s.stranger(c, spoken)
-		c.deadline.Reset(c.s.cfg.ProofTimeout) // the way back and forth once more
+		c.deadline.Reset(c.s.cfg.ProofTimeout) // time for another round trip
 		return c.out.send(c, challenge.Append(nil))
 	}
 	if refused != nil {
 		c.s.stranger(c, spoken)
 		return c.refuse(refused, msg)
 	}
-	c.deadline.Stop() // it takes the time that it takes
+	c.deadline.Stop() // the grant itself has no deadline
 	opened, refused := c.open(m, resume)
 	if refused != nil {
 		err := c.refuse(refused, msg)
@@ -91,7 +91,7 @@ func (c *conn) standBy() {
 	c.s.stranger(c, at)
 }
 
-// refuse answers request with r. A request that has no proof gets none.
+// refuse answers request with r. If the request had no proof, the answer has none.
 func (c *conn) refuse(r *wire.Refused, request []byte) error {
 	if r.Code == wire.CodeEpoch {
 		c.probed = true
@@ -105,11 +105,11 @@ func (c *conn) refuse(r *wire.Refused, request []byte) error {
 	return c.out.send(c, answer)
 }
 
-// open grants a session, in the order of design §5, or says why not. To resume is to
-// be granted a new session as the owner that one was: nobody else had the region, so
-// there is nothing new to doubt.
+// open grants a session, in the order of design §5, or returns the refusal. RESUME grants
+// a new session to the same owner. Nobody else had the region in between, so no new doubt
+// arises.
 func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
-	e, refused := c.admissible(m)
+	e, refused := c.exportFor(m)
 	if refused != nil {
 		return nil, refused
 	}
@@ -124,7 +124,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil, noMethod(m.Methods, facts)
 	}
 	if !e.granting.TryLock() {
-		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "another request for the region is being served, try again"}
+		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "the target is handling another request for the region, try again"}
 	}
 	defer e.granting.Unlock()
 	if r := e.check(m, resume); r != nil {
@@ -143,7 +143,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	opened := s.describe(&sb, unclean)
 	e.mu.Lock()
 	if !resume {
-		e.durable = [maxLanes]wire.Durable{} // another owner's
+		e.durable = [maxLanes]wire.Durable{} // belongs to another owner
 	}
 	opened.Durable = e.durable[0]
 	e.session = s
@@ -157,45 +157,46 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	return opened, nil
 }
 
-// admissible finds the region that m names, unless m is refused whatever state the region
-// is in.
-func (c *conn) admissible(m *wire.Open) (*export, *wire.Refused) {
+// exportFor returns the region that m names, or the reason to refuse m in whatever state
+// the region is.
+func (c *conn) exportFor(m *wire.Open) (*export, *wire.Refused) {
 	e := c.s.exports[m.Region]
 	allow, some := c.s.cfg.Allow[m.Region]
 	switch {
 	case e == nil:
-		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("no region %q is served here", m.Region)}
+		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("the target serves no region %q", m.Region)}
 	case c.hint != nil:
-		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "a connection made to JOIN"}
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "OPEN or RESUME on a connection that was made to JOIN"}
 	case m.Owner.ID == ([16]byte{}):
-		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "an owner without id"}
+		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "the owner has no id"}
 	case some && !slices.Contains(allow, m.Owner.ID):
-		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow it to initiator %s", uuid.UUID(m.Owner.ID))}
+		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow the region to initiator %s", uuid.UUID(m.Owner.ID))}
 	}
 	return e, nil
 }
 
-// succeedLocked ends the session before, if there is one, and then makes owner the region's
-// owner, durably, in the next epoch. It returns the superblock as it is then. unclean says
-// that the owner before did not close; a RESUME has nobody before it. The lock is e.granting.
+// succeedLocked ends the previous session, if there is one. Then it makes owner the
+// region's owner in the next epoch, durably. It returns the new superblock. unclean says
+// that the previous owner did not close; a RESUME has no previous owner. The lock is
+// e.granting.
 func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ region.Superblock, unclean bool, _ *wire.Refused) {
 	before := e.r.Superblock()
 	left := e.leased(owner.ID, &before, e.session)
 	// The old session's queue pairs go, and its keys with the last of them.
 	if e.session != nil {
 		if err := e.session.end(nil); err != nil {
-			return before, false, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the session before, restart pmnbd-target: %v", err)}
+			return before, false, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: fmt.Sprintf("the adapter did not end the previous session, restart pmnbd-target: %v", err)}
 		}
 	}
 	if left > 0 {
-		c.log.Warn("REGION TAKEN OVER: what its holder has not flushed is lost to it, and it can never come back",
+		c.log.Warn("REGION TAKEN OVER: its holder loses what it has not flushed and cannot resume",
 			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
 			zap.Stringer("by", uuid.UUID(owner.ID)), zap.Duration("lease_left", left))
 	}
 	err := e.r.Update(func(sb *region.Superblock) error {
 		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
 			e.syncer.doubted()
-			sb.Doubt = true // somebody may have read what is not durable
+			sb.Doubt = true // somebody may have read bytes that are not durable
 		}
 		sb.Epoch++
 		sb.Owner, sb.Clean = owner, false
@@ -207,7 +208,7 @@ func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ reg
 	return e.r.Superblock(), unclean, nil
 }
 
-// describe is the answer that grants s on a region with superblock sb. It does not say yet
+// describe returns the answer that grants s on a region with superblock sb, except for
 // what became durable.
 func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 	r, cfg := s.export.r, &s.export.s.cfg
@@ -236,9 +237,9 @@ func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 	return opened
 }
 
-// disorders refuses c if its adapter, one of this machine, may place an older Write over a
-// newer one (RFC 5040 §5.5). The adapter that places decides, so the initiator's own adapter
-// does not matter here (design §4.5).
+// disorders refuses c if its adapter, which is this machine's, may place an older Write
+// over a newer one (RFC 5040 §5.5). The adapter that places decides, so the initiator's
+// own adapter does not matter here (design §4.5).
 func (c *conn) disorders() *wire.Refused {
 	if c.Caps().OrderedPlacement {
 		return nil
@@ -246,7 +247,7 @@ func (c *conn) disorders() *wire.Refused {
 	return &wire.Refused{Code: wire.CodeNotSupported, Text: "the target's RDMA device does not place overlapping Writes in order"}
 }
 
-// facts are what is known of e for a session of lane c, before its memory is
+// facts returns what is known for a session of lane c on e before its memory is
 // registered.
 func (e *export) facts(c *conn) Facts {
 	caps, cfg := c.Caps(), &e.s.cfg
@@ -257,9 +258,10 @@ func (e *export) facts(c *conn) Facts {
 	}
 }
 
-// register registers the region's data extent for c, with native FLUSH if device and
-// memory have it; facts then say whether they do, and method is the best of those that
-// are left to the initiator. It is called only once the initiator is to get a session.
+// register registers the region's data extent for c, with native FLUSH if the device and
+// the memory have it. It corrects facts if registering with FLUSH fails, and returns the
+// best method that the initiator has left. Call it only if the initiator is to get a
+// session.
 func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem *rdma.MemoryRegion, method persist.Method, _ *wire.Refused) {
 	access := rdma.RemoteRead | rdma.RemoteWrite
 	if e.r.Class() == persist.ClassFile {
@@ -268,7 +270,7 @@ func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem
 	var err error
 	if WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
 		if mem, err = c.domain.Register(e.r.Data(), access|rdma.RemoteFlush); err != nil {
-			facts.PersistentFlush = false // the device does not keep what it promised
+			facts.PersistentFlush = false // the device does not keep its promise
 			c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
 		}
 	}
@@ -284,7 +286,7 @@ func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem
 	return mem, method, nil
 }
 
-// noMethod refuses an initiator that has, or insists on, methods that are not sound.
+// noMethod refuses an initiator none of whose methods is sound.
 func noMethod(initiator persist.Methods, facts Facts) *wire.Refused {
 	r := &wire.Refused{Code: wire.CodeMethod}
 	for _, m := range persist.BestFirst {
@@ -301,17 +303,17 @@ func (e *export) held(sb *region.Superblock, s *session) bool {
 	return s != nil || (!sb.Clean && !e.released.Load() && sb.Owner != (persist.Owner{}))
 }
 
-// leaseLeft is how long an owner may stay silent yet, s or, if that is nil, one of
-// whom this run of the target has not heard. It may be negative.
+// leaseLeft returns how long the owner may still stay silent: that of s or, if s is nil,
+// one that this run of the target has not heard. The result may be negative.
 func (e *export) leaseLeft(s *session) time.Duration {
-	since := e.started // the grace after a start
+	since := e.started // a target that starts grants a lease
 	if s != nil {
 		since = s.heard.Load()
 	}
 	return e.s.cfg.Lease - time.Duration(clock()-since)
 }
 
-// leased is how long the lease of an id other than id still runs; 0 if none does.
+// leased returns how long the lease of an id other than id still runs, or 0.
 func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Duration {
 	if id == sb.Owner.ID || !e.held(sb, s) {
 		return 0
@@ -319,7 +321,7 @@ func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Dur
 	return max(0, e.leaseLeft(s))
 }
 
-// check says why m is not granted now; nil if it is.
+// check returns why m cannot be granted now, or nil.
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
 	r := &wire.Refused{Epoch: sb.Epoch, Mark: sb.Mark, Holder: sb.Owner.ID, UUID: e.r.UUID()}
@@ -335,13 +337,13 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	case e.r.Failed() != nil:
 		r.Code, r.Text = wire.CodeFailed, e.r.Failure()
 	case sb.Suspect:
-		r.Code, r.Text = wire.CodeSuspect, "the platform lost its power-fail save: see pmnbd-target region clear"
+		r.Code, r.Text = wire.CodeSuspect, "the platform lost power without saving: see pmnbd-target region clear"
 	case e.r.Class() == persist.ClassVolatile && m.Flags&wire.OpenAllowVolatile == 0:
 		r.Code, r.Text = wire.CodeVolatile, "its contents are lost with the target's power; --allow-volatile permits that"
 	case resume && m.Flags&wire.OpenTakeover != 0:
-		r.Code, r.Text = wire.CodeInvalid, "RESUME takes nothing over"
+		r.Code, r.Text = wire.CodeInvalid, "RESUME cannot take over"
 	case resume && (m.Owner != sb.Owner || sb.Clean):
-		r.Code, r.Text = wire.CodeNotOwner, "the region was given back, or had another owner since"
+		r.Code, r.Text = wire.CodeNotOwner, "the owner has closed its session, or the region has had another owner since"
 	case resume && m.Epoch > sb.Epoch:
 		r.Code, r.Text = wire.CodeRestored, fmt.Sprintf("it is in epoch %d, and was in epoch %d", sb.Epoch, m.Epoch)
 	case resume && m.Mark > sb.Mark:
@@ -358,7 +360,7 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	return r
 }
 
-// close serves CLOSE. The region is free before the initiator is told.
+// close handles CLOSE. The region is free before the initiator hears of it.
 func (s *session) close(epoch uint64) error {
 	if epoch != s.epoch {
 		return fmt.Errorf("%w: CLOSE of epoch %d in epoch %d", errStranger, epoch, s.epoch)
@@ -374,12 +376,12 @@ func (s *session) close(epoch uint64) error {
 	return err
 }
 
-// giveBack ends the lease: the other lanes and the session's key go, then the
-// region is marked clean.
+// giveBack ends the lease: it ends the other lanes and the session's key, then marks the
+// region clean.
 func (s *session) giveBack() error {
 	e := s.export
 	if !e.granting.TryLock() {
-		return errors.New("the region is being granted to somebody else")
+		return errors.New("the target is granting the region to another session")
 	}
 	defer e.granting.Unlock()
 	if err := s.end(s.conn); err != nil {
@@ -391,7 +393,7 @@ func (s *session) giveBack() error {
 	}
 	err := e.r.Update(func(sb *region.Superblock) error {
 		sb.Clean = !sb.Doubt && !sb.Failed
-		sb.Mark++ // a copy that was made in the session has its epoch, too
+		sb.Mark++ // a copy that was made during the session has the session's epoch, too
 		return nil
 	})
 	if err != nil {

@@ -7,24 +7,26 @@ import (
 	"pmnbd/persist/region"
 )
 
-// A region's mark tells a region from an older copy of it. The epoch cannot: it stays the
-// same for as long as a session goes on. The mark advances while a session makes writes
-// durable, and with CLOSE; the initiator keeps the highest that it was told, and names it
-// in RESUME. A region with a lower one was put back from a copy that somebody made before.
+// A region's mark distinguishes it from an older copy of itself. The epoch cannot,
+// because it stays the same throughout a session. The mark advances while a session makes
+// writes durable, and with CLOSE. The initiator keeps the highest mark that it was told
+// and names it in RESUME. If the region has a lower one, somebody has restored it from an
+// older copy.
 //
-// Only sessions advance it, and a region that was put back gets none of the owner that
-// could notice: so the mark of a copy never catches up. That is why a start of the target
-// and `region clear` leave it alone.
+// Only sessions advance the mark. A restored region grants no session to the owner that
+// could notice, so the mark of a copy never catches up. That is why a start of the target
+// and `region clear` leave the mark alone.
 
-// beat has the syncer advance the mark, if session s has made writes durable since the last
-// time and that was an interval ago. Each heartbeat of s calls it: so what is idle has its
-// last writes marked, too, and its disk may sleep afterwards. An interval after the last
-// time the syncer looks whether the region is still ours, also while the session is idle.
+// beat makes the syncer advance the mark if session s has made writes durable since the
+// last time, and that was an interval ago. Each heartbeat of s calls it. So the last
+// writes before an idle time are marked, too, and the disk can sleep afterwards. Once an
+// interval, also in an idle session, beat makes the syncer check whether the region is
+// still ours.
 func (y *syncer) beat(s *session) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	now, interval := clock(), int64(y.e.s.cfg.MarkInterval)
-	// Under the methods without the target's CPU nobody sees what a session does.
+	// Under the methods without the target's CPU, the target does not see barriers.
 	active := s.method != persist.MethodGPSPM || y.e.barriers.Load() != y.marked
 	mark, look := active && now-y.markedAt >= interval, now-y.lookedAt >= interval
 	if mark && !y.marking || look && !y.looking {
@@ -33,19 +35,19 @@ func (y *syncer) beat(s *session) {
 	}
 }
 
-// look ends the session if another process has changed the superblock: its initiator then
-// hears that the region failed, also if it only reads.
+// look ends the session if another process has changed the superblock. The initiator then
+// learns that the region failed, even if it only reads.
 func (y *syncer) look() {
 	y.mu.Lock()
 	due := y.looking
-	if due { // a heartbeat that comes during the look can ask for the next one
+	if due { // a heartbeat during the look can ask for the next one
 		y.looking, y.lookedAt = false, clock()
 	}
 	y.mu.Unlock()
 	if !due {
 		return
 	}
-	failed := y.e.r.Failed() != nil // a barrier has said so, or the next one does
+	failed := y.e.r.Failed() != nil // a barrier has reported it, or the next one does
 	err := y.e.r.Check()
 	if err == nil {
 		return
@@ -56,8 +58,8 @@ func (y *syncer) look() {
 	y.end(!failed)
 }
 
-// end ends the session of a region that failed. One whose barriers come to this CPU hears of
-// the failure from the next barrier, and is ended only if that is not soon enough.
+// end ends the session of a region that failed. Under gpspm the next barrier reports the
+// failure, so end ends the session only if that is not soon enough.
 func (y *syncer) end(now bool) {
 	y.e.mu.Lock()
 	s := y.e.session
@@ -67,7 +69,7 @@ func (y *syncer) end(now bool) {
 	}
 }
 
-// mark advances the mark, if that is due.
+// mark advances the mark if that is due.
 func (y *syncer) mark() {
 	y.mu.Lock()
 	due := y.marking
@@ -75,7 +77,7 @@ func (y *syncer) mark() {
 	if !due {
 		return
 	}
-	barriers := y.e.barriers.Load() // what is acknowledged from here on needs another mark
+	barriers := y.e.barriers.Load() // barriers that are acknowledged from here on need another mark
 	err := y.e.r.Update(func(sb *region.Superblock) error {
 		sb.Mark++
 		return nil

@@ -2,26 +2,26 @@ package target
 
 import "pmnbd/persist"
 
-// Facts are what decides which methods are sound for a session.
+// Facts decide which methods are sound for a session.
 type Facts struct {
 	Class persist.Class
 	// EADR: the persistence domain of the region's memory includes the CPU caches.
 	EADR bool
-	// PlacesByDMA: the target's adapter writes memory by itself. Software providers
-	// and devices place with CPU stores.
+	// PlacesByDMA: the target's adapter writes memory by DMA. Software providers and
+	// devices place with CPU stores.
 	PlacesByDMA bool
-	// PersistentFlush: the target's device has native FLUSH, and the region is
-	// registered with it.
+	// PersistentFlush: the target's device has native FLUSH and has registered the region
+	// with it.
 	PersistentFlush bool
-	// DirectWrite: the operator declared direct-write-to-pmem, that is, that nothing
-	// puts what the adapter writes into caches (Intel DDIO, AMD SDCI or TPH off). It
-	// is never detected.
+	// DirectWrite: the operator declared direct-write-to-pmem: adapters do not write into
+	// CPU caches, because Intel DDIO, AMD SDCI or TPH are off. Software cannot detect
+	// that.
 	DirectWrite bool
-	// RelaxedOrdering: the operator declared that the platform forces it.
+	// RelaxedOrdering: the operator declared that the platform forces relaxed ordering.
 	RelaxedOrdering bool
 }
 
-// WhyNot says whether method m is sound on these facts, and if not, why (design
+// WhyNot returns ReasonSound if method m is sound, otherwise the reason why not (design
 // §3.3). gpspm is sound for every class, and the default.
 func WhyNot(m persist.Method, f Facts) persist.Reason {
 	switch {
@@ -43,8 +43,7 @@ func WhyNot(m persist.Method, f Facts) persist.Reason {
 	return persist.ReasonCaches
 }
 
-// choose picks the best method that is sound on these facts and that the initiator
-// has; ok is false if there is none.
+// choose returns the best sound method of the initiator. ok is false if there is none.
 func choose(initiator persist.Methods, f Facts) (m persist.Method, ok bool) {
 	for _, m := range persist.BestFirst {
 		if initiator.Has(m) && WhyNot(m, f) == persist.ReasonSound {

@@ -16,7 +16,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// maxLanes is how many connections a session may have.
+// maxLanes is how many lanes a session may have.
 const maxLanes = 16
 
 // A session is an initiator's hold on a region.
@@ -24,23 +24,23 @@ type session struct {
 	export *export
 	conn   *conn // lane 0
 	epoch  uint64
-	secret wire.Secret        // by which lanes are proven
-	mem    *rdma.MemoryRegion // the region's data extent, by the session's key
-	facts  Facts              // that decided which methods are sound
+	secret wire.Secret        // proves further lanes
+	mem    *rdma.MemoryRegion // the region's data extent, with the session's key
+	facts  Facts              // decided which methods are sound
 	method persist.Method
-	heard  atomic.Int64 // when the initiator last said something, by clock
+	heard  atomic.Int64 // when the initiator last sent something, by clock
 
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more
-	lanes map[uint16]*conn // lane 0 and those that may touch the region
-	taken [maxLanes]bool   // numbers of lanes that there were
+	lanes map[uint16]*conn // lane 0, and the others that may touch the region
+	taken [maxLanes]bool   // the lane numbers that were ever used
 
-	looks   *time.Timer // at what has arrived
-	arrived uint64      // what it was at the last look
+	looks   *time.Timer // calls look
+	arrived uint64      // the sum at the last look
 }
 
-// newSession is the session on e, with lane 0 c, of the epoch that sb names. Its
-// key and method are still to be set.
+// newSession returns a session on e in the epoch of sb, with c as lane 0. The caller sets
+// its key and method.
 func newSession(c *conn, e *export, sb *region.Superblock) *session {
 	s := &session{export: e, conn: c, epoch: sb.Epoch, lanes: map[uint16]*conn{0: c}}
 	s.taken[0] = true
@@ -53,9 +53,9 @@ func newSession(c *conn, e *export, sb *region.Superblock) *session {
 	return s
 }
 
-// look notes that the initiator lives if bytes of it arrived since the last look, and looks
-// again after every. On a slow network a heartbeat comes behind much data. A look ends with
-// the session, or with its connections.
+// look notes that the initiator lives if bytes of it have arrived since the last look. On
+// a slow network a heartbeat comes behind much data. look repeats after every, until the
+// session or all its connections end.
 func (s *session) look(every time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +83,8 @@ func (s *session) look(every time.Duration) {
 	}
 }
 
-// A sharedDomain is the protection domain of a session's lanes; the last of them
-// closes it, and with it the region's key.
+// A sharedDomain is the protection domain of a session's lanes. The last of them closes
+// it, and the region's key ends with it.
 type sharedDomain struct {
 	rdma.Domain
 	lanes atomic.Int32
@@ -107,12 +107,12 @@ func (d *sharedDomain) release() error {
 	return d.Close()
 }
 
-// errNoSession: a connection wants to be a lane of a session that is not there.
+// errNoSession: a connection names a session that does not exist.
 var errNoSession = errors.New("no such session")
 
-// takeIn puts c into the domain of the session that its connection request names,
-// as one that a grant destroys with the session. Until it has sent JOIN it has no
-// say in it.
+// takeIn puts c into the domain of the session that its connection request names. From
+// then on a grant destroys c with that session. But c can do nothing in the session until
+// it has sent JOIN.
 func (s *Server) takeIn(c *conn, hint *wire.JoinHint) error {
 	for _, e := range s.exports {
 		if e.r.UUID() != hint.Region {
@@ -129,9 +129,9 @@ func (s *Server) takeIn(c *conn, hint *wire.JoinHint) error {
 	return errNoSession
 }
 
-// add makes c lane n of the session, if there was none: a connection request that is
-// played back when the lane is gone must not get at the session's key. An initiator
-// that lost a lane comes with RESUME.
+// add makes c lane n of the session if there was never such a lane. Otherwise somebody
+// could play back a connection request after the lane is gone, and get at the session's
+// key. An initiator that lost a lane sends RESUME.
 func (s *session) add(c *conn, n uint16) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *session) add(c *conn, n uint16) error {
 		return errNoSession
 	}
 	if n == 0 || n >= maxLanes || s.taken[n] {
-		return fmt.Errorf("%w: lane %d was taken, or is too many", errStranger, n)
+		return fmt.Errorf("%w: lane %d already existed, or is above the limit", errStranger, n)
 	}
 	s.lanes[n], s.taken[n] = c, true
 	c.hint, c.lane, c.domain = s, n, s.conn.domain
@@ -147,7 +147,7 @@ func (s *session) add(c *conn, n uint16) error {
 	return nil
 }
 
-// remove takes a lane out that has ended.
+// remove removes a lane that has ended.
 func (s *session) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *session) remove(c *conn) {
 	}
 }
 
-// interrupt destroys the queue pairs of all lanes, and waits for nothing.
+// interrupt destroys the queue pairs of all lanes. It does not wait.
 func (s *session) interrupt() {
 	s.mu.Lock()
 	lanes := slices.Collect(maps.Values(s.lanes))
@@ -168,7 +168,7 @@ func (s *session) interrupt() {
 
 // end destroys the queue pairs of all lanes but keep, wakes the lanes' goroutines, and
 // waits until none of them touches the region any more. After an error a queue pair may
-// live on, and the old owner's Writes could still land.
+// still exist, and Writes of the old owner could still land.
 func (s *session) end(keep *conn) (err error) {
 	s.mu.Lock()
 	s.ended = true
@@ -192,8 +192,8 @@ func (s *session) end(keep *conn) (err error) {
 	return err
 }
 
-// join makes c, which takeIn took in, a lane that barriers come on, if m, decoded from
-// msg, is proven.
+// join lets barriers come on c, which takeIn took in, if m, decoded from msg, has a valid
+// proof.
 func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	s := c.hint
 	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !s.secret.SignedRequest(msg) {

@@ -10,8 +10,8 @@ import (
 	"pmnbd/persist"
 )
 
-// A RegionSnapshot is how a region was at one moment. It is a copy; its JSON names
-// are kept once published.
+// A RegionSnapshot describes a region at one moment. It is a copy. Its JSON names stay as
+// they are once published.
 type RegionSnapshot struct {
 	Name  string    `json:"name"`
 	Path  string    `json:"path"`
@@ -19,27 +19,27 @@ type RegionSnapshot struct {
 	Class string    `json:"class"`
 	Size  uint64    `json:"size_bytes"`
 	Epoch uint64    `json:"epoch"`
-	// Owner is the last one, nil if there is none.
+	// Owner is the last owner, or nil if there was none.
 	Owner *OwnerSnapshot `json:"owner"`
-	// Held: the owner has not given the region back. Session is nil if it has not
-	// shown up in this run of the target.
+	// Held: the owner has not closed its session. Session is nil if the owner has not
+	// connected in this run of the target.
 	Held    bool             `json:"held"`
 	Session *SessionSnapshot `json:"session"`
-	// LeaseLeft is how long the owner may stay silent yet before somebody else can
-	// have the region, in seconds; 0 if it is free.
+	// LeaseLeft is how long the owner may still stay silent before somebody else can have
+	// the region, in seconds, or 0 if the region is free.
 	LeaseLeft float64 `json:"lease_left_seconds"`
-	// Clean: the last session gave the region back. It is false in a session.
+	// Clean: the last session ended with CLOSE. It is false during a session.
 	Clean   bool   `json:"clean"`
 	Doubt   bool   `json:"doubt"`
 	Failed  bool   `json:"failed"`
 	Failure string `json:"failure,omitempty"`
 	Suspect bool   `json:"suspect"`
-	// Barriers counts those acknowledged in this run, on each lane, Syncs the fdatasyncs begun,
-	// those for the superblock among them; class file alone has any.
+	// Barriers counts the barriers acknowledged in this run, on each lane. Syncs counts
+	// the fdatasyncs begun, including those of the superblock. Only class file has any.
 	Barriers uint64 `json:"barriers"`
 	Syncs    uint64 `json:"syncs"`
-	// Syncing is how long the sync behind barriers that is under way has taken so far, or
-	// the flush that clears doubt, in seconds; 0 if there is none.
+	// Syncing is how long the current sync for barriers, or the flush that settles doubt,
+	// has taken so far, in seconds, or 0 if there is none.
 	Syncing float64 `json:"syncing_seconds"`
 }
 
@@ -50,20 +50,20 @@ type MethodSnapshot struct {
 	Why    string `json:"why"`
 }
 
-// An OwnerSnapshot names an initiator and that run of it.
+// An OwnerSnapshot names one run of an initiator.
 type OwnerSnapshot struct {
 	ID    uuid.UUID `json:"id"`
 	Nonce uuid.UUID `json:"nonce"`
 }
 
-// A SessionSnapshot is how a session was.
+// A SessionSnapshot describes a session.
 type SessionSnapshot struct {
-	// Method is how its barriers are done. Methods are all that there are, best
-	// first, and why one is not sound: that depends on the adapter, too.
+	// Method is the session's method. Methods lists all methods, best first, and why each
+	// one that is not sound is not. That also depends on the adapter.
 	Method  string           `json:"method"`
 	Methods []MethodSnapshot `json:"methods"`
-	// Lanes are the connections that it has now, HOST:PORT of the initiator by
-	// number of the lane. It has none when they broke and the lease goes on.
+	// Lanes lists the session's connections by lane number. There are none if they broke
+	// and the lease still runs.
 	Lanes []LaneSnapshot `json:"lanes"`
 }
 
@@ -73,7 +73,7 @@ type LaneSnapshot struct {
 	Peer string `json:"peer"`
 }
 
-// Snapshot is how the regions are now, by name.
+// Snapshot returns a snapshot of each region, sorted by name.
 func (s *Server) Snapshot() []RegionSnapshot {
 	all := make([]RegionSnapshot, 0, len(s.exports))
 	for _, e := range s.exports {
@@ -109,7 +109,7 @@ func (e *export) snapshot() RegionSnapshot {
 			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
 		}
 	}
-	// Not the superblock's: a failure that could not be written down counts too.
+	// The superblock does not have a failure that could not be recorded.
 	s.Failure = e.r.Failure()
 	s.Failed = s.Failure != ""
 	return s
@@ -122,7 +122,7 @@ func (s *session) peers() []LaneSnapshot {
 	lanes := make([]LaneSnapshot, 0, len(s.lanes))
 	for n, c := range s.lanes {
 		select {
-		case <-c.done: // the session outlives it
+		case <-c.done: // the session outlives the connection
 		default:
 			lanes = append(lanes, LaneSnapshot{Lane: n, Peer: c.peer})
 		}

@@ -11,44 +11,44 @@ import (
 	"pmnbd/rdma"
 )
 
-// A standing is how much a connection without a session has shown of itself.
+// A standing says how much a connection without a session has shown of itself.
 type standing int
 
 const (
-	// silent: it has sent nothing that a session could begin with.
+	// silent: it has sent nothing that could begin a session.
 	silent standing = iota
-	// spoken: it has sent a request, of which nothing is proven.
+	// spoken: it has sent a request that proves nothing.
 	spoken
-	// proven: it has a key. Without Config.Keys there is none.
+	// proven: it has proven that it has a key. Without Config.Keys nobody can.
 	proven
 	standings
 )
 
-// maxStrangers is how many connections without a session there may be of each standing,
-// and how many of those that were ended may still be going.
+// maxStrangers is how many connections without a session there may be of each standing.
+// It is also how many that lost their places may still be ending.
 const maxStrangers = 64
 
-// errCrowded ends a connection whose place another one got.
+// errCrowded ends a connection that lost its place to another one.
 var errCrowded = errors.New("too many connections without a session: a newer one got its place")
 
-// strangers are the connections that have no session. A newcomer always gets a place:
-// a full standing ends one of its own, the oldest of the address that has the most
-// there. So nobody is kept out by connections that stay, and nobody by those of another
-// address, however many come. Each standing has places of its own, so that an owner
-// behind the same address as an attacker is ended by what is as cheap to send as what
-// it has sent itself, and by nothing once it has proven its key.
+// strangers are the connections without a session. A newcomer always gets a place. If its
+// standing is full, the oldest connection of the address that has most places there loses
+// its own. So neither connections that stay nor any number of connections from another
+// address can keep a newcomer out. Each standing has separate places. An owner may share
+// its address with an attacker: then only connections that have shown as much as the
+// owner can push it out, and none can once the owner has proven its key.
 //
 // A lane whose connection request is proven is no stranger, nor is a connection whose
-// OPEN is being served.
+// OPEN is being handled.
 type strangers struct {
 	mu      sync.Mutex
 	fewer   sync.Cond // leaving went down
 	places  [standings][]*conn
-	leaving int // that were ended for want of a place, and are still going
+	leaving int // connections that lost their places and are still ending
 }
 
-// wait returns when those that lost their places have gone, but for a few: what each
-// holds is bounded, so their number must be.
+// wait waits until fewer than maxStrangers connections that lost their places are still
+// ending. This bounds the memory that they hold.
 func (s *strangers) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +57,8 @@ func (s *strangers) wait() {
 	}
 }
 
-// enter gives c, which has no place, one among those of its standing. It returns the
-// connection that loses its own, which the caller interrupts; nil if there was room.
+// enter gives c, which has no place, a place of its standing. It returns the connection
+// that loses its place, which the caller must interrupt, or nil if there was room.
 func (s *strangers) enter(c *conn, at standing) (away *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,8 @@ func (s *strangers) enter(c *conn, at standing) (away *conn) {
 	return away
 }
 
-// leave takes c's place, if it has one, and reports false if c lost it to another.
+// leave gives up c's place, if it has one. It returns false if c has lost it to another
+// connection.
 func (s *strangers) leave(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +89,8 @@ func (s *strangers) leave(c *conn) bool {
 	return !c.evicted
 }
 
-// gone is told of every connection that has ended, and reports whether it lost its
-// place.
+// gone must be called for every connection that has ended. It reports whether the
+// connection had lost its place.
 func (s *strangers) gone(c *conn) (evicted bool) {
 	if s.leave(c) {
 		return false
@@ -101,10 +102,10 @@ func (s *strangers) gone(c *conn) (evicted bool) {
 	return true
 }
 
-// stranger gives c a place, and ends the connection that loses its own for it.
+// stranger gives c a place and ends the connection that loses its own.
 func (s *Server) stranger(c *conn, at standing) {
 	if away := s.strangers.enter(c, at); away != nil {
-		s.running.Go(func() { _ = away.interrupt() }) // its goroutine says why it ended
+		s.running.Go(func() { _ = away.interrupt() }) // its goroutine logs why it ended
 	}
 }
 

@@ -14,32 +14,32 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A syncer does for a region, beside the lanes, what they must not wait for: the
-// sync of class file behind barriers, the flush of the whole extent that clears the
-// doubt which a new owner inherits (design §3.8), and the mark (mark.go). One sync serves every
-// barrier that arrived before it began, of whatever lane (design §3.5). While there
-// is doubt no barrier is acknowledged.
+// A syncer does for a region what its lanes must not wait for: it syncs class file for
+// barriers, flushes the whole extent to settle the doubt that a new owner inherits
+// (design §3.8), and advances the mark (mark.go). One sync serves every barrier that
+// arrived before the sync began, on any lane (design §3.5). During doubt it acknowledges
+// no barrier.
 type syncer struct {
 	e    *export
 	wake chan struct{} // holds one token while there may be work
 	done chan struct{}
 
 	doubt  atomic.Bool   // as persisted
-	left   atomic.Uint64 // bytes that the whole-extent flush still has to do
-	began  atomic.Int64  // since when the flush that is under way runs, by clock; 0 if none does
-	doubts atomic.Uint64 // how often doubt was set: a flush clears only what it began after
+	left   atomic.Uint64 // how many bytes the flush of the whole extent still has to do
+	began  atomic.Int64  // when the current sync or flush began, by clock, or 0
+	doubts atomic.Uint64 // how often doubt was set: a flush settles only doubt from before it began
 
 	mu     sync.Mutex
-	idle   sync.Cond // active is empty
+	idle   sync.Cond // active became empty
 	jobs   []syncJob
 	active []syncJob // being synced
 	closed bool
 
-	marking  bool   // the mark shall advance
-	marked   uint64 // how many barriers were acknowledged when it last did
+	marking  bool   // the mark is to advance
+	marked   uint64 // how many barriers were acknowledged when it last advanced
 	markedAt int64  // when that was, by clock
-	looking  bool   // the superblock shall be looked at
-	lookedAt int64  // when that was last done, by clock
+	looking  bool   // the superblock is to be checked
+	lookedAt int64  // when it was last checked, by clock
 }
 
 // A syncJob is the last part of a barrier on a lane.
@@ -58,8 +58,8 @@ func newSyncer(e *export) *syncer {
 	return y
 }
 
-// doubted starts the whole-extent flush, or starts it again. A grant calls it after it
-// has joined the session that left the doubt, and before it persists the doubt.
+// doubted starts the flush of the whole extent, or starts it again. A grant calls it
+// after joining the session that left the doubt, and before persisting the doubt.
 func (y *syncer) doubted() {
 	y.mu.Lock()
 	y.doubts.Add(1)
@@ -69,8 +69,8 @@ func (y *syncer) doubted() {
 	y.signal()
 }
 
-// add queues the last part of barrier seq of c's lane. A peer that has more
-// barriers unanswered than it has credits is cut off: it would fill the memory.
+// add queues the last part of barrier seq of c's lane. It returns an error if the peer
+// has more unanswered barriers than credits, because they would fill the memory.
 func (y *syncer) add(c *conn, seq uint64) error {
 	y.mu.Lock()
 	unanswered := 1
@@ -83,7 +83,7 @@ func (y *syncer) add(c *conn, seq uint64) error {
 	}
 	if unanswered > credits {
 		y.mu.Unlock()
-		return fmt.Errorf("%w: more than %d barriers without an answer", errStranger, credits)
+		return fmt.Errorf("%w: more than %d unanswered barriers", errStranger, credits)
 	}
 	y.jobs = append(y.jobs, syncJob{c, seq})
 	y.mu.Unlock()
@@ -98,8 +98,8 @@ func (y *syncer) signal() {
 	}
 }
 
-// forget drops c's barriers that wait for a sync, and waits for the sync of those that
-// do not. c's goroutine calls it, or has ended.
+// forget drops c's barriers that wait for a sync, and waits for the sync of the others.
+// Only c's goroutine calls it, or anybody after that goroutine has ended.
 func (y *syncer) forget(c *conn) {
 	its := func(j syncJob) bool { return j.c == c }
 	y.mu.Lock()
@@ -110,7 +110,7 @@ func (y *syncer) forget(c *conn) {
 	}
 }
 
-// oldest is the barrier of s in progress; 0 if none.
+// oldest returns the oldest barrier of s that is in progress, or 0.
 func (y *syncer) oldest(s *session) uint64 {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -124,7 +124,7 @@ func (y *syncer) oldest(s *session) uint64 {
 	return 0
 }
 
-// close ends the goroutine. The lanes have ended.
+// close ends the goroutine. All lanes must have ended.
 func (y *syncer) close() {
 	y.mu.Lock()
 	y.closed = true
@@ -149,7 +149,7 @@ func (y *syncer) run() {
 		}
 		y.mu.Lock()
 		if y.doubt.Load() && err == nil {
-			y.mu.Unlock() // set again meanwhile; the token for it is there
+			y.mu.Unlock() // set again in between, and so is the token in wake
 			continue
 		}
 		y.jobs, y.active = y.active[:0], y.jobs
@@ -168,7 +168,7 @@ func (y *syncer) run() {
 				lost = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
 			}
 			if lost != nil {
-				_ = j.c.interrupt() // the initiator must not wait for ever for its answer
+				_ = j.c.interrupt() // the initiator must not wait for its answer for ever
 			}
 		}
 		y.mu.Lock()
@@ -177,17 +177,17 @@ func (y *syncer) run() {
 		y.idle.Broadcast()
 		y.mu.Unlock()
 		if err == nil {
-			y.look() // behind the answers, which do not wait for it
+			y.look() // behind the answers, which need not wait for it
 			y.mark()
 		}
 	}
 }
 
-// errAgain: doubt was set again while its flush was under way.
+// errAgain: doubt was set again during its flush.
 var errAgain = errors.New("doubted again")
 
-// settle clears the doubt, if there is any, by a flush of the whole extent. It
-// returns early, in doubt, when the doubt is set again or the server closes.
+// settle settles the doubt, if there is any, by a flush of the whole extent. It starts
+// again if the doubt is set again, and returns early, in doubt, if the server closes.
 func (y *syncer) settle() error {
 	if y.doubt.Load() {
 		y.began.Store(clock())
@@ -227,7 +227,7 @@ func (y *syncer) settle() error {
 				y.doubt.Store(false)
 			}
 			y.mu.Unlock()
-			y.e.s.log.Info("doubt cleared: all that can be read is durable", zap.String("region", y.e.r.Name()))
+			y.e.s.log.Info("doubt settled: everything readable is durable", zap.String("region", y.e.r.Name()))
 		}
 	}
 	return nil

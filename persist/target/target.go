@@ -1,13 +1,13 @@
-// Package target is the target's half of a session: who may write to a region,
-// and the flush behind each barrier.
+// Package target is the target's half of a session, only for this module; it promises
+// nothing to other programs. It decides who may write to a region, and makes the writes
+// ahead of each barrier durable.
 //
-// It exists so that an old session can never touch a region again, and that an
-// ack is never sent for what is not durable (design §3, §5). It owns the regions'
-// leases, the order of a grant, and the goroutine of each lane. It imports
-// persist, persist/wire, persist/region and rdma.
+// It exists so that an old session can never touch a region again, and that the target
+// never acknowledges what is not durable (design §3, §5). It owns the regions' leases,
+// the order of a grant, and each lane's goroutine.
 //
-// Lock order, outermost first: export.granting → export.mu. Nothing that a grant
-// joins waits for either.
+// Lock order, outermost first: export.granting → export.mu. Nothing that a grant joins
+// waits for either.
 package target
 
 import (
@@ -30,45 +30,47 @@ import (
 
 // Defaults.
 const (
-	// Heartbeat is how often an initiator shows that it lives; Lease is how long it
-	// holds a region without (design §5).
+	// Heartbeat is how often an initiator shows that it lives. Lease is how long a silent
+	// initiator keeps a region (design §5).
 	Heartbeat = 2 * time.Second
 	Lease     = 10 * time.Second
-	// MarkInterval is how often a session that makes writes durable advances the mark of
-	// its region at most: often enough that few copies go unnoticed, and rarely enough
-	// that its three syncs cost nothing.
+	// MarkInterval is the shortest time between two advances of a region's mark in a
+	// session. It is short enough that few copies go unnoticed, and long enough that the
+	// three syncs of each advance do not matter.
 	MarkInterval = time.Minute
-	// credits is how many messages of an initiator a lane can take before it looks:
-	// a barrier in 30 parts, which is 7,620 scattered writes.
+	// credits is how many messages a lane can take before its goroutine looks at them: a
+	// barrier in 30 parts, which is 7,620 scattered writes.
 	credits = 32
-	// receives are posted for them: an answer brings a credit back before its
-	// receive is posted again, for as many as are handled at a time.
+	// receives is how many receives a lane has posted. An answer returns a credit before
+	// the receive of the request is posted again, for as many messages as are handled at
+	// a time.
 	receives = 2 * credits
-	// OpenTimeout is how long a connection may live without a session. ProofTimeout is
-	// what it has of that until its first request and, where keys are asked for, from
-	// the challenge to the proof: time for one packet to be lost.
+	// OpenTimeout is how long a connection may exist without a session. ProofTimeout is
+	// how much of that it has until its first request and, with keys, between the
+	// challenge and the proof: time for one lost packet.
 	OpenTimeout  = 10 * time.Second
 	ProofTimeout = 3 * time.Second
 )
 
-// Config says how to serve. Zero values take the defaults.
+// Config says how to serve. Zero values mean the defaults.
 type Config struct {
 	Heartbeat, Lease, OpenTimeout, ProofTimeout time.Duration
-	// MarkInterval is how often the mark of a region advances in a session at most.
+	// MarkInterval is the shortest time between two advances of a region's mark in a
+	// session.
 	MarkInterval time.Duration
-	// DirectWrite and RelaxedOrdering are the operator's declarations about this
-	// machine's adapters (Facts).
+	// DirectWrite and RelaxedOrdering are what the operator declares about the adapters
+	// of this machine (see Facts).
 	DirectWrite, RelaxedOrdering bool
-	// Keys are those by which sessions authenticate; nil: they do not.
+	// Keys has the keys with which sessions authenticate. If it is nil, they do not.
 	Keys Keys
-	// Allow names, by region, the ids of the initiators that may OPEN it. A region
-	// that is not in it is everybody's. Without Keys ids are not proven: this then
-	// keeps hosts from each other's regions by mistake, not by force.
+	// Allow names, by region, the ids of the initiators that may OPEN it. Anybody may
+	// OPEN a region that is not in Allow. Without Keys ids are not proven, so Allow then
+	// prevents mistakes, not attacks.
 	Allow map[string][][16]byte
-	// Log takes one line for each change of state; nil: none.
+	// Log gets one line for each change of state. It may be nil.
 	Log *zap.Logger
 
-	step uint64 // flushStep, less in tests
+	step uint64 // flushStep, smaller in tests
 }
 
 // A Server grants sessions on regions.
@@ -76,12 +78,12 @@ type Server struct {
 	cfg     Config
 	log     *zap.Logger
 	exports map[string]*export
-	keys    atomic.Pointer[Keys] // nil: sessions do not authenticate
-	decoy   []wire.Key           // nobody's: for ids that have none
+	keys    atomic.Pointer[Keys] // nil if sessions do not authenticate
+	decoy   []wire.Key           // a key that nobody has, for ids without a key
 
 	strangers strangers
-	// The log of what strangers do: anybody who reaches the port can do it as often as
-	// they like.
+	// The logs of what strangers do. Anybody who reaches the port can do it as often as
+	// they like, so they are limited.
 	breaches, refusals *zap.Logger
 
 	mu        sync.Mutex
@@ -91,27 +93,27 @@ type Server struct {
 	running   sync.WaitGroup // listeners' and lanes' goroutines
 }
 
-// An export is a region that is served.
+// An export is a region that the server serves.
 type export struct {
 	s       *Server
 	r       *region.Region
 	syncer  *syncer
 	started int64 // by clock
 
-	granting sync.Mutex // held by a grant, or a CLOSE, from its checks to its reply
+	granting sync.Mutex // held by a grant or a CLOSE, from the checks to the result
 
 	mu      sync.Mutex
-	session *session               // the last granted one that was not closed
-	durable [maxLanes]wire.Durable // of the present owner, by lane: the last barrier that became durable
+	session *session               // the last session that was granted and did not close
+	durable [maxLanes]wire.Durable // the last durable barrier of each lane of the current owner
 
-	// released: the persisted owner has closed in this run of the target. If it closed
-	// in doubt, the superblock still says unclean.
+	// released: the persisted owner has closed in this run of the target. If it closed in
+	// doubt, the superblock still says unclean.
 	released atomic.Bool
 
 	barriers atomic.Uint64
 }
 
-// New makes a server of regions, by their names. It does not close them.
+// New returns a server of regions, by their names. It does not close the regions.
 func New(cfg Config, regions []*region.Region) *Server {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = Heartbeat
@@ -154,8 +156,9 @@ func New(cfg Config, regions []*region.Region) *Server {
 	return s
 }
 
-// quiet is how long the log has no second line of what strangers do: short enough for
-// somebody who looks for the cause of a refusal, long enough for a disk that holds the log.
+// quiet is how long the log has no second line of the same kind about strangers. It is
+// short enough for somebody who looks for the cause of a refusal, and long enough to
+// protect the disk that has the log.
 const quiet = 5 * time.Second
 
 func (s *Server) logTo(log *zap.Logger) {
@@ -163,7 +166,7 @@ func (s *Server) logTo(log *zap.Logger) {
 	s.breaches, s.refusals = loglimit.New(log, 1, quiet), loglimit.New(log, 1, quiet)
 }
 
-// Serve takes connections until Close, or until l fails.
+// Serve accepts connections until Close, or until l fails.
 func (s *Server) Serve(l rdma.Listener) error {
 	s.mu.Lock()
 	if s.closed {
@@ -186,7 +189,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 	}
 }
 
-// take gives a connection request a goroutine, and a place if it is a stranger's.
+// take starts a goroutine for a connection request, and gives a stranger its place.
 func (s *Server) take(req rdma.Request) {
 	c := &conn{
 		s: s, req: req, log: s.log.With(zap.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
@@ -196,7 +199,7 @@ func (s *Server) take(req rdma.Request) {
 	lane := hint.Decode(req.PrivateData())
 	if lane {
 		if err := s.takeIn(c, &hint); err != nil {
-			_ = req.Reject(nil) // it is the peer's loss
+			_ = req.Reject(nil) // the log has the reason
 			s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
 			return
 		}
@@ -211,7 +214,7 @@ func (s *Server) take(req rdma.Request) {
 	}
 	s.mu.Unlock()
 	if closed {
-		_ = req.Reject(nil) // likewise
+		_ = req.Reject(nil) // the server is closing
 		c.release()
 		return
 	}
@@ -243,15 +246,14 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// clock is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine sleeps, as
-// the rest of the world does.
+// clock returns CLOCK_BOOTTIME in nanoseconds, which continues while the machine sleeps.
 func clock() int64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail with a good clock and pointer
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail with a valid clock and pointer
 	return ts.Nano()
 }
 
-// inside reports whether all ranges lie in size bytes.
+// inside reports whether all ranges lie in the first size bytes.
 func inside(ranges []persist.Range, size uint64) bool {
 	for _, r := range ranges {
 		if r.Off > size || r.Len > size-r.Off {

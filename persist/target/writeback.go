@@ -7,13 +7,14 @@ import (
 	"pmnbd/persist"
 )
 
-// flushStep is how many bytes a flush writes back between two looks at whether that is
-// still worth it: milliseconds, which a grant can wait.
+// flushStep is how many bytes a flush writes back before it checks whether to continue.
+// That takes milliseconds, which a grant can wait for.
 const flushStep = 64 << 20
 
-// writeBack makes ranges, which lie in the region, durable by the CPU. It changes them.
-// One message names 254 ranges, and each may be the whole region: a byte is written back
-// once, and nothing more is when the lane was interrupted, for a grant waits for it.
+// writeBack makes ranges, which lie in the region, durable with the CPU. It may change
+// ranges. One message names 254 of them, and each can be the whole region. So writeBack
+// writes each byte back only once, and stops if the lane is interrupted, because a grant
+// waits for it.
 func (c *conn) writeBack(ranges []persist.Range) error {
 	r, step := c.session.export.r, c.s.cfg.step
 	left := step
@@ -44,8 +45,7 @@ func (c *conn) writeBackMuch(ranges []persist.Range) error {
 	return nil
 }
 
-// merge makes one range of those that overlap or touch, in place. Their ends do not
-// overflow.
+// merge combines ranges that overlap or touch, in place. Their ends must not overflow.
 func merge(ranges []persist.Range) []persist.Range {
 	slices.SortFunc(ranges, func(a, b persist.Range) int { return cmp.Compare(a.Off, b.Off) })
 	n := 0

@@ -85,7 +85,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a region that is not there", code: 1,
 		line: "pmnbd serve --target {uri}/none --listen {socket}",
-		says: `export "none": the target refuses region none: unknown region: no region "none" is served here`,
+		says: `export "none": the target refuses region none: unknown region: the target serves no region "none"`,
 	},
 	{
 		name: "a region that another has", code: 1,
@@ -100,7 +100,7 @@ var serveMistakes = []mistake{
 	{
 		name: "a region that is not ours", code: 1,
 		line: "pmnbd serve --target {uri}/mine --listen {socket}",
-		says: `export "mine": the target refuses region mine: initiator not allowed: the target does not allow it to initiator …`,
+		says: `export "mine": the target refuses region mine: initiator not allowed: the target does not allow the region to initiator …`,
 	},
 	{
 		name: "a method that is not sound", code: 1,
