@@ -1,11 +1,11 @@
-# What people type. `make help` lists it.
+# `make help` lists the targets.
 
 GO     ?= go
 LINT   := bin/golangci-lint
 SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak scripts/stress .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
-# RDMA adapters where their libraries are: native FLUSH needs those of rdma-core 45. The
-# lab's guests have them, by NEWER, where the system's are older.
+# Build with RDMA adapters if their libraries are installed. Native FLUSH needs those of
+# rdma-core 45. If the system's are older, the lab's guests use those in NEWER.
 PKG    = PKG_CONFIG_PATH='$(PKG_CONFIG_PATH)' pkg-config
 TAGS   = $(shell $(PKG) --exists libibverbs librdmacm 2>/dev/null && { printf verbs; \
 	$(PKG) --atleast-version=1.14.45 libibverbs && printf ,verbs_flush; })
@@ -18,44 +18,44 @@ LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
 
-build: ## bin/pmnbd, bin/pmnbd-target, bin/pmnbd-bench
+build: ## build bin/pmnbd, bin/pmnbd-target and bin/pmnbd-bench
 	CGO_ENABLED=$(if $(TAGS),1,0) $(GO) build -trimpath $(TAGGED) -o bin/ ./cmd/...
 
 demo-deps: build
 	@scripts/install-deps demo
 
-demo: ## one device on loopback: verified work, then a table of latencies
+demo: ## run a device on loopback: verified work, then a table of latencies
 	@scripts/demo $(MAKE) --no-print-directory demo-deps
 
-test: ## every test, with the race detector, end to end too (TESTFLAGS=-v to see each)
+test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test newer-qemu
 	$(GO) test -race -timeout 30m $(TAGGED) $(TESTFLAGS) ./...
 
-bench: ## ours against a chain of two nbdkits: ratios as a Markdown table
+bench: ## compare with a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
 
-soak: ## what is too long for CI, half an hour and more (SOAK=seconds of the load)
+soak: ## run what takes too long for CI, half an hour and more (SOAK=seconds)
 	scripts/install-deps test newer-qemu
 	scripts/soak
 
-stress: ## each package's tests 500 times, slow ones 20, on a busy machine; hours (PACKAGES=./nbd COUNT= SLOW=)
+stress: ## run each package's tests 500 times, slow ones 20, under load; hours (PACKAGES=./nbd COUNT= SLOW=)
 	scripts/install-deps test newer-qemu
 	TAGS=$(TAGS) scripts/stress
 
-fuzz: ## every fuzz target, two minutes in all (FUZZTIME=seconds)
+fuzz: ## run every fuzz target, two minutes in all (FUZZTIME=seconds)
 	scripts/fuzz
 
-lab-deps: # first: what it installs decides what build builds
+lab-deps: # first: it installs what decides how build builds
 	scripts/install-deps lab $(LABDEPS)
 
 lab lab-bench lab-shell: export PKG_CONFIG_PATH := $(NEWER):$(PKG_CONFIG_PATH)
 lab lab-bench lab-shell: LABDEPS = newer-rdma-core
 
-lab: lab-deps build ## every test of the lab, in virtual machines (RUN=regexp of tests)
+lab: lab-deps build ## run every test of the lab in virtual machines (RUN=regexp of tests)
 	$(LAB) $(GO) test -count=1 -timeout 90m -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs
 
-# Go's -timeout is each package's: a later one gets what is left of six minutes for all.
-smoke: lab-deps build ## the part of the lab that CI runs, six minutes at most
+# go test's -timeout is per package: a later one gets what is left of six minutes for all.
+smoke: lab-deps build ## run the part of the lab that CI runs, six minutes at most
 	$(LAB) && export PMNBD_LAB_KERNEL && end=$$(($$(date +%s) + 360)) && ok=true && \
 	for package in ./test/lab ./rdma/verbs; do \
 		now=$$(date +%s); \
@@ -63,29 +63,29 @@ smoke: lab-deps build ## the part of the lab that CI runs, six minutes at most
 	done && $$ok
 
 lab-bench: LABDEPS += lab-bench
-lab-bench: lab-deps build ## what durability methods cost: bin/methods.json, 8 minutes; half an hour on a busy host
+lab-bench: lab-deps build ## measure what durability methods cost: bin/methods.json, 8 minutes; half an hour on a busy host
 	$(LAB) PMNBD_LAB_BENCH=$(CURDIR)/bin $(GO) test -count=1 -timeout 60m -v $(TAGGED) -run '^TestBench$$' ./test/lab
 
-lab-shell: lab-deps build ## a shell in a guest of the lab (SETUP='rxe devdax nbd')
+lab-shell: lab-deps build ## open a shell in a guest of the lab (SETUP='rxe devdax nbd')
 	$(LAB) $(GO) run $(TAGGED) ./test/lab/shell $(SETUP)
 
-lint: $(LINT) ## the linter and shellcheck
+lint: $(LINT) ## run the linter and shellcheck
 	scripts/install-deps lint
 	$(LINT) run ./...
 	$(if $(TAGS),$(LINT) run --build-tags=$(TAGS) ./...)
 	shellcheck $(SHELLS)
 
-check: lint ## vet, gofmt and lint
+check: lint ## run vet, gofmt and lint
 	$(GO) vet ./...
 	$(if $(TAGS),$(GO) vet $(TAGGED) ./...)
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
 
-cross: ## build for every architecture we claim, without cgo
+cross: ## build for every supported architecture, without cgo
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./... || exit 1; done
 
 clean: ## remove bin/
 	rm -rf bin
 
-# About two minutes the first time; Go's build cache holds it afterwards.
+# This takes about two minutes the first time; Go's build cache keeps the result.
 $(LINT): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
