@@ -113,7 +113,7 @@ func (d *Device) depart(ctx context.Context) error {
 	d.core.life.step(eventLeave, nil).say()
 	d.leg.die()
 	<-d.leg.kept
-	if !d.core.away() { // it came back in this moment
+	if d.core.up() { // it came back in this moment
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
 		}

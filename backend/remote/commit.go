@@ -44,8 +44,8 @@ type groupCommit struct {
 type environment interface {
 	// failed is the error for ops of a device that failed or was closed, nil before.
 	failed() error
-	// away says that the session is lost, so that no barrier can start.
-	away() bool
+	// up says that the session is there: barriers can start.
+	up() bool
 	// streamCount is how many streams there are.
 	streamCount() int
 	// head is the position behind the newest entry of stream i.
@@ -139,7 +139,7 @@ func (c *groupCommit) relieve() {
 // nextLocked makes a barrier of what is waiting, if none is in flight. It returns the barrier
 // if that need not be sent.
 func (c *groupCommit) nextLocked() (durable *barrier) {
-	if c.env.failed() != nil || c.env.away() || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
+	if !c.env.up() || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
 		return nil
 	}
 	if b := c.current; b != nil {
@@ -276,7 +276,7 @@ func (c *groupCommit) put(b *barrier) {
 	c.mu.Unlock()
 }
 
-// interrupt notes that the session of this epoch is lost, and the environment away already. The
+// interrupt notes that the session of this epoch is lost, and the environment no longer up. The
 // barrier in flight counts as failed: its ops wait for the next, and what it was to cover stays
 // dirty, unless the target says otherwise (resumeLocked).
 func (c *groupCommit) interrupt(epoch uint64) {

@@ -32,7 +32,7 @@ type fakeBarrier struct {
 }
 
 func (e *fakeEnv) failed() error     { return e.failure }
-func (e *fakeEnv) away() bool        { return e.lost }
+func (e *fakeEnv) up() bool          { return !e.lost && e.failure == nil }
 func (e *fakeEnv) streamCount() int  { return len(e.streams) }
 func (e *fakeEnv) head(i int) uint64 { return e.streams[i].head }
 func (e *fakeEnv) halfFull() bool    { return e.full }

@@ -95,7 +95,7 @@ func (x *core) endPart(op *backend.Op) (completed bool) {
 // The rest is the environment of the group commit.
 
 func (x *core) failed() error     { return x.life.failed() }
-func (x *core) away() bool        { return x.life.phase().away() }
+func (x *core) up() bool          { return x.life.phase().up() }
 func (x *core) streamCount() int  { return len(x.streams) }
 func (x *core) head(i int) uint64 { return x.streams[i].ring.Head() }
 func (x *core) halfFull() bool    { return x.window.HalfFull() }

@@ -90,7 +90,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			return
 		case <-tick.C:
 		}
-		if g.core.away() {
+		if !g.core.up() {
 			continue // the keeper is at it
 		}
 		if now := g.arrived(); now != arrived {

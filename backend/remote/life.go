@@ -58,6 +58,9 @@ func (p phase) away() bool {
 	return p == phaseOpening || p == phaseWaiting || p == phaseStranded || p == phaseDeparting
 }
 
+// up reports whether the session is there.
+func (p phase) up() bool { return p == phaseOpen || p == phaseDraining || p == phaseLeaving }
+
 // ended reports whether the device will never serve again.
 func (p phase) ended() bool { return p == phaseFailed || p == phaseClosed }
 

@@ -41,6 +41,7 @@ func TestLife(t *testing.T) {
 			tr := l.step(event(i), cause)
 			require.Equal(t, to, l.phase(), "event %d in %v", i, from)
 			require.Equal(t, from != to, tr.first())
+			require.Equal(t, 1, btoi(to.up())+btoi(to.away())+btoi(to.ended()), "%v", to)
 		}
 	}
 }
@@ -129,4 +130,11 @@ func TestTransitionsSayWhatPeopleRead(t *testing.T) {
 	require.Equal(t, "the device failed for good: writes that it acknowledged may be lost", said[0].Message)
 	require.Equal(t, zap.ErrorLevel, said[0].Level)
 	require.Equal(t, "session closed", said[1].Message)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
