@@ -112,140 +112,143 @@ func (s *site) refused() {
 	require.ErrorIs(s.t, err, syscall.ECONNRESET)
 }
 
+// faults are what a proxy does, each with what both ends see of it.
+var faults = map[string]func(s *site, client, server *net.TCPConn, k *Link){
+	"fair": func(s *site, client, server *net.TCPConn, k *Link) {
+		s.send(client, "ping")
+		s.receive(server, "ping")
+		s.send(server, "pong")
+		s.receive(client, "pong")
+		require.NoError(s.t, client.CloseWrite())
+		s.ended(server, io.EOF)
+		s.send(server, "last")
+		s.receive(client, "last")
+		require.NoError(s.t, server.Close())
+		s.ended(client, io.EOF)
+		require.Equal(s.t, "ping", string(k.Recorded(ToServer)))
+		require.Equal(s.t, "ponglast", string(k.Recorded(ToClient)))
+	},
+	"a reset goes through": func(s *site, client, server *net.TCPConn, _ *Link) {
+		reset(client)
+		s.ended(server, syscall.ECONNRESET)
+	},
+	"reset": func(s *site, client, server *net.TCPConn, _ *Link) {
+		s.Reset()
+		s.ended(client, syscall.ECONNRESET)
+		s.ended(server, syscall.ECONNRESET)
+	},
+	"frozen one way": func(s *site, client, server *net.TCPConn, k *Link) {
+		s.Set(ToServer, Weather{Frozen: true})
+		s.send(client, "late")
+		require.NoError(s.t, client.CloseWrite())
+		require.NoError(s.t, k.Held(s.ctx, ToServer, 4))
+		s.send(server, "answer")
+		s.receive(client, "answer")
+		s.silent(server)
+		s.Set(ToServer, Weather{})
+		s.receive(server, "late")
+		s.ended(server, io.EOF)
+	},
+	"frozen both ways, links to come too": func(s *site, client, server *net.TCPConn, k *Link) {
+		s.Set(ToServer, Weather{Frozen: true})
+		s.Set(ToClient, Weather{Frozen: true})
+		other, otherServer, _ := s.connect()
+		for _, c := range []net.Conn{client, server, other, otherServer} {
+			s.send(c, "x")
+		}
+		require.NoError(s.t, k.Held(s.ctx, ToClient, 1))
+		require.NoError(s.t, client.Close())
+		s.silent(server)
+		s.silent(otherServer)
+		s.silent(other)
+		s.Set(ToServer, Weather{})
+		s.receive(server, "x")
+		s.receive(otherServer, "x")
+	},
+	"delivered late": func(s *site, client, server *net.TCPConn, k *Link) {
+		k.Set(ToServer, Weather{Frozen: true})
+		s.send(client, "old")
+		require.NoError(s.t, k.Held(s.ctx, ToServer, 3))
+		k.DropClient()
+		s.ended(client, syscall.ECONNRESET)
+		again, againServer, _ := s.connect()
+		s.send(again, "new")
+		s.receive(againServer, "new")
+		s.silent(server)
+		k.Set(ToServer, Weather{})
+		require.NoError(s.t, k.Delivered(s.ctx, ToServer))
+		s.receive(server, "old")
+		s.ended(server, io.EOF)
+	},
+	"delayed": func(s *site, client, server *net.TCPConn, _ *Link) {
+		const delay = 20 * time.Millisecond
+		s.Set(ToServer, Weather{Delay: delay})
+		began := time.Now()
+		s.send(client, "slow")
+		s.receive(server, "slow")
+		require.GreaterOrEqual(s.t, time.Since(began), delay)
+	},
+	"trickled": func(s *site, client, server *net.TCPConn, _ *Link) {
+		const pause = time.Millisecond
+		s.Set(ToServer, Weather{Piece: 2, Pause: pause})
+		began := time.Now()
+		s.send(client, "abcdefg")
+		s.receive(server, "abcdefg")
+		require.GreaterOrEqual(s.t, time.Since(began), 3*pause)
+	},
+	"damaged": func(s *site, client, server *net.TCPConn, k *Link) {
+		s.Set(ToClient, Weather{Damage: func(b []byte) { b[0] ^= 1 }})
+		s.send(server, "a")
+		s.receive(client, "`")
+		require.Equal(s.t, "a", string(k.Recorded(ToClient)), "as it was sent")
+		s.send(client, "a")
+		s.receive(server, "a")
+	},
+	"half closed": func(s *site, client, server *net.TCPConn, k *Link) {
+		k.HalfClose(ToServer)
+		s.ended(server, io.EOF)
+		s.send(server, "still")
+		s.receive(client, "still")
+		s.send(client, "to nobody")
+		require.NoError(s.t, server.Close())
+		s.ended(client, io.EOF)
+	},
+	"refused": func(s *site, client, server *net.TCPConn, _ *Link) {
+		s.Refuse(true)
+		s.refused()
+		s.send(client, "as before")
+		s.receive(server, "as before")
+		s.Refuse(false)
+		s.connect()
+		require.Equal(s.t, 2, s.Links())
+	},
+	"another server": func(s *site, _, _ *net.TCPConn, _ *Link) {
+		require.NoError(s.t, s.l.Close())
+		s.refused()
+		var err error
+		s.l, err = net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(s.t, err)
+		defer func() { require.NoError(s.t, s.l.Close()) }()
+		s.Serve(s.l.Addr().String())
+		client, server, _ := s.connect()
+		s.send(client, "hello")
+		s.receive(server, "hello")
+	},
+	"closed while frozen and full": func(s *site, client, _ *net.TCPConn, k *Link) {
+		s.Set(ToServer, Weather{Frozen: true})
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = client.Write(make([]byte, maxHeld+(32<<20))) // until the reset
+		}()
+		require.NoError(s.t, k.Held(s.ctx, ToServer, maxHeld))
+		require.NoError(s.t, s.Close())
+		<-sent
+	},
+}
+
 func TestProxy(t *testing.T) {
-	for name, run := range map[string]func(s *site, client, server *net.TCPConn, k *Link){
-		"fair": func(s *site, client, server *net.TCPConn, k *Link) {
-			s.send(client, "ping")
-			s.receive(server, "ping")
-			s.send(server, "pong")
-			s.receive(client, "pong")
-			require.NoError(s.t, client.CloseWrite())
-			s.ended(server, io.EOF)
-			s.send(server, "last")
-			s.receive(client, "last")
-			require.NoError(s.t, server.Close())
-			s.ended(client, io.EOF)
-			require.Equal(s.t, "ping", string(k.Recorded(ToServer)))
-			require.Equal(s.t, "ponglast", string(k.Recorded(ToClient)))
-		},
-		"a reset goes through": func(s *site, client, server *net.TCPConn, _ *Link) {
-			reset(client)
-			s.ended(server, syscall.ECONNRESET)
-		},
-		"reset": func(s *site, client, server *net.TCPConn, _ *Link) {
-			s.Reset()
-			s.ended(client, syscall.ECONNRESET)
-			s.ended(server, syscall.ECONNRESET)
-		},
-		"frozen one way": func(s *site, client, server *net.TCPConn, k *Link) {
-			s.Set(ToServer, Weather{Frozen: true})
-			s.send(client, "late")
-			require.NoError(s.t, client.CloseWrite())
-			require.NoError(s.t, k.Held(s.ctx, ToServer, 4))
-			s.send(server, "answer")
-			s.receive(client, "answer")
-			s.silent(server)
-			s.Set(ToServer, Weather{})
-			s.receive(server, "late")
-			s.ended(server, io.EOF)
-		},
-		"frozen both ways, links to come too": func(s *site, client, server *net.TCPConn, k *Link) {
-			s.Set(ToServer, Weather{Frozen: true})
-			s.Set(ToClient, Weather{Frozen: true})
-			other, otherServer, _ := s.connect()
-			for _, c := range []net.Conn{client, server, other, otherServer} {
-				s.send(c, "x")
-			}
-			require.NoError(s.t, k.Held(s.ctx, ToClient, 1))
-			require.NoError(s.t, client.Close())
-			s.silent(server)
-			s.silent(otherServer)
-			s.silent(other)
-			s.Set(ToServer, Weather{})
-			s.receive(server, "x")
-			s.receive(otherServer, "x")
-		},
-		"delivered late": func(s *site, client, server *net.TCPConn, k *Link) {
-			k.Set(ToServer, Weather{Frozen: true})
-			s.send(client, "old")
-			require.NoError(s.t, k.Held(s.ctx, ToServer, 3))
-			k.DropClient()
-			s.ended(client, syscall.ECONNRESET)
-			again, againServer, _ := s.connect()
-			s.send(again, "new")
-			s.receive(againServer, "new")
-			s.silent(server)
-			k.Set(ToServer, Weather{})
-			require.NoError(s.t, k.Delivered(s.ctx, ToServer))
-			s.receive(server, "old")
-			s.ended(server, io.EOF)
-		},
-		"delayed": func(s *site, client, server *net.TCPConn, _ *Link) {
-			const delay = 20 * time.Millisecond
-			s.Set(ToServer, Weather{Delay: delay})
-			began := time.Now()
-			s.send(client, "slow")
-			s.receive(server, "slow")
-			require.GreaterOrEqual(s.t, time.Since(began), delay)
-		},
-		"trickled": func(s *site, client, server *net.TCPConn, _ *Link) {
-			const pause = time.Millisecond
-			s.Set(ToServer, Weather{Piece: 2, Pause: pause})
-			began := time.Now()
-			s.send(client, "abcdefg")
-			s.receive(server, "abcdefg")
-			require.GreaterOrEqual(s.t, time.Since(began), 3*pause)
-		},
-		"damaged": func(s *site, client, server *net.TCPConn, k *Link) {
-			s.Set(ToClient, Weather{Damage: func(b []byte) { b[0] ^= 1 }})
-			s.send(server, "a")
-			s.receive(client, "`")
-			require.Equal(s.t, "a", string(k.Recorded(ToClient)), "as it was sent")
-			s.send(client, "a")
-			s.receive(server, "a")
-		},
-		"half closed": func(s *site, client, server *net.TCPConn, k *Link) {
-			k.HalfClose(ToServer)
-			s.ended(server, io.EOF)
-			s.send(server, "still")
-			s.receive(client, "still")
-			s.send(client, "to nobody")
-			require.NoError(s.t, server.Close())
-			s.ended(client, io.EOF)
-		},
-		"refused": func(s *site, client, server *net.TCPConn, _ *Link) {
-			s.Refuse(true)
-			s.refused()
-			s.send(client, "as before")
-			s.receive(server, "as before")
-			s.Refuse(false)
-			s.connect()
-			require.Equal(s.t, 2, s.Links())
-		},
-		"another server": func(s *site, _, _ *net.TCPConn, _ *Link) {
-			require.NoError(s.t, s.l.Close())
-			s.refused()
-			var err error
-			s.l, err = net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(s.t, err)
-			defer func() { require.NoError(s.t, s.l.Close()) }()
-			s.Serve(s.l.Addr().String())
-			client, server, _ := s.connect()
-			s.send(client, "hello")
-			s.receive(server, "hello")
-		},
-		"closed while frozen and full": func(s *site, client, _ *net.TCPConn, k *Link) {
-			s.Set(ToServer, Weather{Frozen: true})
-			sent := make(chan struct{})
-			go func() {
-				defer close(sent)
-				_, _ = client.Write(make([]byte, maxHeld+(32<<20))) // until the reset
-			}()
-			require.NoError(s.t, k.Held(s.ctx, ToServer, maxHeld))
-			require.NoError(s.t, s.Close())
-			<-sent
-		},
-	} {
+	for name, run := range faults {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.Record()

@@ -45,6 +45,85 @@ func (r *rig) damage(t *testing.T, d crash.Direction) {
 	r.roundTrip(t)
 }
 
+// networkFaults are what a network does at its worst.
+var networkFaults = []struct {
+	name   string
+	attack func(t *testing.T, r *rig)
+}{
+	{"reset", func(t *testing.T, r *rig) {
+		for range 10 {
+			r.proxy.Reset()
+			r.roundTrip(t)
+		}
+	}},
+	{"one lane reset", func(t *testing.T, r *rig) {
+		for range 6 { // resets the second lane of the newest session
+			k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
+			require.NoError(t, err)
+			k.Reset()
+			r.roundTrip(t)
+		}
+	}},
+	{"half closed by the initiator's side", func(t *testing.T, r *rig) {
+		for range 3 {
+			r.newest(t).HalfClose(crash.ToServer)
+			r.roundTrip(t)
+		}
+	}},
+	{"half closed by the target's side", func(t *testing.T, r *rig) {
+		for range 3 {
+			r.newest(t).HalfClose(crash.ToClient)
+			r.roundTrip(t)
+		}
+	}},
+	{"refused for a while", func(t *testing.T, r *rig) {
+		r.proxy.Refuse(true)
+		r.proxy.Reset()
+		r.pmnbd.waitLog(t, "does not come back yet")
+		r.proxy.Refuse(false)
+		r.roundTrip(t)
+	}},
+	{"delayed", func(t *testing.T, r *rig) {
+		r.toBoth(crash.Weather{Delay: 20 * time.Millisecond})
+		r.roundTrip(t)
+		r.toBoth(crash.Weather{})
+		r.roundTrip(t)
+	}},
+	{"delayed and reset", func(t *testing.T, r *rig) {
+		for range 3 {
+			r.toBoth(crash.Weather{Delay: 30 * time.Millisecond})
+			r.roundTrip(t)
+			r.proxy.Reset()
+			r.toBoth(crash.Weather{})
+			r.roundTrip(t)
+		}
+	}},
+	{"trickled", func(t *testing.T, r *rig) {
+		// An odd size, so that no piece arrives as it was sent.
+		r.toBoth(crash.Weather{Piece: 1237, Pause: 50 * time.Microsecond})
+		r.roundTrip(t)
+		r.toBoth(crash.Weather{})
+		r.roundTrip(t)
+	}},
+	{"frozen for a while", func(t *testing.T, r *rig) {
+		for _, d := range []crash.Direction{crash.ToServer, crash.ToClient} {
+			k := r.newest(t)
+			r.proxy.Set(d, crash.Weather{Frozen: true})
+			require.NoError(t, k.Held(patience(t), d, 1))
+			r.proxy.Set(d, crash.Weather{})
+			r.roundTrip(t)
+		}
+	}},
+	{"damaged on the way to the target", func(t *testing.T, r *rig) {
+		r.damage(t, crash.ToServer)
+		require.Contains(t, r.target.stderr.String(), "CRC")
+	}},
+	{"damaged on the way to the initiator", func(t *testing.T, r *rig) {
+		r.damage(t, crash.ToClient)
+		require.Contains(t, r.pmnbd.stderr.String(), "CRC")
+	}},
+}
+
 // TestNetworkFaults breaks the network in every way that it can break. A client may see a
 // pause, and nothing else.
 func TestNetworkFaults(t *testing.T) {
@@ -52,83 +131,7 @@ func TestNetworkFaults(t *testing.T) {
 	r.roundTrip(t) // a short window
 	files := [2]int{r.pmnbd.openFiles(t), r.target.openFiles(t)}
 	memory := [2]int{r.pmnbd.procStatus(t, "VmRSS"), r.target.procStatus(t, "VmRSS")}
-	for _, c := range []struct {
-		name   string
-		attack func(t *testing.T, r *rig)
-	}{
-		{"reset", func(t *testing.T, r *rig) {
-			for range 10 {
-				r.proxy.Reset()
-				r.roundTrip(t)
-			}
-		}},
-		{"one lane reset", func(t *testing.T, r *rig) {
-			for range 6 { // resets the second lane of the newest session
-				k, err := r.proxy.Link(patience(t), r.proxy.Links()-1)
-				require.NoError(t, err)
-				k.Reset()
-				r.roundTrip(t)
-			}
-		}},
-		{"half closed by the initiator's side", func(t *testing.T, r *rig) {
-			for range 3 {
-				r.newest(t).HalfClose(crash.ToServer)
-				r.roundTrip(t)
-			}
-		}},
-		{"half closed by the target's side", func(t *testing.T, r *rig) {
-			for range 3 {
-				r.newest(t).HalfClose(crash.ToClient)
-				r.roundTrip(t)
-			}
-		}},
-		{"refused for a while", func(t *testing.T, r *rig) {
-			r.proxy.Refuse(true)
-			r.proxy.Reset()
-			r.pmnbd.waitLog(t, "does not come back yet")
-			r.proxy.Refuse(false)
-			r.roundTrip(t)
-		}},
-		{"delayed", func(t *testing.T, r *rig) {
-			r.toBoth(crash.Weather{Delay: 20 * time.Millisecond})
-			r.roundTrip(t)
-			r.toBoth(crash.Weather{})
-			r.roundTrip(t)
-		}},
-		{"delayed and reset", func(t *testing.T, r *rig) {
-			for range 3 {
-				r.toBoth(crash.Weather{Delay: 30 * time.Millisecond})
-				r.roundTrip(t)
-				r.proxy.Reset()
-				r.toBoth(crash.Weather{})
-				r.roundTrip(t)
-			}
-		}},
-		{"trickled", func(t *testing.T, r *rig) {
-			// An odd size, so that no piece arrives as it was sent.
-			r.toBoth(crash.Weather{Piece: 1237, Pause: 50 * time.Microsecond})
-			r.roundTrip(t)
-			r.toBoth(crash.Weather{})
-			r.roundTrip(t)
-		}},
-		{"frozen for a while", func(t *testing.T, r *rig) {
-			for _, d := range []crash.Direction{crash.ToServer, crash.ToClient} {
-				k := r.newest(t)
-				r.proxy.Set(d, crash.Weather{Frozen: true})
-				require.NoError(t, k.Held(patience(t), d, 1))
-				r.proxy.Set(d, crash.Weather{})
-				r.roundTrip(t)
-			}
-		}},
-		{"damaged on the way to the target", func(t *testing.T, r *rig) {
-			r.damage(t, crash.ToServer)
-			require.Contains(t, r.target.stderr.String(), "CRC")
-		}},
-		{"damaged on the way to the initiator", func(t *testing.T, r *rig) {
-			r.damage(t, crash.ToClient)
-			require.Contains(t, r.pmnbd.stderr.String(), "CRC")
-		}},
-	} {
+	for _, c := range networkFaults {
 		t.Run(c.name, func(t *testing.T) {
 			r.during(t, func() { c.attack(t, r) })
 			r.verify(t)

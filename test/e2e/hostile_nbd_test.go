@@ -43,6 +43,19 @@ func leave(t *testing.T, nc net.Conn) {
 	_ = nc.Close()
 }
 
+// everything returns all that a client of export r may say, with a WRITE beyond what the load
+// uses.
+func everything() []byte {
+	b := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
+	b = wire.AppendOption(b, wire.OptStructuredReply, nil)
+	b = wire.AppendOption(b, wire.OptSetMetaContext, wire.AppendMetaRequest(nil, "r", wire.ContextAllocation))
+	b = wire.AppendOption(b, wire.OptGo, wire.AppendInfoRequest(nil, "r"))
+	for _, cmd := range []wire.Command{wire.CmdRead, wire.CmdBlockStatus, wire.CmdFlush, wire.CmdWrite} {
+		b = wire.AppendRequest(b, wire.Request{Command: cmd, Off: loadSize, Len: 512})
+	}
+	return append(b, make([]byte, 512)...)
+}
+
 // TestHostileClients does to pmnbd what hostile clients do. Only those clients may suffer.
 // Afterwards pmnbd holds no more descriptors and memory than before, and it serves the load all
 // along.
@@ -54,16 +67,7 @@ func TestHostileClients(t *testing.T) {
 	live := newLoad(t, unix, 0, 1)
 	require.NoError(t, live.run(100))
 
-	// Everything that a client may say, with a WRITE beyond what the load uses.
-	b := wire.AppendClientFlags(nil, wire.ClientFixedNewstyle)
-	b = wire.AppendOption(b, wire.OptStructuredReply, nil)
-	b = wire.AppendOption(b, wire.OptSetMetaContext, wire.AppendMetaRequest(nil, "r", wire.ContextAllocation))
-	b = wire.AppendOption(b, wire.OptGo, wire.AppendInfoRequest(nil, "r"))
-	for _, cmd := range []wire.Command{wire.CmdRead, wire.CmdBlockStatus, wire.CmdFlush, wire.CmdWrite} {
-		b = wire.AppendRequest(b, wire.Request{Command: cmd, Off: loadSize, Len: 512})
-	}
-	said := append(b, make([]byte, 512)...)
-
+	said := everything()
 	random := rand.NewChaCha8([32]byte{3})
 	attacks := []struct {
 		name   string

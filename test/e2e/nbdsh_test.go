@@ -39,9 +39,9 @@ func libnbd(t *testing.T, script string, more ...string) {
 	python.run(t, "-c", prelude+script, unix)
 }
 
-func TestLibnbd(t *testing.T) {
-	for _, tt := range []struct{ name, script string }{
-		{"what is offered", `
+// libnbdScripts run on an export of 32 MiB, after prelude.
+var libnbdScripts = []struct{ name, script string }{
+	{"what is offered", `
 h.set_full_info(True)
 h.add_meta_context("base:allocation")
 h.connect_uri(uri)
@@ -53,7 +53,7 @@ for can in (h.can_cache, h.can_df, h.can_fast_zero, h.can_flush, h.can_fua, h.ca
     assert can() == 1, can
 assert h.can_meta_context("base:allocation") and not h.is_read_only() and not h.is_rotational()
 `},
-		{"a READ is one chunk, with DF and without", `
+	{"a READ is one chunk, with DF and without", `
 h.connect_uri(uri)
 data = bytes(range(256)) * 4096
 h.pwrite(data, 513)
@@ -62,7 +62,7 @@ for flags in (0, nbd.CMD_FLAG_DF):
     got = h.pread_structured(len(data), 513, lambda *chunk: chunks.append((bytes(chunk[0]),) + chunk[1:3]), flags)
     assert got == data and chunks == [(data, 513, nbd.READ_DATA)]
 `},
-		{"all is data", `
+	{"all is data", `
 h.add_meta_context("base:allocation")
 h.connect_uri(uri)
 h.zero(1 << 20, 0)
@@ -71,7 +71,7 @@ assert extents(0, size) == [("base:allocation", 0, [size, 0])]
 assert extents(4096, 512) == [("base:allocation", 4096, [512, 0])]
 assert extents(4096, 512, nbd.CMD_FLAG_REQ_ONE) == [("base:allocation", 4096, [512, 0])]
 `},
-		{"zeroes, with every flag", `
+	{"zeroes, with every flag", `
 h.connect_uri(uri)
 h.pwrite(b"x" * 65536, 0)
 FAST, NO_HOLE, FUA = nbd.CMD_FLAG_FAST_ZERO, nbd.CMD_FLAG_NO_HOLE, nbd.CMD_FLAG_FUA
@@ -81,7 +81,7 @@ for i, flags in enumerate((0, FAST, NO_HOLE, FUA, FAST | NO_HOLE | FUA)):
 h.zero(size, 0)
 assert h.pread(1 << 20, 0) == bytes(1 << 20)
 `},
-		{"hints change nothing", `
+	{"hints change nothing", `
 h.connect_uri(uri)
 h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)
 h.trim(65536, 0, nbd.CMD_FLAG_FUA)
@@ -89,7 +89,7 @@ h.cache(size, 0)
 h.flush()
 assert h.pread(65536, 0) == b"x" * 65536
 `},
-		{"errors, after which all goes on", `
+	{"errors, after which all goes on", `
 h.connect_uri(uri)
 h.set_strict_mode(0)
 h.pwrite(b"x" * 512, size - 512)
@@ -104,7 +104,7 @@ fails("EINVAL", h.block_status, 512, 0, lambda *args: 0)
 fails("EINVAL", h.pread, 512, 0, nbd.CMD_FLAG_FAST_ZERO)
 assert h.pread(512, size - 512) == b"x" * 512
 `},
-		{"a client without structured replies", `
+	{"a client without structured replies", `
 h.set_request_structured_replies(False)
 h.add_meta_context("base:allocation")
 h.connect_uri(uri)
@@ -116,14 +116,14 @@ h.set_strict_mode(0)
 fails("EINVAL", h.pread, (16 << 20) + 1, 0)
 fails("EINVAL", h.pread, 512, 0, nbd.CMD_FLAG_DF)
 `},
-		{"an old client", `
+	{"an old client", `
 h.set_handshake_flags(0)
 h.connect_uri(uri)
 assert h.get_protocol() == "newstyle" and h.get_size() == size and h.can_flush()
 h.pwrite(b"x" * 512, 0, nbd.CMD_FLAG_FUA)
 assert h.pread(512, 0) == b"x" * 512
 `},
-		{"options by hand", `
+	{"options by hand", `
 h.set_opt_mode(True)
 h.connect_uri(uri)
 names = []
@@ -141,7 +141,7 @@ assert h.get_size() == size
 h.opt_go()
 assert h.pread(512, 0) == bytes(512)
 `},
-		{"many at a time", `
+	{"many at a time", `
 h.connect_uri(uri)
 block = 65536
 for i in range(size // block):
@@ -153,7 +153,10 @@ for i in range(0, size // block, 16):
     assert h.pread(block, i * block) == bytes([i % 251 + 1]) * block
 h.shutdown()
 `},
-	} {
+}
+
+func TestLibnbd(t *testing.T) {
+	for _, tt := range libnbdScripts {
 		t.Run(tt.name, func(t *testing.T) { libnbd(t, tt.script) })
 	}
 }
