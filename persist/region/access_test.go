@@ -9,25 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who may have a hand in a region's file: its owner, root, and nobody else.
+// Only its owner and root may be able to change a region's file.
 func TestGuards(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		mode  uint32
 		owner uint32
 		self  int
-		says  string // "": it is taken
+		says  string // "" if guards accepts it
 	}{
 		{"our own", unix.S_IFREG | 0o600, 1000, 1000, ""},
 		{"root's own", unix.S_IFREG | 0o600, 0, 0, ""},
 		{"that others may read", unix.S_IFREG | 0o644, 1000, 1000, ""},
 		{"root's, which we may change", unix.S_IFREG | 0o600, 0, 1000, ""},
-		{"another user's, to root", unix.S_IFREG | 0o600, 1000, 0, "it belongs to uid 1000, and this process runs as uid 0: run pmnbd-target as its owner, or chown it"},
+		{"another user's, and we are root", unix.S_IFREG | 0o600, 1000, 0, "it belongs to uid 1000, and this process runs as uid 0: run pmnbd-target as its owner, or chown it"},
 		{"another user's", unix.S_IFREG | 0o600, 1001, 1000, "it belongs to uid 1001"},
 		{"our own, the group writes", unix.S_IFREG | 0o620, 1000, 1000, "mode 0620 lets group or others write to it: chmod go-w /r"},
 		{"our own, others write", unix.S_IFREG | 0o602, 1000, 1000, "mode 0602 lets group or others write to it"},
 		{"root's, others write", unix.S_IFREG | 0o666, 0, 1000, "mode 0666"},
-		{"a device, of which the kernel decides", unix.S_IFCHR | 0o660, 0, 1000, ""},
+		{"a device: the kernel decides", unix.S_IFCHR | 0o660, 0, 1000, ""},
 		{"a device that everybody may open", unix.S_IFCHR | 0o666, 1, 1000, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// Every way to use a region refuses a file that is exposed, and changes nothing; it can
-// be looked at.
+// Every way to use a region refuses a file that is exposed and changes nothing. Inspect
+// still works.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -55,7 +55,7 @@ func TestExposedFile(t *testing.T) {
 		}},
 		{"its owner", func(t *testing.T, path string) string {
 			if os.Geteuid() != 0 {
-				t.Skip("only root gives files away")
+				t.Skip("only root can change a file's owner")
 			}
 			require.NoError(t, os.Chown(path, 1000, 1000))
 			return path
@@ -95,13 +95,13 @@ func TestExposedFile(t *testing.T) {
 	}
 }
 
-// A link to a device is followed: the device is the kernel's to guard. A link to nothing is
-// nothing.
+// openNode follows a link to a device, because the kernel guards devices. A link to
+// nothing does not exist.
 func TestLinks(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink("/dev/null", link))
 	_, err := Open(link, OpenOptions{})
-	require.ErrorIs(t, err, ErrClass, "it was opened")
+	require.ErrorIs(t, err, ErrClass, "openNode must follow the link")
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Lchown(link, 1000, 1000))
 		_, err = Open(link, OpenOptions{})

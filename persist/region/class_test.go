@@ -15,7 +15,7 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// Which filesystem makes which class, and why not.
+// The class that each filesystem gives, or the reason why it gives none.
 func TestClassOf(t *testing.T) {
 	const overlay = unix.OVERLAYFS_SUPER_MAGIC
 	noUpper := errors.New("no upperdir")
@@ -94,13 +94,13 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// A real overlay: its files are of the class of the filesystem beneath, and of
-// none that syncs if it does not.
+// A real overlay. Its files have the class of the filesystem beneath, or class volatile
+// if the overlay does not sync.
 func TestClassifyOverlay(t *testing.T) {
 	for _, c := range []struct{ name, option string }{{"plain", ""}, {"volatile", ",volatile"}} {
 		t.Run(c.name, func(t *testing.T) {
 			base := tinyTmpfs(t, "size=8m")
-			at := filepath.Join(base, "up, per") // needs escaping in every way
+			at := filepath.Join(base, "up, per") // needs every kind of escaping
 			for _, d := range []string{at, base + "/low", base + "/work", base + "/merged"} {
 				require.NoError(t, os.Mkdir(d, 0o700))
 			}

@@ -12,7 +12,7 @@ import (
 	"pmnbd/persist"
 )
 
-// failedRegion makes a region whose sync failed, with an owner and data.
+// failedRegion makes a region with an owner and data, whose sync has failed.
 func failedRegion(t *testing.T) (path string, before Superblock) {
 	path = created(t, fileHost)
 	d := &disk{fail: once(4)}
@@ -34,7 +34,7 @@ func TestClear(t *testing.T) {
 	path, before := failedRegion(t)
 	require.Error(t, clearRegion(path, " \n", fileHost), "a reason is needed")
 
-	// When the first sync begins, every page of the data is dirty.
+	// When the first sync begins, every page of the data must be dirty.
 	var dirty []uint64
 	sync := func(fd int) error {
 		cr := unix.CachestatRange{Off: DataOffset, Len: testSize}
@@ -49,13 +49,13 @@ func TestClear(t *testing.T) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.NoError(t, f.Sync(), "the cache thinks that all is well")
+	require.NoError(t, f.Sync(), "the page cache now believes that everything is clean")
 	require.NoError(t, f.Close())
 	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", fileHost.syncing(sync)))
 	if len(dirty) > 0 {
 		require.EqualValues(t, testSize/sizeUnit, dirty[0])
 	} else {
-		t.Log("not checked that every page was dirty: no cachestat(2) in this kernel (needs 6.5)")
+		t.Log("this kernel has no cachestat(2) (needs 6.5): the test did not check that every page was dirty")
 	}
 
 	info, err := Inspect(path)
@@ -82,9 +82,9 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// A clear that fails leaves the region failed, wherever it ended.
+// A clear that fails leaves the region failed, whichever sync fails.
 func TestClearFails(t *testing.T) {
-	for at := 1; at <= 7; at++ { // the data's sync, two updates of three
+	for at := 1; at <= 7; at++ { // the data's sync, then two updates with three each
 		path, before := failedRegion(t)
 		d := &disk{fail: once(at)}
 		require.ErrorIs(t, clearRegion(path, "hope", fileHost.syncing(d.sync)), ErrFailed, "sync %d", at)
@@ -97,7 +97,7 @@ func TestClearFails(t *testing.T) {
 	}
 }
 
-// What was lost and cannot be read is an error, not a fault.
+// Data that are lost and cannot be read are an error, not a fault.
 func TestClearTruncated(t *testing.T) {
 	path, _ := failedRegion(t)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -15,9 +15,9 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// Every update survives a crash at every step: what is on the disk then is what
-// the last sync left, with any mixture of what was stored since. The superblock is
-// the old one or the new one, whole, and never taken for a damaged one.
+// Every update survives a crash at every step. The disk then has what the last sync left,
+// mixed in any way with what was stored since. Readers find the old or the new
+// superblock, whole, and never take it for a damaged one.
 func TestUpdateCrash(t *testing.T) {
 	path := created(t, fileHost)
 	steps := [][2 * CopySize]byte{header(t, path)} // what each sync made durable
@@ -47,7 +47,7 @@ func TestUpdateCrash(t *testing.T) {
 		before, after := states[at/syncs], states[at/syncs+1]
 		for round := range 200 {
 			crash := steps[at]
-			for w := 0; w < len(crash); w += 8 { // memory and sectors tear at 8 bytes or above
+			for w := 0; w < len(crash); w += 8 { // memory and sectors tear at multiples of 8 bytes
 				if round > 0 && rnd.IntN(2) == 0 || round == 1 {
 					copy(crash[w:w+8], steps[at+1][w:w+8])
 				}
@@ -57,9 +57,9 @@ func TestUpdateCrash(t *testing.T) {
 			require.False(t, found.rotten(), "step %d", at)
 			if found.best != before {
 				require.Equal(t, after, found.best, "step %d", at)
-				require.Equal(t, syncs-1, at%syncs, "only the last step may show the new one")
+				require.Equal(t, syncs-1, at%syncs, "only the last step may show the new superblock")
 			}
-			if round == 0 { // and through Open, which repairs the other copy
+			if round == 0 { // also through Open, which repairs the other copy
 				whole, err := os.ReadFile(path)
 				require.NoError(t, err)
 				copy(whole, crash[:])
@@ -81,8 +81,8 @@ func TestUpdateCrash(t *testing.T) {
 	require.Equal(t, states[len(states)-1], found.best)
 }
 
-// What a copy says may be durable nowhere: its writer was killed before its last step
-// was. It is before anybody is told.
+// What a copy says may not be durable, if its writer was killed before its last step was
+// durable. Open makes it durable before it returns.
 func TestOpeningMakesDurable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		host
@@ -94,7 +94,7 @@ func TestOpeningMakesDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := tt.host
 			path := created(t, h)
-			r, err := open(path, OpenOptions{AllowVolatile: true}, h) // settles the boot
+			r, err := open(path, OpenOptions{AllowVolatile: true}, h) // writes the boot id
 			require.NoError(t, err)
 			require.NoError(t, r.Close())
 			before := header(t, path)
@@ -106,7 +106,7 @@ func TestOpeningMakesDurable(t *testing.T) {
 			require.NoError(t, r.Close())
 			require.Equal(t, before, header(t, path), "there was nothing to change")
 			require.Equal(t, tt.syncs, syncs)
-			require.Equal(t, tt.lines, lines, "bytes of the header, where no sync writes them back")
+			require.Equal(t, tt.lines, lines, "bytes of the header that were written back, for classes without syncs")
 		})
 	}
 	t.Run("it cannot", func(t *testing.T) {
@@ -116,12 +116,12 @@ func TestOpeningMakesDurable(t *testing.T) {
 	})
 }
 
-// A crash while a region is made leaves no region or a whole one.
+// A crash while a region is being created leaves no region or a whole one.
 func TestCreateCrash(t *testing.T) {
 	path := created(t, fileHost)
 	done := header(t, path)
 	generations := [2]uint64{1, 2}
-	for mask := range 4 { // which of the two generations got to the disk
+	for mask := range 4 { // the generations that reached the disk
 		crash := done
 		for at := range 2 {
 			g := crash[at*CopySize+offGeneration:][:8]
@@ -140,7 +140,7 @@ func TestCreateCrash(t *testing.T) {
 	}
 }
 
-// A copy that rotted may have been the newer one: the owner is unknown.
+// A rotten copy may have been the newer one, so the owner is unknown.
 func TestRot(t *testing.T) {
 	owner := persist.Owner{ID: [16]byte{1}, Nonce: [16]byte{2}}
 	rot := map[string]func(page []byte){
@@ -182,7 +182,7 @@ func TestRot(t *testing.T) {
 				require.Equal(t, info.Superblock.Contents, sb.Contents)
 				require.NoError(t, r.Close())
 
-				// All of that is durable, and happens once.
+				// All of that is durable, and happens only once.
 				again := opened(t, path, OpenOptions{}, fileHost)
 				require.Equal(t, sb, again.Superblock())
 			})
@@ -235,8 +235,8 @@ func TestBothCopiesBad(t *testing.T) {
 	}
 }
 
-// The contents id is over when what could be read may have been lost, and never
-// otherwise (design §2).
+// The contents id changes when readable contents may have been lost, and never otherwise
+// (design §2).
 func TestContentsID(t *testing.T) {
 	old, fresh := [16]byte{1}, [16]byte{2}
 	for _, c := range []struct {
@@ -272,8 +272,8 @@ func TestContentsID(t *testing.T) {
 	}
 }
 
-// What a new boot changes is durable when Open returns; and if it cannot be made
-// so, the region does not open.
+// What a new boot changes is durable when Open returns. If it cannot be made durable, the
+// region does not open.
 func TestOpenAppliesBoot(t *testing.T) {
 	path := created(t, volatileHost)
 	before, err := Inspect(path)

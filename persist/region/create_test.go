@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A device that is not there is not replaced by a file of its name.
+// Create does not replace a missing device by a file of its name.
 func TestCreateAmongDevices(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "devices")
 	require.NoError(t, os.Symlink("/dev", link))
@@ -49,7 +49,7 @@ func TestCreate(t *testing.T) {
 		o    CreateOptions
 		want error
 		size uint64
-		gone bool // no file afterwards
+		gone bool // the file must not exist afterwards
 	}{
 		{"new", nil, CreateOptions{Name: "r", Size: size}, nil, size, false},
 		{"new, forced", nil, CreateOptions{Name: "r", Size: size, Force: true}, nil, size, false},
@@ -105,7 +105,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// A region is not overwritten by accident, and a forced one is another region.
+// Create does not overwrite a region by accident. With force it makes another region.
 func TestCreateTwice(t *testing.T) {
 	path := created(t, fileHost)
 	before, err := Inspect(path)
@@ -124,7 +124,7 @@ func TestCreateTwice(t *testing.T) {
 	require.ErrorIs(t, err, ErrClass)
 }
 
-// tinyTmpfs mounts a tmpfs of that many bytes, or skips.
+// tinyTmpfs mounts a tmpfs with these options, or skips the test.
 func tinyTmpfs(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -135,8 +135,7 @@ func tinyTmpfs(t *testing.T, options string) string {
 	return dir
 }
 
-// A disk without room leaves no new file behind, and a file that was there as it
-// was.
+// On a full disk Create leaves no new file behind, and leaves an existing file as it was.
 func TestNoRoom(t *testing.T) {
 	dir := tinyTmpfs(t, "size=4m")
 	path := filepath.Join(dir, "region")
@@ -155,7 +154,7 @@ func TestNoRoom(t *testing.T) {
 	info, err := f.Stat()
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<20, info.Size())
-	require.ErrorIs(t, reserve(f, 5<<20), unix.ENOSPC, "if others take it after the first look")
+	require.ErrorIs(t, reserve(f, 5<<20), unix.ENOSPC, "even if others take the room after checkRoom")
 	require.NoError(t, f.Truncate(0))
 	require.NoError(t, f.Close())
 

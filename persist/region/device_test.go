@@ -29,7 +29,8 @@ func deviceHost(p Platform) host {
 	}
 }
 
-// newDevice is a device of n bytes that holds zeroes but for a byte at each of data.
+// newDevice makes a device of n bytes. They are zero, except one byte at each offset in
+// data.
 func newDevice(t *testing.T, n int64, data ...int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dax0.0")
@@ -102,7 +103,7 @@ func TestDeviceLife(t *testing.T) {
 	h := deviceHost(Platform{Domain: DomainMemory})
 	path := newDevice(t, deviceSize)
 	_, err := open(path, OpenOptions{Name: "r", CreateSize: 1 << 20}, h)
-	require.ErrorIs(t, err, ErrNoSuperblock, "serve makes no region of a device that is there")
+	require.ErrorIs(t, err, ErrNoSuperblock, "serve must not create a region on an existing device")
 	_, err = create(path, CreateOptions{Name: "r", Size: 1 << 20}, h)
 	require.NoError(t, err)
 	never := func(int) error { t.Error("a device was synced"); return nil }
@@ -132,8 +133,8 @@ func TestDeviceLife(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoSuperblock)
 }
 
-// Cache lines are written back on ADR, and on eADR there is one fence and nothing
-// else, however many ranges.
+// On ADR a flush writes back cache lines. On eADR it fences once, however many ranges it
+// has, and does nothing else.
 func TestFlushByDomain(t *testing.T) {
 	for _, c := range []struct {
 		domain        Domain
@@ -156,8 +157,8 @@ func TestFlushByDomain(t *testing.T) {
 	}
 }
 
-// A power-fail save that did not happen makes a region suspect until it is cleared,
-// even if the count is the same from then on.
+// A power-fail save that did not happen makes a region suspect until an operator clears
+// it, even if the count stays the same from then on.
 func TestUnsafeShutdown(t *testing.T) {
 	counting := func(n uint64) host {
 		return deviceHost(Platform{Domain: DomainMemory, Counted: true, UnsafeShutdowns: n})
@@ -178,7 +179,7 @@ func TestUnsafeShutdown(t *testing.T) {
 		return sb
 	}
 	require.False(t, with(3, unclean).Suspect)
-	require.False(t, with(3, nil).Suspect, "the power went, and what was in flight was saved")
+	require.False(t, with(3, nil).Suspect, "the power failed, and the platform saved what was in flight")
 	require.False(t, with(2, clean).Suspect, "another module counts from the start")
 	sb := with(2, unclean)
 	require.EqualValues(t, 2, sb.UnsafeShutdowns)
@@ -199,7 +200,7 @@ func TestUnsafeShutdown(t *testing.T) {
 	require.False(t, sb.Suspect)
 	require.EqualValues(t, 4, sb.UnsafeShutdowns)
 
-	// Where nothing is counted, nothing is known.
+	// A platform that does not count tells nothing.
 	require.False(t, with(4, unclean).Suspect)
 	r := opened(t, path, OpenOptions{}, deviceHost(Platform{Domain: DomainMemory}))
 	require.NoError(t, r.Update(clean))
@@ -207,12 +208,12 @@ func TestUnsafeShutdown(t *testing.T) {
 	require.EqualValues(t, 4, r.Superblock().UnsafeShutdowns)
 }
 
-// A device that cannot be read where a region's data are stays failed.
+// A region on a device stays failed if Clear cannot read the data.
 func TestClearUnreadable(t *testing.T) {
 	path := newDevice(t, deviceSize)
 	_, err := create(path, CreateOptions{Name: "r"}, deviceHost(Platform{Domain: DomainCaches}))
 	require.NoError(t, err)
-	// The machine believes in the device's old size: what is behind is SIGBUS.
+	// The machine believes in the device's old size, so what lies behind is SIGBUS.
 	broken := host{bootID: func() ([16]byte, error) { return bootA, nil }, memoryOf: func(*os.File) (medium.Memory, error) {
 		return medium.Memory{Class: persist.ClassPMem, Platform: Platform{Domain: DomainCaches}, Device: deviceSize, Flags: unix.MAP_SHARED}, nil
 	}}
@@ -232,18 +233,18 @@ func TestClearUnreadable(t *testing.T) {
 	require.ErrorIs(t, err, ErrFault)
 }
 
-// A region in a file on DAX is made of written blocks, and never synced again.
+// A region in a file on DAX has blocks that are written, and is never synced again.
 func TestFileOnDAX(t *testing.T) {
 	h := hostOf(persist.ClassPMem, bootA)
 	path := created(t, h)
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	// What is in the page cache counts as data, written or not.
+	// SEEK_DATA takes cached pages for data, even if their blocks are unwritten.
 	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 	for off := int64(0); off < DataOffset+testSize; off += 4096 {
 		at, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 		require.NoError(t, err)
-		require.Equal(t, off, at, "not only allocated")
+		require.Equal(t, off, at, "the blocks must be written, not only allocated")
 	}
 	require.NoError(t, f.Close())
 	r := opened(t, path, OpenOptions{}, h.syncing(func(int) error { t.Error("synced"); return nil }))

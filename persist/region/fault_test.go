@@ -14,7 +14,7 @@ import (
 	"pmnbd/persist/flush"
 )
 
-// onBoth runs a test on a region of class file, on the disk, and one of class
+// onBoth runs a test on a region of class file, on the disk, and on one of class
 // volatile, on a tmpfs.
 func onBoth(t *testing.T, f func(t *testing.T, path string, h host)) {
 	t.Run("file", func(t *testing.T) { f(t, created(t, fileHost), fileHost) })
@@ -26,14 +26,14 @@ func onBoth(t *testing.T, f func(t *testing.T, path string, h host)) {
 	})
 }
 
-// Memory that is gone fails the region, whatever touches it, and not the process.
-// What is left of the superblock keeps the failure.
+// Lost memory fails the region, whatever touches it, and not the process. What remains of
+// the superblock keeps the failure.
 func TestFaultFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		left  int64 // of the file
+		left  int64 // the size of the file
 		touch func(*Region) error
-		kept  bool // the failure, over a restart
+		kept  bool // the failure survives a restart
 	}{
 		{"zero", DataOffset, func(r *Region) error { return r.Zero(persist.Range{Off: testSize - 1, Len: 1}) }, true},
 		{"told by who had the fault", DataOffset, func(r *Region) error { return r.Fail(ErrFault) }, true},
@@ -62,15 +62,15 @@ func TestFaultFails(t *testing.T) {
 				require.True(t, info.Superblock.Failed)
 				require.Contains(t, info.Superblock.Failure, ErrFault.Error())
 				require.ErrorIs(t, clearRegion(path, "x", h), ErrTruncated)
-				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // as far as it can be brought back
+				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // restores as much as possible
 				require.NoError(t, clearRegion(path, "x", h))
 			})
 		})
 	}
 }
 
-// Cache lines of memory that is gone cannot be written back: a barrier whose Writes
-// were placed before the file became shorter is told so.
+// Cache lines of lost memory cannot be written back. The barrier fails whose Writes were
+// placed before the file became shorter.
 func TestFaultInFlush(t *testing.T) {
 	if flush.Instruction() == flush.None {
 		t.Skipf("%s without assembly: nothing is touched", runtime.GOARCH)
@@ -91,7 +91,7 @@ func TestFaultInFlush(t *testing.T) {
 	}
 }
 
-// Who found the memory broken while a barrier was under way is heard before its ack.
+// If somebody finds the memory broken during a barrier, the barrier must fail.
 func TestFailDuringFlush(t *testing.T) {
 	var r *Region
 	h := volatileHost
@@ -100,7 +100,7 @@ func TestFailDuringFlush(t *testing.T) {
 	require.ErrorIs(t, r.FlushAll(), ErrFailed)
 }
 
-// A fault elsewhere, and whatever else goes wrong, is not taken for one of the region.
+// A fault elsewhere, and any other panic, is not taken for a fault of the region.
 func TestCaughtIsNarrow(t *testing.T) {
 	path := created(t, fileHost)
 	r := opened(t, path, OpenOptions{}, fileHost)
@@ -128,7 +128,7 @@ func TestCaughtIsNarrow(t *testing.T) {
 	})
 }
 
-// Catching faults costs no allocation.
+// Catching faults does not allocate.
 func TestFlushAllocatesNothing(t *testing.T) {
 	r := opened(t, created(t, volatileHost), OpenOptions{}, volatileHost)
 	ranges := []persist.Range{{Off: 5, Len: 4096}, {Off: 8192, Len: 1}}

@@ -10,8 +10,8 @@ import (
 	"pmnbd/persist"
 )
 
-// another opens the region of r once more, as a process does that has a device node of its
-// own: the lock on the one says nothing of the other.
+// another opens the region of r once more, as a process with another device node does: a
+// lock on one node has no effect on the other.
 func another(t *testing.T, r *Region, h host) *Region {
 	t.Helper()
 	require.NoError(t, unix.Flock(int(r.file.Fd()), unix.LOCK_UN))
@@ -32,8 +32,8 @@ func onEach(t *testing.T, f func(t *testing.T, r *Region, h host)) {
 	})
 }
 
-// A region of which another process changed the superblock has two owners. The one that
-// finds out fails, in its own memory alone: what the other wrote stays as it is.
+// A region whose superblock another process has changed has two owners. The one that
+// notices fails, in its own memory only: what the other wrote stays.
 func TestForeignUpdate(t *testing.T) {
 	raise := func(sb *Superblock) error { sb.Epoch++; return nil }
 	for _, tt := range []struct {
@@ -50,7 +50,7 @@ func TestForeignUpdate(t *testing.T) {
 				require.NoError(t, r.Update(raise))
 				require.NoError(t, r.Check())
 				other := another(t, r, h)
-				require.NoError(t, r.Check(), "it only looked")
+				require.NoError(t, r.Check(), "the other process has only opened the region")
 				require.NoError(t, other.Update(raise))
 				before := header(t, r.path)
 				err := tt.do(r)
@@ -68,7 +68,8 @@ func TestForeignUpdate(t *testing.T) {
 	}
 }
 
-// The first step of another process's update shows, and so do its later ones, in each copy.
+// Check notices the first step of another process's update, and each later step, in
+// either copy.
 func TestForeignSteps(t *testing.T) {
 	for name, change := range map[string]func(h *[2 * CopySize]byte, newer int){
 		"generation 0":            func(h *[2 * CopySize]byte, newer int) { clear(h[(1-newer)*CopySize+offGeneration:][:8]) },
@@ -88,7 +89,7 @@ func TestForeignSteps(t *testing.T) {
 	}
 }
 
-// What a process leaves itself is its own, also when an update fails in the middle.
+// A process recognizes what it left itself, also when its update failed in the middle.
 func TestOwnFailureIsNotForeign(t *testing.T) {
 	for step := range 3 {
 		n := 0

@@ -22,7 +22,7 @@ const testSize = 64 << 10
 // bootA and bootB are two boots of the test's host.
 var bootA, bootB = [16]byte{0xa}, [16]byte{0xb}
 
-// A host is a medium of tests: this machine, but for what its fields say.
+// A host is a medium for tests: this machine, except for what its fields say.
 type host struct {
 	memoryOf func(*os.File) (medium.Memory, error)
 	bootID   func() ([16]byte, error)
@@ -75,13 +75,13 @@ func (h host) Fence() {
 	thisMachine.Fence()
 }
 
-// syncing is h with another sync.
+// syncing returns h with another sync.
 func (h host) syncing(sync func(fd int) error) host {
 	h.sync = sync
 	return h
 }
 
-// hostOf is a machine on which every file has one class, in one boot.
+// hostOf returns a machine on which every file has one class, in one boot.
 func hostOf(class persist.Class, boot [16]byte) host {
 	return host{
 		memoryOf: func(*os.File) (medium.Memory, error) { return medium.Memory{Class: class, Flags: unix.MAP_SHARED}, nil },
@@ -104,7 +104,7 @@ func created(t testing.TB, h host) string {
 func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
 	t.Helper()
 	o.AllowVolatile = true
-	armed := false // what opening makes durable is not what a test's hooks are about
+	armed := false // the test's hooks must not see what opening makes durable
 	if hook := h.sync; hook != nil {
 		h.sync = func(fd int) error {
 			if !armed {
@@ -130,7 +130,7 @@ func opened(t testing.TB, path string, o OpenOptions, h host) *Region {
 // FlushAll makes the whole data extent durable.
 func (r *Region) FlushAll() error { return r.Flush([]persist.Range{{Len: r.size}}) }
 
-// header is the superblock's copies as the file has them.
+// header returns the superblock's copies from the file.
 func header(t testing.TB, path string) (h [2 * CopySize]byte) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -140,7 +140,7 @@ func header(t testing.TB, path string) (h [2 * CopySize]byte) {
 	return h
 }
 
-// setHeader puts bytes over the superblock's copies.
+// setHeader overwrites the superblock's copies.
 func setHeader(t testing.TB, path string, h [2 * CopySize]byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -150,8 +150,7 @@ func setHeader(t testing.TB, path string, h [2 * CopySize]byte) {
 	require.NoError(t, f.Close())
 }
 
-// held lists what this process holds of the files below dir: descriptors and
-// mappings.
+// held lists the descriptors and mappings of files below dir that this process has.
 func held(t testing.TB, dir string) (all []string) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

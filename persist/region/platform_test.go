@@ -16,8 +16,8 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// sysfs makes a tree of files and, where the content begins with "-> ", of links,
-// with targets from the root. It stands for /sys.
+// sysfs makes a tree of files that stands for /sys. If the content begins with "-> ", it
+// makes a link, whose target is relative to the root.
 func sysfs(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -35,7 +35,7 @@ func sysfs(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// tree joins parts of a sysfs; later ones win.
+// tree joins parts of a sysfs. Later parts win.
 func tree(parts ...map[string]string) map[string]string {
 	all := make(map[string]string)
 	for _, p := range parts {
@@ -56,7 +56,7 @@ const (
 	null = "dev/char/1:3"
 )
 
-// nfit is a region of two modules, with a device-dax device and a block device.
+// nfit returns a region of two modules, with a device-dax device and a block device.
 func nfit(domain string) map[string]string {
 	return map[string]string{
 		acpi + "region0/subsystem":           "-> bus/nd",
@@ -71,13 +71,13 @@ func nfit(domain string) map[string]string {
 		acpi + "region0/dax0.0/subsystem":    "-> bus/nd",
 		acpi + "region0/dax0.0/dax0.0/size":  "536870912\n",
 		acpi + "region0/dax0.0/dax0.0/align": "2097152\n",
-		// The bus of its own that device-dax has since 5.1.
+		// Since 5.1 device-dax has its own bus.
 		acpi + "region0/dax0.0/dax0.0/subsystem": "-> bus/dax",
 		null:                                     "-> " + acpi + "region0/dax0.0/dax0.0",
 	}
 }
 
-// What makes a device-dax device which class, by what sysfs says of it.
+// The class of a device-dax device, by what sysfs says about it.
 func TestDeviceMemory(t *testing.T) {
 	const size = 536870912
 	const sync = unix.MAP_SHARED_VALIDATE | unix.MAP_SYNC
@@ -89,7 +89,7 @@ func TestDeviceMemory(t *testing.T) {
 		name  string
 		files map[string]string
 		want  medium.Memory
-		says  string // of a refusal, or why it is volatile
+		says  string // why it is refused, or why it is volatile
 	}{
 		{"ADR", nfit("memory_controller"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainMemory), Device: size, Flags: sync}, ""},
 		{"eADR", nfit("cpu_cache"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainCaches), Device: size, Flags: sync}, ""},
@@ -134,7 +134,7 @@ func TestDeviceMemory(t *testing.T) {
 		{"a mapping of nothing", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/mapping1": "../x,1\n"}), medium.Memory{}, "names no module"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// The variables that make libpmem believe change nothing here.
+			// The variables that make libpmem believe in persistence change nothing here.
 			t.Setenv("PMEM_IS_PMEM_FORCE", "1")
 			t.Setenv("PMEM2_FORCE_GRANULARITY", "CACHE_LINE")
 			f, err := os.Open("/dev/null")
@@ -154,8 +154,8 @@ func TestDeviceMemory(t *testing.T) {
 	}
 }
 
-// Where lines cannot be written back, persistent memory is refused, eADR too: the
-// fence is missing as well.
+// Persistent memory is refused on a CPU or build that cannot write lines back. That
+// includes eADR, because the fence is missing as well.
 func TestNoInstruction(t *testing.T) {
 	for _, domain := range []string{"memory_controller", "cpu_cache"} {
 		f, err := os.Open("/dev/null")
@@ -167,8 +167,8 @@ func TestNoInstruction(t *testing.T) {
 	}
 }
 
-// A file is persistent memory if it can be mapped with MAP_SYNC and all of what its
-// filesystem is on is in a persistence domain.
+// A file is persistent memory if it can be mapped with MAP_SYNC and everything below its
+// filesystem is in a persistence domain.
 func TestFileMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	f, err := os.Create(path)
@@ -232,7 +232,7 @@ func devName(dev uint64) string {
 	return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
 }
 
-// Where a region is, also one that is to be made.
+// The device of a region, also of one that does not exist yet.
 func TestDevice(t *testing.T) {
 	dir := t.TempDir()
 	var st unix.Stat_t
@@ -259,7 +259,8 @@ func TestDevice(t *testing.T) {
 	require.ErrorIs(t, err, unix.ENOTDIR)
 }
 
-// MAP_SYNC is refused where there is a page cache, and nothing stays mapped.
+// A file with a page cache cannot be mapped with MAP_SYNC, and mapsSync leaves no
+// mapping.
 func TestMapsSync(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)
@@ -271,5 +272,5 @@ func TestMapsSync(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.Empty(t, held(t, f.Name()))
 	_, err = mapsSync(-1)
-	require.ErrorIs(t, err, unix.EBADF, "could not tell")
+	require.ErrorIs(t, err, unix.EBADF, "mapsSync must not guess")
 }

@@ -34,7 +34,7 @@ func TestOpen(t *testing.T) {
 
 	data := r.Data()
 	require.Len(t, data, testSize)
-	require.Equal(t, testSize, cap(data), "nobody reaches behind it")
+	require.Equal(t, testSize, cap(data), "the slice must not reach behind the extent")
 	for i := range data {
 		data[i] = byte(i * 3)
 	}
@@ -99,8 +99,8 @@ func TestUpdate(t *testing.T) {
 	require.Equal(t, r.Superblock(), info.Superblock)
 }
 
-// Only sessions advance the mark. If a start, another boot or a clear did, a region that was
-// put back from a copy could come to the mark that it had before.
+// Only sessions advance the mark. If a start, another boot or a clear did, a region that
+// was restored from a copy could reach the mark that it had before.
 func TestMarkStays(t *testing.T) {
 	path := created(t, fileHost)
 	r := opened(t, path, OpenOptions{}, fileHost)
@@ -112,7 +112,7 @@ func TestMarkStays(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// Suspicion is the target's to find and an operator's to clear.
+// The target finds that a region is suspect, and only an operator clears that.
 func TestSuspectSurvives(t *testing.T) {
 	path := created(t, fileHost)
 	r := opened(t, path, OpenOptions{}, fileHost)
@@ -153,7 +153,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"another name", nil, OpenOptions{Name: "s"}, fileHost, ErrName},
 		{"another size", nil, OpenOptions{Name: "r", CreateSize: 2 * testSize}, fileHost, ErrSize},
-		{"volatile without leave", nil, OpenOptions{}, volatileHost, ErrVolatile},
+		{"volatile without permission", nil, OpenOptions{}, volatileHost, ErrVolatile},
 		{"made as another class", nil, OpenOptions{AllowVolatile: true}, volatileHost, ErrClass},
 		{"truncated", func(t *testing.T, p string) { require.NoError(t, os.Truncate(p, DataOffset+testSize-1)) }, OpenOptions{}, fileHost, ErrTruncated},
 		{"truncated to the header", func(t *testing.T, p string) { require.NoError(t, os.Truncate(p, 2*CopySize)) }, OpenOptions{}, fileHost, ErrTruncated},

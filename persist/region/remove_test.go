@@ -83,8 +83,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Who opened the file in time finds no region in it when the lock is free; a link
-// is not followed: it may be another user's.
+// A process that opened the file before Remove finds no region in it when it gets the
+// lock. Remove does not follow a link, which may be another user's.
 func TestRemoveLeavesNothingToServe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	_, err := Create(path, CreateOptions{Name: "r", Size: 1 << 20})

@@ -29,7 +29,7 @@ func sample() Superblock {
 	}
 }
 
-// The layout is a promise to later versions: this test has numbers of its own.
+// The layout is a promise to later versions, so this test has its own numbers.
 func TestLayout(t *testing.T) {
 	var b [CopySize]byte
 	s := sample()
@@ -70,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Bytes that no version 1 writes are not believed, even with a good CRC.
+// decode refuses bytes that no version 1 writes, even with a valid CRC.
 func TestDecodeRefuses(t *testing.T) {
 	le := binary.LittleEndian
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// No single bit can change without being noticed.
+// decode notices every single flipped bit.
 func TestEveryBitCounts(t *testing.T) {
 	var b [CopySize]byte
 	s := sample()
@@ -157,7 +157,7 @@ func FuzzReadCopies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, seal byte) {
 		var h [2 * CopySize]byte
 		copy(h[:], in)
-		for at := range 2 { // so that the fuzzer gets past the CRC
+		for at := range 2 { // gets the fuzzer past the CRC
 			if page := h[at*CopySize : (at+1)*CopySize]; seal>>at&1 != 0 {
 				binary.LittleEndian.PutUint32(page[offCRC:], crc32.Checksum(page[:offCRC], castagnoli))
 			}

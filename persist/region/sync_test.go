@@ -11,10 +11,10 @@ import (
 	"pmnbd/persist"
 )
 
-// A disk fails where the test says, and counts.
+// A disk counts syncs, and fails those that the test names.
 type disk struct {
 	syncs int
-	fail  func(n int) bool // whether sync n, from 1, fails
+	fail  func(n int) bool // reports whether sync n, counted from 1, fails
 }
 
 func (d *disk) sync(fd int) error {
@@ -27,8 +27,8 @@ func (d *disk) sync(fd int) error {
 
 func once(at int) func(int) bool { return func(n int) bool { return n == at } }
 
-// A failed sync is reported once by the kernel; the region reports it for ever,
-// to everybody, and over restarts.
+// The kernel reports a failed sync once. The region reports it for ever, to everybody,
+// and after restarts.
 func TestFailureSticks(t *testing.T) {
 	path := created(t, fileHost)
 	d := &disk{fail: once(2)}
@@ -41,12 +41,12 @@ func TestFailureSticks(t *testing.T) {
 	require.ErrorIs(t, first, ErrFailed)
 	require.ErrorContains(t, first, unix.EIO.Error())
 	require.Equal(t, 2+2*3, d.syncs, "the failure went into both copies")
-	require.Equal(t, first, r.Flush(write), "the disk would sync now")
+	require.Equal(t, first, r.Flush(write), "the same failure, although the disk would sync now")
 	require.Equal(t, first, r.FlushAll())
 	require.Equal(t, first, r.Failed())
 	require.Equal(t, first, r.Update(func(*Superblock) error { t.Error("called"); return nil }))
 	require.ErrorIs(t, r.Flush([]persist.Range{{Off: testSize + 1}}), ErrRange)
-	require.Equal(t, 8, d.syncs, "nothing was synced behind the failure")
+	require.Equal(t, 8, d.syncs, "no sync follows the failure")
 	require.NoError(t, r.Close())
 
 	info, err := Inspect(path)
@@ -55,7 +55,7 @@ func TestFailureSticks(t *testing.T) {
 	require.Contains(t, info.Superblock.Failure, unix.EIO.Error())
 	require.Equal(t, before.Epoch, info.Superblock.Epoch)
 
-	for at := range 2 { // rot of either copy makes it no healthier
+	for at := range 2 { // rot of either copy does not make the region healthy
 		h := header(t, path)
 		h[at*CopySize+700] ^= 1
 		setHeader(t, path, h)
@@ -67,8 +67,8 @@ func TestFailureSticks(t *testing.T) {
 	}
 }
 
-// A sync that fails inside an update fails the region as well: it was everybody's.
-// The superblock is the old one.
+// A sync that fails during an update fails the region as well, because it was everybody's
+// sync. The superblock is the old one.
 func TestFailureInUpdate(t *testing.T) {
 	for at := 1; at <= 3; at++ {
 		path := created(t, fileHost)
@@ -84,14 +84,14 @@ func TestFailureInUpdate(t *testing.T) {
 		require.ErrorIs(t, r.Failed(), ErrFailed)
 		sb := r.Superblock()
 		require.EqualValues(t, 1, sb.Epoch)
-		require.False(t, sb.Doubt, "no copy was taken for a damaged one")
+		require.False(t, sb.Doubt, "no copy looks damaged")
 	}
 }
 
-// A failure that cannot be written down keeps the region failed while it is open,
-// says so, and is seen by whoever opens the same page cache.
+// If a failure cannot be recorded, the region is failed while it is open, and says that
+// the record is missing. Whoever opens the same page cache sees the failure.
 func TestFailureNotRecorded(t *testing.T) {
-	for from := 1; from <= 8; from++ { // everything fails from this sync on
+	for from := 1; from <= 8; from++ { // every sync fails from this one on
 		path := created(t, fileHost)
 		d := &disk{fail: func(n int) bool { return n == 1 || n >= from }}
 		r := opened(t, path, OpenOptions{}, fileHost.syncing(d.sync))
@@ -108,7 +108,7 @@ func TestFailureNotRecorded(t *testing.T) {
 	}
 }
 
-// An error of the sync in Open is told to nobody else, so it fails the region.
+// If the sync in Open fails, nobody else learns of it, so the region fails.
 func TestFailureInOpen(t *testing.T) {
 	path := created(t, fileHost)
 	d := &disk{fail: once(2)}
@@ -118,16 +118,15 @@ func TestFailureInOpen(t *testing.T) {
 	require.ErrorIs(t, r.Failed(), ErrFailed)
 }
 
-// A flush is served by any sync that began after it was asked for, and by no
-// other.
+// A flush is content with any sync that began after it, and with no other.
 func TestFlushJoinsLaterSync(t *testing.T) {
 	d := &disk{}
 	r := opened(t, created(t, fileHost), OpenOptions{}, fileHost.syncing(d.sync))
-	for range 16 { // all asked before the first sync began
+	for range 16 { // all of them begin before the first sync
 		require.NoError(t, r.flushFile(0))
 	}
 	require.Equal(t, 1, d.syncs)
-	require.NoError(t, r.flushFile(1), "asked when sync 1 had begun")
+	require.NoError(t, r.flushFile(1), "it began after sync 1 had begun")
 	require.Equal(t, 2, d.syncs)
 	require.NoError(t, r.flushFile(0))
 	require.NoError(t, r.flushFile(1))
@@ -136,8 +135,8 @@ func TestFlushJoinsLaterSync(t *testing.T) {
 	require.Equal(t, 3, d.syncs)
 }
 
-// While a sync hangs, state can be read; and who waits behind a sync that fails
-// gets the failure, though a sync of its own would succeed.
+// While a sync hangs, everybody can read the state. A flush that waits behind a sync that
+// fails gets the failure, although its own sync would succeed.
 func TestSyncHangs(t *testing.T) {
 	hung, release := make(chan struct{}), make(chan struct{})
 	n := 0 // under the region's lock
