@@ -9,8 +9,9 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// Who is not named gets nothing, and learns nothing of the region; who is named takes
-// the place of an owner who is not named any more as of any other.
+// An initiator that Allow does not name gets nothing, and learns nothing of the region.
+// One that it names can take over from an owner that is no longer named, as from any
+// other.
 func TestAllow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
 	s := serveRegion(t, path, nil, Config{})
@@ -27,7 +28,7 @@ func TestAllow(t *testing.T) {
 	}
 	var r wire.Refused
 	p.ask(&wire.Resume{Methods: everyMethod, Owner: bob, Epoch: epoch, Region: "log"}, &r)
-	require.Equal(t, wire.CodeNotAllowed, r.Code, "not its former owner either")
+	require.Equal(t, wire.CodeNotAllowed, r.Code, "the former owner is not allowed either")
 	require.Equal(t, epoch, s.region.Superblock().Epoch)
 	p.open(alice)
 	require.Equal(t, wire.CodeNotAllowed, s.connect(t).refused(bob, epoch+1).Code)

@@ -21,7 +21,7 @@ func keyed(t *testing.T, keys Keys) *site {
 	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
 }
 
-// challenged asks to be challenged and returns the secret by key.
+// challenged asks for a challenge and returns the secret made with key.
 func (p *peer) challenged(key wire.Key) *wire.Secret {
 	p.t.Helper()
 	var c wire.Challenge
@@ -30,7 +30,7 @@ func (p *peer) challenged(key wire.Key) *wire.Secret {
 	return &s
 }
 
-// prove sends m with a proof and returns the answer, whose own must be right.
+// prove sends m with a proof and returns the answer, which must have a valid proof.
 func (p *peer) prove(s *wire.Secret, m, answer message) {
 	p.t.Helper()
 	request := signed(s, m)
@@ -41,7 +41,7 @@ func (p *peer) prove(s *wire.Secret, m, answer message) {
 	require.True(p.t, s.SignedAnswer(msg, request))
 }
 
-// unproven sends a message and returns the refusal, which has no proof.
+// unproven sends a message and returns the refusal, which must have no proof.
 func (p *peer) unproven(request []byte) (r wire.Refused) {
 	p.t.Helper()
 	p.send(request)
@@ -83,7 +83,7 @@ func TestKeys(t *testing.T) {
 		l.send((&wire.Join{Epoch: o.Epoch, Lane: 1}).Append(nil))
 		var r wire.Refused
 		require.NoError(t, l.decode(&r))
-		require.Equal(t, wire.CodeNotOwner, r.Code, "the request's proof is not JOIN's")
+		require.Equal(t, wire.CodeNotOwner, r.Code, "the proof of the connection request must not count for JOIN")
 		var joined wire.Joined
 		l.prove(secret, &wire.Join{Epoch: o.Epoch, Lane: 1, Nonce: [16]byte{1}}, &joined)
 		require.NoError(t, l.write(o, 2, 4096, []byte("by lane 1")))
@@ -107,7 +107,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// Who proves nothing is told nothing, and destroys nothing.
+// A peer that proves nothing learns nothing and destroys nothing.
 func TestWithoutProof(t *testing.T) {
 	s := keyed(t, Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}})
 	owner, _, o := s.openKeyed(t, aliceKey, alice)
@@ -148,11 +148,11 @@ func TestWithoutProof(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := s.connect(t)
 			r := p.unproven(request(p))
-			r.Text = "" // has what was asked for
+			r.Text = "" // contains what the request asked for
 			if first == nil {
 				first = &r
 			}
-			require.Equal(t, *first, r, "it says the same")
+			require.Equal(t, *first, r, "every refusal must be the same")
 			require.Equal(t, wire.Refused{Code: wire.CodeAuth}, r)
 		})
 	}
@@ -167,7 +167,7 @@ func TestWithoutProof(t *testing.T) {
 		fresh := s.connect(t)
 		var c wire.Challenge
 		fresh.send(recorded)
-		require.NoError(t, fresh.decode(&c), "as a first message it asks to be challenged, no more")
+		require.NoError(t, fresh.decode(&c), "as a first message it only asks for a challenge")
 	})
 	t.Run("after a proof", func(t *testing.T) {
 		p := s.connect(t)
@@ -179,7 +179,7 @@ func TestWithoutProof(t *testing.T) {
 	require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
 }
 
-// During a rotation both keys are good. A session goes on whatever becomes of its key.
+// During a rotation both keys are valid. A session continues whatever happens to its key.
 func TestRotation(t *testing.T) {
 	next := wire.Key(bytes.Repeat([]byte("alice's next key"), 3))
 	s := keyed(t, Keys{alice.ID: {aliceKey}})

@@ -14,8 +14,8 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A barrier on class volatile writes back the lines of its ranges, all of them,
-// before it is acknowledged; so does the flush that clears doubt.
+// On class volatile a barrier writes back the lines of all its ranges before the target
+// acknowledges it. The flush that settles doubt does the same.
 func TestVolatileFlushesLines(t *testing.T) {
 	var flushed []persist.Range
 	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) {
@@ -34,11 +34,11 @@ func TestVolatileFlushesLines(t *testing.T) {
 	p = s.connect(t)
 	p.open(alice)
 	p.durable(1)
-	require.Equal(t, []persist.Range{{Off: 0, Len: size}}, flushed, "what the former session left")
+	require.Equal(t, []persist.Range{{Off: 0, Len: size}}, flushed, "what the previous session left")
 }
 
-// The ack of a barrier goes out after a sync that began after the barrier arrived,
-// also when another sync was under way; heartbeats go on meanwhile.
+// The acknowledgement of a barrier follows a sync that began after the barrier arrived,
+// also if another sync was under way. The target answers heartbeats in the meantime.
 func TestAckAfterItsSync(t *testing.T) {
 	began, proceed := make(chan struct{}, 16), make(chan struct{})
 	hold := false
@@ -57,14 +57,14 @@ func TestAckAfterItsSync(t *testing.T) {
 	p.send((&wire.Barrier{Seq: 2, Last: true}).Append(nil))
 	var hb wire.HeartbeatAck
 	p.ask(&wire.Heartbeat{Seq: 1}, &hb)
-	require.EqualValues(t, 1, hb.Barrier, "no ack of 1 came before it; it is in progress")
+	require.EqualValues(t, 1, hb.Barrier, "barrier 1 is in progress and not acknowledged")
 	proceed <- struct{}{}
 	var ack wire.BarrierAck
 	msg, err := p.receive()
 	require.NoError(t, err)
 	require.NoError(t, ack.Decode(msg))
 	require.EqualValues(t, 1, ack.Seq)
-	<-began // a sync of its own for 2
+	<-began // barrier 2 gets another sync
 	p.ask(&wire.Heartbeat{Seq: 2}, &hb)
 	require.EqualValues(t, 2, hb.Barrier)
 	close(proceed)
@@ -75,8 +75,8 @@ func TestAckAfterItsSync(t *testing.T) {
 	require.EqualValues(t, 2, s.server.Snapshot()[0].Barriers)
 }
 
-// A sync that fails after its lane has gone hurts nobody: the answer, which goes
-// out of the lane's memory, is not sent.
+// A sync that fails after its lane has gone does no harm. The target does not send the
+// answer, whose memory is the lane's.
 func TestSyncFailsAfterTheLaneIsGone(t *testing.T) {
 	began, proceed := make(chan struct{}, 1), make(chan struct{})
 	var fail atomic.Bool
@@ -105,8 +105,8 @@ func TestSyncFailsAfterTheLaneIsGone(t *testing.T) {
 	require.Error(t, s.region.Failed())
 }
 
-// CLOSE waits for a sync in progress, and a grant does: the region is marked clean,
-// or given to somebody else, when nothing of the session is under way.
+// CLOSE waits for a sync in progress, and so does a grant. Nothing of the session is
+// under way when the region is marked clean or granted to another owner.
 func TestCloseWaitsForSyncs(t *testing.T) {
 	for name, end := range map[string]func(s *site, p *peer, o wire.Opened) chan struct{}{
 		"CLOSE": func(s *site, p *peer, o wire.Opened) chan struct{} {
@@ -114,7 +114,7 @@ func TestCloseWaitsForSyncs(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				for range 2 { // the ack, and CLOSED
+				for range 2 { // BARRIER_ACK and CLOSED
 					_, _ = p.receive()
 				}
 			}()

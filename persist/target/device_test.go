@@ -10,8 +10,9 @@ import (
 	"pmnbd/rdma"
 )
 
-// A device that promised native FLUSH and does not register the region with it: who
-// insists on FLUSH gets nothing, no key either; who does not gets the next method.
+// A device has promised native FLUSH but does not register the region with it. An
+// initiator that accepts only FLUSH gets nothing, not even a key. Another one gets the
+// next method.
 func TestFlushIsNotRegistered(t *testing.T) {
 	s := newTracedSite(t, Config{})
 	s.trace.lacks = rdma.RemoteFlush
@@ -21,7 +22,7 @@ func TestFlushIsNotRegistered(t *testing.T) {
 	p.ask(&wire.Open{Methods: 1 << persist.MethodFlush, Owner: alice, Epoch: epoch, Region: "log"}, &r)
 	require.Equal(t, wire.CodeMethod, r.Code)
 	require.Contains(t, r.Text, persist.ReasonDevice.String())
-	require.NotContains(t, s.trace.reset(), "register for 0", "the connection is in no session")
+	require.NotContains(t, s.trace.reset(), "register for 0", "the connection has no session")
 
 	var o wire.Opened
 	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Epoch: epoch + 1, Region: "log"}, &o)
@@ -30,8 +31,8 @@ func TestFlushIsNotRegistered(t *testing.T) {
 	require.NoError(t, p.write(o, 1, 0, []byte("by gpspm")))
 }
 
-// A target whose device may place an older Write over a newer one refuses sessions: the
-// initiator's own device does not know.
+// A target refuses sessions if its device may place an older Write over a newer one. The
+// initiator's own device cannot know.
 func TestDeviceThatPlacesInAnyOrder(t *testing.T) {
 	const why = "does not place overlapping Writes in order"
 	t.Run("OPEN and RESUME", func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestDeviceThatPlacesInAnyOrder(t *testing.T) {
 			require.Contains(t, r.Text, why, name)
 			require.Equal(t, []string{"REFUSED to 1"}, s.trace.reset(), "%s: nothing was destroyed", name)
 		}
-		require.NoError(t, p.write(o, 1, 0, []byte("still hers")))
+		require.NoError(t, p.write(o, 1, 0, []byte("alice's session continues")))
 	})
 	t.Run("JOIN", func(t *testing.T) {
 		s := newTracedSite(t, Config{})
@@ -66,6 +67,6 @@ func TestDeviceThatPlacesInAnyOrder(t *testing.T) {
 		require.NoError(t, lane.decode(&r))
 		require.Equal(t, wire.CodeNotSupported, r.Code)
 		require.Contains(t, r.Text, why)
-		require.NoError(t, p.write(o, 1, 0, []byte("lane 0 goes on")))
+		require.NoError(t, p.write(o, 1, 0, []byte("lane 0 continues")))
 	})
 }

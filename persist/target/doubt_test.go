@@ -14,8 +14,8 @@ import (
 )
 
 // A predecessor that did not close leaves doubt. The grant costs one update of the
-// superblock as any does; beside it the whole extent is flushed and the doubt
-// cleared, and a barrier waits for that, also one that covers nothing.
+// superblock, as any grant does. In the background the target flushes the whole extent
+// and settles the doubt. Every barrier waits for that, also one that covers nothing.
 func TestDoubt(t *testing.T) {
 	var syncs atomic.Int64
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
@@ -37,15 +37,15 @@ func TestDoubt(t *testing.T) {
 	require.Equal(t, wire.OpenedUnclean|wire.OpenedDoubt, o.Flags)
 	p.durable(1)
 	require.False(t, s.region.Superblock().Doubt)
-	require.GreaterOrEqual(t, syncs.Load(), 2*update+1, "two updates, and the barrier's own; the whole extent may be covered by the first update's")
+	require.GreaterOrEqual(t, syncs.Load(), 2*update+1, "two updates, and the barrier's own sync; the first update's sync may cover the whole extent")
 	var hb wire.HeartbeatAck
 	p.ask(&wire.Heartbeat{Seq: 1}, &hb)
 	require.False(t, hb.Doubt)
 	require.Zero(t, hb.DoubtLeft)
 }
 
-// A whole-extent flush that fails leaves the doubt, and the region failed.
-func TestDoubtThatCannotBeCleared(t *testing.T) {
+// A flush of the whole extent that fails leaves the doubt, and the region fails.
+func TestDoubtThatCannotBeSettled(t *testing.T) {
 	var fail atomic.Bool
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
 		if fail.Load() {
@@ -62,10 +62,10 @@ func TestDoubtThatCannotBeCleared(t *testing.T) {
 	require.Error(t, s.region.Failed())
 }
 
-// The whole-extent flush goes on beside everything. Heartbeats tell of it, barriers
-// wait for it, CLOSE does not clear the doubt, a session that ends does not wait
-// for it (model F5), and a grant to a new owner makes it start again: a flush that
-// began before the old session was joined clears nothing (model F2).
+// The flush of the whole extent runs in the background. Heartbeats report it and barriers
+// wait for it. CLOSE does not clear the doubt. A session that ends does not wait for it
+// (model F5). A grant to a new owner starts the flush again: one that began before the
+// old session was joined clears nothing (model F2).
 func TestDoubtInTheBackground(t *testing.T) {
 	began, proceed := make(chan struct{}, 16), make(chan struct{})
 	var hold atomic.Bool
@@ -79,24 +79,24 @@ func TestDoubtInTheBackground(t *testing.T) {
 	hold.Store(true)
 	p := s.connect(t)
 	o := p.open(alice)
-	require.NotZero(t, o.Flags&wire.OpenedDoubt, "the grant did not wait")
+	require.NotZero(t, o.Flags&wire.OpenedDoubt, "the grant does not wait for the flush")
 	<-began
 	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
 	var hb wire.HeartbeatAck
 	p.ask(&wire.Heartbeat{Seq: 1}, &hb)
-	require.Equal(t, wire.HeartbeatAck{Seq: 1, Barrier: 1, Doubt: true, DoubtLeft: size}, hb, "no ack came before")
+	require.Equal(t, wire.HeartbeatAck{Seq: 1, Barrier: 1, Doubt: true, DoubtLeft: size}, hb, "barrier 1 is not acknowledged")
 	var closed wire.Closed
 	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
 	sb := s.region.Superblock()
 	require.True(t, sb.Doubt)
-	require.False(t, sb.Clean, "closed in doubt is not clean")
+	require.False(t, sb.Clean, "a region closed in doubt is not clean")
 
 	next := s.connect(t)
 	o = next.open(alice) // although the flush stands still
 	require.NotZero(t, o.Flags&wire.OpenedDoubt)
 	proceed <- struct{}{} // the first flush ends
-	<-began               // and is done again
-	require.True(t, s.region.Superblock().Doubt, "cleared by a flush that began before the grant")
+	<-began               // and starts again
+	require.True(t, s.region.Superblock().Doubt, "a flush that began before the grant settles nothing")
 	hold.Store(false)
 	proceed <- struct{}{}
 	next.durable(1)
@@ -105,7 +105,7 @@ func TestDoubtInTheBackground(t *testing.T) {
 	require.True(t, s.region.Superblock().Clean)
 }
 
-// Doubt survives a restart of the target, which clears it by itself.
+// Doubt survives a restart of the target, which then settles it by itself.
 func TestDoubtAcrossARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
 	s := serveRegion(t, path, nil, Config{})

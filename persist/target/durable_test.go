@@ -13,9 +13,9 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// The owner that resumes a session hears what each lane had got done, with the session that
-// it came in: what was acknowledged, and what a sync got done whose lane was gone. A part of
-// a barrier is nothing, and nobody else hears of it.
+// The owner that resumes a session learns what became durable on each lane, and in which
+// session: what the target acknowledged, and what a sync made durable after its lane was
+// gone. A part of a barrier does not count. Nobody else learns of it.
 func TestResumeTellsWhatIsDurable(t *testing.T) {
 	join := func(t *testing.T, s *site, o wire.Opened) (l *peer, joined wire.Joined) {
 		l, err := s.connectLane(t, o, 1, nil)
@@ -36,7 +36,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 		do   func(s *slowSite, o wire.Opened, p, l *peer)
 		want [2]uint64 // by lane
 		by   persist.Owner
-		anew bool // the target
+		anew bool // the target restarts
 	}{
 		{name: "nothing", do: func(*slowSite, wire.Opened, *peer, *peer) {}, by: alice},
 		{name: "what was acknowledged", by: alice, want: [2]uint64{5, 6}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
@@ -115,7 +115,7 @@ func durable(o wire.Opened, seq uint64) wire.Durable {
 	return wire.Durable{Epoch: o.Epoch, Barrier: seq}
 }
 
-// A slowSite's syncs of data can be held.
+// A slowSite can hold the syncs of data.
 type slowSite struct {
 	*site
 	watch regiontest.Watch

@@ -18,16 +18,16 @@ import (
 	"pmnbd/rdma/iwarp"
 )
 
-// A region whose memory goes away while it is served fails, over iWARP, whichever
-// request finds out: the next OPEN says so, also after a restart, and another
-// region of the same process goes on. Nothing was acknowledged meanwhile.
+// A region whose memory disappears while it is served fails, over iWARP, whichever
+// request notices. The next OPEN says so, also after a restart. Another region of the
+// same process continues. In between, the target acknowledges nothing.
 func TestMemoryGoesAway(t *testing.T) {
 	for _, memory := range []string{"file", "tmpfs"} {
 		for _, c := range []struct {
 			name string
-			// ask sends what touches the memory, and a barrier behind it.
+			// ask sends a request that touches the memory, and a barrier behind it.
 			ask func(*peer, wire.Opened)
-			// told: the barrier is answered, by its failure.
+			// told: BARRIER_FAIL answers the barrier.
 			told bool
 		}{
 			{name: "Write", ask: func(p *peer, o wire.Opened) {
@@ -55,7 +55,7 @@ func TestMemoryGoesAway(t *testing.T) {
 					t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
 				}
 				if c.told && flush.Instruction() == flush.None {
-					t.Skip("this build writes no cache lines back, and touches nothing")
+					t.Skip("this build writes no cache lines back, so it touches no memory")
 				}
 				path := filepath.Join(dir, "region")
 				s := newFaultSite(t, path, filepath.Join(dir, "other"))

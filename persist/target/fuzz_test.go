@@ -23,7 +23,7 @@ const (
 	fuzzPeers = 3
 )
 
-// What the steps of an input do.
+// The steps of an input.
 const (
 	stepConnect = iota
 	stepJoinHint
@@ -41,8 +41,8 @@ const (
 	steps
 )
 
-// A model is what the regions must hold, and who may change the one that is
-// attacked. It learns who may from the target's answers, and from nothing else.
+// A model knows what the regions must hold, and who may change the one under attack. It
+// learns that from the target's answers alone.
 type model struct {
 	t      *testing.T
 	s      *site
@@ -52,23 +52,23 @@ type model struct {
 	want   []byte // log's data
 	kept   []byte // own's data
 	epoch  uint64 // log's
-	holder int    // the peer with the session on log; -1
+	holder int    // the peer with the session on log, or -1
 	opened wire.Opened
 	peers  [fuzzPeers]*peer
-	keys   [fuzzPeers]uint32 // that each was granted last
-	owner  *peer             // of own
+	keys   [fuzzPeers]uint32 // the key that each was granted last
+	owner  *peer             // holds own
 	hers   wire.Opened
 
-	by    persist.Owner // whom log was granted to last
-	given bool          // and who has not given it back: the lease outlasts the input
+	by    persist.Owner // the owner that log was granted to last
+	given bool          // that owner has not closed: the lease outlasts the input
 
 	keyed      bool                       // sessions authenticate
 	challenges [fuzzPeers]*wire.Challenge // of the peers' connections
 	recorded   [fuzzPeers][]byte          // each peer's last OPEN or RESUME
 }
 
-// keyOf is the key by which peer i claims to be id: peer 0 has alice's and bob's, peer 1
-// bob's alone, peer 2 none.
+// keyOf returns the key with which peer i claims to be id. Peer 0 has alice's and bob's
+// keys, peer 1 only bob's, and peer 2 none.
 func keyOf(i int, id [16]byte) wire.Key {
 	switch {
 	case i == 0 && id == alice.ID:
@@ -79,13 +79,17 @@ func keyOf(i int, id [16]byte) wire.Key {
 	return nil
 }
 
-// FuzzTarget lets three peers, in turn, do what the input says: messages good, bad
-// and damaged, Writes and Reads by keys that are theirs and that are not. Beside
-// them somebody owns another region. Nobody without a session changes a region, and
-// nobody changes another's; a grant adds one to the epoch and nothing else does. It goes
-// to who names the epoch, and to another id only by a takeover; to who resumes only if
-// nobody was in between; and, with keys, to who proves one on that very connection. The
-// target goes on serving.
+// FuzzTarget lets three peers, in turn, do what the input says. They send valid, invalid
+// and damaged messages, and post Writes and Reads with keys that may not be theirs.
+// Another owner has another region. The rules:
+//
+//   - A peer without a session changes no region, and nobody changes another's.
+//   - Only a grant changes the epoch, and adds one.
+//   - OPEN must name the epoch, and needs a takeover if another id holds the lease.
+//   - RESUME needs that nobody had the region in between.
+//   - With keys, a grant needs a proof made for that very connection.
+//
+// In the end the target must still serve.
 func FuzzTarget(f *testing.F) {
 	raw := func(p byte, msg []byte) []byte { return append([]byte{stepRaw, p, byte(len(msg)), 0}, msg...) }
 	const open, keyed = 0, 1
@@ -101,13 +105,14 @@ func FuzzTarget(f *testing.F) {
 	f.Add(slices.Concat(granted, raw(0, later), []byte{stepWrite, 0, 0, 0, 0, 0}))
 	f.Add(append([]byte{open}, raw(0, (&wire.Close{Epoch: 1}).Append(nil))...))
 	f.Add(append([]byte{open}, raw(2, (&wire.Barrier{Seq: 1, Last: true, Ranges: []persist.Range{{Off: fuzzSize, Len: 1}}}).Append(nil))...))
-	// Bob is refused, for want of a takeover and of the epoch, takes over, and alice comes back too late.
+	// Bob is refused without a takeover, and without the epoch. He takes over, and alice
+	// comes back too late.
 	f.Add(slices.Concat(granted, []byte{stepOpen, 1, 1, 0, 1, stepOpen, 1, 0, 1, 0, 3, stepOpen, 1, 1, 0, 3, stepWrite, 1, 0, 0, 0, 4, 4, 7, stepResume, 2, 0, 0, stepConnect, 1, stepResume, 1, 0, 1}))
-	// With keys the first message is challenged, the second granted; the third peer plays
-	// it back; who lost the connection resumes.
+	// With keys, the target challenges the first message and grants the second. The third
+	// peer plays it back. The peer that lost its connection resumes.
 	f.Add([]byte{keyed, stepOpen, 0, 0, 0, 0, 0, stepOpen, 0, 1, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepRecorded, 2, 0, stepRecorded, 2, 0,
 		stepConnect, 0, stepResume, 0, 0, 0, stepResume, 0, 0, 0, stepRecorded, 1, 0, stepRecorded, 1, 0, stepOpen, 1, 1, 0, 3, stepOpen, 1, 1, 0, 3})
-	f.Add([]byte{keyed, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 1}) // as alice by bob's key, then as bob
+	f.Add([]byte{keyed, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 1}) // as alice with bob's key, then as bob
 
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<10 {
@@ -131,7 +136,7 @@ func newModel(t *testing.T, in []byte) *model {
 		return r
 	}
 	m.log, m.own = open("log"), open("own")
-	hers := m.own.UUID() // an id that no input guesses
+	hers := m.own.UUID() // an id that no input can guess
 	cfg := Config{Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: zap.NewNop()}
 	if m.keyed {
 		cfg.Keys = Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}, hers: {aliceKey}}
@@ -157,7 +162,7 @@ func newModel(t *testing.T, in []byte) *model {
 	return m
 }
 
-// open obtains a session as somebody who may.
+// open gets a session for a peer that may have one.
 func (m *model) open(p *peer, owner persist.Owner, name string) (o wire.Opened) {
 	secret := &wire.Secret{}
 	if m.keyed {
@@ -173,7 +178,7 @@ func (m *model) open(p *peer, owner persist.Owner, name string) (o wire.Opened) 
 	return o
 }
 
-// number takes up to n bytes off the input.
+// number takes a number of up to n bytes from the input.
 func (m *model) number(n int) (v uint64) {
 	for ; n > 0 && len(m.in) > 0; n-- {
 		v = v<<8 | uint64(m.in[0])
@@ -191,7 +196,7 @@ func (m *model) step() {
 		require.NoError(m.t, p.conn.Close())
 		m.peers[i], m.keys[i], m.challenges[i] = m.s.connect(m.t), 0, nil
 		m.left(i)
-	case stepJoinHint: // as a lane, by a guess at the session's secret
+	case stepJoinHint: // as a lane, with a guess of the session's secret
 		hint := wire.JoinHint{Lane: uint16(m.number(1)), Epoch: m.epoch, Region: m.log.UUID()}
 		(&wire.Secret{}).Sign(&hint)
 		_, err := p.domain.Dial(context.Background(), m.s.addr, rdma.ConnConfig{PrivateData: hint.Append(nil)}, nil)
@@ -246,36 +251,36 @@ func (m *model) step() {
 			(&wire.BarrierAck{Seq: 1, Last: true}).Append(nil),
 		}
 		msg := msgs[m.number(1)%uint64(len(msgs))]
-		msg[m.number(1)%uint64(len(msg))] ^= byte(m.number(1)) // damaged, mostly
+		msg[m.number(1)%uint64(len(msg))] ^= byte(m.number(1)) // usually damages the message
 		m.send(i, msg)
 	case stepRaw:
 		n := min(int(m.number(1)), len(m.in))
 		flip := m.number(1)
 		msg := bytes.Clone(m.in[:min(n, len(m.in))])
 		m.in = m.in[len(msg):]
-		if len(msg) >= 16 && flip == 1 { // a length that is right
+		if len(msg) >= 16 && flip == 1 { // a correct length
 			binary.BigEndian.PutUint32(msg[8:], uint32(len(msg)))
 		}
 		m.send(i, msg)
 	}
 }
 
-// left: peer i's connection has ended. The region stays its owner's, whom nobody can
-// speak for any more.
+// left: peer i's connection has ended. The region stays with its owner, and nobody can
+// act for that owner any more.
 func (m *model) left(i int) {
 	if m.holder == i {
 		m.holder = -1
 	}
 }
 
-// ends: the target closes peer i's connection, behind the answer that says why.
+// ends: the target must close peer i's connection after the answer that says why.
 func (m *model) ends(i int) {
 	_, err := m.peers[i].receive()
 	require.Error(m.t, err)
 	m.left(i)
 }
 
-// access posts a Write or a Read by some key, somewhere.
+// access posts a Write or a Read with some key, somewhere.
 func (m *model) access(i int, write bool) {
 	key := [...]uint32{m.keys[i], m.opened.Key, m.hers.Key, uint32(m.number(1)) << 8}[m.number(1)%4]
 	off, n := m.number(2), uint32(m.number(1))
@@ -301,7 +306,7 @@ func (m *model) access(i int, write bool) {
 	}
 }
 
-// ask sends an OPEN or RESUME as peer i, with the best proof that it can make.
+// ask sends an OPEN or RESUME as peer i, with the best proof that i can make.
 func (m *model) ask(i int, id [16]byte, request message) {
 	msg := request.Append(nil)
 	if c := m.challenges[i]; c != nil {
@@ -312,7 +317,7 @@ func (m *model) ask(i int, id [16]byte, request message) {
 	m.send(i, msg)
 }
 
-// granted looks at what msg of peer i was granted for.
+// granted checks whether msg of peer i deserved its grant.
 func (m *model) granted(i int, msg, answer []byte) {
 	require.NoError(m.t, m.opened.Decode(answer))
 	require.Equal(m.t, m.log.UUID(), m.opened.UUID, "the other region has an owner")
@@ -332,7 +337,7 @@ func (m *model) granted(i int, msg, answer []byte) {
 	if m.keyed {
 		require.True(m.t, i == 0 || (i == 1 && open.Owner.ID == bob.ID), "peer %d has no key of that id", i)
 		secret := wire.NewSecret(keyOf(i, open.Owner.ID), wire.Nonce{}, m.challenges[i].Nonce)
-		require.True(m.t, secret.SignedRequest(msg), "what was proven on another connection")
+		require.True(m.t, secret.SignedRequest(msg), "the proof must be for this connection")
 		require.True(m.t, secret.SignedAnswer(answer, msg))
 		require.Zero(m.t, m.opened.Token)
 	}
@@ -342,7 +347,7 @@ func (m *model) granted(i int, msg, answer []byte) {
 	m.holder, m.keys[i] = i, m.opened.Key
 }
 
-// send sends a message as peer i, and learns from its answer. Every message has one,
+// send sends a message as peer i and learns from its answer. Every message gets an answer
 // or ends the connection.
 func (m *model) send(i int, msg []byte) {
 	p := m.peers[i]
@@ -361,11 +366,11 @@ func (m *model) send(i int, msg []byte) {
 		require.True(m.t, m.keyed)
 		m.challenges[i] = new(wire.Challenge)
 		require.NoError(m.t, m.challenges[i].Decode(answer))
-	case wire.TypeRefused: // of a session only a version that it does not speak, which ends it
+	case wire.TypeRefused: // in a session only for a version that the target does not speak, which ends it
 		if m.holder == i {
 			m.ends(i)
 		}
-	case wire.TypeBarrierFail: // no range of a sound barrier leaves the region
+	case wire.TypeBarrierFail: // no range of a valid barrier leaves the region
 		var fail wire.BarrierFail
 		require.NoError(m.t, fail.Decode(answer))
 		require.Equal(m.t, wire.CodeInvalid, fail.Code)
@@ -387,17 +392,17 @@ func (m *model) send(i int, msg []byte) {
 
 func (m *model) check() {
 	if !bytes.Equal(m.want, m.log.Data()) {
-		require.Fail(m.t, "the region has what nobody may have written")
+		require.Fail(m.t, "the region has bytes that nobody was allowed to write")
 	}
 	if !bytes.Equal(m.kept, m.own.Data()) {
-		require.Fail(m.t, "the other region has what nobody may have written")
+		require.Fail(m.t, "the other region has bytes that nobody was allowed to write")
 	}
 	require.Equal(m.t, m.epoch, m.log.Superblock().Epoch)
 	require.NoError(m.t, m.log.Failed())
 	require.NoError(m.t, m.own.Failed())
 }
 
-// finish shows that the target still serves.
+// finish checks that the target still serves.
 func (m *model) finish() {
 	p := m.s.connect(m.t)
 	o := m.open(p, alice, "log")

@@ -22,19 +22,19 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// A tracer is a listener that notes what the target does with its connections, which it
-// counts from 0, and can hold it up.
+// A tracer is a listener that records what the target does with its connections, and can
+// hold the target up. It counts connections from 0.
 type tracer struct {
 	rdma.Listener
 
 	mu     sync.Mutex
 	events []string
-	more   chan struct{} // closed by the next event, if somebody waits
+	more   chan struct{} // closed by the next event if somebody waits
 	conns  int
-	caps   func(conn int) // unless nil, called when the target asks what a connection can
-	stays  map[int]error  // the queue pairs that cannot be destroyed, and why
-	used   error          // why protection domains cannot be closed
-	lacks  rdma.Access    // rights that the device refuses to register memory with
+	caps   func(conn int) // unless nil, called when the target asks for a connection's capabilities
+	stays  map[int]error  // the queue pairs that cannot be destroyed, with the errors
+	used   error          // why protection domains cannot be closed, or nil
+	lacks  rdma.Access    // the access rights with which the device refuses to register memory
 	// disorderly are the connections whose device places Writes in any order.
 	disorderly map[int]bool
 }
@@ -49,7 +49,7 @@ func (r *tracer) note(format string, args ...any) {
 	}
 }
 
-// reset forgets the events and returns them.
+// reset returns the events and forgets them.
 func (r *tracer) reset() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *tracer) reset() []string {
 	return events
 }
 
-// stay has the queue pair of a connection stay for a reason when it is to be destroyed.
+// stay makes the target fail to destroy the queue pair of a connection.
 func (r *tracer) stay(conn int, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (q *tracedRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.
 type tracedDomain struct {
 	rdma.Domain
 	r *tracer
-	n int // of the connection that it was made for
+	n int // the connection for which it was made
 }
 
 func (d *tracedDomain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error) {
@@ -189,14 +189,14 @@ func (c *tracedConn) Post(wrs []rdma.WorkRequest) (int, error) {
 	return c.Conn.Post(wrs)
 }
 
-// A tracedSite serves a region of class pmem, whose method is flush: zeroes are flushed
-// as they come.
+// A tracedSite serves a region of class pmem with method flush, so the target flushes
+// zeroes as they arrive.
 type tracedSite struct {
 	*site
 	trace *tracer
 	began chan struct{} // gets one for each flush that finds hold set
 	mu    sync.Mutex
-	hold  chan struct{} // a flush waits for its end
+	hold  chan struct{} // a flush waits until it is closed
 }
 
 func newTracedSite(t *testing.T, cfg Config) *tracedSite {
@@ -257,8 +257,8 @@ func (s *tracedSite) pause() (resume func()) {
 	})
 }
 
-// TestGrantOrder is the order of design §5, while the largest zero of the old session
-// still runs.
+// TestGrantOrder checks the order of design §5 while the largest zero of the old session
+// is still being stored.
 func TestGrantOrder(t *testing.T) {
 	s := newTracedSite(t, Config{})
 	old := s.connect(t) // connection 0
@@ -277,21 +277,21 @@ func TestGrantOrder(t *testing.T) {
 	next := alice
 	next.Nonce[0]++
 	s.trace.reset()
-	t.Run("the lease is looked at before anything is destroyed", func(t *testing.T) {
+	t.Run("it checks the lease before it destroys anything", func(t *testing.T) {
 		require.Equal(t, wire.CodeBusy, p.refused(bob, o.Epoch).Code)
 		require.Equal(t, []string{"REFUSED to 2"}, s.trace.reset())
 	})
-	t.Run("and so is the epoch", func(t *testing.T) {
+	t.Run("it checks the epoch before it destroys anything", func(t *testing.T) {
 		require.Equal(t, wire.CodeEpoch, p.refused(next, o.Epoch-1).Code)
 		require.Equal(t, []string{"REFUSED to 2"}, s.trace.reset())
 	})
 	p.send((&wire.Open{Methods: everyMethod, Owner: next, Epoch: o.Epoch, Region: "log"}).Append(nil))
 	s.trace.wait(t, "destroy 0")
 	s.trace.wait(t, "destroy 1")
-	t.Run("while it joins the target is busy", func(t *testing.T) {
+	t.Run("the target is busy while it joins", func(t *testing.T) {
 		require.Equal(t, wire.CodeBusy, busy.refused(next, o.Epoch).Code)
 	})
-	t.Run("nothing is granted while a zero runs", func(t *testing.T) {
+	t.Run("it grants nothing while a zero is being stored", func(t *testing.T) {
 		require.ElementsMatch(t, []string{"destroy 0", "destroy 1", "REFUSED to 3"}, s.trace.events)
 		require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
 	})
@@ -322,8 +322,8 @@ func TestGrantOrder(t *testing.T) {
 	})
 }
 
-// Who has the region next would be written over by what an old queue pair still places:
-// the region is nobody's while one lives.
+// What an old queue pair still places would overwrite the next owner's data. So nobody
+// gets the region while one exists.
 func TestQueuePairThatStays(t *testing.T) {
 	for name, lane := range map[string]int{"of lane 0": 0, "of another lane": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestQueuePairThatStays(t *testing.T) {
 			s.trace.stay(lane, nil)
 		})
 	}
-	t.Run("that is known by its protection domain alone", func(t *testing.T) {
+	t.Run("known only by its protection domain", func(t *testing.T) {
 		s := newTracedSite(t, Config{})
 		old := s.connect(t)
 		o := old.open(alice)
@@ -359,7 +359,7 @@ func TestQueuePairThatStays(t *testing.T) {
 		require.NoError(t, old.conn.Close())
 		require.Equal(t, wire.CodeBusy, s.connect(t).refused(alice, o.Epoch).Code)
 	})
-	t.Run("when the owner gives it back", func(t *testing.T) {
+	t.Run("when the owner closes its session", func(t *testing.T) {
 		s := newTracedSite(t, Config{})
 		old := s.connect(t)
 		o := old.open(alice)
@@ -373,8 +373,8 @@ func TestQueuePairThatStays(t *testing.T) {
 	})
 }
 
-// Two OPENs of the same epoch pass the first look together: one is granted, and the
-// other finds out under the lock, before it destroys anything.
+// Two OPENs of the same epoch pass the first check together. One is granted. The other is
+// refused under the lock, before it destroys anything.
 func TestGrantLooksAgainUnderTheLock(t *testing.T) {
 	for name, flags := range map[string]wire.OpenFlags{"OPEN": 0, "takeover": wire.OpenTakeover} {
 		t.Run(name, func(t *testing.T) {
@@ -407,13 +407,13 @@ func TestGrantLooksAgainUnderTheLock(t *testing.T) {
 	}
 }
 
-// A takeover ends the lease of another id, for the persisted epoch alone, and the former
-// owner can never come back.
+// A takeover ends the lease of another id, only in the persisted epoch, and the former
+// owner can never resume.
 func TestTakeover(t *testing.T) {
 	takeover := func(p *peer, epoch uint64, answer message) {
 		p.ask(&wire.Open{Methods: everyMethod, Owner: bob, Epoch: epoch, Region: "log", Flags: wire.OpenTakeover | wire.OpenAllowVolatile}, answer)
 	}
-	t.Run("of a session that lives", func(t *testing.T) {
+	t.Run("of a live session", func(t *testing.T) {
 		s := newSite(t)
 		old := s.connect(t)
 		o := old.open(alice)
@@ -423,7 +423,7 @@ func TestTakeover(t *testing.T) {
 			takeover(p, epoch, &r)
 			require.Equal(t, wire.CodeEpoch, r.Code)
 			require.Equal(t, o.Epoch, r.Epoch)
-			require.Equal(t, alice.ID, r.Holder, "who is about to lose it")
+			require.Equal(t, alice.ID, r.Holder, "the owner that is about to lose it")
 			require.NotZero(t, r.Seconds)
 		}
 		require.NoError(t, old.write(o, 1, 0, []byte("still hers")))
@@ -442,7 +442,7 @@ func TestTakeover(t *testing.T) {
 		var closed wire.Closed
 		p.ask(&wire.Close{Epoch: n.Epoch}, &closed)
 		back.ask(&wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}, &r)
-		require.Equal(t, wire.CodeNotOwner, r.Code, "not when he has closed either")
+		require.Equal(t, wire.CodeNotOwner, r.Code, "not after bob has closed either")
 	})
 	t.Run("in the grace after a start", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "region")
@@ -456,7 +456,7 @@ func TestTakeover(t *testing.T) {
 		takeover(p, o.Epoch, &n)
 		require.Equal(t, o.Epoch+1, n.Epoch)
 	})
-	t.Run("not by who is not allowed", func(t *testing.T) {
+	t.Run("not by an initiator that is not allowed", func(t *testing.T) {
 		s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Allow: map[string][][16]byte{"log": {alice.ID}}})
 		old := s.connect(t)
 		o := old.open(alice)
@@ -465,7 +465,7 @@ func TestTakeover(t *testing.T) {
 		require.Equal(t, wire.CodeNotAllowed, r.Code)
 		require.NoError(t, old.write(o, 1, 0, []byte("hers")))
 	})
-	t.Run("not of a region that failed", func(t *testing.T) {
+	t.Run("not of a failed region", func(t *testing.T) {
 		s := newSite(t)
 		o := s.connect(t).open(alice)
 		_ = s.region.Fail(os.ErrDeadlineExceeded)

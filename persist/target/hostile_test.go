@@ -13,8 +13,8 @@ import (
 	"pmnbd/rdma"
 )
 
-// What a stranger or an initiator sends that breaks the rules costs it its
-// connection, and nobody else anything.
+// A stranger or an initiator that breaks the rules loses its connection, and nobody else
+// loses anything.
 func TestHostileMessages(t *testing.T) {
 	open := (&wire.Open{Methods: everyMethod, Owner: alice, Epoch: 1, Region: "log"}).Append(nil)
 	other := append([]byte(nil), open...)
@@ -89,7 +89,7 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// An initiator that does not keep its credits is cut off.
+// The target cuts off an initiator that exceeds its credits.
 func TestCreditsAreKept(t *testing.T) {
 	began, proceed := make(chan struct{}, 1), make(chan struct{})
 	var hold atomic.Bool
@@ -109,7 +109,7 @@ func TestCreditsAreKept(t *testing.T) {
 		p.send((&wire.Barrier{Seq: seq, Last: true}).Append(nil))
 	}
 	_, err := p.receive()
-	require.ErrorIs(t, err, rdma.ErrLost, "cut off, with nothing answered")
+	require.ErrorIs(t, err, rdma.ErrLost, "cut off without an answer")
 	close(proceed)
 	s.connect(t).open(alice)
 }

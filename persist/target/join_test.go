@@ -13,20 +13,20 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// A grant waits for what a lane of the old session has under way in the region,
-// before it persists anything (design §5).
+// A grant waits for everything that a lane of the old session has under way in the
+// region, before it persists anything (design §5).
 func TestGrantJoinsWhatTouchesTheRegion(t *testing.T) {
 	var busy, overlapped atomic.Bool
 	began, release := make(chan struct{}), make(chan struct{})
 	s := serveWith(t, region.PathMemfd, regiontest.Medium{
 		Data: func(_, n uint64) {
 			if n != 1 {
-				return // the whole extent
+				return // the flush of the whole extent
 			}
 			busy.Store(true)
 			close(began)
 			<-release
-			for range 10000 { // a grant that does not wait is faster
+			for range 10000 { // enough that a grant that does not wait would be faster
 				runtime.Gosched()
 			}
 			busy.Store(false)

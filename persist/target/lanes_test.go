@@ -9,7 +9,7 @@ import (
 	"pmnbd/rdma"
 )
 
-// connectLane connects as lane n of the session o; change may spoil the request.
+// connectLane connects as lane n of session o. change may spoil the request.
 func (s *site) connectLane(t *testing.T, o wire.Opened, n uint16, change func(*wire.JoinHint)) (*peer, error) {
 	hint := wire.JoinHint{Lane: n, Epoch: o.Epoch, Region: o.UUID}
 	o.Token.Sign(&hint)
@@ -19,8 +19,8 @@ func (s *site) connectLane(t *testing.T, o wire.Opened, n uint16, change func(*w
 	return dialWith(t, s.p, s.addr, hint.Append(nil))
 }
 
-// A connection becomes a lane by naming the session in its request and proving it
-// in JOIN. What fits no session is rejected before it shares a protection domain.
+// A connection becomes a lane: its request names the session, and JOIN proves it. If the
+// request fits no session, the target rejects it before it shares a protection domain.
 func TestJoin(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
@@ -62,7 +62,7 @@ func TestJoin(t *testing.T) {
 		require.Equal(t, wire.CodeNotOwner, r.Code)
 	})
 	l.t = t
-	require.Equal(t, wire.CodeInvalid, l.refused(bob, o.Epoch).Code, "it was made to JOIN")
+	require.Equal(t, wire.CodeInvalid, l.refused(bob, o.Epoch).Code, "the connection was made to JOIN")
 	join := signed(&o.Token, &wire.Join{Epoch: o.Epoch, Lane: 1})
 	l.send(join)
 	answer, err := l.receive()
@@ -74,7 +74,7 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, l.write(o, 1, 4096, []byte("by lane 1")), "with the session's key")
 	require.Equal(t, "by lane 1", string(s.region.Data()[4096:4105]))
 
-	// CLOSE is lane 0's, and ends the others.
+	// Only lane 0 may send CLOSE, which ends the others.
 	var closed wire.Closed
 	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
 	_, err = l.receive()
@@ -83,7 +83,7 @@ func TestJoin(t *testing.T) {
 	require.Error(t, err, "the session is over")
 }
 
-// CLOSE on another lane is a breach.
+// CLOSE on another lane breaks the protocol.
 func TestCloseOnAnotherLane(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
@@ -99,7 +99,7 @@ func TestCloseOnAnotherLane(t *testing.T) {
 	require.NoError(t, p.write(o, 1, 0, []byte("lane 0 goes on")))
 }
 
-// A grant ends lanes that have not sent JOIN yet, too.
+// A grant also ends lanes that have not sent JOIN yet.
 func TestGrantEndsLanesThatHaveNotJoined(t *testing.T) {
 	s := newSite(t)
 	o := s.connect(t).open(alice)
@@ -112,8 +112,9 @@ func TestGrantEndsLanesThatHaveNotJoined(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A lane's connection request that is played back when the lane has gone gets nothing:
-// it would share the session's protection domain before it has proven anything.
+// Somebody who plays back a lane's connection request after the lane is gone gets
+// nothing: the connection would share the session's protection domain before it has
+// proven anything.
 func TestLaneIsTakenOnce(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
@@ -130,5 +131,5 @@ func TestLaneIsTakenOnce(t *testing.T) {
 	var rejected *rdma.RejectError
 	require.ErrorAs(t, err, &rejected)
 	_, err = s.connectLane(t, o, 2, nil)
-	require.NoError(t, err, "others may come still")
+	require.NoError(t, err, "other lanes may still come")
 }

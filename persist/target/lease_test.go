@@ -17,7 +17,7 @@ import (
 
 func TestLease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
-	t.Run("another id waits while it runs", func(t *testing.T) {
+	t.Run("another id waits while the lease runs", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{})
 		s.connect(t).open(alice)
 		r := s.connect(t).refused(bob, 0)
@@ -25,10 +25,10 @@ func TestLease(t *testing.T) {
 		require.Equal(t, alice.ID, r.Holder)
 		require.InDelta(t, Lease.Seconds(), float64(r.Seconds), 5)
 	})
-	t.Run("and for as long after the target's start", func(t *testing.T) {
+	t.Run("another id waits as long after the target's start", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{})
 		require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)
-		s.connect(t).open(alice) // the persisted owner's id need not
+		s.connect(t).open(alice) // the persisted owner's id need not wait
 	})
 	t.Run("it ends by itself", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{Lease: time.Nanosecond})
@@ -72,7 +72,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A heartbeat, as every message, extends the lease.
+// A heartbeat extends the lease, as every message does.
 func TestHeartbeatExtendsTheLease(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
@@ -86,8 +86,8 @@ func TestHeartbeatExtendsTheLease(t *testing.T) {
 	require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)
 }
 
-// Data that arrive extend it, too: on a slow network heartbeats come behind them. What came
-// long ago does not.
+// Data that arrive extend the lease, too: on a slow network heartbeats come behind them.
+// Data that arrived long ago do not.
 func TestDataExtendTheLease(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), unix.Fdatasync, Config{Heartbeat: time.Millisecond})
 	p := s.connect(t)
@@ -102,14 +102,14 @@ func TestDataExtendTheLease(t *testing.T) {
 	session.mu.Lock()
 	session.looks.Stop()
 	session.mu.Unlock()
-	session.look(time.Hour) // one more may have been under way
+	session.look(time.Hour) // another look may have been under way
 	old := clock() - int64(Lease) - 1
 	session.heard.Store(old)
 	session.look(time.Hour)
-	require.Equal(t, old, session.heard.Load(), "nothing came since")
+	require.Equal(t, old, session.heard.Load(), "nothing has arrived since")
 	require.NoError(t, p.conn.Close())
 	<-session.conn.done
 	session.looks.Stop()
 	session.look(time.Hour)
-	require.False(t, session.looks.Stop(), "nothing can come any more")
+	require.False(t, session.looks.Stop(), "nothing can arrive any more")
 }

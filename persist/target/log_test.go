@@ -13,11 +13,11 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// Whatever strangers do, and however often, the log has a line of each kind.
+// The log has one line of each kind, whatever strangers do and however often.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	s := newSite(t)
-	s.server.logTo(zap.New(core)) // before there is a connection
+	s.server.logTo(zap.New(core)) // no connection exists yet
 	for range 20 {
 		s.server.Stranger("192.0.2.1:1", errors.New("not MPA"))
 		p := s.connect(t)
@@ -31,7 +31,8 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	require.LessOrEqual(t, logs.Len(), 3, logs.All())
 }
 
-// Who asks for the epoch and goes is an initiator that starts, and no line for people.
+// A connection that only asks for the epoch is an initiator that starts. People need no
+// log line about it.
 func TestProbesAreNoBreach(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A site is a served region and the wire to it.
+// A site is a region that is served, and the wire to it.
 type site struct {
 	p      *rdmafake.Provider
 	region *region.Region
@@ -32,7 +32,7 @@ type site struct {
 
 const size = 1 << 20
 
-// serveRegion serves the region at path, which is made if it is not there.
+// serveRegion serves the region at path. It creates a missing region.
 func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *site {
 	return serveWith(t, path, regiontest.Medium{Sync: sync}, cfg)
 }
@@ -54,7 +54,7 @@ func serveWith(t *testing.T, path string, m regiontest.Medium, cfg Config) *site
 		}
 		stopped = true
 		require.NoError(t, s.server.Close())
-		require.NoError(t, s.server.Close(), "idempotent")
+		require.NoError(t, s.server.Close(), "a second Close must do nothing")
 		require.NoError(t, <-served)
 		require.NoError(t, r.Close())
 	}
@@ -66,7 +66,7 @@ func newSite(t *testing.T) *site {
 	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{})
 }
 
-// A peer is an initiator that sends what the test likes.
+// A peer is an initiator that sends whatever the test wants.
 type peer struct {
 	t      *testing.T
 	domain rdma.Domain
@@ -110,7 +110,7 @@ func dialWith(t *testing.T, provider rdma.Provider, addr string, privateData []b
 }
 
 func (p *peer) post(wr rdma.WorkRequest) {
-	_, _ = p.conn.Post([]rdma.WorkRequest{wr}) // a broken connection shows at receive
+	_, _ = p.conn.Post([]rdma.WorkRequest{wr}) // receive returns the error of a broken connection
 }
 
 func (p *peer) send(msg []byte) {
@@ -135,7 +135,7 @@ func (p *peer) receive() ([]byte, error) {
 	}
 }
 
-// everyMethod is what an initiator has that insists on nothing.
+// everyMethod is what an initiator offers that accepts every method.
 const everyMethod = persist.Methods(1<<persist.MethodGPSPM | 1<<persist.MethodAPM | 1<<persist.MethodFlush)
 
 type message interface {
@@ -159,7 +159,7 @@ func (p *peer) decode(answer message) error {
 	return answer.Decode(msg)
 }
 
-// signed is m with the initiator's proof.
+// signed returns m with the initiator's proof.
 func signed(s *wire.Secret, m message) []byte {
 	b := m.Append(nil)
 	s.SignRequest(b)
@@ -178,7 +178,7 @@ func (p *peer) refused(owner persist.Owner, epoch uint64) (r wire.Refused) {
 	return r
 }
 
-// open obtains a session.
+// open gets a session.
 func (p *peer) open(owner persist.Owner) (o wire.Opened) { return p.openNamed(owner, "log") }
 
 func (p *peer) openNamed(owner persist.Owner, region string) (o wire.Opened) {
@@ -192,7 +192,8 @@ func (p *peer) openNamed(owner persist.Owner, region string) (o wire.Opened) {
 	return o
 }
 
-// write posts a Write of b at off and a barrier behind it, and returns its answer.
+// write posts a Write of b at off and a barrier behind it, and waits for the
+// acknowledgement.
 func (p *peer) write(o wire.Opened, seq uint64, off uint64, b []byte) error {
 	const data = (peerBuffers - 1) * wire.MaxMessage
 	copy(p.mem[data:], b)
@@ -208,7 +209,7 @@ func (p *peer) write(o wire.Opened, seq uint64, off uint64, b []byte) error {
 	return nil
 }
 
-// durable sends a barrier without ranges and waits for its ack.
+// durable sends a barrier without ranges and waits for its acknowledgement.
 func (p *peer) durable(seq uint64) {
 	p.t.Helper()
 	var ack wire.BarrierAck

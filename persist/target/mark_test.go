@@ -21,7 +21,7 @@ const (
 	tick     = time.Millisecond
 )
 
-// beat sends a heartbeat and returns the mark that its ack tells.
+// beat sends a heartbeat and returns the mark in its answer.
 func (p *peer) beat(seq uint64) uint64 {
 	p.t.Helper()
 	var ack wire.HeartbeatAck
@@ -29,8 +29,8 @@ func (p *peer) beat(seq uint64) uint64 {
 	return ack.Mark
 }
 
-// marking tells whether the mark of region log is about to advance. An ack of a heartbeat
-// comes when that is decided.
+// marking reports whether the mark of region log is about to advance. The target decides
+// that before it answers a heartbeat.
 func (s *site) marking() bool {
 	y := s.server.exports["log"].syncer
 	y.mu.Lock()
@@ -46,8 +46,8 @@ func (s *site) passed() {
 	y.markedAt -= int64(s.server.cfg.MarkInterval)
 }
 
-// The mark advances by one while a session makes something durable, once an interval at
-// most, and not while it is idle; and with CLOSE.
+// The mark advances by one while a session makes writes durable, at most once an
+// interval, and with CLOSE. It does not advance while the session is idle.
 func TestMark(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: time.Hour})
 	mark := func() uint64 { return s.region.Superblock().Mark }
@@ -65,7 +65,7 @@ func TestMark(t *testing.T) {
 
 	p.durable(2)
 	p.beat(4)
-	require.False(t, s.marking(), "no interval has passed")
+	require.False(t, s.marking(), "the interval has not passed")
 	s.passed()
 	p.beat(5)
 	require.Eventually(t, func() bool { return mark() == 2 && !s.marking() }, patience, tick)
@@ -78,11 +78,11 @@ func TestMark(t *testing.T) {
 	require.Equal(t, wire.Closed{Epoch: o.Epoch, Mark: 3}, closed)
 	require.EqualValues(t, 3, mark())
 	require.EqualValues(t, 3, p.refused(bob, 0).Mark)
-	require.EqualValues(t, 3, s.connect(t).open(bob).Mark, "a new owner goes on with it")
+	require.EqualValues(t, 3, s.connect(t).open(bob).Mark, "the mark stays with a new owner")
 }
 
-// Under the methods without the target's CPU nobody sees what a session does: each
-// interval of it counts.
+// Under the methods without the target's CPU, the target does not see barriers. So the
+// mark advances once in each interval.
 func TestMarkWithoutBarriers(t *testing.T) {
 	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)
@@ -97,7 +97,7 @@ func TestMarkWithoutBarriers(t *testing.T) {
 	}
 }
 
-// An initiator is told a mark when no loss of power can take it back.
+// The target tells an initiator a mark only when a power failure cannot revert it.
 func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 	began, hold := make(chan struct{}, 8), make(chan struct{})
 	var blocked atomic.Bool
@@ -116,14 +116,14 @@ func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 	p.beat(1)
 	for range 3 { // the steps of an update
 		<-began
-		require.Zero(t, p.beat(2), "not yet")
+		require.Zero(t, p.beat(2), "the mark is not durable yet")
 		hold <- struct{}{}
 	}
 	require.Eventually(t, func() bool { return !s.marking() }, patience, tick)
 	require.EqualValues(t, 1, p.beat(3))
 }
 
-// A mark that cannot be written fails the region.
+// If the target cannot write the mark, the region fails.
 func TestMarkFails(t *testing.T) {
 	var fail atomic.Bool
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
@@ -144,8 +144,8 @@ func TestMarkFails(t *testing.T) {
 	require.Zero(t, p.beat(2))
 }
 
-// RESUME names the highest mark that its owner was told. A region that has not reached it
-// was restored from a copy: it is refused, and nothing is destroyed.
+// RESUME names the highest mark that its owner was told. A region that has not reached
+// that mark was restored from a copy. The target refuses, and destroys nothing.
 func TestResumeNamesTheMark(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
@@ -167,8 +167,9 @@ func TestResumeNamesTheMark(t *testing.T) {
 	require.NoError(t, late.write(o, 1, 0, []byte("on")))
 }
 
-// An interval after the last time, each heartbeat has the syncer look whether another process
-// changed the superblock. Then nothing more is acknowledged or granted, and the session ends.
+// Once an interval, a heartbeat makes the syncer check whether another process changed
+// the superblock. If so, the target acknowledges and grants nothing more, and the session
+// ends.
 func TestForeignSuperblock(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: 1})
 	p := s.connect(t)
@@ -181,8 +182,8 @@ func TestForeignSuperblock(t *testing.T) {
 	require.Equal(t, wire.CodeFailed, s.connect(t).refused(alice, 0).Code)
 }
 
-// Under the methods without the target's CPU no barrier tells that the region failed, so the
-// session ends, also if it was the mark that found out.
+// Under the methods without the target's CPU, no barrier reports that the region failed.
+// So the session ends, also if it was the mark that failed.
 func TestMarkFailsWithoutBarriers(t *testing.T) {
 	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)

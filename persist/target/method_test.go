@@ -8,7 +8,7 @@ import (
 	"pmnbd/persist"
 )
 
-// TestWhyNot is the conformance table of design §3.3: class, platform, adapter,
+// TestWhyNot is the conformance table of design §3.3: class, platform, adapter and
 // declarations × method.
 func TestWhyNot(t *testing.T) {
 	for _, c := range []struct {
@@ -17,9 +17,9 @@ func TestWhyNot(t *testing.T) {
 		apm, flush persist.Reason
 	}{
 		{"volatile", Facts{Class: persist.ClassVolatile}, persist.ReasonClass, persist.ReasonClass},
-		{"volatile, all the rest is there", Facts{Class: persist.ClassVolatile, EADR: true, PlacesByDMA: true, PersistentFlush: true, DirectWrite: true}, persist.ReasonClass, persist.ReasonClass},
+		{"volatile, with everything else", Facts{Class: persist.ClassVolatile, EADR: true, PlacesByDMA: true, PersistentFlush: true, DirectWrite: true}, persist.ReasonClass, persist.ReasonClass},
 		{"file", Facts{Class: persist.ClassFile}, persist.ReasonClass, persist.ReasonClass},
-		{"file, all the rest is there", Facts{Class: persist.ClassFile, EADR: true, PlacesByDMA: true, PersistentFlush: true, DirectWrite: true}, persist.ReasonClass, persist.ReasonClass},
+		{"file, with everything else", Facts{Class: persist.ClassFile, EADR: true, PlacesByDMA: true, PersistentFlush: true, DirectWrite: true}, persist.ReasonClass, persist.ReasonClass},
 		{"software device", Facts{Class: persist.ClassPMem}, persist.ReasonCaches, persist.ReasonDevice},
 		{"software device, declared", Facts{Class: persist.ClassPMem, DirectWrite: true}, persist.ReasonStores, persist.ReasonDevice},
 		{"software device, eADR", Facts{Class: persist.ClassPMem, EADR: true}, persist.ReasonSound, persist.ReasonDevice},

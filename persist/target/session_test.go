@@ -38,8 +38,8 @@ func TestSession(t *testing.T) {
 	require.NotEqual(t, "late", string(s.region.Data()[:4]))
 }
 
-// The epoch of a grant, the new owner and "unclean" are durable before the
-// initiator hears of it: at the OPENED the file has them already.
+// The epoch of a grant, the new owner and "unclean" are durable before the initiator
+// hears of them: when OPENED arrives, they are in the file.
 func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
 	synced := make(chan region.Superblock, 64)
@@ -59,8 +59,8 @@ func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
 	require.False(t, last.Clean)
 }
 
-// A grant ends the old session for good: its connection is gone, its key is good
-// for nothing, and a late or repeated OPEN of its epoch is refused.
+// A grant ends the old session for good. Its connection is gone, its key is useless, and
+// a late or repeated OPEN of its epoch is refused.
 func TestGrantEndsTheOldSession(t *testing.T) {
 	s := newSite(t)
 	old := s.connect(t)
@@ -80,13 +80,13 @@ func TestGrantEndsTheOldSession(t *testing.T) {
 		require.Equal(t, wire.CodeEpoch, r.Code)
 		require.Equal(t, n.Epoch, r.Epoch)
 	}
-	require.NoError(t, p.write(n, 1, 0, []byte("new")), "none of that touched the owner")
+	require.NoError(t, p.write(n, 1, 0, []byte("new")), "none of that affects the owner")
 
-	// A key of one session is unknown to another's domain, before it ended and after.
+	// The domain of one session never knows the key of another.
 	require.Error(t, p.write(o, 2, 0, []byte("key")))
 }
 
-// Class volatile needs the initiator's word, too.
+// Class volatile also needs the initiator's permission.
 func TestVolatileNeedsTheFlag(t *testing.T) {
 	s := serveRegion(t, region.PathMemfd, nil, Config{})
 	p := s.connect(t)

@@ -66,9 +66,9 @@ func TestSnapshot(t *testing.T) {
 	require.True(t, closedNow.Clean)
 	require.Nil(t, closedNow.Session)
 	require.Zero(t, closedNow.LeaseLeft)
-	require.NotNil(t, closedNow.Owner, "who had it last")
+	require.NotNil(t, closedNow.Owner, "the last owner")
 
-	// The connection breaks, the lease goes on.
+	// The connection breaks, and the lease continues.
 	p = s.connect(t)
 	o = p.open(bob)
 	c := s.server.exports["log"].session.conn

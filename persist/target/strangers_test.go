@@ -19,7 +19,7 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// crowd is what the pool of a standing looks like, for people.
+// crowd lists the connections with a place of that standing.
 func (s *strangers) crowd(at standing) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,27 +29,27 @@ func (s *strangers) crowd(at standing) (names []string) {
 	return names
 }
 
-// crowd waits until n connections have a place of that standing: they take it when they
-// have been answered.
+// crowd waits until n connections have a place of that standing. They take it when they
+// have got their answer.
 func (s *site) crowd(t *testing.T, at standing, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(s.server.strangers.crowd(at)) == n }, patience, tick)
 }
 
-// patient is a target on which strangers stay until they lose their places.
+// patient configures a target on which strangers stay until they lose their places.
 func patient(keys Keys) Config {
 	return Config{Keys: keys, OpenTimeout: time.Hour, ProofTimeout: time.Hour}
 }
 
-// A newcomer takes the place of the oldest one of the address that has the most of its
-// standing, and of nobody else.
+// A newcomer takes the place of the oldest connection of the address that has most places
+// of its standing, and of nobody else.
 func TestWhoLosesItsPlace(t *testing.T) {
 	type step struct {
 		from string // HOST:PORT
 		at   standing
-		away string // who loses its place
+		away string // loses its place
 	}
-	// fill are n connections from an address, by their numbers.
+	// fill makes n connections from an address.
 	fill := func(at standing, host string, n int) (all []step) {
 		for i := range n {
 			all = append(all, step{fmt.Sprintf("%s:%d", host, i), at, ""})
@@ -89,8 +89,8 @@ func TestWhoLosesItsPlace(t *testing.T) {
 	}
 }
 
-// No number of connections that stay keeps a newcomer out: a further one ends the oldest
-// that shows no more. Sessions do not count, nor do their lanes.
+// No number of connections that stay keeps a newcomer out. Each newcomer ends the oldest
+// connection that has shown no more. Sessions and their lanes do not count.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	for name, keys := range map[string]Keys{"without keys": nil, "with keys": {alice.ID: {aliceKey}, bob.ID: {bobKey}}} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			secret.Sign(&hint)
 			lane, err := dialWith(t, s.p, s.addr, hint.Append(nil))
 			require.NoError(t, err)
-			require.Empty(t, s.server.strangers.crowd(silent), "its request is proven")
+			require.Empty(t, s.server.strangers.crowd(silent), "a lane's request is proven")
 
 			var all []*peer
 			for range maxStrangers {
@@ -117,7 +117,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			}
 			talker := s.connect(t)
 			_, err = all[0].receive()
-			require.ErrorIs(t, err, rdma.ErrLost, "the oldest gave its place")
+			require.ErrorIs(t, err, rdma.ErrLost, "the oldest has lost its place")
 			talker.send((&wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}).Append(nil))
 			_, err = talker.receive()
 			require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			_, err = all[len(all)-maxStrangers-1].receive()
 			require.ErrorIs(t, err, rdma.ErrLost)
 			s.crowd(t, silent, maxStrangers)
-			s.crowd(t, spoken, 1) // those who say nothing end none that has spoken
+			s.crowd(t, spoken, 1) // silent connections end none that has spoken
 
 			lane.send(signed(secret, &wire.Join{Epoch: o.Epoch, Lane: 1}))
 			var joined wire.Joined
@@ -140,8 +140,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A key makes a connection safe from those that have none; it does not let it stay for
-// ever.
+// With a key, a connection is safe from those without one. It may not stay for ever.
 func TestProvenStrangers(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}))
 	_, _, o := s.openKeyed(t, aliceKey, alice)
@@ -162,12 +161,12 @@ func TestProvenStrangers(t *testing.T) {
 		refused()
 	}
 	_, err := first.receive()
-	require.ErrorIs(t, err, rdma.ErrLost, "the oldest with a key")
+	require.ErrorIs(t, err, rdma.ErrLost, "the oldest one with a key has lost its place")
 	s.crowd(t, proven, maxStrangers)
 	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
 }
 
-// A connection that gave its session back is a stranger again.
+// A connection that has closed its session is a stranger again.
 func TestClosedIsAStranger(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(nil))
 	p := s.connect(t)
@@ -180,7 +179,7 @@ func TestClosedIsAStranger(t *testing.T) {
 	s.crowd(t, spoken, 0)
 }
 
-// A stuck listener's requests are accepted only when they are abandoned, as those of an
+// The requests of a stuck listener are accepted only when they are abandoned, as on an
 // adapter whose peer confirms nothing.
 type stuckListener struct {
 	rdma.Listener
@@ -218,7 +217,7 @@ func (r *stuckRequest) Abandon() {
 	})
 }
 
-// Connections that their peers do not confirm keep nobody out either, and a server that
+// Connections that their peers do not confirm keep nobody out either. A server that
 // closes does not wait for them.
 func TestUnconfirmedStrangers(t *testing.T) {
 	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
@@ -237,7 +236,7 @@ func TestUnconfirmedStrangers(t *testing.T) {
 		dialing.Go(func() {
 			d, err := s.p.OpenDomain(context.Background(), s.addr)
 			if err == nil {
-				_, _ = d.Dial(context.Background(), s.addr, rdma.ConnConfig{}, nil) // is refused
+				_, _ = d.Dial(context.Background(), s.addr, rdma.ConnConfig{}, nil) // the target refuses
 				_ = d.Close()
 			}
 		})
@@ -251,7 +250,7 @@ func TestUnconfirmedStrangers(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// Those that lost their places have gone, but for a few, before others come.
+// Before others come, all but a few of those that lost their places must have ended.
 func TestLeavingIsBounded(t *testing.T) {
 	var s strangers
 	s.fewer.L = &s.mu
@@ -268,12 +267,12 @@ func TestLeavingIsBounded(t *testing.T) {
 		s.gone(away[0])
 	}()
 	s.wait()
-	require.True(t, left.Load(), "it did not wait")
+	require.True(t, left.Load(), "the newcomer must wait")
 	require.False(t, s.gone(&conn{}))
 }
 
-// A connection that says nothing, or proves nothing where keys are asked for, is ended
-// sooner than one that has shown what it can.
+// The target ends a connection sooner if it says nothing or, with keys, proves nothing,
+// than one that has shown what it can.
 func TestStrangersTime(t *testing.T) {
 	lost := func(t *testing.T, p *peer) {
 		t.Helper()
@@ -296,7 +295,7 @@ func TestStrangersTime(t *testing.T) {
 				return
 			}
 		}
-		t.Fatal("it lives on")
+		t.Fatal("the connection is still alive")
 	})
 	t.Run("refused, without keys", func(t *testing.T) {
 		s := serve(t, later, nil)

@@ -33,7 +33,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A lines hook notes which bytes of a region are written back.
+// A lines hook records which bytes of a region are written back.
 type lines struct {
 	mu     sync.Mutex
 	s      *site
@@ -46,7 +46,7 @@ func (l *lines) note(off, n uint64) {
 	l.pieces = append(l.pieces, persist.Range{Off: off, Len: n})
 }
 
-// amplified are as many ranges as a message names, each of all bytes of g.
+// amplified returns as many ranges as a message can name, each with all bytes of g.
 func amplified(g persist.Range) []persist.Range {
 	ranges := make([]persist.Range, wire.MaxRanges(wire.MaxMessage))
 	for i := range ranges {
@@ -57,13 +57,13 @@ func amplified(g persist.Range) []persist.Range {
 
 const step = 64 << 10
 
-// Whatever a barrier names, each byte is written back once, a step at a time.
+// Whatever a barrier names, the target writes each byte back once, a step at a time.
 func TestBarrierWritesBackOnce(t *testing.T) {
 	whole := persist.Range{Len: size}
 	for name, c := range map[string]struct {
 		ranges []persist.Range
 		bytes  uint64
-		most   uint64 // a piece
+		most   uint64 // the most bytes in a piece
 	}{
 		"the region, over and over":        {amplified(whole), size, step},
 		"parts of it, over and over":       {append(amplified(persist.Range{Off: 4096, Len: step})[1:], persist.Range{Off: 4096 + step, Len: step}), 2 * step, step},
@@ -106,8 +106,8 @@ func TestWriteBackAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// A takeover waits for the step that is being written back, not for the barrier, nor
-// for those that came behind it.
+// A takeover waits for the step that is being written back, not for the barrier or those
+// behind it.
 func TestTakeoverDuringABarrier(t *testing.T) {
 	for name, ranges := range map[string][]persist.Range{
 		"of everything, over and over": amplified(persist.Range{Off: odd, Len: size - odd}),
@@ -117,7 +117,7 @@ func TestTakeoverDuringABarrier(t *testing.T) {
 	}
 }
 
-// odd is where no flush of the whole extent has a piece begin.
+// odd is an offset at which no flush of the whole extent begins a piece.
 const odd = 64
 
 func takeOverDuring(t *testing.T, ranges []persist.Range) {
@@ -148,7 +148,7 @@ func takeOverDuring(t *testing.T, ranges []persist.Range) {
 	var o wire.Opened
 	p.ask(&m, &o)
 	require.Equal(t, r.Epoch+1, o.Epoch)
-	p.durable(1) // and nothing of the barrier comes later
+	p.durable(1) // and nothing of the old barrier comes later
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0

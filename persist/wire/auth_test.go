@@ -12,8 +12,8 @@ import (
 
 var testKey = Key(bytes.Repeat([]byte{0x0b}, MinKey))
 
-// TestProofVectors pins how proofs are made: a change of it is a change of the version.
-// The vectors are HKDF (RFC 5869) and HMAC (RFC 2104) by another implementation.
+// TestProofVectors pins how proofs are made. Whoever changes it changes the version. The
+// vectors come from another implementation of HKDF (RFC 5869) and HMAC (RFC 2104).
 func TestProofVectors(t *testing.T) {
 	s := NewSecret(testKey, Nonce{1}, Nonce{2})
 	require.Equal(t, vectorSecret, hex.EncodeToString(s[:]))
@@ -35,7 +35,7 @@ const (
 	vectorHint   = "f30ba81bdbaaba9d27af1dfed2884224a5546f4831b014be"
 )
 
-// A proof covers every byte of its message, lies where the decoder finds it, and fits
+// A proof covers every byte of its message, lies where the decoder expects it, and fits
 // no other secret, role or request.
 func TestProofs(t *testing.T) {
 	secret := NewSecret(testKey, Nonce{1}, Nonce{2})
@@ -56,14 +56,14 @@ func TestProofs(t *testing.T) {
 		case TypeOpen, TypeResume, TypeJoin:
 			secret.SignRequest(b)
 			signed = func(s Secret, b []byte) bool { return s.SignedRequest(b) }
-			require.False(t, secret.SignedAnswer(b, open), "sent back as the other end's")
+			require.False(t, secret.SignedAnswer(b, open), "a proof sent back as the other end's")
 		case TypeOpened, TypeRefused, TypeJoined:
 			secret.SignAnswer(b, open)
 			signed = func(s Secret, b []byte) bool { return s.SignedAnswer(b, open) }
 			other := bytes.Clone(open)
 			other[55]++ // epoch
 			secret.SignRequest(other)
-			require.False(t, secret.SignedAnswer(b, other), "an answer to something else")
+			require.False(t, secret.SignedAnswer(b, other), "the proof of an answer to another request")
 			require.False(t, secret.SignedRequest(b))
 		default:
 			continue
@@ -72,14 +72,14 @@ func TestProofs(t *testing.T) {
 			require.True(t, signed(secret, b))
 			got := messages()[typ]()
 			require.NoError(t, got.Decode(b))
-			require.Equal(t, b, got.Append(nil), "the proof is where the decoder looks for it")
+			require.Equal(t, b, got.Append(nil), "the proof must lie where the decoder looks for it")
 			require.NotEqual(t, m, got)
 			for name, other := range others {
 				require.False(t, signed(other, b), name)
 			}
 			for i := range b {
 				if i == 6 || i == 7 {
-					continue // the type, which says where the proof is: the next subtest
+					continue // the type says where the proof is: see the next subtest
 				}
 				b[i] ^= 0x10
 				require.False(t, signed(secret, b), "byte %d", i)

@@ -11,7 +11,7 @@ import (
 	"pmnbd/persist"
 )
 
-// message is what every message type can do.
+// message has the methods that every message type has.
 type message interface {
 	Append([]byte) []byte
 	Decode([]byte) error
@@ -38,7 +38,7 @@ func messages() map[Type]func() message {
 	}
 }
 
-// samples are messages with a different byte in each field.
+// samples are messages in which every field has a different byte.
 func samples() []message {
 	id := func(b byte) (x [16]byte) { return [16]byte(bytes.Repeat([]byte{b}, 16)) }
 	token := [32]byte(bytes.Repeat([]byte{0x77}, 32))
@@ -78,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 func TestJoinHint(t *testing.T) {
 	m := JoinHint{Lane: 3, Epoch: 1 << 40, Region: [16]byte{1, 2}, Proof: [24]byte{9, 8}}
 	b := m.Append(nil)
-	require.Len(t, b, 56, "what every transport carries")
+	require.Len(t, b, 56, "every transport must carry it")
 	var got JoinHint
 	require.True(t, got.Decode(append(b, 0, 0)), "padded")
 	require.Equal(t, m, got)
@@ -88,7 +88,7 @@ func TestJoinHint(t *testing.T) {
 	require.False(t, got.Decode(b))
 }
 
-// TestVectors pins the layout: a change of it is a change of the version.
+// TestVectors pins the layout. Whoever changes it changes the version.
 func TestVectors(t *testing.T) {
 	for name, c := range map[string]struct {
 		m   message
@@ -156,7 +156,7 @@ func TestDecodeRejects(t *testing.T) {
 	require.ErrorIs(t, new(Barrier).Decode(b), ErrMalformed, "count beyond the message")
 }
 
-// Texts are plain, whoever wrote them, and what this end writes arrives as it is.
+// Texts are plain, whoever wrote them, and our own arrive unchanged.
 func TestTexts(t *testing.T) {
 	for name, c := range map[string]struct{ sent, want string }{
 		"ours":             {`no region "log" is served: größer als 4 µs`, `no region "log" is served: größer als 4 µs`},
@@ -213,7 +213,7 @@ func FuzzDecode(f *testing.F) {
 		if m.Decode(b) != nil {
 			return
 		}
-		// What decodes encodes to something that decodes to the same.
+		// What decodes must encode to something that decodes to the same.
 		again := make()
 		require.NoError(t, again.Decode(m.Append(nil)))
 		require.Equal(t, m, again)
