@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The promises, as models name them when one is broken.
+// The promises, as a model names the one that is broken.
 const (
 	lostFlush   = "(1) what a successful FLUSH or FUA covered is not durable"
 	oldRead     = "(2,3) a READ returned an older value or garbage"
@@ -20,8 +20,8 @@ const (
 // limit is how many states a check visits at most.
 const limit = 10_000_000
 
-// A check explores a model. states is how many it visits: a model that shrinks by accident holds
-// for the wrong reason. bad is the promise that must break, "" if none.
+// A check explores a model. It must visit exactly states of them: a model that shrinks by
+// accident holds for the wrong reason. bad is the promise that must break; "" means none.
 type check struct {
 	name   string
 	run    func(limit int) result
@@ -47,14 +47,15 @@ func (c m1cfg) without(rule string) m1cfg { c.mut = rule; return c }
 // without drops a rule of M2.
 func (c m2cfg) without(rule string) m2cfg { c.mut = rule; return c }
 
-// rules puts in what M2 found. An OPEN that comes late is refused, because the superblock
-// remembers in which epoch its owner became owner.
+// rules adds the rules that M2 found to be needed. The superblock remembers in which epoch its
+// owner became owner, which refuses a late OPEN.
 func (c m2cfg) rules() m2cfg {
 	c.fixSince, c.fixRestart, c.fixShort, c.fixContents, c.fixCancel = true, true, true, true, true
 	return c
 }
 
-// named puts the same in, and refuses a late OPEN by the epoch that it names, as the product does.
+// named adds the same rules, but refuses a late OPEN by the epoch that it names, as the product
+// does.
 func (c m2cfg) named() m2cfg {
 	c = c.rules()
 	c.fixCAS, c.fixSince = true, false
@@ -67,7 +68,7 @@ func TestModel(t *testing.T) {
 		for _, c := range list {
 			t.Run(c.name, func(t *testing.T) {
 				if quick && c.states > 10_000 {
-					t.Skip("PMNBD_MODEL=all runs it: it visits more than 10,000 states")
+					t.Skip("visits more than 10,000 states: run it with PMNBD_MODEL=all")
 				}
 				c.test(t)
 			})
@@ -133,7 +134,7 @@ func checks1() []check {
 		check1("slices: lost connections, power loss", sliced, 1424224, ""),
 		check1("slices: lost connections on one lane", slicedOne, 713402, ""),
 		check1("slices: kill and loss", slicedKilled, 183760, ""),
-		check1("slices without: slice-answers-flush", sliced.without("slice-answers-flush"), 356679, lostFlush),
+		check1("slices without: slice-completes-flush", sliced.without("slice-completes-flush"), 356679, lostFlush),
 		check1("slices without: slice-covers-the-ring", slicedOne.without("slice-covers-the-ring"), 197816, oldRead),
 		check1("slices without: read-before-its-slice", slicedOne.without("read-before-its-slice"), 1917, oldRead),
 
@@ -197,7 +198,7 @@ func checks2() []check {
 	f5 := m2cfg{drops: 1, flushes: 1, procs: 3}.rules()
 	f5.fixCancel = false
 	r3 := m2cfg{reboots: 1, maxv: 1, procs: 3}.named()
-	r3.fixRestart = false // the restart would also stop the flush that is about to write
+	r3.fixRestart = false // a restart would also stop the flush that is about to write
 	return []check{
 		check2("S1 one owner", s1.rules(), 1637267, ""),
 		check2("S2 takeover, late messages", s2.rules(), 3524670, ""),

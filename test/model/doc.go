@@ -1,8 +1,8 @@
-// Package model checks the rules of design §3 to §6 on paper, before they are code: it visits
-// every state that three small models can reach, and looks whether a promise is broken in one.
-// Models M1, M2 and M3 are of the data path, of sessions and of NBD connections. Each rule is
-// also dropped once, and must then break a promise: the table in checks_test.go pins that.
+// Package model checks the rules of design §3 to §6 on paper, before they are code. It visits
+// every state that three small models can reach and checks in each whether a promise is broken.
+// M1 models the data path, M2 sessions, M3 NBD connections. The table in checks_test.go also
+// drops each rule once, and a promise must then break.
 //
-// CI visits the small ones, PMNBD_MODEL=all (make soak) all. It imports nothing of ours.
-// README.md says what is modelled and what is not.
+// CI explores the small models, PMNBD_MODEL=all (make soak) all. The package imports no other
+// package of this module. README.md says what the models leave out.
 package model

@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// An emitFn takes a successor state, the event that leads to it, and whether that event is a fault
-// or a client's request, which liveness must not count on.
+// An emitFn takes a successor state, the event that leads to it, and whether that event is a
+// fault or a client's request. Liveness must not count on those.
 type emitFn[S comparable] func(label string, fault bool, s S)
 
 type model[S comparable] struct {
 	init S
 	succ func(s S, emit emitFn[S])
 	bad  func(s *S) string // the promise that s breaks, or ""
-	goal func(s *S) bool   // every request is answered in s
+	goal func(s *S) bool   // every request has completed in s
 }
 
 type result struct {
 	states   int
 	bad      string   // the promise that is broken, or ""
-	trace    []string // the events that lead there: none is shorter
+	trace    []string // the shortest sequence of events that leads there
 	complete bool     // every reachable state was visited
 }
 
-const stuck = "(6) stuck: a request can never be answered without a further fault"
+const stuck = "(6) stuck: a request can never complete without a further fault"
 
 var seed = maphash.MakeSeed()
 
-// A search visits the states of a model, breadth first. A state is known by a hash of 64 bits: of
-// 10 million states two share one with a probability of 3e-6.
+// A search visits the states of a model breadth first. It knows a state by a hash of 64 bits:
+// of 10 million states two share one with a probability of 3e-6.
 type search[S comparable] struct {
 	model[S]
 	seen     map[uint64]uint32
@@ -37,7 +37,7 @@ type search[S comparable] struct {
 	from, to []uint32 // steps without a fault
 }
 
-// explore visits every reachable state, limit of them at most.
+// explore visits every reachable state, at most limit of them.
 func explore[S comparable](m model[S], limit int) result {
 	x := search[S]{
 		model: m, seen: map[uint64]uint32{maphash.Comparable(seed, m.init): 0},
@@ -58,7 +58,7 @@ func explore[S comparable](m model[S], limit int) result {
 	return r
 }
 
-// visit adds the successors of state i. It ends at the first one that breaks a promise.
+// visit adds the successors of state i. It stops at the first one that breaks a promise.
 func (x *search[S]) visit(i uint32) (at uint32, bad string) {
 	x.succ(x.states[i], func(_ string, fault bool, n S) {
 		if bad != "" {
@@ -83,8 +83,8 @@ func (x *search[S]) visit(i uint32) (at uint32, bad string) {
 	return at, bad
 }
 
-// stuck finds a state from which no steps without a fault lead to the goal (AG EF), or -1. There is
-// no fairness: a livelock that always has a way out is not seen.
+// stuck returns a state from which no steps without a fault lead to the goal (AG EF), or -1. It
+// assumes no fairness, so it does not see a livelock that always has a way out.
 func (x *search[S]) stuck() int {
 	head := make([]uint32, len(x.states)+1) // the steps to each state, by their places in back
 	for _, t := range x.to {
@@ -119,7 +119,7 @@ func (x *search[S]) stuck() int {
 	return slices.Index(ok, false)
 }
 
-// trace tells the events that lead to state i.
+// trace returns the events that lead to state i.
 func (x *search[S]) trace(i uint32) (events []string) {
 	for i != 0 {
 		event := ""

@@ -2,8 +2,8 @@ package model
 
 import "fmt"
 
-// M3 is NBD connections. A client writes v1, v2, … to one range that spans two lanes. It closes
-// connections, opens others, and sends a write without a reply again. On no lane may an older
+// M3 is NBD connections. A client writes v1, v2, … to one range on two lanes. It closes
+// connections, opens others, and sends a write that has no reply again. On no lane may an older
 // value follow a newer one.
 
 const m3conns = 3
@@ -15,7 +15,7 @@ type m3conn struct {
 	pc    uint8 // 0 reads, 1 parsed, 2 lane 0 enqueued, 3 both enqueued; mutants: 5, 6 polled outside the mutex
 	v     uint8
 	skip  bool
-	alone bool // the export's only one since it entered, or since a poll that found it alone and not hung up
+	alone bool // the export's only connection since it entered, or since a poll that found it alone and not hung up
 }
 
 type m3state struct {
@@ -25,9 +25,9 @@ type m3state struct {
 	bad           bool
 }
 
-// An m3 visits the successors of state s0. With exact a reader may skip its poll only while its
-// connection is alone; without, while the export has one connection (F7). mut is the rule that is
-// dropped.
+// An m3 visits the successors of state s0. With exact, a reader may skip its poll only while
+// its connection is alone; without, while the export has one connection (F7). mut names the
+// rule that is dropped.
 type m3 struct {
 	exact bool
 	mut   string
@@ -68,7 +68,7 @@ func m3model(maxv uint8, exact bool, mut string) model[m3state] {
 	return model[m3state]{m3state{maxv: maxv}, succ, bad, goal}
 }
 
-// client opens and closes connection i.
+// client lets the client open or close connection i.
 func (x *m3) client(i int) {
 	s0, emit := x.s0, x.emit
 	c0 := &s0.c[i]
@@ -102,7 +102,7 @@ func (x *m3) client(i int) {
 	}
 }
 
-// send has the client send a write on connection i: a new one, or again one whose connection it
+// send lets the client send a write on connection i: a new one, or one whose connection it has
 // closed.
 func (x *m3) send(i int) {
 	s0, emit := x.s0, x.emit
@@ -189,7 +189,7 @@ func (x *m3) submit(i int) {
 	emit(fmt.Sprintf("reader %d enqueues v%d on lane %d", i, c0.v, l), false, n)
 }
 
-// enqueueOn puts connection i's write behind what lane l carries.
+// enqueueOn puts connection i's write at the end of lane l's queue.
 func enqueueOn(s *m3state, i, l int) {
 	v := s.c[i].v
 	if v < s.last[l] {
