@@ -109,7 +109,7 @@ func TestOpeningMakesDurable(t *testing.T) {
 			require.Equal(t, tt.lines, lines, "bytes of the header that were written back, for classes without syncs")
 		})
 	}
-	t.Run("it cannot", func(t *testing.T) {
+	t.Run("which fails", func(t *testing.T) {
 		path := created(t, fileHost)
 		_, err := open(path, OpenOptions{}, fileHost.syncing(func(int) error { return unix.EIO }))
 		require.ErrorIs(t, err, unix.EIO)
@@ -175,10 +175,10 @@ func TestRot(t *testing.T) {
 
 				r = opened(t, path, OpenOptions{}, fileHost)
 				sb := r.Superblock()
-				require.Equal(t, persist.Owner{}, sb.Owner, "nobody may RESUME")
+				require.Equal(t, persist.Owner{}, sb.Owner, "nobody can RESUME")
 				require.True(t, sb.Doubt)
 				require.False(t, sb.Clean)
-				require.EqualValues(t, 8, sb.Epoch, "the next grant makes it best + 2")
+				require.EqualValues(t, 8, sb.Epoch, "the next grant uses best + 2")
 				require.Equal(t, info.Superblock.Contents, sb.Contents)
 				require.NoError(t, r.Close())
 
@@ -267,7 +267,7 @@ func TestContentsID(t *testing.T) {
 			sb := onOpen(found, &m, c.boot, fresh)
 			require.Equal(t, c.want, sb.Contents)
 			require.Equal(t, c.boot, sb.Boot)
-			require.Equal(t, c.doubt || c.rot, sb.Doubt, "a boot settles no doubt")
+			require.Equal(t, c.doubt || c.rot, sb.Doubt, "a boot does not settle doubt")
 		})
 	}
 }

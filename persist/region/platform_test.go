@@ -94,7 +94,7 @@ func TestDeviceMemory(t *testing.T) {
 		{"ADR", nfit("memory_controller"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainMemory), Device: size, Flags: sync}, ""},
 		{"eADR", nfit("cpu_cache"), medium.Memory{Class: persist.ClassPMem, Platform: with(two, DomainCaches), Device: size, Flags: sync}, ""},
 		{"no domain: memmap=, virtio-pmem", nfit(""), medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain"},
-		{"a domain nobody knows", nfit("battery"), medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain"},
+		{"an unknown domain", nfit("battery"), medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain"},
 		{
 			"a kernel that tells no domain", tree(nfit("x"), map[string]string{acpi + "region0/persistence_domain": ""}),
 			medium.Memory{Class: persist.ClassVolatile, Platform: two, Device: size, Flags: unix.MAP_SHARED}, "promises no persistence domain",
@@ -126,11 +126,11 @@ func TestDeviceMemory(t *testing.T) {
 			medium.Memory{Class: persist.ClassVolatile, Device: 4096, Flags: unix.MAP_SHARED}, "may be DRAM",
 		},
 		{"not device-dax", map[string]string{null: "-> devices/virtual/mem/null", "devices/virtual/mem/null/subsystem": "-> class/mem"}, medium.Memory{}, "a character device: put"},
-		{"nothing is known of it", nil, medium.Memory{}, "a character device that sysfs does not describe"},
+		{"not in sysfs", nil, medium.Memory{}, "a character device that sysfs does not describe"},
 		{"no size", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": ""}), medium.Memory{}, "a device-dax device of \"\" bytes"},
 		{"size 0", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "0\n"}), medium.Memory{}, "of \"0\" bytes"},
 		{"a size past all", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/dax0.0/dax0.0/size": "18446744073709551615\n"}), medium.Memory{}, "bytes"},
-		{"a count that is none", tree(nfit("cpu_cache"), map[string]string{acpi + "nmem1/nfit/dirty_shutdown": "x\n"}), medium.Memory{}, "dirty_shutdown"},
+		{"a count that is no number", tree(nfit("cpu_cache"), map[string]string{acpi + "nmem1/nfit/dirty_shutdown": "x\n"}), medium.Memory{}, "dirty_shutdown"},
 		{"a mapping of nothing", tree(nfit("cpu_cache"), map[string]string{acpi + "region0/mapping1": "../x,1\n"}), medium.Memory{}, "names no module"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -199,12 +199,12 @@ func TestFileMemory(t *testing.T) {
 		want  medium.Memory
 	}{
 		{"an SSD", map[string]string{block: "-> devices/pci0000:00/0000:00:04.0/block/vda"}, false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}},
-		{"a device of which nothing is known", nil, false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}},
+		{"a device that is not in sysfs", nil, false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}},
 		{"pmem, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
 		{"a partition, DAX", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem + "/pmem0p1"}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
 		{"pmem without DAX: a page cache, but the count counts", tree(nfit("memory_controller"), map[string]string{block: "-> " + pmem}), false, nil, medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED, Platform: one}},
 		{"DAX on memory that is not persistent", tree(volatile, map[string]string{block: "-> " + other + "namespace1.0/block/pmem1"}), true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED, Platform: Platform{Regions: []string{"region1"}}}},
-		{"DAX on nobody knows what", nil, true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}},
+		{"DAX on an unknown device", nil, true, nil, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}},
 		{"a volume on pmem", tree(nfit("memory_controller"), map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem}), true, nil, medium.Memory{Class: persist.ClassPMem, Flags: sync, Platform: one}},
 		{
 			"a volume on two, one of them not persistent", tree(nfit("memory_controller"), volatile, map[string]string{block: "-> " + dm, dm + "/slaves/pmem0": "-> " + pmem, dm + "/slaves/pmem1": "-> " + other + "namespace1.0/block/pmem1"}), true, nil,

@@ -23,7 +23,7 @@ func TestOpen(t *testing.T) {
 	require.EqualValues(t, testSize, r.Size())
 	require.Equal(t, persist.ClassFile, r.Class())
 	require.Equal(t, info.Superblock.UUID, r.UUID())
-	require.Equal(t, info.Superblock, r.Superblock(), "an Open that changes nothing writes nothing")
+	require.Equal(t, info.Superblock, r.Superblock(), "Open wrote the superblock although nothing had changed")
 	require.NoError(t, r.Failed())
 	sb := r.Superblock()
 	require.True(t, sb.Clean)
@@ -202,7 +202,7 @@ func TestOpenCreates(t *testing.T) {
 	require.ErrorIs(t, err, ErrInUse)
 	require.NoError(t, r.Close())
 	r = opened(t, path, OpenOptions{Name: "r", CreateSize: testSize}, fileHost)
-	require.Equal(t, id, r.UUID(), "what exists is not formatted")
+	require.Equal(t, id, r.UUID(), "Open must not format an existing region")
 }
 
 func TestMemfd(t *testing.T) {

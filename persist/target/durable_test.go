@@ -39,7 +39,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 		anew bool // the target restarts
 	}{
 		{name: "nothing", do: func(*slowSite, wire.Opened, *peer, *peer) {}, by: alice},
-		{name: "what was acknowledged", by: alice, want: [2]uint64{5, 6}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "acknowledged barriers", by: alice, want: [2]uint64{5, 6}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			for seq := uint64(4); seq <= 5; seq++ {
 				p.send(barrier(seq, true))
 				acked(p)
@@ -47,7 +47,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 			l.send(barrier(6, true))
 			acked(l)
 		}},
-		{name: "what was being synced", by: alice, want: [2]uint64{0, 7}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "a barrier that was being synced", by: alice, want: [2]uint64{0, 7}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			release := s.slow()
 			l.send(barrier(7, true))
 			<-s.began
@@ -55,7 +55,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 			require.NoError(t, l.conn.Close())
 			release()
 		}},
-		{name: "not what waited for the next sync", by: alice, want: [2]uint64{0, 7}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "not a barrier that waited for the next sync", by: alice, want: [2]uint64{0, 7}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			release := s.slow()
 			l.send(barrier(7, true))
 			<-s.began
@@ -66,15 +66,15 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 			release()
 			acked(l)
 		}},
-		{name: "not a part", by: alice, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "not a part of a barrier", by: alice, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			p.send(barrier(5, false))
 			acked(p)
 		}},
-		{name: "not to another run", by: persist.Owner{ID: alice.ID, Nonce: [16]byte{9}}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "not to another run of the initiator", by: persist.Owner{ID: alice.ID, Nonce: [16]byte{9}}, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			p.send(barrier(5, true))
 			acked(p)
 		}},
-		{name: "not by another run of the target", by: alice, anew: true, do: func(s *slowSite, o wire.Opened, p, l *peer) {
+		{name: "not after a restart of the target", by: alice, anew: true, do: func(s *slowSite, o wire.Opened, p, l *peer) {
 			p.send(barrier(5, true))
 			acked(p)
 		}},

@@ -386,7 +386,7 @@ func (m *model) send(i int, msg []byte) {
 	case wire.TypeHeartbeatAck, wire.TypeBarrierAck:
 		require.Equal(m.t, m.holder, i)
 	default:
-		require.Fail(m.t, "an answer that is none", "%v", t)
+		require.Fail(m.t, "the target sent something that is no answer", "%v", t)
 	}
 }
 

@@ -365,7 +365,7 @@ func (s *session) close(epoch uint64) error {
 	if epoch != s.epoch {
 		return fmt.Errorf("%w: CLOSE of epoch %d in epoch %d", errStranger, epoch, s.epoch)
 	}
-	if err := s.giveBack(); err != nil {
+	if err := s.endLease(); err != nil {
 		return err
 	}
 	s.conn.log.Info("session closed", zap.String("region", s.export.r.Name()), zap.Uint64("epoch", s.epoch))
@@ -376,9 +376,9 @@ func (s *session) close(epoch uint64) error {
 	return err
 }
 
-// giveBack ends the lease: it ends the other lanes and the session's key, then marks the
+// endLease ends the lease: it ends the other lanes and the session's key, then marks the
 // region clean.
-func (s *session) giveBack() error {
+func (s *session) endLease() error {
 	e := s.export
 	if !e.granting.TryLock() {
 		return errors.New("the target is granting the region to another session")

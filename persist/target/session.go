@@ -162,7 +162,7 @@ func (s *session) interrupt() {
 	lanes := slices.Collect(maps.Values(s.lanes))
 	s.mu.Unlock()
 	for _, c := range lanes {
-		_ = c.interrupt() // alive has the error
+		_ = c.interrupt() // c.alive gets the error
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *session) end(keep *conn) (err error) {
 	}
 	s.mu.Unlock()
 	for _, c := range lanes {
-		_ = c.interrupt() // alive has the error
+		_ = c.interrupt() // c.alive gets the error
 	}
 	for _, c := range lanes {
 		<-c.done

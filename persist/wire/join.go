@@ -83,7 +83,7 @@ func (m *JoinHint) Decode(b []byte) bool {
 	return true
 }
 
-// Joined grants a Join.
+// Joined answers a Join: the connection is a lane from now on.
 //
 //	 16      24     26        28         32      64        80
 //	+-------+------+---------+----------+-------+---------+

@@ -283,7 +283,7 @@ var codeNames = [...]string{
 	CodeAuth: "authentication refused", CodeRestored: "region restored from a copy",
 }
 
-// Refused answers an Open, Resume or Join that the target does not grant.
+// Refused answers an Open, Resume or Join that the target refuses.
 //
 //	 16     18         20        24      32       48     64     320     352    360
 //	+------+----------+---------+-------+--------+------+------+-------+------+

@@ -46,7 +46,7 @@ var sessions = []mutant{
 		pkg: "./persist/target", run: "^TestMarkWithoutBarriers$", hangs: true,
 	}, {
 		name: "CLOSE leaves the mark", rule: "a copy made during the session has the same epoch",
-		in:  "persist/target.session.giveBack",
+		in:  "persist/target.session.endLease",
 		old: "sb.Mark++", new: "",
 		pkg: "./backend/remote", run: "^TestRestoredAfterClose$",
 	}, {
@@ -97,7 +97,7 @@ var sessions = []mutant{
 		pkg: model, run: crashes,
 	}, {
 		name: "doubt is cleared by CLOSE", rule: "§3.8 CLOSE never clears it",
-		in:  "persist/target.session.giveBack",
+		in:  "persist/target.session.endLease",
 		old: "sb.Clean = !sb.Doubt && !sb.Failed", new: "sb.Clean, sb.Doubt = true, false",
 		pkg: "./persist/target", run: "^TestDoubtInTheBackground$", hangs: true,
 	}, {
@@ -197,7 +197,7 @@ var sessions = []mutant{
 		pkg: "./persist/target", run: "^TestGrantOrder$",
 	}, {
 		name: "the key outlives CLOSE", rule: "§5 CLOSE deregisters the key",
-		in:  "persist/target.session.giveBack",
+		in:  "persist/target.session.endLease",
 		old: "s.conn.domain.Deregister(s.mem); err != nil", new: "error(nil); err != nil",
 		pkg: "./persist/target", run: "^TestSession$",
 	}, {
