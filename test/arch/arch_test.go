@@ -202,7 +202,7 @@ func TestStray(t *testing.T) {
 			want: []string{"nbd/conn.go: unsafe lives in *_unsafe.go and rdma/verbs"}},
 		{name: "a test elsewhere", file: "nbd/conn_test.go", imports: "unsafe",
 			want: []string{"nbd/conn_test.go: unsafe lives in *_unsafe.go and rdma/verbs"}},
-		{name: "cgo elsewhere, be the file's name what it may", file: "persist/flush/clwb_unsafe.go", imports: "unsafe C",
+		{name: "cgo elsewhere, whatever the file's name", file: "persist/flush/clwb_unsafe.go", imports: "unsafe C",
 			want: []string{"persist/flush/clwb_unsafe.go: cgo lives in rdma/verbs"}},
 		{name: "below verbs is elsewhere", file: "rdma/verbs/sub/x.go", imports: "C",
 			want: []string{"rdma/verbs/sub/x.go: cgo lives in rdma/verbs"}},

@@ -95,7 +95,7 @@ func (k *Link) Set(d Direction, w Weather) {
 	k.changedLocked()
 }
 
-// Reset resets both ends; what is held is lost.
+// Reset resets both ends. Held bytes are lost.
 func (k *Link) Reset() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -149,7 +149,7 @@ var faults = map[string]func(s *site, client, server *net.TCPConn, k *Link){
 		s.receive(server, "late")
 		s.ended(server, io.EOF)
 	},
-	"frozen both ways, links to come too": func(s *site, client, server *net.TCPConn, k *Link) {
+	"frozen both ways, later links too": func(s *site, client, server *net.TCPConn, k *Link) {
 		s.Set(ToServer, Weather{Frozen: true})
 		s.Set(ToClient, Weather{Frozen: true})
 		other, otherServer, _ := s.connect()

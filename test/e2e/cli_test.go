@@ -54,7 +54,7 @@ func TestBadFlags(t *testing.T) {
 		{"target: surplus words", []string{"pmnbd-target", "serve", "--region", "r=" + path, "now"}, []string{"now"}},
 		{"region: no command", []string{"pmnbd-target", "region"}, []string{"create"}},
 		{"region: no path", []string{"pmnbd-target", "region", "create", "r"}, []string{"PATH"}},
-		{"region: a size that is none", []string{"pmnbd-target", "region", "create", "r", path, "--size", "much"}, []string{"much"}},
+		{"region: an invalid size", []string{"pmnbd-target", "region", "create", "r", path, "--size", "much"}, []string{"much"}},
 		{"region: not a multiple of 4 KiB", []string{"pmnbd-target", "region", "create", "r", path, "--size", "4097"}, []string{"4"}},
 		{"region: clear without a reason", []string{"pmnbd-target", "region", "clear", path}, []string{"--reason"}},
 		{"no command", []string{"pmnbd"}, []string{"serve"}},
@@ -65,7 +65,7 @@ func TestBadFlags(t *testing.T) {
 		{"a target without a region", []string{"pmnbd", "serve", "--target", "iwarp://127.0.0.1:1", "--listen", socket}, []string{"REGION"}},
 		{"a target of another kind", []string{"pmnbd", "serve", "--target", "http://127.0.0.1/r", "--listen", socket}, []string{"iwarp://"}},
 		{"a listener of another kind", []string{"pmnbd", "serve", "--target", target, "--listen", "udp:1"}, []string{"unix:", "tcp:"}},
-		{"a window that is none", []string{"pmnbd", "serve", "--target", target, "--listen", socket, "--window", "lots"}, []string{"--window"}},
+		{"an invalid window", []string{"pmnbd", "serve", "--target", target, "--listen", socket, "--window", "lots"}, []string{"--window"}},
 		{"surplus words", []string{"pmnbd", "serve", "--target", target, "--listen", socket, "now"}, []string{"now"}},
 	})
 	require.NoFileExists(t, path)
@@ -105,7 +105,7 @@ func TestCannotStart(t *testing.T) {
 		{"target: region served already", serve("good=" + good), []string{good, "in use"}},
 		{"target: port in use", []string{"pmnbd-target", "serve", "--listen", uri, "--region", "other=" + other}, []string{targetPort, "in use"}},
 		{"region: create over a region", []string{"pmnbd-target", "region", "create", "other", other, "--size", "16M"}, []string{other, "--force"}},
-		{"region: inspect what is none", []string{"pmnbd-target", "region", "inspect", zeroes}, []string{zeroes}},
+		{"region: inspect a file that is no region", []string{"pmnbd-target", "region", "inspect", zeroes}, []string{zeroes}},
 		{"target unreachable", initiate("iwarp://"+closed+"/good", socket), []string{closed + ": connect: connection refused: is pmnbd-target serving there?"}},
 		{"region unknown", initiate(uri+"/nowhere", socket), []string{"nowhere"}},
 		{"region busy: the same initiator", initiate(uri+"/good", socket), []string{"another pmnbd", "process "}},

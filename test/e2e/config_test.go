@@ -29,7 +29,7 @@ allow = [%q]
 `, path, alice), 0o600))
 
 	require.Equal(t, "ok: 1 regions, 1 listeners\n", h.run(t, "pmnbd-target", "serve", "--config", file, "--check"))
-	require.NoFileExists(t, path, "a check changes nothing")
+	require.NoFileExists(t, path, "--check must change nothing")
 	var platform struct {
 		Regions []struct{ Name, Path, Note string }
 	}

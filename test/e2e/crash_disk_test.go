@@ -143,7 +143,7 @@ func otherRegionGoesOn(t *testing.T, victim string, kill func(), want syscall.Er
 			require.ErrorIs(t, err, want)
 		}
 		require.ErrorIs(t, c.flush(), want)
-		require.ErrorIs(t, c.write(0, data), want, "it has failed for good")
+		require.ErrorIs(t, c.write(0, data), want, "the region must stay failed")
 		require.ErrorIs(t, c.flush(), want)
 		require.ErrorIs(t, c.read(0, make([]byte, 4096)), want)
 	})

@@ -168,21 +168,21 @@ func TestOldBytesArriveLate(t *testing.T) {
 	require.NoError(t, c.write(at, old))
 	require.NoError(t, k.Held(patience(t), crash.ToServer, len(old)))
 	k.DropClient()
-	require.NoError(t, c.flush(), "by the next session")
+	require.NoError(t, c.flush(), "the next session must complete it")
 	require.NoError(t, c.write(at, data))
 	require.NoError(t, c.flush())
 	r.during(t, func() {
 		k.Set(crash.ToServer, crash.Weather{})
 		seenOff(t, k)
 		require.NoError(t, c.read(at, got))
-		require.True(t, bytes.Equal(data, got), "what is read")
+		require.True(t, bytes.Equal(data, got), "a READ returned other bytes")
 		require.NoError(t, c.flush())
 	})
 	r.verify(t)
 	c.close()
 	r.stop(t)
 	region := readRegion(t, r.path, at, len(data))
-	require.True(t, bytes.Equal(data, region), "what the region has")
+	require.True(t, bytes.Equal(data, region), "the region has other bytes")
 }
 
 // seenOff waits until the target has received all that a link still delivers, and has closed.
@@ -231,7 +231,7 @@ func TestCapturedSessionIsPlayed(t *testing.T) {
 	k, err := r.proxy.Link(patience(t), n)
 	require.NoError(t, err)
 	recorded := k.Recorded(crash.ToServer)
-	require.True(t, bytes.Contains(recorded, old[:1024]), "it has the data")
+	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording lacks the data")
 	require.NoError(t, c.write(0, data))
 	require.NoError(t, c.flush())
 
@@ -241,15 +241,15 @@ func TestCapturedSessionIsPlayed(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, answer)
 		require.NoError(t, c.read(0, got))
-		require.True(t, bytes.Equal(data, got), "what is read")
-		require.NoError(t, c.flush(), "the owner's session goes on, or again")
+		require.True(t, bytes.Equal(data, got), "a READ returned other bytes")
+		require.NoError(t, c.flush(), "the owner's session must go on or come back")
 	}
 	c.close()
 	r.pmnbd.stop(t)
 	_, err = crash.Play(patience(t), r.uri[len("iwarp://"):], recorded)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(data, readRegion(t, r.path, 0, len(data))))
-	require.True(t, r.inspect(t, r.path).Clean, "a CLOSE ended it for good")
+	require.True(t, r.inspect(t, r.path).Clean, "no CLOSE ended the session")
 }
 
 // TestSecondInitiatorUnderLoad starts initiators with other ids. The target refuses them while
@@ -278,11 +278,11 @@ func TestSameIDOfAnotherHost(t *testing.T) {
 	require.NoError(t, first.flush())
 	r.proxy.Refuse(true)
 	r.proxy.Reset()
-	require.NoError(t, first.write(0, old), "a WRITE needs the window only")
+	require.NoError(t, first.write(0, old), "a WRITE needs only the window")
 
 	clone := newHost(t)
 	code, _, stderr := clone.result(t, "pmnbd", "serve", "--id", id, "--target", r.uri+"/rig", "--listen", "tcp:0")
-	require.Equal(t, 3, code, "it must be told to")
+	require.Equal(t, 3, code, "the clone must not start without --accept-loss")
 	require.Contains(t, stderr, "--accept-loss")
 	pmnbd, nbd, _ := clone.initiator(t, r.uri, "rig", "--id", id, "--accept-loss")
 	second := dialNBD(t, nbd)
@@ -308,7 +308,7 @@ func TestCutOffWhileAnotherOwns(t *testing.T) {
 	require.NoError(t, first.write(0, old))
 	require.NoError(t, first.flush())
 	r.toBoth(crash.Weather{Frozen: true})
-	require.NoError(t, first.write(0, old), "a WRITE needs the window only")
+	require.NoError(t, first.write(0, old), "a WRITE needs only the window")
 	r.busyUntilTheLeaseEnds(t)
 
 	other := newHost(t)

@@ -52,8 +52,8 @@ func TestTargetIsKilledAgainAndAgain(t *testing.T) {
 	})
 	files[1], memory[1] = r.pmnbd.openFiles(t), r.pmnbd.procStatus(t, "VmRSS")
 	slices.Sort(pauses)
-	t.Logf("%d times; the client waited %v in the middle, %v at most, after the target was back", rounds, pauses[len(pauses)/2], pauses[len(pauses)-1])
-	t.Logf("the initiator has %d descriptors and %d MiB, it had %d and %d", files[1], memory[1]/mib, files[0], memory[0]/mib)
+	t.Logf("%d kills; once the target was back the client waited %v (median), %v at most", rounds, pauses[len(pauses)/2], pauses[len(pauses)-1])
+	t.Logf("the initiator has %d descriptors and %d MiB; at first it had %d and %d", files[1], memory[1]/mib, files[0], memory[0]/mib)
 	r.verify(t)
 	// A connection may be opening or closing.
 	require.LessOrEqual(t, files[1], files[0]+2, "descriptors of the initiator")

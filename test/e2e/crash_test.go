@@ -110,7 +110,7 @@ func TestTargetKilledInABarrier(t *testing.T) {
 	require.NoError(t, c.flush())
 
 	target.signal(t, syscall.SIGSTOP)
-	require.NoError(t, c.write(0, data), "a WRITE needs the window only")
+	require.NoError(t, c.write(0, data), "a WRITE needs only the window")
 	c.c.Flush(0)
 	require.NoError(t, c.c.Send())
 	target.kill(t)

@@ -24,8 +24,8 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 	data := noise(t, 64<<10)
 	require.NoError(t, c.write(0, data))
 	pmnbd.signal(t, syscall.SIGTERM)
-	require.Zero(t, pmnbd.wait(t), "nothing was lost but replies that nobody took")
-	require.True(t, h.inspect(t, path).Clean, "what was written was flushed, and the region given back")
+	require.Zero(t, pmnbd.wait(t), "only replies that nobody read may be lost")
+	require.True(t, h.inspect(t, path).Clean, "pmnbd did not flush and close the region")
 }
 
 // TestEndWithTheTargetAway sends SIGTERM to an initiator whose target is away, when all writes

@@ -64,7 +64,7 @@ func TestSeveralExports(t *testing.T) {
 
 	p := statusOf[pmnbdStatus](t, h, "pmnbd", "status", "two")
 	require.Len(t, p, 1)
-	require.Len(t, p[0].Exports, 2, "a process says all of itself")
+	require.Len(t, p[0].Exports, 2, "a process reports all its exports")
 	for i, name := range []string{"one", "two"} {
 		e := p[0].Exports[i]
 		require.Equal(t, name, e.Name)
@@ -114,8 +114,8 @@ func TestAllExportsOrNone(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, `pmnbd serve: export "nowhere": `)
 	s := h.inspect(t, path)
-	require.Equal(t, before+1, s.Epoch, "it was opened")
-	require.True(t, s.Clean, "and given back")
+	require.Equal(t, before+1, s.Epoch, "the region was not opened once")
+	require.True(t, s.Clean, "the region was not closed")
 	require.NoFileExists(t, filepath.Join(h.home, "s"))
 	left, err := os.ReadDir(filepath.Join(h.home, "run"))
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestMaxConnections(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "%d", n)
 	require.NoError(t, c.Close())
 	pmnbd.waitLog(t, "too many connections")
-	require.Len(t, h.exports(t), 1, "the control socket is no client's business")
+	require.Len(t, h.exports(t), 1, "clients must not use up the control socket")
 }
 
 func TestHandshakeTimeout(t *testing.T) {
@@ -151,7 +151,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.SetDeadline(time.Now().Add(outer)))
 	greeting, err := io.ReadAll(c)
-	require.NoError(t, err, "it ended what we did not go on with")
+	require.NoError(t, err, "the server did not end the connection")
 	require.Len(t, greeting, 18)
 	require.NoError(t, c.Close())
 }

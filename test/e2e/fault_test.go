@@ -54,7 +54,7 @@ func TestEveryFlushIsASync(t *testing.T) {
 	for i := range uint64(pairs) {
 		require.NoError(t, c.write(i*4096, data))
 		require.NoError(t, c.flush())
-		require.NoError(t, c.flush(), "with nothing to flush")
+		require.NoError(t, c.flush(), "a FLUSH with nothing to flush")
 	}
 	require.Equal(t, pairs, strings.Count(detach(), "fdatasync("))
 }
@@ -67,7 +67,7 @@ func TestFailedSyncIsForever(t *testing.T) {
 	// that thread's next sync fails too, and the target cannot write the failure down. That is
 	// another case, and rare.
 	for attempt := 1; !failedSync(t); attempt++ {
-		require.Less(t, attempt, 5, "there is always more than one error")
+		require.Less(t, attempt, 5, "every attempt saw more than one error")
 	}
 }
 
@@ -83,7 +83,7 @@ func failedSync(t *testing.T) (asPlanned bool) {
 
 	detach := failNextSync(t, h, target)
 	require.NoError(t, c.write(0, data))
-	require.ErrorIs(t, c.flush(), syscall.EIO, "the FLUSH that the disk refused")
+	require.ErrorIs(t, c.flush(), syscall.EIO, "the FLUSH whose sync failed")
 	require.ErrorIs(t, c.flush(), syscall.EIO, "a FLUSH afterwards")
 	require.ErrorIs(t, c.write(0, data), syscall.EIO, "a WRITE afterwards")
 	if detach() != 1 {
@@ -101,20 +101,20 @@ func failedSync(t *testing.T) (asPlanned bool) {
 	}
 	refused(uri)
 	code, _, stderr := h.result(t, "pmnbd-target", "region", "clear", path, "--reason", "too early")
-	require.Equal(t, 1, code, "clear needs the region unserved")
+	require.Equal(t, 1, code, "clear must refuse a served region")
 	require.Contains(t, stderr, "in use")
 	target.stop(t)
 
 	target, uri = h.target(t, "eio="+path)
 	refused(uri)
 	target.kill(t)
-	require.True(t, h.inspect(t, path).Failed, "over two restarts")
+	require.True(t, h.inspect(t, path).Failed, "the region must stay failed over two restarts")
 
 	h.run(t, "pmnbd-target", "region", "clear", path, "--reason", "test: the disk was replaced")
 	require.False(t, h.inspect(t, path).Failed)
 	_, uri = h.target(t, "eio="+path)
 	code, _, stderr = h.result(t, "pmnbd", "serve", "--target", uri+"/eio", "--listen", "unix:"+filepath.Join(h.home, "no.sock"))
-	require.Equal(t, 3, code, "clients may believe in what was lost")
+	require.Equal(t, 3, code, "clients may rely on lost writes")
 	require.Contains(t, stderr, "--accept-loss")
 	_, unix, _ = h.initiator(t, uri, "eio", "--accept-loss")
 	c = dialNBD(t, unix)

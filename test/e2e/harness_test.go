@@ -146,7 +146,7 @@ func (p *process) waitReady(t *testing.T) []string {
 	case rest := <-p.ready:
 		return strings.Fields(rest)
 	case <-p.done:
-		require.FailNow(t, "it ended before it was ready", "%s: %s", p.name, p.stderr.String())
+		require.FailNow(t, "the process ended before it was ready", "%s: %s", p.name, p.stderr.String())
 	case <-time.After(outer):
 		require.FailNow(t, "no ready line", p.name)
 	}
@@ -167,7 +167,7 @@ func (p *process) wait(t *testing.T) int {
 	select {
 	case <-p.done:
 	case <-time.After(outer):
-		require.FailNow(t, "it does not end", p.name)
+		require.FailNow(t, "the process does not end", p.name)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
@@ -237,7 +237,7 @@ func (p *process) waitLog(t *testing.T, text string) {
 			require.Contains(t, p.stderr.String(), text, "%s ended", p.name)
 			return
 		case <-giveUp:
-			require.FailNow(t, "it does not log "+strconv.Quote(text), p.name)
+			require.FailNow(t, "the process does not log "+strconv.Quote(text), p.name)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestHostileClients(t *testing.T) {
 		name   string
 		attack func(t *testing.T)
 	}{
-		{"a thousand that drop", func(t *testing.T) {
+		{"a thousand that hang up", func(t *testing.T) {
 			for i := range 1000 {
 				nc := dialRaw(t, []string{unix, tcp}[i%2])
 				_, _ = nc.Write(said[:i*7%len(said)]) // the server may refuse the connection
@@ -95,7 +95,7 @@ func TestHostileClients(t *testing.T) {
 				leave(t, nc)
 			}
 		}},
-		{"as many as there may be", func(t *testing.T) {
+		{"as many as allowed", func(t *testing.T) {
 			// In transmission, because connections that are still negotiating make room for
 			// others.
 			var in []net.Conn
@@ -166,5 +166,5 @@ func TestSilentReaders(t *testing.T) {
 	beside := small()
 	t.Logf("%d requests: %v alone, %v beside %d silent readers: %.1f times", requests, alone, beside, silent, float64(beside)/float64(alone))
 	log, _ := pmnbd.stderr.next()
-	require.NotContains(t, log, "client left", "the silent readers were cut off")
+	require.NotContains(t, log, "client left", "the silent readers were disconnected")
 }

@@ -44,7 +44,7 @@ func (l *verifiedLoad) during(t *testing.T, attack func()) {
 	}()
 	defer func() { // also when attack ends the test
 		close(over)
-		require.NoError(t, <-result, "the session beside it")
+		require.NoError(t, <-result, "the load")
 	}()
 	attack()
 }
@@ -101,7 +101,7 @@ func TestHostilePeers(t *testing.T) {
 				require.NoError(t, err)
 				idle = append(idle, nc)
 			}
-			require.NoError(t, dialNBD(t, nbd).flush(), "while they are there")
+			require.NoError(t, dialNBD(t, nbd).flush(), "while the connections are open")
 			for _, nc := range idle {
 				hangUp(nc)
 			}
@@ -126,7 +126,7 @@ func TestHostilePeers(t *testing.T) {
 		live.during(t, func() { playBack(t, h, addr, quiet) })
 	})
 
-	target.holdsAtMost(t, before+1, "the target: the session beside has a client more or less")
+	target.holdsAtMost(t, before+1, "the target, where one connection may be opening or closing")
 	log, _ := target.stderr.next()
 	for again := time.Now(); !strings.Contains(log, `"left_out":`); { // the next line behind a period has it
 		require.Less(t, time.Since(again), outer)
@@ -161,7 +161,7 @@ func playBack(t *testing.T, h host, addr, path string) {
 	k, err := p.Link(patience(t), p.Links()-1) // the first link only asks who has the region
 	require.NoError(t, err)
 	recorded := k.Recorded(crash.ToServer)
-	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording has the data")
+	require.True(t, bytes.Contains(recorded, old[:1024]), "the recording lacks the data")
 
 	second, unix, _ := h.initiator(t, "iwarp://"+addr, "quiet")
 	c = dialNBD(t, unix)
@@ -178,7 +178,7 @@ func playBack(t *testing.T, h host, addr, path string) {
 	got := make([]byte, len(data))
 	require.NoError(t, c.read(0, got))
 	require.Equal(t, data, got)
-	require.NoError(t, c.flush(), "the owner's session goes on")
+	require.NoError(t, c.flush(), "the owner's session must go on")
 	c.close()
 	second.stop(t)
 	again()

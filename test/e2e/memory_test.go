@@ -134,8 +134,8 @@ func TestMemory(t *testing.T) {
 	}
 	t.Logf("%d requests, all verified; peaks of the first phase and the last: initiator %d, %d MiB; target %d, %d MiB, %d of them its region",
 		phases*conns*ops, first.pmnbd/mib, last.pmnbd/mib, first.target/mib, last.target/mib, regionSize/mib)
-	require.LessOrEqual(t, last.pmnbd, first.pmnbd+growth, "KiB of the initiator: it grows")
-	require.LessOrEqual(t, last.target, first.target+growth, "KiB of the target: it grows")
+	require.LessOrEqual(t, last.pmnbd, first.pmnbd+growth, "KiB: the initiator grows")
+	require.LessOrEqual(t, last.target, first.target+growth, "KiB: the target grows")
 
 	if soak > 0 {
 		idle(t, pmnbd, target)
@@ -159,7 +159,7 @@ func idle(t *testing.T, ps ...*process) {
 	<-time.After(watched) // the test measures that nothing happens
 	for i, p := range ps {
 		used := p.ticks(t) - before[i]
-		t.Logf("%s: %d ms of CPU in %v of idleness", filepath.Base(p.cmd.Path), used*10, watched)
+		t.Logf("%s: %d ms of CPU in %v without requests", filepath.Base(p.cmd.Path), used*10, watched)
 		require.LessOrEqual(t, used, most, p.name)
 	}
 }

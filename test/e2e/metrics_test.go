@@ -127,7 +127,7 @@ func TestMetrics(t *testing.T) {
 	var info string
 	for series := range s {
 		if strings.HasPrefix(series, "pmnbd_session_info{") {
-			require.Empty(t, info, "one for each export")
+			require.Empty(t, info, "one line for each export")
 			info = series
 		}
 	}

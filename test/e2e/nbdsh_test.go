@@ -41,7 +41,7 @@ func libnbd(t *testing.T, script string, more ...string) {
 
 // libnbdScripts run on an export of 32 MiB, after prelude.
 var libnbdScripts = []struct{ name, script string }{
-	{"what is offered", `
+	{"properties of the export", `
 h.set_full_info(True)
 h.add_meta_context("base:allocation")
 h.connect_uri(uri)
@@ -89,7 +89,7 @@ h.cache(size, 0)
 h.flush()
 assert h.pread(65536, 0) == b"x" * 65536
 `},
-	{"errors, after which all goes on", `
+	{"errors do not end the connection", `
 h.connect_uri(uri)
 h.set_strict_mode(0)
 h.pwrite(b"x" * 512, size - 512)
@@ -141,7 +141,7 @@ assert h.get_size() == size
 h.opt_go()
 assert h.pread(512, 0) == bytes(512)
 `},
-	{"many at a time", `
+	{"many requests at a time", `
 h.connect_uri(uri)
 block = 65536
 for i in range(size // block):

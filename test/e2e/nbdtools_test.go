@@ -90,11 +90,11 @@ func TestNbdcopySparse(t *testing.T) {
 			nbdcopy.run(t, append(tt.flags, tcp, back)...)
 			got, err := os.ReadFile(back)
 			require.NoError(t, err)
-			require.True(t, string(want) == string(got), "what came back")
+			require.True(t, string(want) == string(got), "the image came back with other bytes")
 			// Flushed, so that the file has it.
 			region, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.True(t, string(want) == string(region[dataOffset:dataOffset+size]), "what the region holds")
+			require.True(t, string(want) == string(region[dataOffset:dataOffset+size]), "the region holds other bytes")
 		})
 	}
 }
@@ -130,7 +130,7 @@ func qemuImages(t *testing.T, img, io peer) string {
 	require.Len(t, extents, 1)
 	require.EqualValues(t, 32<<20, extents[0].Length)
 	require.True(t, extents[0].Data)
-	require.False(t, extents[0].Zero, "what is zero is not known")
+	require.False(t, extents[0].Zero, "the server does not know which blocks are zero")
 
 	io.run(t, "-f", "raw", "-t", "writeback",
 		"-c", "write -P 0x11 0 4M", "-c", "flush", "-c", "write -f -P 0x22 1M 64k",

@@ -112,7 +112,7 @@ func TestStatusWhileServing(t *testing.T) {
 	h := newHost(t)
 	target, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))
 	code, stdout, stderr := h.result(t, "pmnbd", "status")
-	require.Equal(t, 1, code, "a target is no pmnbd")
+	require.Equal(t, 1, code, "a target must not count as a pmnbd")
 	require.Empty(t, stdout)
 	require.Equal(t, "pmnbd status: no pmnbd is running: looked at "+controls(h.home)+"\n", stderr)
 
@@ -179,7 +179,7 @@ func TestStatusWhileServing(t *testing.T) {
 	target.stop(t)
 	left, err := os.ReadDir(filepath.Join(h.home, "run"))
 	require.NoError(t, err)
-	require.Empty(t, left, "they took their sockets with them")
+	require.Empty(t, left, "the processes left their sockets")
 	h.check(t, 1, []refusal{{"target: nobody", []string{"pmnbd-target", "status"}, []string{"no pmnbd-target is running"}}})
 }
 
@@ -190,12 +190,12 @@ func TestStatusOfTheDead(t *testing.T) {
 	socket := filepath.Join(h.home, "run", "dead-"+strconv.Itoa(pmnbd.cmd.Process.Pid)+".sock")
 	require.FileExists(t, socket)
 	pmnbd.kill(t)
-	require.FileExists(t, socket, "nobody could remove it")
+	require.FileExists(t, socket, "a killed process must leave its socket")
 	h.check(t, 1, []refusal{{"nobody", []string{"pmnbd", "status"}, []string{"no pmnbd is running"}}})
 	require.NoFileExists(t, socket)
 
 	at := statusOf[targetStatus](t, h, "pmnbd-target", "status")
-	require.True(t, at[0].Regions[0].Held, "the lease goes on")
+	require.True(t, at[0].Regions[0].Held, "the lease must go on")
 	target.stop(t)
 }
 
@@ -226,7 +226,7 @@ func TestStatusAfterFailure(t *testing.T) {
 	s := h.exports(t)[0]
 	require.Equal(t, "failed", s.Device.State)
 	require.NotEmpty(t, s.Device.Cause)
-	require.EqualValues(t, 8192, s.Device.Window.Unflushed, "what may be lost")
+	require.EqualValues(t, 8192, s.Device.Window.Unflushed, "unflushed bytes")
 	require.EqualValues(t, 1, s.Commands["FLUSH"].Errors)
 	require.Contains(t, h.run(t, "pmnbd", "status"), "export fail: FAILED: "+s.Device.Cause)
 }

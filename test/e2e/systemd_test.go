@@ -59,7 +59,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	require.NoError(t, dialNBD(t, uris[1]).read(0, got))
 	require.Equal(t, data, got)
 	p.stop(t)
-	require.FileExists(t, socket, "it is not pmnbd's to remove")
+	require.FileExists(t, socket, "pmnbd must not remove systemd's socket")
 
 	// A client that comes between two runs waits for the second one.
 	waiting := make(chan error, 1)
@@ -71,7 +71,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 		waiting <- err
 	}()
 	p = startCommand(t, serve("--listen", "unix:"+own))
-	require.Contains(t, p.waitReady(t), "nbd+unix:///r?socket="+own, "--listen is served too")
+	require.Contains(t, p.waitReady(t), "nbd+unix:///r?socket="+own, "--listen must be served too")
 	require.NoError(t, <-waiting)
 	require.NoError(t, nc.Close())
 	p.stop(t)
@@ -90,7 +90,7 @@ func TestRefusedSocketOfSystemd(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
 	require.Equal(t, `pmnbd serve: socket "pmnbd.socket" of systemd: it does not listen: use ListenStream= with Accept=no`+"\n", stderr)
-	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
+	require.Equal(t, before, h.inspect(t, path).Epoch, "the region must not be opened")
 }
 
 // TestExposedSocketOfSystemd checks that a socket unit does not open the exports to other hosts
@@ -111,7 +111,7 @@ func TestExposedSocketOfSystemd(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "tcp:"+every.Addr().String()+" is not a loopback address")
 	require.Contains(t, stderr, "--insecure-no-auth")
-	require.Equal(t, before, h.inspect(t, path).Epoch, "nothing was opened")
+	require.Equal(t, before, h.inspect(t, path).Epoch, "the region must not be opened")
 	p := startCommand(t, serve("--insecure-no-auth"))
 	p.waitReady(t)
 	p.stop(t)
@@ -165,7 +165,7 @@ func TestNotify(t *testing.T) {
 	require.Contains(t, told(), "STOPPING=1\n")
 
 	pmnbd = notifying("pmnbd", "serve", "--target", uri+"/r", "--listen", "unix:"+filepath.Join(h.home, "s"))
-	require.Equal(t, 1, pmnbd.wait(t), "its target is gone")
+	require.Equal(t, 1, pmnbd.wait(t), "the target is gone")
 	target = notifying("pmnbd-target", "serve", "--region", "r="+filepath.Join(h.disk, "nothing"))
 	require.Equal(t, 1, target.wait(t))
 	last, err := net.Dial("unixgram", notify.LocalAddr().String())
@@ -173,7 +173,7 @@ func TestNotify(t *testing.T) {
 	defer func() { require.NoError(t, last.Close()) }()
 	_, err = last.Write([]byte("the next"))
 	require.NoError(t, err)
-	require.Equal(t, "the next", told(), "who does not come to serve tells nothing")
+	require.Equal(t, "the next", told(), "a process that does not serve must tell systemd nothing")
 }
 
 // TestUnits checks that systemd understands the unit files, and that they deny the daemons what
@@ -196,7 +196,7 @@ func TestUnits(t *testing.T) {
 	const credentials = "[Service]\nEnvironment=PMNBD_KEY=--key-file=%d/key\nLoadCredential=key:/etc/pmnbd/key\n"
 	page, err := os.ReadFile("../../docs/systemd.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(strings.ReplaceAll(string(page), "\n    ", "\n"), credentials), "the page has another one")
+	require.True(t, strings.Contains(strings.ReplaceAll(string(page), "\n    ", "\n"), credentials), "docs/systemd.md shows another drop-in")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "pmnbd@log.service.d"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pmnbd@log.service.d", "keys.conf"), []byte(credentials), 0o600))
 	for _, unit := range []string{"pmnbd@log.service", "pmnbd@log.socket", "pmnbd-target.service"} {
@@ -262,7 +262,7 @@ func TestServiceUser(t *testing.T) {
 		"\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x04\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
 	if err := unix.Setxattr(keys, "system.posix_acl_access", []byte(acl), 0); err != nil {
 		require.ErrorIs(t, err, unix.EOPNOTSUPP)
-		require.NoError(t, os.Chown(keys, uid, uid), "as systemd does where there are no lists")
+		require.NoError(t, os.Chown(keys, uid, uid), "as systemd does on a filesystem without ACLs")
 	}
 	started := func(unit, keyFlag, flag string, flags ...string) *process {
 		require.NoError(t, buildOnce())
@@ -282,7 +282,7 @@ func TestServiceUser(t *testing.T) {
 	c := dialNBD(t, pmnbd.waitReady(t)[0])
 	require.NoError(t, c.write(0, noise(t, 4096)))
 	require.NoError(t, c.flush())
-	require.Contains(t, h.run(t, "pmnbd", "status"), "export r: open", "root sees it")
+	require.Contains(t, h.run(t, "pmnbd", "status"), "export r: open", "root must see it")
 	require.Contains(t, h.run(t, "pmnbd-target", "status"), "region r: in use")
 	for _, p := range []*process{target, pmnbd} {
 		p.signal(t, syscall.SIGHUP)

@@ -118,7 +118,7 @@ func TestTLSClients(t *testing.T) {
 			require.NotContains(t, string(out), "export-size")
 		})
 	}
-	require.Contains(t, nbdinfo.run(t, "--size", uri(client)), "16777216", "it serves on")
+	require.Contains(t, nbdinfo.run(t, "--size", uri(client)), "16777216", "the server must go on")
 	pmnbd.stop(t)
 }
 

@@ -43,7 +43,7 @@ func TestSessionsKeysSwapped(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				a := open(t, p, at, "a")
 				a.fill('a')
-				require.NoError(t, a.do(rdma.OpWrite, a.Key, a.Base), "its own")
+				require.NoError(t, a.do(rdma.OpWrite, a.Key, a.Base), "a session's own region")
 				key, addr := tt.to(a)
 				require.ErrorIs(t, a.do(tt.op, key, addr), rdma.ErrRemoteAccess)
 				require.Equal(t, bytes.Repeat([]byte{'a'}, dataSize), a.data())

@@ -108,5 +108,5 @@ func sessionOn(t *testing.T, p rdma.Provider, at string) {
 		require.True(t, bytes.Equal(want[off:off+n], read.Got), "what was read in round %d", round)
 	}
 	require.NoError(t, d.Close())
-	require.True(t, bytes.Equal(want, r.Data()), "what the region has")
+	require.True(t, bytes.Equal(want, r.Data()), "the region has other bytes")
 }

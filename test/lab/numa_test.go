@@ -36,7 +36,7 @@ func TestNodes(t *testing.T) {
 					require.NoError(t, err)
 					require.Contains(t, string(b), "\nCpus_allowed_list:\t"+string(cpus))
 				}
-				require.GreaterOrEqual(t, sharedMemory(t, tt.node)-before, 64<<10, "the memory of the other region")
+				require.GreaterOrEqual(t, sharedMemory(t, tt.node)-before, 64<<10, "the memory of the other region must be on the node")
 				s.stop()
 			})
 		}

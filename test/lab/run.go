@@ -141,7 +141,7 @@ func Finish(t *testing.T, m *Machine) {
 	case code == 0 && verdict == "PASS":
 		t.Logf("in a guest, accelerator %s", accelerator())
 	case code == 0 && verdict == "SKIP":
-		t.Skip("skipped in the guest, see above")
+		t.Skip("skipped in the guest; the reason is above")
 	default:
 		console, _ := m.console.next()
 		t.Fatalf("in the guest: exit code %d, verdict %q; its console:\n%s", code, verdict, console)

@@ -68,10 +68,10 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 // three times on a busy machine, 15 took the same steps each time, 11 with the race detector.
 type turns struct{ seed uint64 }
 
-// random returns who's own source of numbers, the same in each run of the seed.
+// random returns the numbers of goroutine who, the same in each run of the seed.
 func (t turns) random(who uint64) *rand.Rand { return rand.New(rand.NewPCG(t.seed, who)) }
 
-// sleep is the nth sleep of who.
+// sleep sleeps as long as the nth turn of goroutine who takes.
 func (t turns) sleep(who, n uint64) {
 	if t.seed != 0 {
 		time.Sleep(time.Duration(t.random(who<<32 | n).IntN(100_000)))

@@ -121,7 +121,7 @@ func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect()
 	m.data = m.readAll(rt)
-	require.NoError(rt, right(m.data), "what a new owner finds")
+	require.NoError(rt, right(m.data), "a new owner found other bytes")
 	m.past.add(change{0, bytes.Clone(m.data)}, false)
 }
 
@@ -216,9 +216,9 @@ func await(open []expectation, completed chan<- struct{}) {
 func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 	m.note()
 	found, lost := m.s.restart(c, starts...)
-	require.NoError(rt, m.past.survived(found), "what the target finds")
+	require.NoError(rt, m.past.survived(found), "the target found other bytes")
 	if lost {
-		require.True(rt, m.doubtful(), "nothing was lost that could have been read")
+		require.True(rt, m.doubtful(), "the contents count as lost, but nobody can have read them")
 		m.doomed = true
 	}
 	return lost
@@ -288,7 +288,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	_ = before.close() // an error is fine: it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the old owner landed")
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the old owner landed")
 	m.s.sweep(m.p)
 	if doubt {
 		m.crashInDoubt(rt)
@@ -331,7 +331,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		m.s.crash(c)
 		m.note()
 		found, lost := m.s.restart(c)
-		require.NoError(rt, m.past.survived(found), "what the target finds")
+		require.NoError(rt, m.past.survived(found), "the target found other bytes")
 		<-p.opened
 		switch {
 		case p.err == nil && !lost:
@@ -339,7 +339,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		case p.err == nil:
 			m.s.set(&m.s.slow, false) // so that a flush of its Close need not wait
 			err := p.close()
-			require.False(rt, early && err == nil, "it inherited doubt, and the power went")
+			require.False(rt, early && err == nil, "a Close succeeded although the power failed in inherited doubt")
 		}
 	}
 	for {

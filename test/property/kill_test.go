@@ -78,7 +78,7 @@ func (m *crashes) kill(rt *rapid.T) {
 	}
 	m.s.network.Thaw()
 	m.s.sweep(m.p)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "something of the dead landed")
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of a dead process landed")
 }
 
 // closing closes p's device and waits until that is done or p is killed.
@@ -201,7 +201,7 @@ func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) 
 	}
 	m.s.crash(i.crash)
 	found, lost := m.s.restart(i.crash)
-	require.NoError(rt, m.past.survived(found), "what the target finds")
+	require.NoError(rt, m.past.survived(found), "the target found other bytes")
 	<-q.opened
 	return lost
 }

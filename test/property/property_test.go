@@ -334,7 +334,7 @@ func (e *expectation) check(rt *rapid.T) {
 	}
 	for i, b := range e.req.Got {
 		if !e.right(i, b) {
-			require.Fail(rt, "read something else", "%s: first at byte %d", e.what, i)
+			require.Fail(rt, "a READ returned other bytes", "%s: first at byte %d", e.what, i)
 		}
 	}
 }
@@ -366,6 +366,6 @@ func (m *model) flushed(rt *rapid.T, c *backendtest.Client) {
 	m.durable++
 	m.held = 0
 	if m.s.durable != nil && !bytes.Equal(m.data, m.s.durable) {
-		require.Fail(rt, "the region is not what was written")
+		require.Fail(rt, "the region differs from what was written")
 	}
 }
