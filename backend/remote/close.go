@@ -70,7 +70,9 @@ func (d *Device) close(ctx context.Context) error {
 			}
 		case <-ctx.Done():
 			err = d.leave(ctx, false)
-			<-flushed // leave has ended it
+			if cause := <-flushed; cause != nil { // leave has ended it
+				d.log.Debug("the flush was given up", zap.Error(cause))
+			}
 			return errors.Join(d.givenUp(context.Cause(ctx)), err, d.release())
 		}
 	}
