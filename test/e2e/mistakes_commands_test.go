@@ -23,7 +23,7 @@ var commandMistakes = []mistake{
 		says: "no pmnbd is running: looked at unix:{empty}/",
 	},
 	{
-		name: "status: an export that is not there", code: 1,
+		name: "status: a missing export", code: 1,
 		line: "pmnbd status none",
 		says: `no pmnbd serves export "none": looked at unix:{home}/run/`,
 	},
@@ -48,7 +48,7 @@ var commandMistakes = []mistake{
 		says: "{data} is not a socket",
 	},
 	{
-		name: "status: a directory of somebody else", code: 1, nobody: true,
+		name: "status: another user's directory", code: 1, nobody: true,
 		line: "pmnbd status --control unix:{rootonly}/",
 		says: "look for control sockets: open {rootonly}: permission denied",
 	},
@@ -148,27 +148,27 @@ var commandMistakes = []mistake{
 		says: `"http://x" is not a target: use [LABEL=]nbd+unix:///NAME?socket=/PATH, [LABEL=]nbd://HOST:PORT/NAME or [LABEL=]disk:DIR`,
 	},
 	{
-		name: "bench: a target that is not there", code: 1,
+		name: "bench: a missing target", code: 1,
 		line: "pmnbd-bench nbd+unix:///x?socket={home}/none",
 		says: "nbd+unix:///x?socket={home}/none: dial unix {home}/none: connect: no such file or directory",
 	},
 	{
-		name: "bench: a directory that is not there", code: 1,
+		name: "bench: a missing directory", code: 1,
 		line: "pmnbd-bench disk:{new}",
 		says: "disk:{new}: open {new}/pmnbd-bench-…: no such file or directory",
 	},
 	{
-		name: "bench: an export that is not there", code: 1,
+		name: "bench: a missing export", code: 1,
 		line: "pmnbd-bench nbd+unix:///none?socket={goodsocket}",
 		says: `nbd+unix:///none?socket={goodsocket}: negotiate for export "none": GO: refused by the server: ERR_UNKNOWN: there is no such export`,
 	},
 	{
-		name: "bench: processes of nothing", code: 2,
+		name: "bench: process ids for an unknown target", code: 2,
 		line: "pmnbd-bench --pids x=1 disk:{disk}",
 		says: "--pids x=1: use LABEL=PID[,PID...], with the label of a target",
 	},
 	{
-		name: "bench: a process that is none", code: 2,
+		name: "bench: an invalid process", code: 2,
 		line: "pmnbd-bench --pids a=1,x a=disk:{disk}",
 		says: `--pids a=1,x: "x" is not the id of a process`,
 	},

@@ -28,7 +28,7 @@ var configMistakes = []mistake{
 		says: `{toml}:1: listen takes a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`,
 	},
 	{
-		name: "config: another kind of truth", code: 2,
+		name: "config: a boolean in quotes", code: 2,
 		line: `pmnbd-target serve --config {toml:allow-volatile = "yes"}`,
 		says: "{toml}:1: allow-volatile takes true or false, without quotes",
 	},
@@ -53,7 +53,7 @@ var configMistakes = []mistake{
 		says: `{toml}:3: region.path: /r,size=1G: a comma ends a path, and nothing may follow here; a path with a comma in it stands in double quotes: "/r,size=1G"`,
 	},
 	{
-		name: "config: an id that is none", code: 2,
+		name: "config: an invalid id", code: 2,
 		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "/r";allow = ["me"]}`,
 		says: `{toml}:4: region.allow: "me" is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory`,
 	},
@@ -97,7 +97,7 @@ var regionMistakes = []mistake{
 		says: "{new}: no region size: there is no such file, and a new region needs a size: use --size",
 	},
 	{
-		name: "create: a size that is none", code: 2,
+		name: "create: an invalid size", code: 2,
 		line: "pmnbd-target region create r {new} --size much",
 		says: `--size: "much" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
@@ -107,7 +107,7 @@ var regionMistakes = []mistake{
 		says: "--size 4097: region size 4097 bytes: use a positive multiple of 4096",
 	},
 	{
-		name: "create: a size of nothing", code: 2,
+		name: "create: a size of zero", code: 2,
 		line: "pmnbd-target region create r {new} --size 0",
 		says: "--size 0: region size 0 bytes: use a positive multiple of 4096",
 	},
@@ -117,12 +117,12 @@ var regionMistakes = []mistake{
 		says: "{new}: no room for 4398046511106097152 bytes, … are free: no space left on device",
 	},
 	{
-		name: "create: a name that is none", code: 2,
+		name: "create: an invalid name", code: 2,
 		line: "pmnbd-target region create a/b {new} --size 16M",
 		says: `region name "a/b": use letters, digits, '.', '_' and '-', and begin with a letter or digit`,
 	},
 	{
-		name: "create: a region that is there", code: 1,
+		name: "create: an existing region", code: 1,
 		line: "pmnbd-target region create free {free} --size 16M",
 		says: "{free}: not empty: it holds data; --force discards all of it",
 	},
@@ -142,17 +142,17 @@ var regionMistakes = []mistake{
 		says: "open {disk}: is a directory",
 	},
 	{
-		name: "create: a directory that is not there", code: 1,
+		name: "create: a missing directory", code: 1,
 		line: "pmnbd-target region create r {disk}/none/r --size 16M",
 		says: "open {disk}/none/r: no such file or directory",
 	},
 	{
-		name: "create: a device that is not there", code: 1,
+		name: "create: a missing device", code: 1,
 		line: "pmnbd-target region create log /dev/dax9.9",
 		says: "/dev/dax9.9: no such device: use a device that exists, or a path outside /dev",
 	},
 	{
-		name: "create: a device that is none", code: 1,
+		name: "create: an invalid device", code: 1,
 		line: "pmnbd-target region create log /dev/null",
 		says: "/dev/null: memory refused: a character device: put the region on ext4, xfs or f2fs (class file), or on tmpfs (class volatile)",
 	},

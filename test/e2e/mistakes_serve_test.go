@@ -78,37 +78,37 @@ var serveMistakes = []mistake{
 		says: "--export is given 1 times and --target 2 times: name every export, or none",
 	},
 	{
-		name: "a target that is not there", code: 1,
+		name: "a missing target", code: 1,
 		line: "pmnbd serve --target iwarp://{closed}/free --listen {socket}",
 		says: `export "free": connect to {closed}: connect: connection refused: is pmnbd-target serving there?`,
 	},
 	{
-		name: "a region that is not there", code: 1,
+		name: "a missing region", code: 1,
 		line: "pmnbd serve --target {uri}/none --listen {socket}",
 		says: `export "none": the target refuses region none: unknown region: the target serves no region "none"`,
 	},
 	{
-		name: "a region that another has", code: 1,
+		name: "a region that another initiator has", code: 1,
 		line: "pmnbd serve --target {uri}/good --listen {socket} --id {id} --window-dir {empty}",
 		says: `export "good": the target refuses region good: region busy, held by … for … more seconds, and longer while that lives: stop it, or take the region from it with --takeover`,
 	},
 	{
-		name: "a region that this host has", code: 1,
+		name: "a region that this host has already", code: 1,
 		line: "pmnbd serve --target {uri}/good --listen {socket}",
 		says: `export "good": the lock of the region: another pmnbd of this host and id serves this region: process … has locked {home}/….lock; one pmnbd at a time serves a region for an initiator: stop that one first`,
 	},
 	{
-		name: "a region that is not ours", code: 1,
+		name: "a region that this initiator may not have", code: 1,
 		line: "pmnbd serve --target {uri}/mine --listen {socket}",
 		says: `export "mine": the target refuses region mine: initiator not allowed: the target does not allow the region to initiator …`,
 	},
 	{
-		name: "a method that is not sound", code: 1,
+		name: "an unsound method", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --method apm",
 		says: `export "idle": the target refuses region idle: no sound method: apm is not sound here: only class pmem is durable without the target's CPU`,
 	},
 	{
-		name: "a method that is none", code: 2,
+		name: "an invalid method", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --method fast",
 		says: `--method: unknown method "fast": use gpspm, apm or flush`,
 	},
@@ -118,7 +118,7 @@ var serveMistakes = []mistake{
 		says: `--method: unknown method "gpspm,apm": use gpspm, apm or flush`,
 	},
 	{
-		name: "a key that nobody asked for", code: 1,
+		name: "a key for a target without keys", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --key-file {keys} --id {id}",
 		says: `export "idle": ask for the region: the target does not prove that it has this initiator's key: it serves without keys, or is not the target (it says: other epoch)`,
 	},
@@ -133,12 +133,12 @@ var serveMistakes = []mistake{
 		says: "key file: {openkeys} has mode 0644, so others may know the keys: make new ones, with mode 0600",
 	},
 	{
-		name: "an id that is none", code: 2,
+		name: "an invalid id", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --id me",
 		says: `--id "me" is not a UUID: use one as uuidgen prints it`,
 	},
 	{
-		name: "the id of nobody", code: 2,
+		name: "the nil UUID", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --id 00000000-0000-0000-0000-000000000000",
 		says: `--id "00000000-0000-0000-0000-000000000000" is not a UUID: use one as uuidgen prints it`,
 	},
@@ -168,7 +168,7 @@ var serveMistakes = []mistake{
 		says: "--listen tcp:127.0.0.1: use tcp:HOST:PORT, with brackets around IPv6, once for each address",
 	},
 	{
-		name: "a port that is none", code: 2,
+		name: "an invalid port", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen tcp:127.0.0.1:108090",
 		says: "--listen tcp:127.0.0.1:108090: use tcp:HOST:PORT, with brackets around IPv6, once for each address",
 	},
@@ -183,7 +183,7 @@ var serveMistakes = []mistake{
 		says: "--listen tcp:0.0.0.0:10809 is not a loopback address, and everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own",
 	},
 	{
-		name: "a socket's path that is long", code: 2,
+		name: "a long socket path", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen unix:/{long}",
 		says: "--listen unix:/{long}: the path has 201 bytes, a socket's path at most 107",
 	},
@@ -213,7 +213,7 @@ var serveMistakes = []mistake{
 		says: "listen for NBD clients: listen unix {home}: bind: address already in use: it is a directory: use another path",
 	},
 	{
-		name: "a socket in a directory that is not there", code: 1,
+		name: "a socket in a missing directory", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen unix:{home}/none/s",
 		says: "listen for NBD clients: listen unix {home}/none/s: bind: no such file or directory",
 	},
@@ -223,17 +223,17 @@ var serveMistakes = []mistake{
 		says: "listen for NBD clients: listen unix /run/pmnbd-nothing.sock: bind: permission denied",
 	},
 	{
-		name: "rights that are none", code: 2,
+		name: "invalid rights", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --socket-mode rw",
 		says: `--socket-mode "rw": use three octal digits, such as 660`,
 	},
 	{
-		name: "a window that is none", code: 2,
+		name: "an invalid window", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --window lots",
 		says: `--window: "lots" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
 	{
-		name: "a window that is small", code: 2,
+		name: "a small window", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --window 1M",
 		says: "--window 1M: use 4M to 64G",
 	},
@@ -253,12 +253,12 @@ var serveMistakes = []mistake{
 		says: "{badstate}/initiator-id holds no UUID: remove it, and a new one is made",
 	},
 	{
-		name: "a state directory of somebody else", code: 1, nobody: true,
+		name: "another user's state directory", code: 1, nobody: true,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --state-dir {rootonly}",
 		says: "the state directory: open {rootonly}: permission denied",
 	},
 	{
-		name: "lanes that are none", code: 2,
+		name: "no lanes", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --lanes 0",
 		says: "--lanes 0: use 1 to 16",
 	},
@@ -268,7 +268,7 @@ var serveMistakes = []mistake{
 		says: `--lanes: "two" is not a whole number`,
 	},
 	{
-		name: "clients that are none", code: 2,
+		name: "no clients", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --max-connections 0",
 		says: "--max-connections 0: use 1 to 4096",
 	},
@@ -278,12 +278,12 @@ var serveMistakes = []mistake{
 		says: `--loss-timeout: "30" has no unit: use 30s for seconds, or another of ms, s, m and h`,
 	},
 	{
-		name: "a time that is none", code: 2,
+		name: "an invalid time", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --drain-timeout soon",
 		says: `--drain-timeout: "soon" is not a duration: use a number and a unit, such as 500ms, 30s, 5m or 1h`,
 	},
 	{
-		name: "a time below nothing", code: 2,
+		name: "a negative time", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --loss-timeout -1s",
 		says: "--loss-timeout -1s: use a duration, such as 5m, or 0",
 	},
@@ -318,7 +318,7 @@ var serveMistakes = []mistake{
 		says: "metrics: listen tcp4 {taken}: bind: address already in use; --metrics HOST:PORT puts them elsewhere",
 	},
 	{
-		name: "TLS that is none", code: 2,
+		name: "an invalid TLS mode", code: 2,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --tls=yes",
 		says: `--tls "yes": use off, on or require`,
 	},
@@ -338,7 +338,7 @@ var serveMistakes = []mistake{
 		says: "--tls-certificates and --tls-verify-peer need --tls=on or --tls=require",
 	},
 	{
-		name: "certificates that are not there", code: 1,
+		name: "missing certificates", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --tls=on --tls-certificates {empty}",
 		says: "--tls-certificates: open {empty}/server-cert.pem: no such file or directory",
 	},

@@ -73,12 +73,12 @@ var targetMistakes = []mistake{
 		says: `--region: region "v": unknown option "b": use NAME=PATH[,size=SIZE][,allow=ID], and double quotes around a PATH with a comma in it`,
 	},
 	{
-		name: "target: a quotation that does not end", code: 2,
+		name: "target: an unterminated quotation", code: 2,
 		line: `pmnbd-target serve --region v="{new},b`,
 		says: `--region: region "v": "{new},b: the quotation mark at its beginning has no other at the end`,
 	},
 	{
-		name: "target: a size that is none", code: 2,
+		name: "target: an invalid size", code: 2,
 		line: "pmnbd-target serve --region v={new},size=big",
 		says: `--region: region "v": "big" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
 	},
@@ -93,7 +93,7 @@ var targetMistakes = []mistake{
 		says: `--region: region "v": region size 4097 bytes: use a positive multiple of 4096`,
 	},
 	{
-		name: "target: an id that is none", code: 2,
+		name: "target: an invalid id", code: 2,
 		line: "pmnbd-target serve --region v={new},allow=me",
 		says: `--region: region "v": allow: "me" is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory`,
 	},
@@ -133,7 +133,7 @@ var targetMistakes = []mistake{
 		says: `--listen: "iwarp://:7204" names no host: use iwarp://HOST:PORT (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)`,
 	},
 	{
-		name: "target: a port that is none", code: 2,
+		name: "target: an invalid port", code: 2,
 		line: "pmnbd-target serve --region r={good} --listen iwarp://127.0.0.1:72040",
 		says: `--listen: "iwarp://127.0.0.1:72040" has no port of 0 to 65535: use iwarp://HOST:PORT`,
 	},
@@ -153,12 +153,12 @@ var targetMistakes = []mistake{
 		says: "listen on {uri}: listen on {targetport}: listen tcp4 {targetport}: bind: address already in use: another process listens there: end it, or use another port",
 	},
 	{
-		name: "target: a node that is none", code: 2,
+		name: "target: an invalid node", code: 2,
 		line: "pmnbd-target serve --region r={good} --numa x",
 		says: `--numa: "x" is not a node: use auto, off or the number of a node`,
 	},
 	{
-		name: "target: a node that is not there", code: 1,
+		name: "target: a missing node", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --numa 99",
 		says: "numa 99: node 99 has no CPUs, or does not exist",
 	},
@@ -168,7 +168,7 @@ var targetMistakes = []mistake{
 		says: `--spin: "50" has no unit: use 50s for seconds, or another of ms, s, m and h`,
 	},
 	{
-		name: "target: a time below nothing", code: 2,
+		name: "target: a negative time", code: 2,
 		line: "pmnbd-target serve --region r={good} --spin -1s",
 		says: `--spin: "-1s" is negative: use 0 or a time such as 50us`,
 	},
@@ -228,22 +228,22 @@ var targetMistakes = []mistake{
 		says: "region vol: {vol}: region is volatile: it loses its contents with the power; --allow-volatile permits that",
 	},
 	{
-		name: "target: a device that is not there", code: 1,
+		name: "target: a missing device", code: 1,
 		line: "pmnbd-target serve --region r=/dev/dax9.9 --listen iwarp://127.0.0.1:0",
 		says: "region r: open /dev/dax9.9: no such file or directory",
 	},
 	{
-		name: "target: a device that is not there, with a size", code: 1,
+		name: "target: a missing device, with a size", code: 1,
 		line: "pmnbd-target serve --region r=/dev/dax9.9,size=16M --listen iwarp://127.0.0.1:0",
 		says: "region r: /dev/dax9.9: no such device: use a device that exists, or a path outside /dev",
 	},
 	{
-		name: "target: a directory that is not there", code: 1,
+		name: "target: a missing directory", code: 1,
 		line: "pmnbd-target serve --region r={disk}/none/r,size=16M --listen iwarp://127.0.0.1:0",
 		says: "region r: open {disk}/none/r: no such file or directory",
 	},
 	{
-		name: "target: a file of somebody else", code: 1, nobody: true,
+		name: "target: another user's file", code: 1, nobody: true,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0",
 		says: "region free: open {free}: permission denied: it belongs to uid 0, its mode is 0600, and this process runs as uid 65534: run pmnbd-target as its owner, or give that user access",
 	},
@@ -268,7 +268,7 @@ var targetMistakes = []mistake{
 		says: "key file: {nokeys} has no key: each line is the id of an initiator and a key",
 	},
 	{
-		name: "target: a key that is short", code: 1,
+		name: "target: a short key", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {shortkey}",
 		says: "key file: {shortkey}:1: the key has 2 bytes: use 32 or more, such as openssl rand -hex 32 makes",
 	},
