@@ -32,7 +32,7 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
 	},
 	{
-		Name: "only commands speak netlink, by nbd/kernel and cmd/internal/localuser",
+		Name: "only commands speak netlink, through nbd/kernel and cmd/internal/localuser",
 		From: []string{"pmnbd/..."},
 		To:   []string{"github.com/mdlayher/netlink/...", "github.com/mdlayher/genetlink/..."},
 		Except: []string{
@@ -45,12 +45,12 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/persist/...", "pmnbd/backend/...", "pmnbd/nbd/..."},
 	},
 	{
-		Name: "backend, persist and sockio link nothing of ours",
+		Name: "backend, persist and sockio link no package of this module",
 		From: []string{"pmnbd/backend", "pmnbd/persist", "pmnbd/sockio"},
 		To:   []string{"pmnbd/..."},
 	},
 	{
-		Name: "an adapter of devices links none, and no protocol server",
+		Name: "an adapter links no device and no protocol server",
 		From: []string{"pmnbd/backend/gonbd"},
 		To:   []string{"pmnbd/backend/mem", "pmnbd/backend/remote", "pmnbd/nbd/...", "pmnbd/persist/...", "pmnbd/rdma/..."},
 	},

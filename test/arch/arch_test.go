@@ -126,12 +126,12 @@ var violations = []struct {
 	{
 		name: "backend is a leaf",
 		add:  Graph{"pmnbd/backend": {"pmnbd/sockio"}},
-		want: []string{"backend, persist and sockio link nothing of ours: pmnbd/backend -> pmnbd/sockio"},
+		want: []string{"backend, persist and sockio link no package of this module: pmnbd/backend -> pmnbd/sockio"},
 	},
 	{
 		name: "the adapter knows a device",
 		add:  Graph{"pmnbd/backend/gonbd": {"pmnbd/backend/mem"}},
-		want: []string{"an adapter of devices links none, and no protocol server: pmnbd/backend/gonbd -> pmnbd/backend/mem"},
+		want: []string{"an adapter links no device and no protocol server: pmnbd/backend/gonbd -> pmnbd/backend/mem"},
 	},
 	{
 		name: "persistence knows the device",
@@ -151,7 +151,7 @@ var violations = []struct {
 	{
 		name: "the server speaks netlink",
 		add:  Graph{"pmnbd/nbd": {"github.com/mdlayher/netlink"}},
-		want: []string{"only commands speak netlink, by nbd/kernel and cmd/internal/localuser: pmnbd/nbd -> github.com/mdlayher/netlink"},
+		want: []string{"only commands speak netlink, through nbd/kernel and cmd/internal/localuser: pmnbd/nbd -> github.com/mdlayher/netlink"},
 	},
 	{
 		name: "a command links the testing package",
