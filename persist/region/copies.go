@@ -80,7 +80,7 @@ func readCopies(header []byte) (copies, error) {
 	case errs[1] != nil:
 		c.at = 0
 	case a.UUID != b.UUID || a.Name != b.Name || a.Size != b.Size || a.Class != b.Class || a.Generation == b.Generation:
-		return c, fmt.Errorf("%w: its copies are of different regions", ErrDamaged)
+		return c, fmt.Errorf("%w: its copies belong to different regions", ErrDamaged)
 	case b.Generation > a.Generation:
 		c.at = 1
 	}

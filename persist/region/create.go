@@ -159,7 +159,7 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 	keep, size := info.Size(), o.Size
 	if size == 0 {
 		if keep < DataOffset+sizeUnit {
-			return fmt.Errorf("%s: %w: the file has %d bytes, a region needs %d and more: give a size", f.Name(), ErrSize, keep, DataOffset+sizeUnit)
+			return fmt.Errorf("%s: %w: the file has %d bytes, and a region needs at least %d: give a size", f.Name(), ErrSize, keep, DataOffset+sizeUnit)
 		}
 		size = uint64(keep-DataOffset) / sizeUnit * sizeUnit
 	}
@@ -186,7 +186,7 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 // smaller.
 func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) error {
 	if mem.Device < DataOffset+sizeUnit {
-		return fmt.Errorf("%s: %w: the device has %d bytes, a region needs %d and more", f.Name(), ErrSize, mem.Device, DataOffset+sizeUnit)
+		return fmt.Errorf("%s: %w: the device has %d bytes, and a region needs at least %d", f.Name(), ErrSize, mem.Device, DataOffset+sizeUnit)
 	}
 	room := (mem.Device - DataOffset) / sizeUnit * sizeUnit
 	size := o.Size
@@ -197,7 +197,7 @@ func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Me
 		return err
 	}
 	if size > room {
-		return fmt.Errorf("%s: %w: the device has room for %d bytes, not for %d", f.Name(), ErrSize, room, size)
+		return fmt.Errorf("%s: %w: the device has room for %d bytes, and the region needs %d", f.Name(), ErrSize, room, size)
 	}
 	if err := CheckName(o.Name); err != nil {
 		return err

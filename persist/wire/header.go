@@ -81,7 +81,7 @@ var ErrMalformed = errors.New("malformed control message")
 type VersionError struct{ Ours, Theirs uint16 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the peer speaks version %d of the control protocol, this end version %d: use releases that are at most one version apart", e.Theirs, e.Ours)
+	return fmt.Sprintf("the peer speaks version %d of the control protocol, and this end speaks version %d: use releases that are at most one version apart", e.Theirs, e.Ours)
 }
 
 // TypeOf checks the header of message b, including its length, and returns the type. It
