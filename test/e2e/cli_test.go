@@ -85,7 +85,7 @@ func TestCannotStart(t *testing.T) {
 	targetPort := strings.TrimPrefix(uri, "iwarp://")
 	nbdPort := strings.TrimSuffix(strings.TrimPrefix(tcp, "nbd://"), "/good")
 
-	// A port that nobody listens on, kept from others by being bound.
+	// A port on which nobody listens any more.
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	closed := nobody.Addr().String()

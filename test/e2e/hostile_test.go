@@ -128,7 +128,7 @@ func TestHostilePeers(t *testing.T) {
 
 	target.holdsAtMost(t, before+1, "the target, where one connection may be opening or closing")
 	log, _ := target.stderr.next()
-	for again := time.Now(); !strings.Contains(log, `"left_out":`); { // the next line behind a period has it
+	for again := time.Now(); !strings.Contains(log, `"left_out":`); { // the first line after a pause says how many were left out
 		require.Less(t, time.Since(again), outer)
 		var crowd []*net.TCPConn
 		for range 200 {

@@ -200,8 +200,8 @@ func (m *crashes) crash(rt *rapid.T) {
 	}
 }
 
-// await waits until every request has completed, or one has failed. It needs a copy of the
-// model's open requests, because the model goes on noting in its own what later writes change.
+// await waits until every request has completed, or one has failed. open must be a
+// copy, because the model goes on changing its own requests meanwhile.
 func await(open []expectation, completed chan<- struct{}) {
 	defer close(completed)
 	for _, e := range open {
