@@ -27,6 +27,7 @@ type situation struct {
 	// otherDir is the directory where this initiator's last window of the region lies, if that
 	// is not windowDir.
 	otherDir string
+	hadBoot  uuid.UUID // the boot in which this host last had the region; Nil if nothing tells
 	// lastBoot is the boot in which this host last had the region for local clients alone; Nil
 	// if it had other clients, or nothing tells.
 	lastBoot uuid.UUID
@@ -142,6 +143,9 @@ func (s *situation) judge() decision {
 func (s *situation) withoutWindow() decision {
 	open := decision{act: actOpen, epoch: s.refused.Epoch}
 	switch {
+	case s.refused.Holder != s.id && s.hadBoot == s.boot:
+		return lose("somebody else had region %s since this initiator had it, and its window is not in %s: what was acknowledged and not flushed is lost, and clients that are still attached would find other contents",
+			s.region, s.windowDir)
 	case s.refused.Holder != s.id || s.refused.Flags&wire.OpenedUnclean == 0:
 		return open
 	case s.localClients && s.lastBoot != uuid.Nil && s.lastBoot != s.boot:

@@ -55,6 +55,7 @@ func rows() []row {
 	noted := func(s *situation) { s.header.Opened = 0 }
 	booted := func(s *situation) { s.header.Boot = thatBoot }
 	moved := func(s *situation) { s.otherDir = "/there" }
+	had := func(s *situation) { s.hadBoot = thisBoot }
 	type change = func(*situation)
 	return []row{
 		{"live", windowLive, nil, actAdopt, ""},
@@ -97,6 +98,9 @@ func rows() []row {
 
 		{"no file", 0, nil, actOpen, ""},
 		{"no file, another owner since", 0, []change{unclean, taken}, actOpen, ""},
+		{"no file, another owner since, in this boot", 0, []change{taken, had}, actEnd, "somebody else had region log since this initiator had it, and its window is not in /here"},
+		{"no file, another owner since, in another boot", 0, []change{taken, func(s *situation) { s.hadBoot = thatBoot }}, actOpen, ""},
+		{"no file, closed in this boot", 0, []change{had}, actOpen, ""},
 		{"no file, and held by another", 0, []change{busy}, actEnd, "busy"},
 		{"no file, not closed", 0, []change{unclean}, actEnd, "did not close region log, and its window is not in /here"},
 		{"no file, not closed, an earlier directory", 0, []change{unclean, moved}, actEnd, "in directory /there, and this start looks in /here"},
@@ -143,7 +147,7 @@ func TestDecide(t *testing.T) {
 // situations calls f with the combinations of what a start may know.
 func situations(f func(s *situation)) {
 	for _, state := range []windowState{0, windowLive, windowDrained, windowFailed, windowDamaged} {
-		each(1<<10-1, func(bit func() bool) {
+		each(1<<11-1, func(bit func() bool) {
 			s := left(state)
 			s.refused.Code = pick(bit(), wire.CodeEpoch, wire.CodeBusy)
 			s.refused.Flags = pick(bit(), 0, wire.OpenedUnclean)
@@ -151,6 +155,7 @@ func situations(f func(s *situation)) {
 			s.localClients = bit()
 			s.otherDir = pick(bit(), "", "/there")
 			s.adopted = bit()
+			s.hadBoot = pick(bit(), uuid.Nil, thisBoot)
 			if state == 0 || state == windowDamaged {
 				s.header = header{State: state}
 				for range 4 { // what these choose is the same without a header
@@ -216,6 +221,7 @@ func TestDecisions(t *testing.T) {
 			if !mine {
 				unclosed := s.refused.Holder == me && s.refused.Flags&wire.OpenedUnclean != 0
 				sound = sound && d.from.State == 0 && d.epoch == s.refused.Epoch
+				sound = sound && (s.refused.Holder == me || s.hadBoot != thisBoot)
 				sound = sound && (!unclosed || s.localClients && s.lastBoot == thatBoot)
 			} else {
 				asked := live && s.resumed == answerGranted

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -88,6 +89,11 @@ func (h *host) boot() {
 	require.NoError(h.t, err)
 	for _, r := range records {
 		require.NoError(h.t, os.WriteFile(r, []byte(other.String()), 0o600))
+	}
+	lasts, err := filepath.Glob(filepath.Join(h.cfg.StateDir, "*.last"))
+	require.NoError(h.t, err)
+	for _, r := range lasts {
+		require.NoError(h.t, os.WriteFile(r, fmt.Appendf(nil, "%s\n%v\n", h.cfg.WindowDir, other), 0o600))
 	}
 	if found, _ := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window")); len(found) > 0 {
 		h.rewrite(func(hd *header) { hd.Boot = other })

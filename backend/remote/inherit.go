@@ -49,7 +49,8 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		return err
 	}
 	s.windowDir, s.path, s.header = d.file.dir.path, d.file.f.Name(), d.file.header()
-	s.otherDir, s.lastBoot = d.otherDir(s.refused.UUID), d.lastBoot(s.refused.UUID)
+	s.otherDir, s.hadBoot = d.last(s.refused.UUID)
+	s.lastBoot = d.lastBoot(s.refused.UUID)
 	for {
 		next := decide(&s)
 		switch next.act {
@@ -232,7 +233,7 @@ func (d *Device) noteGrant(g *wire.Opened) error {
 	if err := state.Remove(record); err != nil {
 		return fmt.Errorf("remove the record of the former boot: %w", err)
 	}
-	if err := state.Write(fileOf(d.cfg.ID, g.UUID, "last"), []byte(d.file.dir.path+"\n"), false); err != nil {
+	if err := d.noteLast(g.UUID, left.Boot); err != nil {
 		return fmt.Errorf("note where the window is: %w", err)
 	}
 	if !d.cfg.LocalClients {

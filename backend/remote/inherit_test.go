@@ -66,6 +66,7 @@ func madeFile(h *host) {
 func another(h *host) {
 	cfg := h.cfg
 	cfg.ID, cfg.StateDir, cfg.WindowDir = [16]byte{7}, h.t.TempDir(), ""
+	cfg.Takeover = true
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(h.t, err)
 	require.NoError(h.t, d.Close())
@@ -169,6 +170,9 @@ var lostWindows = []inheritance{
 	{"nothing", nil, "", false},
 	{"a file that was only made", []func(*host){madeFile}, "", false},
 	{"a kill, and the window lost", []func(*host){killed, lostWindow}, "its window is not in", false},
+	{"a kill, the window lost, and another owner since", []func(*host){killed, lostWindow, another}, "somebody else had region log since", false},
+	{"a clean end, the window lost, and another owner since", []func(*host){closed, lostWindow, another}, "somebody else had region log since", false},
+	{"the same, and a boot since", []func(*host){closed, lostWindow, another, (*host).boot}, "", false},
 	{"a kill, the window lost, and a boot since", []func(*host){localClients, killed, lostWindow, (*host).boot}, "", false},
 	{"the same with clients elsewhere", []func(*host){localClients, killed, lostWindow, (*host).boot, remoteClients}, "its window is not in", false},
 	{"the same with clients elsewhere before", []func(*host){killed, lostWindow, (*host).boot, localClients}, "its window is not in", false},

@@ -219,16 +219,23 @@ func (d *Device) undoStart(maybe bool) (err error) {
 	return err
 }
 
-// otherDir is the directory where this initiator's last window of region lies; empty if that
-// is the directory of d.file, if the window is gone, or if nothing tells.
-func (d *Device) otherDir(region [16]byte) string {
+// noteLast keeps where this initiator has its window of region, and in which boot of the host.
+func (d *Device) noteLast(region [16]byte, boot uuid.UUID) error {
+	return d.claim.state.Write(fileOf(d.cfg.ID, region, "last"), fmt.Appendf(nil, "%s\n%v\n", d.file.dir.path, boot), false)
+}
+
+// last is the directory where this initiator's last window of region lies, and the boot in
+// which it had the region. dir is empty if that is the directory of d.file, if the window is
+// gone, or if nothing tells.
+func (d *Device) last(region [16]byte) (dir string, boot uuid.UUID) {
 	b, _ := d.claim.state.Read(fileOf(d.cfg.ID, region, "last")) // an unreadable record counts as none
-	last := strings.TrimSuffix(string(b), "\n")
-	if last == "" || last == d.file.dir.path {
-		return ""
+	dir, rest, _ := strings.Cut(string(b), "\n")
+	boot, _ = uuid.Parse(strings.TrimSpace(rest))
+	if dir == d.file.dir.path {
+		return "", boot
 	}
-	if _, err := os.Stat(filepath.Join(last, fileOf(d.cfg.ID, region, "window"))); err != nil {
-		return "" // a start with that directory would not find it either
+	if _, err := os.Stat(filepath.Join(dir, fileOf(d.cfg.ID, region, "window"))); err != nil {
+		return "", boot // a start with that directory would not find it either
 	}
-	return last
+	return dir, boot
 }

@@ -167,6 +167,11 @@ var inheritance = []mutant{
 		old: "case s.refused.Holder != s.id || s.refused.Flags&wire.OpenedUnclean == 0:", new: "case true:",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "nobody misses a lost window once another had the region", rule: "§6 no window file, and another owner since",
+		in:  "backend/remote.situation.withoutWindow",
+		old: "s.hadBoot == s.boot", new: "false",
+		pkg: "./backend/remote", run: "^TestInheritance$",
+	}, {
 		name: "clients on other hosts are ignored when there is no window", rule: "§6 no client can have survived",
 		in:  "backend/remote.situation.withoutWindow",
 		old: "s.localClients &&", new: "",
