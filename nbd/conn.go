@@ -1,9 +1,11 @@
 package nbd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -11,8 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/nbd/wire"
@@ -49,7 +49,7 @@ type conn struct {
 	srv    *Server
 	nc     net.Conn
 	host   netip.Addr // of the client
-	log    *zap.Logger
+	log    *slog.Logger
 	began  time.Time
 	killed chan struct{} // closed by kill
 	once   sync.Once     // of kill
@@ -119,18 +119,18 @@ func (c *conn) run() {
 	agreed, err := c.handshake()
 	if err != nil {
 		if left(err) || errors.Is(err, errInterrupted) {
-			c.log.Debug("client left while negotiating", zap.Error(err))
+			c.log.Debug("client left while negotiating", slog.Any("error", err))
 		} else {
-			c.log.Warn("negotiation failed", zap.Error(err))
+			c.log.Warn("negotiation failed", slog.Any("error", err))
 		}
 		return
 	}
 	if err := c.setUp(agreed); err != nil {
-		c.log.Error("client cannot be served", zap.Error(err))
+		c.log.Error("client cannot be served", slog.Any("error", err))
 		return
 	}
 	exp := c.exp
-	c.log = c.log.With(zap.String("export", exp.name))
+	c.log = c.log.With(slog.String("export", exp.name))
 	c.log.Info("client entered")
 	cause := c.receive()
 	c.finish()
@@ -140,11 +140,15 @@ func (c *conn) run() {
 	if c.broken != nil {
 		cause = c.broken
 	}
-	level := zap.InfoLevel
+	level := slog.LevelInfo
 	if errors.Is(cause, errProtocol) || errors.Is(cause, errStalled) {
-		level = zap.WarnLevel
+		level = slog.LevelWarn
 	}
-	c.log.Log(level, "client left", zap.NamedError("cause", cause), zap.Duration("after", time.Since(c.began)))
+	var why slog.Attr // empty for a client that said so, and then left out
+	if cause != nil {
+		why = slog.Any("cause", cause)
+	}
+	c.log.LogAttrs(context.Background(), level, "client left", why, slog.Duration("after", time.Since(c.began)))
 }
 
 // left reports whether a negotiation ended with err because the client left. The client

@@ -3,10 +3,9 @@ package nbd
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 )
@@ -51,7 +50,7 @@ type memory struct {
 // make its connection hold one chunk to receive into and its own part of the read arena for
 // as long as it likes. Incomplete payloads can hold half of the window. And while one client
 // does not read its replies, there should be room for the largest READ of another.
-func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
+func newExport(e Export, log *slog.Logger, maxConns int, memories map[*backend.Arenas]*memory) (*export, error) {
 	x := &export{
 		name:     e.Name,
 		dev:      e.Device,
@@ -89,7 +88,7 @@ func newExport(e Export, log *zap.Logger, maxConns int, memories map[*backend.Ar
 	}
 	x.sinkCap = ownSinks + x.common.Total()/4
 	x.live = make(map[*conn]struct{})
-	x.flush.dev, x.flush.log = e.Device, log.With(zap.String("export", e.Name))
+	x.flush.dev, x.flush.log = e.Device, log.With(slog.String("export", e.Name))
 	return x, nil
 }
 
@@ -120,7 +119,7 @@ func (x *export) leave(c *conn) (last bool) {
 // up Shutdown. The device completes it when it is closed at the latest.
 type background struct {
 	dev backend.Device
-	log *zap.Logger
+	log *slog.Logger
 
 	op backend.Op // belongs to the goroutine that has set busy, and then to the device
 
@@ -152,7 +151,7 @@ func (b *background) submit() {
 // Complete implements backend.Sink.
 func (b *background) Complete(op *backend.Op) {
 	if op.Err != nil && !errors.Is(op.Err, backend.ErrClosed) { // Close flushes as well, and reports what fails
-		b.log.Warn("the flush after a client left failed", zap.Error(op.Err))
+		b.log.Warn("the flush after a client left failed", slog.Any("error", op.Err))
 	}
 	b.mu.Lock()
 	b.completed = true

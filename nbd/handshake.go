@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"go.uber.org/zap"
+	"log/slog"
 
 	"pmnbd/nbd/wire"
 )
@@ -20,7 +19,7 @@ var errAborted = errors.New("negotiation aborted by the client")
 // A negotiation is the option haggling with one client, until it has chosen an export.
 type negotiation struct {
 	srv *Server
-	log *zap.Logger
+	log *slog.Logger
 	rw  io.ReadWriter
 	// startTLS upgrades the client's connection to TLS.
 	startTLS func() (io.ReadWriter, error)
@@ -58,7 +57,7 @@ func (n *negotiation) run() (terms, error) {
 				return terms{}, fmt.Errorf("reply to %v: %w", o, err)
 			}
 		}
-		n.log.Debug("option", zap.Stringer("option", o), zap.Int("reply", len(reply)))
+		n.log.Debug("option", slog.String("option", o.String()), slog.Int("reply", len(reply)))
 		if end != nil {
 			return terms{}, end
 		}

@@ -28,12 +28,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/internal/loglimit"
@@ -45,7 +44,7 @@ type Config struct {
 	// Logger gets a line for each connection that begins, ends or breaks the protocol,
 	// and none for a request. Clients can connect as often as they like, so at most 10
 	// lines of one kind are logged in 10 s. Nil logs nothing.
-	Logger *zap.Logger
+	Logger *slog.Logger
 	// MaxConnections bounds the number of connections, including those that are still
 	// negotiating. When one more client connects, the server closes the connection that
 	// has been negotiating for the longest time, among those of the host that has most
@@ -68,7 +67,7 @@ type Config struct {
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.MaxConnections == 0 {
 		cfg.MaxConnections = 64
@@ -102,8 +101,8 @@ type Export struct {
 // them after Shutdown.
 type Server struct {
 	cfg     Config
-	log     *zap.Logger // for what clients do
-	exports []*export   // the first is the default
+	log     *slog.Logger // for what clients do
+	exports []*export    // the first is the default
 
 	mu        sync.Mutex
 	closed    bool
@@ -188,7 +187,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		default: // a client left too early, or the system has run out of something
-			s.log.Warn("cannot accept clients, trying again", zap.Stringer("listener", l.Addr()), zap.Error(err))
+			s.log.Warn("cannot accept clients, trying again", slog.String("listener", l.Addr().String()), slog.Any("error", err))
 			if !s.pause(acceptPause) {
 				return nil
 			}
@@ -221,7 +220,7 @@ func (s *Server) isClosed() bool {
 // start serves nc on a goroutine of its own if there is room for it.
 func (s *Server) start(nc net.Conn) {
 	c := &conn{srv: s, nc: nc, host: hostOf(nc), began: time.Now(), killed: make(chan struct{}), negotiating: true}
-	c.log = s.log.With(zap.String("client", clientName(nc)))
+	c.log = s.log.With(slog.String("client", clientName(nc)))
 	s.mu.Lock()
 	var away *conn
 	switch {
@@ -243,7 +242,7 @@ func (s *Server) start(nc net.Conn) {
 	if away != nil {
 		away.kill()
 		away.log.Warn("client turned away: too many connections",
-			zap.Int("limit", s.cfg.MaxConnections), zap.Duration("after", time.Since(away.began)))
+			slog.Int("limit", s.cfg.MaxConnections), slog.Duration("after", time.Since(away.began)))
 	}
 	if away == c {
 		return

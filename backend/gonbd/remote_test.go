@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/remote"
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/rdma/rdmafake"
@@ -21,7 +21,7 @@ import (
 func TestRemote(t *testing.T) {
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "log", CreateSize: 32 << 20, AllowVolatile: true})
 	require.NoError(t, err)
-	s := target.New(target.Config{Log: zaptest.NewLogger(t)}, []*region.Region{r})
+	s := target.New(target.Config{Log: logtest.New(t)}, []*region.Region{r})
 	p := rdmafake.New(rdmafake.Config{})
 	l, err := p.Listen(context.Background(), "target")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestRemote(t *testing.T) {
 	}()
 	cfg := remote.Config{
 		Provider: p, Addr: l.Addr(), Region: "log", ID: [16]byte{1}, StateDir: t.TempDir(),
-		Window: remote.MinWindow, Lanes: 2, AllowVolatile: true, Log: zaptest.NewLogger(t),
+		Window: remote.MinWindow, Lanes: 2, AllowVolatile: true, Log: logtest.New(t),
 	}
 
 	dev, err := remote.Dial(t.Context(), cfg)

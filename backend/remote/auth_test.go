@@ -23,7 +23,7 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 	cfg = p.config(t)
 	cfg.Lanes, cfg.LossTimeout = 3, 0
 	if key != nil {
-		cfg.Key = func() wire.Key { return key }
+		cfg.Key = func() []byte { return key }
 	}
 	return p, cfg, func(keys ...wire.Key) { p.server.SetKeys(target.Keys{id: keys}) }
 }
@@ -33,7 +33,7 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 func TestKeys(t *testing.T) {
 	p, cfg, keys := keyed(t, secretKey)
 	key := secretKey
-	cfg.Key = func() wire.Key { return key }
+	cfg.Key = func() []byte { return key }
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.Zero(t, d.leg.granted.Token, "the secret does not cross the wire")
@@ -77,7 +77,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 		_, err := Dial(context.Background(), cfg)
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
-		require.Equal(t, wire.CodeAuth, refused.Code)
+		require.Equal(t, wire.CodeAuth, refused.said.Code)
 		require.EqualValues(t, 1, p.region.Superblock().Epoch)
 	})
 	t.Run("no key", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	t.Run("a target without keys", func(t *testing.T) {
 		p := fake(t, rdmafake.Config{})
 		cfg := p.config(t)
-		cfg.Key = func() wire.Key { return secretKey }
+		cfg.Key = func() []byte { return secretKey }
 		_, err := Dial(context.Background(), cfg)
 		require.ErrorIs(t, err, ErrNoProof)
 		require.EqualValues(t, 1, p.region.Superblock().Epoch, "it was granted nothing")
@@ -105,7 +105,7 @@ func TestImpostorEndsNothing(t *testing.T) {
 	f.keys = keys
 	f.start(f.path, regiontest.ADR)
 	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
-	cfg.LossTimeout, cfg.Key = 0, func() wire.Key { return secretKey }
+	cfg.LossTimeout, cfg.Key = 0, func() []byte { return secretKey }
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	c := backendtest.NewClient(t, d)
@@ -165,7 +165,7 @@ func TestTakeover(t *testing.T) {
 	_, err := Dial(context.Background(), cfg)
 	var refused *RefusedError
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, wire.CodeBusy, refused.Code)
+	require.Equal(t, wire.CodeBusy, refused.said.Code)
 	cfg.Takeover, cfg.LossTimeout = true, 0
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)

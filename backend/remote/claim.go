@@ -16,7 +16,7 @@ import (
 // initiator's id. Without it two processes would be one owner: the target lets an id take over
 // its own region at once (design §5).
 type claim struct {
-	state  *Directory
+	state  *directory
 	f      *os.File
 	region [16]byte
 }
@@ -29,7 +29,7 @@ func fileOf(id, region [16]byte, kind string) string {
 // claimRegion takes the lock of an id and a region's UUID in dir. The kernel ends the lock with
 // the process, however that ends. The file stays, unless this start does not open the region.
 func claimRegion(dir string, id, region [16]byte) (*claim, error) {
-	state, err := OpenDirectory(dir)
+	state, err := openDirectory(dir)
 	if err != nil {
 		return nil, fmt.Errorf("the state directory: %w", err)
 	}

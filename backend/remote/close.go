@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/persist/wire"
@@ -64,14 +63,14 @@ func (d *Device) close(ctx context.Context) error {
 			if d.idle() {
 				err = d.depart(ctx)
 				if cause := <-flushed; cause != nil { // it had nothing to flush
-					d.log.Debug("the departure ended the last flush", zap.Error(cause))
+					d.log.Debug("the departure ended the last flush", slog.Any("error", cause))
 				}
 				return errors.Join(err, d.release())
 			}
 		case <-ctx.Done():
 			err = d.leave(ctx, false)
 			if cause := <-flushed; cause != nil { // leave has ended it
-				d.log.Debug("the flush was given up", zap.Error(cause))
+				d.log.Debug("the flush was given up", slog.Any("error", cause))
 			}
 			return errors.Join(d.givenUp(context.Cause(ctx)), err, d.release())
 		}
@@ -168,7 +167,7 @@ func (d *Device) leave(ctx context.Context, flushed bool) error {
 	err := d.leg.leave(ctx, flushed)
 	t := d.core.end(err, func(transition) {})
 	d.core.bury()
-	t.say(zap.String("region", d.cfg.Region))
+	t.say(slog.String("region", d.cfg.Region))
 	return err
 }
 
@@ -240,9 +239,9 @@ func (g *leg) giveBack(ctx context.Context) error {
 // CLOSE was lost: the region is clean, in our epoch.
 func (g *leg) givenBack(err error) bool {
 	var r *RefusedError
-	back := errors.As(err, &r) && r.Code == wire.CodeNotOwner && r.UUID == g.granted.UUID && r.Epoch == g.granted.Epoch && r.Flags&wire.OpenedUnclean == 0
+	back := errors.As(err, &r) && r.said.Code == wire.CodeNotOwner && r.said.UUID == g.granted.UUID && r.said.Epoch == g.granted.Epoch && r.said.Flags&wire.OpenedUnclean == 0
 	if back {
-		g.marked(r.Mark)
+		g.marked(r.said.Mark)
 	}
 	return back
 }
@@ -256,6 +255,6 @@ func (d *Device) fail(cause error) {
 		}
 	})
 	if t.first() && t.to == phaseFailed {
-		t.say(zap.Uint64("unflushed_bytes", d.Unflushed()))
+		t.say(slog.Uint64("unflushed_bytes", d.Unflushed()))
 	}
 }

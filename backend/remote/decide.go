@@ -161,7 +161,7 @@ func (s *situation) withoutWindow() decision {
 
 // busy ends a start because another id holds the region. What the previous run left stays as it is.
 func (s *situation) busy() decision {
-	return decision{act: actEnd, err: &RefusedError{Region: s.region, Refused: s.refused}}
+	return decision{act: actEnd, err: &RefusedError{Region: s.region, said: s.refused}}
 }
 
 // elsewhere says where the last window of the region lies.

@@ -134,7 +134,7 @@ func TestDecide(t *testing.T) {
 				require.Zero(t, d.owner)
 				require.Equal(t, s.refused.Epoch, d.epoch)
 			case tt.why == "busy":
-				require.Equal(t, &RefusedError{Region: "log", Refused: s.refused}, d.err)
+				require.Equal(t, &RefusedError{Region: "log", said: s.refused}, d.err)
 			case tt.act == actEnd:
 				require.ErrorAs(t, d.err, &lost)
 				require.ErrorContains(t, d.err, tt.why)
@@ -239,7 +239,7 @@ func TestDecisions(t *testing.T) {
 			sound = live && s.header.Opened == 0 && s.resumed == answerNone && s.refused.Holder == me && !busy
 		case actEnd:
 			refused := &RefusedError{}
-			sound = errors.As(d.err, &lost) || busy && errors.As(d.err, &refused) && refused.Refused == s.refused
+			sound = errors.As(d.err, &lost) || busy && errors.As(d.err, &refused) && refused.said == s.refused
 		}
 		if !sound || *s != was {
 			require.Fail(t, "not sound", "%+v\nin %+v\nnow %+v", d, was, s)
@@ -337,7 +337,7 @@ func TestDecideName(t *testing.T) {
 			tt.want.lost = lost
 			require.Equal(t, tt.want, decideName(&s, &tt.was, "/here/name", "target:1"))
 			s.refused.Code = wire.CodeBusy
-			require.Equal(t, naming{err: &RefusedError{Region: "log", Refused: s.refused}}, decideName(&s, &tt.was, "/here/name", "target:1"))
+			require.Equal(t, naming{err: &RefusedError{Region: "log", said: s.refused}}, decideName(&s, &tt.was, "/here/name", "target:1"))
 		})
 	}
 }

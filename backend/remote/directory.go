@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Directory holds files that nobody but this user may change: ids, locks, windows. Another
+// A directory holds files that nobody but this user may change: ids, locks, windows. Another
 // user who owned it could take a live window away, or put another one in its place. Where
 // everybody may make directories, as in /dev/shm, that user only has to make it first.
-type Directory struct {
+type directory struct {
 	path string
 	fd   int
 }
 
-// OpenDirectory opens the directory at path, and makes it if there is none. It returns an error
+// openDirectory opens the directory at path, and makes it if there is none. It returns an error
 // if another user may change the directory, or if path is a symbolic link. It does not look at
 // the directories above.
-func OpenDirectory(path string) (_ *Directory, err error) {
+func openDirectory(path string) (_ *directory, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func OpenDirectory(path string) (_ *Directory, err error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	d := &Directory{path, fd}
+	d := &directory{path, fd}
 	var st unix.Stat_t
 	switch err = unix.Fstat(fd, &st); {
 	case err != nil:
@@ -52,11 +52,11 @@ func OpenDirectory(path string) (_ *Directory, err error) {
 }
 
 // Close closes the directory. Files that were opened in it stay open.
-func (d *Directory) Close() error { return unix.Close(d.fd) }
+func (d *directory) Close() error { return unix.Close(d.fd) }
 
 // open opens file name with these flags. It returns an error unless that is a plain file of
 // this user's, under one name alone.
-func (d *Directory) open(name string, flags int) (*os.File, error) {
+func (d *directory) open(name string, flags int) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	fd, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *Directory) open(name string, flags int) (*os.File, error) {
 }
 
 // lock opens file name with these flags and locks it.
-func (d *Directory) lock(name string, flags int) (*os.File, error) {
+func (d *directory) lock(name string, flags int) (*os.File, error) {
 	for {
 		f, err := d.open(name, flags)
 		if err != nil {
@@ -99,7 +99,7 @@ func (d *Directory) lock(name string, flags int) (*os.File, error) {
 }
 
 // Read returns what file name holds, up to 4096 bytes.
-func (d *Directory) Read(name string) ([]byte, error) {
+func (d *directory) Read(name string) ([]byte, error) {
 	f, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (d *Directory) Read(name string) ([]byte, error) {
 
 // Write makes b the contents of file name, whole or not at all. If keep is set and the file
 // exists, it stays as it is.
-func (d *Directory) Write(name string, b []byte, keep bool) error {
+func (d *directory) Write(name string, b []byte, keep bool) error {
 	draft := fmt.Sprintf(".%s-%d", name, os.Getpid())
 	_ = unix.Unlinkat(d.fd, draft, 0) // a process with the same number may have been killed
 	f, err := d.open(draft, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
@@ -135,7 +135,7 @@ func (d *Directory) Write(name string, b []byte, keep bool) error {
 }
 
 // Remove removes file name. It is no error if there is none.
-func (d *Directory) Remove(name string) error {
+func (d *directory) Remove(name string) error {
 	if err := unix.Unlinkat(d.fd, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
 	}

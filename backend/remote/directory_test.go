@@ -41,7 +41,7 @@ func TestDirectory(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "dir")
 			tt.make(t, path)
-			d, err := OpenDirectory(path)
+			d, err := openDirectory(path)
 			if tt.says == "" {
 				require.NoError(t, err)
 				require.NoError(t, d.Close())
@@ -58,7 +58,7 @@ func TestDirectory(t *testing.T) {
 
 func TestFilesOfADirectory(t *testing.T) {
 	path := t.TempDir()
-	d, err := OpenDirectory(path)
+	d, err := openDirectory(path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	_, err = d.Read("none")
@@ -98,7 +98,7 @@ func TestFilesOfADirectory(t *testing.T) {
 
 // The error for a locked file names the process that holds it. A file that somebody removed under its lock is created again.
 func TestLock(t *testing.T) {
-	d, err := OpenDirectory(t.TempDir())
+	d, err := openDirectory(t.TempDir())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	f, err := d.lock("a", unix.O_RDWR|unix.O_CREAT)

@@ -10,14 +10,12 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
-	"pmnbd/rdma"
 	"pmnbd/rdma/iwarp"
 )
 
 // A program that keeps its log in the memory of another machine.
-func ExampleDial() {
-	provider := iwarp.New(iwarp.Config{})
-	addr, stop := serveRegion(provider)
+func ExampleOpen() {
+	addr, stop := serveRegion()
 	defer stop()
 	state, err := os.MkdirTemp("", "log-")
 	if err != nil {
@@ -25,12 +23,9 @@ func ExampleDial() {
 	}
 	defer func() { _ = os.RemoveAll(state) }()
 
-	dev, err := remote.Dial(context.Background(), remote.Config{
-		Provider: provider, Addr: addr, Region: "log",
-		ID:            [16]byte{1}, // this machine's, kept over restarts
-		StateDir:      state,
-		AllowVolatile: true, // for this example only: the region is anonymous memory
-	})
+	ctx := context.Background()
+	dev, err := remote.Open(ctx, "iwarp://"+addr+"/log", remote.WithStateDir(state),
+		remote.AllowVolatile()) // for this example only: the region is anonymous memory
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -38,7 +33,7 @@ func ExampleDial() {
 	if _, err := b.WriteAt([]byte("committed"), 4096); err != nil {
 		log.Fatal(err)
 	}
-	if err := b.Sync(); err != nil { // one round trip, for any number of writes
+	if err := dev.Sync(ctx); err != nil { // one round trip, for any number of writes
 		log.Fatal(err)
 	}
 	got := make([]byte, 9)
@@ -57,12 +52,12 @@ func ExampleDial() {
 }
 
 // serveRegion is the other machine: what pmnbd-target does.
-func serveRegion(provider rdma.Provider) (addr string, stop func()) {
+func serveRegion() (addr string, stop func()) {
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "log", CreateSize: 1 << 20, AllowVolatile: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	l, err := provider.Listen(context.Background(), "127.0.0.1:0")
+	l, err := iwarp.New(iwarp.Config{}).Listen(context.Background(), "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -51,14 +51,14 @@ func TestFailedSync(t *testing.T) {
 		_, err := Dial(context.Background(), p.config(t))
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
-		require.Equal(t, wire.CodeFailed, refused.Code)
+		require.Equal(t, wire.CodeFailed, refused.said.Code)
 	})
 	t.Run("stays failed across a restart", func(t *testing.T) {
 		p := newPair(t, provider, "", path, target.Config{})
 		_, err := Dial(context.Background(), p.config(t))
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
-		require.Equal(t, wire.CodeFailed, refused.Code)
+		require.Equal(t, wire.CodeFailed, refused.said.Code)
 	})
 	t.Run("cleared", func(t *testing.T) {
 		require.NoError(t, region.Clear(path, "the test looked at it"))

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/persist"
@@ -87,7 +87,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 func (d *Device) prepare(s *situation, open *decision) error {
 	d.leg.takesOver(&s.refused)
 	if open.note != "" {
-		d.log.Info(open.note, zap.String("region", d.cfg.Region))
+		d.log.Info(open.note, slog.String("region", d.cfg.Region))
 	}
 	if open.lost != nil {
 		d.accept(open.lost)
@@ -121,7 +121,7 @@ func (d *Device) prepare(s *situation, open *decision) error {
 // accept logs that this start goes on without what is lost.
 func (d *Device) accept(lost *LossError) {
 	d.log.Warn("ACCEPTING A LOSS: a client that kept the device open may miss acknowledged writes, or find other contents",
-		zap.String("region", d.cfg.Region), zap.String("lost", lost.text))
+		slog.String("region", d.cfg.Region), slog.String("lost", lost.text))
 }
 
 // probe asks the target who has the region, by an OPEN that the target always refuses. It
@@ -136,7 +136,7 @@ func (g *leg) probe(ctx context.Context) (said wire.Refused, err error) {
 		case said.Code == wire.CodeEpoch, said.Code == wire.CodeBusy && said.UUID != [16]byte{}:
 			return nil
 		}
-		return &RefusedError{Region: g.cfg.Region, Refused: said}
+		return &RefusedError{Region: g.cfg.Region, said: said}
 	})
 	return said, err
 }
@@ -154,7 +154,7 @@ func (g *leg) askWhose(ctx context.Context, h *header) (is answer, err error) {
 		case refused.Code == wire.CodeNotOwner:
 			is = answerRefused
 		default:
-			return &RefusedError{Region: g.cfg.Region, Refused: *refused}
+			return &RefusedError{Region: g.cfg.Region, said: *refused}
 		}
 		return nil
 	})

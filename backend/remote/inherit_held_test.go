@@ -81,8 +81,8 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 				require.False(t, errors.As(err, &loss), "%v", err)
 				var refused *RefusedError
 				require.ErrorAs(t, err, &refused)
-				require.Equal(t, wire.CodeBusy, refused.Code)
-				require.Equal(t, other.ID, refused.Holder)
+				require.Equal(t, wire.CodeBusy, refused.said.Code)
+				require.Equal(t, other.ID, refused.said.Holder)
 			}
 			for range 2 { // a second start finds the same
 				if tt.why != "" {

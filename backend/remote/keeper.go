@@ -3,9 +3,8 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/rdma"
 )
@@ -130,9 +129,9 @@ func (g *leg) lasting(cause error) error {
 
 // comeBack tries until the session, which t interrupted, goes on, or cannot.
 func (g *leg) comeBack(o *outage, t transition) error {
-	region, target := zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr)
+	region, target := slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr)
 	if o.attempts == 0 {
-		t.say(region, target, zap.Uint64("unflushed_bytes", g.core.unflushed()))
+		t.say(region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
 	}
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
@@ -151,7 +150,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
-			back.say(region, target, zap.Uint64("epoch", g.granted.Epoch), zap.Stringer("method", g.method), zap.Duration("after", o.back.Sub(o.since)), zap.Int("attempts", o.attempts))
+			back.say(region, target, slog.Uint64("epoch", g.granted.Epoch), slog.String("method", g.method.String()), slog.Duration("after", o.back.Sub(o.since)), slog.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
@@ -161,7 +160,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		t = g.core.life.step(eventLost, err)
 		if text := err.Error(); text != o.said {
 			o.said = text
-			t.say(region, target, zap.Int("attempts", o.attempts+1))
+			t.say(region, target, slog.Int("attempts", o.attempts+1))
 		}
 	}
 }

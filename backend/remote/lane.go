@@ -239,7 +239,7 @@ func (l *lane) receiveLocked(c rdma.Completion) (barrierDone bool, err error) {
 		if err := fail.Decode(msg); err != nil {
 			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		return false, &BarrierError{fail}
+		return false, &BarrierError{said: fail}
 	case wire.TypeZeroAck:
 		var ack wire.ZeroAck
 		if err := ack.Decode(msg); err != nil {
@@ -316,12 +316,4 @@ func (l *lane) settle() {
 		l.idle.Wait()
 	}
 	l.mu.Unlock()
-}
-
-// A BarrierError tells that the target could not make writes durable. Nobody knows any more which
-// writes are.
-type BarrierError struct{ wire.BarrierFail }
-
-func (e *BarrierError) Error() string {
-	return fmt.Sprintf("the target could not make barrier %d durable: %v: %s", e.Seq, e.Code, e.Text)
 }

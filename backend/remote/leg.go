@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
@@ -24,7 +24,7 @@ import (
 // leave and hangUp wait for their ends.
 type leg struct {
 	cfg    Config // set once
-	log    *zap.Logger
+	log    *slog.Logger
 	device device
 
 	// Set by attach, before the session is opened.

@@ -1,11 +1,11 @@
 package remote
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 )
@@ -71,8 +71,8 @@ func (p phase) String() string {
 // A life is a device's phase, and the only place that knows it. Everything else asks, with one
 // atomic load.
 type life struct {
-	log *zap.Logger // set once
-	mu  sync.Mutex  // held during a transition; nothing else is locked meanwhile
+	log *slog.Logger // set once
+	mu  sync.Mutex   // held during a transition; nothing else is locked meanwhile
 	now atomic.Pointer[condition]
 }
 
@@ -96,7 +96,7 @@ func (c *condition) shown() (s State, cause string) {
 	return StateOpen, ""
 }
 
-func newLife(log *zap.Logger) *life {
+func newLife(log *slog.Logger) *life {
 	l := &life{log: log}
 	l.now.Store(&condition{})
 	return l
@@ -163,24 +163,24 @@ type transition struct {
 func (t transition) first() bool { return t.from != t.to }
 
 // say writes the transition's line.
-func (t transition) say(fields ...zap.Field) {
-	log, message := t.life.log.Debug, fmt.Sprintf("the device is %v", t.to)
+func (t transition) say(attrs ...slog.Attr) {
+	level, message := slog.LevelDebug, fmt.Sprintf("the device is %v", t.to)
 	switch {
 	case t.from.ended(), t.to == phaseClosed:
-		log, message = t.life.log.Info, "session closed"
+		level, message = slog.LevelInfo, "session closed"
 	case t.to == phaseFailed:
-		log, message = t.life.log.Error, "the device failed for good: writes that it acknowledged may be lost"
+		level, message = slog.LevelError, "the device failed for good: writes that it acknowledged may be lost"
 	case t.from == phaseOpening && t.to == phaseOpen:
-		log, message = t.life.log.Info, "session opened"
+		level, message = slog.LevelInfo, "session opened"
 	case t.from.away() && t.to.away():
-		log, message = t.life.log.Warn, "the session does not come back yet"
+		level, message = slog.LevelWarn, "the session does not come back yet"
 	case t.to.away():
-		log, message = t.life.log.Warn, "the session is interrupted: READ and FLUSH wait, writes are taken while the window has room"
+		level, message = slog.LevelWarn, "the session is interrupted: READ and FLUSH wait, writes are taken while the window has room"
 	case t.from.away():
-		log, message = t.life.log.Info, "the session goes on"
+		level, message = slog.LevelInfo, "the session goes on"
 	}
 	if t.cause != nil {
-		fields = append(fields, zap.Error(t.cause))
+		attrs = append(attrs, slog.Any("error", t.cause))
 	}
-	log(message, fields...)
+	t.life.log.LogAttrs(context.Background(), level, message, attrs...)
 }

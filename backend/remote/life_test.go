@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"pmnbd/backend"
+	"pmnbd/internal/logtest"
 )
 
 // The table of the package comment: what each event makes of each phase. Where it has none, the event
@@ -31,7 +33,7 @@ func TestLife(t *testing.T) {
 	cause := errors.New("the cause")
 	for from, row := range table {
 		for i, to := range row {
-			l := newLife(zap.NewNop())
+			l := newLife(slog.New(slog.DiscardHandler))
 			l.now.Store(&condition{phase: from, cause: errors.New("before"), err: errors.New("kept")})
 			if to == none {
 				require.Panics(t, func() { l.step(event(i), cause) }, "event %d in %v", i, from)
@@ -72,7 +74,7 @@ func TestPhases(t *testing.T) {
 		{"closed without a session", []event{eventOpened, eventLost, eventDrain, eventLeave, eventEnd}, phaseClosed, backend.ErrClosed, backend.ErrClosed, StateClosed, "the cause"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLife(zap.NewNop())
+			l := newLife(slog.New(slog.DiscardHandler))
 			for _, e := range tt.events {
 				var why error
 				if e == eventLost || e == eventEnd {
@@ -97,7 +99,7 @@ func TestPhases(t *testing.T) {
 // Each transition has its line.
 func TestTransitionsSayWhatPeopleRead(t *testing.T) {
 	core, lines := observer.New(zapcore.DebugLevel)
-	l := newLife(zap.New(core))
+	l := newLife(logtest.On(core))
 	cause := errors.New("the cause")
 	for _, tt := range []struct {
 		event event
@@ -122,7 +124,7 @@ func TestTransitionsSayWhatPeopleRead(t *testing.T) {
 		require.Equal(t, tt.level, line[0].Level)
 		require.Equal(t, tt.cause != nil, len(line[0].Context) == 1)
 	}
-	l = newLife(zap.New(core))
+	l = newLife(logtest.On(core))
 	l.step(eventOpened, nil)
 	l.step(eventEnd, cause).say()
 	l.step(eventEnd, nil).say()

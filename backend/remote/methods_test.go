@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
@@ -288,7 +288,7 @@ func TestAPMAllocatesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := eADROverTCP(t)
 			cfg := p.config(t)
-			cfg.Log = zap.NewNop()
+			cfg.Log = slog.New(slog.DiscardHandler)
 			d, err := Dial(context.Background(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, d.Close()) })

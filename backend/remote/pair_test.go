@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
@@ -107,7 +107,7 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
-	cfg.Log = zaptest.NewLogger(t)
+	cfg.Log = logtest.New(t)
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "region")
 	}
@@ -131,7 +131,7 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 func (p *pair) config(t testing.TB) Config {
 	return Config{
 		Provider: p.provider, Addr: p.addr, Region: "log", ID: [16]byte{1}, StateDir: p.stateDir,
-		Window: 16 << 20, Connections: 8, AllowVolatile: true, Log: zaptest.NewLogger(t),
+		Window: 16 << 20, Connections: 8, AllowVolatile: true, Log: logtest.New(t),
 		LossTimeout: 1, // a lost connection fails the device at once, where a test does not say otherwise
 	}
 }

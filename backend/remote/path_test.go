@@ -3,11 +3,11 @@ package remote
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
@@ -176,7 +176,7 @@ func TestPathAllocatesNothing(t *testing.T) {
 	for name, ops := range paths {
 		t.Run(name, func(t *testing.T) {
 			p := overTCP(t)
-			d, err := Dial(context.Background(), func() Config { c := p.config(t); c.Log = zap.NewNop(); return c }())
+			d, err := Dial(context.Background(), func() Config { c := p.config(t); c.Log = slog.New(slog.DiscardHandler); return c }())
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, d.Close()) })
 			x := newDriver(t, d, ops()...)
@@ -193,7 +193,7 @@ func BenchmarkPath(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p := overTCP(b)
 			cfg := p.config(b)
-			cfg.Log = zap.NewNop()
+			cfg.Log = slog.New(slog.DiscardHandler)
 			d, err := Dial(context.Background(), cfg)
 			require.NoError(b, err)
 			b.Cleanup(func() { require.NoError(b, d.Close()) })

@@ -40,7 +40,7 @@ func parseRecord(b []byte) (r record, err error) {
 // checkName reads to which region the name led before, decides what a change of it means, and
 // notes the region that it leads to now.
 func (d *Device) checkName(s *situation) error {
-	windows, err := OpenDirectory(d.cfg.WindowDir)
+	windows, err := openDirectory(d.cfg.WindowDir)
 	if err != nil {
 		return fmt.Errorf("the directory of window files: %w", err)
 	}
@@ -71,7 +71,7 @@ func (d *Device) checkName(s *situation) error {
 
 // previousName reads the record of the name, and what the window of its region holds if that
 // is another region in this boot.
-func (d *Device) previousName(windows *Directory, name string, s *situation) (*previousName, error) {
+func (d *Device) previousName(windows *directory, name string, s *situation) (*previousName, error) {
 	var was previousName
 	b, err := windows.Read(name)
 	switch {
@@ -177,7 +177,7 @@ func (w *oldWindow) lost(changed string, boot uuid.UUID) *LossError {
 }
 
 // dropWindow removes the window of region old, and its lock, unless a process has them.
-func (d *Device) dropWindow(windows *Directory, old uuid.UUID) error {
+func (d *Device) dropWindow(windows *directory, old uuid.UUID) error {
 	w, err := loadWindowFile(windows, fileOf(d.cfg.ID, old, "window"), unix.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errLocked):

@@ -1,8 +1,31 @@
 // Package remote is a block device on a region of another machine. It turns writes into RDMA
 // Writes, reads into RDMA Reads, and FLUSH and FUA into one barrier for all that wait.
 //
-// It keeps the initiator's half of the promises of design §3, §4 and §6. It imports backend,
-// persist, persist/wire and rdma, and does not know which transport it runs on.
+// Open opens a region of a target and returns a Device that is ready:
+//
+//	dev, err := remote.Open(ctx, "iwarp://192.0.2.1:7204/log", remote.WithStateDir("/var/lib/mylog"))
+//
+// Package gonbd makes it an io.ReaderAt and io.WriterAt; package nbd serves it to NBD clients. Dial
+// is Open for a program that sets every field of Config itself. A region has one writer: while a
+// Device is open, nobody else can open its region.
+//
+// A write is acknowledged when it is in the Device's window, a bounded memory of this host. It is
+// durable once a FLUSH that was submitted later has succeeded (Device.Sync). The Device sends
+// unflushed writes again when a connection breaks. If the process is killed, the next one does, if
+// Config.WindowDir names a directory for the window.
+//
+// While the target is away writes are taken until the window is full, and READs and FLUSHes wait.
+// Sync and Shutdown take a context for that. A Device fails for good, and its ops then wrap
+// backend.ErrFailed, only if writes may be lost (BarrierError, TakenError) or if
+// Config.LossTimeout is over.
+//
+// All sizes and offsets are in bytes. This package is stable: later releases keep what a program
+// can use of it.
+//
+// # Inside
+//
+// The package keeps the initiator's half of the promises of design §3, §4 and §6. Only Open knows a
+// transport.
 //
 // A Device has three parts. The core is what does not depend on the target: the window, the
 // streams that order all requests, and the group commit over them. The leg is all that belongs to one
@@ -32,12 +55,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/persist"
@@ -51,10 +74,10 @@ type Config struct {
 	Provider rdma.Provider
 	Addr     string
 	Region   string
-	// ID names this initiator; it survives restarts.
+	// ID names this initiator. It survives restarts, and is not zero. InitiatorID makes one.
 	ID [16]byte
 	// StateDir is the directory of the locks that keep other processes of this id from the
-	// region. Only this user may be able to change it and WindowDir (OpenDirectory).
+	// region. Only this user may be able to change it and WindowDir.
 	StateDir string
 	// WindowDir is the directory of window files, on a filesystem in memory. With it the next
 	// run of this initiator can go on where this one was killed. If it is empty, the window dies
@@ -91,9 +114,9 @@ type Config struct {
 	Takeover bool
 	// Key returns the key of ID. The device asks for it at each handshake, so that the key can
 	// change. With nil there is no key, and the target must ask for none.
-	Key func() wire.Key
+	Key func() []byte
 	// Log takes one line for each transition of the device's life; nil: none.
-	Log *zap.Logger
+	Log *slog.Logger
 	// Jitter returns a number in [0, 1): by how much to shorten a pause between two attempts;
 	// nil: rand.Float64. A test that has to repeat a run sets it.
 	Jitter func() float64
@@ -135,7 +158,7 @@ const (
 // A Device is a session with a target, as a backend.Device.
 type Device struct {
 	cfg     Config // set once, like all up to lineage
-	log     *zap.Logger
+	log     *slog.Logger
 	info    backend.Info
 	arenas  backend.Arenas
 	core    *core // once there is a window
@@ -166,7 +189,7 @@ func (c *Config) complete() error {
 		c.Jitter = rand.Float64
 	}
 	if c.Log == nil {
-		c.Log = zap.NewNop()
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case c.Provider == nil, c.Addr == "", c.Region == "":
@@ -235,16 +258,16 @@ func (d *Device) open(ctx context.Context) error {
 	d.leg.begin(&o, conns)
 	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = o.Size, 1, 4096, true
 	d.info.Description = describe(d.cfg.Region, o.Class)
-	region := zap.String("region", d.cfg.Region)
+	region := slog.String("region", d.cfg.Region)
 	if d.leg.opening.unclean {
 		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", region)
 	}
 	if o.Class == persist.ClassVolatile {
 		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", region)
 	}
-	d.core.life.step(eventOpened, nil).say(region, zap.String("target", d.cfg.Addr),
-		zap.Stringer("class", o.Class), zap.Uint64("size", o.Size), zap.Uint64("epoch", o.Epoch), zap.Int("lanes", d.cfg.Lanes),
-		zap.Stringer("method", o.Method), zap.String("why", d.leg.methodWhy()))
+	d.core.life.step(eventOpened, nil).say(region, slog.String("target", d.cfg.Addr),
+		slog.String("class", o.Class.String()), slog.Uint64("size", o.Size), slog.Uint64("epoch", o.Epoch), slog.Int("lanes", d.cfg.Lanes),
+		slog.String("method", o.Method.String()), slog.String("why", d.leg.methodWhy()))
 	return nil
 }
 

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/backend"
 	"pmnbd/persist"
@@ -19,7 +18,7 @@ import (
 // but the replay is ever in its queues.
 type replayer struct {
 	device // the Device that starts: it notes in the window file what the target tells
-	log    *zap.Logger
+	log    *slog.Logger
 	file   *windowFile
 	core   *core
 	leg    *leg
@@ -35,7 +34,7 @@ func (d *Device) adopt(ctx context.Context) (err error) {
 	if err := r.load(d.cfg); err != nil {
 		return err
 	}
-	r.log.Info("adopting the window of the previous pmnbd", zap.String("region", d.cfg.Region), zap.Uint64("unflushed_bytes", r.core.unflushed()))
+	r.log.Info("adopting the window of the previous pmnbd", slog.String("region", d.cfg.Region), slog.Uint64("unflushed_bytes", r.core.unflushed()))
 	if err := r.resume(ctx); err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func (r *replayer) run(ctx context.Context) error {
 	err = errors.Join(err, r.leg.leave(ctx, err == nil))
 	close(done)
 	<-watched
-	r.core.end(err, func(transition) {}).say(zap.String("region", r.leg.cfg.Region))
+	r.core.end(err, func(transition) {}).say(slog.String("region", r.leg.cfg.Region))
 	return err
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/persist/wire"
 )
@@ -49,7 +49,7 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	durable := g.revive(&o, conns)
 	t = g.core.life.step(eventBack, nil) // from here on heartbeats look, and barriers start
 	if c := durable; c != nil {
-		g.log.Info("what was being made durable when the session was lost is durable", zap.String("region", g.cfg.Region), zap.Uint64("barrier", c.seq))
+		g.log.Info("what was being made durable when the session was lost is durable", slog.String("region", g.cfg.Region), slog.Uint64("barrier", c.seq))
 		c.answer(nil)
 		g.core.commit.free(c)
 	}
@@ -87,7 +87,7 @@ func (g *leg) askResume(ctx context.Context, c *dialed) (o wire.Opened, err erro
 // the region of this device can say that the session is lost for good. Another target at the
 // address, or a new region under the name, knows nothing of it.
 func (g *leg) refusal(r *wire.Refused) error {
-	err := &RefusedError{Region: g.cfg.Region, Refused: *r}
+	err := &RefusedError{Region: g.cfg.Region, said: *r}
 	switch {
 	case r.UUID != [16]byte{} && r.UUID != g.granted.UUID:
 		return g.elsewhere(r.UUID)

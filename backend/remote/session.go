@@ -5,40 +5,17 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
-
-// A RefusedError is the target's refusal of a session.
-type RefusedError struct {
-	Region string
-	wire.Refused
-}
-
-// Held reports whether another initiator has the region. The region is free once that initiator has
-// stopped. Config.Takeover takes it away before.
-func (e *RefusedError) Held() bool {
-	return e.Code == wire.CodeBusy && e.Holder != [16]byte{} // else a grant is under way
-}
-
-func (e *RefusedError) Error() string {
-	s := fmt.Sprintf("the target refuses region %s: %v", e.Region, e.Code)
-	if e.Held() {
-		s += fmt.Sprintf(", held by %s for %d more seconds, and longer while that lives", uuid.UUID(e.Holder), e.Seconds)
-	}
-	if e.Text != "" {
-		s += ": " + e.Text
-	}
-	return s
-}
 
 // errSessionClosed ends a lane whose session was given back.
 var errSessionClosed = errors.New("session closed")
@@ -174,7 +151,7 @@ func (g *leg) join(ctx context.Context, c *dialed, o *wire.Opened, n int) (joine
 		return joined, fmt.Errorf("JOIN: %w", err)
 	}
 	if t == wire.TypeRefused {
-		err := &RefusedError{Region: g.cfg.Region, Refused: refused}
+		err := &RefusedError{Region: g.cfg.Region, said: refused}
 		if refused.Code == wire.CodeNotOwner { // lane 0 has been lost, or the target has begun anew
 			return joined, fmt.Errorf("%w: JOIN: %s", rdma.ErrLost, err.Error()) // to callers it is no refusal
 		}
@@ -268,7 +245,7 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 func (g *leg) takesOver(refused *wire.Refused) {
 	if refused.Seconds > 0 {
 		g.log.Warn("TAKING THE REGION OVER: what its holder has not flushed is lost to it, and it can never come back",
-			zap.String("region", g.cfg.Region), zap.Stringer("holder", uuid.UUID(refused.Holder)), zap.Uint32("lease_left_seconds", refused.Seconds))
+			slog.String("region", g.cfg.Region), slog.String("holder", uuid.UUID(refused.Holder).String()), slog.Uint64("lease_left_seconds", uint64(refused.Seconds)))
 	}
 }
 

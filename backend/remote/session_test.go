@@ -22,9 +22,9 @@ func TestSecondInitiatorIsRefused(t *testing.T) {
 	_, err := Dial(context.Background(), cfg)
 	var refused *RefusedError
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, wire.CodeBusy, refused.Code)
-	require.Equal(t, [16]byte{1}, refused.Holder)
-	require.NotZero(t, refused.Seconds)
+	require.Equal(t, wire.CodeBusy, refused.said.Code)
+	require.Equal(t, [16]byte{1}, refused.said.Holder)
+	require.NotZero(t, refused.said.Seconds)
 
 	// The refusal destroyed nothing.
 	c := backendtest.NewClient(t, d)
@@ -51,7 +51,7 @@ func TestRefusal(t *testing.T) {
 		{"without more words", wire.Refused{Code: wire.CodeEpoch}, "the target refuses region log: other epoch"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.EqualError(t, &RefusedError{Region: "log", Refused: tt.Refused}, tt.want)
+			require.EqualError(t, &RefusedError{Region: "log", said: tt.Refused}, tt.want)
 		})
 	}
 }
@@ -132,7 +132,7 @@ func TestDialRefusals(t *testing.T) {
 			if c.code != 0 {
 				var refused *RefusedError
 				require.ErrorAs(t, err, &refused)
-				require.Equal(t, c.code, refused.Code)
+				require.Equal(t, c.code, refused.said.Code)
 			}
 		})
 	}

@@ -2,9 +2,8 @@ package remote
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/rdma"
 )
@@ -90,7 +89,7 @@ func (s *stall) find(g *leg, now int64, patience time.Duration, unanswered uint6
 	if hangs > patience && s.said != barrier.seq {
 		s.said = barrier.seq
 		g.log.Warn("the target lives, and has been at a barrier for long: its disk is slow, or hangs. READs and writes go on, FLUSHes wait",
-			zap.String("region", g.cfg.Region), zap.Uint64("barrier", barrier.seq), zap.Duration("for", hangs))
+			slog.String("region", g.cfg.Region), slog.Uint64("barrier", barrier.seq), slog.Duration("for", hangs))
 	}
 	switch {
 	case stuck != nil:

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -23,7 +25,7 @@ func TestSlowSyncIsWaitedFor(t *testing.T) {
 		cfg := p.config(t)
 		cfg.Lanes, cfg.LossTimeout = 2, 0
 		core, warnings := observer.New(zap.WarnLevel)
-		cfg.Log = zap.New(core)
+		cfg.Log = logtest.On(core)
 		d, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)
 		c := backendtest.NewClient(t, d)
@@ -206,7 +208,7 @@ func stallCases(g *leg, unanswered *uint64) []stallCase {
 func TestStall(t *testing.T) {
 	const patience = stallPatience
 	var unanswered uint64
-	g := &leg{log: zap.NewNop(), core: &core{}}
+	g := &leg{log: slog.New(slog.DiscardHandler), core: &core{}}
 	for i := range 2 {
 		g.lanes = append(g.lanes, &lane{stream: &stream{index: i}, conn: &slowConn{}})
 	}

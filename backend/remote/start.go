@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
-
-	"go.uber.org/zap"
 
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -39,7 +38,7 @@ func (g *leg) insist(ctx context.Context, try func(context.Context) error) error
 		if text := err.Error(); text != said {
 			said = text
 			g.log.Warn("the target does not open the region yet: trying again",
-				zap.String("region", g.cfg.Region), zap.String("target", g.cfg.Addr), zap.Int("attempts", n+1), zap.Error(err))
+				slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Int("attempts", n+1), slog.Any("error", err))
 		}
 		select {
 		case <-time.After(backoff(n, rand.Float64())):
@@ -72,7 +71,7 @@ func (g *leg) open(ctx context.Context) (o wire.Opened, conns []dialed, err erro
 func (g *leg) passes(err error) bool {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
-		return refused.Code == wire.CodeBusy && refused.Holder == [16]byte{} // a grant is under way
+		return refused.said.Code == wire.CodeBusy && refused.said.Holder == [16]byte{} // a grant is under way
 	}
 	var reject *rdma.RejectError
 	return g.opening.met && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrTimeout) || errors.As(err, &reject))
@@ -120,7 +119,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 				return opened, chosen(msg.Methods, &opened)
 			}
 			if late.Code != wire.CodeNotOwner {
-				return opened, &RefusedError{Region: g.cfg.Region, Refused: late}
+				return opened, &RefusedError{Region: g.cfg.Region, said: late}
 			}
 			g.opening.asked = false // another run of this id has the region
 		}
@@ -133,7 +132,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 		}
 		g.opening.expect, g.opening.unclean = refused.Epoch, refused.Flags&wire.OpenedUnclean != 0
 	}
-	return opened, &RefusedError{Region: g.cfg.Region, Refused: refused}
+	return opened, &RefusedError{Region: g.cfg.Region, said: refused}
 }
 
 // regain sends m as a RESUME. The target grants it if it had granted an OPEN of the same owner.

@@ -96,7 +96,7 @@ func (tt *startCase) start(t *testing.T, at ...int) (events int) {
 	if tt.keys {
 		h.stop()
 		h.keys = target.Keys{h.cfg.ID: {secretKey}}
-		h.cfg.Key = func() wire.Key { return secretKey }
+		h.cfg.Key = func() []byte { return secretKey }
 		h.start(h.path, regiontest.ADR)
 	}
 	if !tt.windows {
@@ -208,9 +208,9 @@ func TestStartDuringAGrant(t *testing.T) {
 		met  bool
 		want bool
 	}{
-		{"a grant is under way", &RefusedError{Refused: wire.Refused{Code: wire.CodeBusy}}, true, true},
-		{"held by another", &RefusedError{Refused: wire.Refused{Code: wire.CodeBusy, Holder: [16]byte{7}}}, true, false},
-		{"failed", &RefusedError{Refused: wire.Refused{Code: wire.CodeFailed}}, true, false},
+		{"a grant is under way", &RefusedError{said: wire.Refused{Code: wire.CodeBusy}}, true, true},
+		{"held by another", &RefusedError{said: wire.Refused{Code: wire.CodeBusy, Holder: [16]byte{7}}}, true, false},
+		{"failed", &RefusedError{said: wire.Refused{Code: wire.CodeFailed}}, true, false},
 		{"nobody was there ever", rdma.ErrLost, false, false},
 		{"nobody is there any more", rdma.ErrLost, true, true},
 		{"no answer", rdma.ErrTimeout, true, true},

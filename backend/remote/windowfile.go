@@ -33,7 +33,7 @@ import (
 // pmnbd writes the header to the two halves of its page in turn, each with a generation
 // and a CRC, because a process can be killed in the middle.
 type windowFile struct {
-	dir  *Directory
+	dir  *directory
 	own  bool // Close closes dir
 	f    *os.File
 	page []byte // the header's two halves, mapped
@@ -98,7 +98,7 @@ var ErrWindow = errors.New("window file")
 // openWindowFile opens the window file of an initiator and region in dir. If there is none it
 // makes one, whose header has State 0. The State is windowDamaged if no header can be read.
 func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
-	windows, err := OpenDirectory(dir)
+	windows, err := openDirectory(dir)
 	if err != nil {
 		return nil, fmt.Errorf("the directory of window files: %w", err)
 	}
@@ -112,7 +112,7 @@ func openWindowFile(dir string, id, region [16]byte) (*windowFile, error) {
 
 // loadWindowFile opens and locks file name of dir. The claim alone would not keep every other
 // process out: it lies in the state directory, and each process can have its own.
-func loadWindowFile(dir *Directory, name string, flags int) (*windowFile, error) {
+func loadWindowFile(dir *directory, name string, flags int) (*windowFile, error) {
 	f, err := dir.lock(name, flags)
 	if err != nil {
 		return nil, fmt.Errorf("open the window file: %w", err)

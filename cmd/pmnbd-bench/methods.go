@@ -16,8 +16,8 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/internal/endpoint"
 	"pmnbd/persist"
-	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
 
@@ -63,7 +63,7 @@ type methodOptions struct {
 
 type methodTarget struct {
 	label string
-	flags.Endpoint
+	endpoint.Endpoint
 }
 
 func parseMethods(call *command.Call) (methodOptions, error) {
@@ -192,5 +192,5 @@ func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, s
 // unsound reports whether either end refused a session because of its method.
 func unsound(err error) bool {
 	var refused *remote.RefusedError
-	return errors.As(err, &refused) && refused.Code == wire.CodeMethod || errors.Is(err, rdma.ErrNotSupported)
+	return errors.As(err, &refused) && refused.Reason() == remote.ReasonMethod || errors.Is(err, rdma.ErrNotSupported)
 }

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"strings"
 
-	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/endpoint"
 	"pmnbd/persist"
 )
 
@@ -20,7 +20,7 @@ type way struct {
 	// Refused says why the method cannot be measured there.
 	Refused string `json:"refused,omitempty"`
 
-	at     flags.Endpoint
+	at     endpoint.Endpoint
 	method persist.Method
 	cells  []*methodCell // a shape each, in the order of shapes
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"pmnbd/backend/mem"
 	"pmnbd/persist/region"
@@ -49,7 +49,7 @@ func TestMethods(t *testing.T) {
 	require.NoError(t, err)
 	l, err := iwarp.New(iwarp.Config{}).Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(t, err)
-	s := sessions.New(sessions.Config{Log: zap.NewNop()}, []*region.Region{r})
+	s := sessions.New(sessions.Config{Log: slog.New(slog.DiscardHandler)}, []*region.Region{r})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	defer func() {

@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/endpoint"
 	"pmnbd/persist/region"
 	"pmnbd/status"
 )
@@ -29,7 +30,7 @@ type config struct {
 	Metrics         status.Address `toml:"metrics"`
 }
 
-var defaultListen = flags.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: flags.DefaultPort}
+var defaultListen = endpoint.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: endpoint.DefaultPort}
 
 func defaults() config {
 	return config{Listen: []listenAddr{{defaultListen}}, Control: status.DefaultPlace()}
@@ -132,7 +133,7 @@ func loopback(host string) bool {
 }
 
 // A listenAddr is an address at which initiators connect.
-type listenAddr struct{ flags.Endpoint }
+type listenAddr struct{ endpoint.Endpoint }
 
 // UnmarshalText reads iwarp://HOST:PORT.
 func (a *listenAddr) UnmarshalText(b []byte) (err error) {

@@ -18,6 +18,7 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/endpoint"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -221,12 +222,12 @@ func TestConfigErrors(t *testing.T) {
 // every user of this machine at least.
 func TestBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
-		listen flags.Endpoint
+		listen endpoint.Endpoint
 		says   string
 	}{
-		{flags.Endpoint{Provider: "iwarp", Host: "0.0.0.0"}, "is not a loopback address: use --key-file"},
-		{flags.Endpoint{Provider: "rdma", Host: "192.0.2.1"}, "is not a loopback address: use --key-file"},
-		{flags.Endpoint{Provider: "rdma", Host: "127.0.0.1"}, "nobody knows which user of this machine connects by an adapter: use --key-file"},
+		{endpoint.Endpoint{Provider: "iwarp", Host: "0.0.0.0"}, "is not a loopback address: use --key-file"},
+		{endpoint.Endpoint{Provider: "rdma", Host: "192.0.2.1"}, "is not a loopback address: use --key-file"},
+		{endpoint.Endpoint{Provider: "rdma", Host: "127.0.0.1"}, "nobody knows which user of this machine connects by an adapter: use --key-file"},
 	} {
 		for _, flag := range []string{"--key-file=/keys", "--insecure-no-auth", ""} {
 			args := []string{"--region", "log=/log"}

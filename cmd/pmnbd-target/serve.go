@@ -98,7 +98,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	}
 	s.target = target.New(target.Config{
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
-		Keys: keys, Allow: cfg.allow(), Log: log,
+		Keys: keys, Allow: cfg.allow(), Log: daemon.Slog(log),
 	}, s.regions)
 	opened.Add(s.target)
 	if s.control, err = cfg.Control.Listen("target"); err != nil {

@@ -14,6 +14,7 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/endpoint"
 	"pmnbd/nbd/wire"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -83,7 +84,7 @@ func (c *config) schemes() []string {
 // An exportSpec is a region and the name of its export.
 type exportSpec struct {
 	name   string
-	target flags.Endpoint
+	target endpoint.Endpoint
 }
 
 // unread holds the flags whose text parse reads itself, so that its errors can say more than

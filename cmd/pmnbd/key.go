@@ -32,4 +32,4 @@ func (k *key) read() error {
 }
 
 // get is the key that proves the next handshake.
-func (k *key) get() wire.Key { return *k.now.Load() }
+func (k *key) get() []byte { return *k.now.Load() }

@@ -20,8 +20,8 @@ import (
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/internal/endpoint"
 	"pmnbd/nbd"
-	"pmnbd/persist/wire"
 	"pmnbd/status"
 )
 
@@ -88,7 +88,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		return nil, flags.Usagef("nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT")
 	}
 	if s.id == uuid.Nil {
-		if s.id, err = initiatorID(cfg.stateDir); err != nil {
+		if s.id, err = remote.InitiatorID(cfg.stateDir); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		served = append(served, nbd.Export{Name: x.name, Device: x.dev, ReadOnly: cfg.readOnly})
 	}
 	s.nbd, err = nbd.New(nbd.Config{
-		Logger: log, MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
+		Logger: daemon.Slog(log), MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
 	}, served...)
 	return s, err
 }
@@ -181,12 +181,12 @@ func advised(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-func (s *initiator) dial(ctx context.Context, at flags.Endpoint) (*remote.Device, error) {
+func (s *initiator) dial(ctx context.Context, at endpoint.Endpoint) (*remote.Device, error) {
 	transport, err := provider.For(at.Provider, provider.Config{Spin: s.cfg.spin})
 	if err != nil {
 		return nil, err
 	}
-	var prove func() wire.Key
+	var prove func() []byte
 	if s.key != nil {
 		prove = s.key.get
 	}
@@ -196,7 +196,7 @@ func (s *initiator) dial(ctx context.Context, at flags.Endpoint) (*remote.Device
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
 		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
 		LossTimeout: s.cfg.lossTimeout, OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile,
-		Takeover: s.cfg.takeover, Key: prove, Log: s.log,
+		Takeover: s.cfg.takeover, Key: prove, Log: daemon.Slog(s.log),
 	})
 }
 

@@ -3,29 +3,28 @@
 package loglimit
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // New returns a logger that writes at most so many lines in a period to log, whatever
 // their messages. The first line of a period has the field left_out if the previous
 // period left lines out. Loggers derived from the result share the limit.
-func New(log *zap.Logger, lines int, period time.Duration) *zap.Logger {
+func New(log *slog.Logger, lines int, period time.Duration) *slog.Logger {
 	return limited(log, &limit{lines: lines, period: period, kind: func(string) string { return "" }})
 }
 
 // PerMessage is New with a separate limit for each message. A program's messages are
 // constants, so there are few.
-func PerMessage(log *zap.Logger, lines int, period time.Duration) *zap.Logger {
+func PerMessage(log *slog.Logger, lines int, period time.Duration) *slog.Logger {
 	return limited(log, &limit{lines: lines, period: period, kind: func(message string) string { return message }})
 }
 
-func limited(log *zap.Logger, l *limit) *zap.Logger {
+func limited(log *slog.Logger, l *limit) *slog.Logger {
 	l.counts = make(map[string]*count)
-	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return &core{c, l} }))
+	return slog.New(&handler{log.Handler(), l})
 }
 
 // A limit counts the lines of each kind.
@@ -66,24 +65,27 @@ func (l *limit) allow(message string, now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// A core passes on the lines that the limit allows.
-type core struct {
-	zapcore.Core
+// A handler passes on what the limit admits.
+type handler struct {
+	slog.Handler
 	limit *limit
 }
 
-func (c *core) With(fields []zapcore.Field) zapcore.Core { return &core{c.Core.With(fields), c.limit} }
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.Handler.WithAttrs(attrs), h.limit}
+}
 
-func (c *core) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !c.Enabled(e.Level) {
-		return to
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.Handler.WithGroup(name), h.limit}
+}
+
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	leftOut, ok := h.limit.allow(r.Message, r.Time)
+	switch {
+	case !ok:
+		return nil
+	case leftOut > 0:
+		return h.Handler.WithAttrs([]slog.Attr{slog.Int("left_out", leftOut)}).Handle(ctx, r)
 	}
-	leftOut, ok := c.limit.allow(e.Message, e.Time)
-	if !ok {
-		return to
-	}
-	if leftOut > 0 {
-		return c.Core.With([]zapcore.Field{zap.Int("left_out", leftOut)}).Check(e, to)
-	}
-	return c.Core.Check(e, to)
+	return h.Handler.Handle(ctx, r)
 }

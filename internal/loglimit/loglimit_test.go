@@ -1,30 +1,27 @@
 package loglimit
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"pmnbd/internal/logtest"
 )
 
-type clock struct{ now time.Time }
-
-func (c *clock) Now() time.Time                         { return c.now }
-func (c *clock) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
-
-// observed returns a logger, its clock, and what it has written.
-func observed() (*zap.Logger, *clock, *observer.ObservedLogs) {
-	c := &clock{time.Unix(1<<30, 0)}
+// observed is a logger, and what it has written.
+func observed() (*slog.Logger, *observer.ObservedLogs) {
 	core, logged := observer.New(zap.InfoLevel)
-	return zap.New(core, zap.WithClock(c)), c, logged
+	return logtest.On(core), logged
 }
 
 func TestLimit(t *testing.T) {
 	const period = 5 * time.Second
-	log, clock, logged := observed()
-	limited, start := New(log, 1, period), clock.now
+	log, logged := observed()
+	limited, start := New(log, 1, period), time.Unix(1<<30, 0)
 	for _, tt := range []struct {
 		name    string
 		at      time.Duration
@@ -39,8 +36,8 @@ func TestLimit(t *testing.T) {
 		{"much later", 100 * period, true, 1},
 		{"none left out", 200 * period, true, 0},
 	} {
-		clock.now = start.Add(tt.at)
-		limited.With(zap.String("peer", tt.name)).Warn(tt.name)
+		line := slog.NewRecord(start.Add(tt.at), slog.LevelWarn, tt.name, 0)
+		require.NoError(t, limited.With("peer", tt.name).Handler().Handle(t.Context(), line))
 		lines := logged.TakeAll()
 		if !tt.ok {
 			require.Empty(t, lines, tt.name)
@@ -55,7 +52,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestPerMessage(t *testing.T) {
-	log, _, logged := observed()
+	log, logged := observed()
 	limited := PerMessage(log, 2, time.Second)
 	for range 5 {
 		limited.Debug("not enabled")

@@ -3,12 +3,12 @@ package target
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
@@ -22,7 +22,7 @@ type conn struct {
 	rdma.Conn
 	s      *Server
 	req    rdma.Request // the request that it accepts
-	log    *zap.Logger
+	log    *slog.Logger
 	peer   string       // HOST:PORT
 	source netip.Prefix // the part of peer by which strangers are counted
 	domain *sharedDomain
@@ -92,7 +92,7 @@ func (c *conn) serve() {
 		if s.strangers.gone(c) {
 			err = errCrowded
 		}
-		s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
+		s.breaches.Warn("connection not accepted", slog.String("peer", c.peer), slog.Any("error", err))
 		return
 	}
 	limit := s.cfg.ProofTimeout
@@ -122,13 +122,13 @@ func (c *conn) serve() {
 func (c *conn) ended(err error) {
 	switch {
 	case c.probed && !c.known && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrClosed)):
-		c.log.Debug("connection ended after it had asked for the epoch", zap.Error(err))
+		c.log.Debug("connection ended after it had asked for the epoch", slog.Any("error", err))
 	case !c.known:
-		c.s.breaches.Warn("connection ended", zap.String("peer", c.peer), zap.Bool("without_key", c.challenge != nil && c.secret == nil), zap.Error(err))
+		c.s.breaches.Warn("connection ended", slog.String("peer", c.peer), slog.Bool("without_key", c.challenge != nil && c.secret == nil), slog.Any("error", err))
 	case c.session == nil && errors.Is(err, rdma.ErrLost):
-		c.log.Debug("connection ended after its session was closed", zap.Error(err))
+		c.log.Debug("connection ended after its session was closed", slog.Any("error", err))
 	default:
-		c.log.Info("connection ended", zap.Bool("session", c.session != nil), zap.Error(err))
+		c.log.Info("connection ended", slog.Bool("session", c.session != nil), slog.Any("error", err))
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *conn) broken(err error) {
 	if s == nil || !errors.As(err, &fault) || fault.Region != s.mem {
 		return
 	}
-	c.log.Error("region failed", zap.String("region", s.export.r.Name()), zap.Error(s.export.r.Fail(fault)))
+	c.log.Error("region failed", slog.String("region", s.export.r.Name()), slog.Any("error", s.export.r.Fail(fault)))
 }
 
 // accept accepts the connection request. A stranger gets its own protection domain. If
@@ -199,7 +199,7 @@ func (c *conn) receive(i uint64) rdma.WorkRequest {
 func (c *conn) release() {
 	if c.Conn != nil {
 		if c.alive = c.Close(); c.alive != nil {
-			c.log.Error("queue pair not destroyed: if it belongs to a session, its region cannot be granted again until pmnbd-target restarts", zap.Error(c.alive))
+			c.log.Error("queue pair not destroyed: if it belongs to a session, its region cannot be granted again until pmnbd-target restarts", slog.Any("error", c.alive))
 		}
 	}
 	if c.session != nil {
@@ -207,12 +207,12 @@ func (c *conn) release() {
 	}
 	if c.msgs != nil {
 		if err := c.domain.Deregister(c.msgs); err != nil {
-			c.log.Error("memory not deregistered", zap.Error(err))
+			c.log.Error("memory not deregistered", slog.Any("error", err))
 		}
 	}
 	if c.domain != nil {
 		if err := c.domain.release(); err != nil {
-			c.log.Error("protection domain not closed", zap.Error(err))
+			c.log.Error("protection domain not closed", slog.Any("error", err))
 			c.alive = errors.Join(c.alive, err) // the domain may have a queue pair that Accept never returned
 		}
 	}
@@ -386,7 +386,7 @@ func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 
 // fail answers a barrier that the target could not make durable.
 func (c *conn) fail(seq uint64, code wire.Code, text string, out *outbox) error {
-	c.log.Error("barrier failed", zap.String("region", c.session.export.r.Name()), zap.Uint64("barrier", seq), zap.String("cause", text))
+	c.log.Error("barrier failed", slog.String("region", c.session.export.r.Name()), slog.Uint64("barrier", seq), slog.String("cause", text))
 	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}
 	return out.send(c, m.Append(nil))
 }

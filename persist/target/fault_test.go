@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/logtest"
 	"pmnbd/persist"
 	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
@@ -111,7 +111,7 @@ func newFaultSite(t *testing.T, path, other string) *faultSite {
 			s.region = r
 		}
 	}
-	s.server = New(Config{Log: zaptest.NewLogger(t)}, regions)
+	s.server = New(Config{Log: logtest.New(t)}, regions)
 	l, err := s.iwarp.Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(t, err)
 	s.addr = l.Addr()

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -137,7 +137,7 @@ func newModel(t *testing.T, in []byte) *model {
 	}
 	m.log, m.own = open("log"), open("own")
 	hers := m.own.UUID() // an id that no input can guess
-	cfg := Config{Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: zap.NewNop()}
+	cfg := Config{Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: slog.New(slog.DiscardHandler)}
 	if m.keyed {
 		cfg.Keys = Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}, hers: {aliceKey}}
 	}

@@ -3,12 +3,12 @@ package target
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/zap"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -96,7 +96,7 @@ func (c *conn) refuse(r *wire.Refused, request []byte) error {
 	if r.Code == wire.CodeEpoch {
 		c.probed = true
 	} else {
-		c.s.refusals.Warn("session refused", zap.String("peer", c.peer), zap.Stringer("code", r.Code), zap.String("text", r.Text), zap.Uint64("epoch", r.Epoch))
+		c.s.refusals.Warn("session refused", slog.String("peer", c.peer), slog.String("code", r.Code.String()), slog.String("text", r.Text), slog.Uint64("epoch", r.Epoch))
 	}
 	answer := r.Append(nil)
 	if request != nil {
@@ -151,9 +151,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	e.released.Store(false)
 	c.session = s
 	s.look(c.s.cfg.Heartbeat)
-	c.log.Info("session granted", zap.String("region", e.r.Name()), zap.Uint64("epoch", s.epoch),
-		zap.Stringer("initiator", uuid.UUID(m.Owner.ID)), zap.Bool("proven", c.secret != nil),
-		zap.Stringer("class", e.r.Class()), zap.Stringer("method", method), zap.Bool("resumed", resume), zap.Bool("predecessor_unclean", unclean))
+	c.log.Info("session granted", slog.String("region", e.r.Name()), slog.Uint64("epoch", s.epoch),
+		slog.String("initiator", uuid.UUID(m.Owner.ID).String()), slog.Bool("proven", c.secret != nil),
+		slog.String("class", e.r.Class().String()), slog.String("method", method.String()), slog.Bool("resumed", resume), slog.Bool("predecessor_unclean", unclean))
 	return opened, nil
 }
 
@@ -190,8 +190,8 @@ func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ reg
 	}
 	if left > 0 {
 		c.log.Warn("REGION TAKEN OVER: its holder loses what it has not flushed and cannot resume",
-			zap.String("region", e.r.Name()), zap.Stringer("holder", uuid.UUID(before.Owner.ID)),
-			zap.Stringer("by", uuid.UUID(owner.ID)), zap.Duration("lease_left", left))
+			slog.String("region", e.r.Name()), slog.String("holder", uuid.UUID(before.Owner.ID).String()),
+			slog.String("by", uuid.UUID(owner.ID).String()), slog.Duration("lease_left", left))
 	}
 	err := e.r.Update(func(sb *region.Superblock) error {
 		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
@@ -271,7 +271,7 @@ func (e *export) register(c *conn, initiator persist.Methods, facts *Facts) (mem
 	if WhyNot(persist.MethodFlush, *facts) == persist.ReasonSound {
 		if mem, err = c.domain.Register(e.r.Data(), access|rdma.RemoteFlush); err != nil {
 			facts.PersistentFlush = false // the device does not keep its promise
-			c.log.Warn("the device does not register the region with native FLUSH", zap.String("region", e.r.Name()), zap.Error(err))
+			c.log.Warn("the device does not register the region with native FLUSH", slog.String("region", e.r.Name()), slog.Any("error", err))
 		}
 	}
 	method, ok := choose(initiator, *facts)
@@ -368,7 +368,7 @@ func (s *session) close(epoch uint64) error {
 	if err := s.endLease(); err != nil {
 		return err
 	}
-	s.conn.log.Info("session closed", zap.String("region", s.export.r.Name()), zap.Uint64("epoch", s.epoch))
+	s.conn.log.Info("session closed", slog.String("region", s.export.r.Name()), slog.Uint64("epoch", s.epoch))
 	s.conn.session = nil
 	m := wire.Closed{Epoch: epoch, Mark: s.export.r.Superblock().Mark}
 	err := s.conn.out.send(s.conn, m.Append(nil))

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
@@ -205,7 +205,7 @@ func newTracedSite(t *testing.T, cfg Config) *tracedSite {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "region")
 	s := &tracedSite{began: make(chan struct{}, 16)}
-	cfg.Log = zaptest.NewLogger(t)
+	cfg.Log = logtest.New(t)
 	p := rdmafake.New(rdmafake.Config{PersistentFlush: true})
 	l, err := p.Listen(context.Background(), "")
 	require.NoError(t, err)

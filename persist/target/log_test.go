@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma/rdmafake"
@@ -17,7 +18,7 @@ import (
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	s := newSite(t)
-	s.server.logTo(zap.New(core)) // no connection exists yet
+	s.server.logTo(logtest.On(core)) // no connection exists yet
 	for range 20 {
 		s.server.Stranger("192.0.2.1:1", errors.New("not MPA"))
 		p := s.connect(t)
@@ -37,7 +38,7 @@ func TestProbesAreNoBreach(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
 	require.NoError(t, err)
-	s := &site{p: rdmafake.New(rdmafake.Config{}), server: New(Config{Log: zap.New(core)}, []*region.Region{r})}
+	s := &site{p: rdmafake.New(rdmafake.Config{}), server: New(Config{Log: logtest.On(core)}, []*region.Region{r})}
 	l, err := s.p.Listen(t.Context(), "")
 	require.NoError(t, err)
 	s.addr = l.Addr()

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/logtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -40,7 +40,7 @@ func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *s
 func serveWith(t *testing.T, path string, m regiontest.Medium, cfg Config) *site {
 	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
-	cfg.Log = zaptest.NewLogger(t)
+	cfg.Log = logtest.New(t)
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
 	l, err := s.p.Listen(context.Background(), "")
 	require.NoError(t, err)

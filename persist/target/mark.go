@@ -1,7 +1,7 @@
 package target
 
 import (
-	"go.uber.org/zap"
+	"log/slog"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -53,7 +53,7 @@ func (y *syncer) look() {
 		return
 	}
 	if !failed {
-		y.e.s.log.Error("region failed", zap.String("region", y.e.r.Name()), zap.Error(err))
+		y.e.s.log.Error("region failed", slog.String("region", y.e.r.Name()), slog.Any("error", err))
 	}
 	y.end(!failed)
 }
@@ -86,7 +86,7 @@ func (y *syncer) mark() {
 	y.marking, y.marked, y.markedAt = false, barriers, clock()
 	y.mu.Unlock()
 	if err != nil { // the region has failed
-		y.e.s.log.Error("mark not advanced", zap.String("region", y.e.r.Name()), zap.Error(err))
+		y.e.s.log.Error("mark not advanced", slog.String("region", y.e.r.Name()), slog.Any("error", err))
 		y.end(false)
 	}
 }

@@ -2,11 +2,10 @@ package target
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
-
-	"go.uber.org/zap"
 
 	"pmnbd/rdma"
 )
@@ -112,5 +111,5 @@ func (s *Server) stranger(c *conn, at standing) {
 // Stranger logs a connection from addr, HOST:PORT, that a listener dropped before it
 // became a request.
 func (s *Server) Stranger(addr string, err error) {
-	s.breaches.Warn("connection refused", zap.String("peer", addr), zap.Error(err))
+	s.breaches.Warn("connection refused", slog.String("peer", addr), slog.Any("error", err))
 }

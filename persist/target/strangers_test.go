@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -222,7 +222,7 @@ func (r *stuckRequest) Abandon() {
 func TestUnconfirmedStrangers(t *testing.T) {
 	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
 	require.NoError(t, err)
-	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, server: New(Config{Log: zaptest.NewLogger(t)}, []*region.Region{r})}
+	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, server: New(Config{Log: logtest.New(t)}, []*region.Region{r})}
 	fake, err := s.p.Listen(context.Background(), "")
 	require.NoError(t, err)
 	s.addr = fake.Addr()

@@ -3,11 +3,10 @@ package target
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"go.uber.org/zap"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -227,7 +226,7 @@ func (y *syncer) settle() error {
 				y.doubt.Store(false)
 			}
 			y.mu.Unlock()
-			y.e.s.log.Info("doubt settled: everything readable is durable", zap.String("region", y.e.r.Name()))
+			y.e.s.log.Info("doubt settled: everything readable is durable", slog.String("region", y.e.r.Name()))
 		}
 	}
 	return nil

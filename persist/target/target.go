@@ -14,11 +14,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/loglimit"
@@ -68,7 +68,7 @@ type Config struct {
 	// prevents mistakes, not attacks.
 	Allow map[string][][16]byte
 	// Log gets one line for each change of state. It may be nil.
-	Log *zap.Logger
+	Log *slog.Logger
 
 	step uint64 // flushStep, smaller in tests
 }
@@ -76,7 +76,7 @@ type Config struct {
 // A Server grants sessions on regions.
 type Server struct {
 	cfg     Config
-	log     *zap.Logger
+	log     *slog.Logger
 	exports map[string]*export
 	keys    atomic.Pointer[Keys] // nil if sessions do not authenticate
 	decoy   []wire.Key           // a key that nobody has, for ids without a key
@@ -84,7 +84,7 @@ type Server struct {
 	strangers strangers
 	// The logs of what strangers do. Anybody who reaches the port can do it as often as
 	// they like, so they are limited.
-	breaches, refusals *zap.Logger
+	breaches, refusals *slog.Logger
 
 	mu        sync.Mutex
 	closed    bool
@@ -134,7 +134,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 		cfg.ProofTimeout = ProofTimeout
 	}
 	if cfg.Log == nil {
-		cfg.Log = zap.NewNop()
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
 		cfg: cfg, exports: make(map[string]*export),
@@ -161,7 +161,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 // protect the disk that has the log.
 const quiet = 5 * time.Second
 
-func (s *Server) logTo(log *zap.Logger) {
+func (s *Server) logTo(log *slog.Logger) {
 	s.log = log
 	s.breaches, s.refusals = loglimit.New(log, 1, quiet), loglimit.New(log, 1, quiet)
 }
@@ -192,7 +192,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 // take starts a goroutine for a connection request, and gives a stranger its place.
 func (s *Server) take(req rdma.Request) {
 	c := &conn{
-		s: s, req: req, log: s.log.With(zap.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
+		s: s, req: req, log: s.log.With(slog.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
 		done: make(chan struct{}), barrier: wire.Barrier{Ranges: make([]persist.Range, 0, wire.MaxRanges(wire.MaxMessage))},
 	}
 	var hint wire.JoinHint
@@ -200,7 +200,7 @@ func (s *Server) take(req rdma.Request) {
 	if lane {
 		if err := s.takeIn(c, &hint); err != nil {
 			_ = req.Reject(nil) // the log has the reason
-			s.breaches.Warn("connection not accepted", zap.String("peer", c.peer), zap.Error(err))
+			s.breaches.Warn("connection not accepted", slog.String("peer", c.peer), slog.Any("error", err))
 			return
 		}
 	} else {

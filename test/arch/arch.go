@@ -60,11 +60,27 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/backend/...", "pmnbd/nbd/..."},
 	},
 	{
-		Name: "only commands choose a provider",
+		Name: "only commands choose a provider, and backend/remote's Open takes iwarp by default",
 		From: []string{"pmnbd/..."},
-		To:   []string{"pmnbd/rdma/iwarp", "pmnbd/rdma/verbs"},
+		To:   []string{"pmnbd/rdma/iwarp"},
 		Except: []string{
-			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/rdma/iwarp", "pmnbd/rdma/verbs",
+			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/rdma/iwarp", "pmnbd/backend/remote",
+		},
+	},
+	{
+		Name: "only commands link verbs",
+		From: []string{"pmnbd/..."},
+		To:   []string{"pmnbd/rdma/verbs"},
+		Except: []string{
+			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/rdma/verbs",
+		},
+	},
+	{
+		Name: "only commands and tests log with zap",
+		From: []string{"pmnbd/..."},
+		To:   []string{"go.uber.org/zap/..."},
+		Except: []string{
+			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/internal/logtest", "pmnbd/status",
 		},
 	},
 	{

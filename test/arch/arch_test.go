@@ -140,8 +140,13 @@ var violations = []struct {
 	},
 	{
 		name: "a library chooses its provider",
-		add:  Graph{"pmnbd/backend/remote": {"pmnbd/rdma/iwarp"}},
-		want: []string{"only commands choose a provider: pmnbd/backend/remote -> pmnbd/rdma/iwarp"},
+		add:  Graph{"pmnbd/backend/remote": {"pmnbd/rdma/verbs"}},
+		want: []string{"only commands link verbs: pmnbd/backend/remote -> pmnbd/rdma/verbs"},
+	},
+	{
+		name: "a library chooses its log",
+		add:  Graph{"pmnbd/nbd": {"go.uber.org/zap"}},
+		want: []string{"only commands and tests log with zap: pmnbd/nbd -> go.uber.org/zap"},
 	},
 	{
 		name: "a library imports a command",

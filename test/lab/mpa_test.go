@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/remote"
+	"pmnbd/internal/logtest"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
@@ -71,7 +71,7 @@ func sessionOn(t *testing.T, p rdma.Provider, at string) {
 	const size = 8 << 20
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "disk", CreateSize: size, AllowVolatile: true})
 	require.NoError(t, err)
-	s := target.New(target.Config{Log: zap.NewNop()}, []*region.Region{r})
+	s := target.New(target.Config{Log: slog.New(slog.DiscardHandler)}, []*region.Region{r})
 	l, err := p.Listen(t.Context(), at)
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -83,7 +83,7 @@ func sessionOn(t *testing.T, p rdma.Provider, at string) {
 	}()
 	cfg := remote.Config{
 		Provider: p, Addr: l.Addr(), Region: "disk", ID: [16]byte{1}, StateDir: t.TempDir(),
-		Window: 16 << 20, Connections: 8, AllowVolatile: true, LossTimeout: 1, Log: zaptest.NewLogger(t),
+		Window: 16 << 20, Connections: 8, AllowVolatile: true, LossTimeout: 1, Log: logtest.New(t),
 	}
 	d, err := remote.Dial(t.Context(), cfg)
 	for try := 0; try < 5 && errors.Is(err, rdma.ErrLost); try++ {

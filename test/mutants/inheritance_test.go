@@ -131,13 +131,13 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestUnansweredOpenKeepsItsHeader$",
 	}, {
 		name: "a window lies where another user can take it away", rule: "§6 no acknowledged write is lost silently",
-		in:  "backend/remote.OpenDirectory",
+		in:  "backend/remote.openDirectory",
 		old: `st.Mode&0o022 != 0: err = fmt.Errorf("others may write to directory %s, and could take its files away: chmod go-w it once you know that what is in it is yours"`,
 		new: `false: err = fmt.Errorf("others may write to directory %s, and could take its files away: chmod go-w it once you know that what is in it is yours"`,
 		pkg: "./backend/remote", run: "^TestDirectory$",
 	}, {
 		name: "a window directory is a link", rule: "§6 no acknowledged write is lost silently",
-		in:  "backend/remote.OpenDirectory",
+		in:  "backend/remote.openDirectory",
 		old: "unix.O_DIRECTORY|unix.O_NOFOLLOW|", new: "unix.O_DIRECTORY|",
 		pkg: "./backend/remote", run: "^TestDirectory$",
 	}, {
@@ -148,7 +148,7 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "the window of a living process is adopted", rule: "§5 a local lock per id and region",
-		in:  "backend/remote.Directory.lock",
+		in:  "backend/remote.directory.lock",
 		old: "if err := lock(f); err != nil {", new: "if err := lock(f); err != nil && false {",
 		pkg: "./backend/remote", run: "^TestWindowOfTheLiving$",
 	}, {

@@ -19,7 +19,6 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
-	"pmnbd/persist/wire"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -346,7 +345,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		p := m.s.process(m.id, m.s.state())
 		err := p.dial(m.s.w.lanes, true)
 		var refused *remote.RefusedError
-		if errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch) {
+		if errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch) {
 			require.NoError(rt, os.RemoveAll(p.dir))
 			continue // the old process was faster
 		}

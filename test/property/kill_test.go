@@ -10,7 +10,6 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/remote"
-	"pmnbd/persist/wire"
 )
 
 // An interruption ends a process that is adopting a window, or ends the target meanwhile.
@@ -148,7 +147,7 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 			require.True(rt, mayLose, "lost without need: %v", err)
 			m.newOwner(rt)
 			return
-		case errors.As(err, &refused) && (refused.Code == wire.CodeBusy || refused.Code == wire.CodeEpoch):
+		case errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch):
 			straight = false // a process that was killed was faster
 		default:
 			left-- // an interruption may disturb the next process, but not for ever
@@ -175,7 +174,7 @@ func (m *crashes) accepts(rt *rapid.T, p *process, lost bool, lanes int) {
 			return
 		}
 		require.ErrorAs(rt, err, &refused)
-		require.Contains(rt, []wire.Code{wire.CodeBusy, wire.CodeEpoch}, refused.Code) // the process that was killed was faster
+		require.Contains(rt, []remote.Reason{remote.ReasonBusy, remote.ReasonEpoch}, refused.Reason()) // the process that was killed was faster
 		q.leave()
 		require.NoError(rt, os.RemoveAll(q.dir))
 		p = q

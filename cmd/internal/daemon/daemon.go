@@ -8,9 +8,12 @@ package daemon
 
 import (
 	"io"
+	"log/slog"
+	"math"
 	"os"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
@@ -40,4 +43,9 @@ func Log(w io.Writer) *zap.Logger {
 		}
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(plainWriter{w})), zap.InfoLevel))
+}
+
+// Slog is log for the packages that take a logger of log/slog: their lines go to the same place.
+func Slog(log *zap.Logger) *slog.Logger {
+	return slog.New(zapslog.NewHandler(log.Core(), zapslog.AddStacktraceAt(math.MaxInt)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/internal/endpoint"
 	"pmnbd/rdma/verbs"
 )
 
@@ -82,15 +83,15 @@ func TestEndpoints(t *testing.T) {
 	for _, c := range []struct {
 		in             string
 		target, listen bool
-		want           Endpoint
+		want           endpoint.Endpoint
 		uri            string
 	}{
-		{"iwarp://127.0.0.1:7204/log", true, false, Endpoint{"iwarp", "127.0.0.1", 7204, "log"}, "iwarp://127.0.0.1:7204/log"},
-		{"iwarp://pm1/log-2.a_b", true, false, Endpoint{"iwarp", "pm1", 7204, "log-2.a_b"}, "iwarp://pm1:7204/log-2.a_b"},
-		{"iwarp://[::1]:99/x", true, false, Endpoint{"iwarp", "::1", 99, "x"}, "iwarp://[::1]:99/x"},
-		{"iwarp://[::1]:0", false, true, Endpoint{"iwarp", "::1", 0, ""}, "iwarp://[::1]:0"},
-		{"iwarp://0.0.0.0", false, true, Endpoint{"iwarp", "0.0.0.0", 7204, ""}, "iwarp://0.0.0.0:7204"},
-		{"iwarp://h:1/", false, true, Endpoint{"iwarp", "h", 1, ""}, "iwarp://h:1"},
+		{"iwarp://127.0.0.1:7204/log", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: 7204, Region: "log"}, "iwarp://127.0.0.1:7204/log"},
+		{"iwarp://pm1/log-2.a_b", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "pm1", Port: 7204, Region: "log-2.a_b"}, "iwarp://pm1:7204/log-2.a_b"},
+		{"iwarp://[::1]:99/x", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "::1", Port: 99, Region: "x"}, "iwarp://[::1]:99/x"},
+		{"iwarp://[::1]:0", false, true, endpoint.Endpoint{Provider: "iwarp", Host: "::1", Port: 0, Region: ""}, "iwarp://[::1]:0"},
+		{"iwarp://0.0.0.0", false, true, endpoint.Endpoint{Provider: "iwarp", Host: "0.0.0.0", Port: 7204, Region: ""}, "iwarp://0.0.0.0:7204"},
+		{"iwarp://h:1/", false, true, endpoint.Endpoint{Provider: "iwarp", Host: "h", Port: 1, Region: ""}, "iwarp://h:1"},
 		{in: "iwarp://127.0.0.1:0/log"},
 		{in: "iwarp://:7204"},
 		{in: "iwarp:///log"},
@@ -103,8 +104,8 @@ func TestEndpoints(t *testing.T) {
 		{in: "iwarp://h/a?"},
 		{in: "iwarp://h/a#b"},
 		{in: "iwarp:h/a"},
-		{"rdma://h/a", verbs.Built, false, Endpoint{"rdma", "h", 7204, "a"}, "rdma://h:7204/a"},
-		{"rdma://h:1", false, verbs.Built, Endpoint{"rdma", "h", 1, ""}, "rdma://h:1"},
+		{"rdma://h/a", verbs.Built, false, endpoint.Endpoint{Provider: "rdma", Host: "h", Port: 7204, Region: "a"}, "rdma://h:7204/a"},
+		{"rdma://h:1", false, verbs.Built, endpoint.Endpoint{Provider: "rdma", Host: "h", Port: 1, Region: ""}, "rdma://h:1"},
 		{in: "tcp:h:1"},
 		{in: "h:1/a"},
 		{in: ""},
@@ -113,7 +114,7 @@ func TestEndpoints(t *testing.T) {
 			for _, way := range []struct {
 				name  string
 				ok    bool
-				parse func(string) (Endpoint, error)
+				parse func(string) (endpoint.Endpoint, error)
 			}{{"target", c.target, ParseTarget}, {"listen", c.listen, ParseListen}} {
 				got, err := way.parse(c.in)
 				if !way.ok {

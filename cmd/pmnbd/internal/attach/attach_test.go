@@ -18,6 +18,7 @@ import (
 	"pmnbd/backend/mem"
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/internal/logtest"
 	"pmnbd/nbd"
 	"pmnbd/nbd/kernel"
 	"pmnbd/nbd/wire"
@@ -79,7 +80,7 @@ func startServing(t *testing.T, dir string, place *status.Place, o offer) *servi
 	if o.largest > 0 {
 		dev = capped{s.dev, o.largest}
 	}
-	s.server, err = nbd.New(nbd.Config{Logger: log, MaxConnections: cmp.Or(o.connections, 16)}, nbd.Export{Name: "log", Device: dev, ReadOnly: o.readOnly})
+	s.server, err = nbd.New(nbd.Config{Logger: logtest.On(log.Core()), MaxConnections: cmp.Or(o.connections, 16)}, nbd.Export{Name: "log", Device: dev, ReadOnly: o.readOnly})
 	require.NoError(t, err)
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	require.NoError(t, err)

@@ -1,0 +1,86 @@
+// Package endpoint reads the addresses of targets and listeners, iwarp://HOST:PORT/REGION and
+// rdma://HOST:PORT/REGION.
+//
+// It exists so that commands and programs write them alike. It is only for this module, and
+// imports nothing of it.
+package endpoint
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// DefaultPort is the target's TCP port if an address names none.
+const DefaultPort = 7204
+
+// An Endpoint is the address of a target or a listener, as a URI: iwarp://HOST:PORT/REGION or
+// rdma://HOST:PORT/REGION, without the region for a listener.
+type Endpoint struct {
+	// Provider is the URI's scheme, which names the RDMA provider.
+	Provider string
+	// Host is a name or an address, IPv6 without brackets.
+	Host string
+	// Port is a TCP port; 0 lets a listener choose.
+	Port uint16
+	// Region is the region's name; empty for a listener.
+	Region string
+}
+
+// ParseTarget reads the address of a region at a target.
+func ParseTarget(s string) (Endpoint, error) {
+	e, err := Parse(s, "iwarp://HOST:PORT/REGION")
+	switch {
+	case err != nil:
+		return e, err
+	case e.Region == "":
+		return e, fmt.Errorf("target %q names no region: use iwarp://HOST:PORT/REGION", s)
+	case e.Port == 0:
+		return e, fmt.Errorf("target %q has port 0, which only a listener can have", s)
+	}
+	return e, nil
+}
+
+// Parse reads the address of a target or a listener. Errors recommend form.
+func Parse(s, form string) (Endpoint, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
+		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
+	}
+	if u.Scheme != "iwarp" && u.Scheme != "rdma" {
+		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
+	}
+	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
+	if e.Host == "" {
+		return Endpoint{}, fmt.Errorf("%q names no host: use %s (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)", s, form)
+	}
+	if _, err := netip.ParseAddr(e.Host); err != nil && strings.Contains(e.Host, ":") {
+		return Endpoint{}, fmt.Errorf("%q has no IPv6 address between its brackets, or no port: use %s", s, form)
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return Endpoint{}, fmt.Errorf("%q has no port of 0 to 65535: use %s", s, form)
+		}
+		e.Port = uint16(n)
+	}
+	if e.Region = strings.TrimPrefix(u.Path, "/"); strings.Contains(e.Region, "/") {
+		return Endpoint{}, fmt.Errorf("%q has more than a region's name behind the host: use %s", s, form)
+	}
+	return e, nil
+}
+
+// Address is HOST:PORT, as package net takes it.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+// String is the URI.
+func (e Endpoint) String() string {
+	u := url.URL{Scheme: e.Provider, Host: e.Address()}
+	if e.Region != "" {
+		u.Path = "/" + e.Region
+	}
+	return u.String()
+}
