@@ -29,6 +29,8 @@
 // op. ErrnoOf maps errors to NBD error numbers.
 //
 // Package backend/backendtest has the conformance tests for devices.
+//
+// This package is stable: later releases keep what a program can use of it.
 package backend
 
 import "sync/atomic"

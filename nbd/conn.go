@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"pmnbd/backend"
+	"pmnbd/internal/sockio"
 	"pmnbd/nbd/wire"
-	"pmnbd/sockio"
 )
 
 // maxInFlight bounds the outstanding requests of a connection. A request is outstanding

@@ -21,6 +21,8 @@
 // parses them in place and submits them in batches, without a copy and without an
 // allocation for a request (design §4). Config bounds the number of connections, because
 // each needs a chunk in both arenas of the device.
+//
+// This package is stable: later releases keep what a program can use of it.
 package nbd
 
 import (

@@ -1,5 +1,5 @@
-// Package persist defines the words that both ends of a session share, only for this
-// module; it promises nothing to other programs. A Class says what a region's memory is,
+// Package persist defines the words that both ends of a session share. Other programs need
+// its Method for remote.Config, which is stable; the rest is only for this module. A Class says what a region's memory is,
 // a Method how a barrier makes writes durable, a Reason why a method is not sound, and an
 // Owner who may write. docs/durability.md explains them.
 //

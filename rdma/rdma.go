@@ -9,6 +9,8 @@
 //
 // Lengths and offsets are in bytes. Addresses are strings, HOST:PORT.
 //
+// This package is stable: later releases keep what a program can use of it.
+//
 // # Progress
 //
 // A provider in software has no adapter that works by itself. It places the peer's

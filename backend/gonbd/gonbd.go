@@ -11,7 +11,11 @@
 // an offset or length that is not a multiple of Info.BlockMin, ErrNoSpace for a write past
 // the end, ErrFailed after the device has failed, ErrClosed after Close.
 //
-// This package does not import go-nbd; only its tests do.
+// While a device waits for its target, calls wait with it. SyncContext and Shutdown can be
+// cancelled.
+//
+// This package does not import go-nbd; only its tests do. It is stable: later releases keep
+// what a program can use of it.
 package gonbd
 
 import (

@@ -3,6 +3,8 @@
 // Use it for tests and demonstrations. In benchmarks it is the floor: it shows what a
 // server costs when the device costs one copy. The contents are lost when the device is
 // closed, so a FLUSH has nothing to do.
+//
+// This package is stable: later releases keep what a program can use of it.
 package mem
 
 import (

@@ -9,9 +9,9 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/endpoint"
 	"pmnbd/persist/region"
-	"pmnbd/status"
 )
 
 // A config holds the settings of the configuration file and of the flags of serve. A field's

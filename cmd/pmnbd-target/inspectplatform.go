@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/internal/flush"
 	"pmnbd/numa"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 )

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"pmnbd/cmd/internal/status"
 	"pmnbd/persist/target"
-	"pmnbd/status"
 )
 
 // Collect implements status.Document. Names stay once published; docs/status.md lists them, and

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
-	"pmnbd/status"
+	"pmnbd/cmd/internal/status"
 )
 
 func TestMetrics(t *testing.T) {

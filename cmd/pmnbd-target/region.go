@@ -11,8 +11,8 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/flush"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/internal/flush"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 )
 

@@ -18,11 +18,11 @@ import (
 	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/cmd/internal/localuser"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
-	"pmnbd/status"
 )
 
 const serveHelp = `Serves regions to initiators (pmnbd) until SIGTERM. Once it serves, it prints one line: "ready" and the

@@ -12,8 +12,8 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/persist/target"
-	"pmnbd/status"
 )
 
 // program is the name of this binary's processes on their control sockets.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
+	"pmnbd/cmd/internal/status"
 	"pmnbd/persist/target"
-	"pmnbd/status"
 )
 
 func sample() report {

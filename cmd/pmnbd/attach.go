@@ -10,9 +10,9 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/attach"
-	"pmnbd/nbd/kernel"
-	"pmnbd/status"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 const attachHelp = `Makes a block device of an export that pmnbd serves on a unix socket of this machine: the export EXPORT, the

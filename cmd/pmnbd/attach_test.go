@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/cmd/pmnbd/internal/attach"
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 func TestParseAttach(t *testing.T) {

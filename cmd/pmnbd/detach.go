@@ -8,7 +8,7 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/pmnbd/internal/attach"
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 const detachHelp = `Takes away a block device that pmnbd attach made. Unmount it first: detach refuses while a file system, swap

@@ -14,11 +14,11 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/endpoint"
 	"pmnbd/nbd/wire"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
-	"pmnbd/status"
 )
 
 const serveHelp = `Opens regions of targets and serves each to NBD clients as an export, until SIGTERM; then it flushes, and

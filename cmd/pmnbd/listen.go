@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/sockio"
+	"pmnbd/internal/sockio"
 )
 
 // A listenSpec is the address of one --listen.

@@ -19,10 +19,10 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 // openTimeout bounds each request to the target at a start, and how long the replay of a

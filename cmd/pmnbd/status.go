@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
-	"pmnbd/status"
 )
 
 const statusHelp = `Shows the exports that pmnbd serves on this machine, or those named NAME: their state, the session with the

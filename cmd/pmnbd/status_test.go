@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,4 +1,5 @@
-// Package client is a small NBD client that keeps many requests outstanding.
+// Package client is a small NBD client that keeps many requests outstanding, only for this
+// module; it promises nothing to other programs.
 //
 // It speaks fixed newstyle with simple, structured or extended replies, over a connection
 // that the caller has made. Queue requests with Write, Read and Flush, send them with Send,
@@ -22,8 +23,8 @@ import (
 	"fmt"
 	"net"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/nbd/wire"
-	"pmnbd/sockio"
 )
 
 // Errors of a Client. They break the connection.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"pmnbd/internal/plain"
 	"pmnbd/nbd/wire"
-	"pmnbd/plain"
 )
 
 // maxReply bounds the data of an option reply, in bytes.

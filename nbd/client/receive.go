@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"pmnbd/internal/plain"
 	"pmnbd/nbd/wire"
-	"pmnbd/plain"
 )
 
 // Buffered reports whether at least the beginning of another reply is received. The next

@@ -1,4 +1,5 @@
-// Package wire encodes and decodes the messages of the NBD protocol.
+// Package wire encodes and decodes the messages of the NBD protocol, only for this module; it
+// promises nothing to other programs.
 //
 // It does no I/O and keeps no state. A decoder takes a slice with the whole message. It
 // allocates nothing by a length that it has not checked, and returns an error that wraps

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/flush"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region/internal/medium"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/flush"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 )
 
 // onBoth runs a test on a region of class file, on the disk, and on one of class

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/persist/flush"
+	"pmnbd/internal/flush"
 	"pmnbd/persist/region/internal/medium"
 )
 

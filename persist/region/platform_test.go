@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/flush"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region/internal/medium"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/flush"
 	"pmnbd/internal/logtest"
 	"pmnbd/persist"
-	"pmnbd/persist/flush"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"

@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"pmnbd/plain"
+	"pmnbd/internal/plain"
 )
 
 // Every message begins with

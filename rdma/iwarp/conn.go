@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
 	"pmnbd/rdma/internal/queue"
-	"pmnbd/sockio"
 )
 
 // A conn is a connected queue pair.

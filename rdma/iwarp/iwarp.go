@@ -9,6 +9,8 @@
 //
 // It does not speak markers (it refuses a peer that asks for them), atomics or immediate
 // data (RFC 7306).
+//
+// This package is stable: later releases keep what a program can use of it.
 package iwarp
 
 import (

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
-	"pmnbd/sockio"
 )
 
 const (

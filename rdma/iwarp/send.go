@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"sync"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
 	"pmnbd/rdma/internal/queue"
-	"pmnbd/sockio"
 )
 
 // A sender is the half of a connection that sends. This end's requests and the Read

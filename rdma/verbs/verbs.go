@@ -8,6 +8,8 @@
 // other builds [New] returns an error that says so. rdma.OpFlush needs the tag verbs_flush as
 // well, rdma-core 45 or newer, and a device that has it.
 //
+// This package is stable: later releases keep what a program can use of it.
+//
 // # What devices lack
 //
 // The error of an iWARP device is always rdma.ErrLost when the peer refuses a request:

@@ -32,11 +32,11 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
 	},
 	{
-		Name: "only commands speak netlink, through nbd/kernel and cmd/internal/localuser",
+		Name: "only commands speak netlink, through cmd/pmnbd/internal/kernel and cmd/internal/localuser",
 		From: []string{"pmnbd/..."},
 		To:   []string{"github.com/mdlayher/netlink/...", "github.com/mdlayher/genetlink/..."},
 		Except: []string{
-			"pmnbd/cmd/...", "pmnbd/nbd/kernel",
+			"pmnbd/cmd/...",
 		},
 	},
 	{
@@ -46,7 +46,7 @@ var Rules = []Rule{
 	},
 	{
 		Name: "backend, persist and sockio link no package of this module",
-		From: []string{"pmnbd/backend", "pmnbd/persist", "pmnbd/sockio"},
+		From: []string{"pmnbd/backend", "pmnbd/persist", "pmnbd/internal/sockio"},
 		To:   []string{"pmnbd/..."},
 	},
 	{
@@ -80,7 +80,7 @@ var Rules = []Rule{
 		From: []string{"pmnbd/..."},
 		To:   []string{"go.uber.org/zap/..."},
 		Except: []string{
-			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/internal/logtest", "pmnbd/status",
+			"pmnbd/cmd/...", "pmnbd/test/...", "pmnbd/internal/logtest",
 		},
 	},
 	{
@@ -92,7 +92,7 @@ var Rules = []Rule{
 	{
 		Name:   "nothing links the tests",
 		From:   []string{"pmnbd/..."},
-		To:     []string{"pmnbd/test/...", "pmnbd/persist/pmemsim", "pmnbd/persist/region/regiontest", "testing"},
+		To:     []string{"pmnbd/test/...", "pmnbd/persist/region/regiontest", "testing"},
 		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest"},
 	},
 }

@@ -5,24 +5,24 @@ package mutants
 var lines = []mutant{
 	{
 		name: "every other line is written back", rule: "§3.3 every line of a range",
-		in:  "persist/flush.clwb",
+		in:  "internal/flush.clwb",
 		old: "CLWB (AX)\nADDQ $64, AX", new: "CLWB (AX)\nADDQ $128, AX",
-		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static", few: true,
+		pkg: "./internal/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static", few: true,
 	}, {
 		name: "no fence after the lines", rule: "§3.3 a fence on the same core",
-		in:  "persist/flush.clwb",
+		in:  "internal/flush.clwb",
 		old: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next\nSFENCE",
 		new: "CLWB (AX)\nADDQ $64, AX\nDECQ CX\ntest:\nTESTQ CX, CX\nJG    next",
-		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static",
+		pkg: "./internal/flush", run: "^TestInstructions$", needs: "qemu-x86_64-static",
 	}, {
 		name: "no DSB after the lines", rule: "§3.3 a fence on the same core",
-		in:  "persist/flush.dccvap",
+		in:  "internal/flush.dccvap",
 		old: "BGT next\nDSB $15", new: "BGT next",
-		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
+		pkg: "./internal/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
 	}, {
 		name: "lines are cleaned to the point of coherency", rule: "§3.3 DC CVAC is no substitute",
-		in:  "persist/flush.dccvap",
+		in:  "internal/flush.dccvap",
 		old: "DC  CVAP, R0", new: "DC  CVAC, R0",
-		pkg: "./persist/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
+		pkg: "./internal/flush", run: "^TestInstructions$", needs: "qemu-aarch64-static",
 	},
 }

@@ -34,14 +34,14 @@ var mistakes = []mutant{
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	}, {
 		name: "an IPv4 address listens on IPv6 too", rule: "an IPv4 address binds IPv4 only",
-		in:  "sockio.TCPNetwork",
+		in:  "internal/sockio.TCPNetwork",
 		old: `return "tcp4"`, new: `return "tcp"`,
 		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
 	}, {
 		name: "status removes a socket that is about to listen", rule: "a bound socket is left to its process",
-		in:  "status.Find",
+		in:  "cmd/internal/status.Find",
 		old: "if p.one { continue }", new: "",
-		pkg: "./status", run: "^TestFindLeavesOneSocket$",
+		pkg: "./cmd/internal/status", run: "^TestFindLeavesOneSocket$",
 	}, {
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads files again and ends nothing",
 		in:  "cmd/pmnbd.serve",

@@ -104,9 +104,9 @@ var strangers = []mutant{
 		pkg: "./rdma", run: "^TestRejectError$",
 	}, {
 		name: "a status moves the cursor", rule: "a peer's text reaches people as plain text",
-		in:  "status.plainly",
+		in:  "cmd/internal/status.plainly",
 		old: "return plain.Text(v)", new: "return v",
-		pkg: "./status", run: "^TestWhatIsFoundIsPlain$",
+		pkg: "./cmd/internal/status", run: "^TestWhatIsFoundIsPlain$",
 	}, {
 		name: "a log line moves the cursor", rule: "commands and logs print plain text",
 		in:  "cmd/internal/daemon.plainWriter.Write",

@@ -17,9 +17,9 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/remote"
-	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
+	"pmnbd/test/pmemsim"
 )
 
 var worlds = []world{

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/persist/pmemsim"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/rdma/rdmafake"
+	"pmnbd/test/pmemsim"
 )
 
 // A world says what a station is built from.

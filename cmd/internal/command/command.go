@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/plain"
+	"pmnbd/internal/plain"
 )
 
 // The exit codes of all binaries. exitUsage means a mistake on the command line or in the

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/plain"
+	"pmnbd/internal/plain"
 )
 
 // A plainWriter writes the lines of a log. Peers have a say in their fields, and the encoder

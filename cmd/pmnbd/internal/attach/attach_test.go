@@ -17,12 +17,12 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/mem"
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/logtest"
 	"pmnbd/nbd"
-	"pmnbd/nbd/kernel"
 	"pmnbd/nbd/wire"
-	"pmnbd/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

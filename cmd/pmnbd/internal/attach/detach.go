@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 // Detach takes the device away and waits, until ctx ends, for the kernel to release it. It

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 // soon is a context for what does not come.

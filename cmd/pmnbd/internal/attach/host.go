@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 // A host is a machine with block devices.

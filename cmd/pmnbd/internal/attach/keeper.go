@@ -12,7 +12,7 @@
 //	                       that, and Detached        on its way out: no new connections
 //	attached otherwise     anything                  another program's: left alone
 //
-// The package imports backend/remote, nbd/client, nbd/kernel, nbd/wire, status,
+// The package imports backend/remote, nbd/client, nbd/wire, kernel, status,
 // cmd/internal/daemon and cmd/pmnbd/internal/report.
 package attach
 
@@ -27,9 +27,9 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/cmd/internal/daemon"
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/internal/status"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 	"pmnbd/nbd/wire"
-	"pmnbd/status"
 )
 
 // retryEvery is how often Keep tries again: while the server is away, and until the kernel

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 )
 
 // A fakeKernel is the kernel's nbd client with one device, as far as it can be seen

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd/client"
 	"pmnbd/nbd/wire"
-	"pmnbd/status"
 )
 
 // A source is an export that a process serves on a unix socket of this machine.

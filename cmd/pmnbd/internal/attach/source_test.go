@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 func TestFindSource(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/backend/remote"
-	"pmnbd/nbd/kernel"
+	"pmnbd/cmd/pmnbd/internal/kernel"
 	"pmnbd/nbd/wire"
 )
 

@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 // Collect implements status.Document. Names stay once published; docs/status.md lists them, and

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/backend/remote"
-	"pmnbd/status"
+	"pmnbd/cmd/internal/status"
 )
 
 func TestMetrics(t *testing.T) {

@@ -8,8 +8,8 @@ package report
 
 import (
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 // Program is the name of this binary's processes on their control sockets.

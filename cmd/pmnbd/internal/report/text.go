@@ -8,7 +8,7 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/status"
+	"pmnbd/cmd/internal/status"
 )
 
 // Text is the export for people, of a process that began as h says.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/nbd"
-	"pmnbd/status"
 )
 
 func sample() Document {

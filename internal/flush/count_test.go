@@ -216,7 +216,7 @@ func (m *machine) places(t *testing.T, bin string) (places map[uint64]place, fil
 	places = make(map[uint64]place)
 	var ranges []string
 	for _, name := range m.funcs {
-		i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "pmnbd/persist/flush."+name+".abi0" })
+		i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "pmnbd/internal/flush."+name+".abi0" })
 		require.GreaterOrEqual(t, i, 0, "no function %s", name)
 		s := symbols[i]
 		for at := s.Value; at < s.Value+s.Size; at++ {

@@ -25,7 +25,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/sockio"
+	"pmnbd/internal/sockio"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"pmnbd/sockio"
+	"pmnbd/internal/sockio"
 )
 
 // suffix ends the name of every control socket in a directory.

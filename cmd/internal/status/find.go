@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/plain"
-	"pmnbd/sockio"
+	"pmnbd/internal/plain"
+	"pmnbd/internal/sockio"
 )
 
 // maxDocument bounds a document, in bytes. A target with thousands of regions needs less.

@@ -6,7 +6,7 @@ import (
 	"net"
 	"strconv"
 
-	"pmnbd/sockio"
+	"pmnbd/internal/sockio"
 )
 
 // An Address is the TCP address of the metrics. The zero value is none. It is a pflag.Value.
