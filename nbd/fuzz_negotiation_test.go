@@ -198,7 +198,7 @@ func FuzzNegotiation(f *testing.F) {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(in), &out}
-		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Logger, rw: rw, keepPlace: func() bool { return true }}
+		n := negotiation{srv: servers[mode], log: servers[mode].cfg.Log, rw: rw, keepPlace: func() bool { return true }}
 		n.startTLS = func() (io.ReadWriter, error) { return rw, nil } // plaintext stands for TLS
 		agreed, err := n.run()
 		want := negotiationModel{tls: mode > 0, required: mode == 2}

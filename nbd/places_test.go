@@ -100,7 +100,7 @@ func (c addressed) RemoteAddr() net.Addr { return c.addr }
 // short.
 func TestLogIsBounded(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
-	f := serveWith(t, Config{Logger: logtest.On(core)}, newMem(t, 1<<20))
+	f := serveWith(t, Config{Log: logtest.On(core)}, newMem(t, 1<<20))
 	for range 3 * samples {
 		nc := f.raw()
 		greet(t, nc, math.MaxUint32)
@@ -175,7 +175,7 @@ func TestLeavingWhileNegotiating(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			core, logged := observer.New(zap.DebugLevel)
-			f := serveWith(t, Config{Logger: logtest.On(core)}, newMem(t, 1<<20))
+			f := serveWith(t, Config{Log: logtest.On(core)}, newMem(t, 1<<20))
 			l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 			require.NoError(t, err)
 			f.addr = l.Addr()

@@ -43,10 +43,10 @@ import (
 
 // Config configures a Server. The zero value works.
 type Config struct {
-	// Logger gets a line for each connection that begins, ends or breaks the protocol,
+	// Log gets a line for each connection that begins, ends or breaks the protocol,
 	// and none for a request. Clients can connect as often as they like, so at most 10
 	// lines of one kind are logged in 10 s. Nil logs nothing.
-	Logger *slog.Logger
+	Log *slog.Logger
 	// MaxConnections bounds the number of connections, including those that are still
 	// negotiating. When one more client connects, the server closes the connection that
 	// has been negotiating for the longest time, among those of the host that has most
@@ -68,8 +68,8 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.MaxConnections == 0 {
 		cfg.MaxConnections = 64
@@ -124,7 +124,7 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
 	}
-	s.log = loglimit.PerMessage(s.cfg.Logger, samples, sampled)
+	s.log = loglimit.PerMessage(s.cfg.Log, samples, sampled)
 	memories := make(map[*backend.Arenas]*memory)
 	for _, e := range exports {
 		if len(e.Name) > wire.MaxString {

@@ -108,7 +108,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		served = append(served, nbd.Export{Name: x.name, Device: x.dev, ReadOnly: cfg.readOnly})
 	}
 	s.nbd, err = nbd.New(nbd.Config{
-		Logger: daemon.Slog(log), MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
+		Log: daemon.Slog(log), MaxConnections: cfg.connections, HandshakeTimeout: cfg.handshake, TLS: cfg.tls, RequireTLS: cfg.requireTLS,
 	}, served...)
 	return s, err
 }

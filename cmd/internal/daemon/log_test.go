@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +25,39 @@ func TestLogIsPlain(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line))
 	require.Equal(t, hostile, line["error"])
 	require.Equal(t, hostile, line["name"])
+}
+
+// Lines of packages that log with log/slog look like those of the commands.
+func TestSlog(t *testing.T) {
+	body := func(out *bytes.Buffer) string { // without the time
+		_, rest, found := strings.Cut(out.String(), `"msg":`)
+		require.True(t, found, out.String())
+		level, _, _ := strings.Cut(out.String(), ",")
+		return level + rest
+	}
+	cause := errors.New("cause")
+	var ours, theirs bytes.Buffer
+	log := Log(&ours).With(zap.String("client", "c"))
+	other := Slog(Log(&theirs)).With(slog.String("client", "c"))
+	other.Debug("not written")
+	require.Empty(t, theirs.String())
+	for _, both := range []func(){
+		func() {
+			log.Info("entered", zap.Uint64("size", 1<<60), zap.Int("lanes", -2), zap.Bool("proven", true))
+			other.Info("entered", slog.Uint64("size", 1<<60), slog.Int("lanes", -2), slog.Bool("proven", true))
+		},
+		func() {
+			log.Warn("left", zap.NamedError("cause", cause), zap.Duration("after", 1500*time.Millisecond))
+			other.Warn("left", slog.Any("cause", cause), slog.Duration("after", 1500*time.Millisecond))
+		},
+		func() {
+			log.Error("failed", zap.Error(cause))
+			other.Error("failed", slog.Attr{}, slog.Any("error", cause))
+		},
+	} {
+		ours.Reset()
+		theirs.Reset()
+		both()
+		require.Equal(t, body(&ours), body(&theirs))
+	}
 }

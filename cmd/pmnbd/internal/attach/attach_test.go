@@ -80,7 +80,7 @@ func startServing(t *testing.T, dir string, place *status.Place, o offer) *servi
 	if o.largest > 0 {
 		dev = capped{s.dev, o.largest}
 	}
-	s.server, err = nbd.New(nbd.Config{Logger: logtest.On(log.Core()), MaxConnections: cmp.Or(o.connections, 16)}, nbd.Export{Name: "log", Device: dev, ReadOnly: o.readOnly})
+	s.server, err = nbd.New(nbd.Config{Log: logtest.On(log.Core()), MaxConnections: cmp.Or(o.connections, 16)}, nbd.Export{Name: "log", Device: dev, ReadOnly: o.readOnly})
 	require.NoError(t, err)
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	require.NoError(t, err)
