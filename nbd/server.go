@@ -93,7 +93,7 @@ const (
 
 // An Export is a Device under a name.
 type Export struct {
-	Name   string // at most wire.MaxString bytes
+	Name   string // at most 4096 bytes
 	Device backend.Device
 	// ReadOnly refuses what would change the Device's contents.
 	ReadOnly bool

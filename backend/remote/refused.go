@@ -18,39 +18,39 @@ type RefusedError struct {
 // A Reason is why a target refuses a region.
 type Reason uint16
 
-// The reasons. A target of a later release may know more.
+// The reasons, numbered as in the protocol. A target of a later release may know more.
 const (
 	// ReasonUnknownRegion: the target serves no region of that name.
-	ReasonUnknownRegion = Reason(wire.CodeUnknownRegion)
+	ReasonUnknownRegion Reason = iota + 1
 	// ReasonBusy: another initiator holds the region, or the target is granting it. The region may
 	// be free later.
-	ReasonBusy = Reason(wire.CodeBusy)
+	ReasonBusy
 	// ReasonEpoch: another start was faster each time that this one asked. The region may be free
 	// later.
-	ReasonEpoch = Reason(wire.CodeEpoch)
+	ReasonEpoch
 	// ReasonFailed: the region failed. Only an operator of the target can clear that.
-	ReasonFailed = Reason(wire.CodeFailed)
+	ReasonFailed
 	// ReasonSuspect: the target lost power without saving its memory. Only an operator of the target
 	// can clear that.
-	ReasonSuspect = Reason(wire.CodeSuspect)
+	ReasonSuspect
 	// ReasonVolatile: the region is of class volatile, and Config.AllowVolatile is not set.
-	ReasonVolatile = Reason(wire.CodeVolatile)
+	ReasonVolatile
 	// ReasonNotSupported: the target does not implement the request.
-	ReasonNotSupported = Reason(wire.CodeNotSupported)
+	ReasonNotSupported
 	// ReasonVersion: the releases at both ends are too far apart.
-	ReasonVersion = Reason(wire.CodeVersion)
+	ReasonVersion
 	// ReasonInvalid: the target found that the request breaks the protocol.
-	ReasonInvalid = Reason(wire.CodeInvalid)
+	ReasonInvalid
 	// ReasonNotOwner: this session is no longer the owner of the region.
-	ReasonNotOwner = Reason(wire.CodeNotOwner)
+	ReasonNotOwner
 	// ReasonMethod: the method of Config.Method is not sound there.
-	ReasonMethod = Reason(wire.CodeMethod)
+	ReasonMethod
 	// ReasonNotAllowed: the operator of the target allows the region to other initiators only.
-	ReasonNotAllowed = Reason(wire.CodeNotAllowed)
+	ReasonNotAllowed
 	// ReasonAuth: the target does not know this initiator's key.
-	ReasonAuth = Reason(wire.CodeAuth)
+	ReasonAuth
 	// ReasonRestored: the region was restored from a copy while this session was interrupted.
-	ReasonRestored = Reason(wire.CodeRestored)
+	ReasonRestored
 )
 
 func (r Reason) String() string { return wire.Code(r).String() }

@@ -188,3 +188,17 @@ func TestConfigIsIncomplete(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 }
+
+// The reasons have the numbers of the protocol.
+func TestReasons(t *testing.T) {
+	for reason, code := range map[Reason]wire.Code{
+		ReasonUnknownRegion: wire.CodeUnknownRegion, ReasonBusy: wire.CodeBusy, ReasonEpoch: wire.CodeEpoch,
+		ReasonFailed: wire.CodeFailed, ReasonSuspect: wire.CodeSuspect, ReasonVolatile: wire.CodeVolatile,
+		ReasonNotSupported: wire.CodeNotSupported, ReasonVersion: wire.CodeVersion, ReasonInvalid: wire.CodeInvalid,
+		ReasonNotOwner: wire.CodeNotOwner, ReasonMethod: wire.CodeMethod, ReasonNotAllowed: wire.CodeNotAllowed,
+		ReasonAuth: wire.CodeAuth, ReasonRestored: wire.CodeRestored,
+	} {
+		require.Equal(t, Reason(code), reason)
+		require.Equal(t, code.String(), reason.String())
+	}
+}

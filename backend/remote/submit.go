@@ -2,9 +2,10 @@ package remote
 
 import "pmnbd/backend"
 
-// Submit implements backend.Device. It fixes an op's place under its stream's mutex. There, on each
-// stream anew, it asks whether the client is still connected.
+// Submit implements backend.Device.
 func (d *Device) Submit(ops []*backend.Op) {
+	// An op gets its place under its stream's mutex. There, on each stream anew, the walk asks
+	// whether the client is still connected.
 	s := submission{streams: d.core.streams}
 	wrote, asked := false, false
 	for _, op := range ops {

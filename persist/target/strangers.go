@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"pmnbd/rdma"
+	"pmnbd/internal/source"
 )
 
 // A standing says how much a connection without a session has shown of itself.
@@ -65,7 +65,7 @@ func (s *strangers) enter(c *conn, at standing) (away *conn) {
 		return nil
 	}
 	if places := &s.places[at]; len(*places) >= maxStrangers {
-		i := rdma.Crowded(*places, func(c *conn) netip.Prefix { return c.source })
+		i := source.Crowded(*places, func(c *conn) netip.Prefix { return c.source })
 		away = (*places)[i]
 		*places = slices.Delete(*places, i, i+1)
 		away.evicted = true

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/internal/logtest"
+	"pmnbd/internal/source"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -75,7 +76,7 @@ func TestWhoLosesItsPlace(t *testing.T) {
 			var s strangers
 			s.fewer.L = &s.mu
 			for _, step := range steps {
-				away := s.enter(&conn{peer: step.from, source: rdma.SourceOf(step.from)}, step.at)
+				away := s.enter(&conn{peer: step.from, source: source.Of(step.from)}, step.at)
 				if step.away == "" {
 					require.Nil(t, away)
 					continue

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/loglimit"
+	"pmnbd/internal/source"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
@@ -192,7 +193,7 @@ func (s *Server) Serve(l rdma.Listener) error {
 // take starts a goroutine for a connection request, and gives a stranger its place.
 func (s *Server) take(req rdma.Request) {
 	c := &conn{
-		s: s, req: req, log: s.log.With(slog.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: rdma.SourceOf(req.RemoteAddr()),
+		s: s, req: req, log: s.log.With(slog.String("peer", req.RemoteAddr())), peer: req.RemoteAddr(), source: source.Of(req.RemoteAddr()),
 		done: make(chan struct{}), barrier: wire.Barrier{Ranges: make([]persist.Range, 0, wire.MaxRanges(wire.MaxMessage))},
 	}
 	var hint wire.JoinHint

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pmnbd/internal/sockio"
+	"pmnbd/internal/source"
 	"pmnbd/rdma"
 )
 
@@ -92,11 +93,11 @@ func (ln *listener) hold(nc net.Conn) bool {
 		return false
 	}
 	if len(ln.halfOpen) == maxHalfOpen {
-		i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })
+		i := source.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })
 		_ = ln.halfOpen[i].Close() // its goroutine then fails to read
 		ln.halfOpen = slices.Delete(ln.halfOpen, i, i+1)
 	}
-	ln.halfOpen = append(ln.halfOpen, halfOpen{nc, rdma.SourceOf(nc.RemoteAddr().String())})
+	ln.halfOpen = append(ln.halfOpen, halfOpen{nc, source.Of(nc.RemoteAddr().String())})
 	return true
 }
 

@@ -12,8 +12,8 @@ var strangers = []mutant{
 	}, {
 		name: "the oldest stranger of any address loses its place", rule: "strangers of one address do not keep others out",
 		in:  "persist/target.strangers.enter",
-		old: "i := rdma.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
-		new: "i := 0 * rdma.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
+		old: "i := source.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
+		new: "i := 0 * source.Crowded(*places, func(c *conn) netip.Prefix { return c.source })",
 		pkg: "./persist/target", run: "^TestWhoLosesItsPlace$",
 	}, {
 		name: "a lane with a proof is a stranger", rule: "a lane that proved its key has a place",
@@ -43,8 +43,8 @@ var strangers = []mutant{
 	}, {
 		name: "a flood from one address ends the half-open connection of another", rule: "strangers of one address do not keep others out",
 		in:  "rdma/iwarp.listener.hold",
-		old: "i := rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
-		new: "i := 0 * rdma.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
+		old: "i := source.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
+		new: "i := 0 * source.Crowded(ln.halfOpen, func(h halfOpen) netip.Prefix { return h.source })",
 		pkg: "./rdma/iwarp", run: "^TestHalfOpenConnectionsOfAnotherAddress$", hangs: true,
 	}, {
 		name: "every user of the machine is served without a key", rule: "without keys loopback serves root and the target's own user",

@@ -1,15 +1,17 @@
-package rdma
+// Package source counts the connections of each host that connects, only for this module; it
+// promises nothing to other programs. Listeners use it to share few places among many hosts.
+package source
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// SourceOf returns the source that a peer at HOST:PORT counts as, where the connections
+// Of returns the source that a peer at HOST:PORT counts as, where the connections
 // of a source are bounded. That is the IPv4 address, or the /64 network of an IPv6
 // address, because an IPv6 host has as many addresses as it likes. It is the zero Prefix
 // if peer is not an address.
-func SourceOf(peer string) netip.Prefix {
+func Of(peer string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(peer)
 	if err != nil {
 		return netip.Prefix{}

@@ -1,4 +1,4 @@
-package rdma
+package source
 
 import (
 	"net/netip"
@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSourceOf(t *testing.T) {
+func TestOf(t *testing.T) {
 	for peer, want := range map[string]string{
 		"192.0.2.1:7204": "192.0.2.1/32", "[::1]:7204": "::/64", "[2001:db8::1:2]:7204": "2001:db8::/64",
 		"[fe80::1%lo]:7204": "fe80::1/128", "[::ffff:127.0.0.1]:7204": "127.0.0.1/32",
 	} {
-		require.Equal(t, netip.MustParsePrefix(want), SourceOf(peer), peer)
+		require.Equal(t, netip.MustParsePrefix(want), Of(peer), peer)
 	}
-	require.Equal(t, netip.Prefix{}, SourceOf("fake"))
+	require.Equal(t, netip.Prefix{}, Of("fake"))
 }
 
 func TestCrowded(t *testing.T) {
@@ -28,6 +28,6 @@ func TestCrowded(t *testing.T) {
 		"the oldest of equals":      {[]string{"192.0.2.9:1", "192.0.2.1:1"}, 0},
 		"a network of IPv6":         {[]string{"192.0.2.9:1", "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", "[2001:db8::2]:1"}, 1},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, Crowded(c.peers, SourceOf)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, Crowded(c.peers, Of)) })
 	}
 }
