@@ -55,6 +55,11 @@ var inheritance = []mutant{
 		also: []edit{{"backend/remote.leg.resume", "g.core.commit.start(true)", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {
+		name: "a Shutdown that gives up calls the window drained", rule: "a Close that gives up leaves its window to the next run",
+		in:  "backend/remote.Device.close",
+		old: "err = d.leave(ctx, false)", new: "if d.file != nil { d.file.update(func(h *header) { h.State = windowDrained }) }; err = d.leave(ctx, false)",
+		pkg: "./backend/remote", run: "^TestShutdownGivesUp$",
+	}, {
 		name: "the window file does not record a grant", rule: "§6 the header has owner and epoch",
 		in:  "backend/remote.Device.noteGrant",
 		old: "h.Opened, h.Epoch, h.Mark, h.Size", new: "_, h.Epoch, h.Mark, h.Size",
