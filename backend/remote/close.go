@@ -69,10 +69,7 @@ func (d *Device) close(ctx context.Context) error {
 			}
 		case <-ctx.Done():
 			err = d.leave(ctx, false)
-			if cause := <-flushed; cause != nil { // leave has ended it
-				d.log.Debug("the flush was given up", slog.Any("error", cause))
-			}
-			return errors.Join(d.givenUp(context.Cause(ctx)), err, d.release())
+			return errors.Join(d.givenUp(<-flushed, context.Cause(ctx)), err, d.release()) // leave has ended the flush
 		}
 	}
 	if err != nil {
@@ -85,9 +82,11 @@ func (d *Device) close(ctx context.Context) error {
 }
 
 // givenUp is the error of a close that gave up: what that costs. The window file stays live, and
-// the next run adopts it.
-func (d *Device) givenUp(cause error) error {
+// the next run adopts it, unless the device had failed: flush is what its last flush returned.
+func (d *Device) givenUp(flush, cause error) error {
 	switch n := d.Unflushed(); {
+	case errors.Is(flush, backend.ErrFailed):
+		return fmt.Errorf("%d bytes were not flushed: %w", n, errors.Join(flush, cause))
 	case d.core.empty():
 		return fmt.Errorf("the target was not told of the end; nothing is lost: all that was acknowledged is flushed: %w", cause)
 	case d.file != nil:
@@ -145,7 +144,11 @@ func (d *Device) release() error {
 		if all := a.Budget(); all.Take(all.Total(), ctx.Done()) == nil {
 			all.Give(all.Total())
 		}
-		errs = append(errs, a.Close())
+		err := a.Close()
+		if err != nil && d.file != nil && a == d.arenas.Write {
+			err = errors.Join(err, d.file.abandon()) // somebody holds a chunk of it still
+		}
+		errs = append(errs, err)
 	}
 	if d.leg != nil && d.leg.granted.Epoch == 0 { // the start failed
 		errs = append(errs, d.undoStart(d.leg.opening.asked))
@@ -165,6 +168,10 @@ func (d *Device) release() error {
 // leave gives the session back, if all is flushed, and ends the device.
 func (d *Device) leave(ctx context.Context, flushed bool) error {
 	err := d.leg.leave(ctx, flushed)
+	if d.file != nil && !flushed {
+		// What is buried gives its chunks to clients that wait. The file keeps the payloads.
+		err = errors.Join(err, d.file.detach())
+	}
 	t := d.core.end(err, func(transition) {})
 	d.core.bury()
 	t.say(slog.String("region", d.cfg.Region))

@@ -126,7 +126,7 @@ func (l *life) step(e event, cause error) transition {
 	if to == phaseOpening {
 		panic(fmt.Sprintf("remote: event %d while a device is %v", e, was.phase))
 	}
-	t := transition{l, was.phase, to, cause}
+	t := transition{l, e, was.phase, to, cause}
 	if was.phase.ended() {
 		return t
 	}
@@ -155,6 +155,7 @@ func (l *life) step(e event, cause error) transition {
 // A transition has been made. It has one line in the log.
 type transition struct {
 	life     *life
+	event    event
 	from, to phase
 	cause    error
 }
@@ -166,6 +167,8 @@ func (t transition) first() bool { return t.from != t.to }
 func (t transition) say(attrs ...slog.Attr) {
 	level, message := slog.LevelDebug, fmt.Sprintf("the device is %v", t.to)
 	switch {
+	case t.event == eventDrain, t.event == eventLeave, t.from.ended() && t.event != eventEnd:
+		// Nothing has happened that the log does not tell at the end.
 	case t.from.ended(), t.to == phaseClosed:
 		level, message = slog.LevelInfo, "session closed"
 	case t.to == phaseFailed:

@@ -109,7 +109,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
-	s.Taken = errors.As(now.err, new(*TakenError))
+	s.Taken = s.State == StateFailed && errors.As(now.err, new(*TakenError))
 	bytes, entries := d.arenas.Write.Pins(), d.arenas.Entries
 	s.Window = WindowSnapshot{
 		Used:    uint64(bytes.Total()-bytes.Free()) * backend.ChunkSize,

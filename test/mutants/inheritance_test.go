@@ -60,6 +60,21 @@ var inheritance = []mutant{
 		old: "err = d.leave(ctx, false)", new: "if d.file != nil { d.file.update(func(h *header) { h.State = windowDrained }) }; err = d.leave(ctx, false)",
 		pkg: "./backend/remote", run: "^TestShutdownGivesUp$",
 	}, {
+		name: "clients overwrite payloads while Shutdown gives up", rule: "a Shutdown that gives up keeps the payloads of the window from clients",
+		in:  "backend/remote.Device.leave",
+		old: "if d.file != nil && !flushed {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestShutdownKeepsPayloadsFromClients$",
+	}, {
+		name: "a close unmaps memory that a client holds", rule: "memory that a client holds is not unmapped",
+		in:  "backend/remote.Device.release",
+		old: "if err != nil && d.file != nil && a == d.arenas.Write {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestClientBehindTheEnd$",
+	}, {
+		name: "a Shutdown that gives up hides a failure", rule: "a device that failed says so",
+		in:  "backend/remote.Device.givenUp",
+		old: "case errors.Is(flush, backend.ErrFailed):", new: "case false:",
+		pkg: "./backend/remote", run: "^TestShutdownOfAFailedDevice$",
+	}, {
 		name: "the window file does not record a grant", rule: "§6 the header has owner and epoch",
 		in:  "backend/remote.Device.noteGrant",
 		old: "h.Opened, h.Epoch, h.Mark, h.Size", new: "_, h.Epoch, h.Mark, h.Size",
