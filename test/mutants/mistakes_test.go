@@ -44,8 +44,8 @@ var mistakes = []mutant{
 		pkg: "./cmd/internal/status", run: "^TestFindLeavesOneSocket$",
 	}, {
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads files again and ends nothing",
-		in:  "cmd/pmnbd.serve",
-		old: "daemon.HoldReload()", new: `if cfg.keyFile != "" { daemon.HoldReload() }`,
+		in:  "cmd/internal/daemon.OnReload",
+		old: "c := make(chan os.Signal, 1)", new: `if file == "" { signal.Reset(syscall.SIGHUP); return func() {} }; c := make(chan os.Signal, 1)`,
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
 		name: "attach makes a file in /dev", rule: "a missing device is not replaced by a file",
