@@ -19,7 +19,7 @@
 //	}
 //	dev.Submit([]*backend.Op{op})
 //	room.Unpin()
-//	// reply to what was completed inside Submit, then
+//	// reply to the requests that Submit has completed, then
 //	dev.Post()
 //
 // Package gonbd wraps all of this in io.ReaderAt and io.WriterAt. Use it if you have
@@ -74,7 +74,7 @@ type Op struct {
 	Cmd Command
 	// FUA makes a Write or WriteZeroes complete only when it is durable.
 	FUA bool
-	// Off and Len are in bytes. Whoever makes the Op checks that Off+Len lies within
+	// Off and Len are in bytes. The caller of Submit checks that Off+Len lies within
 	// Info.Size; devices do not check it again. Len is 0 for a Flush and only there.
 	Off, Len uint64
 	// Data is the payload of a Write, or where a Read puts what it reads. The spans
@@ -117,10 +117,10 @@ type Device interface {
 	Arenas() *Arenas
 	// Submit enqueues ops in order. All of them have the same Sink. It completes those
 	// that it can complete at once, such as acknowledged writes. It does not block and
-	// does not keep the slice. The caller then replies to what was completed (Kick)
+	// does not keep the slice. The caller then replies to the completed requests (Kick)
 	// and calls Post.
 	Submit(ops []*Op)
-	// Post hands what is enqueued to the transport. The caller replies before it calls
+	// Post hands the enqueued ops to the transport. The caller replies before it calls
 	// Post, so that the client already works on its next request meanwhile.
 	Post()
 	// Close makes everything durable that was written, and ends the device. It

@@ -10,7 +10,7 @@ package backend
 //	                                    └── a barrier covers the last entry ──► not pinned
 //
 // The first pin of a chunk takes a unit of the budget, and the last gives it back. All
-// pins in between are free, whoever holds them.
+// pins in between are free, no matter which connection holds them.
 
 // limitPins bounds the number of chunks that may be pinned at the same time by n. The
 // others are for receiving: at least one for each connection. Call it before use.

@@ -21,7 +21,7 @@ func limited(t *testing.T, chunks, pins int) *Arena {
 	return a
 }
 
-// The first pin of a chunk takes a unit and the last gives it back, whoever holds them.
+// The first pin of a chunk takes a unit and the last gives it back, no matter which connection holds them.
 func TestPins(t *testing.T) {
 	a := limited(t, 3, 1)
 	got, ok := a.TryGet(nil, 2)

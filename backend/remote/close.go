@@ -169,7 +169,7 @@ func (d *Device) release() error {
 func (d *Device) leave(ctx context.Context, flushed bool) error {
 	err := d.leg.leave(ctx, flushed)
 	if d.file != nil && !flushed {
-		// What is buried gives its chunks to clients that wait. The file keeps the payloads.
+		// bury frees chunks for clients that wait. What they receive must not reach the file.
 		err = errors.Join(err, d.file.detach())
 	}
 	t := d.core.end(err, func(transition) {})

@@ -60,7 +60,7 @@ type environment interface {
 	free(i int, s *share)
 	// halfFull says that the window needs a barrier.
 	halfFull() bool
-	// post hands to the transport what was enqueued.
+	// post hands the enqueued work to the transport.
 	post()
 }
 
