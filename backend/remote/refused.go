@@ -51,6 +51,12 @@ const (
 	ReasonAuth
 	// ReasonRestored: the region was restored from a copy while this session was interrupted.
 	ReasonRestored
+	// ReasonLife: a later start of the mirror has opened the region.
+	ReasonLife
+	// ReasonMember: the region is a member of a mirror, and was opened as a single region.
+	ReasonMember
+	// ReasonNoMember: the region is no member of a mirror, and was opened as one.
+	ReasonNoMember
 )
 
 func (r Reason) String() string { return wire.Code(r).String() }

@@ -30,8 +30,8 @@ func TestProofVectors(t *testing.T) {
 
 const (
 	vectorSecret = "b64c55a3ee5e777bf96a91fe0cdd40ceb86119a6806302b9f05f3409a46c3715"
-	vectorJoin   = "368689239aa509243fb4a469ae4904912bf834b812d9cbc1e83887edc300fd57"
-	vectorJoined = "19ef92b51149d2db0372e163e26271bf1c3107b33b17a36666a259940ebb2b27"
+	vectorJoin   = "b3292b294c32c36badeb5789f6eac85ebe7ee6d1922948575c23b43522177d02"
+	vectorJoined = "8afad2aaed00a8d179cd0bc1056fc51118ffb37c0b9470a7a76e9585c27c8922"
 	vectorHint   = "f30ba81bdbaaba9d27af1dfed2884224a5546f4831b014be"
 )
 

@@ -38,15 +38,24 @@ type HeartbeatAck struct {
 // parts. Each part takes a credit, and only the acknowledgement of the last one says that
 // everything is durable (design §4.6).
 //
-//	 16    24      26      28         32       48          16*count+32
-//	+-----+-------+-------+----------+--------+-----------+
-//	| seq | flags | count | reserved | off[0] | len[0]    | ...
-//	+-----+-------+-------+----------+--------+-----------+
+// On a member of a mirror it also sets bits, and clears some (mirror §3.4, §3.5). count
+// is how many ranges are to flush, clears how many come behind them.
+//
+//	 16    24      26      28       30     31  32       40                16*(count+clears)+32
+//	+-----+-------+-------+--------+------+---+--------+--------+---
+//	| seq | flags | count | clears | slot | 0 | off[0] | len[0] | ...
+//	+-----+-------+-------+--------+------+---+--------+--------+---
 type Barrier struct {
 	Seq  uint64
 	Last bool
 	// Ranges lie in the data extent.
 	Ranges []persist.Range
+	// Clear has ranges of the data extent that the member in slot ClearSlot no longer
+	// lacks: it has acknowledged a barrier behind the copies of them. The target clears
+	// that member's bits of the chunks that lie in one of the ranges as a whole. Then it
+	// sets the bits for Ranges.
+	Clear     []persist.Range
+	ClearSlot uint8
 }
 
 // BarrierAck answers a part of a Barrier. With Last, everything that the barrier covers
@@ -85,7 +94,7 @@ const (
 	flagLast = 1
 )
 
-// MaxRanges is how many ranges fit a message of size bytes.
+// MaxRanges is how many ranges fit a message of size bytes, those to clear included.
 func MaxRanges(size uint32) int {
 	return int(max(min(size, MaxMessage), barrierHeader)-barrierHeader) / rangeSize
 }
@@ -134,14 +143,20 @@ func (m *HeartbeatAck) Decode(b []byte) error {
 	return nil
 }
 
-// Append appends the message to b. There are at most MaxRanges(MaxMessage) ranges.
+// Append appends the message to b. There are at most MaxRanges(MaxMessage) ranges, those
+// of Clear included.
 func (m *Barrier) Append(b []byte) []byte {
-	b = appendHeader(b, TypeBarrier, barrierHeader+rangeSize*len(m.Ranges))
+	b = appendHeader(b, TypeBarrier, barrierHeader+rangeSize*(len(m.Ranges)+len(m.Clear)))
 	b = binary.BigEndian.AppendUint64(b, m.Seq)
 	b = appendLast(b, m.Last)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Ranges)))
-	b = binary.BigEndian.AppendUint32(b, 0)
-	for _, r := range m.Ranges {
+	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Clear)))
+	b = append(b, m.ClearSlot, 0)
+	return appendRanges(appendRanges(b, m.Ranges), m.Clear)
+}
+
+func appendRanges(b []byte, ranges []persist.Range) []byte {
+	for _, r := range ranges {
 		b = binary.BigEndian.AppendUint64(b, r.Off)
 		b = binary.BigEndian.AppendUint64(b, r.Len)
 	}
@@ -149,21 +164,28 @@ func (m *Barrier) Append(b []byte) []byte {
 }
 
 // Decode reads the message from b. It appends to m.Ranges[:0], so a caller that provides
-// room for MaxRanges(MaxMessage) allocates nothing. The caller must check the ranges:
-// they come from the peer.
+// room for MaxRanges(MaxMessage) allocates nothing. Clear lies in the same memory, behind
+// Ranges. The caller must check the ranges: they come from the peer.
 func (m *Barrier) Decode(b []byte) error {
 	if len(b) < barrierHeader {
 		return fmt.Errorf("%w: BARRIER of %d bytes", ErrMalformed, len(b))
 	}
-	count := int(binary.BigEndian.Uint16(b[26:]))
-	if err := expect(b, TypeBarrier, barrierHeader+rangeSize*count); err != nil {
+	count, clears := int(binary.BigEndian.Uint16(b[26:])), int(binary.BigEndian.Uint16(b[28:]))
+	if err := expect(b, TypeBarrier, barrierHeader+rangeSize*(count+clears)); err != nil {
 		return err
 	}
 	m.Seq = binary.BigEndian.Uint64(b[16:])
 	m.Last = last(b)
-	m.Ranges = m.Ranges[:0]
+	if m.ClearSlot = b[30]; m.ClearSlot >= persist.MaxMembers {
+		return fmt.Errorf("%w: BARRIER that clears bits of slot %d", ErrMalformed, m.ClearSlot)
+	}
+	all := m.Ranges[:0]
 	for r := b[barrierHeader:]; len(r) > 0; r = r[rangeSize:] {
-		m.Ranges = append(m.Ranges, persist.Range{Off: binary.BigEndian.Uint64(r), Len: binary.BigEndian.Uint64(r[8:])})
+		all = append(all, persist.Range{Off: binary.BigEndian.Uint64(r), Len: binary.BigEndian.Uint64(r[8:])})
+	}
+	m.Ranges, m.Clear = all[:count], nil
+	if clears > 0 {
+		m.Clear = all[count:]
 	}
 	return nil
 }

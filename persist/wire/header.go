@@ -29,7 +29,7 @@ const (
 	// magic is the first word of every message.
 	magic = 0x504d4e44
 	// Version is the version that this end speaks.
-	Version = 1
+	Version = 2
 	// headerSize is the size of the header in bytes.
 	headerSize = 16
 	// MaxMessage is the size in bytes of the largest message. Receives have this size.
@@ -57,6 +57,12 @@ const (
 	TypeZero         Type = 15
 	TypeZeroAck      Type = 16
 	TypeChallenge    Type = 18 // answers the first OPEN or RESUME, if the target asks for keys
+	TypeRecord       Type = 19
+	TypeRecorded     Type = 20
+	TypeBits         Type = 21
+	TypeBitmap       Type = 22
+	TypeDigest       Type = 23
+	TypeDigested     Type = 24
 )
 
 func (t Type) String() string {
@@ -72,6 +78,8 @@ var typeNames = map[Type]string{
 	TypeHeartbeat: "HEARTBEAT", TypeHeartbeatAck: "HEARTBEAT_ACK",
 	TypeBarrier: "BARRIER", TypeBarrierAck: "BARRIER_ACK", TypeBarrierFail: "BARRIER_FAIL",
 	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK", TypeChallenge: "CHALLENGE",
+	TypeRecord: "RECORD", TypeRecorded: "RECORDED", TypeBits: "BITS", TypeBitmap: "BITMAP",
+	TypeDigest: "DIGEST", TypeDigested: "DIGESTED",
 }
 
 // ErrMalformed says that the bytes are not a valid message of the expected type.

@@ -8,10 +8,10 @@ import (
 
 // Open asks for a session.
 //
-//	 16   32      48      56    58      59  60      62      64      96      128    384    392
-//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
-//	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name | mark |
-//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+
+//	 16   32      48      56    58      59  60      62      64      96      128    384    392    400
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+------+
+//	| id | nonce | epoch |flags|methods| 0 |credits| lanes | nonce | proof | name | mark | life |
+//	+----+-------+-------+-----+-------+---+-------+-------+-------+-------+------+------+------+
 type Open struct {
 	Owner persist.Owner
 	// Epoch is the epoch in which the initiator expects the region. The target refuses 0
@@ -34,6 +34,10 @@ type Open struct {
 	// Mark is the highest mark of the region that the target told the initiator. OPEN has
 	// 0.
 	Mark uint64
+	// Life is the number of the initiator's life (mirror §2). It must be larger than every
+	// life that has opened the region. 0 stands for an initiator of a single region. The
+	// target ignores it in RESUME, because the owner's life has not changed.
+	Life uint64
 }
 
 // OpenFlags qualify an Open.
@@ -44,12 +48,17 @@ const (
 	OpenAllowVolatile OpenFlags = 1 << iota
 	// OpenTakeover ends the lease of another id. RESUME never sets it.
 	OpenTakeover
+	// OpenSingle opens a member of a mirror as a single region, with life 0.
+	OpenSingle
+	// OpenJoin opens a region that is no member with a life other than 0. A RECORD then
+	// makes it a member.
+	OpenJoin
 )
 
 const (
-	openSize    = 392
-	openedSize  = 192
-	refusedSize = 360
+	openSize    = 400
+	openedSize  = 1696
+	refusedSize = 1864
 	joinSize    = 80
 	joinedSize  = 80
 	closeSize   = 32
@@ -71,7 +80,8 @@ func (m *Open) appendAs(b []byte, t Type) []byte {
 	b = append(b, m.Nonce[:]...)
 	b = append(b, m.Proof[:]...)
 	b = appendText(b, m.Region)
-	return binary.BigEndian.AppendUint64(b, m.Mark)
+	b = binary.BigEndian.AppendUint64(b, m.Mark)
+	return binary.BigEndian.AppendUint64(b, m.Life)
 }
 
 // Decode reads the message from b.
@@ -91,6 +101,7 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 	copy(m.Proof[:], b[96:])
 	m.Region = text(b[128:384])
 	m.Mark = binary.BigEndian.Uint64(b[384:])
+	m.Life = binary.BigEndian.Uint64(b[392:])
 	return nil
 }
 
@@ -105,6 +116,10 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof |mark| durable |
 //	|       |       |       |message|beat,ms|           | by method |       |   |       |    |         |
 //	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+----+---------+
+//	 192    200      1696
+//	+------+--------+
+//	| life | record |
+//	+------+--------+
 type Opened struct {
 	// UUID, Size (bytes of the data extent) and Class describe the region.
 	UUID  [16]byte
@@ -147,6 +162,11 @@ type Opened struct {
 	// if the target knows of no such barrier, for example after its restart, or for a new
 	// owner.
 	Durable Durable
+	// Life is the highest life that has opened the region, this session's too. Record is
+	// what the region persists of its mirror. Both are zero for a region that never was a
+	// member.
+	Life   uint64
+	Record persist.Record
 }
 
 // Durable names the last barrier of a lane that became durable, even if the target never
@@ -197,7 +217,9 @@ func (m *Opened) Append(b []byte) []byte {
 	b = append(b, byte(m.Method), 0, 0, 0)
 	b = append(b, m.Proof[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.Mark)
-	return m.Durable.append(b)
+	b = m.Durable.append(b)
+	b = binary.BigEndian.AppendUint64(b, m.Life)
+	return appendRecord(b, &m.Record)
 }
 
 // Decode reads the message from b.
@@ -226,119 +248,8 @@ func (m *Opened) Decode(b []byte) error {
 	copy(m.Proof[:], b[136:])
 	m.Mark = binary.BigEndian.Uint64(b[168:])
 	m.Durable.decode(b[176:])
-	return nil
-}
-
-// A Code says why the target refused a request or failed a barrier.
-type Code uint16
-
-// The codes.
-const (
-	// CodeUnknownRegion: the target serves no region of that name.
-	CodeUnknownRegion Code = iota + 1
-	// CodeBusy: another id holds the lease, or a grant is under way. Ask again.
-	CodeBusy
-	// CodeEpoch: the region is in another epoch than the request names. Refused.Epoch has
-	// the epoch.
-	CodeEpoch
-	// CodeFailed: the region failed. Only an operator can clear that.
-	CodeFailed
-	// CodeSuspect: the platform lost power without saving. Only an operator can clear
-	// that.
-	CodeSuspect
-	// CodeVolatile: the region is of class volatile, which the initiator did not allow.
-	CodeVolatile
-	// CodeNotSupported: this release does not implement the request.
-	CodeNotSupported
-	// CodeVersion: the versions are too far apart.
-	CodeVersion
-	// CodeInvalid: the request breaks the protocol.
-	CodeInvalid
-	// CodeNotOwner: somebody who does not hold the region sent RESUME or JOIN.
-	CodeNotOwner
-	// CodeMethod: none of the methods in Open.Methods is sound.
-	CodeMethod
-	// CodeNotAllowed: the operator allows the region to other initiators only.
-	CodeNotAllowed
-	// CodeAuth: the initiator has not proven that it has a key of its id. The refusal
-	// says no more than that, and has no proof.
-	CodeAuth
-	// CodeRestored: RESUME names an epoch or a mark that the region has not reached, so
-	// somebody restored the region from a copy.
-	CodeRestored
-)
-
-func (c Code) String() string {
-	if int(c) < len(codeNames) && c > 0 {
-		return codeNames[c]
-	}
-	return "unknown reason"
-}
-
-var codeNames = [...]string{
-	CodeUnknownRegion: "unknown region", CodeBusy: "region busy", CodeEpoch: "other epoch",
-	CodeFailed: "region failed", CodeSuspect: "region suspect", CodeVolatile: "region is volatile",
-	CodeNotSupported: "not supported yet", CodeVersion: "protocol version", CodeInvalid: "invalid request",
-	CodeNotOwner: "not the owner", CodeMethod: "no sound method", CodeNotAllowed: "initiator not allowed",
-	CodeAuth: "authentication refused", CodeRestored: "region restored from a copy",
-}
-
-// Refused answers an Open, Resume or Join that the target refuses.
-//
-//	 16     18         20        24      32       48     64     320     352    360
-//	+------+----------+---------+-------+--------+------+------+-------+------+
-//	| code | flags    | seconds | epoch | holder | uuid | text | proof | mark |
-//	+------+----------+---------+-------+--------+------+------+-------+------+
-type Refused struct {
-	Code Code
-	// Flags has OpenedUnclean if the previous owner did not close.
-	Flags OpenedFlags
-	// Seconds is how long the lease still runs if another initiator holds the region.
-	Seconds uint32
-	// Epoch is the persisted epoch.
-	Epoch uint64
-	// Holder is the id that holds the region, or the last one that held it.
-	Holder [16]byte
-	// UUID is the region's. With it the initiator locks the region against other
-	// processes of its id before it asks again.
-	UUID [16]byte
-	// Text says more, for people.
-	Text string
-	// Proof shows that the target has the key (Secret.SignAnswer). It is zero without a
-	// key.
-	Proof [32]byte
-	// Mark is the persisted mark.
-	Mark uint64
-}
-
-// Append appends the message to b.
-func (m *Refused) Append(b []byte) []byte {
-	b = appendHeader(b, TypeRefused, refusedSize)
-	b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
-	b = binary.BigEndian.AppendUint16(b, uint16(m.Flags))
-	b = binary.BigEndian.AppendUint32(b, m.Seconds)
-	b = binary.BigEndian.AppendUint64(b, m.Epoch)
-	b = append(b, m.Holder[:]...)
-	b = append(b, m.UUID[:]...)
-	b = appendText(b, m.Text)
-	b = append(b, m.Proof[:]...)
-	return binary.BigEndian.AppendUint64(b, m.Mark)
-}
-
-// Decode reads the message from b.
-func (m *Refused) Decode(b []byte) error {
-	if err := expect(b, TypeRefused, refusedSize); err != nil {
-		return err
-	}
-	m.Code, m.Flags = Code(binary.BigEndian.Uint16(b[16:])), OpenedFlags(binary.BigEndian.Uint16(b[18:]))
-	m.Seconds = binary.BigEndian.Uint32(b[20:])
-	m.Epoch = binary.BigEndian.Uint64(b[24:])
-	copy(m.Holder[:], b[32:])
-	copy(m.UUID[:], b[48:])
-	m.Text = text(b[64:320])
-	copy(m.Proof[:], b[320:])
-	m.Mark = binary.BigEndian.Uint64(b[352:])
-	return nil
+	m.Life = binary.BigEndian.Uint64(b[192:])
+	return decodeRecord(&m.Record, b[200:])
 }
 
 // Resume asks to continue a session whose connections were lost. Its layout is that of
