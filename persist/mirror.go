@@ -119,6 +119,8 @@ func (r *Record) Check() error {
 		return fmt.Errorf("F is %v, and the members are %v", r.F, present)
 	case r.Generation == Generation{}:
 		return fmt.Errorf("a record without a generation")
+	case r.Torn && r.F.Has(int(r.Slot)):
+		return fmt.Errorf("member %v is torn, and in F", Member(int(r.Slot)))
 	}
 	for slot, m := range r.Members {
 		if m.UUID == [16]byte{} && m != (Membership{}) {
@@ -136,7 +138,7 @@ func (r *Record) Check() error {
 			used = false
 			continue
 		}
-		if !used || a.F == 0 || i > 0 && r.Lineage[i-1].Before(a.Generation) {
+		if !used || a.F == 0 || a.F >= 1<<MaxMembers || i > 0 && r.Lineage[i-1].Before(a.Generation) {
 			return fmt.Errorf("the lineage is out of order at %v", a.Generation)
 		}
 	}

@@ -54,7 +54,7 @@ func TestRegionLife(t *testing.T) {
 	var v map[string]any
 	require.NoError(t, json.Unmarshal([]byte(out), &v))
 	for name, want := range map[string]any{
-		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 1.0, "generation": 2.0, "epoch": 1.0, "mark": 0.0,
+		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 2.0, "generation": 2.0, "epoch": 1.0, "mark": 0.0,
 		"owner": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
 		"class_now": "volatile", "platform": nil, "flush": flush.Instruction(),
 	} {

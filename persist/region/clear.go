@@ -36,14 +36,14 @@ func (r *Region) clear(reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.class == persist.ClassFile {
-		if err := rewrite(r.file, DataOffset, int64(r.size)); err != nil {
+		if err := rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size)); err != nil {
 			return fmt.Errorf("region %q: rewrite its pages: %w", r.name, err)
 		}
 		if err := r.syncLocked(); err != nil {
 			return r.failLocked(err)
 		}
 	} else {
-		if err := readable(r.Data()); err != nil {
+		if err := readable(r.mem[bitsOffset : DataOffset+r.size]); err != nil {
 			return fmt.Errorf("region %q: read it: %w", r.name, err)
 		}
 		if err := r.writeBack([]persist.Range{{Len: r.size}}); err != nil {

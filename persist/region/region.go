@@ -11,7 +11,8 @@
 // Each region has one lock. It covers reading, changing and writing the superblock, and
 // every sync of a file: of two syncs at a time, each could collect the other's error.
 // Superblock, Failed, Data and what never changes are read without the lock, so nobody
-// waits for a slow disk to learn the state of a region.
+// waits for a slow disk to learn the state of a region. The bitmaps of a mirror's members
+// have a lock of their own (bits.go), which is taken inside the other one.
 package region
 
 import (
@@ -80,6 +81,8 @@ type Region struct {
 	generation uint64    // the highest one ever used
 	done       uint64    // the last successful sync, as begun counts them
 	closed     bool
+
+	bits bitmaps
 }
 
 // Open opens the region at path and locks it against every other Open, Create and Clear.
@@ -200,6 +203,7 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.Class, uuid: sb.UUID,
 		platform: m.Platform, medium: on, newer: found.at, generation: sb.Generation,
 	}
+	r.bits.shape(r.size)
 	for i := range r.left {
 		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
 	}
@@ -234,6 +238,9 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 	}
 	if err == nil && (next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}) {
 		err = r.writeLocked(next)
+	}
+	if err == nil && !found.best.Failed {
+		err = r.settleBitsLocked()
 	}
 	if err != nil {
 		err = errors.Join(err, r.failLocked(err)) // Open has no other way to report it
@@ -294,8 +301,8 @@ func (r *Region) Superblock() Superblock { return *r.sb.Load() }
 // Update changes the superblock. f gets the current one and changes it under the region's
 // lock. When Update returns, the change is durable. If f returns an error, nothing
 // changes and Update returns the error. f must not call the region and must not wait. It
-// must not change the UUID, name, size, class or failure, and never lowers the mark. On a
-// failed region Update returns the failure.
+// must not change the UUID, name, size, class, failure or record, and never lowers the
+// mark or the life. On a failed region Update returns the failure.
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,7 +324,8 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if sb.Clean && r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // changes only while the power is off
 	}
-	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" {
+	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" ||
+		sb.Life < old.Life || sb.Record != old.Record {
 		return fmt.Errorf("region %q: superblock not written: an update changed a field that it must not change", r.name)
 	}
 	if err := r.writeLocked(sb); err != nil {

@@ -25,7 +25,7 @@ const (
 	// MaxText is the length in bytes of the longest text in the superblock.
 	MaxText = 512
 	// Version is the version of the superblock that this package writes.
-	Version = 1
+	Version = 2
 
 	maxSize = math.MaxInt64 - DataOffset // so every offset fits an off_t
 )
@@ -46,12 +46,24 @@ const (
 //	     │ contents id (16)             │ boot id (16)                  │
 //	 128 ├───────┬───────┬──────────────┼──────────────┬─────┬──────────┤
 //	     │class 1│name 1 │ failure (2)  │ clearing (2) │  0  │ mark (8) │ lengths of the texts
-//	 256 ├───────┴───────┴──────────────┴──────────────┴─────┴──────────┤
+//	 144 ├───────┴───────┴──────────────┼──────────────┴─────┴──────────┤
+//	     │ life (8)                     │ 0                             │
+//	 256 ├──────────────────────────────┴───────────────────────────────┤
 //	     │ name (255)                                                   │
 //	 512 ├──────────────────────────────────────────────────────────────┤
 //	     │ why it failed (512)                                          │
 //	1024 ├──────────────────────────────────────────────────────────────┤
 //	     │ why it was last cleared (512)                                │
+//	1536 ├──────────────────────────────────────────────────────────────┤
+//	     │ set of the mirror (16)                                       │ the record of
+//	1552 ├──────┬──────────────┬────────┬─────┬─────────────────────────┤ the mirror
+//	     │slot 1│ min copies 1 │ torn 1 │ 0   │ generation and F (40)   │
+//	1600 ├──────┴──────────────┴────────┴─────┴─────────────────────────┤
+//	     │ members (4×40)                                               │
+//	1760 ├──────────────────────────────────────────────────────────────┤
+//	     │ lineage (32×40)                                              │
+//	3040 ├──────────────────────────────────────────────────────────────┤
+//	     │ 0                                                            │
 //	4092 ├──────────────────────────────────────────────────────────────┤
 //	     │ CRC32C of bytes 0 to 4092 (4)                                │
 //	4096 └──────────────────────────────────────────────────────────────┘
@@ -73,10 +85,20 @@ const (
 	offFailureLen = 130
 	offClearedLen = 132
 	offMark       = 136
+	offLife       = 144
 	offName       = 256
 	offFailure    = 512
 	offCleared    = 1024
-	offCRC        = 4092
+	offSet        = 1536
+	offSlot       = 1552
+	offMinCopies  = 1553
+	offTorn       = 1554
+
+	offRecordGeneration = 1560
+
+	offMembers = 1600
+	offLineage = 1760
+	offCRC     = 4092
 )
 
 const magic = "PMNBDSB\n"
@@ -133,6 +155,12 @@ type Superblock struct {
 	Boot [16]byte
 	// Contents changes when readable contents may have been lost (design §2).
 	Contents [16]byte
+	// Life is the highest life of a mirror that opened the region, or 0. It never goes
+	// back.
+	Life uint64
+	// Record is the region's part in a mirror. It is zero for a region that is no member.
+	// Only SetRecord changes it.
+	Record persist.Record
 }
 
 // Errors of superblocks. Each is wrapped with the path.
@@ -198,6 +226,23 @@ func (s *Superblock) check() error {
 	if s.Failed != (s.Failure != "") {
 		return errors.New("the flag failed and the reason for the failure contradict each other")
 	}
+	return s.checkMember()
+}
+
+// checkMember returns an error if the region cannot have its record.
+func (s *Superblock) checkMember() error {
+	if s.Record == (persist.Record{}) {
+		return nil
+	}
+	if err := s.Record.Check(); err != nil {
+		return err
+	}
+	if s.Record.Members[s.Record.Slot].UUID != s.UUID {
+		return fmt.Errorf("the record's member %v is another region", persist.Member(int(s.Record.Slot)))
+	}
+	if s.Size > MaxMember {
+		return fmt.Errorf("%w %d bytes: a member of a mirror has at most %d", ErrSize, s.Size, uint64(MaxMember))
+	}
 	return nil
 }
 
@@ -222,6 +267,7 @@ func (s *Superblock) encode(b []byte) {
 	copy(b[offUUID:], s.UUID[:])
 	le.PutUint64(b[offEpoch:], s.Epoch)
 	le.PutUint64(b[offMark:], s.Mark)
+	le.PutUint64(b[offLife:], s.Life)
 	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
 	copy(b[offOwnerID:], s.Owner.ID[:])
 	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
@@ -234,6 +280,7 @@ func (s *Superblock) encode(b []byte) {
 	copy(b[offName:], s.Name)
 	copy(b[offFailure:], s.Failure)
 	copy(b[offCleared:], s.Cleared)
+	putRecord(b, &s.Record)
 	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
 }
 
@@ -274,6 +321,8 @@ func decode(b []byte) (Superblock, error) {
 		UnsafeShutdowns: le.Uint64(b[offUnsafe:]),
 		Boot:            [16]byte(b[offBoot:]),
 		Contents:        [16]byte(b[offContents:]),
+		Life:            le.Uint64(b[offLife:]),
+		Record:          getRecord(b),
 	}
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)

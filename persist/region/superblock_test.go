@@ -26,7 +26,24 @@ func sample() Superblock {
 		Generation: 0x030405060708, Epoch: 77, Mark: 78, Owner: persist.Owner{ID: id(0x30), Nonce: id(0x50)},
 		Clean: true, Doubt: true, Failed: true, Failure: "fdatasync: input/output error", Suspect: true,
 		Cleared: "disk replaced", UnsafeShutdowns: 3, Boot: id(0x70), Contents: id(0x90),
+		Life: 79, Record: sampleRecord(id(0x10)),
 	}
+}
+
+// sampleRecord is a record of member B in which every field differs from its neighbours.
+func sampleRecord(uuid [16]byte) persist.Record {
+	id := func(b byte) [16]byte { return [16]byte{b, 15: b + 1} }
+	rec := persist.Record{
+		Set: id(0xa0), Slot: 1, MinCopies: 2, Torn: true,
+		Ancestor: persist.Ancestor{Generation: persist.Generation{Life: 41, Count: 3, Nonce: id(0xa2)}, F: 5},
+		Members: [persist.MaxMembers]persist.Membership{
+			{UUID: id(0xb0), Contents: id(0xb2), Epoch: 42}, {UUID: uuid, Contents: id(0xb4), Epoch: 43}, {UUID: id(0xb6), Contents: id(0xb8), Epoch: 44},
+		},
+	}
+	for i := range rec.Lineage {
+		rec.Lineage[i] = persist.Ancestor{Generation: persist.Generation{Life: uint64(40 - i), Count: uint64(i + 1), Nonce: id(byte(i))}, F: 7}
+	}
+	return rec
 }
 
 // The layout is a promise to later versions, so this test has its own numbers.
@@ -36,7 +53,7 @@ func TestLayout(t *testing.T) {
 	s.encode(b[:])
 	require.Equal(t, "PMNBDSB\n", string(b[:8]))
 	require.Equal(t, []byte{8, 7, 6, 5, 4, 3, 0x5a, 0x5a}, b[8:16], "generation")
-	require.Equal(t, []byte{1, 0, 0, 0}, b[16:20], "version")
+	require.Equal(t, []byte{2, 0, 0, 0}, b[16:20], "version")
 	require.Equal(t, []byte{0x0f, 0, 0, 0}, b[20:24], "flags")
 	require.Equal(t, []byte{0, 0, 0, 0x40, 0, 0, 0, 0}, b[24:32], "size")
 	require.Equal(t, byte(0x10), b[32], "UUID")
@@ -47,20 +64,37 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, byte(0x90), b[96], "contents id")
 	require.Equal(t, byte(0x70), b[112], "boot id")
 	require.Equal(t, []byte{2, 9, 29, 0, 13, 0, 0, 0}, b[128:136], "class and lengths")
-	require.Equal(t, []byte{78, 0, 0, 0, 0, 0, 0, 0, 0}, b[136:145], "mark")
+	require.Equal(t, []byte{78, 0, 0, 0, 0, 0, 0, 0}, b[136:144], "mark")
 	require.Equal(t, "log-2.a_b\x00", string(b[256:266]))
 	require.Equal(t, "fdatasync: input/output error\x00", string(b[512:542]))
 	require.Equal(t, "disk replaced\x00", string(b[1024:1038]))
 	require.Equal(t, crc32.Checksum(b[:4092], crc32.MakeTable(crc32.Castagnoli)), binary.LittleEndian.Uint32(b[4092:]))
-	require.Equal(t, make([]byte, 4092-1038), b[1038:4092])
+	require.Equal(t, []byte{79, 0, 0, 0, 0, 0, 0, 0}, b[144:152], "life")
+	require.Equal(t, make([]byte, 256-152), b[152:256])
+	require.Equal(t, make([]byte, 1536-1038), b[1038:1536])
+	require.Equal(t, byte(0xa0), b[1536], "set")
+	require.Equal(t, []byte{1, 2, 1, 0, 0, 0, 0, 0}, b[1552:1560], "slot, copies at least, torn")
+	require.Equal(t, []byte{41, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0xa2}, b[1560:1577], "generation")
+	require.Equal(t, []byte{5, 0, 0, 0, 0, 0, 0, 0}, b[1592:1600], "F")
+	require.Equal(t, byte(0xb0), b[1600], "member A's UUID")
+	require.Equal(t, byte(0xb2), b[1616], "its contents id")
+	require.Equal(t, []byte{42, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x11}, b[1632:1642], "its epoch, then member B's UUID")
+	require.Equal(t, []byte{44, 0, 0, 0, 0, 0, 0, 0}, b[1712:1720], "member C's epoch")
+	require.Equal(t, make([]byte, 40), b[1720:1760], "no member D")
+	require.Equal(t, []byte{40, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, b[1760:1777], "the newest ancestor")
+	require.Equal(t, []byte{7, 0, 0, 0, 0, 0, 0, 0, 39, 0}, b[1792:1802], "its F, then the one before")
+	require.Equal(t, byte(9), b[3000], "the oldest ancestor")
+	require.Equal(t, make([]byte, 4092-3040), b[3040:4092])
 }
 
 func TestRoundTrip(t *testing.T) {
 	longest := sample()
 	longest.Name, longest.Failure, longest.Cleared = strings.Repeat("n", maxName), strings.Repeat("f", MaxText), strings.Repeat("c", MaxText)
-	longest.Size = maxSize / sizeUnit * sizeUnit
+	longest.Size, longest.Record = maxSize/sizeUnit*sizeUnit, persist.Record{}
+	largest := sample()
+	largest.Size = MaxMember
 	least := Superblock{Name: "0", Size: sizeUnit, Class: persist.ClassVolatile, Generation: 1}
-	for _, s := range []Superblock{sample(), longest, least} {
+	for _, s := range []Superblock{sample(), longest, largest, least} {
 		require.NoError(t, s.check())
 		var b [CopySize]byte
 		s.encode(b[:])
@@ -70,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// decode refuses bytes that no version 1 writes, even with a valid CRC.
+// decode refuses bytes that no version 2 writes, even with a valid CRC.
 func TestDecodeRefuses(t *testing.T) {
 	le := binary.LittleEndian
 	for _, c := range []struct {
@@ -79,7 +113,8 @@ func TestDecodeRefuses(t *testing.T) {
 		want error
 	}{
 		{"magic", func(b []byte) { b[0] ^= 1 }, ErrNoSuperblock},
-		{"newer version", func(b []byte) { le.PutUint32(b[offVersion:], 2) }, ErrVersion},
+		{"newer version", func(b []byte) { le.PutUint32(b[offVersion:], 3) }, ErrVersion},
+		{"version 1, which was never released", func(b []byte) { le.PutUint32(b[offVersion:], 1) }, ErrVersion},
 		{"generation 0", func(b []byte) { le.PutUint64(b[offGeneration:], 0) }, ErrDamaged},
 		{"generation without its tag", func(b []byte) { b[offGeneration+7] = 0 }, ErrDamaged},
 		{"unknown flag", func(b []byte) { b[offFlags] |= 0x10 }, ErrDamaged},
@@ -98,6 +133,19 @@ func TestDecodeRefuses(t *testing.T) {
 		{"text too long", func(b []byte) { le.PutUint16(b[offFailureLen:], MaxText+1) }, ErrDamaged},
 		{"text much too long", func(b []byte) { le.PutUint16(b[offClearedLen:], math.MaxUint16) }, ErrDamaged},
 		{"gap used", func(b []byte) { b[4000] = 1 }, ErrDamaged},
+		{"gap of the record used", func(b []byte) { b[1557] = 1 }, ErrDamaged},
+		{"gap behind F used", func(b []byte) { b[1593] = 1 }, ErrDamaged},
+		{"torn twice", func(b []byte) { b[offTorn] = 2 }, ErrDamaged},
+		{"a record without a set", func(b []byte) { clear(b[offSet : offSet+16]) }, ErrDamaged},
+		{"a record in slot 4", func(b []byte) { b[offSlot] = 4 }, ErrDamaged},
+		{"a record in slot 255", func(b []byte) { b[offSlot] = 255 }, ErrDamaged},
+		{"another region's record", func(b []byte) { b[offSlot] = 0; b[offTorn] = 0 }, ErrDamaged},
+		{"a record without F", func(b []byte) { b[offRecordGeneration+offAncestorF] = 0 }, ErrDamaged},
+		{"F with a member that does not exist", func(b []byte) { b[offRecordGeneration+offAncestorF] |= 8 }, ErrDamaged},
+		{"a member twice", func(b []byte) { copy(b[offMembers:offMembers+16], b[offMembers+memberSize:]) }, ErrDamaged},
+		{"a lineage with a hole", func(b []byte) { clear(b[offLineage+ancestorSize : offLineage+2*ancestorSize]) }, ErrDamaged},
+		{"a lineage out of order", func(b []byte) { b[offLineage] = 1 }, ErrDamaged},
+		{"a member too large", func(b []byte) { le.PutUint64(b[offSize:], MaxMember+sizeUnit) }, ErrDamaged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b [CopySize]byte
@@ -130,6 +178,12 @@ func FuzzDecode(f *testing.F) {
 	s.encode(b[:])
 	f.Add(b[:])
 	f.Add(b[:offName+20])
+	s.Record.Torn, s.Record.F = false, 7
+	s.encode(b[:])
+	f.Add(b[:])
+	s.Record = persist.Record{}
+	s.encode(b[:])
+	f.Add(b[:])
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var b [CopySize]byte

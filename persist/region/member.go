@@ -1,0 +1,225 @@
+package region
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"pmnbd/persist"
+)
+
+// ErrRecord means that a region cannot take a record: it is another region's, of another
+// mirror, or older than the one that the region has.
+var ErrRecord = errors.New("record refused")
+
+// SetRecord makes rec durable as the region's record of its mirror, and with it the bits
+// that the record means: all of the members in fill, none of those in F. The zero record
+// ends the membership. Members that the record before did not have, and that are outside F,
+// lack everything and get all their bits without being asked for.
+//
+// SetRecord refuses (ErrRecord) and changes nothing if rec is no record, or not this
+// region's; if the region is in another mirror or has another slot; if the generation goes
+// back, or is of the same number and another nonce; if the generation is the same and
+// anything changes but Torn, and the contents and epochs of members outside F; or if fill
+// has a member that is in F or does not exist. The region's own slot in fill means nothing.
+//
+// A sync that fails, or a fault, fails the region. On a failed region SetRecord returns the
+// failure.
+func (r *Region) SetRecord(rec persist.Record, fill persist.Members) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	if err := r.Failed(); err != nil {
+		return err
+	}
+	if err := r.ownLocked(); err != nil {
+		return r.failLocked(err)
+	}
+	sb := r.Superblock()
+	old := sb.Record
+	sb.Record = rec
+	err := sb.checkMember()
+	if err == nil {
+		err = follows(&old, &rec)
+	}
+	if err == nil && rec != (persist.Record{}) {
+		fill &^= persist.Member(int(rec.Slot))
+	}
+	if wrong := fill &^ outside(&rec); err == nil && wrong != 0 {
+		err = fmt.Errorf("to set the bits of %v, and the members outside F are %v", wrong, outside(&rec))
+	}
+	if err != nil {
+		return fmt.Errorf("region %q: %w: %w", r.name, ErrRecord, err)
+	}
+	if err := r.recordLocked(sb, fill|newcomers(&old, &rec)); err != nil {
+		return r.failLocked(err)
+	}
+	return nil
+}
+
+// follows returns an error if a member with the record old must not get rec. rec passes
+// Check.
+func follows(old, rec *persist.Record) error {
+	switch {
+	case *old == persist.Record{}, *rec == persist.Record{}:
+		return nil
+	case rec.Set != old.Set:
+		return errors.New("the region is a member of another mirror")
+	case rec.Slot != old.Slot:
+		return fmt.Errorf("the region is member %v, not %v", persist.Member(int(old.Slot)), persist.Member(int(rec.Slot)))
+	case rec.Before(old.Generation):
+		return fmt.Errorf("its generation is %v, and the region has %v", rec.Generation, old.Generation)
+	case old.Before(rec.Generation):
+		return nil
+	}
+	same := *rec
+	same.Torn = old.Torn
+	for slot := range same.Members {
+		if m := &same.Members[slot]; !rec.F.Has(slot) && m.UUID == old.Members[slot].UUID {
+			*m = old.Members[slot]
+		}
+	}
+	if same != *old {
+		return fmt.Errorf("it changes generation %v, which the region has", old.Generation)
+	}
+	return nil
+}
+
+// newcomers returns the members outside F of rec that old does not have.
+func newcomers(old, rec *persist.Record) (m persist.Members) {
+	out := outside(rec)
+	for slot := range rec.Members {
+		if out.Has(slot) && rec.Members[slot].UUID != old.Members[slot].UUID {
+			m |= persist.Member(slot)
+		}
+	}
+	return m
+}
+
+// recordLocked makes the superblock sb with a new record durable. A crash between two steps
+// must not lose a bit of a member outside F, by the record before or by the new one.
+//
+//  1. Set all bits of fill, durably. If the record before stays, they are too many, which
+//     is harmless; those of its F are cleared by the next Open.
+//  2. Write the superblock, in both copies. If one copy rots, the other must not tell an
+//     older F: Open would clear bits that the newer record needs.
+//  3. Clear the bits of F. Until now the record before may have needed them. If a crash
+//     comes first, the next Open clears them.
+func (r *Region) recordLocked(sb Superblock, fill persist.Members) error {
+	if err := r.fillBitsLocked(&sb.Record, fill); err != nil {
+		return err
+	}
+	for range 2 {
+		if err := r.writeLocked(sb); err != nil {
+			return err
+		}
+	}
+	return r.resetBitsLocked()
+}
+
+// fillBitsLocked sets all bits of members, durably.
+func (r *Region) fillBitsLocked(rec *persist.Record, members persist.Members) (err error) {
+	if members == 0 {
+		return nil
+	}
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	own := int(rec.Slot)
+	r.storeBits(func(b *bitmaps) {
+		for slot := range persist.MaxMembers {
+			if members.Has(slot) {
+				setRun(r.bitmap(own, slot), 0, b.chunks)
+				b.set[slot] = b.chunks
+			}
+		}
+	})
+	return r.persistBitsLocked(own, members)
+}
+
+// resetBitsLocked clears, durably, all bits that the region's record does not know of.
+func (r *Region) resetBitsLocked() (err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	rec := &r.sb.Load().Record
+	own, out := int(rec.Slot), outside(rec)
+	var changed persist.Members
+	r.storeBits(func(b *bitmaps) {
+		for slot := range persist.MaxMembers {
+			if out.Has(slot) {
+				continue
+			}
+			b.set[slot] = 0
+			if slot != own && clearRun(r.bitmap(own, slot), 0, bitmapSize*8) > 0 {
+				changed |= persist.Member(slot)
+			}
+		}
+	})
+	if changed == 0 {
+		return nil
+	}
+	return r.persistBitsLocked(own, changed)
+}
+
+// settleBitsLocked brings the bitmaps that Open found into order: it makes durable what
+// they say, finishes what a crash interrupted in recordLocked, and counts. The bitmaps of a
+// region that is no member mean nothing, and SetRecord resets them before they do.
+func (r *Region) settleBitsLocked() (err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	rec := &r.sb.Load().Record
+	if *rec == (persist.Record{}) {
+		return nil
+	}
+	own, out := int(rec.Slot), outside(rec)
+	if r.class != persist.ClassFile { // whose sync has covered the bitmaps
+		if err := r.persistBitsLocked(own, out); err != nil {
+			return err
+		}
+	}
+	r.storeBits(func(b *bitmaps) {
+		for slot := range persist.MaxMembers {
+			if out.Has(slot) {
+				b.set[slot] = ones(r.bitmap(own, slot))
+			}
+		}
+	})
+	return r.resetBitsLocked()
+}
+
+// storeBits calls f under the mutex of the bitmaps, also if f has a fault.
+func (r *Region) storeBits(f func(*bitmaps)) {
+	r.bits.mu.Lock()
+	defer r.bits.mu.Unlock()
+	f(&r.bits)
+}
+
+// persistBitsLocked makes the bitmaps of members durable, of a region in slot own.
+func (r *Region) persistBitsLocked(own int, members persist.Members) error {
+	if r.class == persist.ClassFile {
+		return r.syncLocked()
+	}
+	for slot := range persist.MaxMembers {
+		if members.Has(slot) {
+			r.medium.WriteBack(r.mem, bitmapOffset(own, slot), bitmapSize)
+		}
+	}
+	return nil
+}
+
+// Digest returns the SHA-256 of a range of the data extent. If somebody writes there
+// meanwhile, it is that of some mixture. A fault fails the region.
+func (r *Region) Digest(g persist.Range) ([sha256.Size]byte, error) {
+	if g.Off > r.size || g.Len > r.size-g.Off {
+		return [sha256.Size]byte{}, fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
+	}
+	sum, err := r.digest(g)
+	if err != nil {
+		return sum, r.Fail(err)
+	}
+	return sum, nil
+}
+
+func (r *Region) digest(g persist.Range) (sum [sha256.Size]byte, err error) {
+	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
+	return sha256.Sum256(r.Data()[g.Off : g.Off+g.Len]), nil
+}
