@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 	cfg.Key = func() []byte { return key }
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
-	require.Zero(t, d.leg.granted.Token, "the secret does not cross the wire")
+	require.Zero(t, d.legs[0].granted.Token, "the secret does not cross the wire")
 	c := backendtest.NewClient(t, d)
 	lose := func() {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestTakeover(t *testing.T) {
 	cfg.Takeover, cfg.LossTimeout = true, 0
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
-	require.NotZero(t, d.leg.granted.Flags&wire.OpenedUnclean)
+	require.NotZero(t, d.legs[0].granted.Flags&wire.OpenedUnclean)
 	n := backendtest.NewClient(t, d)
 	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 3), 0), n.Flush()))
 

@@ -134,7 +134,7 @@ func TestBarrierInParts(t *testing.T) {
 	p := fake(t, rdmafake.Config{MaxSendWR: 8})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	n := (maxMessages-reservedCredits-zeroCredits)*d.leg.lanes[0].barrier.perPart + 300
+	n := (maxMessages-reservedCredits-zeroCredits)*d.legs[0].lanes[0].barrier.perPart + 300
 	require.LessOrEqual(t, n*1024, regionSize)
 	p.provider.(*rdmafake.Provider).Pause() // so that one barrier covers all
 	scatter(t, c, d, n)
@@ -187,7 +187,7 @@ func TestFlushUnderInheritedDoubt(t *testing.T) {
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
 	d.core.commit.mu.Lock()
-	d.core.commit.inherits = true
+	d.core.commit.doubts = 1
 	d.core.commit.mu.Unlock()
 	require.NoError(t, c.Do(c.Flush()))
 	require.EqualValues(t, 1, p.targetBarriers())
@@ -238,7 +238,7 @@ func TestBarrierIsBehindItsWrites(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	l := d.leg.lanes[0]
+	l := d.legs[0].lanes[0]
 	l.mu.Lock()
 	l.posting = true // nobody else does
 	l.mu.Unlock()
@@ -272,7 +272,7 @@ func TestBarrierCoversNothingBehindIt(t *testing.T) {
 	release()
 	require.NoError(t, c.Wait(first))
 	require.EqualValues(t, block, d.Unflushed())
-	require.EqualValues(t, block, d.leg.lanes[0].ring.At(d.leg.lanes[0].ring.Covered()).Off)
+	require.EqualValues(t, block, d.legs[0].lanes[0].ring.At(d.legs[0].lanes[0].ring.Covered()).Off)
 	before := p.targetBarriers()
 	require.NoError(t, c.Do(c.Flush()))
 	require.EqualValues(t, before+1, p.targetBarriers())
@@ -286,7 +286,7 @@ func TestStoppedQueueHoldsItsBarrier(t *testing.T) {
 	p := fake(t, rdmafake.Config{})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	l := d.leg.lanes[0]
+	l := d.legs[0].lanes[0]
 	l.mu.Lock()
 	l.posting = true // nobody else does
 	l.mu.Unlock()
@@ -321,7 +321,7 @@ func TestRangesCoverEveryWrite(t *testing.T) {
 		}
 		written = append(written, persist.Range{Off: off, Len: uint64(n)})
 	}
-	l := d.leg.lanes[0]
+	l := d.legs[0].lanes[0]
 	for _, limit := range []int{1, 2, 3, 254} {
 		var named []persist.Range
 		for next, to := l.ring.Covered(), l.ring.Head(); next < to; {

@@ -57,7 +57,7 @@ func (d *Device) close(ctx context.Context) error {
 		select {
 		case err = <-flushed:
 			waits = false
-		case <-d.leg.gone: // lost, or lost again
+		case <-d.core.gone: // lost, or lost again
 			away = time.After(departAfter)
 		case <-away:
 			if d.idle() {
@@ -111,8 +111,10 @@ func (d *Device) idle() bool { return d.core.life.phase() == phaseStranded && d.
 // run that nobody else had the region. Marked as drained it would say that it was given back.
 func (d *Device) depart(ctx context.Context) error {
 	d.core.life.step(eventLeave, nil).say()
-	d.leg.die()
-	<-d.leg.kept
+	for _, g := range d.legs {
+		g.die()
+		<-g.kept
+	}
 	if d.core.up() { // it came back in this moment
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
@@ -128,8 +130,8 @@ const cutPatience = 10 * time.Second
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
 	var errs []error
-	if d.leg != nil {
-		errs = append(errs, d.leg.close())
+	for _, g := range d.legs {
+		errs = append(errs, g.close())
 	}
 	if d.core != nil {
 		errs = append(errs, d.core.window.Close())
@@ -150,8 +152,8 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, err)
 	}
-	if d.leg != nil && d.leg.granted.Epoch == 0 { // the start failed
-		errs = append(errs, d.undoStart(d.leg.opening.asked))
+	if len(d.legs) > 0 && d.legs[0].granted.Epoch == 0 { // the start failed
+		errs = append(errs, d.undoStart(d.legs[0].opening.asked))
 	}
 	if d.file != nil {
 		if h := d.file.header(); h.State == windowDrained {
@@ -159,15 +161,17 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, d.file.Close())
 	}
-	if d.claim != nil {
-		errs = append(errs, d.claim.Close())
+	for _, c := range d.claims {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
 
 // leave gives the session back, if all is flushed, and ends the device.
 func (d *Device) leave(ctx context.Context, flushed bool) error {
-	err := d.leg.leave(ctx, flushed)
+	err := d.core.leave(ctx, flushed)
 	if d.file != nil && !flushed {
 		// bury frees chunks for clients that wait. What they receive must not reach the file.
 		err = errors.Join(err, d.file.detach())
@@ -178,17 +182,23 @@ func (d *Device) leave(ctx context.Context, flushed bool) error {
 	return err
 }
 
-// leave gives the session back, if all is flushed, and ends the goroutines and the connections.
-func (g *leg) leave(ctx context.Context, flushed bool) (err error) {
-	close(g.beat)
-	<-g.beatEnded
-	g.core.life.step(eventLeave, nil)
-	g.die()
-	<-g.kept
-	if flushed {
-		err = g.giveBack(ctx)
+// leave gives the sessions back, if all is flushed, and ends the legs' goroutines and connections.
+func (x *core) leave(ctx context.Context, flushed bool) (err error) {
+	for _, g := range x.legs {
+		close(g.beat)
+		<-g.beatEnded
 	}
-	g.hangUp()
+	x.life.step(eventLeave, nil)
+	for _, g := range x.legs {
+		g.die()
+		<-g.kept
+	}
+	for _, g := range x.legs {
+		if flushed {
+			err = errors.Join(err, g.giveBack(ctx))
+		}
+		g.hangUp()
+	}
 	return err
 }
 

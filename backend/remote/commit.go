@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 )
 
 // A groupCommit has at most one barrier in flight. Requests for durability that arrive
 // meanwhile wait for the next barrier, all together. So barriers complete in order
 // (design §3.7).
 //
-//	FLUSH, FUA ──► waiting ──start──► current ──all streams done──► covered, replied, freed
+//	FLUSH, FUA ──► waiting ──start──► current ──all lanes done──► covered, replied, freed
 //
 // Start lists the waiting ops first and the dirty streams after them: every write
 // ahead of a listed op was enqueued before the op was added. An op that arrives
@@ -31,11 +32,11 @@ type groupCommit struct {
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
-	inherits bool          // the target's doubt was inherited, and no barrier has succeeded since
-	lost     time.Duration // how long the outage had lasted when the session came back; 0 once it is over
-	count    uint64        // barriers that succeeded
-	asked    uint64        // FLUSHes and FUA writes that those answered
-	answered uint64        // how many of the barriers that succeeded answered any
+	doubts   persist.Members // legs whose target's doubt was inherited, and no barrier has succeeded since
+	lost     time.Duration   // how long the outage had lasted when the session came back; 0 once it is over
+	count    uint64          // barriers that succeeded
+	asked    uint64          // FLUSHes and FUA writes that those answered
+	answered uint64          // how many of the barriers that succeeded answered any
 }
 
 // An environment is what a group commit needs of its device: the life, the window, and the
@@ -46,13 +47,15 @@ type environment interface {
 	failed() error
 	// up says that the session is there: barriers can start.
 	up() bool
+	// legCount is how many copies the device has.
+	legCount() int
 	// streamCount is how many streams there are.
 	streamCount() int
 	// head is the position behind the newest entry of stream i.
 	head(i int) uint64
-	// enqueue queues barrier seq behind what stream i holds and no barrier covers. A clean
-	// stream gets one only if force is set. doubt: only the target's CPU can say when it is
-	// done. behind: the stream has more to replay than this share.
+	// enqueue queues barrier seq behind what stream i holds and no barrier covers, on each of its
+	// lanes. A clean stream gets one only if force is set. doubt: only the target's CPU can say when
+	// it is done. behind: the stream has more to replay than this share.
 	enqueue(i int, seq uint64, force, doubt bool) (s share, behind bool)
 	// cover moves the covered mark of stream i over s.
 	cover(i int, s *share)
@@ -66,9 +69,9 @@ type environment interface {
 
 // A share is one stream's part of a barrier.
 type share struct {
-	from, to uint64 // the positions of the ring that it covers
-	wrote    uint64 // the stream's bytes up to there
-	owes     bool   // the stream has not answered
+	from, to uint64          // the positions of the ring that it covers
+	wrote    uint64          // the stream's bytes up to there
+	owes     persist.Members // legs whose lane has not answered
 }
 
 // A barrier is one that is in flight.
@@ -77,10 +80,20 @@ type barrier struct {
 	ops       []*backend.Op
 	sinks     []backend.Sink // scratch of answer
 	shares    []share        // by stream
-	remaining int            // shares that owe an answer
+	remaining int            // answers that are due
 	epoch     uint64         // of a broken one: the session in which it was sent
 	asked     bool           // of a broken one: the listed ops are its
 	answered  bool           // its ops have their replies
+}
+
+// owed is how many answers a leg owes.
+func (b *barrier) owed(leg int) (n int) {
+	for i := range b.shares {
+		if b.shares[i].owes.Has(leg) {
+			n++
+		}
+	}
+	return n
 }
 
 // answer completes the barrier's ops, with err if not nil, and has the replies
@@ -160,13 +173,11 @@ func (c *groupCommit) nextLocked() (durable *barrier) {
 	}
 	c.behind = false
 	for i := range b.shares {
-		force := i == 0 && c.inherits && len(b.ops)+len(c.listed) > 0
-		s, behind := c.env.enqueue(i, b.seq, force, c.inherits)
+		doubt := c.doubts != 0
+		s, behind := c.env.enqueue(i, b.seq, i == 0 && doubt && len(b.ops)+len(c.listed) > 0, doubt)
 		b.shares[i] = s
 		c.behind = c.behind || behind
-		if s.owes {
-			b.remaining++
-		}
+		b.remaining += s.owes.Count()
 	}
 	if c.behind || len(c.listed) > 0 {
 		c.listLocked(b)
@@ -191,16 +202,16 @@ func (c *groupCommit) nothingBehindLocked(b *barrier) bool {
 	return true
 }
 
-// done counts the answer of stream i to barrier seq. The last one retires the barrier, in this
-// order: covered marks of all streams, replies, spans (design §4.2).
-func (c *groupCommit) done(i int, seq uint64) {
+// done counts the answer of a leg's lane of stream i to barrier seq. The last one retires the
+// barrier, in this order: covered marks of all streams, replies, spans (design §4.2).
+func (c *groupCommit) done(i, leg int, seq uint64) {
 	c.mu.Lock()
 	b := c.current
 	if c.env.failed() != nil || b == nil || b.seq != seq {
 		c.mu.Unlock()
-		return // it failed meanwhile, or its connections broke
+		return // it failed meanwhile, or a leg's connections broke
 	}
-	b.shares[i].owes = false
+	b.shares[i].owes &^= persist.Member(leg)
 	if b.remaining--; b.remaining > 0 {
 		c.mu.Unlock()
 		return
@@ -230,7 +241,7 @@ func (c *groupCommit) retireLocked(b *barrier) {
 		c.env.cover(i, &b.shares[i])
 	}
 	c.retired.push(b)
-	c.inherits = false
+	c.doubts = 0
 	if !c.behind {
 		c.lost = 0
 	}
@@ -276,12 +287,11 @@ func (c *groupCommit) put(b *barrier) {
 	c.mu.Unlock()
 }
 
-// interrupt notes that the session of this epoch is lost, and the environment no longer up. The
-// barrier in flight counts as failed: its ops wait for the next, and what it was to cover stays
-// dirty, unless the target says otherwise (resumeLocked).
-func (c *groupCommit) interrupt(epoch uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// interruptLocked notes that the session of a leg is lost, which was of this epoch, and the
+// environment no longer up. The barrier in flight counts as failed on all legs (mirror §3.2): its ops
+// wait for the next, and what it was to cover stays dirty, unless the target says otherwise
+// (resumeLocked).
+func (c *groupCommit) interruptLocked(epoch uint64) {
 	b := c.current
 	if b == nil {
 		return

@@ -7,11 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 )
 
 // A fakeEnv is a device of which the group commit's tests see and decide everything.
 type fakeEnv struct {
 	streams []fakeStream
+	legs    int // 0 counts as 1
 	failure error
 	lost    bool
 	full    bool
@@ -33,6 +35,7 @@ type fakeBarrier struct {
 
 func (e *fakeEnv) failed() error     { return e.failure }
 func (e *fakeEnv) up() bool          { return !e.lost && e.failure == nil }
+func (e *fakeEnv) legCount() int     { return max(e.legs, 1) }
 func (e *fakeEnv) streamCount() int  { return len(e.streams) }
 func (e *fakeEnv) head(i int) uint64 { return e.streams[i].head }
 func (e *fakeEnv) halfFull() bool    { return e.full }
@@ -45,7 +48,10 @@ func (e *fakeEnv) enqueue(i int, seq uint64, force, doubt bool) (s share, behind
 		s.to = min(f.covered+f.slice, f.head)
 		behind = s.to < f.head
 	}
-	if s.owes = s.from != s.to || force; s.owes {
+	if s.from != s.to || force {
+		for leg := range max(e.legs, 1) {
+			s.owes |= persist.Member(leg)
+		}
 		f.sent = append(f.sent, fakeBarrier{seq, force, doubt})
 	}
 	return s, behind
@@ -98,11 +104,11 @@ func TestCommitOrder(t *testing.T) {
 	e.streams[0].head, e.streams[2].head = 1, 5
 	f := e.flush(c, "reply")
 	require.Empty(t, e.streams[1].sent, "it is clean")
-	c.done(2, 1)
-	c.done(0, 99)
+	c.done(2, 0, 1)
+	c.done(0, 0, 99)
 	require.Zero(t, f.done)
 	require.Empty(t, e.events)
-	c.done(0, 1)
+	c.done(0, 0, 1)
 	require.Equal(t, 1, f.done)
 	require.NoError(t, f.err)
 	require.Equal(t, []string{"cover", "cover", "cover", "reply", "free", "free", "free"}, e.events)
@@ -120,10 +126,10 @@ func TestCommitJoins(t *testing.T) {
 	e.streams[0].head = 2
 	later, last := e.flush(c, "later"), e.flush(c, "last")
 	require.Equal(t, []fakeBarrier{{seq: 1}}, e.streams[0].sent)
-	c.done(0, 1)
+	c.done(0, 0, 1)
 	require.Equal(t, []int{1, 1, 0, 0}, []int{first.done, joined.done, later.done, last.done})
 	require.Equal(t, []fakeBarrier{{seq: 1}, {seq: 2}}, e.streams[0].sent)
-	c.done(0, 2)
+	c.done(0, 0, 2)
 	require.Equal(t, []int{1, 1, 1, 1}, []int{first.done, joined.done, later.done, last.done})
 	clean := e.flush(c, "clean")
 	require.Equal(t, 1, clean.done, "nothing is dirty")
@@ -134,14 +140,14 @@ func TestCommitJoins(t *testing.T) {
 // ends it. The first that succeeds ends the doubt.
 func TestCommitUnderDoubt(t *testing.T) {
 	e, c := newFakeCommit(2)
-	c.inherits = true
+	c.doubts = 1
 	c.start(true)
 	require.Empty(t, e.streams[0].sent, "nobody asks")
 	f := e.flush(c, "reply")
 	require.Zero(t, f.done)
 	require.Equal(t, []fakeBarrier{{2, true, true}}, e.streams[0].sent)
 	require.Empty(t, e.streams[1].sent)
-	c.done(0, 2)
+	c.done(0, 0, 2)
 	require.Equal(t, 1, f.done)
 	require.Equal(t, 1, e.flush(c, "again").done)
 }
@@ -155,12 +161,14 @@ func TestCommitOverAnOutage(t *testing.T) {
 			e.streams[0].head = 1
 			f := e.flush(c, "first")
 			e.lost = true
-			c.interrupt(7)
+			c.mu.Lock()
+			c.interruptLocked(7)
+			c.mu.Unlock()
 			e.streams[0].head = 2
 			later := e.flush(c, "later")
-			c.done(0, 1)
+			c.done(0, 0, 1)
 			require.Equal(t, []int{0, 0}, []int{f.done, later.done}, "late news does not count")
-			b := c.resumeLocked(false, func(i int, epoch, seq uint64) bool {
+			b := c.resumeLocked(0, false, func(i int, epoch, seq uint64) bool {
 				require.Equal(t, [3]uint64{0, 7, 1}, [3]uint64{uint64(i), epoch, seq})
 				return durable
 			})
@@ -174,7 +182,7 @@ func TestCommitOverAnOutage(t *testing.T) {
 			}
 			c.start(true)
 			require.Equal(t, []fakeBarrier{{seq: 1}, {seq: 2}}, e.streams[0].sent)
-			c.done(0, 2)
+			c.done(0, 0, 2)
 			require.Equal(t, []int{1, 1}, []int{f.done, later.done})
 			require.EqualValues(t, 2, e.streams[0].freed)
 		})
@@ -191,7 +199,7 @@ func TestCommitOverSlices(t *testing.T) {
 	later := e.flush(c, "later")
 	var answered [][2]int
 	for seq := uint64(1); s.covered < s.head; seq++ {
-		c.done(0, seq)
+		c.done(0, 0, seq)
 		answered = append(answered, [2]int{f.done, later.done})
 	}
 	require.Equal(t, [][2]int{{0, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 1}}, answered)
@@ -209,7 +217,7 @@ func TestCommitOfAFailedDevice(t *testing.T) {
 	c.mu.Lock()
 	b := c.abandonLocked()
 	c.mu.Unlock()
-	c.done(0, 1)
+	c.done(0, 0, 1)
 	require.Zero(t, waits.done)
 	b.answer(e.failure)
 	late := e.flush(c, "late")
@@ -226,10 +234,40 @@ func TestCommitRelievesTheWindow(t *testing.T) {
 	e.streams[0].head, e.full = 1, true
 	c.relieve()
 	e.streams[0].head = 2
-	c.done(0, 1)
+	c.done(0, 0, 1)
 	require.Equal(t, []fakeBarrier{{seq: 1}, {seq: 2}}, e.streams[0].sent)
 	e.full = false
-	c.done(0, 2)
+	c.done(0, 0, 2)
 	require.Len(t, e.streams[0].sent, 2)
 	require.EqualValues(t, 2, e.streams[0].freed)
+}
+
+// A barrier of a mirror waits for every leg on every dirty stream. One that was cut off never counts,
+// whatever a target says of it: the others may not have it.
+func TestCommitOfAMirror(t *testing.T) {
+	e, c := newFakeCommit(2)
+	e.legs = 2
+	e.streams[0].head, e.streams[1].head = 1, 1
+	f := e.flush(c, "reply")
+	c.done(0, 0, 1)
+	c.done(1, 0, 1)
+	c.done(0, 1, 1)
+	require.Zero(t, f.done, "a lane of the second leg has not answered")
+	e.lost = true
+	c.mu.Lock()
+	c.interruptLocked(7)
+	durable := c.resumeLocked(1, false, func(int, uint64, uint64) bool { return true })
+	c.mu.Unlock()
+	require.Nil(t, durable)
+	c.done(1, 1, 1)
+	require.Zero(t, f.done, "late news does not count")
+	e.lost = false
+	c.start(true)
+	for i := range 2 {
+		for leg := range 2 {
+			require.Zero(t, f.done)
+			c.done(i, leg, 2)
+		}
+	}
+	require.Equal(t, 1, f.done)
 }

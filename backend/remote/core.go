@@ -1,9 +1,13 @@
 package remote
 
-import "pmnbd/backend"
+import (
+	"slices"
 
-// A core is what does not depend on the target: the window, the streams that order all
-// requests, and the group commit over them. A target's leg carries out what they say.
+	"pmnbd/backend"
+)
+
+// A core is what does not depend on a target: the window, the streams that order all
+// requests, and the group commit over them. The legs, one for each copy, carry out what they say.
 //
 // Mutexes are locked in this order: groupCommit.mu, lane.polling, stream.mu, what a Sink locks.
 type core struct {
@@ -11,11 +15,13 @@ type core struct {
 	window  *backend.Window
 	streams []*stream
 	commit  groupCommit
+	legs    []*leg        // by slot; set once, by attach
+	gone    chan struct{} // holds one token once a leg's session was lost
 }
 
 // newCore makes the core on a window, with a stream for each ring of its index.
 func newCore(l *life, w *backend.Window, streams int) *core {
-	x := &core{life: l, window: w}
+	x := &core{life: l, window: w, gone: make(chan struct{}, 1)}
 	x.commit.env = x
 	for i := range streams {
 		x.streams = append(x.streams, newStream(x, i))
@@ -50,6 +56,72 @@ func (x *core) quiesce() {
 	for _, s := range x.streams {
 		s.mu.Lock()
 		s.mu.Unlock() //nolint:staticcheck // whoever had it is through
+	}
+}
+
+// lost notes that the session of g, which was of this epoch, is lost. READ then comes from another
+// leg; FLUSH waits for g.
+func (x *core) lost(g *leg, epoch uint64, cause error) transition {
+	c := &x.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.up.Store(false)
+	t := x.life.step(eventLost, cause)
+	c.interruptLocked(epoch)
+	select {
+	case x.gone <- struct{}{}: // Close may wait for nothing
+	default:
+	}
+	return t
+}
+
+// backLocked notes that the session of g goes on. The device does when those of all legs do. The caller
+// holds commit.mu.
+func (x *core) backLocked(g *leg) transition {
+	g.up.Store(true)
+	for _, other := range x.legs {
+		if !other.up.Load() {
+			p := x.life.phase()
+			return transition{x.life, eventBack, p, p, nil}
+		}
+	}
+	return x.life.step(eventBack, nil)
+}
+
+// behind reports whether a lane has a replay under way.
+func (x *core) behind() bool {
+	for _, s := range x.streams {
+		s.mu.Lock()
+		behind := slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.connected && l.behind })
+		s.mu.Unlock()
+		if behind {
+			return true
+		}
+	}
+	return false
+}
+
+// down reports whether no leg has connections.
+func (x *core) down() bool {
+	return !slices.ContainsFunc(x.legs, func(g *leg) bool { return g.up.Load() })
+}
+
+// abort ends the connections of a device that failed.
+func (x *core) abort() {
+	for _, g := range x.legs {
+		if g.up.Load() {
+			for _, l := range g.lanes {
+				l.abort(backend.ErrFailed)
+			}
+		}
+	}
+}
+
+// buryFailed buries what a failed device still holds once the connections of the last leg have
+// ended: until then an adapter may store what a READ asked for.
+func (x *core) buryFailed() {
+	if x.down() {
+		x.bury()
 	}
 }
 
@@ -96,6 +168,7 @@ func (x *core) endPart(op *backend.Op) (completed bool) {
 
 func (x *core) failed() error     { return x.life.failed() }
 func (x *core) up() bool          { return x.life.phase().up() }
+func (x *core) legCount() int     { return len(x.legs) }
 func (x *core) streamCount() int  { return len(x.streams) }
 func (x *core) head(i int) uint64 { return x.streams[i].ring.Head() }
 func (x *core) halfFull() bool    { return x.window.HalfFull() }
@@ -113,6 +186,8 @@ func (x *core) free(i int, s *share) { x.window.Free(i, s.from, s.to) }
 
 func (x *core) post() {
 	for _, s := range x.streams {
-		s.lane.post()
+		for _, l := range s.lanes {
+			l.post()
+		}
 	}
 }

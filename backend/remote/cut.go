@@ -1,6 +1,9 @@
 package remote
 
-import "pmnbd/persist/wire"
+import (
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+)
 
 // The barrier that was in flight when the connections broke may have become durable all the
 // same. A sync at the target goes on, and the grant of the next session waits for it. The target
@@ -13,21 +16,25 @@ import "pmnbd/persist/wire"
 // This is not a late answer of a destroyed connection, which never counts. The target says it in the
 // new session, after all of the old session has ended.
 
-// resumeLocked prepares for a session that goes on, after interrupt. durable reports whether the target
-// has made its share of a barrier durable; in doubt nothing counts. If that holds for all streams
-// that owed the broken barrier, it is retired and returned: the caller answers and frees it.
+// resumeLocked prepares for a leg's session that goes on, after interruptLocked. durable reports
+// whether the target has made its share of a barrier durable; in doubt nothing counts. If that holds
+// for all streams that owed the broken barrier, it is retired and returned: the caller answers and
+// frees it. Of a mirror nothing counts: the other legs may not have it, or have let it go.
 //
 // A target tells the number of a barrier, and the session in which it was sent. This run sends a
 // number once, and another run of the initiator, which adopts a window and counts from one, has
 // no session of that epoch.
-func (c *groupCommit) resumeLocked(doubt bool, durable func(stream int, epoch, seq uint64) bool) *barrier {
-	c.inherits = doubt
+func (c *groupCommit) resumeLocked(leg int, doubt bool, durable func(stream int, epoch, seq uint64) bool) *barrier {
+	c.doubts &^= persist.Member(leg)
+	if doubt {
+		c.doubts |= persist.Member(leg)
+	}
 	b := c.broken
-	if b == nil || doubt || c.env.failed() != nil {
+	if b == nil || doubt || c.env.legCount() > 1 || c.env.failed() != nil {
 		return nil
 	}
 	for i := range b.shares {
-		if b.shares[i].owes && !durable(i, b.epoch, b.seq) {
+		if b.shares[i].owes != 0 && !durable(i, b.epoch, b.seq) {
 			return nil
 		}
 	}

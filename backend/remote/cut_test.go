@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -115,7 +116,10 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 			env := &fakeEnv{streams: make([]fakeStream, len(tt.owes))}
 			b := &barrier{seq: 3, epoch: 7}
 			for _, owes := range tt.owes {
-				b.shares = append(b.shares, share{owes: owes})
+				b.shares = append(b.shares, share{})
+				if owes {
+					b.shares[len(b.shares)-1].owes = persist.Member(0)
+				}
 			}
 			c := groupCommit{env: env, broken: b}
 			var conns []dialed
@@ -123,11 +127,11 @@ func TestWhatTheTargetSaysOfACutBarrier(t *testing.T) {
 				conns = append(conns, dialed{durable: says})
 			}
 			doubt := tt.flags&wire.OpenedDoubt != 0
-			retired := c.resumeLocked(doubt, durableOn(conns))
+			retired := c.resumeLocked(0, doubt, durableOn(conns))
 			require.Equal(t, tt.want, retired == b)
-			require.Equal(t, doubt, c.inherits)
+			require.Equal(t, doubt, c.doubts != 0)
 			c.broken = nil
-			require.Nil(t, c.resumeLocked(doubt, durableOn(conns)), "none was cut off")
+			require.Nil(t, c.resumeLocked(0, doubt, durableOn(conns)), "none was cut off")
 		})
 	}
 }

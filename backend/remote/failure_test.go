@@ -202,7 +202,7 @@ func TestNonsenseFromTheTarget(t *testing.T) {
 			d := p.dial(t)
 			c := backendtest.NewClient(t, d)
 			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-			l := d.leg.lanes[0]
+			l := d.legs[0].lanes[0]
 			copy(l.recvs.Mem, msg)
 			l.mu.Lock()
 			_, err := l.receiveLocked(rdma.Completion{ID: tagRecv, Op: rdma.OpRecv, Len: uint32(len(msg))})

@@ -91,7 +91,7 @@ func TestSessionComesBackInAFlood(t *testing.T) {
 			for i := range uint64(3) {
 				before := d.Snapshot().Recoveries
 				require.NoError(t, c.Do(c.Write(i<<20, backendtest.Pattern(block, uint32(i)), 0)))
-				d.leg.lanes[i%2].abort(rdma.ErrLost)
+				d.legs[0].lanes[i%2].abort(rdma.ErrLost)
 				require.NoError(t, c.Do(c.Flush()))
 				require.Greater(t, d.Snapshot().Recoveries, before)
 				require.Equal(t, backendtest.Pattern(block, uint32(i)), p.region.Data()[i<<20:][:block])

@@ -62,39 +62,42 @@ func (g *gpspm) appendPart(wrs []rdma.WorkRequest, seq uint64, ranges []persist.
 	}), true
 }
 
-// sent takes the completion of a part's Send, by its ID. done says that the whole
-// barrier is.
-func (g *gpspm) sent(id uint64) (done bool) {
+// sent takes the completion of a part's Send, by its ID. It returns the barrier that is done with
+// it, or 0.
+func (g *gpspm) sent(id uint64) (done uint64) {
 	i := int(id - g.tag)
 	g.parts[i].sent = true
 	return g.finish(i)
 }
 
-// acked takes the target's answer to the oldest part that has none. done says
-// that the whole barrier is. An answer that does not fit is an error: the peer
-// does not speak the protocol, and the connection is as good as lost.
-func (g *gpspm) acked(ack wire.BarrierAck) (done bool, err error) {
+// acked takes the target's answer to the oldest part that has none. It returns the barrier that is
+// done with it, or 0. An answer that does not fit is an error: the peer does not speak the protocol,
+// and the connection is as good as lost.
+func (g *gpspm) acked(ack wire.BarrierAck) (done uint64, err error) {
 	if len(g.unacked) == 0 {
-		return false, fmt.Errorf("%w: an ack of barrier %d that nobody waits for", rdma.ErrLost, ack.Seq)
+		return 0, fmt.Errorf("%w: an ack of barrier %d that nobody waits for", rdma.ErrLost, ack.Seq)
 	}
 	i := g.unacked[0]
 	if p := g.parts[i]; p.seq != ack.Seq || p.last != ack.Last {
-		return false, fmt.Errorf("%w: an ack of barrier %d (last part: %t) where %d (%t) is due", rdma.ErrLost, ack.Seq, ack.Last, p.seq, p.last)
+		return 0, fmt.Errorf("%w: an ack of barrier %d (last part: %t) where %d (%t) is due", rdma.ErrLost, ack.Seq, ack.Last, p.seq, p.last)
 	}
 	g.unacked = append(g.unacked[:0], g.unacked[1:]...)
 	g.parts[i].acked = true
 	return g.finish(i), nil
 }
 
-// finish frees buffer i once its part was both sent and answered. done says that the
-// whole barrier is.
-func (g *gpspm) finish(i int) (done bool) {
+// finish frees buffer i once its part was both sent and answered. It returns the barrier if that
+// was its last part, else 0.
+func (g *gpspm) finish(i int) (done uint64) {
 	p := g.parts[i]
 	if !p.sent || !p.acked {
-		return false
+		return 0
 	}
 	g.free = append(g.free, i)
-	return p.last
+	if !p.last {
+		return 0
+	}
+	return p.seq
 }
 
 // coalesce appends r to ranges, or widens the last range where r touches it. It

@@ -33,17 +33,17 @@ func TestBarrierNeedsAckAndSend(t *testing.T) {
 			g := newHalf(2)
 			id, m := g.mustAppend(t, 7, []persist.Range{{Off: 4096, Len: 10}}, true)
 			require.Equal(t, wire.Barrier{Seq: 7, Last: true, Ranges: []persist.Range{{Off: 4096, Len: 10}}}, m)
-			ack := func() bool {
+			ack := func() uint64 {
 				done, err := g.acked(wire.BarrierAck{Seq: 7, Last: true})
 				require.NoError(t, err)
 				return done
 			}
 			if ackFirst {
-				require.False(t, ack(), "the Send has not completed")
-				require.True(t, g.sent(id))
+				require.Zero(t, ack(), "the Send has not completed")
+				require.EqualValues(t, 7, g.sent(id))
 			} else {
-				require.False(t, g.sent(id), "the target has not answered")
-				require.True(t, ack())
+				require.Zero(t, g.sent(id), "the target has not answered")
+				require.EqualValues(t, 7, ack())
 			}
 		})
 	}
@@ -57,21 +57,21 @@ func TestPartsKeepCredits(t *testing.T) {
 	b, _ := g.mustAppend(t, 1, nil, false)
 	_, ok := g.appendPart(nil, 1, nil, true)
 	require.False(t, ok, "no credit is left")
-	require.False(t, g.sent(a))
+	require.Zero(t, g.sent(a))
 	_, ok = g.appendPart(nil, 1, nil, true)
 	require.False(t, ok, "a Send that left is not a credit that came back")
 	done, err := g.acked(wire.BarrierAck{Seq: 1})
 	require.NoError(t, err)
-	require.False(t, done)
+	require.Zero(t, done)
 	c, _ := g.mustAppend(t, 1, nil, true)
-	require.False(t, g.sent(b))
-	require.False(t, g.sent(c))
+	require.Zero(t, g.sent(b))
+	require.Zero(t, g.sent(c))
 	done, err = g.acked(wire.BarrierAck{Seq: 1})
 	require.NoError(t, err)
-	require.False(t, done)
+	require.Zero(t, done)
 	done, err = g.acked(wire.BarrierAck{Seq: 1, Last: true})
 	require.NoError(t, err)
-	require.True(t, done)
+	require.EqualValues(t, 1, done)
 }
 
 func TestAcksThatDoNotFit(t *testing.T) {

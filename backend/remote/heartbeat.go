@@ -90,7 +90,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			return
 		case <-tick.C:
 		}
-		if !g.core.up() {
+		if !g.up.Load() {
 			continue // the keeper is at it
 		}
 		if now := g.arrived(); now != arrived {

@@ -33,13 +33,13 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		id: d.cfg.ID, region: d.cfg.Region, localClients: d.cfg.LocalClients,
 		acceptLoss: d.cfg.AcceptLoss,
 	}
-	if s.refused, err = d.leg.probe(ctx); err != nil {
+	if s.refused, err = d.legs[0].probe(ctx); err != nil {
 		return err
 	}
 	if s.boot, err = bootID(); err != nil {
 		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}
-	if d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, s.refused.UUID); err != nil {
+	if err = d.takeClaim(0, s.refused.UUID); err != nil {
 		return err
 	}
 	if err := d.checkName(&s); err != nil {
@@ -59,7 +59,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		case actOpen:
 			return d.prepare(&s, &next)
 		case actAsk:
-			if s.resumed, err = d.leg.askWhose(ctx, &s.header); err != nil {
+			if s.resumed, err = d.legs[0].askWhose(ctx, &s.header); err != nil {
 				return fmt.Errorf("ask whether the previous pmnbd was granted the region: %w", err)
 			}
 			continue
@@ -76,7 +76,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 		case actProbe:
 			s.lost, s.looked = next.lost, true
 		}
-		if s.refused, err = d.leg.probe(ctx); err != nil {
+		if s.refused, err = d.legs[0].probe(ctx); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 // prepare readies the window file for the session that open asks for. The header is written
 // before OPEN: if this run is killed, the next one can ask by RESUME whether OPEN was granted.
 func (d *Device) prepare(s *situation, open *decision) error {
-	d.leg.takesOver(&s.refused)
+	d.legs[0].takesOver(&s.refused)
 	if open.note != "" {
 		d.log.Info(open.note, slog.String("region", d.cfg.Region))
 	}
@@ -95,14 +95,14 @@ func (d *Device) prepare(s *situation, open *decision) error {
 			return err
 		}
 	}
-	opening := &d.leg.opening
+	opening := &d.legs[0].opening
 	opening.expect, opening.strict, d.lineage = open.epoch, true, open.from.Lineage
 	if open.from.State == 0 {
 		d.lineage = uuid.New()
 	}
 	if open.owner != (persist.Owner{}) {
-		d.leg.owner, opening.asked = open.owner, true
-	} else if err := d.leg.drawOwner(); err != nil {
+		d.legs[0].owner, opening.asked = open.owner, true
+	} else if err := d.legs[0].drawOwner(); err != nil {
 		return err
 	}
 	opening.unclean = s.refused.Flags&wire.OpenedUnclean != 0 && !opening.asked
@@ -111,7 +111,7 @@ func (d *Device) prepare(s *situation, open *decision) error {
 		*h = header{
 			State: windowLive, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
-			Owner: d.leg.owner, Epoch: opening.expect, UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage,
+			Owner: d.legs[0].owner, Epoch: opening.expect, UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage,
 			ContentsID: open.from.ContentsID, Mark: open.from.Mark,
 		}
 	})
@@ -197,7 +197,7 @@ func (d *Device) bootRecord(region [16]byte) string {
 
 // lastBoot is what the boot record of region says, Nil if it says nothing.
 func (d *Device) lastBoot(region [16]byte) uuid.UUID {
-	b, _ := d.claim.state.Read(d.bootRecord(region)) // an unreadable record counts as none
+	b, _ := d.claims[0].state.Read(d.bootRecord(region)) // an unreadable record counts as none
 	boot, _ := uuid.ParseBytes(b)
 	return boot
 }
@@ -229,7 +229,7 @@ func (d *Device) noteGrant(g *wire.Opened) error {
 		h.Lineage = d.lineage
 		h.Opened, h.Epoch, h.Mark, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Mark, g.Size, uint32(g.Class), g.ContentsID
 	})
-	state, record := d.claim.state, d.bootRecord(g.UUID)
+	state, record := d.claims[0].state, d.bootRecord(g.UUID)
 	if err := state.Remove(record); err != nil {
 		return fmt.Errorf("remove the record of the former boot: %w", err)
 	}

@@ -98,7 +98,7 @@ func TestRegionIsHeldByAnother(t *testing.T) {
 			d, c := h.run()
 			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 9), 0), c.Flush()))
 			require.NoError(t, d.Close())
-			if o.leg.keeping.Err() == nil {
+			if o.legs[0].keeping.Err() == nil {
 				require.Error(t, o.Close())
 			}
 		})

@@ -50,7 +50,7 @@ func interruptedAndClosed(h *host) {
 func failed(h *host) {
 	d, c := h.run()
 	require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	d.leg.lanes[0].abort(&BarrierError{})
+	d.legs[0].lanes[0].abort(&BarrierError{})
 	require.Error(h.t, c.Do(c.Flush()))
 	require.Error(h.t, d.Close())
 }

@@ -65,6 +65,10 @@ func (g *leg) keep() {
 		case <-g.broke:
 		}
 		t := g.cut()
+		if g.core.failed() != nil {
+			g.core.buryFailed() // another leg failed the device
+			continue
+		}
 		err := g.lasting(t.cause)
 		if err == nil {
 			o.lost(time.Now(), g.core.commit.succeeded(), g.owes.any(), g.core.answered(&g.owes))
@@ -76,7 +80,10 @@ func (g *leg) keep() {
 		}
 		if err != nil {
 			g.device.fail(err)
-			g.core.bury()
+		}
+		if g.core.failed() != nil {
+			g.core.abort()
+			g.core.buryFailed()
 		}
 	}
 }
@@ -92,18 +99,14 @@ func (g *leg) cut() transition {
 		}
 		l.mu.Unlock()
 	}
-	t := g.core.life.step(eventLost, cause)
-	g.core.commit.interrupt(g.granted.Epoch)
-	select {
-	case g.gone <- struct{}{}: // Close may wait for nothing
-	default:
-	}
+	t := g.core.lost(g, g.granted.Epoch, cause)
 	for _, l := range g.lanes {
 		l.abort(cause)
 	}
 	for _, l := range g.lanes {
 		<-l.done
 		l.settle()
+		l.disconnect()
 	}
 	select {
 	case <-g.broke: // by those that were cut

@@ -37,26 +37,27 @@ type lane struct {
 
 	polling sync.Mutex // before mu: completions are taken and handled under it
 
-	// The rest is guarded by the stream's mutex. connected sets conn and recvs while nobody uses
+	// The rest is guarded by the stream's mutex. connect sets conn and recvs while nobody uses
 	// the lane, so the goroutines that poll and post use them without.
-	conn    rdma.Conn
-	recvs   *rdma.MemoryRegion
-	broken  error // why the connection ended
-	ended   bool  // completions no longer count
-	queue   fifo[item]
-	lazy    int    // bytes of writes queued since the last post
-	current uint64 // the barrier that was queued last
-	urgent  bool   // something queued does not wait for more
-	behind  bool   // not all that the ring holds has been queued: a replay is under way (replay.go)
-	queued  uint64 // then: what of the ring has been
-	counted uint64 // and what wrote was there
-	slice   uint64 // and how many bytes are queued next
-	barrier *gpspm
-	placed  placed
-	zeroes  zeroes
-	ranges  []persist.Range // scratch of collect
-	control []byte          // a message to send ahead of the queue
-	tag     uint64          // of its work request
+	conn      rdma.Conn
+	recvs     *rdma.MemoryRegion
+	connected bool  // from connect to disconnect: barriers come on it
+	readable  bool  // READs may come on it
+	broken    error // why the connection ended
+	ended     bool  // completions no longer count
+	queue     fifo[item]
+	lazy      int    // bytes of writes queued since the last post
+	urgent    bool   // something queued does not wait for more
+	behind    bool   // not all that the ring holds has been queued: a replay is under way (replay.go)
+	queued    uint64 // then: what of the ring has been
+	counted   uint64 // and what wrote was there
+	slice     uint64 // and how many bytes are queued next
+	barrier   *gpspm
+	placed    fifo[placed]
+	zeroes    zeroes
+	ranges    []persist.Range // scratch of collect
+	control   []byte          // a message to send ahead of the queue
+	tag       uint64          // of its work request
 
 	posting  bool
 	batch    []rdma.WorkRequest // built, not taken by the transport yet
@@ -102,33 +103,49 @@ func (p *poller) completed(s backend.Sink) {
 func newLane(g *leg, s *stream) *lane {
 	l := &lane{stream: s, leg: g, batch: make([]rdma.WorkRequest, 0, batchMax)}
 	l.idle = sync.NewCond(&s.mu)
-	s.lane = l
+	s.lanes = append(s.lanes, l)
 	return l
 }
 
-// connected gives the lane a connection. Uncovered writes of the window, and READs that have no
+// connect gives the lane a connection. Uncovered writes of the window, and READs that have no
 // answer, wait for their slice. A lane that was broken stays so. Nobody uses l, and the caller holds
 // commit.mu.
-func (l *lane) connected(c dialed) {
+func (l *lane) connect(c dialed, readable bool) {
 	l.polling.Lock()
 	defer l.polling.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
 	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.leg.granted.MaxMessage, tagBarrier)
-	l.zeroes, l.placed, l.current = zeroes{}, placed{}, 0
+	l.zeroes = zeroes{}
+	l.placed.clear()
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
 	l.out, l.back, l.asked = position{}, position{}, 0
 	l.signaled.clear()
 	l.queue.clear()
-	for i := range l.reads {
-		l.reads[i].queued = false
-	}
 	l.queued, l.counted, l.slice = l.ring.Covered(), l.flushed, firstSlice
-	if l.behind = l.queued != l.ring.Head(); !l.behind {
-		l.queueReadsLocked()
-	}
+	l.behind = l.queued != l.ring.Head()
+	l.connected, l.readable = true, readable
+	l.chooseReaderLocked()
 	l.lazy, l.urgent = 0, !l.queue.empty()
+}
+
+// disconnect takes the lane, whose connection has ended, out of its stream: its READs wait for
+// another lane, or for its next connection.
+func (l *lane) disconnect() {
+	l.mu.Lock()
+	l.connected, l.readable = false, false
+	for i := range l.reads {
+		if l.reads[i].lane == l {
+			l.reads[i].lane = nil
+		}
+	}
+	l.chooseReaderLocked()
+	reader := l.reader
+	l.mu.Unlock()
+	if reader != nil {
+		reader.post()
+	}
 }
 
 // complete is the lane's completer: the goroutine that waits for completions,
@@ -155,7 +172,7 @@ func (l *lane) poll(p *poller) error {
 	for {
 		n, done, err := l.handle(p)
 		if done != 0 {
-			l.core.commit.done(l.index, done)
+			l.core.commit.done(l.index, l.leg.slot, done)
 		}
 		if n == 0 || err != nil {
 			return err
@@ -164,7 +181,7 @@ func (l *lane) poll(p *poller) error {
 }
 
 // handle takes completions and does what they say, in their order: two pollers must not take
-// turns. It returns how many there were, and the barrier that is now done on this lane, or 0.
+// turns. It returns how many there were, and the newest barrier that is now done on this lane, or 0.
 // It posts receives again before anybody can spend the credits that came with them.
 func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	l.polling.Lock()
@@ -180,13 +197,11 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	p.recvs = p.recvs[:0]
 	for _, c := range p.cs[:n] {
 		if c.Op == rdma.OpRecv {
-			finished, err := l.receiveLocked(c)
+			seq, err := l.receiveLocked(c)
 			if err != nil {
 				return n, 0, err
 			}
-			if finished {
-				done = l.current
-			}
+			done = max(done, seq)
 			p.recvs = append(p.recvs, receiveInto(l.recvs, c.ID&^tagMask))
 			continue
 		}
@@ -199,17 +214,13 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 			l.moved++
 			l.leg.pulse.moved()
 		}
-		finished := false
 		switch c.ID & tagMask {
 		case tagRead:
 			l.endReadLocked(p, int(c.ID&^tagMask))
 		case tagBarrier:
-			finished = l.barrier.sent(c.ID)
+			done = max(done, l.barrier.sent(c.ID))
 		case tagPlaced:
-			finished = l.endPlacedLocked(c.ID)
-		}
-		if finished {
-			done = l.current
+			done = max(done, l.endPlacedLocked(c.ID))
 		}
 	}
 	if len(p.recvs) == 0 {
@@ -219,53 +230,53 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 	return n, done, l.conn.PostRecv(p.recvs)
 }
 
-// receiveLocked handles a message of the target.
-func (l *lane) receiveLocked(c rdma.Completion) (barrierDone bool, err error) {
+// receiveLocked handles a message of the target. It returns the barrier that is done with it, or 0.
+func (l *lane) receiveLocked(c rdma.Completion) (done uint64, err error) {
 	off := (c.ID &^ tagMask) * wire.MaxMessage
 	msg := l.recvs.Mem[off : off+uint64(c.Len)]
 	t, err := wire.TypeOf(msg)
 	if err != nil {
-		return false, fmt.Errorf("%w: the target sent nonsense: %w", rdma.ErrLost, err)
+		return 0, fmt.Errorf("%w: the target sent nonsense: %w", rdma.ErrLost, err)
 	}
 	switch t {
 	case wire.TypeBarrierAck:
 		var ack wire.BarrierAck
 		if err := ack.Decode(msg); err != nil {
-			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		return l.barrier.acked(ack)
 	case wire.TypeBarrierFail:
 		var fail wire.BarrierFail
 		if err := fail.Decode(msg); err != nil {
-			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
-		return false, &BarrierError{said: fail}
+		return 0, &BarrierError{said: fail}
 	case wire.TypeZeroAck:
 		var ack wire.ZeroAck
 		if err := ack.Decode(msg); err != nil {
-			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		if err := l.zeroes.acked(ack); err != nil {
-			return false, err
+			return 0, err
 		}
 		return l.placedDoneLocked(), nil
 	case wire.TypeHeartbeatAck:
 		var ack wire.HeartbeatAck
 		if err := ack.Decode(msg); err != nil {
-			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		l.leg.pulse.took(&ack)
 		l.leg.marked(ack.Mark)
-		return false, nil
+		return 0, nil
 	case wire.TypeClosed:
 		var closed wire.Closed
 		if err := closed.Decode(msg); err != nil {
-			return false, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
 		l.leg.marked(closed.Mark)
-		return false, errSessionClosed
+		return 0, errSessionClosed
 	}
-	return false, fmt.Errorf("%w: the target sent %v", rdma.ErrLost, t)
+	return 0, fmt.Errorf("%w: the target sent %v", rdma.ErrLost, t)
 }
 
 // send puts a control message ahead of the queue: a stopped queue must not keep

@@ -55,7 +55,7 @@ func TestLaneOfAStripe(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range regionSize / stripe {
 		require.NoError(t, c.Do(c.Write(uint64(i)*stripe, backendtest.Pattern(1, 1), 0), c.Write(uint64(i+1)*stripe-1, backendtest.Pattern(1, 1), 0)))
-		for lane, l := range d.leg.lanes {
+		for lane, l := range d.legs[0].lanes {
 			want := 2 * ((i+1)/3 + min(1, max(0, (i+1)%3-lane)))
 			require.EqualValues(t, want, l.ring.Head(), "stripe %d, lane %d", i, lane)
 		}
@@ -70,7 +70,7 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 	d := p.dialLanes(t, 2)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(stripe, backendtest.Pattern(block, 2), 0)))
-	held := d.leg.lanes[1]
+	held := d.legs[0].lanes[1]
 	held.mu.Lock()
 	held.posting = true // nobody else posts on it
 	held.mu.Unlock()
@@ -80,10 +80,10 @@ func TestBarrierWaitsForAllLanes(t *testing.T) {
 		d.core.commit.mu.Lock()
 		defer d.core.commit.mu.Unlock()
 		b := d.core.commit.current
-		return b == nil || !b.shares[0].owes
+		return b == nil || b.shares[0].owes == 0
 	}, patience, tick, "lane 0 has answered")
 	require.False(t, flush.Completed())
-	require.True(t, dirty(d.leg.lanes[0].ring), "no mark moves before all lanes have answered")
+	require.True(t, dirty(d.legs[0].lanes[0].ring), "no mark moves before all lanes have answered")
 	held.mu.Lock()
 	held.posting = false
 	held.mu.Unlock()
@@ -98,7 +98,7 @@ func TestOneLaneLost(t *testing.T) {
 	d := p.dialLanes(t, 3)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	d.leg.lanes[2].abort(rdma.ErrLost)
+	d.legs[0].lanes[2].abort(rdma.ErrLost)
 	// Until the keeper hears of it, a FLUSH of what is on lane 0 may still succeed.
 	require.Eventually(t, func() bool { return d.Snapshot().State == StateFailed }, patience, tick)
 	requireFailed(t, c)
@@ -113,7 +113,7 @@ func TestGrantEndsAllLanes(t *testing.T) {
 	cfg.StateDir = t.TempDir()
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
-	for _, l := range old.leg.lanes {
+	for _, l := range old.legs[0].lanes {
 		<-l.done
 	}
 	require.Error(t, old.Close())

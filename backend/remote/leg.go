@@ -23,7 +23,8 @@ import (
 // Goroutines: the lanes' completers, the heartbeats and the keeper. serve starts them, and
 // leave and hangUp wait for their ends.
 type leg struct {
-	cfg    Config // set once
+	cfg    Config // set once, like slot; Provider, Addr and Region are the leg's
+	slot   int    // its number among the legs
 	log    *slog.Logger
 	device device
 
@@ -43,6 +44,7 @@ type leg struct {
 	granted wire.Opened
 	method  persist.Method
 
+	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
 	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
 	pulse      pulse
@@ -52,7 +54,6 @@ type leg struct {
 	keeping context.Context // ends with the keeper's work
 	die     context.CancelFunc
 	broke   chan struct{} // holds one token once a lane ended
-	gone    chan struct{} // holds one token once the session was lost
 	kept    chan struct{} // the keeper has ended
 	// Of the keeper.
 	accused bool      // the last loss was an access or operation error
@@ -62,25 +63,25 @@ type leg struct {
 
 // A device is what a leg asks of the Device around it, and tells it.
 type device interface {
-	// takeClaim takes the lock by which one process of this host has region, unless the device
-	// has a claim already.
-	takeClaim(region [16]byte) error
-	// hasClaim reports whether the device has that lock.
-	hasClaim(region [16]byte) bool
-	// noteEpoch and noteMark keep what the target told for the next run. They are called
+	// takeClaim takes the lock by which one process of this host has the region of a leg, unless the
+	// leg has a claim already.
+	takeClaim(leg int, region [16]byte) error
+	// hasClaim reports whether the leg has that lock.
+	hasClaim(leg int, region [16]byte) bool
+	// noteEpoch and noteMark keep what the target of a leg told for the next run. They are called
 	// before anything is acknowledged that depends on it.
-	noteEpoch(epoch uint64)
-	noteMark(mark uint64)
+	noteEpoch(leg int, epoch uint64)
+	noteMark(leg int, mark uint64)
 	// fail ends the device for good.
 	fail(cause error)
 }
 
-// newLeg makes a leg that is not connected.
-func newLeg(cfg Config, d device) (*leg, error) {
+// newLeg makes leg number slot, which is not connected.
+func newLeg(cfg Config, slot int, d device) (*leg, error) {
 	g := &leg{
-		cfg: cfg, log: cfg.Log, device: d, pulse: pulse{epoch: time.Now()},
+		cfg: cfg, slot: slot, log: cfg.Log, device: d, pulse: pulse{epoch: time.Now()},
 		beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}), gone: make(chan struct{}, 1),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}),
 	}
 	size := cfg.Lanes * controlSize
 	var err error
@@ -91,9 +92,10 @@ func newLeg(cfg Config, d device) (*leg, error) {
 	return g, nil
 }
 
-// attach makes g the leg of x, whose payloads lie in arenas.
+// attach makes g the next leg of x, whose payloads lie in arenas.
 func (g *leg) attach(x *core, arenas *backend.Arenas) {
 	g.core, g.arenas = x, arenas
+	x.legs = append(x.legs, g)
 	for _, s := range x.streams {
 		g.lanes = append(g.lanes, newLane(g, s))
 	}
@@ -141,10 +143,13 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	defer c.mu.Unlock()
 	g.granted, g.method = *o, o.Method
 	g.mark.Store(o.Mark)
-	c.inherits = o.Flags&wire.OpenedDoubt != 0
-	for i, l := range g.lanes {
-		l.connected(conns[i])
+	if o.Flags&wire.OpenedDoubt != 0 {
+		c.doubts |= persist.Member(g.slot)
 	}
+	for i, l := range g.lanes {
+		l.connect(conns[i], true)
+	}
+	g.up.Store(true)
 }
 
 // complete starts the completers of lanes that are connected.
@@ -181,5 +186,5 @@ func (g *leg) marked(mark uint64) {
 			break
 		}
 	}
-	g.device.noteMark(mark)
+	g.device.noteMark(g.slot, mark)
 }

@@ -27,9 +27,9 @@ func newMarkedHost(t *testing.T) *host {
 // flushed writes and flushes a block, and waits until the target has told a higher mark.
 func (h *host) flushed(d *Device, c *backendtest.Client, seed uint32) {
 	h.t.Helper()
-	before := d.leg.mark.Load()
+	before := d.legs[0].mark.Load()
 	require.NoError(h.t, c.Do(c.Write(0, backendtest.Pattern(block, seed), 0), c.Flush()))
-	require.Eventually(h.t, func() bool { return d.leg.mark.Load() > before }, patience, tick)
+	require.Eventually(h.t, func() bool { return d.legs[0].mark.Load() > before }, patience, tick)
 }
 
 // copied returns what the region's file holds.
@@ -116,7 +116,7 @@ func TestRestoredAfterClose(t *testing.T) {
 	copied := h.copied()
 	require.NoError(t, d.Close())
 	left := h.region.Superblock().Mark
-	require.Equal(t, d.leg.mark.Load(), left)
+	require.Equal(t, d.legs[0].mark.Load(), left)
 	h.restore(copied)
 	h.refused("restored from a copy since this initiator left it")
 }
@@ -155,8 +155,8 @@ func TestGrantedWithAnOlderMark(t *testing.T) {
 	h := newHost(t)
 	f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
 	require.NoError(t, err)
-	d := &Device{cfg: h.cfg, log: h.cfg.Log, file: f}
-	d.claim, err = claimRegion(h.cfg.StateDir, h.cfg.ID, h.region.UUID())
+	d := &Device{cfg: h.cfg, log: h.cfg.Log, file: f, claims: make([]*claim, 1)}
+	d.claims[0], err = claimRegion(h.cfg.StateDir, h.cfg.ID, h.region.UUID())
 	require.NoError(t, err)
 	f.update(func(h *header) { h.Mark = 5 })
 	var lost *LossError
@@ -173,9 +173,9 @@ func TestMarkNeverFalls(t *testing.T) {
 	h := newHost(t)
 	d, _ := h.run()
 	for _, told := range []uint64{7, 3, 7, 9} {
-		d.leg.marked(told)
+		d.legs[0].marked(told)
 	}
-	require.EqualValues(t, 9, d.leg.mark.Load())
+	require.EqualValues(t, 9, d.legs[0].mark.Load())
 	require.EqualValues(t, 9, d.file.header().Mark)
 	h.kill(d)
 }

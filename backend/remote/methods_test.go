@@ -71,7 +71,7 @@ func TestMethodsConform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) backend.Device {
 				d := c.pair(t).dialLanes(t, c.lanes)
-				require.Equal(t, c.want, d.leg.method)
+				require.Equal(t, c.want, d.legs[0].method)
 				return d
 			})
 		})
@@ -110,9 +110,9 @@ func TestAPM(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range uint64(5) {
 		require.NoError(t, c.Do(c.Write(i*4096, backendtest.Pattern(4096, uint32(i)), 0)))
-		before := [2]uint64{d.leg.lanes[0].out.requests, d.leg.lanes[1].out.requests}
+		before := [2]uint64{d.legs[0].lanes[0].out.requests, d.legs[0].lanes[1].out.requests}
 		require.NoError(t, c.Do(c.Flush()))
-		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.leg.lanes[0].out.requests, d.leg.lanes[1].out.requests}, "the Write, the Read, on one lane")
+		require.Equal(t, [2]uint64{before[0] + 2, before[1]}, [2]uint64{d.legs[0].lanes[0].out.requests, d.legs[0].lanes[1].out.requests}, "the Write, the Read, on one lane")
 	}
 	require.EqualValues(t, 5, d.Barriers())
 	require.NoError(t, c.Do(c.Flush()))
@@ -151,11 +151,26 @@ func TestFlushNamesWhatWasWritten(t *testing.T) {
 // Of many FLUSHes some are signalled for the sake of their slots; only the last one's
 // completion says that all is durable.
 func TestLastFlushEndsTheBarrier(t *testing.T) {
-	l := &lane{placed: placed{out: true}}
-	require.False(t, l.endPlacedLocked(tagPlaced))
-	require.False(t, l.endPlacedLocked(tagPlaced))
-	require.True(t, l.endPlacedLocked(tagPlaced|placedLast))
-	require.False(t, l.placedDoneLocked(), "once")
+	l := &lane{}
+	l.placed.push(placed{seq: 7})
+	require.Zero(t, l.endPlacedLocked(tagPlaced))
+	require.Zero(t, l.endPlacedLocked(tagPlaced))
+	require.EqualValues(t, 7, l.endPlacedLocked(tagPlaced|placedLast))
+	require.Zero(t, l.placedDoneLocked(), "once")
+}
+
+// Another leg that is lost cuts a barrier off. The next one then comes behind it on this lane, and
+// each ends with its own last request, and with the zeroes ahead of it.
+func TestBarriersBehindOneThatWasCutOff(t *testing.T) {
+	l := &lane{}
+	l.placed.push(placed{seq: 7})
+	l.placed.push(placed{seq: 8, zeroes: 1})
+	_, ok := l.zeroes.message(&backend.Entry{Off: 0, Len: block})
+	require.True(t, ok)
+	require.EqualValues(t, 7, l.endPlacedLocked(tagPlaced|placedLast))
+	require.Zero(t, l.endPlacedLocked(tagPlaced|placedLast), "a zero ahead of it is not acknowledged")
+	require.NoError(t, l.zeroes.acked(wire.ZeroAck{Seq: 1}))
+	require.EqualValues(t, 8, l.placedDoneLocked())
 }
 
 // The target's CPU stores zeroes. Where no barrier names ranges to it, it writes them
@@ -180,7 +195,7 @@ func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
 			})
 			t.Cleanup(release)
 			d := p.dial(t)
-			require.Equal(t, want, d.leg.method)
+			require.Equal(t, want, d.legs[0].method)
 			c := backendtest.NewClient(t, d)
 			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8192, 1), 0)))
 			writes.Store(true)
@@ -195,9 +210,9 @@ func TestZeroesWithoutTheTargetsBarrier(t *testing.T) {
 				require.FailNow(t, "flushed, and the zero was never written back", "%v", err)
 			}
 			require.NoError(t, c.Wait(zero))
-			d.leg.lanes[0].mu.Lock()
-			require.True(t, d.leg.lanes[0].zeroes.due(1))
-			d.leg.lanes[0].mu.Unlock()
+			d.legs[0].lanes[0].mu.Lock()
+			require.True(t, d.legs[0].lanes[0].zeroes.due(1))
+			d.legs[0].lanes[0].mu.Unlock()
 			require.False(t, flush.Completed(), "the zero is not durable")
 			writes.Store(false)
 			release()
@@ -243,8 +258,8 @@ func TestMethodAskedFor(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, tt.want, d.leg.method)
-			require.Equal(t, d.leg.granted.Method, d.leg.method)
+			require.Equal(t, tt.want, d.legs[0].method)
+			require.Equal(t, d.legs[0].granted.Method, d.legs[0].method)
 			require.NoError(t, d.Close())
 		})
 	}
@@ -271,8 +286,8 @@ func TestDoubtIsSettledByTheTarget(t *testing.T) {
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.Error(t, left.Close())
-	require.Equal(t, persist.MethodAPM, d.leg.method)
-	require.NotZero(t, d.leg.granted.Flags&wire.OpenedDoubt)
+	require.Equal(t, persist.MethodAPM, d.legs[0].method)
+	require.NotZero(t, d.legs[0].granted.Flags&wire.OpenedDoubt)
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Flush()))
 	require.EqualValues(t, 1, p.targetBarriers())

@@ -44,7 +44,7 @@ func (o *debt) any() bool { return o.barrier || o.fetches }
 func (x *core) owedLocked() (o debt) {
 	c := &x.commit
 	o.count = c.count
-	o.barrier = c.inherits && len(c.waiting)+len(c.listed) > 0
+	o.barrier = c.doubts != 0 && len(c.waiting)+len(c.listed) > 0
 	for _, s := range x.streams {
 		s.mu.Lock()
 		o.barrier = o.barrier || s.ring.Covered() != s.ring.Head()

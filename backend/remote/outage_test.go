@@ -102,7 +102,7 @@ func TestBackForNothing(t *testing.T) {
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 		closed.Store(true)
 		require.ErrorContains(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()), "away for 11s")
-		require.Positive(t, d.leg.generation.Load(), "it came back")
+		require.Positive(t, d.legs[0].generation.Load(), "it came back")
 		require.Error(t, d.Close())
 	})
 }

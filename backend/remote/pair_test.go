@@ -152,7 +152,7 @@ func (p *pair) dialLanes(t testing.TB, n int) *Device {
 	cfg.Lanes = n
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
-	require.Len(t, d.leg.lanes, n)
+	require.Len(t, d.legs[0].lanes, n)
 	return d
 }
 

@@ -52,7 +52,7 @@ func (l *lane) otherLocked(c *backendtest.Client, off uint64) {
 func TestNumberIsDrawnUnderTheMutex(t *testing.T) {
 	d := fake(t, rdmafake.Config{}).dial(t)
 	c := backendtest.NewClient(t, d)
-	l := d.leg.lanes[0]
+	l := d.legs[0].lanes[0]
 	w := c.Write(0, backendtest.Pattern(block, 1), 0)
 	w.Sink = asked{c, func() bool {
 		require.True(t, held(&l.mu))
@@ -74,7 +74,7 @@ func TestRangesAreCollectedUnderTheMutex(t *testing.T) {
 	p := newPairOn(t, rdmafake.New(rdmafake.Config{}), "", inMemory(t), target.Config{}, regiontest.Medium{PMem: region.DomainMemory, Data: lines.written})
 	d := p.dial(t)
 	c := backendtest.NewClient(t, d)
-	l := d.leg.lanes[0]
+	l := d.legs[0].lanes[0]
 	for round := range uint64(4) {
 		ahead, late := 8*round*block, (8*round+4)*block
 		require.NoError(t, c.Do(c.Write(ahead, backendtest.Pattern(block, 1), 0)))
@@ -119,12 +119,12 @@ func TestHangUpIsAskedUnderTheMutex(t *testing.T) {
 			questions := 0
 			w.Sink = asked{c, func() bool {
 				require.Less(t, questions, len(tt.lanes))
-				require.True(t, held(&d.leg.lanes[tt.lanes[questions]].mu))
+				require.True(t, held(&d.legs[0].lanes[tt.lanes[questions]].mu))
 				questions++
 				return questions == len(tt.lanes)
 			}}
 			require.ErrorIs(t, c.Do(w), backend.ErrGone)
-			require.Zero(t, d.leg.lanes[1].ring.Head())
+			require.Zero(t, d.legs[0].lanes[1].ring.Head())
 			require.NoError(t, d.Close())
 			require.Equal(t, make([]byte, block/2), p.region.Data()[stripe:][:block/2])
 		})
@@ -138,7 +138,7 @@ func TestNothingCountsAfterTheEnd(t *testing.T) {
 	d := p.dial(t)
 	op := &backend.Op{Cmd: backend.Read, Sink: ignore{}}
 	op.Parts.Store(1)
-	l := newLane(d.leg, newStream(d.core, 0))
+	l := newLane(d.legs[0], newStream(d.core, 0))
 	l.conn, l.reads = lateConn{}, []readPart{{op: op}}
 	l.signaled.push(position{requests: 1})
 	l.settle()

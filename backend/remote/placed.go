@@ -20,10 +20,10 @@ const (
 // placed is a lane's part of a barrier that needs no CPU of the target. The completion of a Read
 // (apm) or of native FLUSHes behind the Writes says that the Writes are durable. Zeroes need more:
 // the target's CPU stores them, and acknowledges them once they are durable. So the barrier also
-// waits for the acks of all zeroes ahead of it (design §4.7). At most one barrier is in flight.
-// The stream's mutex guards it.
+// waits for the acks of all zeroes ahead of it (design §4.7). A lane has several if other legs cut
+// barriers off: only the newest counts for the device. The stream's mutex guards them.
 type placed struct {
-	out       bool   // it was built
+	seq       uint64 // the barrier's
 	completed bool   // its last work request is complete
 	zeroes    uint64 // the number of the last zero ahead of it
 }
@@ -55,7 +55,7 @@ func (l *lane) buildPlacedLocked(it *item) bool {
 			l.addLocked(wr)
 		}
 	}
-	l.placed = placed{out: true, zeroes: l.zeroes.seq}
+	l.placed.push(placed{seq: it.seq, zeroes: l.zeroes.seq})
 	return true
 }
 
@@ -74,21 +74,27 @@ func (l *lane) runLocked(it *item) (off uint64, n uint32) {
 	return off, n
 }
 
-// endPlacedLocked takes the completion of one of the barrier's work requests. It reports whether
-// that ends the lane's part.
-func (l *lane) endPlacedLocked(id uint64) bool {
+// endPlacedLocked takes the completion of one of a barrier's work requests. It returns the barrier
+// that is done with it, or 0. Completions come in the order of the requests.
+func (l *lane) endPlacedLocked(id uint64) (done uint64) {
 	if id == tagPlaced|placedLast {
-		l.placed.completed = true
+		for i := range l.placed.n {
+			if p := l.placed.at(i); !p.completed {
+				p.completed = true
+				break
+			}
+		}
 	}
 	return l.placedDoneLocked()
 }
 
-// placedDoneLocked reports whether the lane's part of the barrier has just ended.
-func (l *lane) placedDoneLocked() bool {
-	p := &l.placed
-	if !p.out || !p.completed || l.zeroes.due(p.zeroes) {
-		return false
+// placedDoneLocked returns the newest barrier whose part of the lane has just ended, or 0.
+func (l *lane) placedDoneLocked() (done uint64) {
+	for !l.placed.empty() {
+		if p := l.placed.front(); !p.completed || l.zeroes.due(p.zeroes) {
+			break
+		}
+		done = l.placed.pop().seq
 	}
-	*p = placed{}
-	return true
+	return done
 }

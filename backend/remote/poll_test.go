@@ -27,7 +27,7 @@ func TestOnePollerAtATime(t *testing.T) {
 	g.armed.Store(true)
 	wire.Resume()
 	<-g.took
-	if l := d.leg.lanes[0]; l.polling.TryLock() {
+	if l := d.legs[0].lanes[0]; l.polling.TryLock() {
 		l.polling.Unlock()
 		t.Error("another poller could take the next completions before these are handled")
 	}

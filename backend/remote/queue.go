@@ -30,9 +30,11 @@ type fifo[T any] struct {
 
 func (f *fifo[T]) empty() bool { return f.n == 0 }
 
-// front and back are the oldest and the newest element of a fifo that has one.
-func (f *fifo[T]) front() *T { return &f.ring[f.head] }
-func (f *fifo[T]) back() *T  { return &f.ring[(f.head+f.n-1)%len(f.ring)] }
+// front and back are the oldest and the newest element of a fifo that has one, and at is the one
+// behind i others.
+func (f *fifo[T]) front() *T   { return f.at(0) }
+func (f *fifo[T]) back() *T    { return f.at(f.n - 1) }
+func (f *fifo[T]) at(i int) *T { return &f.ring[(f.head+i)%len(f.ring)] }
 
 // clear forgets all elements.
 func (f *fifo[T]) clear() { f.head, f.n = 0, 0 }
@@ -77,7 +79,7 @@ func (l *lane) pushReadLocked(i int) {
 	if l.behind {
 		return
 	}
-	l.reads[i].queued = true
+	l.reads[i].lane = l
 	l.queue.push(item{kind: itemRead, from: uint64(i)})
 	l.urgent = true
 }
@@ -89,7 +91,6 @@ func (l *lane) pushBarrierLocked(seq, from, to uint64, doubt bool) {
 	if doubt {
 		method = persist.MethodGPSPM
 	}
-	l.current = seq
 	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: method})
 	l.urgent = true
 }

@@ -213,22 +213,22 @@ func (d *Device) undoStart(maybe bool) (err error) {
 			err = d.file.shrink() // nothing is in it
 		}
 	}
-	if d.claim != nil {
-		err = errors.Join(err, d.claim.state.Remove(filepath.Base(d.claim.f.Name())))
+	if d.claims[0] != nil {
+		err = errors.Join(err, d.claims[0].state.Remove(filepath.Base(d.claims[0].f.Name())))
 	}
 	return err
 }
 
 // noteLast keeps where this initiator has its window of region, and in which boot of the host.
 func (d *Device) noteLast(region [16]byte, boot uuid.UUID) error {
-	return d.claim.state.Write(fileOf(d.cfg.ID, region, "last"), fmt.Appendf(nil, "%s\n%v\n", d.file.dir.path, boot), false)
+	return d.claims[0].state.Write(fileOf(d.cfg.ID, region, "last"), fmt.Appendf(nil, "%s\n%v\n", d.file.dir.path, boot), false)
 }
 
 // last is the directory where this initiator's last window of region lies, and the boot in
 // which it had the region. dir is empty if that is the directory of d.file, if the window is
 // gone, or if nothing tells.
 func (d *Device) last(region [16]byte) (dir string, boot uuid.UUID) {
-	b, _ := d.claim.state.Read(fileOf(d.cfg.ID, region, "last")) // an unreadable record counts as none
+	b, _ := d.claims[0].state.Read(fileOf(d.cfg.ID, region, "last")) // an unreadable record counts as none
 	dir, rest, _ := strings.Cut(string(b), "\n")
 	boot, _ = uuid.Parse(strings.TrimSpace(rest))
 	if dir == d.file.dir.path {

@@ -90,11 +90,11 @@ func TestAnyLaneLost(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	for i := range uint64(6) {
 		require.NoError(t, c.Do(c.Write(i<<20, backendtest.Pattern(block, uint32(i)), 0)))
-		d.leg.lanes[i%3].abort(rdma.ErrLost)
+		d.legs[0].lanes[i%3].abort(rdma.ErrLost)
 		require.NoError(t, c.Do(c.Flush()))
 		require.Equal(t, backendtest.Pattern(block, uint32(i)), p.region.Data()[i<<20:][:block])
 		d.core.commit.mu.Lock()
-		require.Zero(t, d.leg.granted.Flags, "nobody else had it: there is nothing to doubt")
+		require.Zero(t, d.legs[0].granted.Flags, "nobody else had it: there is nothing to doubt")
 		d.core.commit.mu.Unlock()
 	}
 	require.NoError(t, d.Close())
@@ -220,9 +220,9 @@ func TestAccusedTwice(t *testing.T) {
 	c := backendtest.NewClient(t, d)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 	epoch := d.Snapshot().Epoch
-	d.leg.lanes[0].abort(rdma.ErrRemoteAccess)
+	d.legs[0].lanes[0].abort(rdma.ErrRemoteAccess)
 	require.Eventually(t, func() bool { return d.Snapshot().Epoch == epoch+1 }, patience, tick)
-	d.leg.lanes[0].abort(rdma.ErrRemoteAccess)
+	d.legs[0].lanes[0].abort(rdma.ErrRemoteAccess)
 	require.Eventually(t, func() bool { return d.Snapshot().State == StateFailed }, patience, tick)
 	requireFailed(t, c)
 	require.Error(t, d.Close())
@@ -237,8 +237,8 @@ func TestCutBarrierDoesNotCount(t *testing.T) {
 	flush := c.Flush()
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
 	<-p.sync.began
-	d.core.commit.done(0, 99)
-	d.core.commit.done(0, 0)
+	d.core.commit.done(0, 0, 99)
+	d.core.commit.done(0, 0, 0)
 	require.False(t, flush.Completed())
 	require.NotZero(t, d.Unflushed())
 	release()

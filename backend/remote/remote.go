@@ -57,6 +57,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,6 +75,9 @@ type Config struct {
 	Provider rdma.Provider
 	Addr     string
 	Region   string
+	// Members are the copies of a mirror, by slot, at most persist.MaxMembers. Provider, Addr and
+	// Region are then left empty.
+	Members []Target
 	// ID names this initiator. It survives restarts, and is not zero. InitiatorID makes one.
 	ID [16]byte
 	// StateDir is the directory of the locks that keep other processes of this id from the
@@ -162,8 +166,8 @@ type Device struct {
 	info    backend.Info
 	arenas  backend.Arenas
 	core    *core // once there is a window
-	leg     *leg
-	claim   *claim
+	legs    []*leg
+	claims  []*claim    // by leg, as far as they are taken
 	file    *windowFile // nil if the window is anonymous memory
 	noted   bool        // this start wrote the record of the region's name
 	lineage uuid.UUID
@@ -172,6 +176,14 @@ type Device struct {
 	giveUp    context.CancelCauseFunc // ends closing
 	closeOnce sync.Once
 	closeErr  error // set by closeOnce
+}
+
+// A Target is where one member of a mirror is: Provider and Addr (HOST:PORT) lead to the target, Region
+// is the region's name there.
+type Target struct {
+	Provider rdma.Provider
+	Addr     string
+	Region   string
 }
 
 // complete fills in the defaults, and returns what is missing or out of bounds as an error.
@@ -191,9 +203,29 @@ func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	targets := c.Members
+	if len(targets) == 0 {
+		targets = []Target{{c.Provider, c.Addr, c.Region}}
+	} else if c.Provider != nil || c.Addr != "" || c.Region != "" {
+		return errors.New("a Config of a mirror has Members, and no Provider, Addr or Region beside them")
+	}
+	for i, t := range targets {
+		switch {
+		case t.Provider == nil, t.Addr == "", t.Region == "":
+			return errors.New("a Config needs a Provider, the Addr of the target and the name of a Region")
+		case len(t.Region) > wire.MaxText:
+			return fmt.Errorf("the region's name has %d bytes; %d are allowed", len(t.Region), wire.MaxText)
+		}
+		if len(c.Members) > 0 { // for the log
+			if i > 0 {
+				c.Addr, c.Region = c.Addr+",", c.Region+","
+			}
+			c.Addr, c.Region = c.Addr+t.Addr, c.Region+t.Region
+		}
+	}
 	switch {
-	case c.Provider == nil, c.Addr == "", c.Region == "":
-		return errors.New("a Config needs a Provider, the Addr of the target and the name of a Region")
+	case len(c.Members) > persist.MaxMembers:
+		return fmt.Errorf("%d members: a mirror has at most %d", len(c.Members), persist.MaxMembers)
 	case c.StateDir == "":
 		return errors.New("a Config needs a StateDir")
 	case c.Window < MinWindow || c.Window > MaxWindow:
@@ -202,8 +234,6 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%d lanes: use 1 to %d", c.Lanes, MaxLanes)
 	case c.Connections < 0:
 		return fmt.Errorf("%d connections: use 1 or more", c.Connections)
-	case len(c.Region) > wire.MaxText:
-		return fmt.Errorf("the region's name has %d bytes; %d are allowed", len(c.Region), wire.MaxText)
 	}
 	return nil
 }
@@ -223,7 +253,7 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 			err = errors.Join(err, d.release())
 		}
 	}()
-	if d.leg, err = newLeg(cfg, d); err != nil {
+	if err := d.makeLegs(); err != nil {
 		return nil, err
 	}
 	if cfg.WindowDir != "" {
@@ -234,41 +264,92 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.allocate(); err != nil {
 		return nil, err
 	}
-	d.leg.attach(d.core, &d.arenas)
+	for _, g := range d.legs {
+		g.attach(d.core, &d.arenas)
+	}
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
-	d.leg.complete()
-	d.leg.serve()
+	for _, g := range d.legs {
+		g.complete()
+		g.serve()
+	}
 	return d, nil
 }
 
-// open obtains the session.
-func (d *Device) open(ctx context.Context) error {
-	o, conns, err := d.leg.open(ctx)
-	if err != nil {
-		return err
+// makeLegs makes a leg for each member, or one for the region alone.
+func (d *Device) makeLegs() error {
+	members := d.cfg.Members
+	if len(members) == 0 {
+		members = []Target{{d.cfg.Provider, d.cfg.Addr, d.cfg.Region}}
 	}
-	if err := d.noteGrant(&o); err != nil {
-		for _, c := range conns {
-			err = errors.Join(err, c.conn.Close())
+	d.claims = make([]*claim, len(members))
+	for slot, m := range members {
+		cfg := d.cfg
+		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
+		g, err := newLeg(cfg, slot, d)
+		if err != nil {
+			return err
 		}
-		return err
+		d.legs = append(d.legs, g)
 	}
-	d.leg.begin(&o, conns)
+	return nil
+}
+
+// open obtains the sessions of all legs, in the order of their slots.
+func (d *Device) open(ctx context.Context) (err error) {
+	granted, conns := make([]wire.Opened, len(d.legs)), make([][]dialed, len(d.legs))
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, lanes := range conns {
+			for _, c := range lanes {
+				err = errors.Join(err, c.conn.Close())
+			}
+		}
+	}()
+	for i, g := range d.legs {
+		if granted[i], conns[i], err = g.open(ctx); err != nil {
+			conns[i] = nil // closed already
+			return err
+		}
+		if err := d.noteGrant(&granted[i]); err != nil {
+			return err
+		}
+		if granted[i].Size != granted[0].Size {
+			return fmt.Errorf("the members of a mirror have one size, and region %s has %d bytes where region %s has %d", g.cfg.Region, granted[i].Size, d.legs[0].cfg.Region, granted[0].Size)
+		}
+	}
+	o := &granted[0]
 	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = o.Size, 1, 4096, true
-	d.info.Description = describe(d.cfg.Region, o.Class)
-	region := slog.String("region", d.cfg.Region)
-	if d.leg.opening.unclean {
-		d.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", region)
+	d.info.Description = d.describe(granted)
+	for i, g := range d.legs {
+		g.begin(&granted[i], conns[i])
+		g.warn(&granted[i])
+	}
+	d.core.life.step(eventOpened, nil).say(d.opened()...)
+	return nil
+}
+
+// opened is what the log says of a device that was just opened.
+func (d *Device) opened() []slog.Attr {
+	g := d.legs[0]
+	o := &g.granted
+	return []slog.Attr{slog.String("region", d.cfg.Region), slog.String("target", d.cfg.Addr),
+		slog.String("class", o.Class.String()), slog.Uint64("size", o.Size), slog.Uint64("epoch", o.Epoch), slog.Int("lanes", d.cfg.Lanes),
+		slog.String("method", o.Method.String()), slog.String("why", g.methodWhy())}
+}
+
+// warn tells the log what the operator has to know of what o grants.
+func (g *leg) warn(o *wire.Opened) {
+	region := slog.String("region", g.cfg.Region)
+	if g.opening.unclean {
+		g.log.Warn("the region's former session did not close: what it had acknowledged and not flushed is lost", region)
 	}
 	if o.Class == persist.ClassVolatile {
-		d.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", region)
+		g.log.Warn("the region is volatile: FLUSH means visible at the target, not durable", region)
 	}
-	d.core.life.step(eventOpened, nil).say(region, slog.String("target", d.cfg.Addr),
-		slog.String("class", o.Class.String()), slog.Uint64("size", o.Size), slog.Uint64("epoch", o.Epoch), slog.Int("lanes", d.cfg.Lanes),
-		slog.String("method", o.Method.String()), slog.String("why", d.leg.methodWhy()))
-	return nil
 }
 
 // entries is how many pieces the window's index holds. Writes of 2 KiB and more run out of bytes
@@ -321,34 +402,47 @@ func (d *Device) Barriers() uint64 { return d.core.commit.succeeded() }
 // Unflushed is how many bytes of acknowledged writes no successful barrier covers.
 func (d *Device) Unflushed() uint64 { return d.core.unflushed() }
 
-// describe is the export's description.
-func describe(region string, class persist.Class) string {
-	if class == persist.ClassVolatile {
-		return fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", region)
+// describe is the description of the export on what was granted, by leg.
+func (d *Device) describe(granted []wire.Opened) string {
+	var copies []string
+	for i, g := range d.legs {
+		if granted[i].Class == persist.ClassVolatile {
+			copies = append(copies, fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", g.cfg.Region))
+		} else {
+			copies = append(copies, fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", g.cfg.Region, granted[i].Class))
+		}
 	}
-	return fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", region, class)
+	return strings.Join(copies, "; ")
 }
 
 // takeClaim implements device.
-func (d *Device) takeClaim(region [16]byte) (err error) {
-	if d.claim == nil {
-		d.claim, err = claimRegion(d.cfg.StateDir, d.cfg.ID, region)
+func (d *Device) takeClaim(leg int, region [16]byte) (err error) {
+	if d.claims[leg] != nil {
+		return nil
 	}
+	for other, c := range d.claims {
+		if c != nil && c.region == region {
+			return fmt.Errorf("targets %s and %s are one region: each member of a mirror is a region of its own", d.legs[other].cfg.Addr, d.legs[leg].cfg.Addr)
+		}
+	}
+	d.claims[leg], err = claimRegion(d.cfg.StateDir, d.cfg.ID, region)
 	return err
 }
 
 // hasClaim implements device.
-func (d *Device) hasClaim(region [16]byte) bool { return d.claim != nil && d.claim.region == region }
+func (d *Device) hasClaim(leg int, region [16]byte) bool {
+	return d.claims[leg] != nil && d.claims[leg].region == region
+}
 
 // noteEpoch implements device.
-func (d *Device) noteEpoch(epoch uint64) {
+func (d *Device) noteEpoch(leg int, epoch uint64) {
 	if d.file != nil {
 		d.file.update(func(h *header) { h.Epoch = epoch })
 	}
 }
 
 // noteMark implements device.
-func (d *Device) noteMark(mark uint64) {
+func (d *Device) noteMark(leg int, mark uint64) {
 	if d.file != nil {
 		d.file.update(func(h *header) { h.Mark = max(h.Mark, mark) })
 	}

@@ -29,26 +29,18 @@ func (l *lane) advanceLocked() {
 	l.counted += bytes
 	l.slice *= 2
 	l.behind = l.queued < head
-	l.queueReadsLocked()
+	l.chooseReaderLocked()
 }
 
 // queueReadsLocked queues the READs that wait, if all that they came after is in the queue.
 func (l *lane) queueReadsLocked() {
 	for i := range l.reads {
-		if r := &l.reads[i]; r.op != nil && !r.queued && r.at <= l.queued {
-			r.queued = true
+		if r := &l.reads[i]; r.op != nil && r.lane == nil && (!l.behind || r.at <= l.queued) {
+			r.lane = l
 			l.queue.push(item{kind: itemRead, from: uint64(i)})
+			l.urgent = true
 		}
 	}
-}
-
-// extentLocked is how far a barrier would cover the stream if it was queued now, and what wrote was
-// there.
-func (l *lane) extentLocked() (to, wrote uint64) {
-	if l.behind {
-		return l.queued, l.counted
-	}
-	return l.ring.Head(), l.wrote
 }
 
 // listLocked decides which ops barrier b answers, during a replay or at its end. b.ops are the ops

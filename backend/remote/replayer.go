@@ -48,7 +48,7 @@ func (r *replayer) load(cfg Config) (err error) {
 		return loss("%v", err)
 	}
 	cfg.Lanes = int(h.Lanes)
-	if r.leg, err = newLeg(cfg, r); err != nil {
+	if r.leg, err = newLeg(cfg, 0, r); err != nil {
 		return err
 	}
 	r.leg.owner = h.Owner
@@ -116,7 +116,7 @@ func (r *replayer) run(ctx context.Context) error {
 	} else {
 		r.file.update(func(h *header) { h.State = windowDrained })
 	}
-	err = errors.Join(err, r.leg.leave(ctx, err == nil))
+	err = errors.Join(err, r.core.leave(ctx, err == nil))
 	close(done)
 	<-watched
 	r.core.end(err, func(transition) {}).say(slog.String("region", r.leg.cfg.Region))

@@ -46,8 +46,10 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	if conns, err = g.joinAll(ctx, conns, &o); err != nil {
 		return t, err
 	}
-	durable := g.revive(&o, conns)
-	t = g.core.life.step(eventBack, nil) // from here on heartbeats look, and barriers start
+	t, durable, err := g.revive(&o, conns)
+	if err != nil {
+		return t, err
+	}
 	if c := durable; c != nil {
 		g.log.Info("what was being made durable when the session was lost is durable", slog.String("region", g.cfg.Region), slog.Uint64("barrier", c.seq))
 		c.answer(nil)
@@ -159,21 +161,24 @@ func (g *leg) compare(o *wire.Opened) error {
 // revive gives the lanes their new connections, and the queues what was in them: the
 // writes that no barrier covers, in their order, then the READs. Nothing is ahead of
 // the replay. If the target had made the broken barrier durable, revive retires and returns it:
-// the caller answers its ops and frees it.
-func (g *leg) revive(o *wire.Opened, conns []dialed) (durable *barrier) {
+// the caller answers its ops and frees it. From then on heartbeats look, and barriers start once
+// every leg is back. revive returns an error if the device has ended meanwhile.
+func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *barrier, err error) {
 	c := &g.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := g.core.failed(); err != nil {
+		return t, nil, &lastingError{err}
+	}
 	g.granted = *o
-	g.device.noteEpoch(o.Epoch)
+	g.device.noteEpoch(g.slot, o.Epoch)
 	g.marked(o.Mark)
 	g.method = o.Method
-	durable = c.resumeLocked(o.Flags&wire.OpenedDoubt != 0, durableOn(conns))
-	c.behind = false
+	durable = c.resumeLocked(g.slot, o.Flags&wire.OpenedDoubt != 0, durableOn(conns))
 	for i, l := range g.lanes { // behind the marks, which say what is replayed
-		l.connected(conns[i])
-		c.behind = c.behind || l.behind
+		l.connect(conns[i], true)
 	}
+	c.behind = g.core.behind()
 	if durable == nil && !g.lostAt.IsZero() {
 		c.lost = time.Since(g.lostAt)
 	}
@@ -186,5 +191,5 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (durable *barrier) {
 		l.mu.Unlock()
 		go l.complete()
 	}
-	return durable
+	return g.core.backLocked(g), durable, nil
 }

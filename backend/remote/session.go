@@ -98,7 +98,7 @@ func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err e
 	if err := check(&o); err != nil {
 		return o, conns, err
 	}
-	if !g.device.hasClaim(o.UUID) {
+	if !g.device.hasClaim(g.slot, o.UUID) {
 		return o, conns, fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
 	if o.Class == persist.ClassVolatile && !g.cfg.AllowVolatile {

@@ -153,7 +153,7 @@ func TestRequestsDuringReplay(t *testing.T) {
 			fua := c.Write(5<<20, backendtest.Pattern(block, 102), 0)
 			expected := string(want[15<<18:][:block])
 			var heads []uint64
-			for _, l := range d.leg.lanes {
+			for _, l := range d.legs[0].lanes {
 				heads = append(heads, l.ring.Head())
 			}
 			c.Submit(after, flush)
@@ -170,7 +170,7 @@ func TestRequestsDuringReplay(t *testing.T) {
 				select {
 				case <-p.sync.began:
 					slices++
-					writes := d.leg.owes
+					writes := d.legs[0].owes
 					writes.reads = make([]uint64, lanes)
 					require.False(t, slices == 2 && d.core.answered(&writes), "the outage is not over with the first one")
 					require.LessOrEqual(t, slices, 10, "who writes on does not keep it back")
@@ -182,13 +182,13 @@ func TestRequestsDuringReplay(t *testing.T) {
 				}
 				break
 			}
-			for i, l := range d.leg.lanes {
+			for i, l := range d.legs[0].lanes {
 				require.GreaterOrEqual(t, l.ring.Covered(), heads[i], "lane %d: a FLUSH was answered too early", i)
 			}
 			release()
 			require.NoError(t, c.Wait(before, after))
 			require.True(t, string(after.Got) == expected)
-			require.True(t, d.core.answered(&d.leg.owes))
+			require.True(t, d.core.answered(&d.legs[0].owes))
 			require.NoError(t, c.Do(c.Flush()))
 			require.True(t, string(want) == string(p.region.Data()))
 			require.Zero(t, d.Unflushed())

@@ -99,13 +99,13 @@ type BarriersSnapshot struct {
 func (d *Device) Snapshot() Snapshot {
 	c := &d.core.commit
 	c.mu.Lock()
-	granted, method, why := d.leg.granted, d.leg.method.String(), d.leg.methodWhy()
+	granted, method, why := d.legs[0].granted, d.legs[0].method.String(), d.legs[0].methodWhy()
 	c.mu.Unlock()
 	g := &granted
 	s := Snapshot{
 		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: g.Class.String(), Size: g.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: d.leg.opening.unclean, Lineage: d.lineage, Recoveries: d.leg.generation.Load(),
+		Unclean: d.legs[0].opening.unclean, Lineage: d.lineage, Recoveries: d.legs[0].generation.Load(),
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
@@ -117,16 +117,16 @@ func (d *Device) Snapshot() Snapshot {
 		Entries: uint64(entries.Total() - entries.Free()), EntriesLimit: uint64(entries.Total()),
 		Unflushed: d.Unflushed(),
 	}
-	for _, l := range d.leg.lanes {
+	for _, l := range d.legs[0].lanes {
 		l.mu.Lock()
 		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
 		l.mu.Unlock()
 	}
 	c.mu.Lock()
-	s.Doubt = c.inherits
+	s.Doubt = c.doubts != 0
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {
-		s.Barriers.AtTarget = d.leg.pulse.at(c.current.seq).Seconds()
+		s.Barriers.AtTarget = d.legs[0].pulse.at(c.current.seq).Seconds()
 	}
 	c.mu.Unlock()
 	return s

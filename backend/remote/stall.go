@@ -53,8 +53,8 @@ func (s *stall) find(g *leg, now int64, patience time.Duration, unanswered uint6
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var barrier progress
-	if b := c.current; b != nil {
-		barrier = progress{seq: b.seq, remaining: uint64(b.remaining), atTarget: g.pulse.barrier.Load(), doubtLeft: g.pulse.doubt.Load()}
+	if b := c.current; b != nil && b.owed(g.slot) > 0 {
+		barrier = progress{seq: b.seq, remaining: uint64(b.owed(g.slot)), atTarget: g.pulse.barrier.Load(), doubtLeft: g.pulse.doubt.Load()}
 	}
 	var stuck *lane
 	for i, l := range g.lanes {

@@ -12,6 +12,7 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/internal/logtest"
+	"pmnbd/persist"
 	"pmnbd/persist/target"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -147,7 +148,13 @@ type stallCase struct {
 // stallCases are those of a leg with two lanes. unanswered is the heartbeat that waits for its ack.
 func stallCases(g *leg, unanswered *uint64) []stallCase {
 	const patience = stallPatience
-	current := func(seq uint64, remaining int) { g.core.commit.current = &barrier{seq: seq, remaining: remaining} }
+	current := func(seq uint64, remaining int) {
+		b := &barrier{seq: seq, remaining: remaining}
+		for range remaining {
+			b.shares = append(b.shares, share{owes: persist.Member(0)})
+		}
+		g.core.commit.current = b
+	}
 	return []stallCase{
 		{name: "nothing is waited for", step: func(uint64) { g.core.commit.current = nil }},
 		{name: "barriers come and go", step: func(i uint64) { current(i+1, 1) }},

@@ -5,16 +5,17 @@ import (
 	"sync"
 
 	"pmnbd/backend"
+	"pmnbd/persist"
 )
 
 // A stream orders all requests to the stripes of one class: those whose number is its index,
 // modulo the number of streams. Its mutex fixes the place of a request among all others. It
-// also guards the stream's lane, which carries the requests to the target in that order.
+// also guards the stream's lanes, one to each target, which carry the requests there in that order.
 type stream struct {
 	core  *core         // set once
 	index int           // set once
 	ring  *backend.Ring // its part of the window's index; head moves under mu, covered under commit.mu
-	lane  *lane         // set once
+	lanes []*lane       // by leg; set once
 
 	flushed uint64 // what wrote was at the last successful barrier; guarded by commit.mu
 
@@ -23,6 +24,7 @@ type stream struct {
 	wrote   uint64     // bytes of pieces ever enqueued
 	reads   []readPart // by number
 	spare   []int      // numbers of reads that are free
+	reader  *lane      // that READs take; nil: they wait for one
 	fetched uint64     // reads that have ended, ever
 	ended   *sync.Cond // of mu: a READ has ended
 }
@@ -35,12 +37,12 @@ func newStream(x *core, i int) *stream {
 
 // A readPart is the part of a READ that one RDMA Read fetches.
 type readPart struct {
-	op     *backend.Op
-	off    uint64 // in the device
-	dst    uint64 // in the read arena
-	at     uint64 // in the ring: it is behind the entries before
-	len    uint32
-	queued bool // on the lane
+	op   *backend.Op
+	off  uint64 // in the device
+	dst  uint64 // in the read arena
+	at   uint64 // in the ring: it is behind the entries before
+	len  uint32
+	lane *lane // that has it in its queue, or has sent it; nil: it waits
 }
 
 // writeLocked queues a piece whose payload lies at src of the write arena.
@@ -48,8 +50,10 @@ func (s *stream) writeLocked(off, src uint64, n uint32) {
 	pos := s.ring.Head()
 	s.core.window.Publish(s.index, backend.Entry{Off: off, Src: src, Len: n, Kind: backend.EntryData})
 	s.wrote += uint64(n)
-	s.lane.pushWriteLocked(pos)
-	s.lane.lazy += int(n)
+	for _, l := range s.lanes {
+		l.pushWriteLocked(pos)
+		l.lazy += int(n)
+	}
 }
 
 // zeroLocked queues a piece of zeroes.
@@ -57,7 +61,9 @@ func (s *stream) zeroLocked(off uint64, n uint32) {
 	pos := s.ring.Head()
 	s.core.window.Publish(s.index, backend.Entry{Off: off, Len: n, Kind: backend.EntryZero})
 	s.wrote += uint64(n)
-	s.lane.pushWriteLocked(pos)
+	for _, l := range s.lanes {
+		l.pushWriteLocked(pos)
+	}
 }
 
 // readLocked queues a part of op.
@@ -70,13 +76,29 @@ func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) {
 	s.spare = s.spare[:len(s.spare)-1]
 	s.reads[i] = readPart{op: op, off: off, dst: dst, at: s.ring.Head(), len: n}
 	op.Parts.Add(1)
-	s.lane.pushReadLocked(i)
+	if s.reader != nil {
+		s.reader.pushReadLocked(i)
+	}
+}
+
+// chooseReaderLocked has the first lane take READs that may (mirror §3.7), one without a replay if
+// there is one. Those that wait go to it as far as all that they came after is in its queue.
+func (s *stream) chooseReaderLocked() {
+	s.reader = nil
+	for _, l := range s.lanes {
+		if l.readable && (s.reader == nil || s.reader.behind && !l.behind) {
+			s.reader = l
+		}
+	}
+	if s.reader != nil {
+		s.reader.queueReadsLocked()
+	}
 }
 
 // endReadLocked ends read part i.
 func (s *stream) endReadLocked(p *poller, i int) {
 	op := s.reads[i].op
-	s.reads[i].op = nil
+	s.reads[i].op, s.reads[i].lane = nil, nil
 	s.spare = append(s.spare, i)
 	s.fetched++
 	s.ended.Broadcast()
@@ -98,25 +120,36 @@ func (s *stream) awaitReads() {
 	}
 }
 
-// enqueueBarrier queues barrier seq behind the writes that it covers, if there are any
-// or force is set. What it covers is read under the mutex: covered means ahead of the barrier
-// in the queue. behind says that a replay has more than this share.
+// enqueueBarrier queues barrier seq on every connected lane, behind the writes that it covers, if
+// there are any or force is set. What it covers is read under the mutex: covered means ahead of the
+// barrier in all queues. behind says that a replay has more than this share.
 func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lane.behind {
-		s.lane.advanceLocked()
+	p.from, p.to, p.wrote = s.ring.Covered(), s.ring.Head(), s.wrote
+	for _, l := range s.lanes {
+		if !l.connected || !l.behind {
+			continue
+		}
+		l.advanceLocked()
+		if l.queued < p.to {
+			p.to, p.wrote = l.queued, l.counted
+		}
+		behind = behind || l.behind
 	}
-	p.from = s.ring.Covered()
-	p.to, p.wrote = s.lane.extentLocked()
-	if p.from != p.to || force {
-		s.lane.pushBarrierLocked(seq, p.from, p.to, doubt)
-		p.owes = true
+	if p.from == p.to && !force {
+		return p, behind
 	}
-	return p, s.lane.behind
+	for _, l := range s.lanes {
+		if l.connected {
+			l.pushBarrierLocked(seq, p.from, p.to, doubt)
+			p.owes |= persist.Member(l.leg.slot)
+		}
+	}
+	return p, behind
 }
 
-// bury answers the READs of a stream whose lane has ended for good, and frees its part of
+// bury answers the READs of a stream whose lanes have ended for good, and frees its part of
 // the window.
 func (s *stream) bury() {
 	p := &poller{}
@@ -126,7 +159,9 @@ func (s *stream) bury() {
 			s.endReadLocked(p, i)
 		}
 	}
-	s.lane.queue.clear()
+	for _, l := range s.lanes {
+		l.queue.clear()
+	}
 	from, to := s.ring.Covered(), s.ring.Head()
 	buried := s.buried
 	s.buried = true

@@ -5,7 +5,7 @@ var barriers = []mutant{
 	{
 		name: "a barrier skips a lane", rule: "§3.2 on every dirty lane",
 		in:  "backend/remote.stream.enqueueBarrier",
-		old: "if p.from != p.to || force {", new: "if s.index != 1 && p.from != p.to || force {",
+		old: "if p.from == p.to && !force {", new: "if (p.from == p.to || s.index == 1) && !force {",
 		pkg: model, run: crashes, few: true,
 	}, {
 		name: "a barrier succeeds when one lane has acknowledged it", rule: "§3.2 when all lanes have acknowledged it",
@@ -63,12 +63,12 @@ var barriers = []mutant{
 	}, {
 		name: "a FLUSH with nothing dirty completes in doubt", rule: "§3.7, model F3",
 		in:  "backend/remote.groupCommit.nextLocked",
-		old: "i == 0 && c.inherits && len(b.ops)+len(c.listed) > 0", new: "false",
+		old: "i == 0 && doubt && len(b.ops)+len(c.listed) > 0", new: "false",
 		pkg: model, run: crashes,
 	}, {
 		name: "a FLUSH of a new session that only read needs no barrier", rule: "§3.7 OPENED says that there is doubt",
 		in:  "backend/remote.leg.begin",
-		old: "c.inherits = o.Flags&wire.OpenedDoubt != 0", new: "c.inherits = false",
+		old: "if o.Flags&wire.OpenedDoubt != 0 {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestSameIDTakesItsOwnRegion$",
 	}, {
 		name: "a failed device completes a FLUSH", rule: "§3.7 the failed state is tested first",
@@ -133,7 +133,7 @@ var barriers = []mutant{
 	}, {
 		name: "a barrier succeeds with its first part", rule: "§4.6 the last part's acknowledgement covers all parts",
 		in:  "backend/remote.gpspm.finish",
-		old: "return p.last", new: "return true",
+		old: "if !p.last {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestPartsKeepCredits$",
 	}, {
 		name: "two goroutines poll one lane at a time", rule: "§4.5 completions are handled in their order",

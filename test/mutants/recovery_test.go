@@ -21,7 +21,7 @@ var recovery = []mutant{
 	}, {
 		name: "a READ passes writes that wait for their slice", rule: "§6 READs are queued behind the replay",
 		in:  "backend/remote.lane.queueReadsLocked",
-		old: "!r.queued && r.at <= l.queued {", new: "!r.queued {",
+		old: "r.lane == nil && (!l.behind || r.at <= l.queued) {", new: "r.lane == nil {",
 		pkg: "./backend/remote", run: "^TestRequestsDuringReplay$",
 	}, {
 		name: "a replay is all or nothing", rule: "§6 replay, in slices",
@@ -108,7 +108,7 @@ var recovery = []mutant{
 	}, {
 		name: "one lane decides for all lanes of a barrier that was cut off", rule: "§3.2 when all lanes have acknowledged it",
 		in:  "backend/remote.groupCommit.resumeLocked",
-		old: "if b.shares[i].owes &&", new: "if b.shares[i].owes && i == 0 &&",
+		old: "if b.shares[i].owes != 0 &&", new: "if b.shares[i].owes != 0 && i == 0 &&",
 		pkg: "./backend/remote", run: "^TestWhatTheTargetSaysOfACutBarrier$",
 	}, {
 		name: "a barrier that was cut off counts in doubt", rule: "§3.8 only the target settles doubt",
@@ -144,7 +144,7 @@ var recovery = []mutant{
 	}, {
 		name: "RESUME forgets doubt", rule: "§3.8 OPENED says so to a RESUME too",
 		in:  "backend/remote.groupCommit.resumeLocked",
-		old: "c.inherits = doubt", new: "c.inherits = false",
+		old: "c.doubts |= persist.Member(leg)", new: "_ = doubt",
 		pkg: "./backend/remote", run: "^TestResumedInDoubt$",
 	}, {
 		name: "a session goes on over lost contents", rule: "§6 the contents id is compared",

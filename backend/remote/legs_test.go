@@ -1,0 +1,153 @@
+package remote
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A pairs is targets with a region each, on networks of their own.
+type pairs []*pair
+
+func fakes(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
+	for range n {
+		s = append(s, fake(t, cfg))
+	}
+	return s
+}
+
+func (s pairs) config(t testing.TB) Config {
+	cfg := s[0].config(t)
+	cfg.Provider, cfg.Addr, cfg.Region, cfg.LossTimeout = nil, "", "", 0
+	for _, p := range s {
+		cfg.Members = append(cfg.Members, Target{p.provider, p.addr, "log"})
+	}
+	return cfg
+}
+
+func (s pairs) dial(t testing.TB, lanes int) *Device {
+	cfg := s.config(t)
+	cfg.Lanes = lanes
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	return d
+}
+
+func (s pairs) network(i int) *rdmafake.Provider { return s[i].provider.(*rdmafake.Provider) }
+
+// A device on several legs is a device.
+func TestConformanceOfSeveralLegs(t *testing.T) {
+	for name, c := range map[string]struct {
+		rdmafake.Config
+		legs, lanes int
+	}{
+		"two legs":                 {legs: 2, lanes: 1},
+		"three legs, two lanes":    {legs: 3, lanes: 2},
+		"tiny queues, four legs":   {rdmafake.Config{MaxSendWR: 2, MaxReads: 1}, 4, 3},
+		"acks overtake, two lanes": {rdmafake.Config{AnswersFirst: true}, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backend.Device { return fakes(t, c.legs, c.Config).dial(t, c.lanes) })
+		})
+	}
+}
+
+// A leg that is lost stops FLUSHes. READs come from another leg, and writes are taken. Then it has
+// what the others have, in their order.
+func TestLegComesBack(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		t.Run(string(rune('A'+lost)), func(t *testing.T) {
+			s := fakes(t, 2, rdmafake.Config{})
+			d := s.dial(t, 2)
+			c := backendtest.NewClient(t, d)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+			s.network(lost).Down()
+			require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
+			require.NoError(t, c.Do(c.Write(100, backendtest.Pattern(block, 2), 0), c.Write(stripe, backendtest.Pattern(block, 3), 0)))
+			flush := c.Flush()
+			c.Submit(flush)
+			read := c.Read(0, 100+block, 0)
+			require.NoError(t, c.Do(read), "it comes from the other leg")
+			want := append(backendtest.Pattern(block, 1)[:100:100], backendtest.Pattern(block, 2)...)
+			require.Equal(t, want, read.Got)
+			require.False(t, flush.Completed(), "a leg does not have it")
+			s.network(lost).Up()
+			require.NoError(t, c.Wait(flush))
+			for _, p := range s {
+				require.Equal(t, want, p.region.Data()[:len(want)])
+				require.Equal(t, backendtest.Pattern(block, 3), p.region.Data()[stripe:][:block])
+			}
+			require.NoError(t, c.Do(c.Read(0, block, 0)))
+			backendtest.AllBack(t, d)
+			require.NoError(t, d.Close())
+			for _, p := range s {
+				require.True(t, p.region.Superblock().Clean)
+			}
+		})
+	}
+}
+
+// READs that a leg had not answered when it was lost are answered by another.
+func TestReadsMoveToAnotherLeg(t *testing.T) {
+	s := fakes(t, 3, rdmafake.Config{MaxReads: 1})
+	d := s.dial(t, 2)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8*block, 1), 0), c.Flush()))
+	s.network(0).Pause()
+	var reads []*backendtest.Request
+	for i := range 8 {
+		reads = append(reads, c.Read(uint64(i*block), block, 0))
+	}
+	c.Submit(reads...)
+	require.NoError(t, c.Do(c.Write(block, backendtest.Pattern(block, 2), 0)))
+	behind := c.Read(block, block, 0)
+	c.Submit(behind)
+	require.False(t, behind.Completed())
+	s.network(0).Down()
+	require.NoError(t, c.Wait(append(reads, behind)...))
+	for i, r := range reads {
+		if i != 1 { // it may be answered behind the write
+			require.Equal(t, backendtest.Pattern(8*block, 1)[i*block:][:block], r.Got, "read %d", i)
+		}
+	}
+	require.Equal(t, backendtest.Pattern(block, 2), behind.Got)
+	s.network(0).Resume()
+	s.network(0).Up()
+	require.NoError(t, c.Do(c.Flush()))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A device whose leg fails for good ends the connections of the others before it lets go of what they
+// may still touch.
+func TestDeviceFailsOnAllLegs(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	cfg := s.config(t)
+	cfg.LossTimeout = 1
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	s.network(0).Pause()
+	read := c.Read(0, block, 0)
+	c.Submit(read)
+	s.network(1).Down()
+	require.ErrorIs(t, c.Wait(read), backend.ErrFailed)
+	requireFailed(t, c)
+	require.Eventually(t, d.core.down, patience, tick)
+	s.network(0).Resume()
+	backendtest.AllBack(t, d)
+	require.Error(t, d.Close())
+}
+
+// Two members of one mirror are two regions.
+func TestTwoMembersAreTwoRegions(t *testing.T) {
+	p := fake(t, rdmafake.Config{})
+	_, err := Dial(context.Background(), pairs{p, p}.config(t))
+	require.ErrorContains(t, err, "one region")
+}
