@@ -69,9 +69,6 @@ func decodeRecord(r *persist.Record, b []byte) error {
 		a, b := &r.Lineage[i], b[recordLine+ancestorSize*i:]
 		decodeGeneration(&a.Generation, b)
 		a.F = persist.Members(b[32])
-		if a.F&^allMembers != 0 {
-			return fmt.Errorf("%w: a record whose lineage has members %#x", ErrMalformed, uint8(a.F))
-		}
 	}
 	if err := r.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
