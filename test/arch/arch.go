@@ -60,6 +60,14 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/backend/...", "pmnbd/nbd/..."},
 	},
 	{
+		Name: "the mirror's decisions link records alone, and do no I/O",
+		From: []string{"pmnbd/internal/mirror"},
+		To: []string{
+			"pmnbd/backend/...", "pmnbd/nbd/...", "pmnbd/rdma/...", "pmnbd/persist/region/...", "pmnbd/persist/target", "pmnbd/persist/wire",
+			"net/...", "os", "sync/...", "time",
+		},
+	},
+	{
 		Name: "only commands choose a provider, and backend/remote's Open takes iwarp by default",
 		From: []string{"pmnbd/..."},
 		To:   []string{"pmnbd/rdma/iwarp"},

@@ -139,6 +139,11 @@ var violations = []struct {
 		want: []string{"persistence links no device and no protocol server: pmnbd/persist/target -> pmnbd/backend"},
 	},
 	{
+		name: "a decision of the mirror reads a clock",
+		add:  Graph{"pmnbd/internal/mirror": {"pmnbd/persist", "time"}},
+		want: []string{"the mirror's decisions link records alone, and do no I/O: pmnbd/internal/mirror -> time"},
+	},
+	{
 		name: "a library chooses its provider",
 		add:  Graph{"pmnbd/backend/remote": {"pmnbd/rdma/verbs"}},
 		want: []string{"only commands link verbs: pmnbd/backend/remote -> pmnbd/rdma/verbs"},

@@ -1,0 +1,236 @@
+package mirror
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"pmnbd/persist"
+)
+
+// An Outcome is what a start does next.
+type Outcome uint8
+
+const (
+	// Wait: probe again later. For members, or for their sessions.
+	Wait Outcome = iota
+	// Refuse: end for good, with exit code 3.
+	Refuse
+	// Open: open the members of Decision.Open, and decide again.
+	Open
+	// Copy: there are too few copies. Copy from Equal to other members, and begin a generation
+	// when there are enough of them (View.Equaled).
+	Copy
+	// Begin: begin a generation with F, and serve when it is active.
+	Begin
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Wait:
+		return "wait"
+	case Refuse:
+		return "refuse"
+	case Open:
+		return "open"
+	case Copy:
+		return "copy"
+	case Begin:
+		return "begin"
+	}
+	return "unknown"
+}
+
+// A Decision is what a start does next, and why.
+type Decision struct {
+	Outcome Outcome
+	// Why says it in words, for people.
+	Why string
+	// Newest is the newest record, or zero if no member was reached. Slots below are its.
+	// With Copy and Begin its F has the epochs of the sessions that this life has.
+	Newest persist.Record
+	// Waits has the members that a start waits for.
+	Waits persist.Members
+	// Open has the members to open.
+	Open persist.Members
+	// SplitBrain: at least one member went its own way (mirror §4.6).
+	SplitBrain bool
+	// Clean: the life before closed the mirror, and all of Equal have the same bytes.
+	Clean bool
+	// F has the members that the generation begins with.
+	F persist.Members
+	// Equal has the members that this life may read from and copy from: one, or all of F.
+	Equal persist.Members
+	// Fill has the members of which nobody knows what they lack. All their bits must be set, in
+	// the first record that is written while they are outside F.
+	Fill persist.Members
+}
+
+// Decide decides what a start does, from what each member says. It begins nothing before every
+// member that it could have a session on is held, because one more record can change the decision
+// (mirror §4.1 to §4.4, §4.6).
+func Decide(found Found) Decision {
+	f := &found
+	f.Legs = slices.SortedFunc(slices.Values(f.Legs), bySlot)
+	m := f.newest()
+	if d, ok := f.nobody(m); ok {
+		return d
+	}
+	if d, ok := f.conflict(m); ok {
+		return d
+	}
+	s := f.survey(m)
+	d := Decision{Newest: *m}
+	d.Newest.Torn = false
+	if s.proof(f, s.held|s.open) == "" {
+		return f.wait(&s, d)
+	}
+	if s.open != 0 {
+		d.Outcome, d.Open = Open, s.open
+		d.Why = "opens " + f.names(m, s.open) + " to hold them: generation " + generation(m) + " is the newest"
+		return d
+	}
+	return f.begin(&s, d)
+}
+
+// bySlot orders legs. What a start decides, and says, must not depend on the order of its targets.
+func bySlot(a, b Leg) int {
+	x, y := a.uuidOrZero(), b.uuidOrZero()
+	return cmp.Or(cmp.Compare(a.Record.Slot, b.Record.Slot), bytes.Compare(x[:], y[:]), strings.Compare(a.Name, b.Name))
+}
+
+// begin returns how a life begins that holds enough (mirror §4.3, §4.4). After a clean end all
+// candidates are equal. Otherwise what was acknowledged and not flushed may differ anywhere: one
+// candidate becomes the source, and nobody knows what the others lack.
+func (f *Found) begin(s *survey, d Decision) Decision {
+	m := s.m
+	candidates := s.candidates(s.held)
+	d.F, d.Equal, d.Fill = candidates, candidates, s.lost
+	d.Clean = candidates&s.clean != 0
+	if !d.Clean {
+		d.Equal = lowest(candidates & f.Prefer)
+		if d.Equal == 0 {
+			d.Equal = lowest(candidates)
+		}
+		d.Fill = m.Present() &^ d.Equal
+		if m.MinCopies == 1 {
+			d.F = d.Equal
+		}
+	}
+	for slot := range slots(s.held) {
+		d.Newest.Members[slot].Epoch = max(d.Newest.Members[slot].Epoch, f.find(m, slot).Epoch)
+	}
+	d.Outcome = Begin
+	if d.F.Count() < int(m.MinCopies) {
+		d.Outcome, d.F = Copy, 0
+	}
+	d.Why = f.beginning(s, &d)
+	return d
+}
+
+func lowest(m persist.Members) persist.Members { return m & -m }
+
+// wait returns what a start does that may not begin: it waits, or refuses where waiting cannot help.
+func (f *Found) wait(s *survey, d Decision) Decision {
+	m := s.m
+	where := "generation " + generation(m) + " is on " + f.names(m, m.F)
+	candidates := s.candidates(s.held | s.open | s.busy)
+	switch {
+	case candidates == 0 && s.reached == m.Present():
+		d.Outcome = Refuse
+		d.Why = "the data are gone: " + where + f.ills(s, m.Present())
+		return d
+	case candidates == 0 && f.Degraded:
+		d.Outcome = Refuse
+		d.Why = "no member that was reached has the flushed data: " + where + f.ills(s, m.Present())
+		return d
+	}
+	d.Outcome = Wait
+	d.Waits = m.F &^ s.held &^ s.open
+	if d.Waits == 0 { // all of F is half copied
+		d.Waits = m.Present() &^ s.held &^ s.open
+	}
+	d.Why = "waits for " + f.names(m, d.Waits) + ": " + where + f.ills(s, m.Present()) + f.majority(s)
+	if ready := s.candidates(s.held | s.open); ready != 0 {
+		d.Why += "; --degraded begins with what " + f.names(m, lowest(ready)) + " has"
+	}
+	return d
+}
+
+// nobody decides where there is no newest record.
+func (f *Found) nobody(m *persist.Record) (Decision, bool) {
+	if m != nil {
+		return Decision{}, false
+	}
+	members, strangers := false, 0
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		members = members || l.reached()
+		if l.Reach != Away && !l.reached() {
+			strangers++
+		}
+	}
+	switch {
+	case members: // each lost what its own record promises, and the start is degraded
+		return Decision{Outcome: Refuse, Why: "the data are gone: every member that was reached lost its contents"}, true
+	case strangers > 0 && strangers == len(f.Legs):
+		return Decision{Outcome: Refuse, Why: "no target is a member of a mirror: see pmnbd mirror create"}, true
+	}
+	return Decision{Outcome: Wait, Why: "waits for members: none was reached"}, true
+}
+
+// conflict refuses what no start may choose between: targets of several mirrors, one region twice,
+// and a member that went its own way.
+func (f *Found) conflict(m *persist.Record) (Decision, bool) {
+	d := Decision{Outcome: Refuse, Newest: *m}
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		if !l.reached() {
+			continue
+		}
+		if l.Record.Set != m.Set {
+			d.Why = l.name() + " is a member of another mirror than the other targets"
+			return d, true
+		}
+		for j := range f.Legs[:i] {
+			if o := &f.Legs[j]; o.reached() && o.uuid() == l.uuid() {
+				d.Why = o.name() + " and " + l.name() + " are one region"
+				return d, true
+			}
+		}
+	}
+	ways := f.ownWays(m)
+	if len(ways) == 0 {
+		return Decision{}, false
+	}
+	d.SplitBrain = true
+	d.Why = "split brain: " + join(ways) + " went another way than generation " + generation(m) +
+		": choose what to keep, and discard the rest with pmnbd mirror discard"
+	return d, true
+}
+
+// ownWays returns the names of the members that went their own way, seen from m.
+func (f *Found) ownWays(m *persist.Record) (names []string) {
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		if !l.reached() || f.passedOver(l) {
+			continue
+		}
+		r := &l.Record
+		if !Behind(r, m) || r.Generation == m.Generation && !sameGeneration(r, m) {
+			names = append(names, l.name())
+		}
+	}
+	return names
+}
+
+// sameGeneration reports whether two records of one generation say the same of it. If not, one of
+// them is no record that a life wrote.
+func sameGeneration(r, m *persist.Record) bool {
+	same := r.F == m.F && r.MinCopies == m.MinCopies && r.Lineage == m.Lineage
+	for slot := range r.Members {
+		same = same && r.Members[slot].UUID == m.Members[slot].UUID
+	}
+	return same
+}

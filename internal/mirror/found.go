@@ -1,0 +1,143 @@
+package mirror
+
+import (
+	"bytes"
+
+	"pmnbd/persist"
+)
+
+// Found is what a start knows.
+type Found struct {
+	// Legs has the targets of the start, in any order.
+	Legs []Leg
+	// Degraded: an operator says that the mirror may begin without proof, and may lose what only
+	// members that are away have.
+	Degraded bool
+	// Prefer has the members that the life before read from. One of them becomes the source.
+	Prefer persist.Members
+	// Arbiter is the record that the arbiter holds. It is zero where there is no arbiter.
+	Arbiter persist.Record
+}
+
+// NextLife returns the number of the life that opens f's members: above all that f knows of
+// (mirror §2).
+func NextLife(f *Found) uint64 {
+	last := f.Arbiter.Generation.Life
+	for i := range f.Legs {
+		last = max(last, f.Legs[i].Life, f.Legs[i].Record.Generation.Life)
+	}
+	return last + 1
+}
+
+// newest returns the newest record that f knows of, or nil. A member that lost its contents counts,
+// too: it proves that the generation was begun. An operator who wants to begin without it says
+// Degraded.
+func (f *Found) newest() *persist.Record {
+	if f.Arbiter != (persist.Record{}) {
+		return &f.Arbiter
+	}
+	var m *persist.Record
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		if !l.reached() || f.passedOver(l) {
+			continue
+		}
+		// Two nonces in one generation are a split brain, whichever comes first here.
+		r := &l.Record
+		if m == nil || m.Before(r.Generation) || !r.Before(m.Generation) && bytes.Compare(m.Nonce[:], r.Nonce[:]) < 0 {
+			m = r
+		}
+	}
+	return m
+}
+
+// passedOver reports whether a degraded start ignores what l's record says, because l lost what its
+// own record promises.
+func (f *Found) passedOver(l *Leg) bool { return f.Degraded && l.Lost(&l.Record) }
+
+// find returns the member of m in a slot, or nil if it was not reached.
+func (f *Found) find(m *persist.Record, slot int) *Leg {
+	for i := range f.Legs {
+		if l := &f.Legs[i]; l.reached() && l.MemberOf(m) && int(l.Record.Slot) == slot {
+			return l
+		}
+	}
+	return nil
+}
+
+// lost reports whether l lost what m says that it has. Records of one generation may differ in
+// what they name of members outside F, while one of them is renewed. l has what m says only if all
+// of them say so.
+func (f *Found) lost(l *Leg, m *persist.Record) bool {
+	if l.Lost(m) {
+		return true
+	}
+	for i := range f.Legs {
+		if o := &f.Legs[i]; o.reached() && o.Record.Generation == m.Generation && l.MemberOf(&o.Record) && l.Lost(&o.Record) {
+			return true
+		}
+	}
+	return false
+}
+
+// A survey sorts the members of the newest record by what a start can do with them.
+type survey struct {
+	m       *persist.Record
+	reached persist.Members
+	lost    persist.Members // reached, without the contents that m names
+	held    persist.Members // sessions, with the contents that m names
+	open    persist.Members // the same, if this life opens them
+	busy    persist.Members // the same, but they grant no session now
+	torn    persist.Members
+	clean   persist.Members
+}
+
+func (f *Found) survey(m *persist.Record) survey {
+	s := survey{m: m}
+	for slot := range slots(m.Present()) {
+		l, bit := f.find(m, slot), persist.Member(slot)
+		if l == nil {
+			continue
+		}
+		s.reached |= bit
+		if l.torn(m) {
+			s.torn |= bit
+		}
+		if l.Clean && l.Record.Generation == m.Generation {
+			s.clean |= bit
+		}
+		switch {
+		case f.lost(l, m):
+			s.lost |= bit
+		case l.Failed, l.Reach == Refused:
+			s.busy |= bit
+		case l.Reach == Probed:
+			s.open |= bit
+		default:
+			s.held |= bit
+		}
+	}
+	return s
+}
+
+// candidates returns the members of held that a life may begin with: they are in F, and not half
+// copied.
+func (s *survey) candidates(held persist.Members) persist.Members { return s.m.F & held &^ s.torn }
+
+// proof reports why a life that holds these members may begin, or "" if it may not (mirror §4.2).
+func (s *survey) proof(f *Found, held persist.Members) string {
+	members := s.m.Present().Count()
+	switch {
+	case s.candidates(held) == 0:
+		return ""
+	case f.Arbiter != (persist.Record{}):
+		return "the arbiter holds this generation"
+	case s.m.F&^held == 0:
+		return "every leg of F is here"
+	case 2*int(s.m.MinCopies) > members && 2*held.Count() > members:
+		return "a majority of the members is here"
+	case f.Degraded:
+		return "--degraded"
+	}
+	return ""
+}
