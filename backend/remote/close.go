@@ -115,7 +115,7 @@ func (d *Device) depart(ctx context.Context) error {
 		g.die()
 		<-g.kept
 	}
-	if d.core.up() { // it came back in this moment
+	if d.core.life.phase().up() { // it came back in this moment
 		if d.file != nil {
 			d.file.update(func(h *header) { h.State = windowDrained })
 		}
@@ -152,7 +152,7 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, err)
 	}
-	if len(d.legs) > 0 && d.legs[0].granted.Epoch == 0 { // the start failed
+	if len(d.cfg.Members) == 0 && len(d.legs) > 0 && d.legs[0].granted.Epoch == 0 { // the start failed
 		errs = append(errs, d.undoStart(d.legs[0].opening.asked))
 	}
 	if d.file != nil {
@@ -162,9 +162,7 @@ func (d *Device) release() error {
 		errs = append(errs, d.file.Close())
 	}
 	for _, c := range d.claims {
-		if c != nil {
-			errs = append(errs, c.Close())
-		}
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -184,6 +182,11 @@ func (d *Device) leave(ctx context.Context, flushed bool) error {
 
 // leave gives the sessions back, if all is flushed, and ends the legs' goroutines and connections.
 func (x *core) leave(ctx context.Context, flushed bool) (err error) {
+	closes := func(*leg) bool { return flushed }
+	if k := x.copies; k != nil {
+		k.end()
+		closes = func(g *leg) bool { return flushed && !k.view.Pending && k.view.Active.Has(g.slot) && g.up.Load() }
+	}
 	for _, g := range x.legs {
 		close(g.beat)
 		<-g.beatEnded
@@ -194,7 +197,7 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		<-g.kept
 	}
 	for _, g := range x.legs {
-		if flushed {
+		if closes(g) { // not a leg that is half copied: a clean end would make it a source
 			err = errors.Join(err, g.giveBack(ctx))
 		}
 		g.hangUp()

@@ -45,8 +45,11 @@ type groupCommit struct {
 type environment interface {
 	// failed is the error for ops of a device that failed or was closed, nil before.
 	failed() error
-	// up says that the session is there: barriers can start.
+	// up says that the sessions are there: barriers can start.
 	up() bool
+	// bits says that the targets note what others lack: only their CPUs can end a barrier
+	// (mirror §3.4).
+	bits() bool
 	// legCount is how many copies the device has.
 	legCount() int
 	// streamCount is how many streams there are.
@@ -54,9 +57,9 @@ type environment interface {
 	// head is the position behind the newest entry of stream i.
 	head(i int) uint64
 	// enqueue queues barrier seq behind what stream i holds and no barrier covers, on each of its
-	// lanes. A clean stream gets one only if force is set. doubt: only the target's CPU can say when
+	// lanes. A clean stream gets one only if force is set. cpu: only the target's CPU can say when
 	// it is done. behind: the stream has more to replay than this share.
-	enqueue(i int, seq uint64, force, doubt bool) (s share, behind bool)
+	enqueue(i int, seq uint64, force, cpu bool) (s share, behind bool)
 	// cover moves the covered mark of stream i over s.
 	cover(i int, s *share)
 	// free gives back the places and payloads of what s covers, after cover and the replies.
@@ -174,7 +177,7 @@ func (c *groupCommit) nextLocked() (durable *barrier) {
 	c.behind = false
 	for i := range b.shares {
 		doubt := c.doubts != 0
-		s, behind := c.env.enqueue(i, b.seq, i == 0 && doubt && len(b.ops)+len(c.listed) > 0, doubt)
+		s, behind := c.env.enqueue(i, b.seq, i == 0 && doubt && len(b.ops)+len(c.listed) > 0, doubt || c.env.bits())
 		b.shares[i] = s
 		c.behind = c.behind || behind
 		b.remaining += s.owes.Count()

@@ -17,6 +17,7 @@ type fakeEnv struct {
 	failure error
 	lost    bool
 	full    bool
+	out     bool // a member of the mirror is out
 	posts   int
 	events  []string // in their order
 }
@@ -34,6 +35,7 @@ type fakeBarrier struct {
 }
 
 func (e *fakeEnv) failed() error     { return e.failure }
+func (e *fakeEnv) bits() bool        { return e.out }
 func (e *fakeEnv) up() bool          { return !e.lost && e.failure == nil }
 func (e *fakeEnv) legCount() int     { return max(e.legs, 1) }
 func (e *fakeEnv) streamCount() int  { return len(e.streams) }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"slices"
+	"time"
 
 	"pmnbd/backend"
 )
@@ -15,7 +16,8 @@ type core struct {
 	window  *backend.Window
 	streams []*stream
 	commit  groupCommit
-	legs    []*leg        // by slot; set once, by attach
+	legs    []*leg        // set once, by attach
+	copies  *copies       // nil if the device has a region alone; set once
 	gone    chan struct{} // holds one token once a leg's session was lost
 }
 
@@ -64,29 +66,87 @@ func (x *core) quiesce() {
 func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	c := &x.commit
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g.up.Store(false)
-	t := x.life.step(eventLost, cause)
+	g.silentAt, g.lostBy = time.Now().Add(-g.pulse.silence()), cause
+	p := x.life.phase()
+	t := transition{x.life, eventLost, p, p, cause}
+	if x.needsLocked(g) {
+		t = x.life.step(eventLost, cause)
+		select {
+		case x.gone <- struct{}{}: // Close may wait for nothing
+		default:
+		}
+	}
 	c.interruptLocked(epoch)
-	select {
-	case x.gone <- struct{}{}: // Close may wait for nothing
-	default:
+	c.mu.Unlock()
+	if x.copies != nil {
+		x.copies.rouse()
+		c.start(true) // the others go on without a leg that they do not need
+		x.post()
 	}
 	return t
 }
 
-// backLocked notes that the session of g goes on. The device does when those of all legs do. The caller
-// holds commit.mu.
+// stillLost notes that an attempt to bring g back failed, and why.
+func (x *core) stillLost(g *leg, cause error) transition {
+	c := &x.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.lostBy = cause
+	if x.needsLocked(g) {
+		return x.life.step(eventLost, cause)
+	}
+	p := x.life.phase()
+	return transition{x.life, eventLost, p, p, cause}
+}
+
+// needsLocked reports whether barriers wait for g while it is away. The caller holds commit.mu.
+func (x *core) needsLocked(g *leg) bool { return x.copies == nil || x.copies.needsLocked(g) }
+
+// backLocked notes that the session of g goes on. The device does when those of all legs do that it
+// needs. The caller holds commit.mu.
 func (x *core) backLocked(g *leg) transition {
 	g.up.Store(true)
-	for _, other := range x.legs {
-		if !other.up.Load() {
-			p := x.life.phase()
-			return transition{x.life, eventBack, p, p, nil}
+	g.bad = nil
+	if x.copies != nil {
+		x.copies.rouse()
+	}
+	return x.completeLocked()
+}
+
+// completeLocked lets the device go on if all legs that it needs are there. The caller holds
+// commit.mu.
+func (x *core) completeLocked() transition {
+	p := x.life.phase()
+	stays := transition{x.life, eventBack, p, p, nil}
+	if !p.away() || x.copies != nil && !x.copies.view.Serves() {
+		return stays
+	}
+	for _, g := range x.legs {
+		if !g.up.Load() && x.needsLocked(g) {
+			return stays
 		}
+	}
+	if p == phaseOpening {
+		return x.life.step(eventOpened, nil)
 	}
 	return x.life.step(eventBack, nil)
 }
+
+// readableLocked has READs come from the legs that are equal. The caller holds commit.mu.
+func (x *core) readableLocked() {
+	for _, s := range x.streams {
+		s.mu.Lock()
+		for _, l := range s.lanes {
+			l.readable = l.connected && x.equalLocked(l.leg)
+		}
+		s.chooseReaderLocked()
+		s.mu.Unlock()
+	}
+}
+
+// equalLocked reports whether g may be read from. The caller holds commit.mu.
+func (x *core) equalLocked(g *leg) bool { return x.copies == nil || x.copies.view.Equal.Has(g.slot) }
 
 // behind reports whether a lane has a replay under way.
 func (x *core) behind() bool {
@@ -166,8 +226,13 @@ func (x *core) endPart(op *backend.Op) (completed bool) {
 
 // The rest is the environment of the group commit.
 
-func (x *core) failed() error     { return x.life.failed() }
-func (x *core) up() bool          { return x.life.phase().up() }
+func (x *core) failed() error { return x.life.failed() }
+func (x *core) up() bool {
+	return x.life.phase().up() && (x.copies == nil || x.copies.view.Flushes())
+}
+func (x *core) bits() bool {
+	return x.copies != nil && x.copies.view.Active != x.copies.view.Record.Present()
+}
 func (x *core) legCount() int     { return len(x.legs) }
 func (x *core) streamCount() int  { return len(x.streams) }
 func (x *core) head(i int) uint64 { return x.streams[i].ring.Head() }

@@ -29,6 +29,9 @@ func (p *pulse) clock() int64 { return int64(time.Since(p.epoch)) }
 // hear notes a sign of life.
 func (p *pulse) hear() { p.heard.Store(p.clock()) }
 
+// silence is how long ago the target gave the last sign of life.
+func (p *pulse) silence() time.Duration { return time.Duration(p.clock() - p.heard.Load()) }
+
 // left notes that the heartbeat has left the send queue. The target has a lease to
 // answer it from now on.
 func (p *pulse) left() {
@@ -97,7 +100,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			arrived = now
 			g.pulse.hear()
 		}
-		if silence := time.Duration(g.pulse.clock() - g.pulse.heard.Load()); silence > lease {
+		if silence := g.pulse.silence(); silence > lease {
 			g.lanes[0].abort(fmt.Errorf("%w: the target has said nothing for %v: %w", rdma.ErrLost, silence.Round(time.Millisecond), rdma.ErrTimeout))
 			continue
 		}

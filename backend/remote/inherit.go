@@ -39,7 +39,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	if s.boot, err = bootID(); err != nil {
 		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}
-	if err = d.takeClaim(0, s.refused.UUID); err != nil {
+	if err = d.takeClaim(s.refused.UUID); err != nil {
 		return err
 	}
 	if err := d.checkName(&s); err != nil {

@@ -70,6 +70,9 @@ func (g *leg) keep() {
 			continue
 		}
 		err := g.lasting(t.cause)
+		if g.core.copies.blames(g, err) {
+			err = nil
+		}
 		if err == nil {
 			o.lost(time.Now(), g.core.commit.succeeded(), g.owes.any(), g.core.answered(&g.owes))
 			g.lostAt = o.since
@@ -100,6 +103,9 @@ func (g *leg) cut() transition {
 		l.mu.Unlock()
 	}
 	t := g.core.lost(g, g.granted.Epoch, cause)
+	if g.lanes[0].conn == nil { // it was not up before
+		return t
+	}
 	for _, l := range g.lanes {
 		l.abort(cause)
 	}
@@ -157,10 +163,13 @@ func (g *leg) comeBack(o *outage, t transition) error {
 			return nil
 		}
 		var end *lastingError
-		if errors.As(err, &end) || errors.Is(err, errStopped) {
+		switch {
+		case errors.Is(err, errStopped):
+			return err
+		case errors.As(err, &end) && !g.core.copies.blames(g, err):
 			return err
 		}
-		t = g.core.life.step(eventLost, err)
+		t = g.core.stillLost(g, err)
 		if text := err.Error(); text != o.said {
 			o.said = text
 			t.say(region, target, slog.Int("attempts", o.attempts+1))

@@ -19,6 +19,7 @@ const (
 	tagControl
 	tagRecv
 	tagBeat
+	tagCall
 	tagMask uint64 = 0xff << 56
 )
 
@@ -116,7 +117,7 @@ func (l *lane) connect(c dialed, readable bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
-	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-reservedCredits-zeroCredits, l.leg.granted.MaxMessage, tagBarrier)
+	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-l.leg.reserved(), l.leg.granted.MaxMessage, tagBarrier)
 	l.zeroes = zeroes{}
 	l.placed.clear()
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
@@ -135,6 +136,9 @@ func (l *lane) connect(c dialed, readable bool) {
 func (l *lane) disconnect() {
 	l.mu.Lock()
 	l.connected, l.readable = false, false
+	if l == l.leg.lanes[0] {
+		l.leg.calls.lostLocked()
+	}
 	for i := range l.reads {
 		if l.reads[i].lane == l {
 			l.reads[i].lane = nil
@@ -209,6 +213,8 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		switch c.ID & tagMask {
 		case tagBeat:
 			l.leg.pulse.left()
+		case tagCall:
+			l.leg.calls.leftLocked()
 		case tagControl:
 		default:
 			l.moved++
@@ -268,6 +274,10 @@ func (l *lane) receiveLocked(c rdma.Completion) (done uint64, err error) {
 		l.leg.pulse.took(&ack)
 		l.leg.marked(ack.Mark)
 		return 0, nil
+	case wire.TypeRecorded, wire.TypeBitmap:
+		if l.index == 0 {
+			return 0, l.leg.calls.answeredLocked(msg)
+		}
 	case wire.TypeClosed:
 		var closed wire.Closed
 		if err := closed.Decode(msg); err != nil {

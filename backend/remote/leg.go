@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -24,7 +25,7 @@ import (
 // leave and hangUp wait for their ends.
 type leg struct {
 	cfg    Config // set once, like slot; Provider, Addr and Region are the leg's
-	slot   int    // its number among the legs
+	slot   int    // the number of its member; of a leg that was never up it can change
 	log    *slog.Logger
 	device device
 
@@ -38,16 +39,25 @@ type leg struct {
 	writeMem, readMem *rdma.MemoryRegion
 	control           []byte // receives and barrier messages
 	owner             persist.Owner
+	life              uint64 // that OPEN names; 0 without a mirror
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
 	granted wire.Opened
 	method  persist.Method
 
+	// Guarded by commit.mu.
+	silentAt time.Time      // when the target of a leg that is not up last gave a sign of life
+	lostBy   error          // why it is not up
+	bad      error          // why it is of no use for the mirror, although it may come back
+	met      mirror.Meeting // what the mirror did with it when it was up last
+	record   persist.Record // what its region said then
+
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
 	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
 	pulse      pulse
+	calls      calls
 	beat       chan struct{} // ends the heartbeats
 	beatEnded  chan struct{}
 
@@ -63,11 +73,11 @@ type leg struct {
 
 // A device is what a leg asks of the Device around it, and tells it.
 type device interface {
-	// takeClaim takes the lock by which one process of this host has the region of a leg, unless the
-	// leg has a claim already.
-	takeClaim(leg int, region [16]byte) error
-	// hasClaim reports whether the leg has that lock.
-	hasClaim(leg int, region [16]byte) bool
+	// takeClaim takes the lock by which one process of this host has region, unless the device
+	// has it already.
+	takeClaim(region [16]byte) error
+	// hasClaim reports whether the device has that lock.
+	hasClaim(region [16]byte) bool
 	// noteEpoch and noteMark keep what the target of a leg told for the next run. They are called
 	// before anything is acknowledged that depends on it.
 	noteEpoch(leg int, epoch uint64)
@@ -159,20 +169,60 @@ func (g *leg) complete() {
 	}
 }
 
-// serve starts the heartbeats and the keeper.
+// serve starts the heartbeats and the keeper. The keeper first reaches the target of a leg that is not
+// up.
 func (g *leg) serve() {
 	g.pulse.hear()
-	go g.heartbeats(time.Duration(g.granted.Heartbeat)*time.Millisecond, time.Duration(g.granted.Lease)*time.Millisecond)
+	interval, lease := usualHeartbeat, usualLease
+	if g.granted.Heartbeat != 0 {
+		interval, lease = time.Duration(g.granted.Heartbeat)*time.Millisecond, time.Duration(g.granted.Lease)*time.Millisecond
+	}
+	if !g.up.Load() {
+		g.broke <- struct{}{}
+	}
+	go g.heartbeats(interval, lease)
 	go g.keep()
 }
+
+// usualHeartbeat and usualLease are those of a leg whose target has not said its own.
+const (
+	usualHeartbeat = time.Second
+	usualLease     = 10 * time.Second
+)
 
 // hangUp ends the connections. When it returns nothing of them touches memory.
 func (g *leg) hangUp() {
 	for _, l := range g.lanes {
+		if l.conn == nil {
+			continue // it never had a connection
+		}
 		l.abort(backend.ErrClosed)
 		<-l.done
 		l.settle()
 	}
+}
+
+// cause says why g is not up, or of no use. The caller holds commit.mu.
+func (g *leg) cause() error {
+	switch {
+	case g.bad != nil:
+		return g.bad
+	case g.lostBy != nil:
+		return g.lostBy
+	}
+	return errNotReached
+}
+
+// errNotReached: nobody has reached the target in this life.
+var errNotReached = errors.New("it was not reached")
+
+// reserved is how many of a lane's credits are not for barriers.
+func (g *leg) reserved() int {
+	n := reservedCredits + zeroCredits
+	if len(g.cfg.Members) > 0 {
+		n += mirrorCredits
+	}
+	return n
 }
 
 // marked keeps the mark that the target told, for the run that adopts the window, too.

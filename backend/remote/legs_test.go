@@ -3,11 +3,13 @@ package remote
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -18,12 +20,28 @@ func fakes(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
 	for range n {
 		s = append(s, fake(t, cfg))
 	}
+	s.join(t, 1)
 	return s
+}
+
+// join makes the regions the members of a mirror, as pmnbd mirror create does.
+func (s pairs) join(t testing.TB, minCopies uint8) {
+	r := persist.Record{Set: [16]byte{0xee}, MinCopies: minCopies}
+	r.Generation = persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}
+	for slot, p := range s {
+		sb := p.region.Superblock()
+		r.F |= persist.Member(slot)
+		r.Members[slot] = persist.Membership{UUID: p.region.UUID(), Contents: sb.Contents, Epoch: sb.Epoch}
+	}
+	for slot, p := range s {
+		r.Slot = uint8(slot)
+		require.NoError(t, p.region.SetRecord(r, 0))
+	}
 }
 
 func (s pairs) config(t testing.TB) Config {
 	cfg := s[0].config(t)
-	cfg.Provider, cfg.Addr, cfg.Region, cfg.LossTimeout = nil, "", "", 0
+	cfg.Provider, cfg.Addr, cfg.Region, cfg.LossTimeout, cfg.LegTimeout = nil, "", "", 0, time.Hour
 	for _, p := range s {
 		cfg.Members = append(cfg.Members, Target{p.provider, p.addr, "log"})
 	}
@@ -123,31 +141,9 @@ func TestReadsMoveToAnotherLeg(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A device whose leg fails for good ends the connections of the others before it lets go of what they
-// may still touch.
-func TestDeviceFailsOnAllLegs(t *testing.T) {
-	s := fakes(t, 2, rdmafake.Config{})
-	cfg := s.config(t)
-	cfg.LossTimeout = 1
-	d, err := Dial(context.Background(), cfg)
-	require.NoError(t, err)
-	c := backendtest.NewClient(t, d)
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
-	s.network(0).Pause()
-	read := c.Read(0, block, 0)
-	c.Submit(read)
-	s.network(1).Down()
-	require.ErrorIs(t, c.Wait(read), backend.ErrFailed)
-	requireFailed(t, c)
-	require.Eventually(t, d.core.down, patience, tick)
-	s.network(0).Resume()
-	backendtest.AllBack(t, d)
-	require.Error(t, d.Close())
-}
-
 // Two members of one mirror are two regions.
 func TestTwoMembersAreTwoRegions(t *testing.T) {
-	p := fake(t, rdmafake.Config{})
-	_, err := Dial(context.Background(), pairs{p, p}.config(t))
+	s := fakes(t, 2, rdmafake.Config{})
+	_, err := Dial(context.Background(), pairs{s[0], s[0]}.config(t))
 	require.ErrorContains(t, err, "one region")
 }

@@ -5,6 +5,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/persist"
+	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
 
@@ -85,6 +86,12 @@ func (l *lane) buildLocked() {
 		l.addLocked(rdma.WorkRequest{ID: l.tag, Op: rdma.OpSend, Signaled: l.tag != tagControl, Inline: l.control})
 		l.control = nil
 	}
+	if l == l.leg.lanes[0] && l.leg.calls.request != nil && l.slotsFreeLocked() {
+		q := &l.leg.calls
+		n := copy(l.barrier.mem.Mem[callSlot*wire.MaxMessage:], q.request)
+		q.request = nil
+		l.addLocked(rdma.WorkRequest{ID: tagCall, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: l.barrier.mem, Off: callSlot * wire.MaxMessage, Len: uint32(n)}})
+	}
 	for !l.queue.empty() && len(l.batch) < batchMax && l.slotsFreeLocked() {
 		switch it := l.queue.front(); it.kind {
 		case itemWrites:
@@ -138,7 +145,7 @@ func (l *lane) buildLocked() {
 			}
 		}
 	}
-	if l.queue.empty() && len(l.control) == 0 {
+	if l.queue.empty() && len(l.control) == 0 && (l != l.leg.lanes[0] || l.leg.calls.request == nil) {
 		l.lazy, l.urgent = 0, false
 	}
 }

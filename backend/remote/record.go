@@ -213,7 +213,7 @@ func (d *Device) undoStart(maybe bool) (err error) {
 			err = d.file.shrink() // nothing is in it
 		}
 	}
-	if d.claims[0] != nil {
+	if len(d.claims) > 0 {
 		err = errors.Join(err, d.claims[0].state.Remove(filepath.Base(d.claims[0].f.Name())))
 	}
 	return err

@@ -57,6 +57,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,6 +65,7 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/backend"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -107,6 +109,11 @@ type Config struct {
 	// the target may take for one barrier. Then the device fails. 0 is for ever, as for a
 	// disk.
 	LossTimeout time.Duration
+	// LegTimeout is how long a member of a mirror may be away before the device goes on without it.
+	LegTimeout time.Duration
+	// Degraded begins with a member of a mirror whose others may have newer data: what only those
+	// have is lost.
+	Degraded bool
 	// OpenTimeout bounds how long Dial tries to reach the target and waits for an answer, each
 	// time that it asks; 0: as long as its context allows. Dial replays the window of the
 	// previous run for as long as that makes progress, and gives up when the replay has stood
@@ -155,8 +162,10 @@ const (
 	// Reads and the memory for sends, one behind the other.
 	recvSize    = maxMessages * wire.MaxMessage
 	controlSize = 2*recvSize + sinkSize
-	// reservedCredits is how many of a lane's credits are for a heartbeat and CLOSE.
+	// reservedCredits is how many of a lane's credits are for a heartbeat and CLOSE, mirrorCredits how
+	// many more those of a mirror has for a call and for digests.
 	reservedCredits = 2
+	mirrorCredits   = 1 + wire.MaxDigests
 )
 
 // A Device is a session with a target, as a backend.Device.
@@ -167,7 +176,7 @@ type Device struct {
 	arenas  backend.Arenas
 	core    *core // once there is a window
 	legs    []*leg
-	claims  []*claim    // by leg, as far as they are taken
+	claims  []*claim    // of the legs' regions, as far as they are taken
 	file    *windowFile // nil if the window is anonymous memory
 	noted   bool        // this start wrote the record of the region's name
 	lineage uuid.UUID
@@ -256,7 +265,7 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.makeLegs(); err != nil {
 		return nil, err
 	}
-	if cfg.WindowDir != "" {
+	if cfg.WindowDir != "" && len(cfg.Members) == 0 {
 		if err := d.inherit(ctx); err != nil {
 			return nil, err
 		}
@@ -267,12 +276,25 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	for _, g := range d.legs {
 		g.attach(d.core, &d.arenas)
 	}
-	if err := d.open(ctx); err != nil {
+	if len(cfg.Members) > 0 {
+		d.core.copies = newCopies(d.core, cfg, d.noteMirror, d.fail)
+		err = d.beginMirror(ctx)
+	} else {
+		err = d.open(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, g := range d.legs {
-		g.complete()
+		if g.up.Load() {
+			g.complete()
+		}
 		g.serve()
+	}
+	if len(cfg.Members) > 0 {
+		if err := d.awaitMirror(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }
@@ -283,10 +305,12 @@ func (d *Device) makeLegs() error {
 	if len(members) == 0 {
 		members = []Target{{d.cfg.Provider, d.cfg.Addr, d.cfg.Region}}
 	}
-	d.claims = make([]*claim, len(members))
 	for slot, m := range members {
 		cfg := d.cfg
 		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
+		if len(d.cfg.Members) > 0 {
+			cfg.LossTimeout = 0 // a leg that is lost does not end a mirror
+		}
 		g, err := newLeg(cfg, slot, d)
 		if err != nil {
 			return err
@@ -296,38 +320,22 @@ func (d *Device) makeLegs() error {
 	return nil
 }
 
-// open obtains the sessions of all legs, in the order of their slots.
-func (d *Device) open(ctx context.Context) (err error) {
-	granted, conns := make([]wire.Opened, len(d.legs)), make([][]dialed, len(d.legs))
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, lanes := range conns {
-			for _, c := range lanes {
-				err = errors.Join(err, c.conn.Close())
-			}
-		}
-	}()
-	for i, g := range d.legs {
-		if granted[i], conns[i], err = g.open(ctx); err != nil {
-			conns[i] = nil // closed already
-			return err
-		}
-		if err := d.noteGrant(&granted[i]); err != nil {
-			return err
-		}
-		if granted[i].Size != granted[0].Size {
-			return fmt.Errorf("the members of a mirror have one size, and region %s has %d bytes where region %s has %d", g.cfg.Region, granted[i].Size, d.legs[0].cfg.Region, granted[0].Size)
-		}
+// open obtains the session of a region alone.
+func (d *Device) open(ctx context.Context) error {
+	g := d.legs[0]
+	o, conns, err := g.open(ctx)
+	if err != nil {
+		return err
 	}
-	o := &granted[0]
-	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = o.Size, 1, 4096, true
-	d.info.Description = d.describe(granted)
-	for i, g := range d.legs {
-		g.begin(&granted[i], conns[i])
-		g.warn(&granted[i])
+	if err := d.noteGrant(&o); err != nil {
+		for _, c := range conns {
+			err = errors.Join(err, c.conn.Close())
+		}
+		return err
 	}
+	g.begin(&o, conns)
+	g.warn(&o)
+	d.describe([]wire.Opened{o})
 	d.core.life.step(eventOpened, nil).say(d.opened()...)
 	return nil
 }
@@ -402,36 +410,38 @@ func (d *Device) Barriers() uint64 { return d.core.commit.succeeded() }
 // Unflushed is how many bytes of acknowledged writes no successful barrier covers.
 func (d *Device) Unflushed() uint64 { return d.core.unflushed() }
 
-// describe is the description of the export on what was granted, by leg.
-func (d *Device) describe(granted []wire.Opened) string {
+// describe says what clients are told of the device on what was granted.
+func (d *Device) describe(granted []wire.Opened) {
+	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = granted[0].Size, 1, 4096, true
 	var copies []string
-	for i, g := range d.legs {
-		if granted[i].Class == persist.ClassVolatile {
-			copies = append(copies, fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", g.cfg.Region))
+	for i := range granted {
+		if region, class := d.legs[i].cfg.Region, granted[i].Class; class == persist.ClassVolatile {
+			copies = append(copies, fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", region))
 		} else {
-			copies = append(copies, fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", g.cfg.Region, granted[i].Class))
+			copies = append(copies, fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", region, class))
 		}
 	}
-	return strings.Join(copies, "; ")
+	d.info.Description = strings.Join(copies, "; ")
 }
 
+// noteMirror keeps what this life knows of its mirror for the next run.
+func (d *Device) noteMirror(mirror.View) {}
+
 // takeClaim implements device.
-func (d *Device) takeClaim(leg int, region [16]byte) (err error) {
-	if d.claims[leg] != nil {
+func (d *Device) takeClaim(region [16]byte) error {
+	if d.hasClaim(region) {
 		return nil
 	}
-	for other, c := range d.claims {
-		if c != nil && c.region == region {
-			return fmt.Errorf("targets %s and %s are one region: each member of a mirror is a region of its own", d.legs[other].cfg.Addr, d.legs[leg].cfg.Addr)
-		}
+	c, err := claimRegion(d.cfg.StateDir, d.cfg.ID, region)
+	if err == nil {
+		d.claims = append(d.claims, c)
 	}
-	d.claims[leg], err = claimRegion(d.cfg.StateDir, d.cfg.ID, region)
 	return err
 }
 
 // hasClaim implements device.
-func (d *Device) hasClaim(leg int, region [16]byte) bool {
-	return d.claims[leg] != nil && d.claims[leg].region == region
+func (d *Device) hasClaim(region [16]byte) bool {
+	return slices.ContainsFunc(d.claims, func(c *claim) bool { return c.region == region })
 }
 
 // noteEpoch implements device.

@@ -13,7 +13,8 @@ import (
 )
 
 // resume makes one attempt to bring the session back: RESUME on a new lane 0, JOIN on
-// the others, then the replay. A replay may follow RESUME alone.
+// the others, then the replay. A replay may follow RESUME alone. A member of a mirror that this life
+// has not reached before is opened.
 func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -29,22 +30,22 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 			err = errStopped
 		}
 	}()
-	if err := g.openDomain(ctx); err != nil {
-		return t, err
+	var o wire.Opened
+	if g.granted.Epoch == 0 {
+		g.opening = opening{}
+		o, conns, err = g.tryOpen(ctx)
+	} else {
+		o, conns, err = g.tryResume(ctx)
 	}
-	connecting, connected := context.WithTimeout(ctx, connectTimeout)
-	c, err := g.connect(connecting, 0, nil)
-	connected()
 	if err != nil {
+		conns = nil
 		return t, err
 	}
-	conns = append(conns, c)
-	o, err := g.askResume(ctx, &conns[0])
-	if err != nil {
-		return t, err
-	}
-	if conns, err = g.joinAll(ctx, conns, &o); err != nil {
-		return t, err
+	readable := true
+	if k := g.core.copies; k != nil {
+		if readable, err = k.meet(ctx, g, &o, &conns[0]); err != nil {
+			return t, err
+		}
 	}
 	t, durable, err := g.revive(&o, conns)
 	if err != nil {
@@ -57,7 +58,36 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	}
 	g.core.commit.start(true) // the replay's barrier
 	g.core.post()
+	if !readable {
+		g.core.copies.resync(g)
+	}
 	return t, nil
+}
+
+// tryResume makes one attempt at RESUME and JOIN. It closes what it has connected if that fails.
+func (g *leg) tryResume(ctx context.Context) (o wire.Opened, conns []dialed, err error) {
+	defer func() {
+		if err != nil {
+			for _, c := range conns {
+				_ = c.conn.Close() // err says why
+			}
+		}
+	}()
+	if err := g.openDomain(ctx); err != nil {
+		return o, nil, err
+	}
+	connecting, connected := context.WithTimeout(ctx, connectTimeout)
+	c, err := g.connect(connecting, 0, nil)
+	connected()
+	if err != nil {
+		return o, nil, err
+	}
+	conns = append(conns, c)
+	if o, err = g.askResume(ctx, &conns[0]); err != nil {
+		return o, conns, err
+	}
+	conns, err = g.joinAll(ctx, conns, &o)
+	return o, conns, err
 }
 
 // askResume sends RESUME and compares what is granted with what was.
@@ -148,6 +178,8 @@ func (g *leg) compare(o *wire.Opened) error {
 		return g.elsewhere(o.UUID)
 	case o.Size != old.Size || o.Class != old.Class:
 		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", g.cfg.Region)}
+	case g.core.copies != nil:
+		return nil // the other copies have what this one may have lost
 	case o.Epoch <= old.Epoch:
 		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, o.Epoch)}
 	case o.Mark < g.mark.Load():
@@ -175,8 +207,12 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	g.marked(o.Mark)
 	g.method = o.Method
 	durable = c.resumeLocked(g.slot, o.Flags&wire.OpenedDoubt != 0, durableOn(conns))
+	if g.core.copies != nil {
+		// What the barrier in flight covers is in the replay, too, and must not be freed without it.
+		c.interruptLocked(0)
+	}
 	for i, l := range g.lanes { // behind the marks, which say what is replayed
-		l.connect(conns[i], true)
+		l.connect(conns[i], g.core.equalLocked(g))
 	}
 	c.behind = g.core.behind()
 	if durable == nil && !g.lostAt.IsZero() {

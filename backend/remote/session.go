@@ -98,7 +98,7 @@ func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err e
 	if err := check(&o); err != nil {
 		return o, conns, err
 	}
-	if !g.device.hasClaim(g.slot, o.UUID) {
+	if !g.device.hasClaim(o.UUID) {
 		return o, conns, fmt.Errorf("the target grants another region than it told the UUID of: %w", wire.ErrMalformed)
 	}
 	if o.Class == persist.ClassVolatile && !g.cfg.AllowVolatile {
@@ -130,7 +130,7 @@ func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]di
 		conns[n].credits, conns[n].durable = joined.Credits, joined.Durable
 	}
 	for _, c := range conns {
-		if c.credits <= reservedCredits+zeroCredits {
+		if int(c.credits) <= g.reserved() {
 			return conns, fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", c.credits, wire.ErrMalformed)
 		}
 	}
@@ -231,7 +231,7 @@ func (g *leg) methodWhy() string {
 
 // request is an OPEN or RESUME of owner, without epoch and methods.
 func (g *leg) request(owner persist.Owner) wire.Open {
-	m := wire.Open{Owner: owner, Credits: maxMessages, Lanes: uint16(g.cfg.Lanes), Region: g.cfg.Region}
+	m := wire.Open{Owner: owner, Credits: maxMessages, Lanes: uint16(g.cfg.Lanes), Region: g.cfg.Region, Life: g.life}
 	if g.cfg.AllowVolatile {
 		m.Flags |= wire.OpenAllowVolatile
 	}

@@ -127,7 +127,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 			break // the epoch is not the window's any more: the next start decides what that means
 		}
 		g.takesOver(&refused)
-		if err := g.device.takeClaim(g.slot, refused.UUID); err != nil {
+		if err := g.device.takeClaim(refused.UUID); err != nil {
 			return opened, err
 		}
 		g.opening.expect, g.opening.unclean = refused.Epoch, refused.Flags&wire.OpenedUnclean != 0

@@ -1,0 +1,226 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+)
+
+// A MirrorError means that a mirror cannot begin, however long the start waits: two members went
+// different ways, or what was flushed is gone. An operator has to decide.
+type MirrorError struct{ text string }
+
+func (e *MirrorError) Error() string { return e.text }
+
+// A start of a mirror probes all members before it opens any: nothing is destroyed before it can
+// succeed (mirror §4.1). It waits for members that it needs for as long as ctx lasts.
+//
+//	probe ─► decide ─► open ─► decide ─► a generation of one's own ─► serve
+//	  ▲        │ wait             │ somebody was faster, or a target was lost
+//	  └────────┴──────────────────┘
+type beginning struct {
+	device *Device
+	found  mirror.Found // by leg
+	grants []grant      // by leg
+	life   uint64       // of this attempt
+	said   string       // in the log, why it waits
+}
+
+// A grant is a session whose lanes nobody uses yet.
+type grant struct {
+	o     wire.Opened
+	conns []dialed
+}
+
+// beginMirror opens the members, in the order of their slots, and begins a generation.
+func (d *Device) beginMirror(ctx context.Context) error {
+	b := &beginning{device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, len(d.legs))}
+	for n := 0; ; n++ {
+		decision, err := b.attempt(ctx)
+		if err == nil && decision.Outcome == mirror.Begin {
+			return b.serve(&decision)
+		}
+		b.drop()
+		if err != nil {
+			return err
+		}
+		if decision.Why != b.said {
+			b.said = decision.Why
+			d.log.Warn("the mirror does not begin yet", slog.String("why", decision.Why))
+		}
+		select {
+		case <-time.After(backoff(n, d.cfg.Jitter())):
+		case <-ctx.Done():
+			return fmt.Errorf("the mirror does not begin: %s: %w", decision.Why, context.Cause(ctx))
+		}
+	}
+}
+
+// attempt probes, and opens as long as the decision says so.
+func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
+	b.probe(ctx)
+	b.life = mirror.NextLife(&b.found)
+	for {
+		decision := mirror.Decide(b.found)
+		switch decision.Outcome {
+		case mirror.Refuse:
+			return decision, &MirrorError{decision.Why}
+		case mirror.Open:
+			if !b.open(ctx, decision.Open) {
+				decision.Outcome = mirror.Wait
+				return decision, ctx.Err()
+			}
+			continue
+		case mirror.Copy:
+			decision.Why = "too few members are there that have every flushed write: " + decision.Why
+		}
+		return decision, ctx.Err()
+	}
+}
+
+// probe asks all members at the same time.
+func (b *beginning) probe(ctx context.Context) {
+	b.found.Legs = make([]mirror.Leg, len(b.device.legs))
+	var asked sync.WaitGroup
+	for i, g := range b.device.legs {
+		asked.Go(func() {
+			l := &b.found.Legs[i]
+			l.Name = g.cfg.Region + " at " + g.cfg.Addr
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
+			refused, err := g.probe(ctx)
+			var no *RefusedError
+			switch {
+			case err == nil && refused.Code == wire.CodeEpoch:
+				l.Reach = mirror.Probed
+			case err == nil:
+				l.Reach = mirror.Refused
+			case errors.As(err, &no) && no.said.UUID != [16]byte{}:
+				refused = no.said
+				l.Reach, l.Failed = mirror.Refused, refused.Code == wire.CodeFailed || refused.Code == wire.CodeSuspect
+			default:
+				g.log.Debug("a member of the mirror was not reached", slog.String("target", g.cfg.Addr), slog.Any("error", err))
+				return
+			}
+			l.Record, l.Life, l.Epoch = refused.Record, refused.Life, refused.Epoch
+			l.Contents = b.contents(&refused.Record)
+		})
+	}
+	asked.Wait()
+}
+
+// contents is the contents id of a member that was only probed: what its record says, because only
+// OPENED tells it.
+func (b *beginning) contents(r *persist.Record) [16]byte {
+	if int(r.Slot) < len(r.Members) {
+		return r.Members[r.Slot].Contents
+	}
+	return [16]byte{}
+}
+
+// open opens members, and reports whether it could open all of them.
+func (b *beginning) open(ctx context.Context, members persist.Members) bool {
+	for slot := range persist.MaxMembers {
+		if !members.Has(slot) {
+			continue
+		}
+		i := b.leg(slot)
+		g := b.device.legs[i]
+		g.life, g.opening = b.life, opening{}
+		o, conns, err := g.tryOpen(ctx)
+		if err != nil {
+			g.log.Warn("a member of the mirror was not opened", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
+			return false
+		}
+		b.grants[i] = grant{o, conns}
+		b.found.Legs[i] = mirror.Leg{
+			Name: b.found.Legs[i].Name, Reach: mirror.Held, Record: o.Record, Life: o.Life,
+			Contents: o.ContentsID, Epoch: o.Epoch, Clean: o.Flags&wire.OpenedUnclean == 0,
+		}
+	}
+	return true
+}
+
+// leg is the number of the leg that reached the member in slot.
+func (b *beginning) leg(slot int) int {
+	for i := range b.found.Legs {
+		if l := &b.found.Legs[i]; l.Reach != mirror.Away && int(l.Record.Slot) == slot {
+			return i
+		}
+	}
+	return 0 // Decide names members that were reached
+}
+
+// drop gives up the sessions that were opened. It does not close them: what the life before left is
+// for the next attempt.
+func (b *beginning) drop() {
+	for i := range b.grants {
+		for _, c := range b.grants[i].conns {
+			_ = c.conn.Close() // nothing was sent on it
+		}
+		b.grants[i] = grant{}
+	}
+}
+
+// serve begins the generation of decision, and waits until it is active.
+func (b *beginning) serve(decision *mirror.Decision) error {
+	d := b.device
+	var nonce [16]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
+	}
+	x, k := d.core, d.core.copies
+	c := &x.commit
+	c.mu.Lock()
+	k.view = mirror.Start(decision, b.life, nonce)
+	k.note(k.view)
+	for i, g := range d.legs {
+		g.life = b.life
+		if l := &b.found.Legs[i]; l.Reach != mirror.Away {
+			k.placeLocked(g, int(l.Record.Slot))
+		}
+	}
+	c.mu.Unlock()
+	var granted []wire.Opened
+	for i, g := range d.legs {
+		o := &b.grants[i].o
+		if o.Epoch == 0 {
+			continue
+		}
+		if !k.view.Record.F.Has(g.slot) { // it is copied to first
+			g.granted, g.record = *o, o.Record
+			for _, l := range b.grants[i].conns {
+				_ = l.conn.Close() // RESUME brings it back
+			}
+			continue
+		}
+		granted = append(granted, *o)
+		g.begin(o, b.grants[i].conns)
+		g.warn(o)
+	}
+	b.grants = nil
+	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.life))
+	d.describe(granted)
+	return nil
+}
+
+// awaitMirror waits until the first generation of this life is active.
+func (d *Device) awaitMirror(ctx context.Context) error {
+	x := d.core
+	x.copies.begin()
+	select {
+	case <-x.copies.serves:
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", context.Cause(ctx)), d.leave(context.Background(), false))
+	}
+	d.log.LogAttrs(ctx, slog.LevelInfo, "session opened", d.opened()...)
+	return nil
+}

@@ -1,0 +1,300 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+)
+
+// copies decides for the device of a mirror which members have every flushed write: it lets go of a
+// leg that stays away, and takes one in that has all again. What may be decided is package mirror's
+// business; copies does it, in this order (mirror §3.3):
+//
+//	the barrier in flight is cut off ─► the window's header ─► RECORD on each leg of F ─► active
+//
+// One goroutine does all that has to wait for a target. It sleeps until wake.
+type copies struct {
+	core    *core
+	log     *slog.Logger
+	timeout time.Duration       // Config.LegTimeout
+	note    func(v mirror.View) // keeps the view for the next run; called with commit.mu held
+	fail    func(cause error)
+
+	// Guarded by commit.mu.
+	view    mirror.View
+	written persist.Members // who has the pending record
+	renew   *renewal        // or nil
+	said    string          // in the log, of what cannot be done yet
+
+	serves chan struct{} // closed once a generation of this life is active
+	wake   chan struct{} // holds a token while there may be something to do
+	life   context.Context
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// A renewal is the wish of a leg outside F, which has lost its contents, that all of F know it
+// (mirror §3.6).
+type renewal struct {
+	leg     mirror.Leg
+	begun   bool
+	written persist.Members
+	done    chan error // takes the result
+}
+
+func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k.life, k.stop = context.WithCancel(context.Background())
+	return k
+}
+
+// begin starts the goroutine. The view has a pending generation, or an active one.
+func (k *copies) begin() {
+	k.ended.Add(1)
+	go k.run()
+	k.rouse()
+}
+
+// end ends the goroutine.
+func (k *copies) end() {
+	k.stop()
+	k.ended.Wait()
+}
+
+// rouse has the goroutine look again.
+func (k *copies) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *copies) run() {
+	defer k.ended.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.life.Done():
+			return
+		case <-k.wake:
+		case <-timer.C:
+		}
+		for {
+			again, wait := k.act()
+			if k.life.Err() != nil {
+				return
+			}
+			if wait > 0 {
+				timer.Reset(wait)
+			}
+			if !again {
+				break
+			}
+		}
+	}
+}
+
+// act does the next thing that can be done, and reports whether there may be another. wait is when
+// to look again, if nothing happens before; 0: never.
+func (k *copies) act() (again bool, wait time.Duration) {
+	c := &k.core.commit
+	c.mu.Lock()
+	if k.core.failed() != nil {
+		c.mu.Unlock()
+		return false, 0
+	}
+	if next, ok, left := k.leaverLocked(); ok {
+		k.changeLocked(next)
+		c.mu.Unlock()
+		return true, 0
+	} else {
+		wait = left
+	}
+	if next, ok := k.view.Enough(); ok && len(c.waiting)+len(c.listed) > 0 {
+		k.changeLocked(next)
+	}
+	if k.view.Pending {
+		todo := k.view.Next(k.written)
+		if todo == 0 {
+			k.activateLocked()
+			c.mu.Unlock()
+			c.start(true)
+			k.core.post()
+			return true, wait
+		}
+		c.mu.Unlock()
+		return k.write(todo), wait
+	}
+	r := k.renew
+	c.mu.Unlock()
+	if r != nil {
+		return k.renewOn(r), wait
+	}
+	return false, wait
+}
+
+// leaverLocked returns the view without a leg that is to be let go: one that was away for too long, or
+// that is of no use. left is how long the next one may still be away.
+func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) {
+	now := time.Now()
+	var why error
+	for _, g := range k.core.legs {
+		if !k.view.Record.F.Has(g.slot) || g.up.Load() {
+			continue
+		}
+		if patience := k.timeout - now.Sub(g.silentAt); g.bad == nil && patience > 0 {
+			if left == 0 || patience < left {
+				left = patience
+			}
+			continue
+		}
+		next, err := k.view.LetGo(g.slot, g.bad != nil)
+		if err == nil {
+			k.log.Warn("A TARGET IS LET GO: the mirror goes on with fewer copies", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr),
+				slog.String("generation", next.Record.Generation.String()), slog.String("members_left", next.Record.F.String()), slog.Any("error", g.cause()))
+			return next, true, 0
+		}
+		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
+		if g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) && k.view.Equal&^persist.Member(g.slot) == 0 {
+			k.failSoonLocked(why)
+		}
+	}
+	if why != nil && why.Error() != k.said {
+		k.said = why.Error()
+		k.log.Warn("the mirror waits for a target that it cannot do without", slog.Any("error", why))
+	}
+	return next, false, left
+}
+
+// failSoonLocked fails the device, whose last equal leg is gone for good. The caller holds commit.mu.
+func (k *copies) failSoonLocked(cause error) {
+	k.ended.Add(1)
+	go func() {
+		defer k.ended.Done()
+		k.fail(cause)
+		k.core.abort()
+		k.core.buryFailed()
+	}()
+}
+
+// changeLocked begins the generation that next has pending.
+func (k *copies) changeLocked(next mirror.View) {
+	k.core.commit.interruptLocked(0)
+	k.view, k.written, k.said = next, 0, ""
+	k.note(next)
+}
+
+// activateLocked makes the pending generation the active one.
+func (k *copies) activateLocked() {
+	if !k.view.Serves() {
+		close(k.serves)
+	}
+	k.view, k.written = k.view.Activated(), 0
+	k.note(k.view)
+	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.Generation.String()), slog.String("members", k.view.Active.String()))
+	k.core.readableLocked()
+	k.core.completeLocked()
+}
+
+// write writes the pending record to the legs of todo that are there. It reports whether one has it
+// now.
+func (k *copies) write(todo persist.Members) (progress bool) {
+	for _, g := range k.core.legs {
+		if !todo.Has(g.slot) || !g.up.Load() {
+			continue
+		}
+		c := &k.core.commit
+		c.mu.Lock()
+		record, fill := k.view.RecordFor(g.slot)
+		c.mu.Unlock()
+		if err := g.setRecord(k.life, record, fill); err != nil {
+			continue // it is lost, and the keeper knows
+		}
+		c.mu.Lock()
+		if k.view.Pending && k.view.Record.Generation == record.Generation {
+			k.written |= persist.Member(g.slot)
+		}
+		c.mu.Unlock()
+		progress = true
+	}
+	return progress
+}
+
+// renewOn does one step of r.
+func (k *copies) renewOn(r *renewal) (progress bool) {
+	c := &k.core.commit
+	c.mu.Lock()
+	if !r.begun {
+		next, err := k.view.Renew(&r.leg)
+		if err != nil {
+			k.renew = nil
+			c.mu.Unlock()
+			r.done <- err
+			return true
+		}
+		k.view, r.begun = next, true
+		k.note(next)
+	}
+	todo := k.view.Record.F &^ r.written
+	if todo == 0 {
+		k.view, k.renew = k.view.Renewed(), nil
+		k.note(k.view)
+		c.mu.Unlock()
+		r.done <- nil
+		return true
+	}
+	c.mu.Unlock()
+	for _, g := range k.core.legs {
+		if !todo.Has(g.slot) || !g.up.Load() {
+			continue
+		}
+		c.mu.Lock()
+		record, fill := k.view.RecordFor(g.slot)
+		stale := k.view.Pending // a change has begun, and takes over what the renewal asked for
+		c.mu.Unlock()
+		if stale {
+			return true
+		}
+		if g.setRecord(k.life, record, fill) == nil {
+			r.written |= persist.Member(g.slot)
+			progress = true
+		}
+	}
+	return progress
+}
+
+// takeIn has the mirror take g in, which has all that the others have. contents and epoch are those
+// of its session.
+func (k *copies) takeIn(g *leg) error {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !g.up.Load() {
+		return errors.New("it is lost again")
+	}
+	if k.view.Active.Has(g.slot) || !k.view.Serves() {
+		k.view = k.view.Equaled(g.slot, g.granted.ContentsID, g.granted.Epoch)
+		k.note(k.view)
+		k.core.readableLocked()
+	} else {
+		next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
+		if err != nil {
+			return err
+		}
+		k.changeLocked(next)
+	}
+	k.rouse()
+	return nil
+}
+
+// needsLocked reports whether the device waits for g while g is away.
+func (k *copies) needsLocked(g *leg) bool {
+	return (k.view.Record.F | k.view.Active).Has(g.slot)
+}

@@ -1,0 +1,132 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"pmnbd/backend"
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// errContents: a member came back without what it had.
+var errContents = errors.New("its contents were lost, or it was restored from a copy")
+
+// meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,
+// the caller connects the lanes. It is read from only if it is equal; else all that it lacks is copied
+// to it first, and its record says so already (mirror §5.1).
+func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (readable bool, err error) {
+	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Held, Record: o.Record, Life: o.Life, Contents: o.ContentsID, Epoch: o.Epoch}
+	if old := &g.granted; old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID) {
+		l.Epoch = 0 // as one that was put back from a copy
+	}
+	commit := &k.core.commit
+	commit.mu.Lock()
+	meeting := k.view.Meet(&l)
+	if meeting == mirror.Resume && g.bad != nil {
+		meeting = mirror.Gone // it failed once, and is let go first
+	}
+	readable = k.view.Equal.Has(int(o.Record.Slot))
+	switch {
+	case meeting == mirror.Gone:
+		if g.bad == nil {
+			g.bad = errContents
+		}
+		k.rouse()
+		err = g.bad
+	case meeting == mirror.Stranger:
+		err = errors.New("it is no member of this mirror")
+	case meeting == mirror.OwnWay:
+		err = errors.New("it went its own way: see pmnbd mirror discard")
+	case meeting == mirror.Again:
+		err = errors.New("it knows a newer generation of the mirror")
+	case meeting != mirror.Resume && k.view.Pending:
+		err = errors.New("the mirror changes its generation")
+	default:
+		k.placeLocked(g, int(o.Record.Slot))
+	}
+	g.met, g.record = meeting, o.Record
+	commit.mu.Unlock()
+	if err != nil || meeting == mirror.Resume {
+		return readable, err
+	}
+	if meeting == mirror.ResyncAll {
+		l.Epoch = o.Epoch
+		r := &renewal{leg: l, done: make(chan error, 1)}
+		if err := k.ask(ctx, r); err != nil {
+			return false, err
+		}
+	}
+	m := wire.Record{Seq: 1, Record: mirror.Torn(&l)}
+	var done wire.Recorded
+	var refused wire.Refused
+	if _, err := g.ask(ctx, c, m.Append(nil), &done, &refused); err != nil {
+		return false, fmt.Errorf("note that it is half copied: %w", err)
+	}
+	return false, nil
+}
+
+// ask has the goroutine carry r out, and waits for that.
+func (k *copies) ask(ctx context.Context, r *renewal) error {
+	c := &k.core.commit
+	c.mu.Lock()
+	if k.renew != nil {
+		c.mu.Unlock()
+		return errors.New("another member is being renewed")
+	}
+	k.renew = r
+	c.mu.Unlock()
+	k.rouse()
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if k.renew == r {
+			k.renew = nil
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// placeLocked gives g the slot of its member. A leg that was not reached before may have had another
+// one, which then goes to g's. The caller holds commit.mu.
+func (k *copies) placeLocked(g *leg, slot int) {
+	for _, other := range k.core.legs {
+		if other.slot == slot {
+			other.slot = g.slot
+		}
+	}
+	g.slot = slot
+}
+
+// blames notes that g is of no use because of err, unless the device has to fail with it. It is false
+// without a mirror.
+func (k *copies) blames(g *leg, err error) bool {
+	if k == nil || err == nil || errors.Is(err, rdma.ErrLocalAccess) || errors.Is(err, backend.ErrFailed) {
+		return false
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
+		return false // another life has begun (mirror §4.5)
+	}
+	if g.bad == nil {
+		g.bad = err
+		k.log.Warn("a target is of no use for the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
+	}
+	k.rouse()
+	return true
+}
+
+// resync begins to copy to g what it lacks.
+func (k *copies) resync(g *leg) {}
+
+var _ = persist.Member
