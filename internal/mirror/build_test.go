@@ -53,7 +53,7 @@ func record(n, minCopies int, history string) persist.Record {
 	return r
 }
 
-// A mirrorOf makes legs: "A held 1.1{AB} 1.2{A}" and "B probed torn 1.1{AB}".
+// A mirrorOf makes legs: "A held 1.1{AB} 1.2{A}", and "B probed 1.1{AB} 1.2{A}", which is torn.
 type mirrorOf struct{ n, m int }
 
 func (x mirrorOf) leg(text string) Leg {
@@ -79,15 +79,13 @@ func (x mirrorOf) leg(text string) Leg {
 			l.Contents = [16]byte{9}
 		case "restored":
 			l.Epoch = 4
-		case "torn":
-			l.Record.Torn = true
 		default:
 			history = append(history, w)
 		}
 	}
-	torn := l.Record.Torn
 	l.Record = record(x.n, x.m, strings.Join(history, " "))
-	l.Record.Slot, l.Record.Torn = uint8(slot), torn
+	l.Record.Slot = uint8(slot)
+	l.Record.Torn = len(history) > 0 && l.torn()
 	l.Life = l.Record.Generation.Life
 	return l
 }

@@ -146,13 +146,10 @@ func (f *Found) wait(s *survey, d Decision) Decision {
 		d.Why = "no member that was reached has the flushed data: " + where + f.ills(s, m.Present())
 		return d
 	}
-	d.Outcome = Wait
-	d.Waits = m.F &^ s.held &^ s.open
-	if d.Waits == 0 { // all of F is half copied
-		d.Waits = m.Present() &^ s.held &^ s.open
-	}
+	ready := s.candidates(s.held | s.open)
+	d.Outcome, d.Waits = Wait, m.F&^ready
 	d.Why = "waits for " + f.names(m, d.Waits) + ": " + where + f.ills(s, m.Present()) + f.majority(s)
-	if ready := s.candidates(s.held | s.open); ready != 0 {
+	if ready != 0 {
 		d.Why += "; --degraded begins with what " + f.names(m, lowest(ready)) + " has"
 	}
 	return d
@@ -172,8 +169,8 @@ func (f *Found) nobody(m *persist.Record) (Decision, bool) {
 		}
 	}
 	switch {
-	case members: // each lost what its own record promises, and the start is degraded
-		return Decision{Outcome: Refuse, Why: "the data are gone: every member that was reached lost its contents"}, true
+	case members: // the start is degraded, and passed over each
+		return Decision{Outcome: Refuse, Why: "no member that was reached has the data: each lost its contents, or is half copied"}, true
 	case strangers > 0 && strangers == len(f.Legs):
 		return Decision{Outcome: Refuse, Why: "no target is a member of a mirror: see pmnbd mirror create"}, true
 	}
@@ -214,7 +211,7 @@ func (f *Found) conflict(m *persist.Record) (Decision, bool) {
 func (f *Found) ownWays(m *persist.Record) (names []string) {
 	for i := range f.Legs {
 		l := &f.Legs[i]
-		if !l.reached() || f.passedOver(l) {
+		if !l.reached() || l.torn() || f.passedOver(l) {
 			continue
 		}
 		r := &l.Record

@@ -110,8 +110,8 @@ var proofs = []start{
 		want: Wait, waits: "A"},
 	{name: "4.2d degraded", n: 2, m: 1, degraded: true, legs: []string{"A away", "B held 1.1{AB}"},
 		want: Begin, f: "B", eq: "B", fill: "A", why: "--degraded"},
-	{name: "4.2d degraded without a leg of F", n: 2, m: 1, degraded: true, legs: []string{"A away", "B held 1.1{AB} 1.2{A}"},
-		want: Refuse, why: "A was not reached"},
+	{name: "4.2d degraded without a leg of F", n: 3, m: 1, degraded: true, legs: []string{"A away", "B held lost 1.1{ABC} 1.2{AB}", "C refused lost 1.1{ABC}"},
+		want: Refuse, why: "each lost its contents"},
 	{name: "4.2d degraded, and nobody there yet", n: 2, m: 1, degraded: true, legs: []string{"A away", "B away"},
 		want: Wait},
 	{name: "4.2d degraded, and its lease has not ended", n: 2, m: 1, degraded: true, legs: []string{"A away", "B refused 1.1{AB}"},
@@ -157,21 +157,25 @@ var contentsOf = []start{
 	{name: "8 all are gone", n: 2, m: 1, legs: []string{"A probed lost 1.1{AB}", "B probed lost 1.1{AB}"},
 		want: Refuse, why: "the data are gone"},
 	{name: "8 all are gone, degraded", n: 2, m: 1, degraded: true, legs: []string{"A probed lost 1.1{AB}", "B probed lost 1.1{AB}"},
-		want: Refuse, why: "the data are gone"},
+		want: Refuse, why: "each lost its contents"},
 	{name: "8 one may still have them", n: 2, m: 1, legs: []string{"A probed lost 1.1{AB}", "B away"},
 		want: Wait, waits: "AB"},
 }
 
 // torn are members that are half copied (mirror §5.1).
 var torn = []start{
-	{name: "5.1 nothing newer is known", n: 2, m: 1, degraded: true, legs: []string{"A away", "B held torn 1.1{AB}"},
+	{name: "5.1 waits for the source", n: 2, m: 1, legs: []string{"A away", "B held 1.1{AB} 1.2{A}"},
+		want: Wait, waits: "A", why: "half copied"},
+	{name: "5.1 nothing newer is known, degraded", n: 2, m: 1, degraded: true, legs: []string{"A away", "B held 1.1{AB} 1.2{A}"},
 		want: Refuse, why: "half copied"},
-	{name: "5.1 another has the same generation", n: 3, m: 2, legs: []string{"A held torn 1.1{ABC}", "B held 1.1{ABC}", "C away"},
+	{name: "5.1 another has the same generation", n: 3, m: 2, legs: []string{"A held 1.1{ABC} 1.2{BC}", "B held 1.1{ABC} 1.2{BC}", "C away"},
 		want: Copy, eq: "B", fill: "AC"},
-	{name: "5.1 a newer one is known, with it in F", n: 2, m: 1, legs: []string{"A held 1.1{AB} 1.2{A} 1.3{AB}", "B held torn 1.1{AB}"},
-		want: Begin, f: "A", eq: "A", fill: "B"},
-	{name: "5.1 a newer one is known, without it", n: 2, m: 1, legs: []string{"A held 1.1{AB} 1.2{A}", "B held torn 1.1{AB}"},
-		want: Begin, f: "A", eq: "A", fill: "B"},
+	{name: "5.1 a newer one is known, with it in F", n: 2, m: 1, prefer: "B", legs: []string{"A held 1.1{AB} 1.2{A} 1.3{AB}", "B held 1.1{AB} 1.2{A}"},
+		want: Begin, f: "B", eq: "B", fill: "A"},
+	{name: "5.1 degraded goes back to one that is whole", n: 3, m: 1, degraded: true, legs: []string{"A away", "B held 1.1{ABC} 1.2{A}", "C held 1.1{ABC}"},
+		want: Begin, f: "C", eq: "C", fill: "AB"},
+	{name: "5.1 it cannot have gone its own way", n: 3, m: 1, legs: []string{"A away", "B held 1.1{ABC} 1.2{A}", "C held 1.1{ABC} 2.1{C}"},
+		want: Begin, f: "C", eq: "C", fill: "AB"},
 }
 
 // splits are members that went their own way, and some that did not (mirror §4.6).
@@ -231,6 +235,17 @@ func TestDecideRenewed(t *testing.T) {
 	require.Equal(t, Copy, Decide(found).Outcome, "A and C are a majority")
 	found.Legs[1] = mirrorOf{3, 2}.leg("B refused 1.1{ABC} 1.2{AB}")
 	require.Equal(t, Wait, Decide(found).Outcome)
+}
+
+// TestDecidePassedOver is degraded, and B lost what its own record promises. The record of C, which
+// is older, does not notice that, but B is no source (mirror §3.6).
+func TestDecidePassedOver(t *testing.T) {
+	found := Found{Degraded: true, Prefer: members("B"), Legs: mirrorOf{3, 1}.legs("A away", "B held 1.1{ABC} 1.2{B}", "C held 1.1{ABC}")}
+	require.Equal(t, "B", Decide(found).Equal.String())
+	found.Legs[1].Record.Members[1].Epoch = 7
+	d := Decide(found)
+	require.Equal(t, "1.1", d.Newest.Generation.String())
+	require.Equal(t, "C", d.Equal.String())
 }
 
 func TestNextLife(t *testing.T) {

@@ -29,9 +29,9 @@ func NextLife(f *Found) uint64 {
 	return last + 1
 }
 
-// newest returns the newest record that f knows of, or nil. A member that lost its contents counts,
-// too: it proves that the generation was begun. An operator who wants to begin without it says
-// Degraded.
+// newest returns the newest record that f knows of, or nil. A member that is torn, or lost its
+// contents, counts, too: it proves that the generation was begun. An operator who wants to begin
+// without it says Degraded.
 func (f *Found) newest() *persist.Record {
 	if f.Arbiter != (persist.Record{}) {
 		return &f.Arbiter
@@ -51,9 +51,9 @@ func (f *Found) newest() *persist.Record {
 	return m
 }
 
-// passedOver reports whether a degraded start ignores what l's record says, because l lost what its
-// own record promises.
-func (f *Found) passedOver(l *Leg) bool { return f.Degraded && l.Lost(&l.Record) }
+// passedOver reports whether a degraded start ignores what l's record says, because l has nothing
+// that its own record promises.
+func (f *Found) passedOver(l *Leg) bool { return f.Degraded && (l.torn() || l.Lost(&l.Record)) }
 
 // find returns the member of m in a slot, or nil if it was not reached.
 func (f *Found) find(m *persist.Record, slot int) *Leg {
@@ -88,7 +88,7 @@ type survey struct {
 	held    persist.Members // sessions, with the contents that m names
 	open    persist.Members // the same, if this life opens them
 	busy    persist.Members // the same, but they grant no session now
-	torn    persist.Members
+	torn    persist.Members // half copied, and the newest record is not one that took them in
 	clean   persist.Members
 }
 
@@ -100,14 +100,15 @@ func (f *Found) survey(m *persist.Record) survey {
 			continue
 		}
 		s.reached |= bit
-		if l.torn(m) {
-			s.torn |= bit
-		}
 		if l.Clean && l.Record.Generation == m.Generation {
 			s.clean |= bit
 		}
+		newer := !l.Record.Before(m.Generation)
+		if l.torn() && newer {
+			s.torn |= bit
+		}
 		switch {
-		case f.lost(l, m):
+		case f.lost(l, m), newer && l.Lost(&l.Record):
 			s.lost |= bit
 		case l.Failed, l.Reach == Refused:
 			s.busy |= bit
@@ -120,8 +121,7 @@ func (f *Found) survey(m *persist.Record) survey {
 	return s
 }
 
-// candidates returns the members of held that a life may begin with: they are in F, and not half
-// copied.
+// candidates returns the members of held that a life may begin with.
 func (s *survey) candidates(held persist.Members) persist.Members { return s.m.F & held &^ s.torn }
 
 // proof reports why a life that holds these members may begin, or "" if it may not (mirror §4.2).

@@ -42,6 +42,8 @@ func (v *View) Meet(l *Leg) Meeting {
 	case Behind(&l.Record, r):
 	case !v.Pending && !v.Serves() && r.Before(l.Record.Generation):
 		return Again
+	case l.torn(): // whoever copied to it last went another way
+		return ResyncAll
 	default:
 		return OwnWay
 	}
@@ -122,13 +124,13 @@ func (v *View) State(l *Leg) State {
 	switch {
 	case l.Failed:
 		return StateFailed
-	case !v.Active.Has(slot) && !Behind(&l.Record, r):
+	case !v.Active.Has(slot) && !l.torn() && !Behind(&l.Record, r):
 		return StateOwnWay
 	case l.Reach == Held && v.Active.Has(slot) && v.Equal.Has(slot):
 		return StateSync
 	case l.Reach == Held:
 		return StateResync
-	case l.Record.Torn:
+	case l.torn():
 		return StateTorn
 	}
 	return StateAway

@@ -74,20 +74,10 @@ func (l *Leg) Lost(r *persist.Record) bool {
 	return l.Contents != m.Contents || l.Epoch < m.Epoch
 }
 
-// torn reports whether l is half copied, and its own record is r: then nothing says that the copy
-// was ever completed (mirror §5.1).
-func (l *Leg) torn(r *persist.Record) bool {
-	return l.Record.Torn && l.Record.Generation == r.Generation
-}
-
-// Torn returns leg's record for the time of a resync. Before the first byte is copied to leg, it
-// must be durable there (mirror §5.1). It keeps its generation, because the target must not claim
-// one that it has no part in.
-func Torn(leg *Leg) persist.Record {
-	r := leg.Record
-	r.Torn = true
-	return r
-}
+// torn reports whether l, which must be known, has no data of its own: its own record leaves it out
+// of F, because a resync writes such a record before the first byte (mirror §5.1). It serves nobody,
+// unless a newer record has it in F. It cannot have gone its own way, and may always be copied to.
+func (l *Leg) torn() bool { return !l.Record.F.Has(int(l.Record.Slot)) }
 
 // slots yields the slots of m, lowest first.
 func slots(m persist.Members) func(func(int) bool) {

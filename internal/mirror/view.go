@@ -157,16 +157,19 @@ func (v *View) Next(written persist.Members) persist.Members {
 }
 
 // RecordFor returns what leg persists of the newest generation, and the members whose bits are all
-// set there. The joiner does not know what members outside F lack, so it gets all their bits
-// (mirror §5.5): more than they lack, and never less.
+// set there. A leg outside F is torn: it must have this record durably before the first byte is
+// copied to it (mirror §5.1). The joiner does not know what members outside F lack, so it gets all
+// their bits (mirror §5.5): more than they lack, and never less.
 func (v *View) RecordFor(leg int) (r persist.Record, fill persist.Members) {
 	r = v.Record
-	r.Slot, r.Torn = uint8(leg), false
-	fill = v.Lacking
-	if v.Joiner.Has(leg) {
-		fill = r.Present()
+	r.Slot, r.Torn = uint8(leg), !r.F.Has(leg)
+	switch {
+	case r.Torn:
+		return r, 0
+	case v.Joiner.Has(leg):
+		return r, r.Present() &^ r.F
 	}
-	return r, fill &^ r.F
+	return r, v.Lacking &^ r.F
 }
 
 // Activated returns v after all of F have the pending record durably.

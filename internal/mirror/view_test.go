@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"pmnbd/persist"
 )
 
 // begun returns the View of life 2 of a mirror with n members, which all are held.
@@ -228,6 +226,8 @@ func TestMeet(t *testing.T) {
 		{"3.6 behind, put back from a copy", serving, of.leg("C held restored 1.1{ABC}"), ResyncAll},
 		{"4.6 it was alone", serving, of.leg("C held 1.1{ABC} 3.1{C}"), OwnWay},
 		{"4.6 what never was active", serving, of.leg("C held 1.1{ABC} 1.2{AC}"), Resync},
+		{"4.6 half copied by another life", serving, of.leg("C held 1.1{ABC} 3.1{B}"), ResyncAll},
+		{"5.1 half copied", serving, of.leg("C held 1.1{ABC} 2.1{ABC} 2.2{AB}"), Resync},
 		{"no member", serving, Leg{Reach: Probed}, Stranger},
 		{"removed", serving, stranger, Stranger},
 		{"4.4 copies first", copying, of.leg("C held 1.1{ABC}"), ResyncAll},
@@ -278,8 +278,8 @@ func TestState(t *testing.T) {
 		{"B probed 1.1{ABC}", StateAway},
 		{"B held failed 1.1{ABC}", StateFailed},
 		{"B away", StateAway},
-		{"C probed torn 1.1{ABC}", StateTorn},
-		{"C held torn 1.1{ABC}", StateResync},
+		{"C probed 1.1{ABC} 1.2{AB}", StateTorn},
+		{"C held 1.1{ABC} 1.2{AB}", StateResync},
 		{"C probed", StateStranger},
 	} {
 		l := of.leg(c.text)
@@ -289,14 +289,14 @@ func TestState(t *testing.T) {
 	require.NoError(t, err)
 	v = v.Activated()
 	for text, want := range map[string]State{
-		"C probed 1.1{ABC} 3.1{C}": StateOwnWay,
-		"C held torn 1.1{ABC}":     StateResync,
-		"C probed torn 1.1{ABC}":   StateTorn,
+		"C probed 1.1{ABC} 3.1{C}":  StateOwnWay,
+		"C held 1.1{ABC} 1.2{AB}":   StateResync,
+		"C probed 1.1{ABC} 1.2{AB}": StateTorn,
 	} {
 		l := of.leg(text)
 		require.Equal(t, want, v.State(&l), text)
 	}
-	gone := of.leg("C probed torn 1.1{ABC}")
+	gone := of.leg("C probed 1.1{ABC} 1.2{AB}")
 	gone.Reach = Away
 	require.Equal(t, StateTorn, v.State(&gone), "it was seen before")
 	for s, want := range map[State]string{StateSync: "in sync", StateResync: "resync", StateAway: "away", StateTorn: "torn",
@@ -305,11 +305,14 @@ func TestState(t *testing.T) {
 	}
 }
 
-func TestTorn(t *testing.T) {
-	l := mirrorOf{2, 1}.leg("B held 1.1{AB}")
-	r := Torn(&l)
-	require.True(t, r.Torn)
-	require.Equal(t, l.Record.Ancestor, r.Ancestor)
-	require.False(t, l.Record.Torn)
-	require.Equal(t, persist.Members(3), r.F)
+// Mirror §5.1: the record of a leg outside F says that it is half copied.
+func TestRecordOfTorn(t *testing.T) {
+	v, err := active(t, 3, 1, three...).LetGo(2, true)
+	require.NoError(t, err)
+	for leg, want := range []bool{false, false, true} {
+		r, fill := v.RecordFor(leg)
+		require.NoError(t, r.Check())
+		require.Equal(t, want, r.Torn)
+		require.Equal(t, !want, fill.Has(2), "its own bits")
+	}
 }

@@ -54,7 +54,7 @@ func (f *Found) ills(s *survey, set persist.Members) string {
 			ill = "lost its contents"
 		case l.Failed:
 			ill = "failed"
-		case s.torn&bit != 0:
+		case l.torn():
 			ill = "is half copied"
 		case s.busy&bit != 0:
 			ill = "grants no session"
