@@ -61,7 +61,10 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 			return false, err
 		}
 	}
-	m := wire.Record{Seq: 1, Record: mirror.Torn(&l)}
+	commit.mu.Lock()
+	torn, _ := k.view.RecordFor(int(o.Record.Slot))
+	commit.mu.Unlock()
+	m := wire.Record{Seq: 1, Record: torn}
 	var done wire.Recorded
 	var refused wire.Refused
 	if _, err := g.ask(ctx, c, m.Append(nil), &done, &refused); err != nil {
