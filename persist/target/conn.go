@@ -40,6 +40,7 @@ type conn struct {
 	probed    bool            // the connection has asked for the epoch, as initiators do before they OPEN
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier
+	asked     asked
 	piece     [1]persist.Range // one step of a flush
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
@@ -54,7 +55,7 @@ type conn struct {
 
 // An outbox is the memory with which one goroutine sends without allocating.
 type outbox struct {
-	buf [wire.BarrierAckSize]byte
+	buf [wire.DigestedSize]byte // the longest message that is sent in it
 	wr  [1]rdma.WorkRequest
 }
 
@@ -259,7 +260,7 @@ func (c *conn) poll(cs []rdma.Completion) error {
 		if n == 0 {
 			return err
 		}
-		c.again = c.again[:0]
+		c.again, c.asked = c.again[:0], asked{}
 		for _, done := range cs[:n] {
 			if done.Op != rdma.OpRecv {
 				continue
@@ -305,6 +306,8 @@ func (c *conn) handle(msg []byte) error {
 			return err
 		}
 		return c.zero(m)
+	case wire.TypeRecord, wire.TypeBits, wire.TypeDigest:
+		return c.mirror(t, msg)
 	case wire.TypeHeartbeat:
 		var m wire.Heartbeat
 		if err := m.Decode(msg); err != nil {
@@ -329,64 +332,4 @@ func (c *conn) handle(msg []byte) error {
 		return c.session.close(m.Epoch)
 	}
 	return fmt.Errorf("%w: %v in a session", errStranger, t)
-}
-
-// flush makes the ranges of a part of a barrier durable and acknowledges it, or leaves
-// that to the syncer.
-func (c *conn) flush(b *wire.Barrier) error {
-	e := c.session.export
-	if !inside(b.Ranges, e.r.Size()) {
-		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
-			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
-	}
-	if !e.r.MayBlock() {
-		err := c.writeBack(b.Ranges)
-		if errors.Is(err, errEnded) {
-			return err // the connection is gone
-		}
-		if err != nil {
-			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
-		}
-	}
-	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
-		return e.syncer.add(c, b.Seq)
-	}
-	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
-}
-
-// zero stores zeroes on the lane's goroutine, so every barrier behind the ZERO finds them
-// stored. Under methods whose barriers do not name them, it also makes them durable at
-// once (design §4.7).
-func (c *conn) zero(m wire.Zero) error {
-	r := c.session.export.r
-	if m.Len > wire.MaxZero || !inside([]persist.Range{{Off: m.Off, Len: m.Len}}, r.Size()) {
-		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
-	}
-	if err := r.Zero(persist.Range{Off: m.Off, Len: m.Len}); err != nil {
-		return err // a ZERO has no answer for that; the next barrier has
-	}
-	if c.session.method != persist.MethodGPSPM {
-		// No barrier of the session names ranges to this CPU.
-		if err := r.Flush([]persist.Range{{Off: m.Off, Len: m.Len}}); err != nil {
-			return err
-		}
-	}
-	ack := wire.ZeroAck{Seq: m.Seq}
-	return c.out.send(c, ack.Append(c.out.buf[:0]))
-}
-
-// ack acknowledges a part of a barrier.
-func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
-	if m.Last {
-		c.session.export.noteDurable(c, m.Seq)
-		c.session.export.barriers.Add(1)
-	}
-	return out.send(c, m.Append(out.buf[:0]))
-}
-
-// fail answers a barrier that the target could not make durable.
-func (c *conn) fail(seq uint64, code wire.Code, text string, out *outbox) error {
-	c.log.Error("barrier failed", slog.String("region", c.session.export.r.Name()), slog.Uint64("barrier", seq), slog.String("cause", text))
-	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}
-	return out.send(c, m.Append(nil))
 }

@@ -130,7 +130,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	if r := e.check(m, resume); r != nil {
 		return nil, r
 	}
-	sb, unclean, refused := e.succeedLocked(c, m.Owner, resume)
+	sb, unclean, refused := e.succeedLocked(c, m, resume)
 	if refused != nil {
 		return nil, refused
 	}
@@ -175,12 +175,12 @@ func (c *conn) exportFor(m *wire.Open) (*export, *wire.Refused) {
 	return e, nil
 }
 
-// succeedLocked ends the previous session, if there is one. Then it makes owner the
-// region's owner in the next epoch, durably. It returns the new superblock. unclean says
-// that the previous owner did not close; a RESUME has no previous owner. The lock is
-// e.granting.
-func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ region.Superblock, unclean bool, _ *wire.Refused) {
-	before := e.r.Superblock()
+// succeedLocked ends the previous session, if there is one. Then it makes m's owner the
+// region's owner in the next epoch, durably, and m's life its life. It returns the new
+// superblock. unclean says that the previous owner did not close; a RESUME has no previous
+// owner. The lock is e.granting.
+func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Superblock, unclean bool, refused *wire.Refused) {
+	before, owner := e.r.Superblock(), m.Owner
 	left := e.leased(owner.ID, &before, e.session)
 	// The old session's queue pairs go, and its keys with the last of them.
 	if e.session != nil {
@@ -194,6 +194,15 @@ func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ reg
 			slog.String("by", uuid.UUID(owner.ID).String()), slog.Duration("lease_left", left))
 	}
 	err := e.r.Update(func(sb *region.Superblock) error {
+		if !resume {
+			// The session that has just ended may have changed the record.
+			if code, text := unfit(m, sb); code != 0 {
+				refused = e.refusal(sb)
+				refused.Code, refused.Text = code, text
+				return errRefused
+			}
+			sb.Life = max(sb.Life, m.Life)
+		}
 		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
 			e.syncer.doubted()
 			sb.Doubt = true // somebody may have read bytes that are not durable
@@ -202,18 +211,26 @@ func (e *export) succeedLocked(c *conn, owner persist.Owner, resume bool) (_ reg
 		sb.Owner, sb.Clean = owner, false
 		return nil
 	})
-	if err != nil {
-		return before, false, &wire.Refused{Code: wire.CodeFailed, UUID: e.r.UUID(), Text: err.Error()}
+	switch {
+	case errors.Is(err, errRefused):
+		return before, false, refused
+	case err != nil:
+		refused = e.refusal(&before)
+		refused.Code, refused.Text = wire.CodeFailed, err.Error()
+		return before, false, refused
 	}
 	return e.r.Superblock(), unclean, nil
 }
+
+// errRefused ends an update of the superblock that the request does not get.
+var errRefused = errors.New("refused")
 
 // describe returns the answer that grants s on a region with superblock sb, except for
 // what became durable.
 func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 	r, cfg := s.export.r, &s.export.s.cfg
 	opened := &wire.Opened{
-		UUID: r.UUID(), Size: r.Size(), Class: r.Class(), Epoch: sb.Epoch, ContentsID: sb.Contents, Mark: sb.Mark,
+		UUID: r.UUID(), Size: r.Size(), Class: r.Class(), Epoch: sb.Epoch, ContentsID: sb.Contents, Mark: sb.Mark, Life: sb.Life, Record: sb.Record,
 		Key: s.mem.Key, Base: s.mem.Base, Method: s.method,
 		Credits: credits, Lanes: maxLanes, MaxMessage: wire.MaxMessage,
 		Heartbeat: uint32(cfg.Heartbeat.Milliseconds()), Lease: uint32(cfg.Lease.Milliseconds()),
@@ -324,10 +341,7 @@ func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Dur
 // check returns why m cannot be granted now, or nil.
 func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	sb := e.r.Superblock()
-	r := &wire.Refused{Epoch: sb.Epoch, Mark: sb.Mark, Holder: sb.Owner.ID, UUID: e.r.UUID()}
-	if !sb.Clean && sb.Owner != (persist.Owner{}) {
-		r.Flags = wire.OpenedUnclean
-	}
+	r := e.refusal(&sb)
 	e.mu.Lock()
 	s := e.session
 	e.mu.Unlock()
@@ -355,53 +369,18 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	case m.Epoch == 0 || m.Epoch != sb.Epoch:
 		r.Code = wire.CodeEpoch
 	default:
-		return nil
+		if r.Code, r.Text = unfit(m, &sb); r.Code == 0 {
+			return nil
+		}
 	}
 	return r
 }
 
-// close handles CLOSE. The region is free before the initiator hears of it.
-func (s *session) close(epoch uint64) error {
-	if epoch != s.epoch {
-		return fmt.Errorf("%w: CLOSE of epoch %d in epoch %d", errStranger, epoch, s.epoch)
+// refusal returns what every refusal tells of a region with superblock sb.
+func (e *export) refusal(sb *region.Superblock) *wire.Refused {
+	r := &wire.Refused{Epoch: sb.Epoch, Mark: sb.Mark, Holder: sb.Owner.ID, UUID: e.r.UUID(), Life: sb.Life, Record: sb.Record}
+	if !sb.Clean && sb.Owner != (persist.Owner{}) {
+		r.Flags = wire.OpenedUnclean
 	}
-	if err := s.endLease(); err != nil {
-		return err
-	}
-	s.conn.log.Info("session closed", slog.String("region", s.export.r.Name()), slog.Uint64("epoch", s.epoch))
-	s.conn.session = nil
-	m := wire.Closed{Epoch: epoch, Mark: s.export.r.Superblock().Mark}
-	err := s.conn.out.send(s.conn, m.Append(nil))
-	s.conn.standBy()
-	return err
-}
-
-// endLease ends the lease: it ends the other lanes and the session's key, then marks the
-// region clean.
-func (s *session) endLease() error {
-	e := s.export
-	if !e.granting.TryLock() {
-		return errors.New("the target is granting the region to another session")
-	}
-	defer e.granting.Unlock()
-	if err := s.end(s.conn); err != nil {
-		return fmt.Errorf("end the other lanes: %w", err)
-	}
-	e.syncer.forget(s.conn)
-	if err := s.conn.domain.Deregister(s.mem); err != nil {
-		return fmt.Errorf("end the session's key: %w", err)
-	}
-	err := e.r.Update(func(sb *region.Superblock) error {
-		sb.Clean = !sb.Doubt && !sb.Failed
-		sb.Mark++ // a copy that was made during the session has the session's epoch, too
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("mark the region clean: %w", err)
-	}
-	e.released.Store(true)
-	e.mu.Lock()
-	e.session = nil
-	e.mu.Unlock()
-	return nil
+	return r
 }

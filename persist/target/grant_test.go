@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
@@ -210,7 +211,7 @@ func newTracedSite(t *testing.T, cfg Config) *tracedSite {
 	l, err := p.Listen(context.Background(), "")
 	require.NoError(t, err)
 	s.trace = &tracer{Listener: l}
-	epoch := uint64(1)
+	epoch, record := uint64(1), persist.Record{}
 	m := regiontest.Medium{
 		PMem: region.DomainMemory,
 		Data: func(_, _ uint64) {
@@ -224,9 +225,14 @@ func newTracedSite(t *testing.T, cfg Config) *tracedSite {
 			}
 		},
 		Header: func(_, _ uint64) {
-			if info, err := region.Inspect(path); err == nil && info.Superblock.Epoch != epoch {
+			info, err := region.Inspect(path)
+			if err == nil && info.Superblock.Epoch != epoch {
 				epoch = info.Superblock.Epoch
 				s.trace.note("persist")
+			}
+			if err == nil && info.Superblock.Record != record {
+				record = info.Superblock.Record
+				s.trace.note("persist record")
 			}
 		},
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // A syncer does for a region what its lanes must not wait for: it syncs class file for
-// barriers, flushes the whole extent to settle the doubt that a new owner inherits
-// (design §3.8), and advances the mark (mark.go). One sync serves every barrier that
+// barriers, keeps records of class file (mirror.go), flushes the whole extent to settle the
+// doubt that a new owner inherits (design §3.8), and advances the mark (mark.go). One sync serves every barrier that
 // arrived before the sync began, on any lane (design §3.5). During doubt it acknowledges
 // no barrier.
 type syncer struct {
@@ -34,11 +34,21 @@ type syncer struct {
 	active []syncJob // being synced
 	closed bool
 
+	record    *recordJob // to be kept
+	recording *recordJob // being kept
+
 	marking  bool   // the mark is to advance
 	marked   uint64 // how many barriers were acknowledged when it last advanced
 	markedAt int64  // when that was, by clock
 	looking  bool   // the superblock is to be checked
 	lookedAt int64  // when it was last checked, by clock
+}
+
+// A recordJob is a RECORD of a lane.
+type recordJob struct {
+	c    *conn
+	m    wire.Record
+	kept bool // the region has it, or refused it
 }
 
 // A syncJob is the last part of a barrier on a lane.
@@ -97,14 +107,21 @@ func (y *syncer) signal() {
 	}
 }
 
-// forget drops c's barriers that wait for a sync, and waits for the sync of the others.
+// forget drops c's barriers and record that wait for a sync, and waits for the sync of the
+// others.
 // Only c's goroutine calls it, or anybody after that goroutine has ended.
 func (y *syncer) forget(c *conn) {
 	its := func(j syncJob) bool { return j.c == c }
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.jobs = slices.DeleteFunc(y.jobs, its)
+	if y.record != nil && y.record.c == c {
+		y.record = nil
+	}
 	for slices.ContainsFunc(y.active, its) {
+		y.idle.Wait()
+	}
+	for y.recording != nil && y.recording.c == c {
 		y.idle.Wait()
 	}
 }
@@ -142,6 +159,7 @@ func (y *syncer) run() {
 	defer close(y.done)
 	var out outbox
 	for range y.wake {
+		y.keepRecord(&out)
 		err := y.settle()
 		if y.isClosed() {
 			return

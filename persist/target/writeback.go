@@ -45,6 +45,18 @@ func (c *conn) writeBackMuch(ranges []persist.Range) error {
 	return nil
 }
 
+// fewer returns ranges, merged if they have more bytes than a step. It may change ranges.
+func (c *conn) fewer(ranges []persist.Range) []persist.Range {
+	left := c.s.cfg.step
+	for _, g := range ranges {
+		if g.Len > left {
+			return merge(ranges)
+		}
+		left -= g.Len
+	}
+	return ranges
+}
+
 // merge combines ranges that overlap or touch, in place. Their ends must not overflow.
 func merge(ranges []persist.Range) []persist.Range {
 	slices.SortFunc(ranges, func(a, b persist.Range) int { return cmp.Compare(a.Off, b.Off) })
