@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,15 +28,24 @@ closes the regions. Once it serves, it prints one line: "ready" and, for each ex
 clients.
 
 Usage:
-  pmnbd serve --target iwarp://HOST:PORT/REGION [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
+  pmnbd serve --target iwarp://HOST:PORT/REGION[,…] [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
 
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/pmnbd.sock
   nbdinfo 'nbd+unix:///log?socket=/run/pmnbd.sock'
   nbd-client -unix /run/pmnbd.sock -N log /dev/nbd0
 
+Several regions in one --target, with commas between, are the members of a mirror (pmnbd mirror create, docs/mirror.md):
+one export, every write on all of them. It begins when it knows which members have the flushed data, and waits for those
+that it needs. Exit code 3 means that waiting cannot help.
+
+  pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock
+
 Under systemd it also serves the sockets of a .socket unit (ListenStream=, unix or TCP), and Type=notify
 works: docs/systemd.md.
 `
+
+// defaultLegTimeout is how long a mirror waits for a leg: a target that restarts is back sooner.
+const defaultLegTimeout = 10 * time.Second
 
 // maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
 // export and as much of its read memory, so an export may use 2 GiB for all of them.
@@ -49,6 +60,8 @@ type config struct {
 	readOnly      bool
 	method        persist.Method // 0: the best sound one
 	lossTimeout   time.Duration
+	legTimeout    time.Duration // of mirrors, as degraded
+	degraded      bool
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
@@ -81,10 +94,10 @@ func (c *config) schemes() []string {
 	return []string{"nbds", "nbd"}
 }
 
-// An exportSpec is a region and the name of its export.
+// An exportSpec is a region, or a mirror of several, and the name of its export.
 type exportSpec struct {
-	name   string
-	target endpoint.Endpoint
+	name    string
+	targets []endpoint.Endpoint // several of a mirror
 }
 
 // unread holds the flags whose text parse reads itself, so that its errors can say more than
@@ -103,6 +116,9 @@ func parse(call *command.Call) (config, error) {
 	err := call.Parse()
 	if err == nil {
 		cfg.exports, err = parseExports(u.targets, u.names)
+	}
+	if err == nil {
+		err = cfg.checkMirrors(call.Flags)
 	}
 	for _, arg := range u.listen {
 		var l listenSpec
@@ -138,7 +154,7 @@ func parse(call *command.Call) (config, error) {
 
 // declare declares the flags. What c holds are defaults.
 func (c *config) declare(set *pflag.FlagSet, u *unread) {
-	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; the first is the default export")
+	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION, or the members of a mirror with commas between; the first is the default export")
 	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
 	set.BoolVar(&c.readOnly, "read-only", false, "refuse requests that would change an export's contents")
@@ -151,7 +167,9 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.BoolVar(&c.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&c.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
 	set.Var(&c.method, "method", "the only durability method to accept, `gpspm, apm or flush` (default the best that is sound for the region)")
-	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
+	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk. A mirror has --leg-timeout instead")
+	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
+	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
 	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
@@ -181,6 +199,8 @@ func (c *config) check() error {
 		return flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
 	case c.lossTimeout < 0:
 		return flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
+	case c.legTimeout < 0:
+		return flags.Usagef("--leg-timeout %v: use a duration, such as 10s, or 0", c.legTimeout)
 	case c.handshake <= 0:
 		return flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", c.handshake)
 	case c.drainTimeout <= 0:
@@ -216,7 +236,24 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 	return flags.Usagef("%s is not a loopback address, and everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own", listener)
 }
 
-// parseExports pairs every --target with its --export.
+// mirrorFlags are the flags that only mirrors have.
+var mirrorFlags = []string{"leg-timeout", "degraded"}
+
+// checkMirrors refuses flags of mirrors where no export is one.
+func (c *config) checkMirrors(set *pflag.FlagSet) error {
+	if slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) > 1 }) {
+		return nil
+	}
+	for _, name := range mirrorFlags {
+		if set.Changed(name) {
+			return flags.Usagef("--%s is for mirrors: name all members in one --target, with commas between", name)
+		}
+	}
+	return nil
+}
+
+// parseExports pairs every --target with its --export. A mirror is called as its first member unless
+// it has a name.
 func parseExports(targets, names []string) ([]exportSpec, error) {
 	if len(targets) == 0 {
 		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
@@ -226,14 +263,11 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 	}
 	all := make([]exportSpec, 0, len(targets))
 	for i, s := range targets {
-		target, err := flags.ParseTarget(s)
+		members, err := parseMembers(strings.Split(s, ","))
 		if err != nil {
 			return nil, err
 		}
-		if err := region.CheckName(target.Region); err != nil {
-			return nil, flags.Usagef("--target %s: %v; give --target once for each region", s, err)
-		}
-		e := exportSpec{target.Region, target}
+		e := exportSpec{members[0].Region, members}
 		if len(names) > 0 {
 			e.name = cmp.Or(names[i], e.name)
 		}
@@ -244,11 +278,35 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 			if other.name == e.name {
 				return nil, flags.Usagef("two exports are named %q: give every --target a name of its own with --export", e.name)
 			}
-			if other.target == target {
-				return nil, flags.Usagef("--target %s is given twice: a region is one export", s)
+			for _, m := range e.targets {
+				if slices.Contains(other.targets, m) {
+					return nil, flags.Usagef("--target %s is given twice: a region is one export", m)
+				}
 			}
 		}
 		all = append(all, e)
 	}
 	return all, nil
+}
+
+// parseMembers reads the URIs of a region, or of the members of a mirror.
+func parseMembers(uris []string) ([]endpoint.Endpoint, error) {
+	if len(uris) > persist.MaxMembers {
+		return nil, flags.Usagef("--target names %d regions: a mirror has at most %d members", len(uris), persist.MaxMembers)
+	}
+	members := make([]endpoint.Endpoint, 0, len(uris))
+	for _, s := range uris {
+		m, err := flags.ParseTarget(s)
+		if err != nil {
+			return nil, err
+		}
+		if err := region.CheckName(m.Region); err != nil {
+			return nil, flags.Usagef("--target %s: %v", s, err)
+		}
+		if slices.Contains(members, m) {
+			return nil, flags.Usagef("--target names %s twice: the members of a mirror are different regions", m)
+		}
+		members = append(members, m)
+	}
+	return members, nil
 }

@@ -40,7 +40,16 @@ func TestParseServe(t *testing.T) {
 		"a region twice":         {args: []string{logTarget, "--target=iwarp://pm1:7204/log", "--export=a", "--export=b"}, says: "is given twice"},
 		"a long name":            {args: []string{logTarget, "--export", strings.Repeat("x", 4097)}, says: "at most 4096"},
 		"no region":              {says: "--target"},
-		"a list of regions":      {args: []string{"--target=iwarp://pm1/log,data"}, says: "once for each region"},
+		"a mirror":               {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/copy"}, exports: "log=iwarp://pm1:7204/log,iwarp://pm2:7204/copy"},
+		"a mirror and a region":  {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", dataTarget, "--degraded", "--leg-timeout=0"}, exports: "log=iwarp://pm1:7204/log,iwarp://pm2:7204/log data=iwarp://pm2:7204/data"},
+		"a mirror of one region": {args: []string{"--target=iwarp://pm1/log,iwarp://pm1:7204/log"}, says: "names iwarp://pm1:7204/log twice"},
+		"a region in two":        {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--target=iwarp://pm3/x,iwarp://pm2/log"}, says: "is given twice"},
+		"five members":           {args: []string{"--target=iwarp://a/l,iwarp://b/l,iwarp://c/l,iwarp://d/l,iwarp://e/l"}, says: "at most 4 members"},
+		"a member that is none":  {args: []string{"--target=iwarp://pm1/log,"}, says: "is not an address"},
+		"no mirror to degrade":   {args: []string{logTarget, "--degraded"}, says: "--degraded is for mirrors"},
+		"no mirror to wait for":  {args: []string{logTarget, "--leg-timeout=10s"}, says: "--leg-timeout is for mirrors"},
+		"a leg in no time":       {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--leg-timeout=-1s"}, says: "such as 10s, or 0"},
+		"names without hosts":    {args: []string{"--target=iwarp://pm1/log,data"}, says: "is not an address"},
 		"no clients":             {args: []string{logTarget, "--max-connections=0"}, says: "use 1 to 4096"},
 		"a crowd":                {args: []string{logTarget, "--max-connections=4097"}, says: "use 1 to 4096"},
 		"no time to negotiate":   {args: []string{logTarget, "--handshake-timeout=0"}, says: "such as 10s"},
@@ -66,7 +75,11 @@ func TestParseServe(t *testing.T) {
 			require.NoError(t, err)
 			var exports []string
 			for _, e := range cfg.exports {
-				exports = append(exports, e.name+"="+e.target.String())
+				var members []string
+				for _, m := range e.targets {
+					members = append(members, m.String())
+				}
+				exports = append(exports, e.name+"="+strings.Join(members, ","))
 			}
 			require.Equal(t, c.exports, strings.Join(exports, " "))
 		})

@@ -32,7 +32,7 @@ Two commands to try it without special hardware:
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
 "pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 failed, 2 a mistake on the command line,
-3 serve needs --accept-loss.
+3 serve found that going on would lose data: a person has to decide (docs/durability.md).
 `,
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},

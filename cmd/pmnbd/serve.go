@@ -50,8 +50,9 @@ type export struct {
 	dev  *remote.Device
 }
 
-// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged. A
-// person has to decide; to start it again, as after other failures, does not help.
+// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged, or whose
+// mirror cannot begin. A person has to decide. Starting it again, as after other failures, does not
+// help.
 const exitLoss = 3
 
 // serve runs `pmnbd serve`.
@@ -67,7 +68,7 @@ func serve(call *command.Call) error {
 	if err == nil {
 		err = s.run(call.Stdout, signals)
 	}
-	if loss := (*remote.LossError)(nil); errors.As(err, &loss) {
+	if errors.As(err, new(*remote.LossError)) || errors.As(err, new(*remote.MirrorError)) {
 		err = command.WithCode(err, exitLoss)
 	}
 	return err
@@ -142,7 +143,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 	signalled, stop := daemon.UntilSignal()
 	defer stop()
 	for _, e := range s.cfg.exports {
-		dev, err := s.dial(signalled, e.target)
+		dev, err := s.dial(signalled, e.targets)
 		err = advised(err)
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
@@ -171,6 +172,8 @@ func advised(err error) error {
 		advice = "--accept-loss goes on without it, once nobody uses the device any more"
 	case errors.As(err, &refused) && refused.Held():
 		advice = "stop it, or take the region from it with --takeover"
+	case errors.As(err, &refused) && refused.Reason() == remote.ReasonMember:
+		advice = "name all members of the mirror in one --target, with commas between"
 	case errors.Is(err, remote.ErrVolatile):
 		advice = "--allow-volatile permits that"
 	case errors.Is(err, remote.ErrWantsKey):
@@ -181,23 +184,41 @@ func advised(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-func (s *initiator) dial(ctx context.Context, at endpoint.Endpoint) (*remote.Device, error) {
-	transport, err := provider.For(at.Provider, provider.Config{Spin: s.cfg.spin})
+// dial opens a region, or a mirror of several.
+func (s *initiator) dial(ctx context.Context, at []endpoint.Endpoint) (*remote.Device, error) {
+	members, err := connecting(at, s.cfg.spin)
 	if err != nil {
 		return nil, err
 	}
-	var prove func() []byte
-	if s.key != nil {
-		prove = s.key.get
-	}
-	return remote.Dial(ctx, remote.Config{
-		Provider: transport, Addr: at.Address(), Region: at.Region, ID: s.id,
-		StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
+	cfg := remote.Config{
+		ID: s.id, StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
 		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
-		LossTimeout: s.cfg.lossTimeout, OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile,
-		Takeover: s.cfg.takeover, Key: prove, Log: daemon.Slog(s.log),
-	})
+		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, Degraded: s.cfg.degraded,
+		OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile, Takeover: s.cfg.takeover, Log: daemon.Slog(s.log),
+	}
+	if s.key != nil {
+		cfg.Key = s.key.get
+	}
+	if len(members) > 1 {
+		cfg.Members = members
+	} else {
+		cfg.Provider, cfg.Addr, cfg.Region = members[0].Provider, members[0].Addr, members[0].Region
+	}
+	return remote.Dial(ctx, cfg)
+}
+
+// connecting returns how to reach regions.
+func connecting(at []endpoint.Endpoint, spin time.Duration) ([]remote.Target, error) {
+	members := make([]remote.Target, 0, len(at))
+	for _, e := range at {
+		transport, err := provider.For(e.Provider, provider.Config{Spin: spin})
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, remote.Target{Provider: transport, Addr: e.Address(), Region: e.Region})
+	}
+	return members, nil
 }
 
 // run serves until a signal comes or a listener fails, and drains.
