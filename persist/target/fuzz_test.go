@@ -38,6 +38,10 @@ const (
 	stepRaw
 	stepResume
 	stepRecorded
+	stepRecord
+	stepBits
+	stepDigest
+	stepClear
 	steps
 )
 
@@ -65,6 +69,10 @@ type model struct {
 	keyed      bool                       // sessions authenticate
 	challenges [fuzzPeers]*wire.Challenge // of the peers' connections
 	recorded   [fuzzPeers][]byte          // each peer's last OPEN or RESUME
+
+	life   uint64          // log's
+	record persist.Record  // log's
+	lack   persist.Members // who may lack its one chunk
 }
 
 // keyOf returns the key with which peer i claims to be id. Peer 0 has alice's and bob's
@@ -88,6 +96,9 @@ func keyOf(i int, id [16]byte) wire.Key {
 //   - OPEN must name the epoch, and needs a takeover if another id holds the lease.
 //   - RESUME needs that nobody had the region in between.
 //   - With keys, a grant needs a proof made for that very connection.
+//   - Only the owner changes the record, and a member's generation never goes back.
+//   - A member is opened by a larger life only, or as a single region.
+//   - A barrier that is acknowledged has set the bits of the members outside F.
 //
 // In the end the target must still serve.
 func FuzzTarget(f *testing.F) {
@@ -113,6 +124,15 @@ func FuzzTarget(f *testing.F) {
 	f.Add([]byte{keyed, stepOpen, 0, 0, 0, 0, 0, stepOpen, 0, 1, 0, 0, stepWrite, 0, 0, 0, 0, 4, 4, 7, stepRecorded, 2, 0, stepRecorded, 2, 0,
 		stepConnect, 0, stepResume, 0, 0, 0, stepResume, 0, 0, 0, stepRecorded, 1, 0, stepRecorded, 1, 0, stepOpen, 1, 1, 0, 3, stepOpen, 1, 1, 0, 3})
 	f.Add([]byte{keyed, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 0, stepOpen, 1, 1, 0, 1}) // as alice with bob's key, then as bob
+
+	// Alice makes log a member, lets B go and takes it in again. Bob has to say that he knows
+	// of it, or have a larger life.
+	const life, single, join = 4, 8, 16
+	member := []byte{open, stepOpen, 0, 1, 0, life | join, 1, stepRecord, 0, 0, 1, 3, 0, 4}
+	f.Add(slices.Concat(member, []byte{stepRecord, 0, 0, 1, 1, 0, 0, stepBarrier, 0, 1, 1, 0, 4, 0, 1, stepBits, 0, 1, 0, stepClear, 0, 1, 1, 0, 0, stepRecord, 0, 0, 1, 3, 0, 0}))
+	f.Add(slices.Concat(member, []byte{stepOpen, 1, 1, 0, 3, stepOpen, 1, 1, 0, 3 | single, stepOpen, 2, 1, 0, 2 | life, 0, stepOpen, 2, 1, 0, 2 | life, 1}))
+	f.Add(slices.Concat(member, []byte{stepRecord, 0, 0, 1, 2, 6, 0, stepResume, 1, 0, 0, stepRecord, 1, 0, 1, 3, 6, 2, stepDigest, 1, 0, 0, 0xff, 0xff, stepRecord, 1, 0, 0, 1, 1, 0}))
+	f.Add(slices.Concat(granted, []byte{stepWrite, 0, 0, 0, 0, 4, 4, 7, stepDigest, 0, 0, 0, 0, 9, stepBits, 0, 1, 0, stepClear, 0, 1, 0, 0, 0}))
 
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<10 {
@@ -168,7 +188,7 @@ func (m *model) open(p *peer, owner persist.Owner, name string) (o wire.Opened) 
 	if m.keyed {
 		secret = p.challenged(aliceKey)
 	}
-	request := wire.Open{Methods: everyMethod, Owner: owner, Region: name, Flags: wire.OpenAllowVolatile | wire.OpenTakeover}
+	request := wire.Open{Methods: everyMethod, Owner: owner, Region: name, Flags: wire.OpenAllowVolatile | wire.OpenTakeover | wire.OpenSingle}
 	var r wire.Refused
 	p.send(signed(secret, &request))
 	require.NoError(m.t, p.decode(&r))
@@ -217,7 +237,17 @@ func (m *model) step() {
 		if choice&2 != 0 {
 			flags |= wire.OpenTakeover
 		}
-		m.ask(i, owner.ID, &wire.Open{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: name, Flags: flags})
+		var life uint64
+		if choice&4 != 0 {
+			life = m.life + m.number(1)
+		}
+		if choice&8 != 0 {
+			flags |= wire.OpenSingle
+		}
+		if choice&16 != 0 {
+			flags |= wire.OpenJoin
+		}
+		m.ask(i, owner.ID, &wire.Open{Methods: everyMethod, Owner: owner, Epoch: epoch, Region: name, Flags: flags, Life: life})
 	case stepResume:
 		owner := alice
 		epoch := m.epoch - m.number(1)
@@ -243,6 +273,15 @@ func (m *model) step() {
 		m.send(i, (&wire.Zero{Seq: 1, Off: m.number(2), Len: m.number(2)}).Append(nil))
 	case stepHeartbeat:
 		m.send(i, (&wire.Heartbeat{Seq: 1}).Append(nil))
+	case stepRecord:
+		m.send(i, m.newRecord().Append(nil))
+	case stepBits:
+		m.send(i, (&wire.Bits{Seq: 1, Slot: uint8(m.number(1) % persist.MaxMembers), From: 8 * m.number(1)}).Append(nil))
+	case stepDigest:
+		m.send(i, (&wire.Digest{Seq: 1, Off: m.number(2), Len: m.number(2)}).Append(nil))
+	case stepClear:
+		m.send(i, (&wire.Barrier{Seq: 1, Last: m.number(1) != 0, ClearSlot: uint8(m.number(1) % persist.MaxMembers),
+			Clear: []persist.Range{{Off: m.number(1), Len: fuzzSize - m.number(1)}}}).Append(nil))
 	case stepOther:
 		msgs := [][]byte{
 			(&wire.Resume{Owner: alice, Epoch: m.epoch, Region: "log"}).Append(nil),
@@ -317,79 +356,6 @@ func (m *model) ask(i int, id [16]byte, request message) {
 	m.send(i, msg)
 }
 
-// granted checks whether msg of peer i deserved its grant.
-func (m *model) granted(i int, msg, answer []byte) {
-	require.NoError(m.t, m.opened.Decode(answer))
-	require.Equal(m.t, m.log.UUID(), m.opened.UUID, "the other region has an owner")
-	var open wire.Open
-	if open.Decode(msg) == nil {
-		require.Equal(m.t, m.epoch, open.Epoch)
-		if m.given && open.Owner.ID != m.by.ID {
-			require.NotZero(m.t, open.Flags&wire.OpenTakeover, "the lease of another id")
-		}
-	} else {
-		var resume wire.Resume
-		require.NoError(m.t, resume.Decode(msg))
-		open = wire.Open(resume)
-		require.Equal(m.t, m.by, open.Owner)
-		require.LessOrEqual(m.t, open.Epoch, m.epoch)
-	}
-	if m.keyed {
-		require.True(m.t, i == 0 || (i == 1 && open.Owner.ID == bob.ID), "peer %d has no key of that id", i)
-		secret := wire.NewSecret(keyOf(i, open.Owner.ID), wire.Nonce{}, m.challenges[i].Nonce)
-		require.True(m.t, secret.SignedRequest(msg), "the proof must be for this connection")
-		require.True(m.t, secret.SignedAnswer(answer, msg))
-		require.Zero(m.t, m.opened.Token)
-	}
-	m.epoch++
-	require.Equal(m.t, m.epoch, m.opened.Epoch)
-	m.by, m.given = open.Owner, true
-	m.holder, m.keys[i] = i, m.opened.Key
-}
-
-// send sends a message as peer i and learns from its answer. Every message gets an answer
-// or ends the connection.
-func (m *model) send(i int, msg []byte) {
-	p := m.peers[i]
-	p.send(msg)
-	answer, err := p.receive()
-	if err != nil {
-		m.left(i)
-		return
-	}
-	t, err := wire.TypeOf(answer)
-	require.NoError(m.t, err)
-	switch t {
-	case wire.TypeOpened:
-		m.granted(i, msg, answer)
-	case wire.TypeChallenge:
-		require.True(m.t, m.keyed)
-		m.challenges[i] = new(wire.Challenge)
-		require.NoError(m.t, m.challenges[i].Decode(answer))
-	case wire.TypeRefused: // in a session only for a version that the target does not speak, which ends it
-		if m.holder == i {
-			m.ends(i)
-		}
-	case wire.TypeBarrierFail: // no range of a valid barrier leaves the region
-		var fail wire.BarrierFail
-		require.NoError(m.t, fail.Decode(answer))
-		require.Equal(m.t, wire.CodeInvalid, fail.Code)
-		m.ends(i)
-	case wire.TypeClosed:
-		require.Equal(m.t, m.holder, i)
-		m.holder, m.given = -1, false
-	case wire.TypeZeroAck:
-		require.Equal(m.t, m.holder, i)
-		var z wire.Zero
-		require.NoError(m.t, z.Decode(msg))
-		clear(m.want[z.Off : z.Off+z.Len])
-	case wire.TypeHeartbeatAck, wire.TypeBarrierAck:
-		require.Equal(m.t, m.holder, i)
-	default:
-		require.Fail(m.t, "the target sent something that is no answer", "%v", t)
-	}
-}
-
 func (m *model) check() {
 	if !bytes.Equal(m.want, m.log.Data()) {
 		require.Fail(m.t, "the region has bytes that nobody was allowed to write")
@@ -397,7 +363,14 @@ func (m *model) check() {
 	if !bytes.Equal(m.kept, m.own.Data()) {
 		require.Fail(m.t, "the other region has bytes that nobody was allowed to write")
 	}
-	require.Equal(m.t, m.epoch, m.log.Superblock().Epoch)
+	sb, own := m.log.Superblock(), m.own.Superblock()
+	require.Equal(m.t, m.epoch, sb.Epoch)
+	require.Equal(m.t, m.record, sb.Record)
+	require.Equal(m.t, m.life, sb.Life)
+	require.Zero(m.t, own.Record)
+	for slot := range persist.MaxMembers {
+		require.Equal(m.t, m.lack.Has(slot), m.log.BitsSet(slot) == 1, "%v of %+v", persist.Member(slot), m.record)
+	}
 	require.NoError(m.t, m.log.Failed())
 	require.NoError(m.t, m.own.Failed())
 }
