@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"pmnbd/cmd/internal/status"
 	"pmnbd/persist/target"
 )
@@ -24,6 +26,9 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Truth(s, "pmnbd_target_region_suspect", "1 if the platform lost power without saving: it serves nobody until region clear.", r.Suspect)
 	status.Truth(s, "pmnbd_target_region_held", "1 if an initiator owns the region.", r.Held)
 	status.Gauge(s, "pmnbd_target_region_lease_left_seconds", "How long the owner may stay silent before another can have the region, 0 if nobody holds it.", r.LeaseLeft)
+	if m := r.Member; m != nil {
+		collectMember(s, m)
+	}
 	lanes := 0
 	if session := r.Session; session != nil {
 		lanes = len(session.Lanes)
@@ -37,4 +42,13 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Counter(s, "pmnbd_target_barriers_total", "Barriers acknowledged, on each lane.", r.Barriers)
 	status.Gauge(s, "pmnbd_target_syncing_seconds", "How long the sync behind barriers that is under way has taken so far, 0 if there is none.", r.Syncing)
 	status.Counter(s, "pmnbd_target_syncs_total", "Calls of fdatasync begun, those of the superblock among them.", r.Syncs)
+}
+
+func collectMember(s status.Scrape, m *target.MemberSnapshot) {
+	status.Gauge(s, "pmnbd_target_member_info", "The mirror that the region is a member of. Always 1.", 1, "mirror", m.Mirror.String(), "member", m.Member)
+	status.Truth(s, "pmnbd_target_member_torn", "1 if a copy to the region has begun and has not ended: it serves nobody.", m.Torn)
+	status.Truth(s, "pmnbd_target_member_in_sync", "1 if the region had every flushed write when its record was written.", strings.Contains(m.InSync, m.Member))
+	for _, o := range m.Others {
+		status.Gauge(s, "pmnbd_target_member_behind_bytes", "How many bytes another member of the mirror may lack.", o.Behind, "other", o.Member)
+	}
 }

@@ -24,6 +24,11 @@ func TestMetrics(t *testing.T) {
 	require.Empty(t, problems)
 	require.Equal(t, `pmnbd_target_barriers_total{region="a"} 10
 pmnbd_target_barriers_total{region="b"} 0
+pmnbd_target_member_behind_bytes{other="B",region="a"} 0
+pmnbd_target_member_behind_bytes{other="C",region="a"} 1.048576e+06
+pmnbd_target_member_in_sync{region="a"} 1
+pmnbd_target_member_info{member="A",mirror="03000000-0000-0000-0000-000000000000",region="a"} 1
+pmnbd_target_member_torn{region="a"} 0
 pmnbd_target_region_clean{region="a"} 0
 pmnbd_target_region_clean{region="b"} 1
 pmnbd_target_region_doubt{region="a"} 1

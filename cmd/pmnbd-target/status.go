@@ -94,6 +94,17 @@ func regionText(r *target.RegionSnapshot) string {
 	if r.Held {
 		row("lease", "%.1f s left", r.LeaseLeft)
 	}
+	if m := r.Member; m != nil {
+		row("mirror", "member %s of %s, generation %s, in sync %s", m.Member, m.Mirror, m.Generation, m.InSync)
+		for _, o := range m.Others {
+			if o.Behind > 0 {
+				row("", "member %s may lack %s", o.Member, flags.Size(o.Behind))
+			}
+		}
+		if m.Torn {
+			row("torn", "yes: a copy to the region has begun and has not ended")
+		}
+	}
 	if r.Doubt {
 		row("doubt", "yes: some of what can be read may not be durable")
 	}

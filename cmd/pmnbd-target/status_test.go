@@ -25,6 +25,10 @@ func sample() report {
 					Methods: []target.MethodSnapshot{{Method: "apm", Why: "only class pmem"}, {Method: "gpspm", Sound: true, Why: "sound"}},
 					Lanes:   []target.LaneSnapshot{{Peer: "127.0.0.1:5000"}, {Lane: 1, Peer: "127.0.0.1:5001"}},
 				},
+				Member: &target.MemberSnapshot{
+					Mirror: googleuuid.UUID{3}, Member: "A", Generation: "7.2", Life: 8, InSync: "AB", MinCopies: 2,
+					Others: []target.OtherSnapshot{{Member: "B"}, {Member: "C", Behind: 1 << 20}},
+				},
 				Doubt: true, Barriers: 10, Syncs: 12,
 			},
 			{Name: "b", Path: "/var/b", Class: "volatile", Size: 4096, Epoch: 1, Clean: true},
@@ -43,6 +47,8 @@ region a: in use
   lane 0    127.0.0.1:5000
   lane 1    127.0.0.1:5001
   lease     9.2 s left
+  mirror    member A of 03000000-0000-0000-0000-000000000000, generation 7.2, in sync AB
+            member C may lack 1M
   doubt     yes: some of what can be read may not be durable
   barriers  10, with 12 fdatasyncs
 region b: free, closed cleanly
@@ -50,6 +56,8 @@ region b: free, closed cleanly
   session   epoch 1, no owner
   barriers  0, with 0 fdatasyncs
 `, r.text(time.Unix(1061, 0)))
+	r.Regions[0].Member.Torn = true
+	require.Contains(t, r.text(time.Unix(1061, 0)), "  torn      yes: a copy to the region has begun and has not ended\n")
 	r.Regions[0].Syncing = 61.7
 	require.Contains(t, r.text(time.Unix(1061, 0)), "barriers  10, with 12 fdatasyncs; syncing for 62 s\n")
 }

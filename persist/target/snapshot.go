@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 )
 
 // A RegionSnapshot describes a region at one moment. It is a copy. Its JSON names stay as
@@ -34,6 +35,8 @@ type RegionSnapshot struct {
 	Failed  bool   `json:"failed"`
 	Failure string `json:"failure,omitempty"`
 	Suspect bool   `json:"suspect"`
+	// Member is nil if the region is no member of a mirror.
+	Member *MemberSnapshot `json:"member"`
 	// Barriers counts the barriers acknowledged in this run, on each lane. Syncs counts
 	// the fdatasyncs begun, including those of the superblock. Only class file has any.
 	Barriers uint64 `json:"barriers"`
@@ -41,6 +44,32 @@ type RegionSnapshot struct {
 	// Syncing is how long the current sync for barriers, or the flush that settles doubt,
 	// has taken so far, in seconds, or 0 if there is none.
 	Syncing float64 `json:"syncing_seconds"`
+}
+
+// A MemberSnapshot describes a region as a member of a mirror, by its own record. Members are
+// letters, by slot.
+type MemberSnapshot struct {
+	// Mirror is the UUID of the set, and Member this region's letter.
+	Mirror uuid.UUID `json:"mirror"`
+	Member string    `json:"member"`
+	// Generation is LIFE.COUNT. Life is the highest life that has opened the region.
+	Generation string `json:"generation"`
+	Life       uint64 `json:"life"`
+	// InSync has the members of the generation's F: each had every flushed write.
+	InSync    string `json:"in_sync"`
+	MinCopies int    `json:"min_copies"`
+	// Torn: a resync of this region has begun and has not ended. It serves nobody.
+	Torn bool `json:"torn"`
+	// Others are the mirror's other members.
+	Others []OtherSnapshot `json:"others"`
+}
+
+// An OtherSnapshot is another member of a region's mirror.
+type OtherSnapshot struct {
+	Member string    `json:"member"`
+	UUID   uuid.UUID `json:"uuid"`
+	// Behind is how many bytes of the region the member may lack, by this region's bits.
+	Behind uint64 `json:"behind_bytes"`
 }
 
 // A MethodSnapshot says whether a durability method is sound.
@@ -109,10 +138,31 @@ func (e *export) snapshot() RegionSnapshot {
 			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
 		}
 	}
+	s.Member = e.member(&sb)
 	// The superblock does not have a failure that could not be recorded.
 	s.Failure = e.r.Failure()
 	s.Failed = s.Failure != ""
 	return s
+}
+
+// member describes the region as a member of its mirror, or returns nil.
+func (e *export) member(sb *region.Superblock) *MemberSnapshot {
+	rec := &sb.Record
+	if *rec == (persist.Record{}) {
+		return nil
+	}
+	m := &MemberSnapshot{
+		Mirror: rec.Set, Member: persist.Member(int(rec.Slot)).String(), Generation: rec.Generation.String(), Life: sb.Life,
+		InSync: rec.F.String(), MinCopies: int(rec.MinCopies), Torn: rec.Torn,
+	}
+	for slot, other := range rec.Members {
+		if other.UUID == ([16]byte{}) || slot == int(rec.Slot) {
+			continue
+		}
+		behind := e.r.BitsSet(slot) * e.r.ChunkSize()
+		m.Others = append(m.Others, OtherSnapshot{Member: persist.Member(slot).String(), UUID: other.UUID, Behind: min(behind, e.r.Size())})
+	}
+	return m
 }
 
 // peers lists the session's connections.

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
 
@@ -78,6 +80,15 @@ func TestSnapshot(t *testing.T) {
 	require.True(t, silent.Held)
 	require.Empty(t, silent.Session.Lanes)
 	require.Positive(t, silent.LeaseLeft)
+
+	require.Nil(t, silent.Member)
+	require.NoError(t, s.region.Update(func(sb *region.Superblock) error { sb.Life = 3; return nil }))
+	require.NoError(t, s.region.SetRecord(memberOf(s.region, 2, 5, memberA|memberB), 0))
+	require.NoError(t, s.region.ClearBits(2, []persist.Range{{Len: 6 * chunk}}))
+	require.Equal(t, &MemberSnapshot{
+		Mirror: uuid.UUID{0x5e}, Member: "A", Generation: "2.5", Life: 3, InSync: "AB", MinCopies: 1,
+		Others: []OtherSnapshot{{Member: "B", UUID: uuid.UUID{0xb}}, {Member: "C", UUID: uuid.UUID{0xc}, Behind: size - 6*chunk}},
+	}, snapshot().Member)
 
 	syncing = errors.New("medium error")
 	require.Error(t, s.region.Flush([]persist.Range{{Len: s.region.Size()}}))
