@@ -37,11 +37,17 @@ func TestFaultFails(t *testing.T) {
 	}{
 		{"zero", DataOffset, func(r *Region) error { return r.Zero(persist.Range{Off: testSize - 1, Len: 1}) }, true},
 		{"told by who had the fault", DataOffset, func(r *Region) error { return r.Fail(ErrFault) }, true},
+		{"set bits", 2 * CopySize, func(r *Region) error { return r.SetBits(2, []persist.Range{{Len: 1}}) }, true},
+		{"clear bits", 2 * CopySize, func(r *Region) error { return r.ClearBits(1, []persist.Range{{Len: testSize}}) }, true},
+		{"read bits", 2 * CopySize, func(r *Region) error { _, err := r.ReadBits(1, 0, make([]byte, 1)); return err }, true},
+		{"set a record", 2 * CopySize, func(r *Region) error { return r.SetRecord(recordOf(r, 0, 2, 1), 2) }, true},
+		{"digest", DataOffset, func(r *Region) error { _, err := r.Digest(persist.Range{Len: testSize}); return err }, true},
 		{"update", 0, func(r *Region) error { return r.Update(func(sb *Superblock) error { sb.Epoch++; return nil }) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, path string, h host) {
 				r := opened(t, path, OpenOptions{}, h)
+				require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
 				require.NoError(t, os.Truncate(path, c.left))
 				err := c.touch(r)
 				require.ErrorIs(t, err, ErrFailed)
@@ -87,6 +93,14 @@ func TestFaultInFlush(t *testing.T) {
 			require.ErrorIs(t, err, ErrFailed)
 			require.ErrorContains(t, err, ErrFault.Error()+" at offset 0x200000")
 			require.Equal(t, err, r.Flush(nil))
+		})
+		t.Run(name+" bits", func(t *testing.T) {
+			h := hostOf(class, bootA)
+			path := created(t, h)
+			r := opened(t, path, OpenOptions{}, h)
+			require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
+			require.NoError(t, os.Truncate(path, 2*CopySize))
+			require.ErrorIs(t, r.FlushBits(2, []persist.Range{{Len: 1}}), ErrFailed)
 		})
 	}
 }

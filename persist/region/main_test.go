@@ -97,6 +97,13 @@ func hostOf(class persist.Class, boot [16]byte) host {
 
 var fileHost, volatileHost = hostOf(persist.ClassFile, bootA), hostOf(persist.ClassVolatile, bootA)
 
+// onEachClass runs a test for each class.
+func onEachClass(t *testing.T, f func(t *testing.T, h host)) {
+	for _, class := range []persist.Class{persist.ClassVolatile, persist.ClassFile, persist.ClassPMem} {
+		t.Run(class.String(), func(t *testing.T) { f(t, hostOf(class, bootA)) })
+	}
+}
+
 // created makes a region named "r" in a new file, on h.
 func created(t testing.TB, h host) string {
 	t.Helper()

@@ -30,7 +30,8 @@ type Medium struct {
 	// durable.
 	Sync func(fd int) error
 	// Data and Header, unless nil, replace the CPU: each writes back n bytes, Data at off
-	// in the data extent and Header at off in the superblock's copies.
+	// in the data extent and Header at off in what lies in front of it: the superblock's
+	// copies, and the bits of a mirror's members.
 	Data, Header func(off, n uint64)
 }
 
