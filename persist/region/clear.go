@@ -12,8 +12,9 @@ import (
 
 // Clear returns a failed or suspect region to service. An operator asks for it and gives
 // a reason, which the superblock keeps. Everything readable becomes durable, the owner is
-// forgotten, the epoch raised, and doubt set. The region must not be open anywhere
-// (ErrInUse). If Clear fails, the region stays as it was, or has failed.
+// forgotten, the epoch raised, and doubt set. A region of class volatile gets a new
+// contents id (mirror §8). The region must not be open anywhere (ErrInUse). If Clear
+// fails, the region stays as it was, or has failed.
 func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine) }
 
 func clearRegion(path, reason string, on medium.Medium) error {
@@ -58,6 +59,9 @@ func (r *Region) clear(reason string) error {
 	sb.Owner, sb.Clean, sb.Doubt = persist.Owner{}, false, true
 	sb.Failed, sb.Failure, sb.Suspect = false, "", false
 	sb.Cleared = reason
+	if r.class == persist.ClassVolatile {
+		sb.Contents = newID() // nothing tells what such memory has lost
+	}
 	if r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
 	}

@@ -115,3 +115,46 @@ func TestClearVolatile(t *testing.T) {
 	require.True(t, r.Superblock().Doubt)
 	require.EqualValues(t, 2, r.Superblock().Epoch)
 }
+
+// Clear makes bits dirty, like data: what a failed sync left in the page cache is not on
+// the disk, and setting a bit that is set there already would write nothing.
+func TestClearRewritesBits(t *testing.T) {
+	path := createdMember(t, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost)
+	require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
+	require.NoError(t, r.Close())
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	dirty, syncs := uint64(0), 0
+	require.NoError(t, clearRegion(path, "x", fileHost.syncing(func(fd int) error {
+		if syncs++; syncs == 2 { // the first is Open's
+			var cs unix.Cachestat_t
+			if err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: bitsOffset, Len: DataOffset - bitsOffset}, &cs, 0); err != nil {
+				t.Skipf("cachestat(2): %v", err)
+			}
+			dirty = cs.Dirty + cs.Writeback
+		}
+		return unix.Fdatasync(fd)
+	})))
+	require.NoError(t, f.Close())
+	require.EqualValues(t, (DataOffset-bitsOffset)/4096, dirty)
+}
+
+// Nothing tells what memory of class volatile lost before a clear, so its contents id
+// changes, and a mirror copies all of it (mirror §8).
+func TestClearDrawsContents(t *testing.T) {
+	onEachClass(t, func(t *testing.T, h host) {
+		path := createdMember(t, h)
+		r := opened(t, path, OpenOptions{}, h)
+		require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
+		before := r.Superblock()
+		require.NoError(t, r.Close())
+		require.NoError(t, clearRegion(path, "x", h))
+		r = opened(t, path, OpenOptions{}, h)
+		after := r.Superblock()
+		require.Equal(t, r.Class() != persist.ClassVolatile, before.Contents == after.Contents)
+		require.Equal(t, before.Record, after.Record)
+		require.Equal(t, everyChunk(), chunksOf(t, r, 1))
+	})
+}
