@@ -16,11 +16,14 @@ import (
 // A pairs is targets with a region each, on networks of their own.
 type pairs []*pair
 
-func fakes(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
+// fakes makes a mirror of n members that goes on with one.
+func fakes(t testing.TB, n int, cfg rdmafake.Config) pairs { return fakesOf(t, n, 1, cfg) }
+
+func fakesOf(t testing.TB, n int, minCopies uint8, cfg rdmafake.Config) (s pairs) {
 	for range n {
 		s = append(s, fake(t, cfg))
 	}
-	s.join(t, 1)
+	s.join(t, minCopies)
 	return s
 }
 

@@ -1,0 +1,105 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/rdma/rdmafake"
+)
+
+// dialImpatient opens a device that lets a leg go as soon as it is lost.
+func (s pairs) dialImpatient(t testing.TB, lanes int) *Device {
+	cfg := s.config(t)
+	cfg.Lanes, cfg.LegTimeout = lanes, 1
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	return d
+}
+
+// record is what the region of leg i persists of the mirror.
+func (s pairs) record(i int) persist.Record { return s[i].region.Superblock().Record }
+
+// A leg that stays away is let go: the record of the others says so before a FLUSH succeeds that it
+// lacks, and they note what it lacks (mirror §3.3, §3.4).
+func TestLegIsLetGo(t *testing.T) {
+	for _, lost := range []int{0, 1} {
+		t.Run(persist.Member(lost).String(), func(t *testing.T) {
+			s := fakes(t, 2, rdmafake.Config{})
+			d := s.dialImpatient(t, 2)
+			other := 1 - lost
+			c := backendtest.NewClient(t, d)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			require.Equal(t, persist.Members(3), s.record(other).F)
+			require.Zero(t, s[other].region.BitsSet(lost))
+			s.network(lost).Down()
+			flush := c.Flush()
+			c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+			require.NoError(t, c.Wait(flush))
+			require.Equal(t, persist.Member(other), s.record(other).F)
+			require.Equal(t, persist.Members(3), s.record(lost).F, "nobody could tell it")
+			require.EqualValues(t, 1, s[other].region.BitsSet(lost))
+			read := c.Read(stripe, block, 0)
+			require.NoError(t, c.Do(read))
+			require.Equal(t, backendtest.Pattern(block, 2), read.Got)
+			require.Equal(t, StateOpen, d.Snapshot().State)
+			backendtest.AllBack(t, d)
+			require.NoError(t, d.Close())
+			require.True(t, s[other].region.Superblock().Clean)
+			s.network(lost).Up()
+		})
+	}
+}
+
+// No generation begins with fewer copies than the mirror must have: FLUSH waits, READ goes on
+// (mirror §3.3).
+func TestMinCopies(t *testing.T) { synctest.Test(t, testMinCopies) }
+
+func testMinCopies(t *testing.T) {
+	s := fakesOf(t, 2, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	s.network(0).Down()
+	flush := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 2), 0), flush)
+	read := c.Read(0, block, 0)
+	require.NoError(t, c.Do(read))
+	require.Equal(t, backendtest.Pattern(block, 2), read.Got)
+	time.Sleep(time.Minute)
+	require.False(t, flush.Completed())
+	require.Equal(t, persist.Members(3), s.record(1).F)
+	s.network(0).Up()
+	require.NoError(t, c.Wait(flush))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// The last equal leg is never let go, however long it is away.
+func TestLastLegIsNotLetGo(t *testing.T) { synctest.Test(t, testLastLegIsNotLetGo) }
+
+func testLastLegIsNotLetGo(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 2)
+	c := backendtest.NewClient(t, d)
+	s.network(1).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	s.network(0).Down()
+	flush, read := c.Flush(), c.Read(0, block, 0)
+	c.Submit(c.Write(100, backendtest.Pattern(block, 2), 0), flush, read)
+	require.Eventually(t, func() bool { return d.Snapshot().State == StateWaiting }, patience, tick)
+	s.network(1).Up() // it is stale
+	time.Sleep(time.Minute)
+	require.False(t, flush.Completed())
+	require.False(t, read.Completed())
+	s.network(0).Up()
+	require.NoError(t, c.Wait(flush, read))
+	require.Equal(t, append(backendtest.Pattern(block, 1)[:100:100], backendtest.Pattern(block, 2)[:block-100]...), read.Got)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
