@@ -50,15 +50,19 @@ func (d *Device) close(ctx context.Context) error {
 	}()
 	var err error
 	var away <-chan time.Time
+	patience := departAfter
+	if d.core.copies != nil {
+		patience += d.cfg.LegTimeout // a leg that is let go makes a clean end of the others
+	}
 	if d.idle() {
-		away = time.After(departAfter)
+		away = time.After(patience)
 	}
 	for waits := true; waits; {
 		select {
 		case err = <-flushed:
 			waits = false
 		case <-d.core.gone: // lost, or lost again
-			away = time.After(departAfter)
+			away = time.After(patience)
 		case <-away:
 			if d.idle() {
 				err = d.depart(ctx)

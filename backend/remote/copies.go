@@ -23,6 +23,7 @@ type copies struct {
 	core    *core
 	log     *slog.Logger
 	timeout time.Duration       // Config.LegTimeout
+	loss    time.Duration       // Config.LossTimeout
 	note    func(v mirror.View) // keeps the view for the next run; called with commit.mu held
 	fail    func(cause error)
 
@@ -49,7 +50,7 @@ type renewal struct {
 }
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
 	k.life, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -164,6 +165,17 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
 		if g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) && k.view.Equal&^persist.Member(g.slot) == 0 {
 			k.failSoonLocked(why)
+		}
+	}
+	if since := k.core.life.awaySince(); k.loss > 0 && !since.IsZero() {
+		patience := k.loss - now.Sub(since)
+		if patience <= 0 {
+			if why == nil {
+				why = errNotReached
+			}
+			k.failSoonLocked(fmt.Errorf("the mirror could not go on for %v: %w", k.loss, why))
+		} else if left == 0 || patience < left {
+			left = patience
 		}
 	}
 	if why != nil && why.Error() != k.said {

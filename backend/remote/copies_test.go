@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/rdma/rdmafake"
@@ -102,4 +103,53 @@ func testLastLegIsNotLetGo(t *testing.T) {
 	require.Equal(t, append(backendtest.Pattern(block, 1)[:100:100], backendtest.Pattern(block, 2)[:block-100]...), read.Got)
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
+}
+
+// A mirror that fails ends the connections of all legs before it lets go of what they may still touch.
+func TestMirrorFailsOnAllLegs(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	cfg := s.config(t)
+	cfg.LossTimeout = 1
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0)))
+	s.network(0).Pause()
+	read := c.Read(0, block, 0)
+	c.Submit(read)
+	s.network(1).Down()
+	require.ErrorIs(t, c.Wait(read), backend.ErrFailed)
+	requireFailed(t, c)
+	s.network(0).Resume()
+	require.Eventually(t, d.core.down, patience, tick)
+	backendtest.AllBack(t, d)
+	require.Error(t, d.Close())
+}
+
+// Another life that has begun ends this one for good, whatever leg says so (mirror §4.5).
+func TestAnotherLife(t *testing.T) {
+	for _, both := range []bool{true, false} {
+		t.Run(map[bool]string{true: "on all legs", false: "on one leg"}[both], func(t *testing.T) {
+			s := fakes(t, 2, rdmafake.Config{})
+			old := s.dialImpatient(t, 1)
+			c := backendtest.NewClient(t, old)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			cfg := s.config(t)
+			cfg.StateDir = t.TempDir()
+			if !both {
+				s.network(1).Down()
+				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+				require.Equal(t, persist.Member(0), s.record(0).F)
+			}
+			d, err := Dial(context.Background(), cfg)
+			require.NoError(t, err)
+			requireFailed(t, c)
+			require.Error(t, old.Close())
+			n := backendtest.NewClient(t, d)
+			read := n.Read(0, block, 0)
+			require.NoError(t, n.Do(read))
+			require.Equal(t, backendtest.Pattern(block, 1), read.Got)
+			require.NoError(t, d.Close())
+		})
+	}
 }

@@ -77,6 +77,9 @@ func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 		default:
 		}
 	}
+	for _, l := range g.lanes {
+		l.leaveLocked()
+	}
 	c.interruptLocked(epoch)
 	c.mu.Unlock()
 	if x.copies != nil {
@@ -102,6 +105,13 @@ func (x *core) stillLost(g *leg, cause error) transition {
 
 // needsLocked reports whether barriers wait for g while it is away. The caller holds commit.mu.
 func (x *core) needsLocked(g *leg) bool { return x.copies == nil || x.copies.needsLocked(g) }
+
+// spares reports whether the device does without g.
+func (x *core) spares(g *leg) bool {
+	x.commit.mu.Lock()
+	defer x.commit.mu.Unlock()
+	return !x.needsLocked(g)
+}
 
 // backLocked notes that the session of g goes on. The device does when those of all legs do that it
 // needs. The caller holds commit.mu.

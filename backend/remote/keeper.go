@@ -14,6 +14,8 @@ const (
 	// attempts should not miss a target that restarts, the later ones a network that heals.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
+	// sparePause is the least wait for a target that nothing waits for: its member was let go.
+	sparePause = time.Second
 	// connectTimeout bounds an attempt to connect. TCP itself tries ever more rarely, and should
 	// not be in such a pause when the network heals.
 	connectTimeout = 5 * time.Second
@@ -144,7 +146,11 @@ func (g *leg) comeBack(o *outage, t transition) error {
 	}
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
-			if err := g.pause(backoff(o.attempts-1, g.cfg.Jitter())); err != nil {
+			pause := backoff(o.attempts-1, g.cfg.Jitter())
+			if g.core.spares(g) {
+				pause = max(pause, sparePause)
+			}
+			if err := g.pause(pause); err != nil {
 				return err
 			}
 		}

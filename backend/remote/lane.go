@@ -42,7 +42,7 @@ type lane struct {
 	// the lane, so the goroutines that poll and post use them without.
 	conn      rdma.Conn
 	recvs     *rdma.MemoryRegion
-	connected bool  // from connect to disconnect: barriers come on it
+	connected bool  // from connect to leaveLocked: barriers come on it
 	readable  bool  // READs may come on it
 	broken    error // why the connection ended
 	ended     bool  // completions no longer count
@@ -131,11 +131,19 @@ func (l *lane) connect(c dialed, readable bool) {
 	l.lazy, l.urgent = 0, !l.queue.empty()
 }
 
-// disconnect takes the lane, whose connection has ended, out of its stream: its READs wait for
+// leaveLocked takes the lane out of its stream, because its connection is lost: neither barriers nor
+// READs come on it from now on. The caller holds commit.mu, and not the stream's mutex.
+func (l *lane) leaveLocked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connected, l.readable = false, false
+	l.chooseReaderLocked()
+}
+
+// disconnect gives back what the lane, whose connection has ended, still had: its READs wait for
 // another lane, or for its next connection.
 func (l *lane) disconnect() {
 	l.mu.Lock()
-	l.connected, l.readable = false, false
 	if l == l.leg.lanes[0] {
 		l.leg.calls.lostLocked()
 	}

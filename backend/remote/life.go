@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"pmnbd/backend"
 )
@@ -79,8 +80,9 @@ type life struct {
 // A condition is a phase and what follows from it.
 type condition struct {
 	phase phase
-	cause error // why the session is not there
-	err   error // new ops are refused with it; once the device has ended, ops that wait, too
+	cause error     // why the session is not there
+	since time.Time // when it was lost; zero while it is there
+	err   error     // new ops are refused with it; once the device has ended, ops that wait, too
 }
 
 // shown is the phase as status tells it, and why it is not open.
@@ -101,6 +103,9 @@ func newLife(log *slog.Logger) *life {
 	l.now.Store(&condition{})
 	return l
 }
+
+// awaySince is when the session was lost, zero while it is there.
+func (l *life) awaySince() time.Time { return l.now.Load().since }
 
 // phase is the present one.
 func (l *life) phase() phase { return l.now.Load().phase }
@@ -131,6 +136,11 @@ func (l *life) step(e event, cause error) transition {
 		return t
 	}
 	c := &condition{phase: to}
+	if to.away() {
+		if c.since = was.since; c.since.IsZero() {
+			c.since = time.Now()
+		}
+	}
 	switch to {
 	case phaseWaiting:
 		c.cause = cause

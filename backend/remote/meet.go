@@ -8,7 +8,6 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/internal/mirror"
-	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -67,7 +66,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	m := wire.Record{Seq: 1, Record: torn}
 	var done wire.Recorded
 	var refused wire.Refused
-	if _, err := g.ask(ctx, c, m.Append(nil), &done, &refused); err != nil {
+	plain := *c
+	plain.secret = nil // within a session nothing is signed
+	if _, err := g.ask(ctx, &plain, m.Append(nil), &done, &refused); err != nil {
 		return false, fmt.Errorf("note that it is half copied: %w", err)
 	}
 	return false, nil
@@ -131,5 +132,3 @@ func (k *copies) blames(g *leg, err error) bool {
 
 // resync begins to copy to g what it lacks.
 func (k *copies) resync(g *leg) {}
-
-var _ = persist.Member
