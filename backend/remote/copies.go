@@ -205,14 +205,15 @@ func (k *copies) changeLocked(next mirror.View) {
 
 // activateLocked makes the pending generation the active one.
 func (k *copies) activateLocked() {
-	if !k.view.Serves() {
-		close(k.serves)
-	}
+	first := !k.view.Serves()
 	k.view, k.written = k.view.Activated(), 0
 	k.note(k.view)
 	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.Generation.String()), slog.String("members", k.view.Active.String()))
 	k.core.readableLocked()
 	k.core.completeLocked()
+	if first {
+		close(k.serves)
+	}
 }
 
 // write writes the pending record to the legs of todo that are there. It reports whether one has it
