@@ -178,7 +178,7 @@ func (g *leg) compare(o *wire.Opened) error {
 		return g.elsewhere(o.UUID)
 	case o.Size != old.Size || o.Class != old.Class:
 		return &lastingError{fmt.Errorf("region %s is of another size or class than it was: it is not what this device was opened on", g.cfg.Region)}
-	case g.core.copies != nil:
+	case len(g.cfg.Members) > 0:
 		return nil // the other copies have what this one may have lost
 	case o.Epoch <= old.Epoch:
 		return &lastingError{fmt.Errorf("the region went back from epoch %d to %d: it was restored from a copy", old.Epoch, o.Epoch)}
