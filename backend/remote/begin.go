@@ -31,7 +31,8 @@ type beginning struct {
 	found  mirror.Found // by leg
 	grants []grant      // by leg
 	life   uint64       // of this attempt
-	said   string       // in the log, why it waits
+	owner  persist.Owner
+	said   string // in the log, why it waits
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -68,6 +69,10 @@ func (d *Device) beginMirror(ctx context.Context) error {
 func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	b.probe(ctx)
 	b.life = mirror.NextLife(&b.found)
+	b.owner.ID = b.device.cfg.ID
+	if _, err := rand.Read(b.owner.Nonce[:]); err != nil { // what was OPENED in the attempt before is given up
+		return mirror.Decision{}, fmt.Errorf("draw a nonce: %w", err)
+	}
 	for {
 		decision := mirror.Decide(b.found)
 		switch decision.Outcome {
@@ -134,7 +139,7 @@ func (b *beginning) open(ctx context.Context, members persist.Members) bool {
 		}
 		i := b.leg(slot)
 		g := b.device.legs[i]
-		g.life, g.opening = b.life, opening{}
+		g.life, g.owner, g.opening = b.life, b.owner, opening{}
 		o, conns, err := g.tryOpen(ctx)
 		if err != nil {
 			g.log.Warn("a member of the mirror was not opened", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
@@ -183,7 +188,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	k.view = mirror.Start(decision, b.life, nonce)
 	k.note(k.view)
 	for i, g := range d.legs {
-		g.life = b.life
+		g.life, g.owner = b.life, b.owner
 		if l := &b.found.Legs[i]; l.Reach != mirror.Away {
 			k.placeLocked(g, int(l.Record.Slot))
 		}

@@ -143,6 +143,7 @@ func TestAnotherLife(t *testing.T) {
 			}
 			d, err := Dial(context.Background(), cfg)
 			require.NoError(t, err)
+			require.Eventually(t, func() bool { return old.Snapshot().State == StateFailed }, patience, tick)
 			requireFailed(t, c)
 			require.Error(t, old.Close())
 			n := backendtest.NewClient(t, d)
