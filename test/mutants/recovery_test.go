@@ -30,8 +30,8 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
 	}, {
 		name: "a slice's barrier covers writes behind it", rule: "§4.6 a barrier covers only what is ahead of it",
-		in:  "backend/remote.lane.extentLocked",
-		old: "if l.behind { return l.queued, l.counted", new: "if false { return l.queued, l.counted",
+		in:  "backend/remote.stream.enqueueBarrier",
+		old: "if l.queued < p.to {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestReplayOverABreakingNetwork$",
 	}, {
 		name: "any slice's barrier completes a FLUSH", rule: "§3.7 a FLUSH covers every write that had completed before",
@@ -127,7 +127,7 @@ var recovery = []mutant{
 		pkg: "./backend/remote", run: "^TestSessionGoesOn$", hangs: true,
 	}, {
 		name: "a barrier that was cut off counts", rule: "§4.6 the ranges of a failed barrier stay dirty",
-		in:  "backend/remote.groupCommit.interrupt",
+		in:  "backend/remote.groupCommit.interruptLocked",
 		old: "b.ops, b.remaining, b.epoch = nil, 0, epoch",
 		new: "for i := range b.shares { c.env.cover(i, &b.shares[i]) }; b.ops, b.remaining, b.epoch = nil, 0, epoch",
 		pkg: model, run: crashes,
