@@ -13,6 +13,24 @@ import (
 // mirror, or older than the one that the region has.
 var ErrRecord = errors.New("record refused")
 
+// ServeAlone notes in the superblock, within an Update, that a session changes a member alone. No
+// record of the mirror names the new contents id, so nobody takes the member for equal to the others
+// again. All further sessions of this kind keep that id.
+func (s *Superblock) ServeAlone() {
+	if alone := aloneRecord(s.Record); alone != s.Record {
+		s.Record, s.Contents = alone, newID()
+	}
+}
+
+// aloneRecord returns what a member's record becomes when it is served alone: it names no contents of
+// its own.
+func aloneRecord(r persist.Record) persist.Record {
+	if m := &r.Members[r.Slot%persist.MaxMembers]; r != (persist.Record{}) {
+		m.Contents, m.Epoch = [16]byte{}, 0
+	}
+	return r
+}
+
 // SetRecord makes rec durable as the region's record of its mirror, and with it the bits
 // that the record means: all of the members in fill, none of those in F. The zero record
 // ends the membership. Members that the record before did not have, and that are outside F,

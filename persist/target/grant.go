@@ -202,6 +202,9 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Sup
 				return errRefused
 			}
 			sb.Life = max(sb.Life, m.Life)
+			if m.Flags&wire.OpenSingle != 0 {
+				sb.ServeAlone()
+			}
 		}
 		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {
 			e.syncer.doubted()

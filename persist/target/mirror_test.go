@@ -396,3 +396,28 @@ func TestRecordUnderWay(t *testing.T) {
 		<-forgotten
 	})
 }
+
+// A member that was served alone has other contents than any record of its mirror names, from its
+// first session of that kind on, so that no mirror takes it for equal.
+func TestServedAlone(t *testing.T) {
+	s := newSite(t)
+	first := memberOf(s.region, 1, 1, memberA|memberB)
+	first.Members[first.Slot].Contents = s.region.Superblock().Contents
+	require.NoError(t, s.region.SetRecord(first, 0))
+	was := s.region.Superblock()
+	var alone [16]byte
+	for i := range 2 {
+		p := s.connect(t)
+		m := wire.Open{Methods: everyMethod, Owner: alice, Region: "log", Flags: wire.OpenSingle, Epoch: s.region.Superblock().Epoch}
+		var o wire.Opened
+		p.ask(&m, &o)
+		require.NotEqual(t, was.Contents, o.ContentsID)
+		if i > 0 {
+			require.Equal(t, alone, o.ContentsID)
+		}
+		alone = o.ContentsID
+	}
+	rec := s.region.Superblock().Record
+	require.Zero(t, rec.Members[rec.Slot].Contents)
+	require.Equal(t, was.Record.Ancestor, rec.Ancestor)
+}
