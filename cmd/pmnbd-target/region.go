@@ -47,7 +47,7 @@ Usage:
   pmnbd-target region inspect PATH [--json]
 `},
 		{Name: "list", Run: regionList, Help: `Lists the regions among the files and device-dax devices in each DIR, with their states: clean, unclean
-(or in use), doubt, SUSPECT or FAILED. Changes nothing.
+(or in use), doubt, torn (half of a mirror's copy), SUSPECT or FAILED. Changes nothing.
 
 Usage:
   pmnbd-target region list DIR…
@@ -134,7 +134,11 @@ func regionClear(call *command.Call) error {
 		return err
 	}
 	sb := &info.Superblock
-	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, no owner, in doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, sb.Cleared)
+	contents := ""
+	if sb.Class == persist.ClassVolatile {
+		contents = "new contents id, "
+	}
+	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, no owner, %sin doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, contents, sb.Cleared)
 	return err
 }
 
@@ -160,6 +164,8 @@ type regionView struct {
 	BootID          string                `json:"boot_id"`
 	ContentsID      string                `json:"contents_id"`
 	Copies          [2]string             `json:"copies"`
+	Life            uint64                `json:"life"`
+	Member          *memberView           `json:"member"` // null: no member of a mirror
 	// What follows is about the memory as it is now, on this machine.
 	ClassNow string        `json:"class_now"`         // "": it could not be a region here
 	Exposed  string        `json:"exposed,omitempty"` // why a pmnbd-target of this user would not serve it
@@ -184,6 +190,7 @@ func viewOf(info region.Info) regionView {
 		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid.UUID(sb.Boot).String(), ContentsID: uuid.UUID(sb.Contents).String(),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
 		Flush:  flush.Instruction(),
+		Life:   sb.Life, Member: memberOf(info),
 	}
 	if info.Class != 0 {
 		v.ClassNow = info.Class.String()
@@ -242,6 +249,7 @@ func table(info region.Info) string {
 	if v.Cleared != "" {
 		row("last cleared", "%q", v.Cleared)
 	}
+	memberRows(row, v.Member, v.Life)
 	row("uuid", "%s", v.UUID)
 	row("contents id", "%s", v.ContentsID)
 	row("boot id", "%s", v.BootID)

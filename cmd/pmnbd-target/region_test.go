@@ -55,7 +55,7 @@ func TestRegionLife(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &v))
 	for name, want := range map[string]any{
 		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 2.0, "generation": 2.0, "epoch": 1.0, "mark": 0.0,
-		"owner": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
+		"owner": nil, "life": 0.0, "member": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
 		"class_now": "volatile", "platform": nil, "flush": flush.Instruction(),
 	} {
 		require.Equal(t, want, v[name], name)
@@ -88,7 +88,7 @@ func TestRegionLife(t *testing.T) {
 	code, out, errs = ran("region", "clear", path, "--reason", "UPS replaced")
 	require.Equal(t, "", errs)
 	require.Zero(t, code)
-	require.Equal(t, "cleared region log at "+path+": epoch 2, no owner, in doubt until its first flush; reason: \"UPS replaced\"\n", out)
+	require.Equal(t, "cleared region log at "+path+": epoch 2, no owner, new contents id, in doubt until its first flush; reason: \"UPS replaced\"\n", out)
 	_, out, _ = ran("region", "inspect", path)
 	require.NotContains(t, out, "SUSPECT")
 	require.Contains(t, out, "in doubt")

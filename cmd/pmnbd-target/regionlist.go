@@ -48,6 +48,8 @@ func stateWord(sb *region.Superblock) string {
 		return "FAILED"
 	case sb.Suspect:
 		return "SUSPECT"
+	case sb.Record.Torn:
+		return "torn"
 	case sb.Doubt:
 		return "doubt"
 	case sb.Clean:

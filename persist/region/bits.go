@@ -87,6 +87,13 @@ func (b *bitmaps) inner(g persist.Range, size uint64) (first, end uint64) {
 // 64 KiB to 1 MiB.
 func (r *Region) ChunkSize() uint64 { return 1 << r.bits.shift }
 
+// ChunkSize returns the ChunkSize of the region that has the superblock.
+func (s *Superblock) ChunkSize() uint64 {
+	var b bitmaps
+	b.shape(s.Size)
+	return 1 << b.shift
+}
+
 // Outside returns the members of the region's mirror that are outside F, without the region
 // itself: those for which it keeps bits. A region that is no member has none.
 func (r *Region) Outside() persist.Members { return outside(&r.sb.Load().Record) }

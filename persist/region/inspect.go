@@ -24,12 +24,16 @@ type Info struct {
 	Platform Platform
 	// DAX: the file is on a filesystem with DAX. RDMA devices cannot pin it.
 	DAX bool
+	// Bits has how many chunks each other member of the region's mirror may lack, by slot.
+	// It is nil if the region is no member, or if the file is too short to have bits.
+	Bits []uint64
 	// Exposed is ErrExposed if this process would refuse to serve the region, otherwise
 	// nil.
 	Exposed error
 }
 
-// Inspect reads the superblock of the region at path. It takes no lock and changes
+// Inspect reads the superblock of the region at path and counts the bits of a mirror's
+// members. It takes no lock and changes
 // nothing. So it can inspect a region that is being served, and that of another user.
 func Inspect(path string) (Info, error) { return inspectPath(path, thisMachine) }
 
@@ -75,7 +79,35 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
 	}
-	return Info{Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.Class, Platform: mem.Platform, DAX: mem.DAX}, nil
+	bits, err := countBits(f, &mem, &found.best.Record)
+	if err != nil {
+		return Info{}, fmt.Errorf("%s: read the bits of the mirror's members: %w", f.Name(), err)
+	}
+	return Info{
+		Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.Class, Platform: mem.Platform, DAX: mem.DAX, Bits: bits,
+	}, nil
+}
+
+// countBits counts the bits of the members outside F. A session may change them meanwhile.
+func countBits(f *os.File, m *medium.Memory, rec *persist.Record) ([]uint64, error) {
+	if *rec == (persist.Record{}) {
+		return nil, nil
+	}
+	header := make([]byte, DataOffset)
+	switch err := readHeader(f, m, header); {
+	case errors.Is(err, ErrNoSuperblock):
+		return nil, nil // too short
+	case err != nil:
+		return nil, err
+	}
+	n := make([]uint64, persist.MaxMembers)
+	for slot := range n {
+		if outside(rec).Has(slot) {
+			at := bitmapOffset(int(rec.Slot), slot)
+			n[slot] = ones(header[at : at+bitmapSize])
+		}
+	}
+	return n, nil
 }
 
 // explain adds what to do about a superblock that cannot be used.

@@ -3,6 +3,7 @@ package region
 import (
 	"bytes"
 	"crypto/sha256"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -256,4 +257,38 @@ func TestDigest(t *testing.T) {
 	}
 	_, err := r.Digest(persist.Range{Off: 1, Len: testSize})
 	require.ErrorIs(t, err, ErrRange)
+}
+
+// Inspect shows a member while it is served, and one whose file became shorter.
+func TestInspectMember(t *testing.T) {
+	for name, c := range map[string]struct {
+		path string
+		h    host
+	}{
+		"file":   {filepath.Join(t.TempDir(), "region"), fileHost},
+		"device": {newDevice(t, 4<<20), deviceHost(Platform{Domain: DomainMemory})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := create(c.path, CreateOptions{Name: "r", Size: aside}, c.h)
+			require.NoError(t, err)
+			info, err := inspectPath(c.path, c.h)
+			require.NoError(t, err)
+			require.Nil(t, info.Bits)
+			r := opened(t, c.path, OpenOptions{}, c.h)
+			require.NoError(t, r.SetRecord(recordOf(r, 3, 1, 2|8), 0))
+			require.NoError(t, r.ClearBits(2, []persist.Range{{Len: 4 * chunk}}))
+			info, err = inspectPath(c.path, c.h)
+			require.NoError(t, err)
+			require.Equal(t, []uint64{21, 0, 17, 0}, info.Bits)
+			require.EqualValues(t, chunk, info.Superblock.ChunkSize())
+		})
+	}
+	path := createdMember(t, fileHost)
+	r := opened(t, path, OpenOptions{}, fileHost)
+	require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
+	require.NoError(t, os.Truncate(path, 2*CopySize))
+	info, err := inspectPath(path, fileHost)
+	require.NoError(t, err)
+	require.Nil(t, info.Bits)
+	require.Equal(t, r.Superblock().Record, info.Superblock.Record)
 }
