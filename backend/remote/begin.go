@@ -200,8 +200,9 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 		if o.Epoch == 0 {
 			continue
 		}
+		g.record = o.Record
 		if !k.view.Record.F.Has(g.slot) { // it is copied to first
-			g.granted, g.record = *o, o.Record
+			g.granted = *o
 			for _, l := range b.grants[i].conns {
 				_ = l.conn.Close() // RESUME brings it back
 			}

@@ -106,5 +106,8 @@ func (g *leg) setRecord(ctx context.Context, record persist.Record, fill persist
 		g.lanes[0].abort(fmt.Errorf("%w: RECORD %d was answered with %d (%v)", rdma.ErrLost, seq, ack.Seq, err))
 		return rdma.ErrLost
 	}
+	g.core.commit.mu.Lock()
+	g.record = record
+	g.core.commit.mu.Unlock()
 	return nil
 }

@@ -51,7 +51,7 @@ type leg struct {
 	lostBy   error          // why it is not up
 	bad      error          // why it is of no use for the mirror, although it may come back
 	met      mirror.Meeting // what the mirror did with it when it was up last
-	record   persist.Record // what its region said then
+	record   persist.Record // what its region keeps, as far as is known
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told

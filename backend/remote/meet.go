@@ -71,6 +71,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	if _, err := g.ask(ctx, &plain, m.Append(nil), &done, &refused); err != nil {
 		return false, fmt.Errorf("note that it is half copied: %w", err)
 	}
+	commit.mu.Lock()
+	g.record = torn
+	commit.mu.Unlock()
 	return false, nil
 }
 

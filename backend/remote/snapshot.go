@@ -53,6 +53,9 @@ type Snapshot struct {
 	Lanes      []LaneSnapshot   `json:"lanes"`
 	Window     WindowSnapshot   `json:"window"`
 	Barriers   BarriersSnapshot `json:"barriers"`
+	// Mirror is nil for a region alone. What is of one session above is then of the first leg that
+	// is in sync, or of the first one where none is.
+	Mirror *MirrorSnapshot `json:"mirror,omitempty"`
 }
 
 // A LaneSnapshot is how a lane was.
@@ -99,13 +102,20 @@ type BarriersSnapshot struct {
 func (d *Device) Snapshot() Snapshot {
 	c := &d.core.commit
 	c.mu.Lock()
-	granted, method, why := d.legs[0].granted, d.legs[0].method.String(), d.legs[0].methodWhy()
+	mirror, leg := d.core.copies.shownLocked()
+	if leg == nil {
+		leg = d.legs[0]
+	}
+	granted, method, why := leg.granted, leg.method.String(), leg.methodWhy()
 	c.mu.Unlock()
 	g := &granted
 	s := Snapshot{
-		Region: d.cfg.Region, RegionUUID: g.UUID, Target: d.cfg.Addr, Class: g.Class.String(), Size: g.Size,
+		Region: leg.cfg.Region, RegionUUID: g.UUID, Target: leg.cfg.Addr, Class: g.Class.String(), Size: d.info.Size,
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
-		Unclean: d.legs[0].opening.unclean, Lineage: d.lineage, Recoveries: d.legs[0].generation.Load(),
+		Unclean: leg.opening.unclean, Lineage: d.lineage, Mirror: mirror,
+	}
+	for _, l := range d.legs {
+		s.Recoveries += l.generation.Load()
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
@@ -117,16 +127,20 @@ func (d *Device) Snapshot() Snapshot {
 		Entries: uint64(entries.Total() - entries.Free()), EntriesLimit: uint64(entries.Total()),
 		Unflushed: d.Unflushed(),
 	}
-	for _, l := range d.legs[0].lanes {
+	for _, l := range leg.lanes {
 		l.mu.Lock()
-		s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
+		if l.conn != nil { // it was connected at least once
+			s.Lanes = append(s.Lanes, LaneSnapshot{Peer: l.conn.RemoteAddr(), Posted: l.out.requests, Outstanding: l.out.requests - l.back.requests})
+		}
 		l.mu.Unlock()
 	}
 	c.mu.Lock()
 	s.Doubt = c.doubts != 0
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {
-		s.Barriers.AtTarget = d.legs[0].pulse.at(c.current.seq).Seconds()
+		for _, l := range d.legs {
+			s.Barriers.AtTarget = max(s.Barriers.AtTarget, l.pulse.at(c.current.seq).Seconds())
+		}
 	}
 	c.mu.Unlock()
 	return s

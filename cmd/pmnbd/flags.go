@@ -167,7 +167,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.BoolVar(&c.verifyPeer, "tls-verify-peer", false, "with TLS, admit only clients with a certificate of the CA in ca-cert.pem")
 	set.BoolVar(&c.insecure, "insecure-no-auth", false, "listen on TCP beyond loopback without --tls=require --tls-verify-peer: everybody who reaches the port owns the exports")
 	set.Var(&c.method, "method", "the only durability method to accept, `gpspm, apm or flush` (default the best that is sound for the region)")
-	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk. A mirror has --leg-timeout instead")
+	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")

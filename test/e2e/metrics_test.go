@@ -152,7 +152,7 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, s, `pmnbd_lane_work_requests_total{export="a",lane="1"}`)
 
 	s = scraped(t, target, socketOf("target", target))
-	require.Equal(t, documentedMetrics(t, "### What pmnbd-target says", "### What to alert on"), s.labelled())
+	require.Equal(t, documentedMetrics(t, "### What pmnbd-target says", "### What both say of a mirror"), s.labelled())
 	for series, want := range map[string]string{
 		`pmnbd_target_region_held{region="a"}`:                                                   "1",
 		`pmnbd_target_region_held{region="b"}`:                                                   "0",

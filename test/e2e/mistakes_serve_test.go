@@ -58,9 +58,9 @@ var serveMistakes = []mistake{
 		says: `"{uri}/idle/x" has more than a region's name behind the host: use iwarp://HOST:PORT/REGION`,
 	},
 	{
-		name: "targets in a list", code: 2,
+		name: "a list of regions", code: 2,
 		line: "pmnbd serve --target {uri}/idle,other --listen {socket}",
-		says: `--target {uri}/idle,other: region name "idle,other": use letters, digits, '.', '_' and '-', and begin with a letter or digit; give --target once for each region`,
+		says: `"other" is not an address: use iwarp://HOST:PORT/REGION`,
 	},
 	{
 		name: "a target twice", code: 2,

@@ -28,6 +28,9 @@ func (e *Export) collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_session_epoch", "The session's number.", d.Epoch)
 	status.Counter(s, "pmnbd_session_recoveries_total", "How often the session was interrupted and went on.", d.Recoveries)
 	status.Gauge(s, "pmnbd_device_size_bytes", "The device's size.", d.Size)
+	if d.Mirror != nil {
+		collectMirror(s, d.Mirror)
+	}
 	for i, l := range d.Lanes {
 		status.Counter(s, "pmnbd_lane_work_requests_total", "RDMA work requests made since the lane connected.", l.Posted, "lane", strconv.Itoa(i))
 		status.Gauge(s, "pmnbd_lane_outstanding_work_requests", "Work requests whose place in the send queue is not known to be free.", l.Outstanding, "lane", strconv.Itoa(i))

@@ -30,10 +30,14 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 	}
 	fmt.Fprintf(&out, "export %s: %s\n", e.Name, state)
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
+	row := func(name, format string, args ...any) { writeRow(w, name, format, args...) }
 	row("process", "%d, for %v", h.PID, now.Sub(h.Started).Round(time.Second))
 	row("listens", "%s", strings.Join(e.Listen, " "))
-	row("region", "%s at %s, %s, class %s", d.Region, d.Target, flags.Size(d.Size), d.Class)
+	if d.Mirror != nil {
+		rows(row, d.Mirror, now)
+	} else {
+		row("region", "%s at %s, %s, class %s", d.Region, d.Target, flags.Size(d.Size), d.Class)
+	}
 	if d.Class == "volatile" {
 		row("", "FLUSH means visible at the target; its contents are lost with the target's power")
 	}

@@ -1,0 +1,149 @@
+package remote
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+)
+
+// A MirrorSnapshot is how a mirror was at one moment. It is a copy; its JSON names are kept once
+// published.
+type MirrorSnapshot struct {
+	Set uuid.UUID `json:"set"`
+	// Generation is life and count, such as "3.2".
+	Generation string `json:"generation"`
+	// Pending: the generation is not on all of F yet.
+	Pending bool `json:"pending,omitempty"`
+	// Members and F are letters of slots, such as "AB". The members in F have every flushed write.
+	Members string `json:"members"`
+	F       string `json:"f"`
+	// MinCopies is how many members F has at least for a FLUSH to succeed.
+	MinCopies int `json:"min_copies"`
+	// Copies is how many members have all data, and are in F.
+	Copies int           `json:"copies"`
+	Legs   []LegSnapshot `json:"legs"`
+}
+
+// A LegSnapshot is how a member of a mirror was.
+type LegSnapshot struct {
+	Target string `json:"target"` // HOST:PORT
+	Region string `json:"region"`
+	Slot   string `json:"slot"` // a letter; empty while the member was not reached, and of a stranger
+	// Class and Method are empty, and Epoch is 0, until there was a session.
+	Class  string   `json:"class,omitempty"`
+	Method string   `json:"method,omitempty"`
+	Epoch  uint64   `json:"epoch,omitempty"`
+	State  LegState `json:"state"`
+	// Since is when the target of a leg that is not connected was heard last; nil if it was never.
+	Since *time.Time `json:"since,omitempty"`
+	// Cause says why State is not LegInSync.
+	Cause string `json:"cause,omitempty"`
+	// Behind is how many bytes the member may lack, those that are in the window aside; nil if
+	// nobody knows now.
+	Behind *uint64 `json:"behind_bytes"`
+}
+
+// A LegState is what a mirror makes of a member.
+type LegState string
+
+const (
+	// LegInSync: the member has every write, as far as it was acknowledged by its target.
+	LegInSync LegState = "in sync"
+	// LegResync: what it lacks is being copied to it.
+	LegResync LegState = "resync"
+	// LegAway: nobody reaches it. Once it is back, only what was written meanwhile is copied.
+	LegAway LegState = "away"
+	// LegTorn: nobody reaches it, and a resync of it was not completed. Alone it is of no use.
+	LegTorn LegState = "torn"
+	// LegFailed: its region failed, lost its contents, or is no member of this mirror.
+	LegFailed LegState = "failed"
+	// LegOwnWay: it has writes that the mirror has not, and that nobody may overwrite unasked.
+	LegOwnWay LegState = "went its own way"
+)
+
+// LegStates has all states of a leg.
+var LegStates = []LegState{LegInSync, LegResync, LegAway, LegTorn, LegFailed, LegOwnWay}
+
+// legState is s under the names of a snapshot.
+func legState(s mirror.State) LegState {
+	switch s {
+	case mirror.StateSync:
+		return LegInSync
+	case mirror.StateResync:
+		return LegResync
+	case mirror.StateAway:
+		return LegAway
+	case mirror.StateTorn:
+		return LegTorn
+	case mirror.StateOwnWay:
+		return LegOwnWay
+	}
+	return LegFailed // StateFailed, StateStranger
+}
+
+// shown is what v says of its mirror.
+func shown(v *mirror.View) *MirrorSnapshot {
+	r := &v.Record
+	return &MirrorSnapshot{
+		Set: r.Set, Generation: r.Generation.String(), Pending: v.Pending,
+		Members: r.Present().String(), F: r.F.String(), MinCopies: int(r.MinCopies), Copies: (v.Active & v.Equal).Count(),
+	}
+}
+
+// shownLocked returns how the mirror is, and the leg that stands for it: the first one that is in
+// sync, or else the first one that was ever up. Both are nil without a mirror. The caller holds
+// commit.mu.
+func (k *copies) shownLocked() (s *MirrorSnapshot, first *leg) {
+	if k == nil {
+		return nil, nil
+	}
+	s = shown(&k.view)
+	synced := false
+	for _, g := range k.core.legs {
+		l := g.shownLocked(&k.view)
+		s.Legs = append(s.Legs, l)
+		if in := l.State == LegInSync; g.granted.Epoch != 0 && (first == nil || in && !synced) {
+			first, synced = g, in
+		}
+	}
+	return s, first
+}
+
+// shownLocked is how g is, seen from v. The caller holds commit.mu.
+func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
+	l := mirror.Leg{Record: g.record}
+	if g.up.Load() {
+		l.Reach = mirror.Held
+	}
+	s := LegSnapshot{Target: g.cfg.Addr, Region: g.cfg.Region, State: legState(v.State(&l))}
+	if l.MemberOf(&v.Record) {
+		s.Slot = persist.Member(g.slot).String()
+	}
+	if g.granted.Epoch != 0 {
+		s.Class, s.Method, s.Epoch = g.granted.Class.String(), g.method.String(), g.granted.Epoch
+	}
+	switch {
+	case s.State == LegInSync:
+		s.Behind = new(uint64)
+		return s
+	case s.State == LegResync:
+		s.Cause = "what it lacks is copied to it"
+		return s
+	}
+	cause := g.cause()
+	var refused *RefusedError
+	if g.bad != nil || errors.As(cause, &refused) && (refused.said.Code == wire.CodeFailed || refused.said.Code == wire.CodeSuspect) {
+		s.State = LegFailed
+	}
+	s.Cause = cause.Error()
+	if !g.silentAt.IsZero() {
+		at := g.silentAt.Round(time.Millisecond)
+		s.Since = &at
+	}
+	return s
+}

@@ -1,0 +1,87 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
+)
+
+// A Mirror is what pmnbd mirror status says of a mirror. Its JSON names stay once published.
+type Mirror struct {
+	// Export and PID say who serves it. They are zero if only its targets were asked.
+	Export string `json:"export,omitempty"`
+	PID    int    `json:"pid,omitempty"`
+	*remote.MirrorSnapshot
+}
+
+// Text is the mirror for people.
+func (m *Mirror) Text(now time.Time) string {
+	var out strings.Builder
+	if m.PID != 0 {
+		fmt.Fprintf(&out, "mirror %s: process %d\n", m.Export, m.PID)
+	} else {
+		fmt.Fprintln(&out, "mirror: its targets were asked, because no pmnbd here serves it")
+	}
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	rows(func(name, format string, args ...any) { writeRow(w, name, format, args...) }, m.MirrorSnapshot, now)
+	_ = w.Flush()
+	return out.String()
+}
+
+func writeRow(w io.Writer, name, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...)
+}
+
+// rows writes the rows about a mirror, with one for each leg.
+func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, now time.Time) {
+	pending := ""
+	if m.Pending {
+		pending = ", not active yet"
+	}
+	row("mirror", "%s, %d of %d copies in sync, at least %d", m.Set, m.Copies, len(m.Members), m.MinCopies)
+	row("", "generation %s on %s%s", m.Generation, m.F, pending)
+	for i := range m.Legs {
+		l := &m.Legs[i]
+		line := fmt.Sprintf("%s at %s: %s", l.Region, l.Target, l.State)
+		if l.Since != nil {
+			line += fmt.Sprintf(" for %v", now.Sub(*l.Since).Round(time.Second))
+		}
+		if l.Behind != nil && *l.Behind > 0 {
+			line += fmt.Sprintf(", %s behind", flags.Size(*l.Behind).Rounded())
+		}
+		if l.Epoch != 0 && l.Method != "" {
+			line += fmt.Sprintf(", class %s, method %s, epoch %d", l.Class, l.Method, l.Epoch)
+		}
+		if l.Cause != "" {
+			line += ": " + l.Cause
+		}
+		name := "leg " + l.Slot
+		if l.Slot == "" {
+			name = "leg ?"
+		}
+		row(name, "%s", line)
+	}
+}
+
+// collectMirror sends the metrics about a mirror.
+func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
+	status.Gauge(s, "pmnbd_mirror_members", "Members of the mirror.", len(m.Members))
+	status.Gauge(s, "pmnbd_mirror_copies", "Members that have every flushed write.", m.Copies)
+	status.Gauge(s, "pmnbd_mirror_min_copies", "Members that must have a write before its FLUSH succeeds.", m.MinCopies)
+	for i := range m.Legs {
+		l := &m.Legs[i]
+		leg := s.With("target", l.Target, "region", l.Region)
+		for _, state := range remote.LegStates {
+			status.Truth(leg, "pmnbd_mirror_leg_state", "1 for the state that the leg is in, 0 for the others.", l.State == state, "state", string(state))
+		}
+		if l.Behind != nil {
+			status.Gauge(leg, "pmnbd_mirror_leg_behind_bytes", "Bytes that are still to be copied to the leg. There is none while nobody knows.", *l.Behind)
+		}
+	}
+}
