@@ -31,6 +31,7 @@ type copies struct {
 	view    mirror.View
 	written persist.Members // who has the pending record
 	renew   *renewal        // or nil
+	fenced  bool            // another life may have begun: READs wait
 	said    string          // in the log, of what cannot be done yet
 
 	serves chan struct{} // closed once a generation of this life is active
@@ -111,12 +112,20 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		c.mu.Unlock()
 		return false, 0
 	}
-	if next, ok, left := k.leaverLocked(); ok {
+	next, leaves, wait := k.leaverLocked()
+	if leaves {
 		k.changeLocked(next)
 		c.mu.Unlock()
 		return true, 0
-	} else {
-		wait = left
+	}
+	was := k.fenced
+	if look := k.fenceLocked(); look > 0 && (wait == 0 || look < wait) {
+		wait = look
+	}
+	if was && !k.fenced {
+		c.mu.Unlock()
+		k.core.post() // READs that waited
+		return true, wait
 	}
 	if next, ok := k.view.Enough(); ok && len(c.waiting)+len(c.listed) > 0 {
 		k.changeLocked(next)
@@ -306,6 +315,33 @@ func (k *copies) takeIn(g *leg) error {
 	k.rouse()
 	return nil
 }
+
+// fenceLocked stops READs while so many members have been silent for half a lease that another life
+// may have begun with them, and lets them go on (mirror §4.7). Only where a majority can begin a life
+// is that possible. wait is when to look again; 0: never.
+func (k *copies) fenceLocked() (wait time.Duration) {
+	members := k.view.Record.Present().Count()
+	if 2*int(k.view.Record.MinCopies) <= members || !k.view.Serves() {
+		return 0
+	}
+	heard := 0
+	for _, g := range k.core.legs {
+		if g.up.Load() && g.pulse.silence() < g.lease()/2 {
+			heard++
+		}
+	}
+	if fenced := 2*(members-heard) > members; fenced != k.fenced {
+		k.fenced = fenced
+		if fenced {
+			k.log.Warn("READs wait: most members of the mirror are silent, and another initiator may have begun with them", slog.Int("heard", heard), slog.Int("members", members))
+		}
+		k.core.readableLocked()
+	}
+	return usualLease / 10
+}
+
+// servesLocked reports whether READs may come from g.
+func (k *copies) servesLocked(g *leg) bool { return k.view.Equal.Has(g.slot) && !k.fenced }
 
 // needsLocked reports whether the device waits for g while g is away.
 func (k *copies) needsLocked(g *leg) bool {

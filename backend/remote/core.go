@@ -148,15 +148,15 @@ func (x *core) readableLocked() {
 	for _, s := range x.streams {
 		s.mu.Lock()
 		for _, l := range s.lanes {
-			l.readable = l.connected && x.equalLocked(l.leg)
+			l.readable = l.connected && x.servesLocked(l.leg)
 		}
 		s.chooseReaderLocked()
 		s.mu.Unlock()
 	}
 }
 
-// equalLocked reports whether g may be read from. The caller holds commit.mu.
-func (x *core) equalLocked(g *leg) bool { return x.copies == nil || x.copies.view.Equal.Has(g.slot) }
+// servesLocked reports whether g may be read from. The caller holds commit.mu.
+func (x *core) servesLocked(g *leg) bool { return x.copies == nil || x.copies.servesLocked(g) }
 
 // behind reports whether a lane has a replay under way.
 func (x *core) behind() bool {

@@ -184,6 +184,14 @@ func (g *leg) serve() {
 	go g.keep()
 }
 
+// lease is how long the target keeps the region for a silent owner. The caller holds commit.mu.
+func (g *leg) lease() time.Duration {
+	if g.granted.Lease == 0 {
+		return usualLease
+	}
+	return time.Duration(g.granted.Lease) * time.Millisecond
+}
+
 // usualHeartbeat and usualLease are those of a leg whose target has not said its own.
 const (
 	usualHeartbeat = time.Second

@@ -212,7 +212,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		c.interruptLocked(0)
 	}
 	for i, l := range g.lanes { // behind the marks, which say what is replayed
-		l.connect(conns[i], g.core.equalLocked(g))
+		l.connect(conns[i], g.core.servesLocked(g))
 	}
 	c.behind = g.core.behind()
 	if durable == nil && !g.lostAt.IsZero() {
