@@ -57,12 +57,23 @@ func sections(page string) map[string]bool {
 	return all
 }
 
-// TestCitations checks that comments and pages cite existing sections of the design.
+// TestCitations checks that comments and pages cite existing sections of the two design pages.
 func TestCitations(t *testing.T) {
 	design := sections(texts(t, "docs/design.md")["docs/design.md"])
+	mirror := sections(texts(t, "docs/design-mirror.md")["docs/design-mirror.md"])
 	require.True(t, design["3.7"] && design["6.4"] && design["9"])
+	require.True(t, mirror["3.7"] && mirror["4.6"] && mirror["8"])
 	cited := 0
+	ofMirror := regexp.MustCompile(`[Mm]irror\s+(?://\s+)?§(\d+(?:\.\d+)?)`)
 	for path, text := range texts(t, ".go", ".md") {
+		for _, m := range ofMirror.FindAllStringSubmatch(text, -1) {
+			require.True(t, mirror[m[1]], "%s cites mirror §%s, which does not exist", path, m[1])
+			cited++
+		}
+		text = ofMirror.ReplaceAllString(text, "")
+		if path == "docs/design-mirror.md" {
+			continue
+		}
 		citation := regexp.MustCompile(`[Dd]esign\s+(?://\s+)?§(\d+(?:\.\d+)?)`)
 		if path == "docs/design.md" || path == "docs/rules.md" || path == "test/model/README.md" {
 			citation = regexp.MustCompile(`(?:^|[^0-9] ?)§(\d+(?:\.\d+)?)`)
