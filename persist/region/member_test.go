@@ -170,6 +170,27 @@ func TestRecordIsInBothCopies(t *testing.T) {
 	}
 }
 
+// A member that was served alone must not look equal to the others again, if a copy rots.
+func TestServedAloneIsInBothCopies(t *testing.T) {
+	for at := range 2 {
+		path := createdMember(t, fileHost)
+		r := opened(t, path, OpenOptions{}, fileHost)
+		rec := recordOf(r, 0, 1, 7)
+		rec.Members[0].Contents = r.Superblock().Contents
+		require.NoError(t, r.SetRecord(rec, 0))
+		require.NoError(t, r.Update(func(sb *Superblock) error { sb.ServeAlone(); return nil }))
+		alone := r.Superblock()
+		require.NotEqual(t, rec.Members[0].Contents, alone.Contents)
+		require.NoError(t, r.Close())
+		h := header(t, path)
+		h[at*CopySize+700] ^= 1
+		setHeader(t, path, h)
+		r = opened(t, path, OpenOptions{}, fileHost)
+		require.Equal(t, alone.Contents, r.Superblock().Contents, "copy %d rots", at)
+		require.Equal(t, alone.Record, r.Superblock().Record)
+	}
+}
+
 // A sync that fails during SetRecord fails the region.
 func TestFailureInSetRecord(t *testing.T) {
 	for at := 1; at <= 8; at++ { // the bits to set, two updates with three each, the bits to clear
@@ -291,4 +312,27 @@ func TestInspectMember(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, info.Bits)
 	require.Equal(t, r.Superblock().Record, info.Superblock.Record)
+}
+
+// Barriers of other lanes go on while a record changes. At every step of it one may set bits
+// by the record before: in F nobody has bits afterwards. One that comes behind the record
+// sets them for the members that have left F.
+func TestBarrierDuringSetRecord(t *testing.T) {
+	some := []persist.Range{{Off: 5 * chunk, Len: 1}}
+	var r *Region
+	steps := 0
+	h := hostOf(persist.ClassPMem, bootA)
+	h.back = func([]byte, uint64, uint64) {
+		if steps++; r != nil {
+			require.NoError(t, r.SetBits(15, some))
+		}
+	}
+	opening := opened(t, createdMember(t, h), OpenOptions{}, h)
+	require.NoError(t, opening.SetRecord(recordOf(opening, 0, 1, 7), 0))
+	require.NoError(t, opening.SetRecord(recordOf(opening, 0, 2, 5), 0)) // B is outside F
+	r, steps = opening, 0
+	require.NoError(t, r.SetRecord(recordOf(r, 0, 3, 3), 0)) // B is back, C leaves
+	require.Equal(t, 2*3+1, steps, "two updates, and the bits of B")
+	require.Empty(t, chunksOf(t, r, 1))
+	require.Equal(t, []int{5}, chunksOf(t, r, 2))
 }

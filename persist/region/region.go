@@ -301,8 +301,9 @@ func (r *Region) Superblock() Superblock { return *r.sb.Load() }
 // Update changes the superblock. f gets the current one and changes it under the region's
 // lock. When Update returns, the change is durable. If f returns an error, nothing
 // changes and Update returns the error. f must not call the region and must not wait. It
-// must not change the UUID, name, size, class, failure or record, and never lowers the
-// mark or the life. On a failed region Update returns the failure.
+// must not change the UUID, name, size, class or failure, nor the record except by
+// ServeAlone, and never lowers the mark or the life. On a failed region Update returns the
+// failure.
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -330,6 +331,11 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	}
 	if err := r.writeLocked(sb); err != nil {
 		return r.failLocked(err)
+	}
+	if sb.Record != old.Record { // both copies have it, as in recordLocked
+		if err := r.writeLocked(sb); err != nil {
+			return r.failLocked(err)
+		}
 	}
 	return nil
 }
