@@ -42,6 +42,10 @@ func aloneRecord(r persist.Record) persist.Record {
 // anything changes but Torn, and the contents and epochs of members outside F; or if fill
 // has a member that is in F or does not exist. The region's own slot in fill means nothing.
 //
+// Barriers of other lanes may set and clear bits meanwhile, by the record before. Nobody may
+// clear bits of a member in fill during the call or later for what the member got earlier:
+// such a clear would undo the fill. The initiator sees to that.
+//
 // A sync that fails, or a fault, fails the region. On a failed region SetRecord returns the
 // failure.
 func (r *Region) SetRecord(rec persist.Record, fill persist.Members) error {
