@@ -83,9 +83,12 @@ func (x mirrorOf) leg(text string) Leg {
 			history = append(history, w)
 		}
 	}
+	if history == nil {
+		return l // a region that is no member
+	}
 	l.Record = record(x.n, x.m, strings.Join(history, " "))
 	l.Record.Slot = uint8(slot)
-	l.Record.Torn = len(history) > 0 && l.torn()
+	l.Record.Torn = l.torn()
 	l.Life = l.Record.Generation.Life
 	return l
 }

@@ -73,6 +73,11 @@ type Decision struct {
 func Decide(found Found) Decision {
 	f := &found
 	f.Legs = slices.SortedFunc(slices.Values(f.Legs), bySlot)
+	for i := range f.Legs {
+		if l := &f.Legs[i]; l.Record.Check() != nil {
+			l.Record = persist.Record{} // no member persists that
+		}
+	}
 	m := f.newest()
 	if d, ok := f.nobody(m); ok {
 		return d

@@ -45,7 +45,9 @@ type Leg struct {
 }
 
 // known reports whether l is a member, and what it persists is known.
-func (l *Leg) known() bool { return l.Record != (persist.Record{}) && l.Record.Check() == nil }
+func (l *Leg) known() bool {
+	return l.Record.Set != [16]byte{} && int(l.Record.Slot) < persist.MaxMembers
+}
 
 // reached reports whether l is a member that this start has spoken to.
 func (l *Leg) reached() bool { return l.Reach != Away && l.known() }

@@ -76,7 +76,7 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 	m := &d.Newest
 	var held persist.Members
 	for i := range f.Legs {
-		if l := &f.Legs[i]; l.Reach == Held && !l.Failed && l.reached() && !l.Lost(m) {
+		if l := &f.Legs[i]; l.Reach == Held && !l.Failed && l.MemberOf(m) && !l.Lost(m) {
 			held |= persist.Member(int(l.Record.Slot))
 		}
 	}
@@ -124,7 +124,7 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 func TestDecideProperty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 1))
 	outcomes := map[Outcome]int{}
-	for range 10_000 {
+	for range 3_000 {
 		f := numbers(rng.IntN).found()
 		d := checkDecision(t, &f)
 		outcomes[d.Outcome]++
@@ -135,7 +135,7 @@ func TestDecideProperty(t *testing.T) {
 	}
 	t.Log(outcomes)
 	for o := Wait; o <= Begin; o++ {
-		require.Greater(t, outcomes[o], 50, o.String())
+		require.Greater(t, outcomes[o], 20, o.String())
 	}
 }
 
@@ -143,7 +143,7 @@ func TestDecideProperty(t *testing.T) {
 // each descends from the ones before, and what the next one owes is never forgotten.
 func TestViewProperty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	for range 3000 {
+	for range 1000 {
 		f := numbers(rng.IntN).found()
 		d := Decide(f)
 		if d.Outcome != Begin && d.Outcome != Copy {
@@ -211,7 +211,7 @@ func FuzzDecide(f *testing.F) {
 // TestDecideIsTotal gives Decide records that no mirror can have.
 func TestDecideIsTotal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	for range 10_000 {
+	for range 3_000 {
 		f := numbers(rng.IntN).found()
 		for i := range f.Legs {
 			r := &f.Legs[i].Record
