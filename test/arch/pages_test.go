@@ -77,7 +77,7 @@ func TestCitations(t *testing.T) {
 		citation := regexp.MustCompile(`[Dd]esign\s+(?://\s+)?§(\d+(?:\.\d+)?)`)
 		if path == "docs/design.md" || path == "docs/rules.md" || path == "test/model/README.md" {
 			citation = regexp.MustCompile(`(?:^|[^0-9] ?)§(\d+(?:\.\d+)?)`)
-			text = regexp.MustCompile(`RFC \d+ §[\d.]+`).ReplaceAllString(text, "")
+			text = regexp.MustCompile(`(?:RFC \d+|[Mm]irror) §[\d.]+`).ReplaceAllString(text, "")
 		}
 		for _, m := range citation.FindAllStringSubmatch(text, -1) {
 			require.True(t, design[m[1]], "%s cites design §%s, which does not exist", path, m[1])

@@ -13,7 +13,7 @@ type model[S comparable] struct {
 	init S
 	succ func(s S, emit emitFn[S])
 	bad  func(s *S) string // the promise that s breaks, or ""
-	goal func(s *S) bool   // every request has completed in s
+	goal func(s *S) bool   // every request has completed in s; nil where that is not checked
 }
 
 type result struct {
@@ -52,6 +52,9 @@ func explore[S comparable](m model[S], limit int) result {
 		}
 	}
 	r := result{states: len(x.states), complete: true}
+	if x.goal == nil {
+		return r
+	}
 	if at := x.stuck(); at >= 0 {
 		r.bad, r.trace = stuck, x.trace(uint32(at))
 	}
@@ -75,7 +78,7 @@ func (x *search[S]) visit(i uint32) (at uint32, bad string) {
 				at = j
 			}
 		}
-		if !fault && j != i {
+		if x.goal != nil && !fault && j != i {
 			x.from = append(x.from, i)
 			x.to = append(x.to, j)
 		}

@@ -1,0 +1,147 @@
+package model
+
+// The promises of M4.
+const (
+	lostMirrorFlush = "(1) what a FLUSH promised is not durable at a leg in sync"
+	oldMirrorRead   = "(2) a READ went back behind what this client had written or read"
+	unequalLegs     = "(3) two legs are in sync, at rest, and differ"
+	twoActive       = "(4) a generation became active beside another"
+	staleLeg        = "(5) a stale leg served, or was the source of a resync"
+	overwritten     = "(6) a resync overwrote a leg that had been served on its own"
+	oneSide         = "(7) one side of a split brain was served, and nobody was asked"
+	falseSplit      = "(8) a split brain was seen where there is none"
+	halfCopied      = "(9) a leg that is half copied served"
+)
+
+func check4(name string, c m4cfg, states int, bad string) check {
+	return check{"M4 " + name, func(limit int) result { return explore(m4model(c), limit) }, states, bad}
+}
+
+// without drops a rule of M4.
+func (c m4cfg) without(rule string) m4cfg { c.mut, c.live = rule, false; return c }
+
+// seen looks only for what a client would see.
+func (c m4cfg) seen() m4cfg { c.harm = true; return c }
+
+// The configurations of M4, by what they are about.
+var (
+	// one life, two legs
+	m4s1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 2, lives: 1, drops: 1, powers: 1, flushes: 1, reads: 1, changes: 3}
+	m4s2 = m4cfg{n: 2, m: 1, nb: 2, maxv: 2, lives: 1, drops: 1, flushes: 2, reads: 1, changes: 3}
+	m4s3 = m4cfg{n: 2, m: 1, nb: 1, maxv: 2, lives: 1, drops: 1, kills: 1, flushes: 1, reads: 1, changes: 3}
+	// more lives
+	m4s4  = m4cfg{n: 2, m: 1, nb: 1, maxv: 2, lives: 2, crashes: 1, powers: 1, flushes: 1, reads: 2, changes: 1}
+	m4s5  = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, drops: 1, crashes: 1, flushes: 2, reads: 1, changes: 2}
+	m4s6  = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, takeover: true, flushes: 2, reads: 1, changes: 2}
+	m4s7  = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, drops: 1, closes: 1, flushes: 2, reads: 1, changes: 3}
+	m4s8  = m4cfg{n: 2, m: 2, nb: 1, maxv: 1, lives: 2, crashes: 1, kills: 1, powers: 1, flushes: 2, reads: 2}
+	m4s9  = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 3, crashes: 2, flushes: 2, reads: 1, changes: 2}
+	m4s10 = m4cfg{n: 2, m: 1, nb: 2, maxv: 2, lives: 2, crashes: 1, flushes: 1, reads: 1, changes: 1}
+	m4s11 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, drops: 1, crashes: 1, flushes: 1, reads: 1, changes: 1}
+	// three legs
+	m4t1 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, crashes: 1, flushes: 1, changes: 1, drops: 1}
+	m4t2 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, takeover: true, flushes: 1, changes: 1}
+	m4t3 = m4cfg{n: 3, m: 1, nb: 1, maxv: 1, lives: 1, drops: 2, flushes: 1, changes: 4}
+	m4t4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, closes: 1, flushes: 1, changes: 1}
+	m4t5 = m4cfg{n: 3, m: 1, nb: 1, maxv: 1, lives: 2, crashes: 1, flushes: 1, reads: 1, changes: 1}
+	m4t6 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, crashes: 1, flushes: 1, reads: 1, changes: 2, drops: 2}
+	m4t7 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, crashes: 2, drops: 1, changes: 1}
+	// an arbiter
+	m4a1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, takeover: true, arb: true, flushes: 2, reads: 1, changes: 2}
+	m4a2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, arb: true, crashes: 1, kills: 1, drops: 1, flushes: 1, reads: 1, changes: 2}
+	// an operator's force
+	m4f1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, takeover: true, force: true, flushes: 2, changes: 3}
+	m4f2 = m4cfg{n: 2, m: 1, nb: 1, lives: 3, takeover: true, force: true, flushes: 2, changes: 1}
+	m4f3 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, force: true, crashes: 1, drops: 1, flushes: 1, changes: 2}
+	// volatile legs
+	m4v1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 1, volatile: true, powers: 2, kills: 1, flushes: 1, reads: 1, changes: 3}
+	m4v2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 2, crashes: 1, flushes: 1, reads: 1, changes: 2}
+	m4v3 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, crashes: 1, flushes: 1, changes: 2}
+	m4v4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, drops: 1, crashes: 1, flushes: 1, changes: 1}
+	// liveness
+	m4l1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, crashes: 1, kills: 1, drops: 1, flushes: 1, changes: 4, live: true}
+	m4l2 = m4cfg{n: 3, m: 2, nb: 1, lives: 2, crashes: 1, drops: 1, flushes: 1, changes: 3, live: true}
+)
+
+func checks4() []check {
+	return []check{
+		check4("S1 loss, power loss, rejoin", m4s1, 400632, ""),
+		check4("S2 two blocks, rejoin under load", m4s2, 497072, ""),
+		check4("S3 kill and adoption", m4s3, 563332, ""),
+		check4("S4 host crash, power loss", m4s4, 785701, ""),
+		check4("S5 host crash, rejoin", m4s5, 315614, ""),
+		check4("S6 takeover", m4s6, 676936, ""),
+		check4("S7 close, next life, rejoin", m4s7, 298546, ""),
+		check4("S8 two copies asked for", m4s8, 307609, ""),
+		check4("S9 three lives", m4s9, 255764, ""),
+		check4("S10 two blocks, host crash", m4s10, 1061760, ""),
+		check4("T1 three legs, majority", m4t1, 2322602, ""),
+		check4("T2 three legs, takeover", m4t2, 5503753, ""),
+		check4("T3 three legs, one copy will do", m4t3, 714669, ""),
+		check4("T4 three lives", m4t4, 3681301, ""),
+		check4("T5 three legs, host crash", m4t5, 84400, ""),
+		check4("T7 attempts at generations", m4t7, 74732, ""),
+		check4("A1 arbiter, takeover", m4a1, 808414, ""),
+		check4("A2 arbiter, host crash, kill", m4a2, 800402, ""),
+		check4("V1 volatile, kill", m4v1, 134336, ""),
+		check4("V2 volatile, host crash", m4v2, 245148, ""),
+		check4("V3 volatile, three legs", m4v3, 1955940, ""),
+		check4("F1 started by force on both sides", m4f1, 347884, ""),
+		check4("F2 the same, and a third", m4f2, 1418805, ""),
+		check4("F3 started by force on what is left", m4f3, 58890, ""),
+		check4("L1 nothing is stuck", m4l1, 524710, ""),
+		check4("L2 nothing is stuck, three legs", m4l2, 81421, ""),
+
+		// rules dropped
+		check4("without: ack-by-one-leg", m4s1.without("ack-by-one-leg"), 698, unequalLegs),
+		check4("without: order-per-leg", m4s1.without("order-per-leg"), 494, oldMirrorRead),
+		check4("without: no-replay", m4s1.without("no-replay"), 285, oldMirrorRead),
+		check4("without: drop-without-record", m4s1.without("drop-without-record"), 7130, lostMirrorFlush),
+		check4("without: old-barrier-counts", m4s1.without("old-barrier-counts"), 156384, unequalLegs),
+		check4("without: bits-not-set", m4s1.without("bits-not-set"), 90052, unequalLegs),
+		check4("without: clear-on-rejoin", m4s1.without("clear-on-rejoin"), 93111, unequalLegs),
+		check4("without: clear-before-durable", m4s1.without("clear-before-durable"), 184372, lostMirrorFlush),
+		check4("without: read-while-syncing", m4s1.without("read-while-syncing"), 34087, oldMirrorRead),
+		check4("without: no-hold-back", m4s2.without("no-hold-back"), 396652, oldMirrorRead),
+		check4("without: header-late", m4s3.without("header-late"), 69309, unequalLegs),
+		check4("without: source-forgotten", m4s8.without("source-forgotten"), 24095, oldMirrorRead),
+		check4("without: doubt-ignored", m4s4.without("doubt-ignored"), 56983, lostMirrorFlush),
+		check4("without: no-equalize", m4s5.without("no-equalize"), 19335, unequalLegs),
+		check4("without: bits-not-filled", m4s5.without("bits-not-filled"), 78167, unequalLegs),
+		check4("without: unequal-counts", m4s5.without("unequal-counts"), 37548, lostMirrorFlush),
+		check4("without: read-from-any", m4s8.without("read-from-any"), 12712, oldMirrorRead),
+		check4("without: no-fence", m4s6.without("no-fence"), 3609, twoActive),
+		check4("without: start-without-proof", m4s6.without("start-without-proof"), 3609, twoActive),
+		check4("without: start-with-any", m4s5.without("start-with-any"), 3827, halfCopied),
+		check4("without: close-without-barrier", m4s7.without("close-without-barrier"), 8949, unequalLegs),
+		check4("without: any-source", m4t5.without("any-source"), 14440, staleLeg),
+		check4("without: active-at-one", m4t1.without("active-at-one"), 28289, twoActive),
+		check4("without: below-min", m4t6.without("below-min"), 413800, twoActive),
+		check4("without: joiner-without-bits", m4t3.without("joiner-without-bits"), 595880, unequalLegs),
+		check4("without: post-before-active", m4t4.without("post-before-active"), 288027, unequalLegs),
+		check4("without: numbers-alone", m4t7.without("numbers-alone"), 4137, falseSplit),
+		check4("without: nothing-is-refuted", m4t7.without("nothing-is-refuted"), 1787, falseSplit),
+		check4("without: no-lineage", m4f1.without("no-lineage"), 28612, overwritten),
+		check4("without: contents-forgotten", m4v1.without("contents-forgotten"), 57733, unequalLegs),
+		check4("without: gone-counts", m4v2.without("gone-counts"), 36225, lostMirrorFlush),
+		check4("without: contents-named-early", m4v4.without("contents-named-early"), 1129177, lostMirrorFlush),
+		check4("without: torn-serves", m4f3.without("torn-serves"), 2184, halfCopied),
+		check4("without: split-ignored", m4f2.without("split-ignored"), 95296, oneSide),
+		check4("without: unequal-leaves-with-its-bits", m4t4.without("unequal-leaves-with-its-bits"), 961716, unequalLegs),
+		check4("without: no-compare", m4a1.without("no-compare"), 9939, twoActive),
+		check4("without: legs-before-arbiter", m4a2.without("legs-before-arbiter"), 4339, falseSplit),
+		check4("without: attempts-forgotten", m4l1.without("attempts-forgotten"), 29587, falseSplit),
+
+		// the same, seen by a client, where above an early sign of it was enough
+		check4("seen without: drop-without-record", m4s11.seen().without("drop-without-record"), 13739, oldMirrorRead),
+		check4("seen without: start-without-proof", m4s11.seen().without("start-without-proof"), 35864, oldMirrorRead),
+		check4("seen without: below-min", m4t6.seen().without("below-min"), 3427157, staleLeg),
+		check4("seen without: active-at-one", m4t1.seen().without("active-at-one"), 1770778, unequalLegs),
+		check4("seen without: legs-before-arbiter", m4a2.seen().without("legs-before-arbiter"), 250410, oldMirrorRead),
+
+		// not needed for safety
+		check4("without: clear-behind-the-ranges", m4s2.without("clear-behind-the-ranges"), 500008, ""),
+		check4("without: joiner-first", m4t1.without("joiner-first"), 2323712, ""),
+		check4("without: clean-of-any-generation", m4t4.without("clean-of-any-generation"), 3681301, ""),
+	}
+}

@@ -1,0 +1,180 @@
+package model
+
+// arbiter stands for the arbiter in cw, the set of those that have a generation.
+const arbiter = 1 << 7
+
+// cut makes the barrier in flight fail.
+func (p *m4life) cut() {
+	p.bon, p.bto, p.back, p.cdur = false, 0, 0, 0
+	if p.fl == 2 {
+		p.fl = 1
+	}
+}
+
+func (p *m4life) endSync() {
+	p.sy, p.todo, p.copied, p.cdur, p.cb, p.cv, p.cp, p.clr = 0, 0, 0, 0, 0, 0, 0, 0
+}
+
+func (p *m4life) fail(pc uint8) { *p = m4life{pc: pc} }
+
+// begin begins a change of generation. The window's header names it from now on.
+func (x *m4) begin(p *m4life, f uint8, join int) {
+	if !x.mut("old-barrier-counts") {
+		p.cut()
+	}
+	if !x.mut("unequal-leaves-with-its-bits") {
+		p.fill |= p.f &^ p.eq &^ f // it leaves before it was equal
+	}
+	if !x.mut("contents-forgotten") {
+		p.fill |= p.f & p.stale &^ f // or without its contents
+	}
+	p.cg, p.cf, p.cw, p.join = max(p.g, p.cg)+1, f, 0, uint8(join)
+	if !x.mut("attempts-forgotten") {
+		p.hist = put(p.hist, p.cg, p.me, p.cf)
+	}
+}
+
+// activate ends a change of generation of life i: all of its legs have it.
+func (x *m4) activate(s *m4state, i int) {
+	p := &s.p[i]
+	if int(s.actBy) <= i || x.cfg.force { // else it is late news: its legs have been taken
+		if at(p.hist, s.actG) != s.actBy+1 && !x.cfg.force {
+			s.bad = 4
+		}
+		s.actG, s.actF, s.actBy = p.cg, p.cf, uint8(i)
+	}
+	p.g, p.mby, p.mf, p.f, p.act = p.cg, uint8(i), p.cf, p.cf, true
+	p.hist = put(p.hist, p.cg, p.me, p.cf)
+	if p.join != 0 {
+		p.eq |= bit(int(p.join) - 1)
+		p.endSync()
+	}
+	p.eq &= p.f
+	if p.hg == 0 {
+		p.hg, p.hf = p.g, p.f
+	}
+	p.cg, p.cf, p.cw, p.join, p.fill = 0, 0, 0, 0, 0
+}
+
+// letGo lets life i begin a generation without a leg that is lost.
+func (x *m4) letGo(i int) {
+	s0, p0 := x.s0, &x.s0.p[i]
+	if s0.changes == 0 || !p0.act && p0.cg == 0 {
+		return
+	}
+	base := p0.f
+	if p0.cg != 0 {
+		base = p0.cf
+	}
+	for l := range x.n {
+		if base&bit(l) == 0 || p0.conn&bit(l) != 0 {
+			continue
+		}
+		f := base &^ bit(l)
+		if !(count(f) >= x.cfg.m && f&p0.eq != 0 || x.mut("below-min") && f != 0) {
+			continue
+		}
+		n := *s0
+		p := &n.p[i]
+		n.changes--
+		if x.mut("drop-without-record") {
+			p.f, p.eq = f, p.eq&^bit(l)
+			p.cut()
+			x.emit(label(i, "lets %s go", legName(l)), true, n)
+			continue
+		}
+		join := int(p.join)
+		if join == l+1 {
+			join = 0
+		}
+		x.begin(p, f, join)
+		p.eq &^= bit(l)
+		x.emit(label(i, "lets %s go, begins generation %d%s", legName(l), p.cg, names(f)), true, n)
+	}
+}
+
+// enough lets life i begin a generation of the equal legs alone, because a FLUSH waits.
+func (x *m4) enough(i int) {
+	p0 := &x.s0.p[i]
+	if p0.act && p0.cg == 0 && p0.f&^p0.eq != 0 && count(p0.eq) >= x.cfg.m && p0.fl == 1 && p0.eq&^p0.conn == 0 {
+		n := *x.s0
+		x.begin(&n.p[i], p0.eq, 0)
+		x.emit(label(i, "enough copies are equal, begins generation %d%s", n.p[i].cg, names(p0.eq)), false, n)
+	}
+}
+
+// change takes a step of the change of generation that life i has begun.
+func (x *m4) change(i int) {
+	s0, p0 := x.s0, &x.s0.p[i]
+	if p0.cg == 0 {
+		return
+	}
+	early := x.mut("legs-before-arbiter")
+	if x.cfg.arb && p0.cw&arbiter == 0 {
+		x.arbitrate(i)
+	}
+	for l := range x.n {
+		last := p0.cf&^p0.cw == bit(l)
+		switch {
+		case p0.cf&^p0.cw&bit(l) == 0 || !s0.holds(i, l):
+		case x.cfg.arb && p0.cw&arbiter == 0 && !early:
+		case p0.join == uint8(l+1) && !last && !x.mut("joiner-first"):
+		case x.mut("joiner-first") && p0.join != 0 && p0.join != uint8(l+1) && p0.cw&bit(int(p0.join)-1) == 0:
+		default:
+			x.record(i, l)
+		}
+	}
+	if p0.cw&^arbiter == p0.cf && (!x.cfg.arb || p0.cw&arbiter != 0 || early) || x.mut("active-at-one") && p0.cw != 0 {
+		n := *s0
+		x.activate(&n, i)
+		x.emit(label(i, "generation %d%s is active", n.p[i].g, names(n.p[i].f)), false, n)
+	}
+}
+
+// arbitrate gives the arbiter the generation that life i has begun, by compare and swap.
+func (x *m4) arbitrate(i int) {
+	n := *x.s0
+	p := &n.p[i]
+	switch {
+	case n.aG == p.ag && n.aBy == p.aby || x.mut("no-compare"):
+		n.aG, n.aBy, n.aF, n.aHist = p.cg, uint8(i), p.cf, p.hist
+		fallthrough
+	case n.aG == p.cg && n.aBy == uint8(i) && n.aF == p.cf:
+		p.ag, p.aby = p.cg, uint8(i)
+		p.cw |= arbiter
+		x.emit(label(i, "generation %d%s at the arbiter", p.cg, names(p.cf)), false, n)
+	default:
+		p.fail(lFailed)
+		x.emit(lifeName(i)+": the arbiter knows of somebody else: fails for good", false, n)
+	}
+}
+
+// record writes the generation that life i has begun to leg l.
+func (x *m4) record(i, l int) {
+	n := *x.s0
+	p, g := &n.p[i], &n.l[l]
+	src := -1
+	for y := range x.n {
+		if p.eq&bit(y) != 0 && y != l {
+			src = y
+		}
+	}
+	for y := range x.n {
+		switch {
+		case p.cf&bit(y) != 0:
+			g.bits[y] = 0
+		case p.fill&bit(y) != 0:
+			g.bits[y] = x.allb
+		case p.join == uint8(l+1) && src >= 0 && !x.mut("joiner-without-bits"):
+			g.bits[y] = n.l[src].bits[y]
+		}
+	}
+	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf)}
+	for y := range x.n { // F is named with its contents ids
+		if p.cf&bit(y) != 0 && p.stale&bit(y) == 0 {
+			n.l[y].gone = false
+		}
+	}
+	p.cw |= bit(l)
+	x.emit(label(i, "generation %d%s durable at %s", p.cg, names(p.cf), legName(l)), false, n)
+}

@@ -1,0 +1,206 @@
+package model
+
+// resync lets life i take a leg back, and copy to it.
+func (x *m4) resync(i int) {
+	p0 := &x.s0.p[i]
+	switch {
+	case p0.cg != 0:
+	case p0.sy == 0:
+		for l := range x.n {
+			x.meet(i, l)
+		}
+	default:
+		to := int(p0.sy) - 1
+		if p0.cb == 0 && x.s0.holds(i, to) {
+			x.copyRead(i, to)
+		}
+		if p0.cb != 0 && x.s0.holds(i, to) && (p0.pos[to] == p0.cp || x.mut("no-hold-back")) {
+			x.copyWrite(i, to)
+		}
+		x.synced(i, to)
+	}
+}
+
+// source returns a leg that life i may copy from, or -1.
+func (x *m4) source(i int) int {
+	src := -1
+	for y := range x.n {
+		if x.s0.p[i].eq&bit(y) != 0 && x.s0.holds(i, y) {
+			src = y
+		}
+	}
+	return src
+}
+
+// mayMeet reports whether life i can have a session on leg l, which is not equal, and begin to copy.
+func (x *m4) mayMeet(i, l int) bool {
+	s0, p0 := x.s0, &x.s0.p[i]
+	inF := p0.f&bit(l) != 0
+	if p0.eq&bit(l) != 0 || s0.l[l].dead || p0.act && inF && !s0.holds(i, l) {
+		return false
+	}
+	if s0.l[l].gone || p0.stale&bit(l) != 0 {
+		if inF {
+			return false
+		}
+		for y := range x.n {
+			if p0.f&bit(y) != 0 && !s0.holds(i, y) {
+				return false
+			}
+		}
+	}
+	// A life that opened it only RESUMEs, and a younger life may have it.
+	return !(s0.l[l].own != uint8(i+1) && p0.open&bit(l) != 0 || s0.l[l].life > uint8(i)) && x.source(i) >= 0
+}
+
+// meet lets life i take leg l back, if nothing active is known there that it does not know of.
+func (x *m4) meet(i, l int) {
+	if !x.mayMeet(i, l) {
+		return
+	}
+	s0, p0 := x.s0, &x.s0.p[i]
+	r := &s0.l[l].r
+	mine := rec{g: p0.g, by: p0.mby, f: p0.mf, hist: p0.hist}
+	same := behind(r, &mine, x.cfg.mut)
+	passedOver := x.cfg.force && (r.torn || s0.l[l].gone)
+	if !same && !p0.act && !passedOver && older(&mine, r, x.cfg.mut) { // what it began with is not the newest
+		n := *s0
+		p := &n.p[i]
+		*p = m4life{pc: lOpening, open: p.open, conn: p.conn, cleanAt: p.cleanAt, me: p.me}
+		x.emit(label(i, "%s knows more, decides again", legName(l)), false, n)
+		return
+	}
+	same = same || r.torn
+	if !same && !x.cfg.force && s0.newest(i) {
+		n := *s0
+		n.bad = 8
+		x.emit(label(i, "takes %s for one that went its own way", legName(l)), false, n)
+	}
+	if !same && !x.mut("no-lineage") {
+		return
+	}
+	n := *s0
+	if !same && n.flushedBy&bit(int(r.by)) != 0 && r.f == bit(l) {
+		n.bad = 6
+	}
+	x.beginSync(&n, i, l)
+	x.emit(label(i, "%s is back, resync of blocks %02b from %s", legName(l), n.p[i].todo, legName(x.source(i))), false, n)
+}
+
+// beginSync opens leg l for life i, if it has no session, and begins to copy what it lacks.
+func (x *m4) beginSync(n *m4state, i, l int) {
+	p, g := &n.p[i], &n.l[l]
+	mine := rec{g: p.g, by: p.mby, f: p.mf, hist: p.hist, torn: true}
+	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut), p.f&bit(l) != 0
+	if g.own != uint8(i+1) {
+		g.own, g.life = uint8(i+1), uint8(i)
+		if !g.clean {
+			g.doubt = true
+		}
+		g.clean = false
+	}
+	p.open |= bit(l)
+	p.conn |= bit(l)
+	p.stale &^= bit(l)
+	p.pos[l] = p.cov
+	p.sy = uint8(l + 1)
+	p.todo = n.l[x.source(i)].bits[l]
+	if inF || !p.act {
+		p.todo = x.allb
+	}
+	if all {
+		p.todo = x.allb
+		if p.act || x.mut("contents-named-early") { // no record names it in F: with the bits, its new contents id is noted
+			g.gone = false
+		}
+		for y := range x.n {
+			if p.f&bit(y) != 0 && !x.mut("contents-forgotten") {
+				n.l[y].bits[l] = x.allb
+			}
+		}
+	}
+	if x.mut("clear-on-rejoin") {
+		p.todo = 0
+	}
+	switch { // before the first byte its record says that it is half copied
+	case p.mf&bit(l) != 0: // nothing that was flushed is overwritten
+	case x.mut("torn-serves"):
+		g.r.torn = true
+	default:
+		g.r = mine
+	}
+}
+
+// copyRead lets life i read a block that leg to lacks, from an equal leg.
+func (x *m4) copyRead(i, to int) {
+	s0, p0 := x.s0, &x.s0.p[i]
+	for b := range int(x.cfg.nb) {
+		if p0.todo&^p0.copied&bit(b) == 0 {
+			continue
+		}
+		for l := range x.n {
+			from := p0.eq&bit(l) != 0
+			if x.mut("any-source") {
+				from = l != to && p0.conn&bit(l) != 0
+			}
+			if !from || !s0.holds(i, l) || p0.pos[l] < p0.pos[to] {
+				continue
+			}
+			n := *s0
+			p := &n.p[i]
+			p.cb, p.cv, p.cp = uint8(b+1), n.l[l].mem[b], p.pos[l]
+			if !n.zombie(i) && p.cv < n.gfl[b] && !x.cfg.force {
+				n.bad = 5
+			}
+			x.emit(label(i, "resync reads v%d of block %d from %s", p.cv, b, legName(l)), false, n)
+		}
+	}
+}
+
+// copyWrite lets life i write the block that it has read, at the same place of the order.
+func (x *m4) copyWrite(i, to int) {
+	n := *x.s0
+	p := &n.p[i]
+	b := p.cb - 1
+	n.l[to].mem[b] = p.cv
+	p.copied |= bit(int(b))
+	if x.mut("clear-before-durable") {
+		p.todo &^= bit(int(b))
+		p.copied &^= bit(int(b))
+	}
+	p.cb, p.cv, p.cp = 0, 0, 0
+	x.emit(label(i, "resync writes block %d to %s", b, legName(to)), false, n)
+}
+
+// synced ends the resync of leg to when no bit is left.
+func (x *m4) synced(i, to int) {
+	p0 := &x.s0.p[i]
+	done := p0.todo == 0 && p0.copied == 0
+	if !p0.act {
+		done = p0.todo&^p0.copied == 0
+	}
+	if !done || p0.cb != 0 || p0.bon || !x.s0.holds(i, to) {
+		return
+	}
+	n := *x.s0
+	p := &n.p[i]
+	switch {
+	case !p.act:
+		n.l[to].dur = n.l[to].mem
+		p.eq |= bit(to)
+		p.endSync()
+		if count(p.eq) >= x.cfg.m {
+			p.fill = x.all &^ p.eq
+			x.begin(p, p.eq, 0)
+		}
+		x.emit(label(i, "%s is equal", legName(to)), false, n)
+	case p.f&bit(to) != 0:
+		p.eq |= bit(to)
+		p.endSync()
+		x.emit(label(i, "%s is equal", legName(to)), false, n)
+	case n.changes > 0:
+		n.changes--
+		x.begin(p, p.f|bit(to), to+1)
+		x.emit(label(i, "%s lacks nothing, begins generation %d%s", legName(to), p.cg, names(p.cf)), false, n)
+	}
+}
