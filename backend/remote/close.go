@@ -138,6 +138,9 @@ func (d *Device) release() error {
 		errs = append(errs, g.close())
 	}
 	if d.core != nil {
+		if d.core.copies != nil {
+			errs = append(errs, d.core.copies.memory.free())
+		}
 		errs = append(errs, d.core.window.Close())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cutPatience)

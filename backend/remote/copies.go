@@ -34,6 +34,9 @@ type copies struct {
 	fenced  bool            // another life may have begun: READs wait
 	said    string          // in the log, of what cannot be done yet
 
+	pieces []piece // of the resyncs, copiesAhead for each leg
+	memory memory  // theirs
+
 	serves chan struct{} // closed once a generation of this life is active
 	wake   chan struct{} // holds a token while there may be something to do
 	life   context.Context
@@ -52,6 +55,10 @@ type renewal struct {
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
 	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k.pieces = make([]piece, len(x.legs)*copiesAhead)
+	for i := range k.pieces {
+		k.pieces[i].index = i
+	}
 	k.life, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -66,6 +73,8 @@ func (k *copies) begin() {
 // end ends the goroutine.
 func (k *copies) end() {
 	k.stop()
+	k.core.commit.mu.Lock()
+	k.core.commit.mu.Unlock() //nolint:staticcheck // whoever had it has started its resyncs
 	k.ended.Wait()
 }
 
@@ -143,7 +152,11 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		return k.write(todo), wait
 	}
 	r := k.renew
+	early := k.startResyncsLocked()
 	c.mu.Unlock()
+	if early != nil {
+		early.lanes[0].abort(errLetGo)
+	}
 	if r != nil {
 		return k.renewOn(r), wait
 	}

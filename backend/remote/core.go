@@ -255,6 +255,9 @@ func (x *core) enqueue(i int, seq uint64, force, doubt bool) (s share, behind bo
 func (x *core) cover(i int, s *share) {
 	x.streams[i].ring.Cover(s.to)
 	x.streams[i].flushed = s.wrote
+	if x.streams[i].carries {
+		x.streams[i].settle()
+	}
 }
 
 func (x *core) free(i int, s *share) { x.window.Free(i, s.from, s.to) }

@@ -20,6 +20,8 @@ const (
 	tagRecv
 	tagBeat
 	tagCall
+	tagFetch
+	tagStore
 	tagMask uint64 = 0xff << 56
 )
 
@@ -56,6 +58,8 @@ type lane struct {
 	barrier   *gpspm
 	placed    fifo[placed]
 	zeroes    zeroes
+	digests   digests
+	copying   *resync         // to this lane; nil: none
 	ranges    []persist.Range // scratch of collect
 	control   []byte          // a message to send ahead of the queue
 	tag       uint64          // of its work request
@@ -118,7 +122,7 @@ func (l *lane) connect(c dialed, readable bool) {
 	defer l.mu.Unlock()
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
 	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-l.leg.reserved(), l.leg.granted.MaxMessage, tagBarrier)
-	l.zeroes = zeroes{}
+	l.zeroes, l.digests = zeroes{}, digests{}
 	l.placed.clear()
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
 	l.out, l.back, l.asked = position{}, position{}, 0
@@ -152,6 +156,7 @@ func (l *lane) disconnect() {
 			l.reads[i].lane = nil
 		}
 	}
+	l.loseCopiesLocked()
 	l.chooseReaderLocked()
 	reader := l.reader
 	l.mu.Unlock()
@@ -235,6 +240,8 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 			done = max(done, l.barrier.sent(c.ID))
 		case tagPlaced:
 			done = max(done, l.endPlacedLocked(c.ID))
+		case tagFetch, tagStore:
+			l.endCopyLocked(c.ID)
 		}
 	}
 	if len(p.recvs) == 0 {
@@ -274,6 +281,12 @@ func (l *lane) receiveLocked(c rdma.Completion) (done uint64, err error) {
 			return 0, err
 		}
 		return l.placedDoneLocked(), nil
+	case wire.TypeDigested:
+		var m wire.Digested
+		if err := m.Decode(msg); err != nil {
+			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
+		}
+		return 0, l.digestedLocked(&m)
 	case wire.TypeHeartbeatAck:
 		var ack wire.HeartbeatAck
 		if err := ack.Decode(msg); err != nil {

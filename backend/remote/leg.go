@@ -37,7 +37,8 @@ type leg struct {
 	// Of whoever connects: the start, then the keeper, at last Close.
 	domain            rdma.Domain
 	writeMem, readMem *rdma.MemoryRegion
-	control           []byte // receives and barrier messages
+	copyMem           *rdma.MemoryRegion // of copies; nil without a mirror
+	control           []byte             // receives and barrier messages
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
 	opening           opening
@@ -52,12 +53,14 @@ type leg struct {
 	bad      error          // why it is of no use for the mirror, although it may come back
 	met      mirror.Meeting // what the mirror did with it when it was up last
 	record   persist.Record // what its region keeps, as far as is known
+	copying  *resync        // or nil
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
 	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
 	pulse      pulse
 	calls      calls
+	progress   advance
 	beat       chan struct{} // ends the heartbeats
 	beatEnded  chan struct{}
 
@@ -142,6 +145,11 @@ func (g *leg) openDomain(ctx context.Context) (err error) {
 	}
 	if g.readMem, err = g.domain.Register(g.arenas.Read.Mem(), rdma.LocalWrite); err != nil {
 		return fmt.Errorf("register the read memory: %w", err)
+	}
+	if k := g.core.copies; k != nil {
+		if g.copyMem, err = k.register(g.domain); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -132,6 +132,3 @@ func (k *copies) blames(g *leg, err error) bool {
 	k.rouse()
 	return true
 }
-
-// resync begins to copy to g what it lacks.
-func (k *copies) resync(g *leg) {}

@@ -133,16 +133,19 @@ func (l *lane) buildLocked() {
 				l.queue.pop()
 				break
 			}
-			next := l.collectLocked(it.next, it.to, l.barrier.perPart)
-			batch, ok := l.barrier.appendPart(l.batch, it.seq, l.ranges, next == it.to)
+			complete, ok := l.buildPartLocked(it)
 			if !ok {
 				return // the answer to an earlier part brings the credit
 			}
-			l.batch = batch
 			l.countLocked(&l.batch[len(l.batch)-1])
-			if it.next = next; next == it.to {
+			if complete {
 				l.queue.pop()
 			}
+		case itemDigest, itemFetch, itemStore:
+			if !l.buildCopyLocked(it) {
+				return // likewise
+			}
+			l.queue.pop()
 		}
 	}
 	if l.queue.empty() && len(l.control) == 0 && (l != l.leg.lanes[0] || l.leg.calls.request == nil) {

@@ -12,6 +12,8 @@ type item struct {
 	seq      uint64
 	next     uint64
 	method   persist.Method // of a barrier
+	carried  *carried       // of a barrier, for resyncs; or nil
+	piece    *piece         // of the last three kinds
 }
 
 type itemKind uint8
@@ -20,6 +22,9 @@ const (
 	itemWrites itemKind = iota
 	itemRead
 	itemBarrier
+	itemDigest // sum the piece
+	itemFetch  // read it into its memory
+	itemStore  // write what was read, once it is there
 )
 
 // A fifo is a ring that grows, and keeps what it grew to.

@@ -111,6 +111,9 @@ type Config struct {
 	LossTimeout time.Duration
 	// LegTimeout is how long a member of a mirror may be away before the device goes on without it.
 	LegTimeout time.Duration
+	// ResyncRate bounds how many bytes a second are compared, and copied where they differ, to a member
+	// that lacks some, for each such member; 0: as fast as clients let it.
+	ResyncRate uint64
 	// Degraded begins with a member of a mirror whose others may have newer data: what only those
 	// have is lost.
 	Degraded bool

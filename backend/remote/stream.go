@@ -18,6 +18,7 @@ type stream struct {
 	lanes []*lane       // by leg; set once
 
 	flushed uint64 // what wrote was at the last successful barrier; guarded by commit.mu
+	carries bool   // the barrier in flight does something for a resync; guarded by commit.mu
 
 	mu      sync.Mutex // guards all below
 	buried  bool       // for good, and nothing is in the window any more
@@ -26,6 +27,7 @@ type stream struct {
 	spare   []int      // numbers of reads that are free
 	reader  *lane      // that READs take; nil: they wait for one
 	fetched uint64     // reads that have ended, ever
+	copying []*piece   // that are under way
 	ended   *sync.Cond // of mu: a READ has ended
 }
 
@@ -93,6 +95,7 @@ func (s *stream) chooseReaderLocked() {
 	if s.reader != nil {
 		s.reader.queueReadsLocked()
 	}
+	s.rouseCopiesLocked()
 }
 
 // endReadLocked ends read part i.
@@ -137,7 +140,8 @@ func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind 
 		}
 		behind = behind || l.behind
 	}
-	if p.from == p.to && !force {
+	s.carries = false
+	if p.from == p.to && !force && !s.carriesLocked() {
 		return p, behind
 	}
 	for _, l := range s.lanes {
@@ -146,6 +150,7 @@ func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind 
 			p.owes |= persist.Member(l.leg.slot)
 		}
 	}
+	s.carryLocked()
 	return p, behind
 }
 

@@ -1,0 +1,360 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/rdma"
+)
+
+const (
+	// copiesAhead is how many chunks of a leg are compared or copied at the same time (mirror §5.6).
+	copiesAhead = 8
+	// pieceSize is how many bytes one Read fetches and one Write stores: what is ahead of a client's
+	// request is no more than that at a time.
+	pieceSize = 256 << 10
+	// settleBytes is after how many copied bytes a resync asks for a barrier. A barrier that a FLUSH
+	// waits for makes no more than about that durable for the resync's sake.
+	settleBytes = 16 << 20
+	// resyncPatience is how long a resync may move nothing before it counts as lost (mirror §5.6).
+	resyncPatience = 60 * time.Second
+	// bitsPatience bounds the wait for the answer to a BITS.
+	bitsPatience = 60 * time.Second
+)
+
+// A resync copies to a leg what it lacks, in one session of that leg (mirror §5). The leg takes all
+// writes meanwhile, and serves nobody.
+//
+//	bits ─► chunk ─► DIGEST at both ─► equal ────────────────────► barrier ─► clean
+//	                      └─ different ─► Read at the source,        (settlement)
+//	                                      Write at the leg ──────────►
+//
+// What is at the source and what is at the leg are at the same place of the two queues of a stream.
+// So a copy has the writes ahead of it, and those behind it come later at the leg (mirror §5.3).
+//
+// One goroutine drives it, which copies.end waits for. It sleeps until rouse. It outlives the leg's
+// session until no Read into its memory is under way at the source.
+type resync struct {
+	copies *copies
+	leg    *leg
+	pieces []piece // copiesAhead of them
+	all    bool    // everything is to be copied, whatever the bits say
+	clears bool    // the others keep bits for the leg
+
+	wake chan struct{} // holds a token while there may be something to do
+	lost chan struct{} // closed once the leg's session is lost
+	once sync.Once     // closes lost
+
+	shares []settlement // by stream, each guarded by that stream's mutex
+
+	// Of the goroutine.
+	todo  chunks
+	moved time.Time // when something last came further
+	due   time.Time // ResyncRate allows no further chunk before
+	bytes uint64    // to settle, by guess: since the last barrier was asked for
+}
+
+// A resyncProgress tells how far a resync is.
+type resyncProgress struct {
+	Done, Total uint64    // bytes that were compared, and copied if they differed; of how many
+	Since       time.Time // when the resync began; zero: there is none
+}
+
+// An advance is the resyncProgress of a leg.
+type advance struct {
+	mu  sync.Mutex
+	now resyncProgress
+}
+
+func (a *advance) set(now resyncProgress) {
+	a.mu.Lock()
+	a.now = now
+	a.mu.Unlock()
+}
+
+func (a *advance) add(bytes uint64) {
+	a.mu.Lock()
+	a.now.Done += bytes
+	a.mu.Unlock()
+}
+
+// resyncProgress tells how far the resync of g is.
+func (g *leg) resyncProgress() resyncProgress {
+	g.progress.mu.Lock()
+	defer g.progress.mu.Unlock()
+	return g.progress.now
+}
+
+// resync has the goroutine of k begin to copy to g what it lacks.
+func (k *copies) resync(*leg) { k.rouse() }
+
+// startResyncsLocked starts a resync for each leg that is there and not equal. It returns a leg that
+// must come back first: it left F while it had a session, so its record does not say that it is half
+// copied. The caller holds commit.mu.
+func (k *copies) startResyncsLocked() (again *leg) {
+	if k.view.Pending || k.core.failed() != nil || k.life.Err() != nil {
+		return nil
+	}
+	for i, g := range k.core.legs {
+		inF := k.view.Record.F.Has(g.slot)
+		switch {
+		case !g.up.Load() || k.view.Equal.Has(g.slot):
+			continue
+		case !inF && g.met != mirror.Resync && g.met != mirror.ResyncAll:
+			again = g
+			continue
+		case g.copying != nil:
+			continue
+		}
+		r := &resync{
+			copies: k, leg: g, pieces: k.pieces[i*copiesAhead : (i+1)*copiesAhead],
+			all: inF || !k.view.Serves() || g.met == mirror.ResyncAll, clears: !inF && k.view.Serves(),
+			wake: make(chan struct{}, 1), lost: make(chan struct{}), shares: make([]settlement, len(k.core.streams)),
+		}
+		g.copying = r
+		for _, l := range g.lanes { // they are connected: g is up
+			l.mu.Lock()
+			l.copying = r
+			l.mu.Unlock()
+		}
+		k.ended.Add(1)
+		go r.run()
+	}
+	return again
+}
+
+// errLetGo ends the session of a leg that left F before it was equal.
+var errLetGo = fmt.Errorf("%w: the mirror let it go before it had everything", rdma.ErrLost)
+
+// rouse has the goroutine look again.
+func (r *resync) rouse() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end has the goroutine end: the leg's session is lost.
+func (r *resync) end() {
+	r.once.Do(func() { close(r.lost) })
+	r.rouse()
+}
+
+// run is the goroutine.
+func (r *resync) run() {
+	k, g := r.copies, r.leg
+	defer k.ended.Done()
+	began := time.Now()
+	err := r.copy(began)
+	for k.life.Err() == nil && r.outstanding() { // the source may still store in a piece's memory
+		select {
+		case <-r.wake:
+		case <-k.life.Done():
+		}
+	}
+	for _, l := range g.lanes {
+		l.mu.Lock()
+		if l.copying == r {
+			l.copying = nil
+		}
+		l.mu.Unlock()
+	}
+	g.progress.set(resyncProgress{})
+	c := &k.core.commit
+	c.mu.Lock()
+	g.copying = nil
+	c.mu.Unlock()
+	region, target := slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr)
+	if err != nil {
+		g.log.Info("a resync was interrupted", region, target, slog.Any("error", err))
+	} else {
+		g.log.Info("a resync is through: the target has what the others have", region, target, slog.Duration("after", time.Since(began)))
+	}
+	k.rouse() // for the next session
+}
+
+// copy copies until the leg has everything and the mirror takes it in, or an error ends that.
+func (r *resync) copy(began time.Time) error {
+	for {
+		err := r.readBits()
+		if err == nil {
+			break
+		}
+		if err := r.wait(time.Second); err != nil {
+			return err
+		}
+	}
+	total := r.todo.bytes()
+	r.leg.progress.set(resyncProgress{Total: total, Since: began})
+	r.leg.log.Info("a resync begins", slog.String("region", r.leg.cfg.Region), slog.String("target", r.leg.cfg.Addr), slog.Uint64("bytes", total))
+	r.moved = time.Now()
+	for {
+		pause, done := r.step()
+		if done {
+			return nil
+		}
+		if err := r.wait(pause); err != nil {
+			return err
+		}
+	}
+}
+
+// errResyncEnded ends a resync with its session, or with the device.
+var errResyncEnded = errors.New("the session is lost, or the device ends")
+
+// wait waits until there may be something to do, at most for d; 0: without a limit.
+func (r *resync) wait(d time.Duration) error {
+	var timer <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-r.wake:
+	case <-timer:
+	case <-r.lost:
+	case <-r.copies.life.Done():
+	}
+	select {
+	case <-r.lost:
+		return errResyncEnded
+	case <-r.copies.life.Done():
+		return errResyncEnded
+	default:
+	}
+	return nil
+}
+
+// step does what can be done now. pause is when to look again; 0: when something has happened. done
+// reports that the leg is the mirror's again.
+func (r *resync) step() (pause time.Duration, done bool) {
+	now := time.Now()
+	busy := 0
+	for i := range r.pieces {
+		p := &r.pieces[i]
+		if p.state == pieceFree {
+			continue
+		}
+		if r.advance(p) {
+			r.moved = now
+		}
+		if p.state != pieceFree {
+			busy++
+		}
+	}
+	limit := r.limit()
+	for i := range r.pieces {
+		p := &r.pieces[i]
+		if busy >= limit || r.todo.left == 0 {
+			break
+		}
+		if p.state != pieceFree {
+			continue
+		}
+		if wait := r.due.Sub(now); wait > 0 {
+			pause = wait
+			break
+		}
+		r.begin(p, now)
+		r.advance(p)
+		busy++
+		r.moved = now
+	}
+	unsettled := r.unsettled()
+	if unsettled && (busy == 0 || r.bytes >= settleBytes) {
+		r.bytes = 0
+		r.copies.core.commit.start(true)
+		r.copies.core.post()
+	}
+	switch {
+	case busy > 0:
+		return r.watch(now, pause), false
+	case unsettled || r.todo.left > 0:
+		return pause, false
+	}
+	return 0, r.copies.takeIn(r.leg) == nil // a change that is under way rouses when it is through
+}
+
+// watch ends the leg's session if pieces are under way and nothing has moved for resyncPatience.
+// Otherwise it returns when to look again, pause at the latest.
+func (r *resync) watch(now time.Time, pause time.Duration) time.Duration {
+	if !r.outstanding() { // it waits for a source
+		r.moved = now
+		return pause
+	}
+	left := resyncPatience - now.Sub(r.moved)
+	if left <= 0 {
+		err := fmt.Errorf("%w: its resync has moved nothing for %v: %w", rdma.ErrLost, resyncPatience, rdma.ErrTimeout)
+		r.leg.log.Warn("a resync stands still: it starts again in a new session", slog.String("region", r.leg.cfg.Region), slog.String("target", r.leg.cfg.Addr), slog.Any("error", err))
+		r.leg.lanes[0].abort(err)
+		return 0
+	}
+	if pause > 0 {
+		return min(left, pause)
+	}
+	return left
+}
+
+// begin has p take the next chunk.
+func (r *resync) begin(p *piece, now time.Time) {
+	off, n := r.todo.take()
+	x := r.copies.core
+	p.stream = x.streams[off/stripe%uint64(len(x.streams))]
+	p.start, p.off, p.end = off, off, off+n
+	p.state = pieceWaits
+	if rate := r.leg.cfg.ResyncRate; rate > 0 {
+		if r.due.Before(now) {
+			r.due = now
+		}
+		r.due = r.due.Add(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
+	}
+}
+
+// limit is how many chunks may be under way: fewer while clients wait.
+func (r *resync) limit() int {
+	x := r.copies.core
+	c := &x.commit
+	c.mu.Lock()
+	waits := len(c.waiting)+len(c.listed) > 0 || c.current != nil && len(c.current.ops) > 0
+	c.mu.Unlock()
+	for _, s := range x.streams {
+		if waits {
+			break
+		}
+		s.mu.Lock()
+		waits = s.waitingReadsLocked() > 0
+		s.mu.Unlock()
+	}
+	if waits || x.window.HalfFull() {
+		return 1
+	}
+	return copiesAhead
+}
+
+// outstanding reports whether a piece is under way at a target.
+func (r *resync) outstanding() bool {
+	for i := range r.pieces {
+		p := &r.pieces[i]
+		if p.stream == nil {
+			continue
+		}
+		p.stream.mu.Lock()
+		out := p.atSource || p.atTarget
+		p.stream.mu.Unlock()
+		if out {
+			return true
+		}
+	}
+	return false
+}
+
+// context is that of a request which must end before the resync does.
+func (r *resync) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.copies.life, bitsPatience)
+}
