@@ -165,7 +165,7 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 		c.doubts |= persist.Member(g.slot)
 	}
 	for i, l := range g.lanes {
-		l.connect(conns[i], true)
+		l.connect(conns[i], g.core.servesLocked(g))
 	}
 	g.up.Store(true)
 }
