@@ -41,6 +41,7 @@ type leg struct {
 	control           []byte             // receives and barrier messages
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
+	joins             bool   // its region is about to become a member
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
