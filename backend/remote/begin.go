@@ -29,11 +29,14 @@ func (e *MirrorError) Error() string { return e.text }
 type beginning struct {
 	device *Device
 	found  mirror.Found // by leg
-	errs   []error      // why a member was not reached, by leg
 	grants []grant      // by leg
 	life   uint64       // of this attempt
 	owner  persist.Owner
 	said   string // in the log, why it waits
+
+	told  []wire.Refused // by leg: what the last probe said; from before this start's own OPENs
+	mine  []uint64       // by leg: the epoch of the last session that this start opened
+	clean []bool         // by leg: whether the life before had closed it when this start first opened it
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -44,7 +47,7 @@ type grant struct {
 
 // beginMirror opens the members, in the order of their slots, and begins a generation.
 func (d *Device) beginMirror(ctx context.Context) error {
-	b := &beginning{device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, len(d.legs))}
+	b := d.newBeginning()
 	for n := 0; ; n++ {
 		decision, err := b.attempt(ctx)
 		if err == nil && decision.Outcome == mirror.Begin {
@@ -54,15 +57,35 @@ func (d *Device) beginMirror(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if decision.Why != b.said {
-			b.said = decision.Why
-			d.log.Warn("the mirror does not begin yet", slog.String("why", decision.Why))
+		if err := b.pause(ctx, n, decision.Why); err != nil {
+			return err
 		}
-		select {
-		case <-time.After(backoff(n, d.cfg.Jitter())):
-		case <-ctx.Done():
-			return fmt.Errorf("the mirror does not begin: %s: %w", decision.Why, context.Cause(ctx))
-		}
+	}
+}
+
+func (d *Device) newBeginning() *beginning {
+	n := len(d.legs)
+	b := &beginning{
+		device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, n),
+		told: make([]wire.Refused, n), mine: make([]uint64, n), clean: make([]bool, n),
+	}
+	if s := d.legacy; s != nil && s.header.Boot == s.boot {
+		b.found.Prefer = s.header.Mirror.Equal
+	}
+	return b
+}
+
+// pause waits before another look at the members.
+func (b *beginning) pause(ctx context.Context, n int, why string) error {
+	if why != b.said {
+		b.said = why
+		b.device.log.Warn("the mirror does not begin yet", slog.String("why", why))
+	}
+	select {
+	case <-time.After(backoff(n, b.device.cfg.Jitter())):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the mirror does not begin: %s: %w", why, context.Cause(ctx))
 	}
 }
 
@@ -70,6 +93,9 @@ func (d *Device) beginMirror(ctx context.Context) error {
 func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	b.probe(ctx)
 	b.life = mirror.NextLife(&b.found)
+	if s := b.device.legacy; s != nil {
+		b.life = max(b.life, s.header.Mirror.Life+1) // members that had it may be away
+	}
 	b.owner.ID = b.device.cfg.ID
 	if _, err := rand.Read(b.owner.Nonce[:]); err != nil { // what was OPENED in the attempt before is given up
 		return mirror.Decision{}, fmt.Errorf("draw a nonce: %w", err)
@@ -79,7 +105,12 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		switch decision.Outcome {
 		case mirror.Refuse:
 			return decision, &MirrorError{decision.Why}
+		case mirror.Begin:
+			return decision, errors.Join(b.judge(), ctx.Err())
 		case mirror.Open:
+			if err := b.judge(); err != nil {
+				return decision, err
+			}
 			if !b.open(ctx, decision.Open) {
 				decision.Outcome = mirror.Wait
 				return decision, ctx.Err()
@@ -94,7 +125,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 
 // probe asks all members at the same time.
 func (b *beginning) probe(ctx context.Context) {
-	b.found.Legs, b.errs = make([]mirror.Leg, len(b.device.legs)), make([]error, len(b.device.legs))
+	b.found.Legs = make([]mirror.Leg, len(b.device.legs))
 	var asked sync.WaitGroup
 	for i, g := range b.device.legs {
 		asked.Go(func() {
@@ -103,7 +134,6 @@ func (b *beginning) probe(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 			defer cancel()
 			refused, err := g.probe(ctx)
-			b.errs[i] = err
 			var no *RefusedError
 			switch {
 			case err == nil && refused.Code == wire.CodeEpoch:
@@ -116,6 +146,9 @@ func (b *beginning) probe(ctx context.Context) {
 			default:
 				g.log.Debug("a member of the mirror was not reached", slog.String("target", g.cfg.Addr), slog.Any("error", err))
 				return
+			}
+			if b.mine[i] == 0 || refused.Epoch != b.mine[i] || refused.Holder != g.cfg.ID {
+				b.told[i], b.mine[i] = refused, 0
 			}
 			l.Record, l.Life, l.Epoch = refused.Record, refused.Life, refused.Epoch
 			l.Contents = b.contents(&refused.Record)
@@ -142,15 +175,21 @@ func (b *beginning) open(ctx context.Context, members persist.Members) bool {
 		i := b.leg(slot)
 		g := b.device.legs[i]
 		g.life, g.owner, g.opening = b.life, b.owner, opening{}
+		if s := b.device.legacy; s != nil {
+			s.opens = true
+		}
 		o, conns, err := g.tryOpen(ctx)
 		if err != nil {
 			g.log.Warn("a member of the mirror was not opened", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
 			return false
 		}
 		b.grants[i] = grant{o, conns}
+		// A session of this start that was given up before it began anything changed nothing.
+		b.clean[i] = o.Flags&wire.OpenedUnclean == 0 || b.mine[i] != 0 && o.Epoch == b.mine[i]+1 && b.clean[i]
+		b.mine[i] = o.Epoch
 		b.found.Legs[i] = mirror.Leg{
 			Name: b.found.Legs[i].Name, Reach: mirror.Held, Record: o.Record, Life: o.Life,
-			Contents: o.ContentsID, Epoch: o.Epoch, Clean: o.Flags&wire.OpenedUnclean == 0,
+			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.clean[i],
 		}
 	}
 	return true
@@ -186,16 +225,26 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	}
 	x, k := d.core, d.core.copies
 	c := &x.commit
+	sessions := make(map[*leg]*wire.Opened)
 	c.mu.Lock()
 	k.view = mirror.Start(decision, b.life, nonce)
-	k.note(k.view)
 	for i, g := range d.legs {
 		g.life, g.owner = b.life, b.owner
 		if l := &b.found.Legs[i]; l.Reach != mirror.Away {
 			k.placeLocked(g, int(l.Record.Slot))
 		}
+		if o := &b.grants[i].o; o.Epoch != 0 {
+			sessions[g] = o
+		}
 	}
+	d.noteLife(b.owner, k.view, sessions)
 	c.mu.Unlock()
+	if s := d.legacy; s != nil {
+		if err := d.noteBoot(s.refused.UUID, s.boot); err != nil {
+			b.drop()
+			return err
+		}
+	}
 	var granted []wire.Opened
 	for i, g := range d.legs {
 		o := &b.grants[i].o

@@ -159,8 +159,8 @@ func (d *Device) release() error {
 		}
 		errs = append(errs, err)
 	}
-	if len(d.cfg.Members) == 0 && len(d.legs) > 0 && d.legs[0].granted.Epoch == 0 { // the start failed
-		errs = append(errs, d.undoStart(d.legs[0].opening.asked))
+	if failed, asked := d.startFailed(); failed {
+		errs = append(errs, d.undoStart(asked))
 	}
 	if d.file != nil {
 		if h := d.file.header(); h.State == windowDrained {

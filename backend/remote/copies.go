@@ -242,12 +242,12 @@ func (k *copies) activateLocked() {
 // now.
 func (k *copies) write(todo persist.Members) (progress bool) {
 	for _, g := range k.core.legs {
-		if !todo.Has(g.slot) || !g.up.Load() {
+		if !g.up.Load() || !todo.Has(g.slot) { // the slot of a leg that is up stays
 			continue
 		}
 		c := &k.core.commit
 		c.mu.Lock()
-		record, fill := k.recordLocked(g)
+		record, fill := k.view.RecordFor(g.slot)
 		c.mu.Unlock()
 		if err := g.setRecord(k.life, record, fill); err != nil {
 			continue // it is lost, and the keeper knows
@@ -260,15 +260,6 @@ func (k *copies) write(todo persist.Members) (progress bool) {
 		progress = true
 	}
 	return progress
-}
-
-// recordLocked is what g is to persist, with all bits of the members in fill set. Barriers that are
-// queued from now on come behind that.
-func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Members) {
-	if record, fill = k.view.RecordFor(g.slot); fill != 0 {
-		g.fills++
-	}
-	return record, fill
 }
 
 // renewOn does one step of r.
@@ -296,16 +287,16 @@ func (k *copies) renewOn(r *renewal) (progress bool) {
 	}
 	c.mu.Unlock()
 	for _, g := range k.core.legs {
-		if !todo.Has(g.slot) || !g.up.Load() {
+		if !g.up.Load() || !todo.Has(g.slot) { // the slot of a leg that is up stays
 			continue
 		}
 		c.mu.Lock()
-		if k.view.Pending { // a change has begun, and takes over what the renewal asked for
-			c.mu.Unlock()
+		record, fill := k.view.RecordFor(g.slot)
+		stale := k.view.Pending // a change has begun, and takes over what the renewal asked for
+		c.mu.Unlock()
+		if stale {
 			return true
 		}
-		record, fill := k.recordLocked(g)
-		c.mu.Unlock()
 		if g.setRecord(k.life, record, fill) == nil {
 			r.written |= persist.Member(g.slot)
 			progress = true

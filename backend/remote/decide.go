@@ -15,6 +15,7 @@ type situation struct {
 	id           [16]byte  // this initiator
 	boot         uuid.UUID // of this host
 	region       string    // the region's name
+	mirror       string    // what messages call the mirror; "" where there is none
 	localClients bool      // Config.LocalClients
 	acceptLoss   bool      // Config.AcceptLoss
 	windowDir    string    // where this start keeps its window
@@ -100,7 +101,7 @@ func decide(s *situation) decision {
 func (s *situation) judge() decision {
 	h, r := &s.header, &s.refused
 	if h.State == windowDamaged {
-		return lose("the header of %v %s is damaged, or another release of pmnbd wrote it: that release could still use it", ErrWindow, s.path)
+		return loseDamaged(s.path)
 	}
 	if h.Boot != s.boot {
 		h = &header{} // a reboot takes every window, wherever it lies
@@ -150,13 +151,20 @@ func (s *situation) withoutWindow() decision {
 		return open
 	case s.localClients && s.lastBoot != uuid.Nil && s.lastBoot != s.boot:
 		// Every client of that run was on this host, so none has survived.
-		open.note = "this host was booted since the previous run: no client is left that knows what it had acknowledged"
+		open.note = noteBooted
 		return open
 	case s.otherDir != "":
 		return lose("%s; without that window the acknowledged writes that no FLUSH covered are lost", s.elsewhere())
 	}
 	return lose("the previous run of this initiator did not close region %s, and its window is not in %s, or is from before this host booted: what it acknowledged and did not flush is lost",
 		s.region, s.windowDir)
+}
+
+const noteBooted = "this host was booted since the previous run: no client is left that knows what it had acknowledged"
+
+// loseDamaged is the loss of a window whose header cannot be read.
+func loseDamaged(path string) decision {
+	return lose("the header of %v %s is damaged, or another release of pmnbd wrote it: that release could still use it", ErrWindow, path)
 }
 
 // busy ends a start because another id holds the region. What the previous run left stays as it is.

@@ -64,7 +64,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 			}
 			continue
 		case actAdopt:
-			if err := d.adopt(ctx); err != nil {
+			if err := d.adopt(ctx, nil); err != nil {
 				err = fmt.Errorf("go on where the previous pmnbd ended: %w", err)
 				if !errors.As(err, new(*LossError)) {
 					return err
@@ -229,17 +229,23 @@ func (d *Device) noteGrant(g *wire.Opened) error {
 		h.Lineage = d.lineage
 		h.Opened, h.Epoch, h.Mark, h.Size, h.Class, h.ContentsID = 1, g.Epoch, g.Mark, g.Size, uint32(g.Class), g.ContentsID
 	})
-	state, record := d.claims[0].state, d.bootRecord(g.UUID)
+	return d.noteBoot(g.UUID, left.Boot)
+}
+
+// noteBoot keeps in the state directory that this host has region, a region's UUID or that of a mirror's
+// set, in this boot.
+func (d *Device) noteBoot(region [16]byte, boot uuid.UUID) error {
+	state, record := d.claims[0].state, d.bootRecord(region)
 	if err := state.Remove(record); err != nil {
 		return fmt.Errorf("remove the record of the former boot: %w", err)
 	}
-	if err := d.noteLast(g.UUID, left.Boot); err != nil {
+	if err := d.noteLast(region, boot); err != nil {
 		return fmt.Errorf("note where the window is: %w", err)
 	}
 	if !d.cfg.LocalClients {
 		return nil // a client on another host may outlive this host's boot
 	}
-	if err := state.Write(record, []byte(uuid.UUID(left.Boot).String()), false); err != nil {
+	if err := state.Write(record, []byte(boot.String()), false); err != nil {
 		return fmt.Errorf("note this boot: %w", err)
 	}
 	return nil

@@ -41,7 +41,6 @@ type leg struct {
 	control           []byte             // receives and barrier messages
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
-	joins             bool   // its region is about to become a member
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
@@ -55,7 +54,6 @@ type leg struct {
 	met      mirror.Meeting // what the mirror did with it when it was up last
 	record   persist.Record // what its region keeps, as far as is known
 	copying  *resync        // or nil
-	fills    uint8          // RECORDs of the session that set all bits of a member, modulo 256
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
@@ -83,10 +81,10 @@ type device interface {
 	takeClaim(region [16]byte) error
 	// hasClaim reports whether the device has that lock.
 	hasClaim(region [16]byte) bool
-	// noteEpoch and noteMark keep what the target of a leg told for the next run. They are called
+	// noteSession and noteMark keep what the target of a leg told for the next run. They are called
 	// before anything is acknowledged that depends on it.
-	noteEpoch(leg int, epoch uint64)
-	noteMark(leg int, mark uint64)
+	noteSession(g *leg, o *wire.Opened)
+	noteMark(g *leg, mark uint64)
 	// fail ends the device for good.
 	fail(cause error)
 }
@@ -161,13 +159,13 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	c := &g.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.granted, g.method, g.fills = *o, o.Method, 0
+	g.granted, g.method = *o, o.Method
 	g.mark.Store(o.Mark)
 	if o.Flags&wire.OpenedDoubt != 0 {
 		c.doubts |= persist.Member(g.slot)
 	}
 	for i, l := range g.lanes {
-		l.connect(conns[i], g.core.servesLocked(g))
+		l.connect(conns[i], true)
 	}
 	g.up.Store(true)
 }
@@ -254,5 +252,5 @@ func (g *leg) marked(mark uint64) {
 			break
 		}
 	}
-	g.device.noteMark(g.slot, mark)
+	g.device.noteMark(g, mark)
 }

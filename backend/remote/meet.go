@@ -104,6 +104,9 @@ func (k *copies) ask(ctx context.Context, r *renewal) error {
 // placeLocked gives g the slot of its member. A leg that was not reached before may have had another
 // one, which then goes to g's. The caller holds commit.mu.
 func (k *copies) placeLocked(g *leg, slot int) {
+	if g.slot == slot {
+		return // others read it without the mutex
+	}
 	for _, other := range k.core.legs {
 		if other.slot == slot {
 			other.slot = g.slot

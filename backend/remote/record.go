@@ -144,6 +144,10 @@ func decideName(s *situation, was *previousName, recordPath, addr string) (n nam
 	default:
 		changed := fmt.Sprintf("region %s at %s has UUID %v now, and had UUID %v when this initiator opened it last: somebody created the region again, or another target answers there",
 			s.region, addr, now.region, was.is.region)
+		if s.mirror != "" {
+			changed = fmt.Sprintf("%s has UUID %v now, and had UUID %v when this initiator opened it last: somebody created the mirror again, or other targets answer there",
+				s.mirror, now.region, was.is.region)
+		}
 		n.lost = was.window.lost(changed, s.boot)
 	}
 	switch {
@@ -198,6 +202,19 @@ func (h *header) unused() bool {
 	return h.State == windowLive && h.Opened == 0 && h.ContentsID == [16]byte{}
 }
 
+// startFailed reports whether the device never served, and whether an OPEN of this start may have been
+// granted.
+func (d *Device) startFailed() (failed, asked bool) {
+	if len(d.legs) == 0 {
+		return false, false
+	}
+	if len(d.cfg.Members) == 0 {
+		return d.legs[0].granted.Epoch == 0, d.legs[0].opening.asked
+	}
+	failed = d.core == nil || d.core.copies == nil || !d.core.copies.view.Serves()
+	return failed, d.legacy != nil && d.legacy.opens
+}
+
 // undoStart removes what a start made that did not open the region, so that a target cannot
 // fill this host with files. If an OPEN may have been granted (maybe), the window's header
 // stays, and tells the next start whom to ask for.
@@ -209,12 +226,12 @@ func (d *Device) undoStart(maybe bool) (err error) {
 			if d.noted {
 				err = errors.Join(err, d.file.dir.Remove(d.recordName()))
 			}
-		case h.State == windowLive && h.Opened == 0:
+		case h.State == windowLive && h.Opened == 0, h.State == windowLive && len(d.cfg.Members) > 0 && !h.Mirror.Serves():
 			err = d.file.shrink() // nothing is in it
 		}
 	}
-	if len(d.claims) > 0 {
-		err = errors.Join(err, d.claims[0].state.Remove(filepath.Base(d.claims[0].f.Name())))
+	for _, c := range d.claims {
+		err = errors.Join(err, c.state.Remove(filepath.Base(c.f.Name())))
 	}
 	return err
 }

@@ -65,7 +65,6 @@ import (
 	"github.com/google/uuid"
 
 	"pmnbd/backend"
-	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -109,8 +108,7 @@ type Config struct {
 	// the target may take for one barrier. Then the device fails. 0 is for ever, as for a
 	// disk.
 	LossTimeout time.Duration
-	// LegTimeout is how long a member of a mirror may be away before the device goes on without it;
-	// 0: it goes on at once.
+	// LegTimeout is how long a member of a mirror may be away before the device goes on without it.
 	LegTimeout time.Duration
 	// ResyncRate bounds how many bytes a second are compared, and copied where they differ, to a member
 	// that lacks some, for each such member; 0: as fast as clients let it.
@@ -180,10 +178,13 @@ type Device struct {
 	arenas  backend.Arenas
 	core    *core // once there is a window
 	legs    []*leg
-	claims  []*claim    // of the legs' regions, as far as they are taken
 	file    *windowFile // nil if the window is anonymous memory
 	noted   bool        // this start wrote the record of the region's name
+	legacy  *legacy     // of a mirror with a window file: what the previous run left
 	lineage uuid.UUID
+
+	claiming sync.Mutex // guards claims: the keepers of a mirror's legs take some
+	claims   []*claim   // of the mirror, if it has a window file, and of the legs' regions as far as they are taken
 
 	closing   context.Context         // ends when Shutdown gives up
 	giveUp    context.CancelCauseFunc // ends closing
@@ -269,8 +270,12 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.makeLegs(); err != nil {
 		return nil, err
 	}
-	if cfg.WindowDir != "" && len(cfg.Members) == 0 {
-		if err := d.inherit(ctx); err != nil {
+	if cfg.WindowDir != "" {
+		inherit := d.inherit
+		if len(cfg.Members) > 0 {
+			inherit = d.inheritMirror
+		}
+		if err := inherit(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -305,16 +310,7 @@ func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 
 // makeLegs makes a leg for each member, or one for the region alone.
 func (d *Device) makeLegs() error {
-	members := d.cfg.Members
-	if len(members) == 0 {
-		members = []Target{{d.cfg.Provider, d.cfg.Addr, d.cfg.Region}}
-	}
-	for slot, m := range members {
-		cfg := d.cfg
-		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
-		if len(d.cfg.Members) > 0 {
-			cfg.LossTimeout = 0 // a leg that is lost does not end a mirror
-		}
+	for slot, cfg := range d.cfg.ofLegs() {
 		g, err := newLeg(cfg, slot, d)
 		if err != nil {
 			return err
@@ -322,6 +318,20 @@ func (d *Device) makeLegs() error {
 		d.legs = append(d.legs, g)
 	}
 	return nil
+}
+
+// ofLegs returns the Config of each leg.
+func (c Config) ofLegs() (legs []Config) {
+	if len(c.Members) == 0 {
+		return []Config{c}
+	}
+	for _, m := range c.Members {
+		cfg := c
+		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
+		cfg.LossTimeout = 0 // a leg that is lost does not end a mirror
+		legs = append(legs, cfg)
+	}
+	return legs
 }
 
 // open obtains the session of a region alone.
@@ -428,12 +438,11 @@ func (d *Device) describe(granted []wire.Opened) {
 	d.info.Description = strings.Join(copies, "; ")
 }
 
-// noteMirror keeps what this life knows of its mirror for the next run.
-func (d *Device) noteMirror(mirror.View) {}
-
 // takeClaim implements device.
 func (d *Device) takeClaim(region [16]byte) error {
-	if d.hasClaim(region) {
+	d.claiming.Lock()
+	defer d.claiming.Unlock()
+	if d.hasClaimLocked(region) {
 		return nil
 	}
 	c, err := claimRegion(d.cfg.StateDir, d.cfg.ID, region)
@@ -445,19 +454,33 @@ func (d *Device) takeClaim(region [16]byte) error {
 
 // hasClaim implements device.
 func (d *Device) hasClaim(region [16]byte) bool {
+	d.claiming.Lock()
+	defer d.claiming.Unlock()
+	return d.hasClaimLocked(region)
+}
+
+func (d *Device) hasClaimLocked(region [16]byte) bool {
 	return slices.ContainsFunc(d.claims, func(c *claim) bool { return c.region == region })
 }
 
-// noteEpoch implements device.
-func (d *Device) noteEpoch(leg int, epoch uint64) {
-	if d.file != nil {
-		d.file.update(func(h *header) { h.Epoch = epoch })
+// noteSession implements device.
+func (d *Device) noteSession(g *leg, o *wire.Opened) {
+	switch {
+	case d.file == nil:
+	case len(d.cfg.Members) > 0:
+		d.file.update(func(h *header) { h.noteSession(g, o) })
+	default:
+		d.file.update(func(h *header) { h.Epoch = o.Epoch })
 	}
 }
 
 // noteMark implements device.
-func (d *Device) noteMark(leg int, mark uint64) {
-	if d.file != nil {
+func (d *Device) noteMark(g *leg, mark uint64) {
+	switch {
+	case d.file == nil:
+	case len(d.cfg.Members) > 0:
+		d.file.update(func(h *header) { h.Sessions[g.slot].Mark = max(h.Sessions[g.slot].Mark, mark) })
+	default:
 		d.file.update(func(h *header) { h.Mark = max(h.Mark, mark) })
 	}
 }

@@ -8,57 +8,74 @@ import (
 	"time"
 
 	"pmnbd/backend"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
 
-// A replayer brings to the target what an earlier run left in its window, and closes that run's
-// session. It has streams, a group commit and a leg, as a Device has, but no clients: nothing
-// but the replay is ever in its queues.
+// A replayer brings to the targets what an earlier run left in its window, and closes that run's
+// sessions. It has streams, a group commit and legs, as a Device has, but no clients: nothing
+// but the replay is ever in its queues. Of a mirror it is that run's life, which goes on
+// (mirror §4.5).
 type replayer struct {
-	device // the Device that starts: it notes in the window file what the target tells
+	device // the Device that starts: it notes in the window file what the targets tell
 	log    *slog.Logger
+	region string // for the log
 	file   *windowFile
 	core   *core
-	leg    *leg
+	legs   []*leg
 	arenas backend.Arenas
+	cause  error // why the life of a mirror cannot go on; set once, under commit.mu
 }
 
 // adopt replays the window in d.file as the owner that its header names, in that window's
-// shape. Then the window is drained, and the owner's session closed. A window that is drained
-// already has nothing to replay: adopt only closes the session.
-func (d *Device) adopt(ctx context.Context) (err error) {
-	r := &replayer{device: d, log: d.log, file: d.file}
+// shape. Then the window is drained, and the owner's sessions closed. A window that is drained
+// already has nothing to replay: adopt only closes the sessions. found is what the members of a
+// mirror said, by target.
+func (d *Device) adopt(ctx context.Context, found []mirror.Leg) (err error) {
+	r := &replayer{device: d, log: d.log, region: d.cfg.Region, file: d.file}
 	defer func() { err = errors.Join(err, r.release()) }()
-	if err := r.load(d.cfg); err != nil {
+	if err := r.load(d.cfg, found); err != nil {
 		return err
 	}
 	r.log.Info("adopting the window of the previous pmnbd", slog.String("region", d.cfg.Region), slog.Uint64("unflushed_bytes", r.core.unflushed()))
-	if err := r.resume(ctx); err != nil {
+	if len(d.cfg.Members) > 0 {
+		r.goOn(d)
+	} else if err := r.resume(ctx); err != nil {
 		return err
 	}
 	return r.run(ctx)
 }
 
-// load takes the window out of the file.
-func (r *replayer) load(cfg Config) (err error) {
+// load takes the window out of the file, and makes the legs.
+func (r *replayer) load(cfg Config, found []mirror.Leg) (err error) {
 	h := r.file.header()
 	if err := h.check(); err != nil {
 		return loss("%v", err)
 	}
 	cfg.Lanes = int(h.Lanes)
-	if r.leg, err = newLeg(cfg, 0, r); err != nil {
-		return err
+	slots := []int{0}
+	if len(cfg.Members) > 0 {
+		if slots, err = h.seats(cfg.ofLegs(), found); err != nil {
+			return err
+		}
 	}
-	r.leg.owner = h.Owner
-	r.leg.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
-	r.leg.mark.Store(h.Mark)
+	for i, cfg := range cfg.ofLegs() {
+		g, err := newLeg(cfg, slots[i], r)
+		if err != nil {
+			return err
+		}
+		r.legs = append(r.legs, g)
+		if err := r.restore(g, &h); err != nil {
+			return err
+		}
+	}
 	if r.arenas.Read, err = backend.NewArena(1); err != nil { // no READ will use it
 		return err
 	}
-	if h.State == windowDrained {
-		err = r.file.shape() // the run that drained it gave its memory back
+	if h.State == windowDrained || len(cfg.Members) > 0 && !h.Mirror.Serves() {
+		err = r.file.shape() // nothing is in it, and the run may have given its memory back
 	} else {
 		err = r.file.mmap(int64(h.arenaOff()) + int64(h.Chunks)*backend.ChunkSize)
 	}
@@ -70,8 +87,10 @@ func (r *replayer) load(cfg Config) (err error) {
 		return loss("%v", err)
 	}
 	r.arenas.Write, r.core = arena, newCore(newLife(r.log), window, cfg.Lanes)
-	r.leg.attach(r.core, &r.arenas)
-	r.core.life.step(eventLost, nil) // RESUME brings the session back
+	for _, g := range r.legs {
+		g.attach(r.core, &r.arenas)
+	}
+	r.core.life.step(eventLost, nil) // RESUME brings the sessions back
 	for _, s := range r.core.streams {
 		for at := s.ring.Covered(); at < s.ring.Head(); at++ {
 			s.wrote += uint64(s.ring.At(at).Len)
@@ -80,13 +99,38 @@ func (r *replayer) load(cfg Config) (err error) {
 	return nil
 }
 
-// resume sends RESUME until the target grants it or refuses it for good. A refusal for good is
-// a LossError.
+// restore gives g the session that the header names.
+func (r *replayer) restore(g *leg, h *header) error {
+	g.owner = h.Owner
+	if len(g.cfg.Members) == 0 {
+		g.granted = wire.Opened{UUID: h.UUID, Size: h.Size, Class: persist.Class(h.Class), ContentsID: h.ContentsID, Epoch: h.Epoch}
+		g.mark.Store(h.Mark)
+		return nil
+	}
+	g.life, g.silentAt = h.Mirror.Life, time.Now()
+	o := h.session(g.slot)
+	if o.Epoch == 0 {
+		return nil // the run had no session on it
+	}
+	if err := r.takeClaim(o.UUID); err != nil {
+		if h.relies().Has(g.slot) {
+			return err
+		}
+		return nil // its target is asked anew
+	}
+	g.granted = o
+	g.mark.Store(o.Mark)
+	return nil
+}
+
+// resume sends RESUME until the target of a region alone grants it or refuses it for good. A refusal
+// for good is a LossError.
 func (r *replayer) resume(ctx context.Context) error {
-	ctx, done := r.leg.patient(ctx)
+	g := r.legs[0]
+	ctx, done := g.patient(ctx)
 	defer done()
 	for n := 0; ; n++ {
-		_, err := r.leg.resume(ctx, attemptLimit(n))
+		_, err := g.resume(ctx, attemptLimit(n))
 		if err == nil {
 			return nil
 		}
@@ -101,10 +145,12 @@ func (r *replayer) resume(ctx context.Context) error {
 	}
 }
 
-// run waits until the window is replayed and durable, and closes the session. A target that
-// goes away meanwhile, or whose disk hangs, is the business of the leg and of watch.
+// run waits until the window is replayed and durable, and closes the sessions. A target that
+// goes away meanwhile, or whose disk hangs, is the business of its leg and of watch.
 func (r *replayer) run(ctx context.Context) error {
-	r.leg.serve()
+	for _, g := range r.legs {
+		g.serve()
+	}
 	done, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -116,18 +162,19 @@ func (r *replayer) run(ctx context.Context) error {
 	} else {
 		r.file.update(func(h *header) { h.State = windowDrained })
 	}
-	err = errors.Join(err, r.core.leave(ctx, err == nil))
+	err = r.left(err, r.core.leave(ctx, err == nil))
 	close(done)
 	<-watched
-	r.core.end(err, func(transition) {}).say(slog.String("region", r.leg.cfg.Region))
+	r.core.end(err, func(transition) {}).say(slog.String("region", r.region))
 	return err
 }
 
 // watch ends the replay with ctx, or when it has made no headway for as long as the start is
 // patient, until done. A barrier that the target says it is at takes the time that the
-// target's disk takes, as in a session: a start that gave up would make all its pages dirty again.
+// target's disk takes, as in a session: a start that gave up would make all its pages dirty again. A
+// mirror waits for the targets that it needs without a limit, as every start of a mirror does.
 func (r *replayer) watch(ctx context.Context, done <-chan struct{}) {
-	patience := r.leg.cfg.OpenTimeout
+	patience := r.legs[0].cfg.OpenTimeout
 	var look <-chan time.Time // never: ctx alone bounds the replay
 	if patience > 0 {
 		ticker := time.NewTicker(max(patience/16, time.Millisecond))
@@ -140,47 +187,60 @@ func (r *replayer) watch(ctx context.Context, done <-chan struct{}) {
 		case <-done:
 			return
 		case <-ctx.Done():
-			r.fail(context.Cause(ctx))
+			r.giveUp(context.Cause(ctx))
 			return
 		case <-look:
 		}
-		sent, atTarget := r.sent()
-		if atTarget {
+		at := r.progress()
+		if at.waits {
 			way.step = step{}
 			continue
 		}
-		if way.stands(sent, r.core.commit.succeeded(), r.leg.pulse.doubt.Load(), r.leg.pulse.clock()) > patience {
-			r.fail(fmt.Errorf("the replay of the window has come no further for %v: %w", patience, rdma.ErrTimeout))
+		if way.stands(at.sent, r.core.commit.succeeded(), at.doubt, r.legs[0].pulse.clock()) > patience {
+			r.giveUp(fmt.Errorf("the replay of the window has come no further for %v: %w", patience, rdma.ErrTimeout))
 			return
 		}
 	}
 }
 
-// sent is how many bytes and zeroes of the replay the transport has completed on the present
-// connections. atTarget says that the target is at the barrier behind them.
-func (r *replayer) sent() (sent uint64, atTarget bool) {
+// A replayed is how far the targets are with the replay.
+type replayed struct {
+	sent  uint64 // bytes and zeroes that the transport has completed on the present connections
+	doubt uint64 // bytes of doubt that the targets have left
+	waits bool   // a target is at the barrier behind them, or a mirror waits for a target
+}
+
+func (r *replayer) progress() (at replayed) {
 	c := &r.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range r.leg.lanes {
-		l.mu.Lock()
-		sent += l.back.bytes + l.zeroes.seq - uint64(l.zeroes.n)
-		l.mu.Unlock()
+	at.waits = r.core.copies != nil && !r.core.up()
+	for _, g := range r.legs {
+		for _, l := range g.lanes {
+			l.mu.Lock()
+			at.sent += l.back.bytes + l.zeroes.seq - uint64(l.zeroes.n)
+			l.mu.Unlock()
+		}
+		at.doubt += g.pulse.doubt.Load()
+		at.waits = at.waits || c.current != nil && g.pulse.barrier.Load() == c.current.seq
 	}
-	return sent, c.current != nil && r.leg.pulse.barrier.Load() == c.current.seq
+	return at
 }
 
-// fail ends the replay. It is no failure of a device: the window stays as it is, and the next
+// giveUp ends the replay. It is no failure of a device: the window stays as it is, and the next
 // start adopts it.
-func (r *replayer) fail(cause error) { r.core.end(cause, func(transition) {}) }
+func (r *replayer) giveUp(cause error) { r.core.end(cause, func(transition) {}) }
+
+// fail implements device. The window stays as it is.
+func (r *replayer) fail(cause error) { r.core.end(cause, func(transition) { r.cause = cause }) }
 
 // release gives back what load took. The file keeps the window mapped.
 func (r *replayer) release() (err error) {
 	if r.core != nil {
 		r.core.bury()
 	}
-	if r.leg != nil {
-		err = r.leg.close() // before the arenas: they are registered with its domain
+	for _, g := range r.legs {
+		err = errors.Join(err, g.close()) // before the arenas: they are registered with its domain
 	}
 	for _, a := range []*backend.Arena{r.arenas.Write, r.arenas.Read} {
 		if a != nil {

@@ -202,8 +202,8 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	if err := g.core.failed(); err != nil {
 		return t, nil, &lastingError{err}
 	}
-	g.granted, g.fills = *o, 0
-	g.device.noteEpoch(g.slot, o.Epoch)
+	g.granted = *o
+	g.device.noteSession(g, o)
 	g.marked(o.Mark)
 	g.method = o.Method
 	durable = c.resumeLocked(g.slot, o.Flags&wire.OpenedDoubt != 0, durableOn(conns))

@@ -238,9 +238,6 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 	if g.cfg.Takeover {
 		m.Flags |= wire.OpenTakeover
 	}
-	if g.joins {
-		m.Flags |= wire.OpenJoin
-	}
 	return m
 }
 

@@ -14,12 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 )
 
 // A windowFile holds the window of an initiator and region, so that the window survives the
 // process: it may have the only copy of writes that were acknowledged and not flushed. The pair
-// names the file. A process that opens it has the claim of the pair, and locks the file, too.
+// names the file. A process that opens it has the claim of the pair, and locks the file, too. For a
+// mirror the UUID of its set stands in the place of the region's.
 //
 // The file belongs on a filesystem in memory, which a reboot of this host empties. On a disk a
 // loss of power can leave any mixture of what the file ever held, and a replay would bring back
@@ -64,7 +66,8 @@ type header struct {
 	State windowState
 	// Opened: Owner had a session in Epoch, and the fields about the region are of that
 	// session. Otherwise nothing was ever acknowledged, Epoch is the one that OPEN names, and
-	// ContentsID is what the previous run left, or zero.
+	// ContentsID is what the previous run left, or zero. For a mirror: this run, or the one that it
+	// continues, has served clients in this boot.
 	Opened uint32
 	// Lanes, Entries (of the index) and Chunks (of the arena) are the window's shape. Window
 	// is how many of the chunks may hold payloads that no barrier covers. Stripe is a constant
@@ -82,11 +85,16 @@ type header struct {
 	// Lineage stays the same over restarts as long as nothing that was acknowledged is lost.
 	Lineage [16]byte
 	Failure [256]byte // why the device failed, if State is windowFailed
+	// Mirror is what the run knew of its mirror, and Sessions what it had on each member, by
+	// slot. UUID is then the set's; Epoch, Mark, ContentsID and Class are zero. Before the run
+	// begins a generation of its own, only Mirror.Record is set: the one that it goes on from.
+	Mirror   mirror.View
+	Sessions [persist.MaxMembers]session
 }
 
 const (
 	headerPage   = 4096
-	headerMagic  = 0x706d6e62_64770003 // "pmnbdw", version 3
+	headerMagic  = 0x706d6e62_64770004 // "pmnbdw", version 4
 	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
 )
 

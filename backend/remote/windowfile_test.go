@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
 )
 
 // If a process was killed while it wrote a header, the header before counts. A file whose headers
@@ -80,4 +83,30 @@ func TestWindowOfTheLiving(t *testing.T) {
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
+}
+
+// The header of a mirror fits into its half of the page, whatever it says, and comes back as it was.
+func TestHeaderOfAMirror(t *testing.T) {
+	require.LessOrEqual(t, headerPrefix+binary.Size(header{}), headerPage/2)
+	dir := inMemory(t)
+	f, err := openWindowFile(dir, [16]byte{1}, [16]byte{2})
+	require.NoError(t, err)
+	v := mirror.View{Record: persist.Record{Set: [16]byte{2}, MinCopies: 2, Torn: true}, Life: 5, Nonce: [16]byte{6}, Pending: true, Active: 1, Equal: 2, Joiner: 4, Lacking: 8}
+	for i := range v.Record.Members {
+		v.Record.Members[i] = persist.Membership{UUID: [16]byte{byte(i)}, Contents: [16]byte{7}, Epoch: 9}
+	}
+	for i := range v.Record.Lineage {
+		v.Record.Lineage[i] = persist.Ancestor{Generation: persist.Generation{Life: 1, Count: uint64(i), Nonce: [16]byte{8}}, F: 3}
+	}
+	last := session{UUID: [16]byte{1}, ContentsID: [16]byte{2}, Epoch: 3, Mark: 4, Target: 5, Class: 6}
+	f.update(func(h *header) {
+		h.State, h.Mirror, h.Sessions[persist.MaxMembers-1] = windowLive, v, last
+		h.Failure[len(h.Failure)-1] = 1
+	})
+	want := f.header()
+	require.NoError(t, f.Close())
+	f, err = openWindowFile(dir, [16]byte{1}, [16]byte{2})
+	require.NoError(t, err)
+	require.Equal(t, want, f.header())
+	require.NoError(t, f.Close())
 }

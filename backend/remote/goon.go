@@ -1,0 +1,119 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+)
+
+// The life of a mirror survives a kill. The next run RESUMEs its sessions as the same owner, finishes
+// the generation that the header names, replays the window and closes the sessions (mirror §4.5). It
+// does not decide anew: only the life itself knows which members are equal, and a barrier that it
+// had not finished may be on any of them.
+
+// leastPatience is how long a target may at least be away before a life that goes on lets its member
+// go. The run before may have lost it at the moment when it was killed, or not at all.
+const leastPatience = time.Second
+
+// errNotListed: a member that the life relies on is none of the start's targets.
+var errNotListed = errors.New("the previous run of this initiator had it among the members that have every flushed write: name the targets of all members")
+
+// seats returns the slot of the member behind each target: as the target says; else as the life knew
+// it; else any that is left, those first that the life relies on. A leg on a wrong seat never gets a
+// session, because its target names another region.
+func (h *header) seats(legs []Config, found []mirror.Leg) ([]int, error) {
+	slots := make([]int, len(legs))
+	var taken, real persist.Members
+	seat := func(leg, slot int, member bool) {
+		slots[leg] = slot
+		taken |= persist.Member(slot)
+		if member {
+			real |= persist.Member(slot)
+		}
+	}
+	record := &h.Mirror.Record
+	var rest, strangers []int
+	for i := range legs {
+		switch l := &found[i]; {
+		case l.Reach == mirror.Away:
+			rest = append(rest, i)
+		case !l.MemberOf(record) || taken.Has(int(l.Record.Slot)):
+			strangers = append(strangers, i)
+		default:
+			seat(i, int(l.Record.Slot), true)
+		}
+	}
+	var unknown []int
+	for _, i := range rest {
+		slot := h.slotOf(legs[i].targetSum())
+		if slot < 0 || taken.Has(slot) {
+			unknown = append(unknown, i)
+			continue
+		}
+		seat(i, slot, true)
+	}
+	for _, i := range unknown {
+		seat(i, firstFree(taken, h.relies()&^taken, record.Present()&^taken), true)
+	}
+	for _, i := range strangers {
+		seat(i, firstFree(taken), false)
+	}
+	if missing := h.relies() &^ real; missing != 0 {
+		return nil, fmt.Errorf("member %v of the mirror is none of the targets: %w", missing, errNotListed)
+	}
+	return slots, nil
+}
+
+// slotOf returns the slot in which the life had the target of this sum, or -1.
+func (h *header) slotOf(sum uint64) int {
+	for slot := range h.Sessions {
+		if s := &h.Sessions[slot]; s.Epoch != 0 && s.Target == sum {
+			return slot
+		}
+	}
+	return -1
+}
+
+// firstFree returns the lowest slot of the first set that is not empty, or else the lowest one that
+// is not taken.
+func firstFree(taken persist.Members, wanted ...persist.Members) int {
+	for _, set := range append(wanted, 1<<persist.MaxMembers-1&^taken) {
+		for slot := range persist.MaxMembers {
+			if set.Has(slot) {
+				return slot
+			}
+		}
+	}
+	return 0 // a mirror has no more legs than slots
+}
+
+// goOn makes the replayer the life in the header. Its legs let go of what stays away, as a Device's
+// do.
+func (r *replayer) goOn(d *Device) {
+	cfg := d.cfg
+	cfg.LegTimeout = max(cfg.LegTimeout, leastPatience)
+	cfg.LossTimeout = 0 // the next start adopts the window again, however long that takes
+	r.core.copies = newCopies(r.core, cfg, d.noteMirror, r.fail)
+	r.core.copies.view = r.file.header().Mirror
+	r.core.copies.begin()
+}
+
+// left returns the error of a replay that ended with err, and left the sessions with leaving. A life
+// that cannot go on is a loss: another life has begun since, or the last member that had every write
+// lost its contents. A session of a mirror that was not closed only costs the next life its clean start.
+func (r *replayer) left(err, leaving error) error {
+	if r.core.copies == nil {
+		return errors.Join(err, leaving)
+	}
+	if leaving != nil {
+		r.log.Warn("a session of the previous pmnbd was not closed", slog.String("region", r.region), slog.Any("error", leaving))
+	}
+	if err != nil && (errors.As(r.cause, new(*lastingError)) || errors.Is(r.cause, mirror.ErrNoneEqual)) {
+		return loss("%v; %d acknowledged bytes were not flushed", r.cause, r.core.unflushed())
+	}
+	return err
+}
