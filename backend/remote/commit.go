@@ -47,6 +47,9 @@ type environment interface {
 	failed() error
 	// up says that the sessions are there: barriers can start.
 	up() bool
+	// answers says that a barrier that succeeds answers ops. If not, barriers still make room in the
+	// window, and the mirror sees to it that ops get their answers (mirror §3.2).
+	answers() bool
 	// bits says that the targets note what others lack: only their CPUs can end a barrier
 	// (mirror §3.4).
 	bits() bool
@@ -155,18 +158,24 @@ func (c *groupCommit) relieve() {
 // nextLocked makes a barrier of what is waiting, if none is in flight. It returns the barrier
 // if that need not be sent.
 func (c *groupCommit) nextLocked() (durable *barrier) {
-	if !c.env.up() || (len(c.waiting) == 0 && len(c.listed) == 0 && !c.wanted) {
+	if !c.env.up() {
+		return nil
+	}
+	asked := len(c.waiting)+len(c.listed) > 0 && c.env.answers()
+	if !asked && !c.wanted {
 		return nil
 	}
 	if b := c.current; b != nil {
-		if c.nothingBehindLocked(b) {
+		if asked && c.nothingBehindLocked(b) {
 			b.ops = append(b.ops, c.waiting...)
 			c.waiting = c.waiting[:0]
 		}
 		return nil
 	}
 	b := c.takeLocked()
-	b.ops, c.waiting = c.waiting, b.ops[:0] // the waiting first, the dirty streams then
+	if asked {
+		b.ops, c.waiting = c.waiting, b.ops[:0] // the waiting first, the dirty streams then
+	}
 	c.wanted = false
 	c.seq++
 	b.seq = c.seq
@@ -177,12 +186,12 @@ func (c *groupCommit) nextLocked() (durable *barrier) {
 	c.behind = false
 	for i := range b.shares {
 		doubt := c.doubts != 0
-		s, behind := c.env.enqueue(i, b.seq, i == 0 && doubt && len(b.ops)+len(c.listed) > 0, doubt || c.env.bits())
+		s, behind := c.env.enqueue(i, b.seq, i == 0 && doubt && asked, doubt || c.env.bits())
 		b.shares[i] = s
 		c.behind = c.behind || behind
 		b.remaining += s.owes.Count()
 	}
-	if c.behind || len(c.listed) > 0 {
+	if asked && (c.behind || len(c.listed) > 0) {
 		c.listLocked(b)
 	}
 	if b.remaining == 0 {

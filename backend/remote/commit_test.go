@@ -18,6 +18,7 @@ type fakeEnv struct {
 	lost    bool
 	full    bool
 	out     bool // a member of the mirror is out
+	unequal bool // a member of F is not equal
 	posts   int
 	events  []string // in their order
 }
@@ -36,6 +37,7 @@ type fakeBarrier struct {
 
 func (e *fakeEnv) failed() error     { return e.failure }
 func (e *fakeEnv) bits() bool        { return e.out }
+func (e *fakeEnv) answers() bool     { return !e.unequal }
 func (e *fakeEnv) up() bool          { return !e.lost && e.failure == nil }
 func (e *fakeEnv) legCount() int     { return max(e.legs, 1) }
 func (e *fakeEnv) streamCount() int  { return len(e.streams) }

@@ -221,6 +221,7 @@ func (k *copies) failSoonLocked(cause error) {
 // changeLocked begins the generation that next has pending.
 func (k *copies) changeLocked(next mirror.View) {
 	k.core.commit.interruptLocked(0)
+	k.stopResyncsLocked(next.Record.F)
 	k.view, k.written, k.said = next, 0, ""
 	k.note(next)
 }
@@ -311,7 +312,7 @@ func (k *copies) takeIn(g *leg) error {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !g.up.Load() {
+	if !g.up.Load() || g.copying == nil || g.copying.over() {
 		return errors.New("it is lost again")
 	}
 	if k.view.Active.Has(g.slot) || !k.view.Serves() {

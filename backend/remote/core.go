@@ -238,7 +238,20 @@ func (x *core) endPart(op *backend.Op) (completed bool) {
 
 func (x *core) failed() error { return x.life.failed() }
 func (x *core) up() bool {
-	return x.life.phase().up() && (x.copies == nil || x.copies.view.Flushes())
+	p := x.life.phase()
+	if x.copies == nil {
+		return p.up()
+	}
+	v := &x.copies.view
+	return !v.Pending && (p.up() || !p.ended() && !v.Serves()) // copies come first (mirror §4.4)
+}
+
+func (x *core) answers() bool {
+	if x.copies == nil || x.copies.view.Flushes() {
+		return true
+	}
+	x.copies.rouse() // it may do with those that are equal
+	return false
 }
 func (x *core) bits() bool {
 	return x.copies != nil && x.copies.view.Active != x.copies.view.Record.Present()

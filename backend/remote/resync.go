@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"pmnbd/internal/mirror"
+	"pmnbd/persist"
 	"pmnbd/rdma"
 )
 
@@ -105,7 +106,7 @@ func (k *copies) startResyncsLocked() (again *leg) {
 		switch {
 		case !g.up.Load() || k.view.Equal.Has(g.slot):
 			continue
-		case !inF && g.met != mirror.Resync && g.met != mirror.ResyncAll:
+		case !inF && !g.record.Torn:
 			again = g
 			continue
 		case g.copying != nil:
@@ -128,6 +129,28 @@ func (k *copies) startResyncsLocked() (again *leg) {
 	return again
 }
 
+// stopResyncsLocked ends copying to legs that leave F before they are equal: their records do not say
+// that they are half copied. The caller holds commit.mu.
+func (k *copies) stopResyncsLocked(f persist.Members) {
+	for _, g := range k.core.legs {
+		if r := g.copying; r != nil && !f.Has(g.slot) && !g.record.Torn {
+			r.detach()
+			r.end()
+		}
+	}
+}
+
+// detach has no more copies queued for the leg.
+func (r *resync) detach() {
+	for _, l := range r.leg.lanes {
+		l.mu.Lock()
+		if l.copying == r {
+			l.copying = nil
+		}
+		l.mu.Unlock()
+	}
+}
+
 // errLetGo ends the session of a leg that left F before it was equal.
 var errLetGo = fmt.Errorf("%w: the mirror let it go before it had everything", rdma.ErrLost)
 
@@ -145,6 +168,16 @@ func (r *resync) end() {
 	r.rouse()
 }
 
+// over reports whether the leg's session is lost.
+func (r *resync) over() bool {
+	select {
+	case <-r.lost:
+		return true
+	default:
+		return false
+	}
+}
+
 // run is the goroutine.
 func (r *resync) run() {
 	k, g := r.copies, r.leg
@@ -157,13 +190,7 @@ func (r *resync) run() {
 		case <-k.life.Done():
 		}
 	}
-	for _, l := range g.lanes {
-		l.mu.Lock()
-		if l.copying == r {
-			l.copying = nil
-		}
-		l.mu.Unlock()
-	}
+	r.detach()
 	g.progress.set(resyncProgress{})
 	c := &k.core.commit
 	c.mu.Lock()
@@ -221,12 +248,8 @@ func (r *resync) wait(d time.Duration) error {
 	case <-r.lost:
 	case <-r.copies.life.Done():
 	}
-	select {
-	case <-r.lost:
+	if r.over() || r.copies.life.Err() != nil {
 		return errResyncEnded
-	case <-r.copies.life.Done():
-		return errResyncEnded
-	default:
 	}
 	return nil
 }
@@ -278,7 +301,12 @@ func (r *resync) step() (pause time.Duration, done bool) {
 	case unsettled || r.todo.left > 0:
 		return pause, false
 	}
-	return 0, r.copies.takeIn(r.leg) == nil // a change that is under way rouses when it is through
+	if r.copies.takeIn(r.leg) != nil {
+		return 0, false // a change that is under way rouses when it is through
+	}
+	r.copies.core.commit.start(false) // what waited for an equal copy
+	r.copies.core.post()
+	return 0, true
 }
 
 // watch ends the leg's session if pieces are under way and nothing has moved for resyncPatience.
@@ -293,7 +321,8 @@ func (r *resync) watch(now time.Time, pause time.Duration) time.Duration {
 		err := fmt.Errorf("%w: its resync has moved nothing for %v: %w", rdma.ErrLost, resyncPatience, rdma.ErrTimeout)
 		r.leg.log.Warn("a resync stands still: it starts again in a new session", slog.String("region", r.leg.cfg.Region), slog.String("target", r.leg.cfg.Addr), slog.Any("error", err))
 		r.leg.lanes[0].abort(err)
-		return 0
+		r.moved = now
+		return resyncPatience
 	}
 	if pause > 0 {
 		return min(left, pause)
@@ -321,7 +350,7 @@ func (r *resync) limit() int {
 	x := r.copies.core
 	c := &x.commit
 	c.mu.Lock()
-	waits := len(c.waiting)+len(c.listed) > 0 || c.current != nil && len(c.current.ops) > 0
+	waits := len(c.waiting)+len(c.listed) > 0 && r.copies.view.Flushes() || c.current != nil && len(c.current.ops) > 0
 	c.mu.Unlock()
 	for _, s := range x.streams {
 		if waits {

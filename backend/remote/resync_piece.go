@@ -139,7 +139,6 @@ func (l *lane) loseCopiesLocked() {
 	}
 	if r := l.copying; r != nil {
 		l.copying = nil
-		l.stream.dropClearsLocked(uint8(l.leg.slot))
 		r.end()
 	}
 }

@@ -141,17 +141,6 @@ func (s *stream) settle() {
 	}
 }
 
-// dropClearsLocked has barriers that are queued clear no bits of the member in slot, which was lost.
-func (s *stream) dropClearsLocked(slot uint8) {
-	for _, l := range s.lanes {
-		for i := range l.queue.n {
-			if x := l.queue.at(i).carried; x != nil && x.slot == slot {
-				x.clear = nil
-			}
-		}
-	}
-}
-
 // buildPartLocked builds the next part of barrier it, as a message. It reports whether the barrier is
 // complete, and false for ok while there is no credit.
 func (l *lane) buildPartLocked(it *item) (complete, ok bool) {
