@@ -29,6 +29,7 @@ func (e *MirrorError) Error() string { return e.text }
 type beginning struct {
 	device *Device
 	found  mirror.Found // by leg
+	errs   []error      // why a member was not reached, by leg
 	grants []grant      // by leg
 	life   uint64       // of this attempt
 	owner  persist.Owner
@@ -125,7 +126,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 
 // probe asks all members at the same time.
 func (b *beginning) probe(ctx context.Context) {
-	b.found.Legs = make([]mirror.Leg, len(b.device.legs))
+	b.found.Legs, b.errs = make([]mirror.Leg, len(b.device.legs)), make([]error, len(b.device.legs))
 	var asked sync.WaitGroup
 	for i, g := range b.device.legs {
 		asked.Go(func() {
@@ -134,6 +135,7 @@ func (b *beginning) probe(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 			defer cancel()
 			refused, err := g.probe(ctx)
+			b.errs[i] = err
 			var no *RefusedError
 			switch {
 			case err == nil && refused.Code == wire.CodeEpoch:

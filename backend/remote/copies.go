@@ -248,7 +248,7 @@ func (k *copies) write(todo persist.Members) (progress bool) {
 		}
 		c := &k.core.commit
 		c.mu.Lock()
-		record, fill := k.view.RecordFor(g.slot)
+		record, fill := k.recordLocked(g)
 		c.mu.Unlock()
 		if err := g.setRecord(k.life, record, fill); err != nil {
 			continue // it is lost, and the keeper knows
@@ -261,6 +261,15 @@ func (k *copies) write(todo persist.Members) (progress bool) {
 		progress = true
 	}
 	return progress
+}
+
+// recordLocked is what g is to persist, with all bits of the members in fill set. Barriers that are
+// queued from now on come behind that.
+func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Members) {
+	if record, fill = k.view.RecordFor(g.slot); fill != 0 {
+		g.fills++
+	}
+	return record, fill
 }
 
 // renewOn does one step of r.
@@ -292,12 +301,12 @@ func (k *copies) renewOn(r *renewal) (progress bool) {
 			continue
 		}
 		c.mu.Lock()
-		record, fill := k.view.RecordFor(g.slot)
-		stale := k.view.Pending // a change has begun, and takes over what the renewal asked for
-		c.mu.Unlock()
-		if stale {
+		if k.view.Pending { // a change has begun, and takes over what the renewal asked for
+			c.mu.Unlock()
 			return true
 		}
+		record, fill := k.recordLocked(g)
+		c.mu.Unlock()
 		if g.setRecord(k.life, record, fill) == nil {
 			r.written |= persist.Member(g.slot)
 			progress = true

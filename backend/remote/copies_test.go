@@ -154,3 +154,44 @@ func TestAnotherLife(t *testing.T) {
 		})
 	}
 }
+
+// After an end that was not clean, and without the window, what was not flushed may differ. A mirror
+// that needs two copies begins with both, and reads from one alone (mirror §4.4).
+func TestUncleanBeginning(t *testing.T) {
+	s := fakesOf(t, 2, 2, rdmafake.Config{})
+	old := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	s.network(1).Pause()
+	w := c.Write(0, backendtest.Pattern(block, 2), 0)
+	require.NoError(t, c.Do(w)) // it reaches the first member alone
+	flush := c.Flush()
+	c.Submit(flush)
+	require.Eventually(t, func() bool { return string(s[0].region.Data()[:block]) == string(backendtest.Pattern(block, 2)) }, patience, tick)
+	cfg := s.config(t)
+	cfg.StateDir = t.TempDir()
+	s.network(1).Resume()
+	s[1].region.Data()[0] ^= 1 // as if the second had got something else
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	require.Error(t, old.Close())
+	n := backendtest.NewClient(t, d)
+	for range 10 {
+		read := n.Read(0, block, 0)
+		require.NoError(t, n.Do(read))
+		require.Equal(t, backendtest.Pattern(block, 2), read.Got)
+	}
+	for i := range s {
+		require.Equal(t, persist.Members(3), s.record(i).F)
+	}
+	for _, g := range d.legs {
+		for _, l := range g.lanes {
+			l.mu.Lock()
+			require.Equal(t, g.slot == 0, l.readable)
+			l.mu.Unlock()
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.Error(t, d.Shutdown(ctx))
+}

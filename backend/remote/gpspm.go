@@ -46,11 +46,11 @@ func newGPSPM(mem *rdma.MemoryRegion, credits int, maxMessage uint32, tag uint64
 // most perPart; last says that they are the barrier's last. It reports false, and
 // changes nothing, while no credit is there.
 func (g *gpspm) appendPart(wrs []rdma.WorkRequest, seq uint64, ranges []persist.Range, last bool) ([]rdma.WorkRequest, bool) {
-	return g.appendClearing(wrs, seq, ranges, nil, 0, last)
+	return g.appendClearing(wrs, seq, ranges, nil, &carried{}, last)
 }
 
-// appendClearing is appendPart with ranges in which the target clears the bits of the member in slot.
-func (g *gpspm) appendClearing(wrs []rdma.WorkRequest, seq uint64, ranges, clear []persist.Range, slot uint8, last bool) ([]rdma.WorkRequest, bool) {
+// appendClearing is appendPart with ranges in which the target clears the bits of x's member.
+func (g *gpspm) appendClearing(wrs []rdma.WorkRequest, seq uint64, ranges, clear []persist.Range, x *carried, last bool) ([]rdma.WorkRequest, bool) {
 	if len(g.free) == 0 {
 		return wrs, false
 	}
@@ -59,7 +59,7 @@ func (g *gpspm) appendClearing(wrs []rdma.WorkRequest, seq uint64, ranges, clear
 	g.parts[i] = part{seq: seq, last: last}
 	g.unacked = append(g.unacked, i)
 	off := uint64(i) * wire.MaxMessage
-	msg := wire.Barrier{Seq: seq, Last: last, Ranges: ranges, Clear: clear, ClearSlot: slot}
+	msg := wire.Barrier{Seq: seq, Last: last, Ranges: ranges, Clear: clear, ClearSlot: x.slot, Fills: x.fills}
 	b := msg.Append(g.mem.Mem[off : off : off+wire.MaxMessage])
 	return append(wrs, rdma.WorkRequest{
 		ID: g.tag + uint64(i), Op: rdma.OpSend, Signaled: true,

@@ -41,6 +41,7 @@ type leg struct {
 	control           []byte             // receives and barrier messages
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
+	joins             bool   // its region is about to become a member
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
@@ -54,6 +55,7 @@ type leg struct {
 	met      mirror.Meeting // what the mirror did with it when it was up last
 	record   persist.Record // what its region keeps, as far as is known
 	copying  *resync        // or nil
+	fills    uint8          // RECORDs of the session that set all bits of a member, modulo 256
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
@@ -159,13 +161,13 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	c := &g.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.granted, g.method = *o, o.Method
+	g.granted, g.method, g.fills = *o, o.Method, 0
 	g.mark.Store(o.Mark)
 	if o.Flags&wire.OpenedDoubt != 0 {
 		c.doubts |= persist.Member(g.slot)
 	}
 	for i, l := range g.lanes {
-		l.connect(conns[i], true)
+		l.connect(conns[i], g.core.servesLocked(g))
 	}
 	g.up.Store(true)
 }

@@ -27,6 +27,8 @@ type MirrorSnapshot struct {
 	// Copies is how many members have all data, and are in F.
 	Copies int           `json:"copies"`
 	Legs   []LegSnapshot `json:"legs"`
+	// Start says what a start would do. Only ProbeMirror fills it in.
+	Start string `json:"start,omitempty"`
 }
 
 // A LegSnapshot is how a member of a mirror was.

@@ -108,7 +108,8 @@ type Config struct {
 	// the target may take for one barrier. Then the device fails. 0 is for ever, as for a
 	// disk.
 	LossTimeout time.Duration
-	// LegTimeout is how long a member of a mirror may be away before the device goes on without it.
+	// LegTimeout is how long a member of a mirror may be away before the device goes on without it;
+	// 0: it goes on at once.
 	LegTimeout time.Duration
 	// ResyncRate bounds how many bytes a second are compared, and copied where they differ, to a member
 	// that lacks some, for each such member; 0: as fast as clients let it.

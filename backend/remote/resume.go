@@ -202,7 +202,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	if err := g.core.failed(); err != nil {
 		return t, nil, &lastingError{err}
 	}
-	g.granted = *o
+	g.granted, g.fills = *o, 0
 	g.device.noteSession(g, o)
 	g.marked(o.Mark)
 	g.method = o.Method

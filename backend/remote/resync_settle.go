@@ -24,6 +24,7 @@ type settlement struct {
 type carried struct {
 	clear []persist.Range // ranges whose bits of member slot are to be cleared
 	slot  uint8
+	fills uint8           // how many fills the leg had been sent
 	named []persist.Range // of copies, to make durable
 	at    int             // earlier parts have those of named before it
 	begun bool            // an earlier part has clear
@@ -107,7 +108,7 @@ func (s *stream) tellLocked(slot uint8, share *settlement) {
 			it := l.queue.back()
 			it.method = persist.MethodGPSPM // likewise
 			x := l.carriedOf(it)
-			x.clear, x.slot = share.clean[:n:n], slot
+			x.clear, x.slot, x.fills = share.clean[:n:n], slot, l.leg.fills
 		}
 	}
 	share.told = n
@@ -164,7 +165,7 @@ func (l *lane) buildPartLocked(it *item) (complete, ok bool) {
 		l.ranges = append(l.ranges, x.named[at])
 	}
 	complete = next == it.to && at == len(x.named)
-	l.batch, ok = l.barrier.appendClearing(l.batch, it.seq, l.ranges, clear, x.slot, complete)
+	l.batch, ok = l.barrier.appendClearing(l.batch, it.seq, l.ranges, clear, x, complete)
 	if ok {
 		it.next, x.at, x.begun = next, at, true
 	}

@@ -19,11 +19,13 @@ var root = command.Command{
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
+  pmnbd mirror create|status
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
 
 serve     opens regions and serves them to NBD clients until SIGTERM. Prints "ready" and the URIs once it serves.
 status    shows the exports that are served on this machine, and their state.
+mirror    makes regions of several targets one device with several copies, and shows such a device.
 attach    makes a block device of an export that is served on this machine.
 detach    takes the block device away again.
 
@@ -32,11 +34,15 @@ Two commands to try it without special hardware:
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/tmp/log.sock --allow-volatile
 
 "pmnbd COMMAND --help" explains a command, "pmnbd --version" shows what was built. Exit codes: 0 done, 1 failed, 2 a mistake on the command line,
-3 serve found that going on would lose data: a person has to decide (docs/durability.md).
+3 going on would lose data: a person has to decide (docs/durability.md, docs/mirror.md).
 `,
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},
 		{Name: "status", Help: statusHelp, Run: showStatus},
+		{Name: "mirror", Help: mirrorHelp, Commands: []command.Command{
+			{Name: "create", Help: mirrorCreateHelp, Run: createMirror},
+			{Name: "status", Help: mirrorStatusHelp, Run: mirrorStatus},
+		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},
 	},

@@ -56,6 +56,8 @@ type Decision struct {
 	Open persist.Members
 	// SplitBrain: at least one member went its own way (mirror §4.6).
 	SplitBrain bool
+	// Degraded: what Found says.
+	Degraded bool
 	// Clean: the life before closed the mirror, and all of Equal have the same bytes.
 	Clean bool
 	// F has the members that the generation begins with.
@@ -86,7 +88,7 @@ func Decide(found Found) Decision {
 		return d
 	}
 	s := f.survey(m)
-	d := Decision{Newest: *m}
+	d := Decision{Newest: *m, Degraded: f.Degraded}
 	d.Newest.Torn = false
 	if s.proof(f, s.held|s.open) == "" {
 		return f.wait(&s, d)

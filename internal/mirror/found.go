@@ -51,9 +51,11 @@ func (f *Found) newest() *persist.Record {
 	return m
 }
 
-// passedOver reports whether a degraded start ignores what l's record says, because l has nothing
-// that its own record promises.
-func (f *Found) passedOver(l *Leg) bool { return f.Degraded && (l.torn() || l.Lost(&l.Record)) }
+// passedOver reports whether a degraded start ignores what l's record says.
+func (f *Found) passedOver(l *Leg) bool { return f.Degraded && passedOver(l) }
+
+// passedOver reports whether l has nothing that its own record promises.
+func passedOver(l *Leg) bool { return l.torn() || l.Lost(&l.Record) }
 
 // find returns the member of m in a slot, or nil if it was not reached.
 func (f *Found) find(m *persist.Record, slot int) *Leg {

@@ -29,6 +29,8 @@ type View struct {
 	// Life and Nonce are the life's own.
 	Life  uint64
 	Nonce [16]byte
+	// Degraded: an operator began the life without proof.
+	Degraded bool
 	// Pending: Record is not active yet. Its legs get it in the order of Next.
 	Pending bool
 	// Active is F of the newest active generation of this life. It is empty until there is one.
@@ -46,7 +48,7 @@ type View struct {
 // the life's first generation pending. life is larger than any that a member has seen, and nonce
 // was drawn for it.
 func Start(d *Decision, life uint64, nonce [16]byte) View {
-	v := View{Record: d.Newest, Life: life, Nonce: nonce, Equal: d.Equal, Lacking: d.Fill}
+	v := View{Record: d.Newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Equal: d.Equal, Lacking: d.Fill}
 	if d.Outcome == Begin {
 		v = v.begin(d.F, 0)
 	}

@@ -211,6 +211,8 @@ func TestMeet(t *testing.T) {
 	require.NoError(t, err)
 	serving = serving.Activated() // 2.2{AB}
 	copying := begun(t, 3, 2, "A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
+	forced := Decide(Found{Degraded: true, Legs: mirrorOf{3, 2}.legs("A held 1.1{ABC}", "B away", "C away")})
+	degraded := Start(&forced, 2, [16]byte{2})
 	stranger := of.leg("C held 1.1{ABC}")
 	stranger.Record.Members[2].UUID = [16]byte{7}
 	for _, c := range []struct {
@@ -225,6 +227,8 @@ func TestMeet(t *testing.T) {
 		{"3.6 behind, without its contents", serving, of.leg("C held lost 1.1{ABC}"), ResyncAll},
 		{"3.6 behind, put back from a copy", serving, of.leg("C held restored 1.1{ABC}"), ResyncAll},
 		{"4.6 it was alone", serving, of.leg("C held 1.1{ABC} 3.1{C}"), OwnWay},
+		{"4.2d half copied, and newer", degraded, of.leg("B held 1.1{ABC} 1.2{AC}"), ResyncAll},
+		{"4.2d newer", degraded, of.leg("B held 1.1{ABC} 1.2{BC}"), Again},
 		{"4.6 what never was active", serving, of.leg("C held 1.1{ABC} 1.2{AC}"), Resync},
 		{"4.6 half copied by another life", serving, of.leg("C held 1.1{ABC} 3.1{B}"), ResyncAll},
 		{"5.1 half copied", serving, of.leg("C held 1.1{ABC} 2.1{ABC} 2.2{AB}"), Resync},

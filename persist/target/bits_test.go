@@ -93,6 +93,27 @@ func (p *peer) parts(parts ...wire.Barrier) {
 	}
 }
 
+// A barrier that was sent before a record that sets all bits, and comes behind it, clears none of
+// them.
+func TestClearBehindAFill(t *testing.T) {
+	for name, c := range map[string]struct {
+		fills uint8 // that the barrier counts
+		want  byte
+	}{
+		"sent before the fill": {0, 0xff},
+		"sent behind the fill": {1, 0xfe},
+		"of a session before":  {2, 0xff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			p, _ := s.become(t, memberA|memberB)
+			p.record(memberOf(s.region, 1, 2, memberA), memberB)
+			p.parts(wire.Barrier{Clear: []persist.Range{{Len: s.region.ChunkSize()}}, ClearSlot: 1, Fills: c.fills})
+			require.Equal(t, c.want, bitsOf(s.region)[1][0])
+		})
+	}
+}
+
 // A barrier sets the bits of its ranges for every member outside F, and clears those that it
 // is told to. All of that is durable when it is acknowledged.
 func TestBarrierKeepsBits(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 func (m *model) granted(i int, msg, answer []byte) {
 	require.NoError(m.t, m.opened.Decode(answer))
 	require.Equal(m.t, m.log.UUID(), m.opened.UUID, "the other region has an owner")
+	m.fills = 0
 	var open wire.Open
 	if open.Decode(msg) == nil {
 		require.Equal(m.t, m.epoch, open.Epoch)

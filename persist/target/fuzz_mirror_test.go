@@ -61,6 +61,9 @@ func (m *model) took(msg []byte) {
 			m.lack |= persist.Member(slot)
 		}
 	}
+	if done.Fill != 0 {
+		m.fills++
+	}
 	m.lack = (m.lack | done.Fill) & outside
 	m.record = *rec
 }

@@ -73,6 +73,7 @@ type model struct {
 	life   uint64          // log's
 	record persist.Record  // log's
 	lack   persist.Members // who may lack its one chunk
+	fills  uint8           // records of the session that filled bits
 }
 
 // keyOf returns the key with which peer i claims to be id. Peer 0 has alice's and bob's
@@ -280,7 +281,7 @@ func (m *model) step() {
 	case stepDigest:
 		m.send(i, (&wire.Digest{Seq: 1, Off: m.number(2), Len: m.number(2)}).Append(nil))
 	case stepClear:
-		m.send(i, (&wire.Barrier{Seq: 1, Last: m.number(1) != 0, ClearSlot: uint8(m.number(1) % persist.MaxMembers),
+		m.send(i, (&wire.Barrier{Seq: 1, Last: m.number(1) != 0, Fills: m.fills, ClearSlot: uint8(m.number(1) % persist.MaxMembers),
 			Clear: []persist.Range{{Off: m.number(1), Len: fuzzSize - m.number(1)}}}).Append(nil))
 	case stepOther:
 		msgs := [][]byte{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/google/uuid"
 
@@ -30,6 +31,31 @@ func unfit(m *wire.Open, sb *region.Superblock) (wire.Code, string) {
 		return wire.CodeLife, fmt.Sprintf("life %d has opened it, and this is life %d", sb.Life, m.Life)
 	}
 	return 0, ""
+}
+
+// A fills counts the records of a session that set all bits of a member. A barrier on another lane
+// may have been sent before such a record and arrive after it: what it clears would be bits of the
+// fill.
+type fills struct {
+	mu sync.Mutex
+	n  uint8
+}
+
+// next counts a record, before its bits are set.
+func (f *fills) next() {
+	f.mu.Lock()
+	f.n++
+	f.mu.Unlock()
+}
+
+// clear calls do unless the initiator had counted other fills than there were.
+func (f *fills) clear(counted uint8, do func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if counted != f.n {
+		return nil
+	}
+	return do()
 }
 
 // An asked counts the requests that one Poll returned. None of them had its answer when the
@@ -86,6 +112,9 @@ func (c *conn) record(job *recordJob) error {
 // for. An error must end the connection, because RECORDED can only be good news.
 func (c *conn) keepRecord(m *wire.Record) error {
 	r, rec := c.session.export.r, &m.Record
+	if m.Fill != 0 {
+		c.session.fills.next()
+	}
 	err := r.SetRecord(*rec, m.Fill&^rec.F)
 	if errors.Is(err, region.ErrRecord) {
 		return fmt.Errorf("%w: %w", errStranger, err)

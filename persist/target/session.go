@@ -29,6 +29,7 @@ type session struct {
 	facts  Facts              // decided which methods are sound
 	method persist.Method
 	heard  atomic.Int64 // when the initiator last sent something, by clock
+	fills  fills
 
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more

@@ -41,10 +41,10 @@ type HeartbeatAck struct {
 // On a member of a mirror it also sets bits, and clears some (mirror §3.4, §3.5). count
 // is how many ranges are to flush, clears how many come behind them.
 //
-//	 16    24      26      28       30     31  32       40                16*(count+clears)+32
-//	+-----+-------+-------+--------+------+---+--------+--------+---
-//	| seq | flags | count | clears | slot | 0 | off[0] | len[0] | ...
-//	+-----+-------+-------+--------+------+---+--------+--------+---
+//	 16    24      26      28       30     31      32       40                16*(count+clears)+32
+//	+-----+-------+-------+--------+------+-------+--------+--------+---
+//	| seq | flags | count | clears | slot | fills | off[0] | len[0] | ...
+//	+-----+-------+-------+--------+------+-------+--------+--------+---
 type Barrier struct {
 	Seq  uint64
 	Last bool
@@ -56,6 +56,10 @@ type Barrier struct {
 	// sets the bits for Ranges.
 	Clear     []persist.Range
 	ClearSlot uint8
+	// Fills counts, modulo 256, the RECORDs of this session that the initiator had sent and that set
+	// all bits of a member. The target clears nothing if it has carried out another number: a barrier
+	// can be overtaken by a RECORD on lane 0, and what that set must stay.
+	Fills uint8
 }
 
 // BarrierAck answers a part of a Barrier. With Last, everything that the barrier covers
@@ -151,7 +155,7 @@ func (m *Barrier) Append(b []byte) []byte {
 	b = appendLast(b, m.Last)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Ranges)))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(m.Clear)))
-	b = append(b, m.ClearSlot, 0)
+	b = append(b, m.ClearSlot, m.Fills)
 	return appendRanges(appendRanges(b, m.Ranges), m.Clear)
 }
 
@@ -176,6 +180,7 @@ func (m *Barrier) Decode(b []byte) error {
 	}
 	m.Seq = binary.BigEndian.Uint64(b[16:])
 	m.Last = last(b)
+	m.Fills = b[31]
 	if m.ClearSlot = b[30]; m.ClearSlot >= persist.MaxMembers {
 		return fmt.Errorf("%w: BARRIER that clears bits of slot %d", ErrMalformed, m.ClearSlot)
 	}

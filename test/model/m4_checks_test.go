@@ -46,6 +46,8 @@ var (
 	m4t5 = m4cfg{n: 3, m: 1, nb: 1, maxv: 1, lives: 2, crashes: 1, flushes: 1, reads: 1, changes: 1}
 	m4t6 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, crashes: 1, flushes: 1, reads: 1, changes: 2, drops: 2}
 	m4t7 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, crashes: 2, drops: 1, changes: 1}
+	m4t8 = m4cfg{n: 3, m: 1, nb: 1, lives: 1, drops: 2, changes: 4, lineage: 2}
+	m4t9 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, crashes: 2, drops: 1, changes: 1, lineage: 2}
 	// an arbiter
 	m4a1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, takeover: true, arb: true, flushes: 2, reads: 1, changes: 2}
 	m4a2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, arb: true, crashes: 1, kills: 1, drops: 1, flushes: 1, reads: 1, changes: 2}
@@ -53,6 +55,7 @@ var (
 	m4f1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, takeover: true, force: true, flushes: 2, changes: 3}
 	m4f2 = m4cfg{n: 2, m: 1, nb: 1, lives: 3, takeover: true, force: true, flushes: 2, changes: 1}
 	m4f3 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, force: true, crashes: 1, drops: 1, flushes: 1, changes: 2}
+	m4f4 = m4cfg{n: 2, m: 1, nb: 1, lives: 3, takeover: true, force: true, flushes: 2, changes: 1, lineage: 1}
 	// volatile legs
 	m4v1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 1, volatile: true, powers: 2, kills: 1, flushes: 1, reads: 1, changes: 3}
 	m4v2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 2, crashes: 1, flushes: 1, reads: 1, changes: 2}
@@ -81,6 +84,8 @@ func checks4() []check {
 		check4("T4 three lives", m4t4, 3681301, ""),
 		check4("T5 three legs, host crash", m4t5, 84400, ""),
 		check4("T7 attempts at generations", m4t7, 74732, ""),
+		check4("T8 a leg comes and goes while another is away, short lineage", m4t8, 1533, ""),
+		check4("T9 attempts at generations, short lineage", m4t9, 74732, ""),
 		check4("A1 arbiter, takeover", m4a1, 808414, ""),
 		check4("A2 arbiter, host crash, kill", m4a2, 800402, ""),
 		check4("V1 volatile, kill", m4v1, 134336, ""),
@@ -89,6 +94,7 @@ func checks4() []check {
 		check4("F1 started by force on both sides", m4f1, 347884, ""),
 		check4("F2 the same, and a third", m4f2, 1418805, ""),
 		check4("F3 started by force on what is left", m4f3, 58890, ""),
+		check4("F4 started by force, short lineage", m4f4, 1409909, ""),
 		check4("L1 nothing is stuck", m4l1, 524710, ""),
 		check4("L2 nothing is stuck, three legs", m4l2, 81421, ""),
 
@@ -121,6 +127,7 @@ func checks4() []check {
 		check4("without: post-before-active", m4t4.without("post-before-active"), 288027, unequalLegs),
 		check4("without: numbers-alone", m4t7.without("numbers-alone"), 4137, falseSplit),
 		check4("without: nothing-is-refuted", m4t7.without("nothing-is-refuted"), 1787, falseSplit),
+		check4("without: only-what-is-remembered", m4t8.without("only-what-is-remembered"), 866, falseSplit),
 		check4("without: no-lineage", m4f1.without("no-lineage"), 28612, overwritten),
 		check4("without: contents-forgotten", m4v1.without("contents-forgotten"), 57733, unequalLegs),
 		check4("without: gone-counts", m4v2.without("gone-counts"), 36225, lostMirrorFlush),

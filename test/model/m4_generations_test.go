@@ -30,7 +30,36 @@ func (x *m4) begin(p *m4life, f uint8, join int) {
 	}
 	p.cg, p.cf, p.cw, p.join = max(p.g, p.cg)+1, f, 0, uint8(join)
 	if !x.mut("attempts-forgotten") {
+		p.hist = x.shorten(p.hist)
 		p.hist = put(p.hist, p.cg, p.me, p.cf)
+	}
+}
+
+// shorten makes room in a full lineage, before its newest generation moves into it: the oldest two
+// neighbours of one life become one entry, with the legs of both. Where there are none, the oldest is
+// forgotten.
+func (x *m4) shorten(hist uint64) uint64 {
+	tip := uint8(maxGeneration)
+	for at(hist, tip) == 0 {
+		tip--
+	}
+	if x.cfg.lineage == 0 || remembered(hist, tip) < x.cfg.lineage {
+		return hist
+	}
+	older := uint8(0)
+	for g := uint8(1); g < tip; g++ {
+		if at(hist, g) == 0 {
+			continue
+		}
+		if f := legsAt(hist, older) & legsAt(hist, g); older != 0 && at(hist, older) == at(hist, g) && f != 0 {
+			return put(put(hist, g, at(hist, g), f), older, 0, 0)
+		}
+		older = g
+	}
+	for g := uint8(1); ; g++ {
+		if at(hist, g) != 0 {
+			return put(hist, g, 0, 0)
+		}
 	}
 }
 
@@ -38,7 +67,7 @@ func (x *m4) begin(p *m4life, f uint8, join int) {
 func (x *m4) activate(s *m4state, i int) {
 	p := &s.p[i]
 	if int(s.actBy) <= i || x.cfg.force { // else it is late news: its legs have been taken
-		if at(p.hist, s.actG) != s.actBy+1 && !x.cfg.force {
+		if at(p.hist, s.actG) != s.actBy+1 && !x.cfg.force && x.cfg.lineage == 0 {
 			s.bad = 4
 		}
 		s.actG, s.actF, s.actBy = p.cg, p.cf, uint8(i)

@@ -61,7 +61,7 @@ func (x *m4) meet(i, l int) {
 	s0, p0 := x.s0, &x.s0.p[i]
 	r := &s0.l[l].r
 	mine := rec{g: p0.g, by: p0.mby, f: p0.mf, hist: p0.hist}
-	same := behind(r, &mine, x.cfg.mut)
+	same := behind(r, &mine, x.cfg.mut, x.cfg.full(r))
 	passedOver := x.cfg.force && (r.torn || s0.l[l].gone)
 	if !same && !p0.act && !passedOver && older(&mine, r, x.cfg.mut) { // what it began with is not the newest
 		n := *s0
@@ -91,7 +91,7 @@ func (x *m4) meet(i, l int) {
 func (x *m4) beginSync(n *m4state, i, l int) {
 	p, g := &n.p[i], &n.l[l]
 	mine := rec{g: p.g, by: p.mby, f: p.mf, hist: p.hist, torn: true}
-	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut), p.f&bit(l) != 0
+	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
 	if g.own != uint8(i+1) {
 		g.own, g.life = uint8(i+1), uint8(i)
 		if !g.clean {

@@ -11,7 +11,8 @@ type m4found struct {
 	gone       uint8 // legs without the contents that are recorded
 	clean      uint8 // legs that were closed
 	force, arb bool
-	aRec       rec // the arbiter's record
+	aRec       rec   // the arbiter's record
+	full       uint8 // legs that may have forgotten something
 	mut        string
 }
 
@@ -36,17 +37,47 @@ func older(a, b *rec, mut string) bool {
 
 // behind reports whether leg r knows nothing that became active and m does not know of. What only r
 // knows must be refuted: a later life on m's way held a leg of its set, and did not find it there.
-func behind(r, m *rec, mut string) bool {
+// full says that r may have forgotten something.
+func behind(r, m *rec, mut string, full bool) bool {
 	for g := r.g; g > 0; g-- {
 		by := at(r.hist, g)
-		if by != 0 && by == at(m.hist, g) {
+		if by != 0 && knows(m.hist, g, by, mut) {
 			return true
 		}
 		if by != 0 && (!refutes(m.hist, by, legsAt(r.hist, g)) || mut == "nothing-is-refuted") {
 			return false
 		}
 	}
+	return !full
+}
+
+// knows reports whether hist has generation g, or a later one of the same life. A life is one
+// process at a time, so that stands for g, too.
+func knows(hist uint64, g, by uint8, mut string) bool {
+	if mut == "only-what-is-remembered" {
+		return at(hist, g) == by
+	}
+	for ; g <= maxGeneration; g++ {
+		if at(hist, g) == by {
+			return true
+		}
+	}
 	return false
+}
+
+// full reports whether a record has all the generations that it can remember.
+func (cfg *m4cfg) full(r *rec) bool {
+	return cfg.lineage != 0 && remembered(r.hist, r.g) >= cfg.lineage
+}
+
+// remembered returns how many generations before g are in hist.
+func remembered(hist uint64, g uint8) (n uint8) {
+	for g--; g > 0; g-- {
+		if at(hist, g) != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // refutes reports whether a life later than by began a generation with a leg of f.
@@ -98,7 +129,7 @@ func (f *m4found) decide() (d m4decision) {
 		switch {
 		case f.reached&bit(l) == 0 || f.passedOver(l):
 		case o.torn: // it cannot have gone its own way
-		case !behind(o, &d.m, f.mut):
+		case !behind(o, &d.m, f.mut, f.full&bit(l) != 0):
 			d.split = true
 		}
 		if f.reached&bit(l) != 0 && o.torn && !older(o, &d.m, f.mut) && f.mut != "torn-serves" {
@@ -162,6 +193,9 @@ func (x *m4) found(i int) m4found {
 		if p.open&bit(l) != 0 && s.holds(i, l) || x.mut("no-fence") && !s.l[l].dead {
 			f.reached |= bit(l)
 			f.r[l] = s.l[l].r
+			if x.cfg.full(&f.r[l]) {
+				f.full |= bit(l)
+			}
 			if s.l[l].gone && !x.mut("gone-counts") {
 				f.gone |= bit(l)
 			}

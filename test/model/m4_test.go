@@ -86,12 +86,13 @@ type m4cfg struct {
 	n, m, nb, maxv, lives                 uint8 // legs, M, blocks, writes, lives
 	drops, powers, deaths, kills, crashes uint8
 	flushes, reads, closes, changes       uint8
-	arb                                   bool // an arbiter holds the newest generation, by compare and swap
-	takeover                              bool // a life may begin while the one before lives
-	force                                 bool // an operator's --degraded: a start without proof
-	volatile                              bool // a power loss takes all that a leg has
-	harm                                  bool // look for what a client would see, not for what leads there
-	live                                  bool // check that nothing is stuck
+	lineage                               uint8 // generations that a record remembers beside its own; 0: all
+	arb                                   bool  // an arbiter holds the newest generation, by compare and swap
+	takeover                              bool  // a life may begin while the one before lives
+	force                                 bool  // an operator's --degraded: a start without proof
+	volatile                              bool  // a power loss takes all that a leg has
+	harm                                  bool  // look for what a client would see, not for what leads there
+	live                                  bool  // check that nothing is stuck
 	mut                                   string
 	meets                                 func(m4found) // is told of every situation that a start meets
 }

@@ -29,8 +29,28 @@ func (m *Mirror) Text(now time.Time) string {
 		fmt.Fprintln(&out, "mirror: its targets were asked, because no pmnbd here serves it")
 	}
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	rows(func(name, format string, args ...any) { writeRow(w, name, format, args...) }, m.MirrorSnapshot, now)
+	row := func(name, format string, args ...any) { writeRow(w, name, format, args...) }
+	rows(row, m.MirrorSnapshot, now)
+	if m.Start != "" {
+		row("start", "%s", m.Start)
+	}
 	_ = w.Flush()
+	return out.String()
+}
+
+// Created is what pmnbd mirror create says of a mirror that it has made. targets is what --target of
+// pmnbd serve takes.
+func (m *Mirror) Created(targets string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "created mirror %s: FLUSH waits for %d of %d copies\n", m.Set, m.MinCopies, len(m.Members))
+	for _, l := range m.Legs {
+		state := "has all data"
+		if l.State != remote.LegInSync {
+			state = "is copied to first"
+		}
+		fmt.Fprintf(&out, "  %s  %s at %s, class %s: %s\n", l.Slot, l.Region, l.Target, l.Class, state)
+	}
+	fmt.Fprintf(&out, "serve it with: pmnbd serve --target %s --listen unix:/PATH\n", targets)
 	return out.String()
 }
 

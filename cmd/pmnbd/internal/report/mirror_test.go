@@ -42,6 +42,17 @@ func TestTextOfMirror(t *testing.T) {
 	m.Export, m.PID = "", 0
 	require.Equal(t, "mirror: its targets were asked, because no pmnbd here serves it\n"+rows, m.Text(time.Unix(1061, 0)))
 
+	require.Equal(t, `created mirror 6ba7b810-9dad-41d1-80b4-00c04fd430c8: FLUSH waits for 1 of 3 copies
+  A  log at pm1:7204, class pmem: has all data
+  ?  log at pm2:7204, class file: is copied to first
+serve it with: pmnbd serve --target X,Y --listen unix:/PATH
+`, (&Mirror{MirrorSnapshot: &remote.MirrorSnapshot{
+		Set: m.Set, MinCopies: 1, Members: "ABC", Legs: []remote.LegSnapshot{
+			{Target: "pm1:7204", Region: "log", Slot: "A", Class: "pmem", State: remote.LegInSync},
+			{Target: "pm2:7204", Region: "log", Slot: "?", Class: "file", State: remote.LegTorn},
+		},
+	}}).Created("X,Y"))
+
 	h, e := sample().Header, sampleExport("log")
 	e.Device.Mirror = sampleMirror()
 	text := e.Text(&h, time.Unix(1061, 0))

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
+	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/internal/endpoint"
+	"pmnbd/internal/plain"
+)
+
+const mirrorHelp = `A mirror is one device with two to four copies, each in a region of another target. docs/mirror.md explains it.
+
+Usage:
+  pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
+  pmnbd mirror status [NAME] [--json]
+
+create    makes regions the members of a new mirror.
+status    shows a mirror and its members.
+
+  pmnbd mirror create --target iwarp://pm1/log --target iwarp://pm2/log
+  pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock
+`
+
+const mirrorCreateHelp = `Makes two to four regions of equal size the members of a new mirror. It compares their contents. If these differ,
+it changes nothing, unless --from names the region whose contents are kept: what the others have is lost, and
+the first pmnbd serve copies to them.
+
+Nobody may be serving the regions. If the command is interrupted, run it again with the same regions, before you
+serve them.
+
+Usage:
+  pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
+`
+
+const mirrorStatusHelp = `Shows the mirrors that pmnbd serves on this machine, or the one of export NAME: how many copies there are, and
+the state of each member. With --target it asks the targets, if no pmnbd here serves that mirror, and says what
+a start would do; that disturbs nobody. docs/mirror.md explains the states.
+
+Usage:
+  pmnbd mirror status [NAME] [--json] [--target iwarp://HOST:PORT/REGION,…]
+
+  pmnbd mirror status
+  pmnbd mirror status --json | jq '.legs[].state'
+`
+
+// An identity is who a command is to targets.
+type identity struct{ id, keyFile, stateDir string }
+
+func (i *identity) declare(set *pflag.FlagSet) {
+	set.StringVar(&i.keyFile, "key-file", "", "the `file` with this initiator's key, if the targets ask for one")
+	set.StringVar(&i.id, "id", "", "this initiator's id, a `UUID` (default the one in the state directory)")
+	set.StringVar(&i.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
+}
+
+// config returns how to reach regions as i.
+func (i *identity) config(at []endpoint.Endpoint) (cfg remote.Config, err error) {
+	if i.stateDir == "" {
+		return cfg, flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
+	}
+	cfg.StateDir = i.stateDir
+	if i.id != "" {
+		id, err := uuid.Parse(i.id)
+		if err != nil || id == uuid.Nil {
+			return cfg, flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", i.id)
+		}
+		cfg.ID = id
+	} else if cfg.ID, err = remote.InitiatorID(i.stateDir); err != nil {
+		return cfg, err
+	}
+	if i.keyFile != "" {
+		k, err := readKey(i.keyFile, cfg.ID)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Key = k.get
+	}
+	cfg.Members, err = connecting(at, 0)
+	return cfg, err
+}
+
+// createMirror runs `pmnbd mirror create`.
+func createMirror(call *command.Call) error {
+	var who identity
+	var targets []string
+	var made remote.NewMirror
+	var from string
+	var acceptLoss, allowVolatile bool
+	set := call.Flags
+	set.StringArrayVar(&targets, "target", nil, "a region that becomes a member, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; give two to four")
+	set.IntVar(&made.MinCopies, "min-copies", 0, "how many members must have a write before its FLUSH succeeds, `N` (default one less than there are members)")
+	set.StringVar(&from, "from", "", "the `target` whose contents are kept if they differ; what the others have is lost")
+	set.BoolVar(&acceptLoss, "accept-loss", false, "take a region although its last session was not closed: what a pmnbd has in its window for it is lost")
+	set.BoolVar(&allowVolatile, "allow-volatile", false, "do not warn of members of class volatile; pmnbd serve needs the flag for them")
+	who.declare(set)
+	if err := call.Parse(); err != nil {
+		return err
+	}
+	at, err := parseTargets(targets)
+	if err != nil {
+		return err
+	}
+	if len(at) < 2 {
+		return flags.Usagef("a mirror has two members at least: give --target for each")
+	}
+	if set.Changed("min-copies") && (made.MinCopies < 1 || made.MinCopies > len(at)) {
+		return flags.Usagef("--min-copies %d: use 1 to %d, the number of members", made.MinCopies, len(at))
+	}
+	if made.From, err = numberOf(from, at); err != nil {
+		return err
+	}
+	cfg, err := who.config(at)
+	if err != nil {
+		return err
+	}
+	cfg.AcceptLoss, cfg.Log = acceptLoss, daemon.Slog(daemon.Log(call.Stderr))
+	ctx, stop := daemon.UntilSignal()
+	defer stop()
+	m, err := remote.CreateMirror(ctx, cfg, made)
+	if errors.As(err, new(*remote.DifferError)) {
+		return fmt.Errorf("%w: name the one to keep with --from", err)
+	}
+	if err = advised(err); errors.As(err, new(*remote.LossError)) {
+		return command.WithCode(err, exitLoss)
+	}
+	if err != nil {
+		return err
+	}
+	text := (&report.Mirror{MirrorSnapshot: m}).Created(uris(at))
+	for _, l := range m.Legs {
+		if l.Class == "volatile" && !allowVolatile {
+			text += fmt.Sprintf("%s at %s is volatile: a boot of that machine takes its copy, and pmnbd serve needs --allow-volatile\n", l.Region, l.Target)
+		}
+	}
+	_, err = io.WriteString(call.Stdout, text)
+	return err
+}
+
+// parseTargets reads the regions of all --target flags.
+func parseTargets(targets []string) ([]endpoint.Endpoint, error) {
+	var all []string
+	for _, t := range targets {
+		all = append(all, strings.Split(t, ",")...)
+	}
+	return parseMembers(all)
+}
+
+// uris is the argument of --target that names all of at.
+func uris(at []endpoint.Endpoint) string {
+	all := make([]string, 0, len(at))
+	for _, e := range at {
+		all = append(all, e.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// numberOf returns the number in at of what --from names, counted from 1; 0 for "".
+func numberOf(from string, at []endpoint.Endpoint) (int, error) {
+	if from == "" {
+		return 0, nil
+	}
+	e, err := flags.ParseTarget(from)
+	if err != nil {
+		return 0, err
+	}
+	n := 1 + slices.Index(at, e)
+	if n == 0 {
+		return 0, flags.Usagef("--from %s is none of the targets", e)
+	}
+	return n, nil
+}
+
+// mirrorStatus runs `pmnbd mirror status`.
+func mirrorStatus(call *command.Call) error {
+	var who identity
+	var targets []string
+	set := call.Flags
+	asJSON := set.Bool("json", false, "print JSON: one object, of one mirror")
+	control := status.DefaultPlace()
+	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	set.StringArrayVar(&targets, "target", nil, "the members of the mirror, `iwarp://HOST:PORT/REGION` with commas between: ask them if no pmnbd here serves it")
+	who.declare(set)
+	if err := call.Parse("[NAME]"); err != nil {
+		return err
+	}
+	at, err := parseTargets(targets)
+	if err != nil {
+		return err
+	}
+	all, unheard := status.Find[report.Document](context.Background(), &control, report.Program)
+	mirrors := served(all, set.Arg(0), at)
+	switch {
+	case len(mirrors) == 0 && len(at) > 0:
+		cfg, err := who.config(at)
+		if err != nil {
+			return err
+		}
+		m, err := remote.ProbeMirror(context.Background(), cfg)
+		if err != nil {
+			return err
+		}
+		mirrors, unheard = []report.Mirror{{MirrorSnapshot: m}}, nil
+	case len(mirrors) == 0:
+		return errors.Join(unheard, fmt.Errorf("no pmnbd serves such a mirror: looked at %v. --target iwarp://HOST:PORT/REGION,… asks the targets of one", &control))
+	}
+	return errors.Join(show(call.Stdout, mirrors, *asJSON), unheard)
+}
+
+// show writes what is known of mirrors.
+func show(w io.Writer, mirrors []report.Mirror, asJSON bool) error {
+	if !asJSON {
+		var texts []string
+		for i := range mirrors {
+			texts = append(texts, mirrors[i].Text(time.Now()))
+		}
+		_, err := io.WriteString(w, strings.Join(texts, "\n"))
+		return err
+	}
+	if len(mirrors) > 1 {
+		var names []string
+		for i := range mirrors {
+			names = append(names, mirrors[i].Export)
+		}
+		return fmt.Errorf("JSON is of one mirror, and several are served: name one of %s", strings.Join(names, ", "))
+	}
+	b, err := json.MarshalIndent(&mirrors[0], "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(plain.JSON(append(b, '\n')))
+	return err
+}
+
+// served returns the mirrors among exports, or those of a name, or of one of the regions at.
+func served(all []status.Found[report.Document], name string, at []endpoint.Endpoint) (mirrors []report.Mirror) {
+	for i := range all {
+		d := &all[i].Document
+		for j := range d.Exports {
+			e := &d.Exports[j]
+			if m := e.Device.Mirror; m == nil || name != "" && e.Name != name || len(at) > 0 && !has(m, at) {
+				continue
+			}
+			mirrors = append(mirrors, report.Mirror{Export: e.Name, PID: d.PID, MirrorSnapshot: e.Device.Mirror})
+		}
+	}
+	return mirrors
+}
+
+// has reports whether m has one of the regions at.
+func has(m *remote.MirrorSnapshot, at []endpoint.Endpoint) bool {
+	for i := range m.Legs {
+		l := &m.Legs[i]
+		if slices.ContainsFunc(at, func(e endpoint.Endpoint) bool { return e.Address() == l.Target && e.Region == l.Region }) {
+			return true
+		}
+	}
+	return false
+}
