@@ -51,7 +51,7 @@ func (d *Device) beginMirror(ctx context.Context) error {
 	b := d.newBeginning()
 	for n := 0; ; n++ {
 		decision, err := b.attempt(ctx)
-		if err == nil && decision.Outcome == mirror.Begin {
+		if err == nil && (decision.Outcome == mirror.Begin || decision.Outcome == mirror.Copy) {
 			return b.serve(&decision)
 		}
 		b.drop()
@@ -106,7 +106,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		switch decision.Outcome {
 		case mirror.Refuse:
 			return decision, &MirrorError{decision.Why}
-		case mirror.Begin:
+		case mirror.Begin, mirror.Copy:
 			return decision, errors.Join(b.judge(), ctx.Err())
 		case mirror.Open:
 			if err := b.judge(); err != nil {
@@ -117,8 +117,6 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 				return decision, ctx.Err()
 			}
 			continue
-		case mirror.Copy:
-			decision.Why = "too few members are there that have every flushed write: " + decision.Why
 		}
 		return decision, ctx.Err()
 	}
@@ -247,7 +245,6 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 			return err
 		}
 	}
-	var granted []wire.Opened
 	for i, g := range d.legs {
 		o := &b.grants[i].o
 		if o.Epoch == 0 {
@@ -261,13 +258,12 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 			}
 			continue
 		}
-		granted = append(granted, *o)
 		g.begin(o, b.grants[i].conns)
 		g.warn(o)
 	}
 	b.grants = nil
 	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.life))
-	d.describe(granted)
+	d.describe()
 	return nil
 }
 

@@ -195,3 +195,31 @@ func TestUncleanBeginning(t *testing.T) {
 	cancel()
 	require.Error(t, d.Shutdown(ctx))
 }
+
+// A life that finds fewer members with every flushed write than it needs copies to others first, and
+// serves when there are enough (mirror §4.4).
+func TestCopiesFirst(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	old := s.dialImpatient(t, 2)
+	c := backendtest.NewClient(t, old)
+	s.network(2).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(3<<20, backendtest.Pattern(block, 2), 0), c.Flush()))
+	require.Equal(t, persist.Members(3), s.record(0).F)
+	s.network(0).Down() // F is A and B: A is destroyed, and C is stale
+	s.network(2).Up()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.Error(t, old.Shutdown(ctx))
+	d := s.dialImpatient(t, 2)
+	require.Equal(t, persist.Members(6), s.record(1).F)
+	require.Equal(t, persist.Members(6), s.record(2).F)
+	require.True(t, string(s[1].region.Data()) == string(s[2].region.Data()))
+	n := backendtest.NewClient(t, d)
+	read := n.Read(0, block, 0)
+	require.NoError(t, n.Do(read))
+	require.Equal(t, backendtest.Pattern(block, 1), read.Got)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 3), 0), n.Flush()))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+	s.network(0).Up()
+}

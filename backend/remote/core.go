@@ -67,7 +67,10 @@ func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	c := &x.commit
 	c.mu.Lock()
 	g.up.Store(false)
-	g.silentAt, g.lostBy = time.Now().Add(-g.pulse.silence()), cause
+	g.silentAt, g.lostBy = time.Now(), cause
+	if silence := g.pulse.silence(); silence > g.lease()/2 { // else its connection ended, and it may be back at once
+		g.silentAt = g.silentAt.Add(-silence)
+	}
 	p := x.life.phase()
 	t := transition{x.life, eventLost, p, p, cause}
 	if x.needsLocked(g) {

@@ -26,6 +26,10 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	commit := &k.core.commit
 	commit.mu.Lock()
 	meeting := k.view.Meet(&l)
+	serves := k.view.Serves()
+	if !serves && meeting == mirror.ResyncAll && k.view.Equal.Has(int(o.Record.Slot)) && !l.Lost(&k.view.Record) {
+		meeting = mirror.Resume // the source of the copies that come first (mirror §4.4)
+	}
 	if meeting == mirror.Resume && g.bad != nil {
 		meeting = mirror.Gone // it failed once, and is let go first
 	}
@@ -53,7 +57,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	if err != nil || meeting == mirror.Resume {
 		return readable, err
 	}
-	if meeting == mirror.ResyncAll {
+	if meeting == mirror.ResyncAll && serves { // before, no record names what it has
 		l.Epoch = o.Epoch
 		r := &renewal{leg: l, done: make(chan error, 1)}
 		if err := k.ask(ctx, r); err != nil {

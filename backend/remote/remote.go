@@ -350,7 +350,7 @@ func (d *Device) open(ctx context.Context) error {
 	}
 	g.begin(&o, conns)
 	g.warn(&o)
-	d.describe([]wire.Opened{o})
+	d.describe()
 	d.core.life.step(eventOpened, nil).say(d.opened()...)
 	return nil
 }
@@ -425,17 +425,22 @@ func (d *Device) Barriers() uint64 { return d.core.commit.succeeded() }
 // Unflushed is how many bytes of acknowledged writes no successful barrier covers.
 func (d *Device) Unflushed() uint64 { return d.core.unflushed() }
 
-// describe says what clients are told of the device on what was granted.
-func (d *Device) describe(granted []wire.Opened) {
-	d.info.Size, d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = granted[0].Size, 1, 4096, true
+// describe says what clients are told of the device. FLUSH means on each leg that is up what it means
+// for that one's class.
+func (d *Device) describe() {
 	var copies []string
-	for i := range granted {
-		if region, class := d.legs[i].cfg.Region, granted[i].Class; class == persist.ClassVolatile {
-			copies = append(copies, fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", region))
+	for _, g := range d.legs {
+		if !g.up.Load() {
+			continue
+		}
+		d.info.Size = g.granted.Size
+		if g.granted.Class == persist.ClassVolatile {
+			copies = append(copies, fmt.Sprintf("region %s, VOLATILE: FLUSH means visible at the target, and its contents are lost with the target's power", g.cfg.Region))
 		} else {
-			copies = append(copies, fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", region, class))
+			copies = append(copies, fmt.Sprintf("region %s, class %s: FLUSH means durable at the target", g.cfg.Region, g.granted.Class))
 		}
 	}
+	d.info.BlockMin, d.info.BlockPreferred, d.info.CanZero = 1, 4096, true
 	d.info.Description = strings.Join(copies, "; ")
 }
 
