@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/rdma/rdmafake"
 )
 
 // After a kill the next run of a mirror has all acknowledged writes, in their order, whether flushed or
@@ -283,5 +285,25 @@ func TestMirrorGoesOnWithItsMembers(t *testing.T) {
 	d, c = h.run()
 	h.nothingCopied(d)
 	h.readsAll(c)
+	require.NoError(t, d.Close())
+}
+
+// A member that this life reaches for the first time may grant an OPEN whose answer is lost. The life
+// then has the member by RESUME: no OPEN of the same life is granted again.
+func TestMirrorOpensALegLate(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	s.network(2).Down()
+	d := s.dial(t, 1)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	release := s[2].sync.block()
+	s.network(2).Up()
+	<-s[2].sync.began // OPEN raises the epoch
+	s.network(2).Down()
+	release()
+	require.Eventually(t, func() bool { return s[2].region.Superblock().Life == 2 }, patience, tick)
+	s.network(2).Up()
+	require.Eventually(t, func() bool { return d.equal() == 7 }, patience, tick)
+	require.Equal(t, backendtest.Pattern(block, 1), s[2].region.Data()[:block])
 	require.NoError(t, d.Close())
 }

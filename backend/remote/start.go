@@ -106,6 +106,17 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 			g.opening.unclean = opened.Flags&wire.OpenedUnclean != 0
 			return opened, chosen(msg.Methods, &opened)
 		}
+		if refused.Code == wire.CodeLife && refused.Life == g.life && refused.Holder == g.cfg.ID {
+			// A later attempt of a mirror's life: the answer to the first one was lost.
+			var late wire.Refused
+			t, err := g.regain(ctx, c, msg, &opened, &late)
+			if err != nil {
+				return opened, err
+			}
+			if t == wire.TypeOpened {
+				return opened, chosen(msg.Methods, &opened)
+			}
+		}
 		if refused.Code != wire.CodeEpoch {
 			break
 		}

@@ -47,7 +47,7 @@ func (v *View) Meet(l *Leg) Meeting {
 	default:
 		return OwnWay
 	}
-	if !v.Serves() || l.Lost(r) {
+	if !v.Serves() || l.Lost(r) || v.Lacking.Has(int(l.Record.Slot)) { // not all of F may know yet that it lacks everything
 		return ResyncAll
 	}
 	return Resync

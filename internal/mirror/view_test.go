@@ -213,6 +213,9 @@ func TestMeet(t *testing.T) {
 	copying := begun(t, 3, 2, "A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
 	forced := Decide(Found{Degraded: true, Legs: mirrorOf{3, 2}.legs("A held 1.1{ABC}", "B away", "C away")})
 	degraded := Start(&forced, 2, [16]byte{2})
+	renewing, lost := serving, of.leg("C held lost 1.1{ABC}")
+	renewing, err = renewing.Renew(&lost)
+	require.NoError(t, err)
 	stranger := of.leg("C held 1.1{ABC}")
 	stranger.Record.Members[2].UUID = [16]byte{7}
 	for _, c := range []struct {
@@ -226,6 +229,7 @@ func TestMeet(t *testing.T) {
 		{"behind", serving, of.leg("C held 1.1{ABC}"), Resync},
 		{"3.6 behind, without its contents", serving, of.leg("C held lost 1.1{ABC}"), ResyncAll},
 		{"3.6 behind, put back from a copy", serving, of.leg("C held restored 1.1{ABC}"), ResyncAll},
+		{"3.6 behind, and not all of F know it", renewing, lost, ResyncAll},
 		{"4.6 it was alone", serving, of.leg("C held 1.1{ABC} 3.1{C}"), OwnWay},
 		{"4.2d half copied, and newer", degraded, of.leg("B held 1.1{ABC} 1.2{AC}"), ResyncAll},
 		{"4.2d newer", degraded, of.leg("B held 1.1{ABC} 1.2{BC}"), Again},
