@@ -81,7 +81,7 @@ func (h *header) slotOf(sum uint64) int {
 // firstFree returns the lowest slot of the first set that is not empty, or else the lowest one that
 // is not taken.
 func firstFree(taken persist.Members, wanted ...persist.Members) int {
-	for _, set := range append(wanted, 1<<persist.MaxMembers-1&^taken) {
+	for _, set := range append(wanted, (1<<persist.MaxMembers-1)&^taken) {
 		for slot := range persist.MaxMembers {
 			if set.Has(slot) {
 				return slot
