@@ -36,6 +36,10 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	if s.refused, err = d.legs[0].probe(ctx); err != nil {
 		return err
 	}
+	if said := s.refused; said.Record != (persist.Record{}) {
+		said.Code = wire.CodeMember // whatever the window of an earlier run says
+		return &RefusedError{Region: d.cfg.Region, said: said}
+	}
 	if s.boot, err = bootID(); err != nil {
 		return fmt.Errorf("tell whether the window is of this boot: %w", err)
 	}

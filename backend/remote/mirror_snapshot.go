@@ -41,11 +41,12 @@ type LegSnapshot struct {
 	Method string   `json:"method,omitempty"`
 	Epoch  uint64   `json:"epoch,omitempty"`
 	State  LegState `json:"state"`
-	// Since is when the target of a leg that is not connected was heard last; nil if it was never.
+	// Since is when the target of a leg that is not connected was heard last, or when its resync began;
+	// nil if neither ever happened.
 	Since *time.Time `json:"since,omitempty"`
 	// Cause says why State is not LegInSync.
 	Cause string `json:"cause,omitempty"`
-	// Behind is how many bytes the member may lack, those that are in the window aside; nil if
+	// Behind is how many bytes a resync still has to compare, and to copy where they differ; nil if
 	// nobody knows now.
 	Behind *uint64 `json:"behind_bytes"`
 }
@@ -134,7 +135,11 @@ func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
 		s.Behind = new(uint64)
 		return s
 	case s.State == LegResync:
-		s.Cause = "what it lacks is copied to it"
+		s.Cause = "the others have not begun to copy to it"
+		if p := g.resyncProgress(); !p.Since.IsZero() {
+			behind := p.Total - min(p.Done, p.Total)
+			s.Cause, s.Since, s.Behind = "what it lacks is copied to it", &p.Since, &behind
+		}
 		return s
 	}
 	cause := g.cause()

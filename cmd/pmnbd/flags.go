@@ -62,6 +62,7 @@ type config struct {
 	lossTimeout   time.Duration
 	legTimeout    time.Duration // of mirrors, as degraded
 	degraded      bool
+	resyncRate    flags.Size // a second; 0: no limit
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
@@ -170,6 +171,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
+	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
 	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
@@ -237,7 +239,7 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 }
 
 // mirrorFlags are the flags that only mirrors have.
-var mirrorFlags = []string{"leg-timeout", "degraded"}
+var mirrorFlags = []string{"leg-timeout", "degraded", "resync-rate"}
 
 // checkMirrors refuses flags of mirrors where no export is one.
 func (c *config) checkMirrors(set *pflag.FlagSet) error {

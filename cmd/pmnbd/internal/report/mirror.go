@@ -101,7 +101,7 @@ func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
 			status.Truth(leg, "pmnbd_mirror_leg_state", "1 for the state that the leg is in, 0 for the others.", l.State == state, "state", string(state))
 		}
 		if l.Behind != nil {
-			status.Gauge(leg, "pmnbd_mirror_leg_behind_bytes", "Bytes that are still to be copied to the leg. There is none while nobody knows.", *l.Behind)
+			status.Gauge(leg, "pmnbd_mirror_leg_behind_bytes", "Bytes that are still to be compared with the leg, and copied where they differ. There is none while nobody knows.", *l.Behind)
 		}
 	}
 }

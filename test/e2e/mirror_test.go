@@ -1,0 +1,366 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const mirrorSize = 48 << 20
+
+// A mirrorRig is two targets, each on a machine of its own, and a host whose pmnbd serves a mirror of
+// their regions to verified loads.
+type mirrorRig struct {
+	host
+	legs  [2]mirrorLeg
+	pmnbd *process
+	nbd   string // the URI for clients
+	loads []*verifiedLoad
+}
+
+// A mirrorLeg is a target of a mirrorRig.
+type mirrorLeg struct {
+	host
+	path, uri string
+	target    *process // nil: it does not run
+}
+
+// serve starts the target, at the address that it had before.
+func (l *mirrorLeg) serve(t *testing.T) {
+	t.Helper()
+	listen := l.uri
+	if listen == "" {
+		listen = "iwarp://127.0.0.1:0"
+	}
+	l.target = start(t, l.home, "pmnbd-target", "serve", "--listen", listen, "--region", "rig="+l.path)
+	l.uri = l.target.waitReady(t)[0]
+}
+
+// end ends the target as an init system does.
+func (l *mirrorLeg) end(t *testing.T) {
+	t.Helper()
+	l.target.stop(t)
+	l.target = nil
+}
+
+// newMirrorRig makes the targets and the mirror.
+func newMirrorRig(t *testing.T) *mirrorRig {
+	t.Helper()
+	r := &mirrorRig{host: newHost(t)}
+	create := []string{"mirror", "create", "--state-dir", r.home}
+	for i := range r.legs {
+		l := &r.legs[i]
+		l.host = newHost(t)
+		l.path = l.region(t, "rig", fmt.Sprint(mirrorSize))
+		l.serve(t)
+		create = append(create, "--target", l.uri+"/rig")
+	}
+	require.Contains(t, r.run(t, "pmnbd", create...), "FLUSH waits for 1 of 2 copies")
+	return r
+}
+
+// targets is what --target of pmnbd serve takes.
+func (r *mirrorRig) targets() string { return r.legs[0].uri + "/rig," + r.legs[1].uri + "/rig" }
+
+// begin starts pmnbd, which need not become ready.
+func (r *mirrorRig) begin(t *testing.T, more ...string) *process {
+	t.Helper()
+	args := append([]string{"serve", "--target", r.targets(), "--listen", "unix:" + filepath.Join(r.home, "rig.sock"), "--leg-timeout", "300ms"}, more...)
+	return start(t, r.home, "pmnbd", args...)
+}
+
+// serve starts pmnbd, and waits until it serves.
+func (r *mirrorRig) serve(t *testing.T, more ...string) {
+	t.Helper()
+	r.pmnbd = r.begin(t, more...)
+	addresses := r.pmnbd.waitReady(t)
+	require.Len(t, addresses, 1)
+	r.nbd = addresses[0]
+}
+
+// refused requires that a start ends with exit code 3, for a reason.
+func (r *mirrorRig) refused(t *testing.T, says string, more ...string) {
+	t.Helper()
+	p := r.begin(t, more...)
+	require.Equal(t, 3, p.wait(t), p.stderr.String())
+	require.Contains(t, p.stderr.String(), says)
+}
+
+// waits requires that a start waits, says why, and is ended by SIGTERM.
+func (r *mirrorRig) waits(t *testing.T, says string, more ...string) {
+	t.Helper()
+	p := r.begin(t, more...)
+	p.waitLog(t, says)
+	select {
+	case <-p.ready:
+		require.FailNow(t, "it is ready")
+	default:
+	}
+	p.signal(t, syscall.SIGTERM)
+	require.Equal(t, 1, p.wait(t), p.stderr.String())
+}
+
+// A mirrorStatus is what the tests read of pmnbd mirror status --json.
+type mirrorStatus struct {
+	Export, Generation, F string
+	Copies                int
+	Start                 string
+	Legs                  []struct {
+		State, Cause string
+		Behind       *uint64 `json:"behind_bytes"`
+	}
+}
+
+func (s mirrorStatus) states() string {
+	var all []string
+	for _, l := range s.Legs {
+		all = append(all, l.State)
+	}
+	return strings.Join(all, ", ")
+}
+
+// status asks pmnbd, or with more the targets.
+func (r *mirrorRig) status(t *testing.T, more ...string) (s mirrorStatus) {
+	t.Helper()
+	args := append([]string{"mirror", "status", "--json", "--control", controls(r.home), "--state-dir", r.home}, more...)
+	out := r.run(t, "pmnbd", args...)
+	documented(t, out)
+	require.NoError(t, json.Unmarshal([]byte(out), &s))
+	return s
+}
+
+// awaitStates waits until the legs are in these states, and F is that.
+func (r *mirrorRig) awaitStates(t *testing.T, want, f string) mirrorStatus {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	giveUp := time.After(outer)
+	for {
+		s := r.status(t)
+		if s.states() == want && s.F == f {
+			return s
+		}
+		select {
+		case <-tick.C:
+		case <-giveUp:
+			require.FailNow(t, "the mirror does not become "+want, "%+v", s)
+		}
+	}
+}
+
+// load connects verified loads.
+func (r *mirrorRig) load(t *testing.T, n int) {
+	t.Helper()
+	for i := range uint64(n) {
+		r.loads = append(r.loads, newLoad(t, r.nbd, i*loadSize, 1))
+	}
+}
+
+// during runs attack while every load runs.
+func (r *mirrorRig) during(t *testing.T, attack func()) {
+	t.Helper()
+	for _, l := range r.loads {
+		inner := attack
+		attack = func() { l.during(t, inner) }
+	}
+	attack()
+}
+
+// verify reads over a new connection what the loads have written.
+func (r *mirrorRig) verify(t *testing.T) {
+	t.Helper()
+	c := dialNBD(t, r.nbd)
+	got := make([]byte, slotSize)
+	for i, l := range r.loads {
+		for at := 0; at < loadSize; at += slotSize {
+			require.NoError(t, c.read(l.base+uint64(at), got))
+			require.True(t, bytes.Equal(l.want[at:at+slotSize], got), "what is read of part %d at %d", i, at)
+		}
+	}
+	require.NoError(t, c.flush())
+	c.close()
+}
+
+// verifyRegion compares what leg i stores. All was flushed.
+func (r *mirrorRig) verifyRegion(t *testing.T, i int) {
+	t.Helper()
+	for part, l := range r.loads {
+		require.True(t, bytes.Equal(l.want, readRegion(t, r.legs[i].path, int64(l.base), loadSize)), "what leg %c has of part %d", 'A'+i, part)
+	}
+}
+
+// disconnect ends the loads.
+func (r *mirrorRig) disconnect() {
+	for _, l := range r.loads {
+		l.n.close()
+	}
+}
+
+// TestMirror kills the targets of a mirror in turn, for shorter and for longer than --leg-timeout, and
+// one during the resync of the other. No request fails, and afterwards each region has everything.
+func TestMirror(t *testing.T) {
+	const every = 700 * time.Millisecond
+	rounds := soakRounds(t, 4, 3*every)
+	r := newMirrorRig(t)
+	r.serve(t, "--metrics", "127.0.0.1:0")
+	require.Equal(t, "in sync, in sync", r.status(t).states())
+	r.load(t, 2)
+	r.during(t, func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for i := range rounds {
+			l := &r.legs[i%2]
+			l.target.kill(t)
+			if i/2%2 == 1 { // it is let go, and has to be copied to
+				r.awaitStates(t, []string{"away, in sync", "in sync, away"}[i%2], []string{"B", "A"}[i%2])
+			}
+			<-tick.C
+			l.serve(t)
+			if i%4 == 3 { // the other one is killed, too, and nobody knows how far the resync is
+				r.legs[1-i%2].target.kill(t)
+				<-tick.C
+				r.legs[1-i%2].serve(t)
+			}
+			require.Equal(t, 2, r.awaitStates(t, "in sync, in sync", "AB").Copies)
+			<-tick.C
+		}
+	})
+	require.NotContains(t, r.pmnbd.stderr.String(), `"level":"error"`)
+	r.verify(t)
+	r.verifyRegion(t, 0)
+	r.verifyRegion(t, 1)
+
+	s := scraped(t, r.pmnbd, filepath.Join(r.home, "run", fmt.Sprintf("rig-%d.sock", r.pmnbd.cmd.Process.Pid)))
+	require.Equal(t, "2", s[`pmnbd_mirror_copies{export="rig"}`])
+	labels := s.labelled()
+	for name, want := range documentedMetrics(t, "### What both say of a mirror", "### What to alert on") {
+		if strings.HasPrefix(name, "pmnbd_mirror_") {
+			require.Equal(t, want, labels[name], name)
+		}
+	}
+	r.disconnect()
+	r.pmnbd.stop(t)
+	for i := range r.legs {
+		r.legs[i].end(t)
+		require.True(t, r.inspect(t, r.legs[i].path).Clean)
+		r.verifyRegion(t, i)
+	}
+}
+
+// TestMirrorAlone starts a mirror with one of its targets.
+func TestMirrorAlone(t *testing.T) {
+	r := newMirrorRig(t)
+	r.serve(t)
+	r.load(t, 1)
+	require.NoError(t, r.loads[0].run(100))
+	r.verify(t)
+	// B is let go, so A may begin alone, and has everything.
+	r.legs[1].target.kill(t)
+	r.awaitStates(t, "in sync, away", "A")
+	require.NoError(t, r.loads[0].run(100))
+	r.verify(t)
+	r.disconnect()
+	r.pmnbd.stop(t)
+	r.serve(t)
+	r.verify(t)
+	require.Equal(t, 1, r.status(t).Copies)
+	r.pmnbd.stop(t)
+	// B alone does not know that A went on. It waits, for only A can tell.
+	r.legs[0].end(t)
+	r.legs[1].serve(t)
+	r.waits(t, "waits for A: ")
+	s := r.status(t, "--target", r.targets())
+	require.Equal(t, "away, in sync", s.states())
+	require.Contains(t, s.Start, "wait: waits for A: ")
+	// Both: what B lacks is copied to it.
+	r.legs[0].serve(t)
+	r.serve(t)
+	r.awaitStates(t, "in sync, in sync", "AB")
+	r.verify(t)
+	r.verifyRegion(t, 1)
+	r.pmnbd.stop(t)
+	// Each has everything. Neither can know that alone, and somebody says that it may begin.
+	r.legs[0].end(t)
+	r.waits(t, "waits for A: ")
+	r.serve(t, "--degraded")
+	r.verify(t)
+	r.pmnbd.stop(t)
+	// Now B went on without A, and A would begin with what it has. Then both have writes of their own.
+	r.legs[1].end(t)
+	r.legs[0].serve(t)
+	r.serve(t, "--degraded")
+	r.verify(t)
+	r.pmnbd.stop(t)
+	r.legs[1].serve(t)
+	r.refused(t, "split brain")
+	r.refused(t, "split brain", "--degraded")
+	require.Contains(t, r.status(t, "--target", r.targets()).states(), "went its own way")
+}
+
+// TestMirrorTorn leaves a target half copied. It serves nobody.
+func TestMirrorTorn(t *testing.T) {
+	r := newMirrorRig(t)
+	r.serve(t, "--resync-rate", "1M")
+	r.legs[1].target.kill(t)
+	r.awaitStates(t, "in sync, away", "A")
+	r.load(t, 2) // more than the resync copies while the test looks
+	r.verify(t)
+	r.legs[1].serve(t)
+	r.awaitStates(t, "in sync, resync", "A")
+	r.legs[1].target.kill(t)
+	r.awaitStates(t, "in sync, torn", "A")
+	r.disconnect()
+	r.pmnbd.stop(t)
+	r.legs[0].end(t)
+	r.legs[1].serve(t)
+	r.waits(t, "waits for A: ")
+	r.refused(t, "half copied", "--degraded")
+	require.Equal(t, "away, torn", r.status(t, "--target", r.targets()).states())
+	r.legs[0].serve(t)
+	r.serve(t)
+	r.awaitStates(t, "in sync, in sync", "AB")
+	r.verify(t)
+	r.verifyRegion(t, 1)
+	r.pmnbd.stop(t)
+}
+
+// TestMirrorCreateDiffers creates a mirror of regions with different contents.
+func TestMirrorCreateDiffers(t *testing.T) {
+	h := newHost(t)
+	_, uri := h.target(t, "a="+h.region(t, "a", "8M"), "b="+h.region(t, "b", "8M"))
+	data := noise(t, 1<<20)
+	for i, name := range []string{"a", "b"} {
+		pmnbd, unix, _ := h.initiator(t, uri, name)
+		c := dialNBD(t, unix)
+		require.NoError(t, c.write(3<<20, data[i*4096:][:4096]))
+		c.close()
+		pmnbd.stop(t)
+	}
+	create := []string{"mirror", "create", "--state-dir", h.home, "--target", uri + "/a", "--target", uri + "/b"}
+	code, _, stderr := h.result(t, "pmnbd", create...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "differ in the MiB at byte 3145728")
+	require.Contains(t, stderr, "--from")
+	require.Contains(t, h.run(t, "pmnbd", append(create, "--from", uri+"/b")...), "is copied to first")
+	code, _, stderr = h.result(t, "pmnbd", create...)
+	require.Equal(t, 1, code, stderr)
+	alone := []string{"serve", "--target", uri + "/a", "--listen", "unix:" + filepath.Join(h.home, "no.sock")}
+	code, _, stderr = h.result(t, "pmnbd", alone...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "name all members of the mirror in one --target")
+
+	p := start(t, h.home, "pmnbd", "serve", "--target", uri+"/a,"+uri+"/b", "--listen", "unix:"+filepath.Join(h.home, "m.sock"))
+	c := dialNBD(t, p.waitReady(t)[0])
+	got := make([]byte, 4096)
+	require.NoError(t, c.read(3<<20, got))
+	require.Equal(t, data[4096:][:4096], got)
+	c.close()
+	p.stop(t)
+}
