@@ -24,7 +24,7 @@ func ProbeMirror(ctx context.Context, cfg Config) (_ *MirrorSnapshot, err error)
 	if err := d.makeLegs(); err != nil {
 		return nil, err
 	}
-	b := &beginning{device: d, found: mirror.Found{Degraded: cfg.Degraded}}
+	b := d.newBeginning()
 	b.probe(ctx)
 	decision := mirror.Decide(b.found)
 	m := &decision.Newest
