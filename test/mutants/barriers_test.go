@@ -5,7 +5,7 @@ var barriers = []mutant{
 	{
 		name: "a barrier skips a lane", rule: "§3.2 on every dirty lane",
 		in:  "backend/remote.stream.enqueueBarrier",
-		old: "if p.from == p.to && !force {", new: "if (p.from == p.to || s.index == 1) && !force {",
+		old: "if p.from == p.to && !force &&", new: "if (p.from == p.to || s.index == 1) && !force &&",
 		pkg: model, run: crashes, few: true,
 	}, {
 		name: "a barrier succeeds when one lane has acknowledged it", rule: "§3.2 when all lanes have acknowledged it",
@@ -63,7 +63,7 @@ var barriers = []mutant{
 	}, {
 		name: "a FLUSH with nothing dirty completes in doubt", rule: "§3.7, model F3",
 		in:  "backend/remote.groupCommit.nextLocked",
-		old: "i == 0 && doubt && len(b.ops)+len(c.listed) > 0", new: "false",
+		old: "i == 0 && doubt && asked", new: "false",
 		pkg: model, run: crashes,
 	}, {
 		name: "a FLUSH of a new session that only read needs no barrier", rule: "§3.7 OPENED says that there is doubt",
