@@ -81,8 +81,8 @@ var inheritance = []mutant{
 		pkg: "./backend/remote", run: "^TestAdoptedWindow$",
 	}, {
 		name: "the window file does not record a RESUME", rule: "§6 the header has owner and epoch",
-		in:  "backend/remote.Device.noteEpoch",
-		old: "d.file.update(func(h *header) { h.Epoch = epoch })", new: "",
+		in:  "backend/remote.Device.noteSession",
+		old: "d.file.update(func(h *header) { h.Epoch = o.Epoch })", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
 		name: "a drained window opens in any epoch", rule: "§6 it opens only in the header's epoch, model F6",
@@ -108,7 +108,7 @@ var inheritance = []mutant{
 	}, {
 		name: "a start gives a barrier on a slow disk up", rule: "§5 a barrier's deadline counts time without progress",
 		in:  "backend/remote.replayer.watch",
-		old: "if atTarget {", new: "if atTarget && false {",
+		old: "if at.waits {", new: "if at.waits && false {",
 		pkg: "./backend/remote", run: "^TestStartWaitsForWhatMoves$",
 	}, {
 		name: "a replay that begins anew counts as progress", rule: "§6 replay: every wait has a bound",
