@@ -81,7 +81,7 @@ func TestModel(t *testing.T) {
 // checks that hold.
 func (c *check) quick() int {
 	if c.bad == "" && strings.HasPrefix(c.name, "M4") {
-		return 90_000
+		return 75_000
 	}
 	return 10_000
 }

@@ -133,7 +133,7 @@ func TestMirrorDecidesAsTheModel(t *testing.T) {
 	}{
 		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7},
 	}
-	most := 10_000
+	most := 5_000
 	if os.Getenv("PMNBD_MODEL") == "all" {
 		most = limit
 	}

@@ -45,7 +45,7 @@ func walk[S comparable](m model[S], seed uint64, steps int) (r result) {
 
 // TestWalk walks through mirrors with everything in them.
 func TestWalk(t *testing.T) {
-	steps, seed := 10_000, uint64(1)
+	steps, seed := 4_000, uint64(1)
 	if os.Getenv("PMNBD_MODEL") == "all" {
 		steps, seed = 2_000_000, rand.Uint64()
 	}
