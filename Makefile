@@ -13,7 +13,7 @@ NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo demo-deps test bench soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
+.PHONY: help build demo demo-deps test bench bench-mirror soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -33,6 +33,10 @@ test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to 
 
 bench: ## compare with a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
+
+bench-mirror: ## compare mirrors of two and of three with a region alone: ratios as Markdown tables
+	@scripts/bench mirror 2
+	@scripts/bench mirror 3
 
 soak: ## run what takes too long for CI, half an hour and more (SOAK=seconds)
 	scripts/install-deps test newer-qemu

@@ -112,8 +112,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 			if err := b.judge(); err != nil {
 				return decision, err
 			}
-			if !b.open(ctx, decision.Open) {
-				decision.Outcome = mirror.Wait
+			if b.open(ctx, decision.Open); ctx.Err() != nil {
 				return decision, ctx.Err()
 			}
 			continue
@@ -166,8 +165,9 @@ func (b *beginning) contents(r *persist.Record) [16]byte {
 	return [16]byte{}
 }
 
-// open opens members, and reports whether it could open all of them.
-func (b *beginning) open(ctx context.Context, members persist.Members) bool {
+// open opens members. One that does not grant a session is told apart, and the next decision may do
+// without it.
+func (b *beginning) open(ctx context.Context, members persist.Members) {
 	for slot := range persist.MaxMembers {
 		if !members.Has(slot) {
 			continue
@@ -181,7 +181,8 @@ func (b *beginning) open(ctx context.Context, members persist.Members) bool {
 		o, conns, err := g.tryOpen(ctx)
 		if err != nil {
 			g.log.Warn("a member of the mirror was not opened", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
-			return false
+			b.found.Legs[i].Reach = mirror.Refused
+			continue
 		}
 		b.grants[i] = grant{o, conns}
 		// A session of this start that was given up before it began anything changed nothing.
@@ -192,7 +193,6 @@ func (b *beginning) open(ctx context.Context, members persist.Members) bool {
 			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.clean[i],
 		}
 	}
-	return true
 }
 
 // leg is the number of the leg that reached the member in slot.
