@@ -144,6 +144,18 @@ func TestReadsMoveToAnotherLeg(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// A leg that was not reached when the life began has no connection to post on, however much is written.
+func TestWritesWithoutALeg(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	s.network(2).Down()
+	d := s.dial(t, 2)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(2*stripe, 1), 0), c.Flush()))
+	s.network(2).Up()
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
 // Two members of one mirror are two regions.
 func TestTwoMembersAreTwoRegions(t *testing.T) {
 	s := fakes(t, 2, rdmafake.Config{})

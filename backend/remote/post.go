@@ -30,9 +30,9 @@ const (
 // barrier's answer may overtake the completion of its Send.
 func (l *lane) post() {
 	l.mu.Lock()
-	if l.posting || (!l.urgent && l.lazy < lazyBytes) {
+	if l.posting || l.conn == nil || (!l.urgent && l.lazy < lazyBytes) {
 		l.mu.Unlock()
-		return
+		return // nobody has reached the target of a lane without a connection
 	}
 	l.posting = true
 	look := !l.slotsFreeLocked() || !l.mayPostLocked(backend.ChunkSize)
