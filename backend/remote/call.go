@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -16,8 +15,8 @@ const callSlot = maxMessages - 1
 // calls are the requests that a leg makes of its target beside the queues: RECORD and BITS, one at
 // a time, on lane 0. Its answer comes to the goroutine that waits in call.
 type calls struct {
-	mu  sync.Mutex // held during a call
-	seq uint64     // of the last one; guarded by mu
+	turn chan struct{} // holds a token during a call
+	seq  uint64        // of the last one, for whoever has the turn
 
 	// Guarded by the mutex of lane 0.
 	request []byte      // to send ahead of the queue
@@ -30,8 +29,12 @@ type calls struct {
 // the connection is lost, or ctx ends.
 func (g *leg) call(ctx context.Context, build func(seq uint64) []byte) ([]byte, error) {
 	q, l := &g.calls, g.lanes[0]
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	select { // no mutex: an earlier call may wait for as long as its own ctx allows
+	case q.turn <- struct{}{}:
+		defer func() { <-q.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	q.seq++
 	answer := make(chan []byte, 1)
 	l.mu.Lock()

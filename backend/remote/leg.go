@@ -96,7 +96,7 @@ func newLeg(cfg Config, slot int, d device) (*leg, error) {
 	g := &leg{
 		cfg: cfg, slot: slot, log: cfg.Log, device: d, pulse: pulse{epoch: time.Now()},
 		beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}),
+		broke: make(chan struct{}, 1), kept: make(chan struct{}), calls: calls{turn: make(chan struct{}, 1)},
 	}
 	size := cfg.Lanes * controlSize
 	var err error
