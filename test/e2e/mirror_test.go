@@ -331,6 +331,45 @@ func TestMirrorTorn(t *testing.T) {
 	r.pmnbd.stop(t)
 }
 
+// TestMirrorInitiatorIsKilled kills pmnbd, with all targets there, with one that is away, and together
+// with one. What was acknowledged and not flushed must be there.
+func TestMirrorInitiatorIsKilled(t *testing.T) {
+	r := newMirrorRig(t)
+	r.serve(t)
+	for _, c := range []struct{ before, with string }{{}, {before: "B"}, {with: "B"}, {with: "A"}, {before: "A"}} {
+		kill := func(letter string) {
+			if letter != "" {
+				l := &r.legs[letter[0]-'A']
+				l.target.kill(t)
+				l.target = nil
+			}
+		}
+		kill(c.before)
+		if c.before != "" {
+			r.awaitStates(t, map[string]string{"A": "away, in sync", "B": "in sync, away"}[c.before], map[string]string{"A": "B", "B": "A"}[c.before])
+		}
+		r.loads = nil
+		r.load(t, 1)
+		require.NoError(t, r.loads[0].run(200))
+		require.NoError(t, r.loads[0].n.write(mirrorSize-4096, noise(t, 4096)))
+		kill(c.with)
+		r.pmnbd.kill(t)
+		r.disconnect()
+		r.serve(t)
+		r.verify(t)
+		for i := range r.legs {
+			if r.legs[i].target == nil {
+				r.legs[i].serve(t)
+			}
+		}
+		r.awaitStates(t, "in sync, in sync", "AB")
+		r.verify(t)
+		r.verifyRegion(t, 0)
+		r.verifyRegion(t, 1)
+	}
+	r.pmnbd.stop(t)
+}
+
 // TestMirrorCreateDiffers creates a mirror of regions with different contents.
 func TestMirrorCreateDiffers(t *testing.T) {
 	h := newHost(t)
