@@ -18,6 +18,7 @@ type legacy struct {
 	// member of it was closed, so its life ended well.
 	ours, closed bool
 	opens        bool // this start sent an OPEN
+	degraded     bool // Config.Degraded
 }
 
 // decideMirror says what a start does next, as decide does for a region alone: adopt the window, open
@@ -34,10 +35,16 @@ func decideMirror(s *legacy) decision {
 			return d
 		}
 	}
-	if !s.acceptLoss {
+	if !s.acceptLoss && !s.givenUp() {
 		return decision{act: actEnd, err: d.lost}
 	}
 	return s.whenOpen(decision{lost: d.lost})
+}
+
+// givenUp reports whether the loss is what an operator gave up by Config.Degraded: what only members
+// that are away have. No write that nobody flushed is among it.
+func (s *legacy) givenUp() bool {
+	return s.degraded && s.header.State == windowDrained && s.decision.Newest.Generation.Before(s.header.Mirror.Record.Generation)
 }
 
 // whenOpen opens the members with d once they can be opened.

@@ -152,6 +152,29 @@ func TestDecideMirror(t *testing.T) {
 	}
 }
 
+// Config.Degraded gives up what only members that are away have, and nothing else.
+func TestDecideMirrorDegraded(t *testing.T) {
+	for name, c := range map[string]struct {
+		state windowState
+		life  uint64 // of the newest generation that is there
+		act   act
+	}{
+		"older members, drained":           {windowDrained, 2, actOpen},
+		"older members, live":              {windowLive, 2, actAdopt},
+		"older members, the window failed": {windowFailed, 2, actEnd},
+		"newer members, drained":           {windowDrained, 4, actEnd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := leftMirror(c.state)
+			s.degraded, s.decision.Newest.Generation = true, generation(c.life, 1, 1)
+			d := decideMirror(&s)
+			require.Equal(t, c.act, d.act)
+			require.Equal(t, c.act == actOpen, d.lost != nil, "the log says what is lost")
+			require.Zero(t, d.from)
+		})
+	}
+}
+
 // A loss that the replay met ends the start, or is accepted once the members can be opened.
 func TestDecideMirrorOnALossOfTheReplay(t *testing.T) {
 	s := leftMirror(windowLive)

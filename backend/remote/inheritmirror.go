@@ -22,7 +22,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	b := d.newBeginning()
 	s := &legacy{situation: situation{
 		id: d.cfg.ID, region: d.cfg.Region, mirror: d.cfg.mirrorName(), localClients: d.cfg.LocalClients, acceptLoss: d.cfg.AcceptLoss,
-	}}
+	}, degraded: d.cfg.Degraded}
 	var err error
 	if s.refused.UUID, err = b.findSet(ctx); err != nil {
 		return err

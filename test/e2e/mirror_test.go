@@ -302,6 +302,39 @@ func TestMirrorAlone(t *testing.T) {
 	r.refused(t, "split brain")
 	r.refused(t, "split brain", "--degraded")
 	require.Contains(t, r.status(t, "--target", r.targets()).states(), "went its own way")
+	// Without the side that is given up the other goes on, and leaves it alone when it is back.
+	r.legs[1].end(t)
+	r.serve(t)
+	r.verify(t)
+	r.legs[1].serve(t)
+	r.awaitStates(t, "in sync, went its own way", "A")
+	r.pmnbd.stop(t)
+}
+
+// TestMirrorAfterClear clears the region of a member, which then has to be copied to in full.
+func TestMirrorAfterClear(t *testing.T) {
+	r := newMirrorRig(t)
+	r.serve(t)
+	r.load(t, 1)
+	r.verify(t)
+	for i := range r.legs {
+		l := &r.legs[i]
+		l.target.kill(t)
+		r.awaitStates(t, []string{"away, in sync", "in sync, away"}[i], []string{"B", "A"}[i])
+		r.run(t, "pmnbd-target", "region", "clear", l.path, "--reason", "a test")
+		l.serve(t)
+		r.awaitStates(t, []string{"failed, in sync", "in sync, failed"}[i], []string{"B", "A"}[i])
+		r.disconnect()
+		r.pmnbd.stop(t) // only another life opens a region that has no owner
+		r.serve(t)
+		r.awaitStates(t, "in sync, in sync", "AB")
+		r.verify(t)
+		r.verifyRegion(t, i)
+		r.loads = nil
+		r.load(t, 1)
+	}
+	r.disconnect()
+	r.pmnbd.stop(t)
 }
 
 // TestMirrorTorn leaves a target half copied. It serves nobody.
