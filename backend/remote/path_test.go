@@ -188,6 +188,26 @@ func TestPathAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Nor do they for one of a mirror.
+func TestPathOfAMirrorAllocatesNothing(t *testing.T) {
+	for name, ops := range paths {
+		t.Run(name, func(t *testing.T) {
+			s := pairs{overTCP(t), overTCP(t)}
+			s.join(t, 1)
+			cfg := s.config(t)
+			cfg.Log = slog.New(slog.DiscardHandler)
+			d, err := Dial(context.Background(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, d.Close()) })
+			x := newDriver(t, d, ops()...)
+			for range 200 {
+				x.run(t) // queues grow to their size
+			}
+			require.Zero(t, testing.AllocsPerRun(200, func() { x.run(t) }))
+		})
+	}
+}
+
 func BenchmarkPath(b *testing.B) {
 	for name, ops := range paths {
 		b.Run(name, func(b *testing.B) {

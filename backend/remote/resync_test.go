@@ -179,7 +179,7 @@ func testResyncUnderLoad(t *testing.T, s pairs, lanes int, seed uint64) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Duration(rng.IntN(60)) * time.Millisecond):
+			case <-time.After(time.Duration(l.rng.IntN(60)) * time.Millisecond):
 				l.step(t)
 			}
 		}
@@ -215,19 +215,4 @@ func (s pairs) slowly(t testing.TB, lanes int, rate uint64) *Device {
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	return d
-}
-
-// behind has leg 1 lack all chunks, and come back.
-func (s pairs) behind(t testing.TB, d *Device) (shadow []byte) {
-	c := backendtest.NewClient(t, d)
-	s.network(1).Down()
-	shadow = backendtest.Pattern(regionSize, 7)
-	for off := 0; off < regionSize; off += stripe {
-		require.NoError(t, c.Do(c.Write(uint64(off), shadow[off:off+stripe], 0)))
-	}
-	require.NoError(t, c.Do(c.Flush()))
-	require.EqualValues(t, regionSize/(64<<10), s[0].region.BitsSet(1))
-	s.network(1).Up()
-	require.Eventually(t, func() bool { return d.resyncing(1) != nil }, time.Minute, 10*time.Millisecond)
-	return shadow
 }
