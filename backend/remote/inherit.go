@@ -36,7 +36,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	if s.refused, err = d.legs[0].probe(ctx); err != nil {
 		return err
 	}
-	if said := s.refused; said.Record != (persist.Record{}) {
+	if said := s.refused; said.Record != (persist.Record{}) && !d.cfg.Single {
 		said.Code = wire.CodeMember // whatever the window of an earlier run says
 		return &RefusedError{Region: d.cfg.Region, said: said}
 	}

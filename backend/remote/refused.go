@@ -78,6 +78,9 @@ func (e *RefusedError) Error() string {
 	if e.said.Text != "" {
 		s += ": " + e.said.Text
 	}
+	if e.said.Code == wire.CodeMember {
+		s += "; name the targets of all its members, or open it alone with Config.Single (--degraded-single)"
+	}
 	return s
 }
 

@@ -117,6 +117,10 @@ type Config struct {
 	// Degraded begins with a member of a mirror whose others may have newer data: what only those
 	// have is lost.
 	Degraded bool
+	// Single opens a member of a mirror as a region alone, which Dial refuses otherwise. From then on
+	// the mirror takes the member for one that lost its contents: its next start needs Degraded, if the
+	// member was in sync, and copies all of another member to it.
+	Single bool
 	// OpenTimeout bounds how long Dial tries to reach the target and waits for an answer, each
 	// time that it asks; 0: as long as its context allows. Dial replays the window of the
 	// previous run for as long as that makes progress, and gives up when the replay has stood
@@ -239,6 +243,8 @@ func (c *Config) complete() error {
 		}
 	}
 	switch {
+	case len(c.Members) > 0 && c.Single:
+		return errors.New("a Config has either Members or Single")
 	case len(c.Members) > persist.MaxMembers:
 		return fmt.Errorf("%d members: a mirror has at most %d", len(c.Members), persist.MaxMembers)
 	case c.StateDir == "":

@@ -238,6 +238,9 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 	if g.cfg.Takeover {
 		m.Flags |= wire.OpenTakeover
 	}
+	if g.cfg.Single {
+		m.Flags |= wire.OpenSingle
+	}
 	if g.joins {
 		m.Flags |= wire.OpenJoin
 	}
