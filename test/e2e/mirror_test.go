@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,11 +16,11 @@ import (
 
 const mirrorSize = 48 << 20
 
-// A mirrorRig is two targets, each on a machine of its own, and a host whose pmnbd serves a mirror of
+// A mirrorRig is targets, each on a machine of its own, and a host whose pmnbd serves a mirror of
 // their regions to verified loads.
 type mirrorRig struct {
 	host
-	legs  [2]mirrorLeg
+	legs  []mirrorLeg
 	pmnbd *process
 	nbd   string // the URI for clients
 	loads []*verifiedLoad
@@ -50,10 +51,10 @@ func (l *mirrorLeg) end(t *testing.T) {
 	l.target = nil
 }
 
-// newMirrorRig makes the targets and the mirror.
-func newMirrorRig(t *testing.T) *mirrorRig {
+// newMirrorRig makes n targets and the mirror.
+func newMirrorRig(t *testing.T, n int) *mirrorRig {
 	t.Helper()
-	r := &mirrorRig{host: newHost(t)}
+	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, n)}
 	create := []string{"mirror", "create", "--state-dir", r.home}
 	for i := range r.legs {
 		l := &r.legs[i]
@@ -62,12 +63,18 @@ func newMirrorRig(t *testing.T) *mirrorRig {
 		l.serve(t)
 		create = append(create, "--target", l.uri+"/rig")
 	}
-	require.Contains(t, r.run(t, "pmnbd", create...), "FLUSH waits for 1 of 2 copies")
+	require.Contains(t, r.run(t, "pmnbd", create...), fmt.Sprintf("FLUSH waits for %d of %d copies", n-1, n))
 	return r
 }
 
 // targets is what --target of pmnbd serve takes.
-func (r *mirrorRig) targets() string { return r.legs[0].uri + "/rig," + r.legs[1].uri + "/rig" }
+func (r *mirrorRig) targets() string {
+	var all []string
+	for i := range r.legs {
+		all = append(all, r.legs[i].uri+"/rig")
+	}
+	return strings.Join(all, ",")
+}
 
 // begin starts pmnbd, which need not become ready.
 func (r *mirrorRig) begin(t *testing.T, more ...string) *process {
@@ -208,7 +215,7 @@ func (r *mirrorRig) disconnect() {
 func TestMirror(t *testing.T) {
 	const every = 700 * time.Millisecond
 	rounds := soakRounds(t, 4, 3*every)
-	r := newMirrorRig(t)
+	r := newMirrorRig(t, 2)
 	r.serve(t, "--metrics", "127.0.0.1:0")
 	require.Equal(t, "in sync, in sync", r.status(t).states())
 	r.load(t, 2)
@@ -254,9 +261,40 @@ func TestMirror(t *testing.T) {
 	}
 }
 
+// TestMirrorInTurn kills the targets in turn and starts them again without looking whether the others
+// have all data. Where they have not, requests wait for those that have.
+func TestMirrorInTurn(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n, " targets"), func(t *testing.T) {
+			rounds := soakRounds(t, 3*n, 2400*time.Millisecond)
+			r := newMirrorRig(t, n)
+			r.serve(t, "--resync-rate", "40M") // a second in most rounds
+			r.load(t, 2)
+			rng := rand.New(rand.NewPCG(13, uint64(rounds)))
+			r.during(t, func() {
+				for i := range rounds {
+					l := &r.legs[i%n]
+					l.target.kill(t)
+					<-time.After(time.Duration(rng.IntN(900)) * time.Millisecond) // also less than --leg-timeout
+					l.serve(t)
+					<-time.After(time.Duration(rng.IntN(1200)) * time.Millisecond)
+				}
+			})
+			r.awaitStates(t, "in sync"+strings.Repeat(", in sync", n-1), "ABC"[:n])
+			r.verify(t)
+			for i := range r.legs {
+				r.verifyRegion(t, i)
+			}
+			require.NotContains(t, r.pmnbd.stderr.String(), `"level":"error"`)
+			r.disconnect()
+			r.pmnbd.stop(t)
+		})
+	}
+}
+
 // TestMirrorAlone starts a mirror with one of its targets.
 func TestMirrorAlone(t *testing.T) {
-	r := newMirrorRig(t)
+	r := newMirrorRig(t, 2)
 	r.serve(t)
 	r.load(t, 1)
 	require.NoError(t, r.loads[0].run(100))
@@ -313,7 +351,7 @@ func TestMirrorAlone(t *testing.T) {
 
 // TestMirrorAfterClear clears the region of a member, which then has to be copied to in full.
 func TestMirrorAfterClear(t *testing.T) {
-	r := newMirrorRig(t)
+	r := newMirrorRig(t, 2)
 	r.serve(t)
 	r.load(t, 1)
 	r.verify(t)
@@ -339,7 +377,7 @@ func TestMirrorAfterClear(t *testing.T) {
 
 // TestMirrorTorn leaves a target half copied. It serves nobody.
 func TestMirrorTorn(t *testing.T) {
-	r := newMirrorRig(t)
+	r := newMirrorRig(t, 2)
 	r.serve(t, "--resync-rate", "1M")
 	r.legs[1].target.kill(t)
 	r.awaitStates(t, "in sync, away", "A")
@@ -367,7 +405,7 @@ func TestMirrorTorn(t *testing.T) {
 // TestMirrorInitiatorIsKilled kills pmnbd, with all targets there, with one that is away, and together
 // with one. What was acknowledged and not flushed must be there.
 func TestMirrorInitiatorIsKilled(t *testing.T) {
-	r := newMirrorRig(t)
+	r := newMirrorRig(t, 2)
 	r.serve(t)
 	for _, c := range []struct{ before, with string }{{}, {before: "B"}, {with: "B"}, {with: "A"}, {before: "A"}} {
 		kill := func(letter string) {
