@@ -325,7 +325,7 @@ func (k *copies) takeIn(g *leg) error {
 		return errors.New("it is lost again")
 	}
 	if k.view.Active.Has(g.slot) || !k.view.Serves() {
-		k.view = k.view.Equaled(g.slot, g.granted.ContentsID, g.granted.Epoch)
+		k.view = k.view.Equaled(g.slot, k.sessionsLocked())
 		k.note(k.view)
 		k.core.readableLocked()
 	} else {
@@ -337,6 +337,17 @@ func (k *copies) takeIn(g *leg) error {
 	}
 	k.rouse()
 	return nil
+}
+
+// sessionsLocked returns what the sessions on the members found, by slot.
+func (k *copies) sessionsLocked() *[persist.MaxMembers]persist.Membership {
+	var has [persist.MaxMembers]persist.Membership
+	for _, g := range k.core.legs {
+		if o := &g.granted; o.Epoch != 0 {
+			has[g.slot] = persist.Membership{UUID: o.UUID, Contents: o.ContentsID, Epoch: o.Epoch}
+		}
+	}
+	return &has
 }
 
 // fenceLocked stops READs while so many members have been silent for half a lease that another life

@@ -48,7 +48,7 @@ type Decision struct {
 	// Why says it in words, for people.
 	Why string
 	// Newest is the newest record, or zero if no member was reached. Slots below are its.
-	// With Copy and Begin its F has the epochs of the sessions that this life has.
+	// With Begin its F has the epochs of the sessions that this life has.
 	Newest persist.Record
 	// Waits has the members that a start waits for.
 	Waits persist.Members
@@ -125,12 +125,13 @@ func (f *Found) begin(s *survey, d Decision) Decision {
 			d.F = d.Equal
 		}
 	}
-	for slot := range slots(s.held) {
-		d.Newest.Members[slot].Epoch = max(d.Newest.Members[slot].Epoch, f.find(m, slot).Epoch)
-	}
 	d.Outcome = Begin
 	if d.F.Count() < int(m.MinCopies) {
 		d.Outcome, d.F = Copy, 0
+	} else {
+		for slot := range slots(s.held) {
+			d.Newest.Members[slot].Epoch = max(d.Newest.Members[slot].Epoch, f.find(m, slot).Epoch)
+		}
 	}
 	d.Why = f.beginning(s, &d)
 	return d

@@ -162,7 +162,7 @@ func TestViewProperty(t *testing.T) {
 				}
 			case 2:
 				if v.Record.Present().Has(slot) && (v.Active.Has(slot) || !v.Serves()) {
-					v = v.Equaled(slot, [16]byte{byte(slot), 1}, 9)
+					v = v.Equaled(slot, &[persist.MaxMembers]persist.Membership{})
 				}
 			case 3:
 				v, _ = v.Enough()

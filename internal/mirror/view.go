@@ -109,16 +109,18 @@ func (v View) TakeIn(leg int, contents [16]byte, epoch uint64) (next View, err e
 }
 
 // Equaled returns v with leg equal: it has all that the source has. In a life that copies first
-// (Copy) the first generation is pending as soon as there are enough copies.
-func (v View) Equaled(leg int, contents [16]byte, epoch uint64) View {
+// (Copy) the first generation is pending as soon as there are enough copies. It names what the
+// sessions on its members found, which has that by slot. Until then Record stays as the members have
+// it: a target refuses a record that changes a generation.
+func (v View) Equaled(leg int, has *[persist.MaxMembers]persist.Membership) View {
 	v.Equal |= persist.Member(leg)
-	if v.Pending || v.Serves() {
+	if v.Pending || v.Serves() || v.Equal.Count() < int(v.Record.MinCopies) {
 		return v
 	}
-	v.name(leg, contents, epoch)
-	if v.Equal.Count() >= int(v.Record.MinCopies) {
-		v.Lacking = v.Record.Present() &^ v.Equal
-		v = v.begin(v.Equal, 0)
+	v.Lacking = v.Record.Present() &^ v.Equal
+	v = v.begin(v.Equal, 0)
+	for slot := range slots(v.Equal) {
+		v.name(slot, has[slot].Contents, has[slot].Epoch)
 	}
 	return v
 }

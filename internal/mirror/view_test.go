@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
 )
 
 // begun returns the View of life 2 of a mirror with n members, which all are held.
@@ -162,7 +164,11 @@ func TestTakeIn(t *testing.T) {
 
 // Mirror §4.4: copies first, because there are fewer than M.
 func TestCopyFirst(t *testing.T) {
-	v := begun(t, 3, 2, "A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
+	legs := mirrorOf{3, 2}.legs("A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
+	legs[0].Epoch = 7 // of the session
+	d := Decide(Found{Legs: legs})
+	require.Equal(t, Copy, d.Outcome)
+	v := Start(&d, 2, [16]byte{2})
 	require.False(t, v.Pending)
 	require.False(t, v.Serves())
 	require.Equal(t, "A", v.Equal.String())
@@ -170,10 +176,18 @@ func TestCopyFirst(t *testing.T) {
 	require.Equal(t, ResyncAll, v.Meet(&c))
 	_, err := v.Renew(&c)
 	require.ErrorIs(t, err, ErrChanging, "§3.6: it is not named before it is taken in")
-	v = v.Equaled(2, [16]byte{9}, 8)
+	torn, _ := v.RecordFor(2)
+	source, _ := v.RecordFor(0)
+	for _, r := range []persist.Record{torn, source} {
+		r.Slot, r.Torn = 0, false
+		require.Equal(t, mirrorOf{3, 2}.leg("A held 1.1{ABC} 1.2{AB}").Record, r, "what F has of this generation does not change")
+	}
+	found := &[persist.MaxMembers]persist.Membership{0: {Contents: contents(0), Epoch: 7}, 2: {Contents: [16]byte{9}, Epoch: 8}}
+	v = v.Equaled(2, found)
 	require.True(t, v.Pending)
 	require.Equal(t, "AC", v.Record.F.String())
 	require.Equal(t, [16]byte{9}, v.Record.Members[2].Contents)
+	require.EqualValues(t, 7, v.Record.Members[0].Epoch)
 	for _, leg := range []int{0, 2} {
 		_, fill := v.RecordFor(leg)
 		require.Equal(t, "B", fill.String())
@@ -188,7 +202,7 @@ func TestEnough(t *testing.T) {
 	require.False(t, v.Flushes())
 	_, ok := v.Enough()
 	require.False(t, ok)
-	v = v.Equaled(1, contents(1), 5)
+	v = v.Equaled(1, nil)
 	require.False(t, v.Flushes(), "C is in F")
 	next, ok := v.Enough()
 	require.True(t, ok)
@@ -199,7 +213,7 @@ func TestEnough(t *testing.T) {
 	require.True(t, after.Flushes())
 	_, ok = next.Enough()
 	require.False(t, ok, "it is pending")
-	v = v.Equaled(2, contents(2), 5)
+	v = v.Equaled(2, nil)
 	require.True(t, v.Flushes())
 	_, ok = v.Enough()
 	require.False(t, ok, "all are equal")
