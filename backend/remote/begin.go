@@ -81,6 +81,9 @@ func (b *beginning) pause(ctx context.Context, n int, why string) error {
 	if why != b.said {
 		b.said = why
 		b.device.log.Warn("the mirror does not begin yet", slog.String("why", why))
+		if waits := b.device.cfg.Waits; waits != nil {
+			waits(why)
+		}
 	}
 	select {
 	case <-time.After(backoff(n, b.device.cfg.Jitter())):

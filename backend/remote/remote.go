@@ -117,6 +117,9 @@ type Config struct {
 	// Degraded begins with a member of a mirror whose others may have newer data: what only those
 	// have is lost.
 	Degraded bool
+	// Waits, if not nil, is called during Dial of a mirror when that cannot begin yet, and whenever the
+	// reason changes. why names the members that it waits for.
+	Waits func(why string)
 	// Single opens a member of a mirror as a region alone, which Dial refuses otherwise. From then on
 	// the mirror takes the member for one that lost its contents: its next start needs Degraded, if the
 	// member was in sync, and copies all of another member to it.

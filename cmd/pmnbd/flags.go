@@ -63,6 +63,7 @@ type config struct {
 	legTimeout    time.Duration // of mirrors, as degraded
 	degraded      bool
 	resyncRate    flags.Size // a second; 0: no limit
+	single        bool       // of exports that are no mirrors
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
@@ -171,6 +172,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
+	set.BoolVar(&c.single, "degraded-single", false, "serve a region alone although it is a member of a mirror, which then takes it for one that lost its contents")
 	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
@@ -243,6 +245,9 @@ var mirrorFlags = []string{"leg-timeout", "degraded", "resync-rate"}
 
 // checkMirrors refuses flags of mirrors where no export is one.
 func (c *config) checkMirrors(set *pflag.FlagSet) error {
+	if c.single && !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) == 1 }) {
+		return flags.Usagef("--degraded-single is for one member of a mirror: name that alone in --target")
+	}
 	if slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) > 1 }) {
 		return nil
 	}

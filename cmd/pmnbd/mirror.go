@@ -215,6 +215,13 @@ func mirrorStatus(call *command.Call) error {
 		}
 		mirrors, unheard = []report.Mirror{{MirrorSnapshot: m}}, nil
 	case len(mirrors) == 0:
+		for _, f := range all {
+			for i := range f.Document.Starting {
+				if w := &f.Document.Starting[i]; set.NArg() == 0 || w.Name == set.Arg(0) {
+					return fmt.Errorf("the mirror of export %s has not begun: %s. --target %s asks its members", w.Name, w.Waits, w.Target)
+				}
+			}
+		}
 		return errors.Join(unheard, fmt.Errorf("no pmnbd serves such a mirror: looked at %v. --target iwarp://HOST:PORT/REGION,… asks the targets of one", &control))
 	}
 	return errors.Join(show(call.Stdout, mirrors, *asJSON), unheard)

@@ -19,7 +19,6 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
-	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
 	"pmnbd/nbd"
@@ -41,6 +40,7 @@ type initiator struct {
 	key       *key         // nil: none
 	exports   []export
 	nbd       *nbd.Server
+	shown     shown
 }
 
 // An export is an open region, and the URIs by which clients reach it.
@@ -132,10 +132,12 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	if s.control, err = s.cfg.control.Listen(s.cfg.exports[0].name); err != nil {
 		return err
 	}
-	opened.Add(s.control)
-	s.metrics, err = s.cfg.metrics.Listen()
-	opened.Add(s.metrics)
-	return err
+	if s.metrics, err = s.cfg.metrics.Listen(); err != nil {
+		return errors.Join(err, s.control.Close())
+	}
+	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics}
+	opened.Add(&s.shown)
+	return nil
 }
 
 // connect opens the regions, unless a signal asks the process to end first.
@@ -143,7 +145,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 	signalled, stop := daemon.UntilSignal()
 	defer stop()
 	for _, e := range s.cfg.exports {
-		dev, err := s.dial(signalled, e.targets)
+		dev, err := s.dial(signalled, e)
 		err = advised(err)
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
@@ -159,6 +161,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 			}
 		}
 		s.exports = append(s.exports, x)
+		s.shown.begins(e.name)
 	}
 	return nil
 }
@@ -172,8 +175,6 @@ func advised(err error) error {
 		advice = "--accept-loss goes on without it, once nobody uses the device any more"
 	case errors.As(err, &refused) && refused.Held():
 		advice = "stop it, or take the region from it with --takeover"
-	case errors.As(err, &refused) && refused.Reason() == remote.ReasonMember:
-		advice = "name all members of the mirror in one --target, with commas between"
 	case errors.Is(err, remote.ErrVolatile):
 		advice = "--allow-volatile permits that"
 	case errors.Is(err, remote.ErrWantsKey):
@@ -184,9 +185,10 @@ func advised(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-// dial opens a region, or a mirror of several.
-func (s *initiator) dial(ctx context.Context, at []endpoint.Endpoint) (*remote.Device, error) {
-	members, err := connecting(at, s.cfg.spin)
+// dial opens a region, or a mirror of several. While a mirror waits for its members, the control socket
+// says so.
+func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, error) {
+	members, err := connecting(e.targets, s.cfg.spin)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +204,9 @@ func (s *initiator) dial(ctx context.Context, at []endpoint.Endpoint) (*remote.D
 	}
 	if len(members) > 1 {
 		cfg.Members = members
+		cfg.Waits = func(why string) { s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why}) }
 	} else {
+		cfg.Single = s.cfg.single
 		cfg.Provider, cfg.Addr, cfg.Region = members[0].Provider, members[0].Addr, members[0].Region
 	}
 	return remote.Dial(ctx, cfg)
@@ -236,8 +240,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		}()
 	}
-	header := status.NewHeader(report.Program)
-	shown := status.Serve(s.control, s.metrics, s.log, func() status.Document { return s.report(header) })
+	s.shown.serve(s.report)
 	var names, uris []string
 	for _, x := range s.exports {
 		names, uris = append(names, x.name), append(uris, x.uris...)
@@ -251,17 +254,16 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}
 	}
 	daemon.Stopping(s.log, s.cfg.drainTimeout)
-	return errors.Join(err, s.drain(signals), shown.Close())
+	return errors.Join(err, s.drain(signals), s.shown.Close())
 }
 
-// report is the document of the control socket.
-func (s *initiator) report(h status.Header) report.Document {
-	d := report.Document{Header: h}
+// report returns the exports, for the control socket.
+func (s *initiator) report() (all []report.Export) {
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
 		x := &s.exports[i]
-		d.Exports = append(d.Exports, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
+		all = append(all, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
 	}
-	return d
+	return all
 }
 
 // drain finishes the requests that were read, flushes, and closes the regions. A client that

@@ -38,7 +38,8 @@ func showStatus(call *command.Call) error {
 	for _, f := range all {
 		d := &f.Document
 		d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return set.NArg() > 0 && e.Name != set.Arg(0) })
-		if len(d.Exports) > 0 {
+		d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return set.NArg() > 0 && w.Name != set.Arg(0) })
+		if len(d.Exports)+len(d.Starting) > 0 {
 			found = append(found, f)
 		}
 	}
@@ -55,6 +56,9 @@ func showStatus(call *command.Call) error {
 	}
 	var texts []string
 	for _, f := range found {
+		for i := range f.Document.Starting {
+			texts = append(texts, f.Document.Starting[i].Text(&f.Document.Header))
+		}
 		for i := range f.Document.Exports {
 			texts = append(texts, f.Document.Exports[i].Text(&f.Document.Header, time.Now()))
 		}

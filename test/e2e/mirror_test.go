@@ -105,6 +105,12 @@ func (r *mirrorRig) waits(t *testing.T, says string, more ...string) {
 	t.Helper()
 	p := r.begin(t, more...)
 	p.waitLog(t, says)
+	out := r.run(t, "pmnbd", "status", "rig")
+	require.Contains(t, out, "export rig: STARTING, and not ready: "+says)
+	documented(t, r.run(t, "pmnbd", "status", "--json"))
+	code, _, stderr := r.result(t, "pmnbd", "mirror", "status", "--control", controls(r.home))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the mirror of export rig has not begun: "+says)
 	select {
 	case <-p.ready:
 		require.FailNow(t, "it is ready")
@@ -464,13 +470,19 @@ func TestMirrorCreateDiffers(t *testing.T) {
 	alone := []string{"serve", "--target", uri + "/a", "--listen", "unix:" + filepath.Join(h.home, "no.sock")}
 	code, _, stderr = h.result(t, "pmnbd", alone...)
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "name all members of the mirror in one --target")
+	require.Contains(t, stderr, "name the targets of all its members")
 
 	p := start(t, h.home, "pmnbd", "serve", "--target", uri+"/a,"+uri+"/b", "--listen", "unix:"+filepath.Join(h.home, "m.sock"))
 	c := dialNBD(t, p.waitReady(t)[0])
 	got := make([]byte, 4096)
 	require.NoError(t, c.read(3<<20, got))
 	require.Equal(t, data[4096:][:4096], got)
+	c.close()
+	p.stop(t)
+
+	p = start(t, h.home, "pmnbd", append(alone, "--degraded-single", "--accept-loss")...)
+	c = dialNBD(t, p.waitReady(t)[0])
+	require.NoError(t, c.read(0, got), "it may be half copied, and says so nowhere")
 	c.close()
 	p.stop(t)
 }

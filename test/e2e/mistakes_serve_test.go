@@ -5,12 +5,12 @@ var serveMistakes = []mistake{
 	{
 		name: "no command", code: 2,
 		line: "pmnbd",
-		says: "a command is missing: use serve, status, attach or detach, or --help",
+		says: "a command is missing: use serve, status, mirror, attach or detach, or --help",
 	},
 	{
 		name: "unknown command", code: 2,
 		line: "pmnbd swerve",
-		says: `unknown command "swerve": use serve, status, attach or detach, or --help`,
+		says: `unknown command "swerve": use serve, status, mirror, attach or detach, or --help`,
 	},
 	{
 		name: "unknown flag", code: 2,

@@ -7,6 +7,8 @@
 package report
 
 import (
+	"fmt"
+
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/nbd"
@@ -19,6 +21,20 @@ const Program = "pmnbd"
 type Document struct {
 	status.Header
 	Exports []Export `json:"exports"` // the first is the default
+	// Starting are the exports that wait for members of their mirrors. Exports is empty meanwhile.
+	Starting []Starting `json:"starting,omitempty"`
+}
+
+// A Starting is what a Document says of an export that is not served yet.
+type Starting struct {
+	Name   string `json:"name"`
+	Target string `json:"target"` // as --target has it
+	Waits  string `json:"waits"`  // for whom, and why
+}
+
+// Text is the export for people.
+func (s *Starting) Text(h *status.Header) string {
+	return fmt.Sprintf("export %s: STARTING, and not ready: %s\n  process  %d\n  members  %s\n", s.Name, s.Waits, h.PID, s.Target)
 }
 
 // An Export is what a Document says of one export.

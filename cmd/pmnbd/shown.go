@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"pmnbd/cmd/internal/status"
+	"pmnbd/cmd/pmnbd/internal/report"
+)
+
+// shown is what the control socket says. Nobody answers on it before there is something to say: the
+// first mirror that waits for its members, or all exports.
+type shown struct {
+	door door // set before anything else is called
+
+	mu       sync.Mutex
+	server   *status.Server
+	header   status.Header
+	starting []report.Starting
+	exports  func() []report.Export // nil: the start is not through
+	closed   bool
+}
+
+// A door is where somebody can ask.
+type door struct {
+	log              *zap.Logger
+	control, metrics net.Listener // metrics is nil if there is no address for them
+}
+
+// waits notes that an export waits.
+func (s *shown) waits(w report.Starting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(w.Name)
+	s.starting = append(s.starting, w)
+	s.openLocked()
+}
+
+// begins notes that an export waits no more.
+func (s *shown) begins(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(name)
+}
+
+func (s *shown) forgetLocked(name string) {
+	s.starting = slices.DeleteFunc(s.starting, func(w report.Starting) bool { return w.Name == name })
+}
+
+// serve shows the exports from now on.
+func (s *shown) serve(exports func() []report.Export) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exports = exports
+	s.header = status.NewHeader(report.Program)
+	s.openLocked()
+}
+
+func (s *shown) openLocked() {
+	if s.server == nil && !s.closed {
+		if s.header == (status.Header{}) {
+			s.header = status.NewHeader(report.Program)
+		}
+		s.server = status.Serve(s.door.control, s.door.metrics, s.door.log, func() status.Document { return s.document() })
+	}
+}
+
+func (s *shown) document() report.Document {
+	s.mu.Lock()
+	d := report.Document{Header: s.header, Starting: slices.Clone(s.starting)}
+	exports := s.exports
+	s.mu.Unlock()
+	if exports != nil {
+		d.Exports = exports()
+	}
+	return d
+}
+
+// Close removes the socket. It is idempotent.
+func (s *shown) Close() error {
+	s.mu.Lock()
+	server, closed := s.server, s.closed
+	s.closed = true
+	s.mu.Unlock() // who asks now takes it
+	switch {
+	case closed:
+		return nil
+	case server != nil:
+		return server.Close()
+	}
+	err := s.door.control.Close()
+	if s.door.metrics != nil {
+		err = errors.Join(err, s.door.metrics.Close())
+	}
+	return err
+}
