@@ -23,7 +23,10 @@ const (
 	// waits for makes no more than about that durable for the resync's sake.
 	settleBytes = 16 << 20
 	// resyncPatience is how long a resync may move nothing before it counts as lost (mirror §5.6).
-	resyncPatience = 60 * time.Second
+	// crowdedPatience is the same while the leg carries other things: a slow network may have a whole
+	// window ahead of a copy.
+	resyncPatience  = 60 * time.Second
+	crowdedPatience = 20 * time.Minute
 	// bitsPatience bounds the wait for the answer to a BITS.
 	bitsPatience = 60 * time.Second
 )
@@ -55,40 +58,11 @@ type resync struct {
 
 	// Of the goroutine.
 	todo  chunks
-	moved time.Time // when something last came further
+	moved time.Time // when a copy last came further
+	carry uint64    // what the leg had carried when watch last looked
+	crowd time.Time // when that was more than before
 	due   time.Time // ResyncRate allows no further chunk before
 	bytes uint64    // to settle, by guess: since the last barrier was asked for
-}
-
-// A resyncProgress tells how far a resync is.
-type resyncProgress struct {
-	Done, Total uint64    // bytes that were compared, and copied if they differed; of how many
-	Since       time.Time // when the resync began; zero: there is none
-}
-
-// An advance is the resyncProgress of a leg.
-type advance struct {
-	mu  sync.Mutex
-	now resyncProgress
-}
-
-func (a *advance) set(now resyncProgress) {
-	a.mu.Lock()
-	a.now = now
-	a.mu.Unlock()
-}
-
-func (a *advance) add(bytes uint64) {
-	a.mu.Lock()
-	a.now.Done += bytes
-	a.mu.Unlock()
-}
-
-// resyncProgress tells how far the resync of g is.
-func (g *leg) resyncProgress() resyncProgress {
-	g.progress.mu.Lock()
-	defer g.progress.mu.Unlock()
-	return g.progress.now
 }
 
 // resync has the goroutine of k begin to copy to g what it lacks.
@@ -290,7 +264,7 @@ func (r *resync) step() (pause time.Duration, done bool) {
 		r.moved = now
 	}
 	unsettled := r.unsettled()
-	if unsettled && (busy == 0 || r.bytes >= settleBytes) {
+	if unsettled > 0 && (busy == 0 || r.bytes >= settleBytes || unsettled >= settleRanges) {
 		r.bytes = 0
 		r.copies.core.commit.start(true)
 		r.copies.core.post()
@@ -298,7 +272,7 @@ func (r *resync) step() (pause time.Duration, done bool) {
 	switch {
 	case busy > 0:
 		return r.watch(now, pause), false
-	case unsettled || r.todo.left > 0:
+	case unsettled > 0 || r.todo.left > 0:
 		return pause, false
 	}
 	if r.copies.takeIn(r.leg) != nil {
@@ -307,27 +281,6 @@ func (r *resync) step() (pause time.Duration, done bool) {
 	r.copies.core.commit.start(false) // what waited for an equal copy
 	r.copies.core.post()
 	return 0, true
-}
-
-// watch ends the leg's session if pieces are under way and nothing has moved for resyncPatience.
-// Otherwise it returns when to look again, pause at the latest.
-func (r *resync) watch(now time.Time, pause time.Duration) time.Duration {
-	if !r.outstanding() { // it waits for a source
-		r.moved = now
-		return pause
-	}
-	left := resyncPatience - now.Sub(r.moved)
-	if left <= 0 {
-		err := fmt.Errorf("%w: its resync has moved nothing for %v: %w", rdma.ErrLost, resyncPatience, rdma.ErrTimeout)
-		r.leg.log.Warn("a resync stands still: it starts again in a new session", slog.String("region", r.leg.cfg.Region), slog.String("target", r.leg.cfg.Addr), slog.Any("error", err))
-		r.leg.lanes[0].abort(err)
-		r.moved = now
-		return resyncPatience
-	}
-	if pause > 0 {
-		return min(left, pause)
-	}
-	return left
 }
 
 // begin has p take the next chunk.

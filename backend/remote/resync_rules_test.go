@@ -280,6 +280,7 @@ func testEnoughEqualsAreMade(t *testing.T, later bool) {
 	require.NoError(t, err)
 	c = backendtest.NewClient(t, d)
 	require.Eventually(t, func() bool { return d.legs[2].resyncProgress().Total == regionSize }, time.Minute, 10*time.Millisecond)
+	time.Sleep(5 * time.Second)
 	cuts := 1
 	if later {
 		cuts = 4
@@ -352,5 +353,37 @@ func TestCopyWaitsForZeroes(t *testing.T) {
 	}
 	l.zeroes.n = 0
 	l.mu.Unlock()
+	require.NoError(t, d.Close())
+}
+
+// A device that is closed, or killed, in the middle of a resync leaves the rest to the next one. The
+// memory of copies stays for as long as something of them is on the wire.
+func TestResyncGoesOnInTheNextRun(t *testing.T) {
+	for name, killed := range map[string]bool{"closed": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testResyncGoesOnInTheNextRun(t, killed) })
+		})
+	}
+}
+
+func testResyncGoesOnInTheNextRun(t *testing.T, killed bool) {
+	s := fakes(t, 2, rdmafake.Config{})
+	network := s.network(1)
+	d := s.slowly(t, 2, chunkSize)
+	shadow := s.behind(t, d, network)
+	time.Sleep(20 * time.Second)
+	if killed {
+		s.die(t, d)
+	} else {
+		require.NoError(t, d.Close())
+		require.True(t, s[0].region.Superblock().Clean)
+		require.False(t, s[1].region.Superblock().Clean, "it would be taken for a source")
+	}
+	require.Equal(t, persist.Member(0), s.record(0).F)
+	require.True(t, s.record(1).Torn)
+	d = s.dialImpatient(t, 2)
+	s.inSync(t, d)
+	require.True(t, bytes.Equal(shadow, s[1].region.Data()))
+	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }

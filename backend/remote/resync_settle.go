@@ -2,8 +2,14 @@ package remote
 
 import "pmnbd/persist"
 
-// maxTold is how many ranges a barrier clears at most. The others come with the next one.
-const maxTold = 64
+const (
+	// maxTold is how many ranges a barrier clears at most on a stream. The others come with the next
+	// one.
+	maxTold = 192
+	// settleRanges is after how many ranges of a stream a resync asks for a barrier. It is less than
+	// maxTold, so that what is clean does not pile up.
+	settleRanges = 128
+)
 
 // A settlement is what becomes of the chunks of one stream that a leg has got. They are clean once the
 // leg itself has acknowledged a barrier behind the copies (mirror §3.5). Then the next barrier has the
@@ -46,17 +52,14 @@ func (r *resync) copiedLocked(p *piece) {
 	share.copied = append(share.copied, chunk)
 }
 
-// unsettled reports whether something was copied that no barrier is behind.
-func (r *resync) unsettled() bool {
+// unsettled is how many ranges a stream has at most that were copied and that no barrier is behind.
+func (r *resync) unsettled() (ranges int) {
 	for i, s := range r.copies.core.streams {
 		s.mu.Lock()
-		n := len(r.shares[i].copied)
+		ranges = max(ranges, len(r.shares[i].copied))
 		s.mu.Unlock()
-		if n > 0 {
-			return true
-		}
 	}
-	return false
+	return ranges
 }
 
 // carriesLocked reports whether a barrier has something to do for a resync, even if nothing is dirty.
@@ -72,25 +75,27 @@ func (s *stream) carriesLocked() bool {
 }
 
 // carryLocked gives the barrier that was just queued on all lanes what it has to do for resyncs. A
-// barrier clears bits of one member: of the first that has some to clear. The caller holds commit.mu.
+// barrier clears bits of one member: of the one that has most to clear. The caller holds commit.mu.
 func (s *stream) carryLocked() {
-	told := false
+	var most *lane
 	for _, l := range s.lanes {
 		if l.copying == nil || !l.connected {
 			continue
 		}
+		s.carries = true
 		share := &l.copying.shares[s.index]
 		share.named, share.told = len(share.copied), 0
 		if share.named > 0 {
 			it := l.queue.back()
 			it.method = persist.MethodGPSPM // the others do not name it
-			l.carriedOf(it).named = share.copied[:share.named]
+			it.carriedOf().named = share.copied[:share.named]
 		}
-		if !told && len(share.clean) > 0 {
-			told = true
-			s.tellLocked(uint8(l.leg.slot), share)
+		if n := len(share.clean); n > 0 && (most == nil || n > len(most.copying.shares[s.index].clean)) {
+			most = l
 		}
-		s.carries = true
+	}
+	if most != nil {
+		s.tellLocked(uint8(most.leg.slot), &most.copying.shares[s.index])
 	}
 }
 
@@ -107,14 +112,15 @@ func (s *stream) tellLocked(slot uint8, share *settlement) {
 		if l.connected && f.Has(l.leg.slot) {
 			it := l.queue.back()
 			it.method = persist.MethodGPSPM // likewise
-			x := l.carriedOf(it)
+			x := it.carriedOf()
 			x.clear, x.slot, x.fills = share.clean[:n:n], slot, l.leg.fills
 		}
 	}
 	share.told = n
 }
 
-func (*lane) carriedOf(it *item) *carried {
+// carriedOf is what barrier it carries.
+func (it *item) carriedOf() *carried {
 	if it.carried == nil {
 		it.carried = new(carried)
 	}
@@ -128,7 +134,7 @@ func (s *stream) settle() {
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
 		r := l.copying
-		if r == nil {
+		if r == nil || !l.connected {
 			continue
 		}
 		share := &r.shares[s.index]
