@@ -31,13 +31,15 @@ type beginning struct {
 	found  mirror.Found // by leg
 	errs   []error      // why a member was not reached, by leg
 	grants []grant      // by leg
-	life   uint64       // of this attempt
+	number uint64       // of the life that this attempt begins
 	owner  persist.Owner
 	said   string // in the log, why it waits
 
-	told  []wire.Refused // by leg: what the last probe said; from before this start's own OPENs
-	mine  []uint64       // by leg: the epoch of the last session that this start opened
-	clean []bool         // by leg: whether the life before had closed it when this start first opened it
+	// By leg: what a probe told of the session before those that this start opened and gave up. Such
+	// a session changed nothing, and must not hide how the life before ended.
+	told []wire.Refused
+	own  []uint64 // the epoch up to which there were only such sessions since
+	life []uint64 // of the last OPEN
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -68,7 +70,7 @@ func (d *Device) newBeginning() *beginning {
 	n := len(d.legs)
 	b := &beginning{
 		device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, n),
-		told: make([]wire.Refused, n), mine: make([]uint64, n), clean: make([]bool, n),
+		told: make([]wire.Refused, n), own: make([]uint64, n), life: make([]uint64, n),
 	}
 	if s := d.legacy; s != nil && s.header.Boot == s.boot {
 		b.found.Prefer = s.header.Mirror.Equal
@@ -96,9 +98,9 @@ func (b *beginning) pause(ctx context.Context, n int, why string) error {
 // attempt probes, and opens as long as the decision says so.
 func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	b.probe(ctx)
-	b.life = mirror.NextLife(&b.found)
+	b.number = mirror.NextLife(&b.found)
 	if s := b.device.legacy; s != nil {
-		b.life = max(b.life, s.header.Mirror.Life+1) // members that had it may be away
+		b.number = max(b.number, s.header.Mirror.Life+1) // members that had it may be away
 	}
 	b.owner.ID = b.device.cfg.ID
 	if _, err := rand.Read(b.owner.Nonce[:]); err != nil { // what was OPENED in the attempt before is given up
@@ -149,14 +151,22 @@ func (b *beginning) probe(ctx context.Context) {
 				g.log.Debug("a member of the mirror was not reached", slog.String("target", g.cfg.Addr), slog.Any("error", err))
 				return
 			}
-			if b.mine[i] == 0 || refused.Epoch != b.mine[i] || refused.Holder != g.cfg.ID {
-				b.told[i], b.mine[i] = refused, 0
-			}
+			b.hear(i, &refused)
 			l.Record, l.Life, l.Epoch = refused.Record, refused.Life, refused.Epoch
 			l.Contents = b.contents(&refused.Record)
 		})
 	}
 	asked.Wait()
+}
+
+// hear notes what the target of leg i says of the session before. The answer to an OPEN of this start may
+// have been lost.
+func (b *beginning) hear(i int, refused *wire.Refused) {
+	ours := b.life[i] != 0 && refused.Life == b.life[i] && refused.Holder == b.device.cfg.ID && refused.Epoch-b.own[i] <= 1
+	if !ours {
+		b.told[i] = *refused
+	}
+	b.own[i] = refused.Epoch
 }
 
 // contents is the contents id of a member that was only probed: what its record says, because only
@@ -177,7 +187,8 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 		}
 		i := b.leg(slot)
 		g := b.device.legs[i]
-		g.life, g.owner, g.opening = b.life, b.owner, opening{}
+		g.life, g.owner, g.opening = b.number, b.owner, opening{}
+		b.life[i] = b.number
 		if s := b.device.legacy; s != nil {
 			s.opens = true
 		}
@@ -188,12 +199,13 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 			continue
 		}
 		b.grants[i] = grant{o, conns}
-		// A session of this start that was given up before it began anything changed nothing.
-		b.clean[i] = o.Flags&wire.OpenedUnclean == 0 || b.mine[i] != 0 && o.Epoch == b.mine[i]+1 && b.clean[i]
-		b.mine[i] = o.Epoch
+		if o.Epoch != b.own[i]+1 { // somebody was faster
+			b.told[i].Flags = o.Flags & wire.OpenedUnclean
+		}
+		b.own[i] = o.Epoch
 		b.found.Legs[i] = mirror.Leg{
 			Name: b.found.Legs[i].Name, Reach: mirror.Held, Record: o.Record, Life: o.Life,
-			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.clean[i],
+			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.told[i].Flags&wire.OpenedUnclean == 0,
 		}
 	}
 }
@@ -230,9 +242,9 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	c := &x.commit
 	sessions := make(map[*leg]*wire.Opened)
 	c.mu.Lock()
-	k.view = mirror.Start(decision, b.life, nonce)
+	k.view = mirror.Start(decision, b.number, nonce)
 	for i, g := range d.legs {
-		g.life, g.owner = b.life, b.owner
+		g.life, g.owner = b.number, b.owner
 		if l := &b.found.Legs[i]; l.Reach != mirror.Away {
 			k.placeLocked(g, int(l.Record.Slot))
 		}
@@ -265,7 +277,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 		g.warn(o)
 	}
 	b.grants = nil
-	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.life))
+	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.number))
 	d.describe()
 	return nil
 }

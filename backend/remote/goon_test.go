@@ -3,9 +3,12 @@ package remote
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
@@ -305,5 +308,104 @@ func TestMirrorOpensALegLate(t *testing.T) {
 	s.network(2).Up()
 	require.Eventually(t, func() bool { return d.equal() == 7 }, patience, tick)
 	require.Equal(t, backendtest.Pattern(block, 1), s[2].region.Data()[:block])
+	require.NoError(t, d.Close())
+}
+
+// A member of F that is not equal yet is not equal after a kill either: nobody reads from it before
+// it has been copied to.
+func TestMirrorGoesOnUnequal(t *testing.T) {
+	h := newMirrorHost(t, 2)
+	d, c := h.run()
+	h.write(c, 0, 4*block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.kill(d)
+	h.change(func(hd *header) { hd.Mirror.Equal = 2 }) // as where A was copied to
+	clear(h.pairs[0].region.Data()[:block])            // and does not have this yet
+	d, c = h.run()
+	h.readsAll(c)
+	h.comesBack(d)
+	require.NoError(t, d.Close())
+}
+
+// A start that loses a member while it opens it tries again. It neither takes its own session for one
+// that somebody did not close, nor copies anything.
+func TestMirrorStartIsCut(t *testing.T) {
+	for i := range 2 {
+		t.Run(persist.Member(i).String(), func(t *testing.T) {
+			h := newMirrorHost(t, 2)
+			for range 2 { // without a window file, and with one
+				release := h.pairs[i].sync.block()
+				dialed := make(chan *Device, 1)
+				go func() {
+					d, err := Dial(context.Background(), h.cfg)
+					assert.NoError(t, err)
+					dialed <- d
+				}()
+				<-h.pairs[i].sync.began // OPEN raises the epoch
+				h.network(i).Down()
+				release()
+				h.network(i).Up()
+				d := <-dialed
+				require.NotNil(t, d)
+				h.nothingCopied(d)
+				require.NoError(t, d.Close())
+				for len(h.pairs[i].sync.began) > 0 {
+					<-h.pairs[i].sync.began
+				}
+			}
+		})
+	}
+}
+
+// A life that was killed before its first generation was active goes on, too.
+func TestMirrorKilledAtItsBeginning(t *testing.T) {
+	h := newMirrorHost(t, 2)
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, d.Close())
+	d, _ = h.run()
+	h.kill(d)
+	h.change(func(hd *header) { hd.Mirror.Pending, hd.Mirror.Active = true, 0 })
+	d, c = h.run()
+	h.nothingCopied(d)
+	h.readsAll(c)
+	require.NoError(t, d.Close())
+}
+
+// A start that could not open the members leaves nothing behind.
+func TestMirrorStartLeavesNothing(t *testing.T) {
+	h := newMirrorHost(t, 2)
+	h.network(1).Down()
+	ctx, stop := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer stop()
+	_, err := Dial(ctx, h.cfg)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for _, dir := range []string{h.cfg.WindowDir, h.cfg.StateDir} {
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	h.network(1).Up()
+	d, _ := h.run()
+	require.NoError(t, d.Close())
+}
+
+// A reboot of the host ends all clients that it had, so the lost window is no loss.
+func TestMirrorAfterABoot(t *testing.T) {
+	h := newMirrorHost(t, 2)
+	h.cfg.LocalClients = true
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.kill(d)
+	h.loseWindow()
+	h.refused("did not close the mirror on log at")
+	h.boot()
+	h.cfg.LocalClients = false
+	h.refused("did not close the mirror on log at")
+	h.cfg.LocalClients = true
+	d, c = h.run()
+	h.readsAll(c)
+	h.comesBack(d)
 	require.NoError(t, d.Close())
 }

@@ -242,6 +242,9 @@ func (r *replayer) release() (err error) {
 	for _, g := range r.legs {
 		err = errors.Join(err, g.close()) // before the arenas: they are registered with its domain
 	}
+	if r.core != nil && r.core.copies != nil {
+		err = errors.Join(err, r.core.copies.memory.free())
+	}
 	for _, a := range []*backend.Arena{r.arenas.Write, r.arenas.Read} {
 		if a != nil {
 			err = errors.Join(err, a.Close())
