@@ -69,8 +69,10 @@ const (
 	LegOwnWay LegState = "went its own way"
 )
 
-// LegStates has all states of a leg.
-var LegStates = []LegState{LegInSync, LegResync, LegAway, LegTorn, LegFailed, LegOwnWay}
+// LegStates returns all states of a leg.
+func LegStates() []LegState {
+	return []LegState{LegInSync, LegResync, LegAway, LegTorn, LegFailed, LegOwnWay}
+}
 
 // legState is s under the names of a snapshot.
 func legState(s mirror.State) LegState {

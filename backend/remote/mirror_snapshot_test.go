@@ -110,7 +110,7 @@ func TestLegStates(t *testing.T) {
 			require.Equal(t, c.want, got.State)
 			require.Equal(t, c.slot, got.Slot)
 			require.Equal(t, got.State == LegInSync, got.Cause == "")
-			require.Contains(t, LegStates, got.State)
+			require.Contains(t, LegStates(), got.State)
 		})
 	}
 }

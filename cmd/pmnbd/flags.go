@@ -64,6 +64,7 @@ type config struct {
 	degraded      bool
 	resyncRate    flags.Size // a second; 0: no limit
 	single        bool       // of exports that are no mirrors
+	member        bool       // every export is one member of a mirror
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
@@ -243,12 +244,19 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 // mirrorFlags are the flags that only mirrors have.
 var mirrorFlags = []string{"leg-timeout", "degraded", "resync-rate"}
 
-// checkMirrors refuses flags of mirrors where no export is one.
+// checkMirrors refuses flags of mirrors where no export is one. With --degraded each is a mirror of
+// which one member is named.
 func (c *config) checkMirrors(set *pflag.FlagSet) error {
 	if c.single && !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) == 1 }) {
 		return flags.Usagef("--degraded-single is for one member of a mirror: name that alone in --target")
 	}
+	if c.single && c.degraded {
+		return flags.Usagef("--degraded begins a mirror, and --degraded-single serves a member without it: use one of them")
+	}
 	if slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) > 1 }) {
+		return nil
+	}
+	if c.member = c.degraded; c.member {
 		return nil
 	}
 	for _, name := range mirrorFlags {

@@ -202,7 +202,7 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 	if s.key != nil {
 		cfg.Key = s.key.get
 	}
-	if len(members) > 1 {
+	if len(members) > 1 || s.cfg.member {
 		cfg.Members = members
 		cfg.Waits = func(why string) { s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why}) }
 	} else {

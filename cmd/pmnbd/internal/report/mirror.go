@@ -97,7 +97,7 @@ func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
 	for i := range m.Legs {
 		l := &m.Legs[i]
 		leg := s.With("target", l.Target, "region", l.Region)
-		for _, state := range remote.LegStates {
+		for _, state := range remote.LegStates() {
 			status.Truth(leg, "pmnbd_mirror_leg_state", "1 for the state that the leg is in, 0 for the others.", l.State == state, "state", string(state))
 		}
 		if l.Behind != nil {

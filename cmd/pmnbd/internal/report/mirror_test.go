@@ -79,7 +79,7 @@ pmnbd_mirror_leg_state{export="log",region="log",state="resync",target="pm3:7204
 pmnbd_mirror_members{export="log"} 3
 pmnbd_mirror_min_copies{export="log"} 1
 `, sorted(regexp.MustCompile(`(?m)^pmnbd_mirror(_leg_state.* 1|_leg_b.*|_[cm].*)$`).FindAllString(text, -1)))
-	require.Len(t, regexp.MustCompile(`(?m)^pmnbd_mirror_leg_state.*$`).FindAllString(text, -1), 3*len(remote.LegStates))
+	require.Len(t, regexp.MustCompile(`(?m)^pmnbd_mirror_leg_state.*$`).FindAllString(text, -1), 3*len(remote.LegStates()))
 }
 
 // sorted puts lines in an order that does not depend on that of the labels' values.
