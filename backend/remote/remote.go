@@ -9,6 +9,9 @@
 // is Open for a program that sets every field of Config itself. A region has one writer: while a
 // Device is open, nobody else can open its region.
 //
+// Config.Members makes a mirror of several regions: every write goes to all of them, and a FLUSH
+// succeeds when all that are in sync have it. CreateMirror prepares the regions.
+//
 // A write is acknowledged when it is in the Device's window, a bounded memory of this host. It is
 // durable once a FLUSH that was submitted later has succeeded (Device.Sync). The Device sends
 // unflushed writes again when a connection breaks. If the process is killed, the next one does, if
@@ -27,10 +30,11 @@
 // The package keeps the initiator's half of the promises of design §3, §4 and §6. Only Open knows a
 // transport.
 //
-// A Device has three parts. The core is what does not depend on the target: the window, the
-// streams that order all requests, and the group commit over them. The leg is all that belongs to one
+// A Device has three parts. The core is what does not depend on a target: the window, the
+// streams that order all requests, and the group commit over them. A leg is all that belongs to one
 // target: the RDMA device, the session and its lanes, heartbeats, and the keeper that brings a
-// lost session back. The window file is what the next run finds.
+// lost session back. The window file is what the next run finds. The device of a mirror has a leg for
+// each member, and copies, which keeps book of who has every flushed write.
 //
 // A Device is in one of these phases. An event in the top line takes it to the phase below; where
 // there is none the event cannot happen.
@@ -47,7 +51,8 @@
 //	closed     closed   closed     closed    closed    closed     closed
 //
 // The session is up while a Device is open, draining or leaving. It is lost while the Device is
-// waiting, stranded or departing: READ, FLUSH and FUA writes wait for it to come back. Writes are
+// waiting, stranded or departing: READ, FLUSH and FUA writes wait for it to come back. In a mirror that
+// holds for the sessions of all legs together, and READs come from another leg meanwhile. Writes are
 // taken until Close begins (drain). Close flushes, gives the session back (leave), and ends.
 package remote
 
