@@ -2,10 +2,12 @@ package remote
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
 	"pmnbd/internal/mirror"
+	"pmnbd/persist"
 )
 
 // A legacy is what a start of a mirror knows before it begins a life: what the previous run of this
@@ -90,12 +92,26 @@ func (s *legacy) judgeMirror() decision {
 		return decision{act: actAdopt} // it was killed before its CLOSE
 	case newest == was:
 		return decision{act: actOpen, from: *h}
+	case s.adopted && s.before(v):
+		// The replay was through while the life was about to take a member in.
+		from := *h
+		from.Mirror.Record = s.decision.Newest
+		return decision{act: actOpen, from: from}
 	case newest.Before(was):
 		return lose("%s was in generation %v when this initiator left it, and is in generation %v: members that have newer data are away, or were restored from a copy",
 			s.mirror, was, newest)
 	}
 	return lose("somebody else had %s since this initiator left it in generation %v: it is in generation %v, and clients that are still attached would find other contents",
 		s.mirror, was, newest)
+}
+
+// before reports whether the newest generation is the active one of v, and the one that v has pending is
+// on none of the members that were reached. Both have all that the replay sent.
+func (s *legacy) before(v *mirror.View) bool {
+	newest := &s.decision.Newest
+	return v.Pending && slices.ContainsFunc(v.Record.Lineage[:], func(a persist.Ancestor) bool {
+		return a == newest.Ancestor && a.Life == v.Life && a.F == v.Active
+	})
 }
 
 // withoutWindow decides where this boot of the host has no window of the mirror: the previous run may

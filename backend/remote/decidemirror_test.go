@@ -175,6 +175,27 @@ func TestDecideMirrorDegraded(t *testing.T) {
 	}
 }
 
+// A life that was adopted may be about to take a member in when its replay is through. No member has that
+// generation yet, and nothing is lost without it.
+func TestDecideMirrorAfterAnAdoptionInAChange(t *testing.T) {
+	s := leftMirror(windowDrained)
+	s.closed = false
+	found := s.decision.Newest
+	found.F = 3
+	s.decision.Newest = found
+	s.header.Mirror.Record = mirror.Descend(&found, generation(3, 3, 1), 7)
+	s.header.Mirror.Pending = true
+	require.Equal(t, actAdopt, decideMirror(&s).act)
+	s.adopted = true
+	d := decideMirror(&s)
+	require.Equal(t, actOpen, d.act, "%v", d.err)
+	require.Equal(t, found, d.from.Mirror.Record, "a start that is killed now leaves what the members have")
+	s.header.Mirror.Active = 1
+	require.Equal(t, actEnd, decideMirror(&s).act, "it was active with other members")
+	s.header.Mirror.Active, s.header.Mirror.Pending = 3, false
+	require.Equal(t, actEnd, decideMirror(&s).act, "the newer one was active")
+}
+
 // A loss that the replay met ends the start, or is accepted once the members can be opened.
 func TestDecideMirrorOnALossOfTheReplay(t *testing.T) {
 	s := leftMirror(windowLive)
