@@ -191,7 +191,13 @@ func (d *Device) leave(ctx context.Context, flushed bool) error {
 func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 	closes := func(*leg) bool { return flushed }
 	if k := x.copies; k != nil {
+		if flushed {
+			k.settle(ctx)
+		}
 		k.end()
+		if flushed && k.view.Pending {
+			err = ErrAway
+		}
 		closes = func(g *leg) bool { return flushed && !k.view.Pending && k.view.Active.Has(g.slot) && g.up.Load() }
 	}
 	for _, g := range x.legs {

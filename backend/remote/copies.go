@@ -32,6 +32,7 @@ type copies struct {
 	written persist.Members // who has the pending record
 	renew   *renewal        // or nil
 	fenced  bool            // another life may have begun: READs wait
+	settled chan struct{}   // not nil once the device ends: see settle
 	said    string          // in the log, of what cannot be done yet
 
 	pieces []piece // of the resyncs, copiesAhead for each leg
@@ -166,6 +167,9 @@ func (k *copies) act() (again bool, wait time.Duration) {
 // leaverLocked returns the view without a leg that is to be let go: one that was away for too long, or
 // that is of no use. left is how long the next one may still be away.
 func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) {
+	if k.settled != nil && !k.view.Pending {
+		return next, false, 0
+	}
 	now := time.Now()
 	var why error
 	for _, g := range k.core.legs {
@@ -236,6 +240,9 @@ func (k *copies) activateLocked() {
 	k.core.completeLocked()
 	if first {
 		close(k.serves)
+	}
+	if k.settled != nil {
+		close(k.settled)
 	}
 }
 
@@ -328,6 +335,8 @@ func (k *copies) takeIn(g *leg) error {
 		k.view = k.view.Equaled(g.slot, k.sessionsLocked())
 		k.note(k.view)
 		k.core.readableLocked()
+	} else if k.settled != nil {
+		return errStopped
 	} else {
 		next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
 		if err != nil {

@@ -223,3 +223,41 @@ func TestCopiesFirst(t *testing.T) {
 	require.NoError(t, d.Close())
 	s.network(0).Up()
 }
+
+// A device that ends in the middle of a change closes its sessions all the same, as soon as the change
+// is through.
+func TestCloseInAChange(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dial(t, 1)
+	k := d.core.copies
+	d.core.commit.mu.Lock()
+	next, err := k.view.LetGo(1, false)
+	require.NoError(t, err)
+	k.changeLocked(next)
+	d.core.commit.mu.Unlock()
+	d.core.life.step(eventDrain, nil)
+	require.NoError(t, d.leave(context.Background(), true))
+	require.NoError(t, d.release())
+	require.Equal(t, persist.Member(0), s.record(0).F)
+	require.True(t, s[0].region.Superblock().Clean)
+}
+
+// A member that has everything only when the device ends stays out.
+func TestNoChangeBeginsAtTheEnd(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	k := d.core.copies
+	k.settle(context.Background())
+	s.network(1).Down()
+	require.Eventually(t, func() bool { return !d.legs[1].up.Load() }, patience, tick)
+	d.core.commit.mu.Lock()
+	_, leaves, _ := k.leaverLocked()
+	d.core.commit.mu.Unlock()
+	require.False(t, leaves)
+	d.core.life.step(eventDrain, nil)
+	require.NoError(t, d.leave(context.Background(), true))
+	require.NoError(t, d.release())
+	require.Equal(t, persist.Members(3), s.record(0).F)
+	require.True(t, s[0].region.Superblock().Clean)
+	s.network(1).Up()
+}
