@@ -172,6 +172,21 @@ func (m *Memory) PowerOff(chance Chance) {
 	m.next = append(m.spare[:0], m.medium...)
 }
 
+// Durable calls f with what the next process is sure to find: what Restart restores, or on a running
+// machine what a power failure leaves at least. f must not keep it, nor call a method of m.
+func (m *Memory) Durable(f func(medium []byte)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.next != nil:
+		f(m.next)
+	case m.caches:
+		f(m.live)
+	default:
+		f(m.medium)
+	}
+}
+
 // Kill ends the process that uses the memory. Nothing is lost. As after PowerOff, what
 // the process still does has no effect.
 func (m *Memory) Kill() {

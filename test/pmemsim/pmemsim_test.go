@@ -149,3 +149,26 @@ func TestSeeded(t *testing.T) {
 	}
 	require.InDelta(t, 5000, same, 300)
 }
+
+// Durable is what the next process is sure to find: on a machine that is off, exactly what it finds.
+func TestDurable(t *testing.T) {
+	durable := func(m *Memory) (lines []int) {
+		m.Durable(func(medium []byte) { lines = ones(t, medium) })
+		return lines
+	}
+	m := opened(t, false)
+	fill(m.live[:3*Line])
+	require.Empty(t, durable(m))
+	m.Lines(Line, Line)
+	require.Equal(t, []int{1}, durable(m))
+	m.PowerOff(func(line int) bool { return line == 2 })
+	require.Equal(t, []int{1, 2}, durable(m))
+	m.Restart()
+	require.Equal(t, []int{1, 2}, durable(m))
+	fill(m.live[:Line])
+	m.Kill()
+	require.Equal(t, []int{0, 1, 2}, durable(m))
+	m = opened(t, true)
+	fill(m.live[:Line])
+	require.Equal(t, []int{0}, durable(m), "the caches survive")
+}

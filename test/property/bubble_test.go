@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,12 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 		})
 		defer hangs.Stop()
 		synctest.Test(t, func(t *testing.T) {
-			defer func() { failure = recover() }()
+			defer func() {
+				failure = recover()
+				if _, ours := failure.(runtime.Error); ours {
+					rt.Logf("%v\n%s", failure, debug.Stack()) // the panic above has another
+				}
+			}()
 			check(failing{t, rt}, rt, turns)
 		})
 	}
@@ -66,7 +72,10 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 // takes so long that Go runs another goroutine meanwhile, where Go preempts a goroutine, and
 // with the race detector, which makes the scheduler choose at random. Of 17 seeds, each run
 // three times on a busy machine, 15 took the same steps each time, 11 with the race detector.
-type turns struct{ seed uint64 }
+type turns struct {
+	seed uint64
+	slot int // of a mirror's member: the ends of connections are numbered for each network
+}
 
 // random returns the numbers of goroutine who, the same in each run of the seed.
 func (t turns) random(who uint64) *rand.Rand { return rand.New(rand.NewPCG(t.seed, who)) }
@@ -79,7 +88,7 @@ func (t turns) sleep(who, n uint64) {
 }
 
 // woken is the Woken hook of rdmafake.Config.
-func (t turns) woken(conn, wake int) { t.sleep(uint64(conn), uint64(wake)) }
+func (t turns) woken(conn, wake int) { t.sleep(uint64(t.slot<<20|conn), uint64(wake)) }
 
 // jitter is the Jitter hook of remote.Config for one process.
 func (t turns) jitter(process int) func() float64 {

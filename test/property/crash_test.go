@@ -40,22 +40,27 @@ var worlds = []world{
 // The flag -crashes keeps it going until it has counted that many crashes.
 func TestCrashes(t *testing.T) {
 	fewer(t, 20)
-	began := time.Now()
+	untilWanted(t, manyCrashes)
+}
+
+// untilWanted repeats check until it has counted as many crashes as the flag -crashes wants.
+func untilWanted(t *testing.T, check func(testing.TB, *rapid.T, turns)) {
+	began, before := time.Now(), crashed.Load()
 	defer func() {
-		n, s := crashed.Load(), time.Since(began).Seconds()
+		n, s := crashed.Load()-before, time.Since(began).Seconds()
 		t.Logf("%d crashes in %.0f s, %.1f a second", n, s, float64(n)/s)
 	}()
 	end, bounded := t.Deadline()
 	for {
-		seeded(t, func() { rapid.Check(t, bubble(t, manyCrashes)) })
-		if crashed.Load() >= *wanted {
+		seeded(t, func() { rapid.Check(t, bubble(t, check)) })
+		if crashed.Load()-before >= *wanted {
 			return
 		}
 		require.False(t, bounded && time.Until(end) < time.Minute, "there is no time left for %d crashes", *wanted)
 	}
 }
 
-var wanted = flag.Int64("crashes", 0, "how many crashes TestCrashes makes, at least")
+var wanted = flag.Int64("crashes", 0, "how many crashes TestCrashes and TestMirrorCrashes make, at least")
 
 // manyCrashes is one check.
 func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {

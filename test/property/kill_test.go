@@ -95,7 +95,7 @@ func (m *crashes) closing(p *process) {
 
 // hear notes the completions that the clients of a process heard before it was killed, and
 // forgets the other requests: those clients know that they have no reply.
-func (m *crashes) hear(rt *rapid.T, closing bool) {
+func (m *model) hear(rt *rapid.T, closing bool) {
 	for i := range m.open {
 		e := &m.open[i]
 		if !e.reply.was() {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
@@ -33,15 +34,15 @@ import (
 // Copying takes time, but the copy shows one moment as long as nobody takes memory of the
 // window meanwhile. So a goroutine that kills at a step has allocated before that step.
 type process struct {
-	t       testing.TB
-	network *rdmafake.Provider
-	turns   turns
-	number  int
-	id      byte
-	dir     string // its state and its window
-	left    string // what it leaves behind: the dir of the next process
-	ctx     context.Context
-	cancel  context.CancelFunc
+	t      testing.TB
+	in     *troupe
+	turns  turns
+	number int
+	id     byte
+	dir    string // its state and its window
+	left   string // what it leaves behind: the dir of the next process
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	kills  sync.Once
 	killed chan struct{} // closed when left is complete
@@ -64,11 +65,48 @@ type process struct {
 	holds bool // when it is killed, what it sent is held on the wire instead of lost
 }
 
+// A troupe is the processes of a check, which reach the same targets.
+type troupe struct {
+	t        testing.TB
+	turns    turns
+	dir      string               // of all that they leave
+	networks []*rdmafake.Provider // one to each target
+	mirror   *remote.Config       // what a process of a mirror has beside its members; nil: one region
+	made     int
+	all      []*process
+}
+
+// state returns a fresh directory for a process without a past.
+func (s *troupe) state() string { return filepath.Join(s.dir, fmt.Sprintf("state-%d", s.made)) }
+
+// sweep buries all dead processes and removes the directories of every process but now: nobody
+// will look at them again.
+func (s *troupe) sweep(now *process) {
+	for _, p := range s.all {
+		if !p.step() {
+			p.bury()
+		}
+		for _, dir := range []string{p.dir, p.left} {
+			if now == nil || dir != now.dir && dir != now.left {
+				require.NoError(s.t, os.RemoveAll(dir))
+			}
+		}
+	}
+}
+
+// end ends what runs of the processes. All living ones have closed.
+func (s *troupe) end() {
+	for _, p := range s.all {
+		p.cancel()
+		p.ended.Wait()
+	}
+}
+
 // process makes a process that starts from the contents of dir.
-func (s *station) process(id byte, dir string) *process {
-	s.processes++
+func (s *troupe) process(id byte, dir string) *process {
+	s.made++
 	p := &process{
-		t: s.t, network: s.network, turns: s.turns, number: s.processes, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.processes)),
+		t: s.t, in: s, turns: s.turns, number: s.made, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.made)),
 		killed: make(chan struct{}), buried: make(chan struct{}), opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -80,8 +118,16 @@ func (s *station) process(id byte, dir string) *process {
 // returned; p.dev and p.err have the result.
 func (p *process) start(lanes int, acceptLoss bool) {
 	cfg := remote.Config{
-		Provider: device{p.network, p}, Addr: "target", Region: "r", ID: [16]byte{p.id}, StateDir: p.dir, WindowDir: p.dir,
+		ID: [16]byte{p.id}, StateDir: p.dir, WindowDir: p.dir,
 		Window: 16 << 20, Lanes: lanes, Connections: 4, AcceptLoss: acceptLoss, Takeover: true, Jitter: p.turns.jitter(p.number),
+	}
+	if also := p.in.mirror; also == nil {
+		cfg.Provider, cfg.Addr, cfg.Region = device{p.in.networks[0], p}, address(0), "r"
+	} else {
+		cfg.LegTimeout, cfg.Degraded, cfg.Log = also.LegTimeout, also.Degraded, also.Log.With("process", p.number)
+		for slot, n := range p.in.networks {
+			cfg.Members = append(cfg.Members, remote.Target{Provider: device{n, p}, Addr: address(slot), Region: "r"})
+		}
 	}
 	p.ended.Go(func() {
 		p.turn()
@@ -158,10 +204,12 @@ func (p *process) kill() {
 		p.dead = true
 		holds := p.holds
 		p.mu.Unlock()
-		if holds {
-			p.network.Freeze()
-		} else {
-			p.network.Cut()
+		for _, n := range p.in.networks {
+			if holds {
+				n.Freeze()
+			} else {
+				n.Cut()
+			}
 		}
 		p.leave()
 		close(p.killed)

@@ -1,10 +1,10 @@
 // Package property drives devices with random requests and compares them with a model of what
 // NBD allows. The code is real, the memory and the networks below it fail on purpose.
 //
-// Run it for longer with -rapid.checks=N, and TestCrashes with -crashes=N. A failure prints its
-// seed and the shortest sequence of requests that shows it. The seed fixes the requests and
-// which cache lines are lost. It fixes the order in which goroutines run only in three quarters
-// of the checks of TestCrashes (see turns), so a rare failure elsewhere may take some runs to
+// Run it for longer with -rapid.checks=N, and TestCrashes and TestMirrorCrashes with -crashes=N. A
+// failure prints its seed and the shortest sequence of requests that shows it. The seed fixes the
+// requests and which cache lines are lost. It fixes the order in which goroutines run only in three
+// quarters of the checks of those two (see turns), so a rare failure elsewhere may take some runs to
 // show again.
 package property
 

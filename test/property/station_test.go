@@ -2,7 +2,6 @@ package property
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
@@ -31,18 +31,13 @@ type world struct {
 // A station is a real target on simulated memory. It can crash at any time and comes back at
 // the same address.
 type station struct {
-	t       testing.TB
+	troupe
 	w       world
-	turns   turns
-	dir     string
 	network *rdmafake.Provider
 	mem     *pmemsim.Memory
 	boot    byte
 	region  *region.Region
 	stop    func()
-
-	processes int
-	all       []*process
 
 	mu   sync.Mutex
 	cond sync.Cond
@@ -53,13 +48,14 @@ type station struct {
 func newStation(t testing.TB, w world, turns turns) *station {
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
-	s := &station{t: t, w: w, turns: turns, dir: dir, boot: 1}
+	s := &station{troupe: troupe{t: t, turns: turns, dir: dir}, w: w, boot: 1}
 	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
 	w.fake.Pushed = func(off uint64, n uint32) { s.mem.Pushed(region.DataOffset+off, n) }
 	w.fake.Woken = turns.woken
 	w.fake.Strays = pmemsim.Seeded(1, 128)
 	s.network = rdmafake.New(w.fake)
+	s.networks = []*rdmafake.Provider{s.network}
 	path := filepath.Join(dir, "region")
 	made := regiontest.Medium{PMem: w.domain, Boot: [16]byte{1}}
 	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, Wrap: made.Wrap})
@@ -98,15 +94,12 @@ func (s *station) set(flag *bool, to bool) {
 	s.mu.Unlock()
 }
 
-// state returns a fresh directory for a process without a past.
-func (s *station) state() string { return filepath.Join(s.dir, fmt.Sprintf("state-%d", s.processes)) }
-
 // start starts the target and the network.
 func (s *station) start() {
 	r := s.open()
 	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
 	s.network.Up()
-	l, err := s.network.Listen(context.Background(), "target")
+	l, err := s.network.Listen(context.Background(), address(s.turns.slot))
 	require.NoError(s.t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -118,41 +111,30 @@ func (s *station) start() {
 	}
 }
 
+// address is where the target of a member listens, on the member's network.
+func address(slot int) string { return persist.Member(slot).String() }
+
 // revive starts the target again if a test ended while it was down.
 func (s *station) revive() {
 	s.network.Resume()
 	s.network.Thaw()
 	s.set(&s.slow, false)
-	s.mu.Lock()
-	down := s.down
-	s.mu.Unlock()
-	if down {
+	if s.isDown() {
 		s.restart(crash{})
 	}
 	s.sweep(nil)
 }
 
-// sweep buries all dead processes and removes the directories of every process but now: nobody
-// will look at them again.
-func (s *station) sweep(now *process) {
-	for _, p := range s.all {
-		if !p.step() {
-			p.bury()
-		}
-		for _, dir := range []string{p.dir, p.left} {
-			if now == nil || dir != now.dir && dir != now.left {
-				require.NoError(s.t, os.RemoveAll(dir))
-			}
-		}
-	}
+// isDown reports whether the target has crashed and not started again.
+func (s *station) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 // close ends the station. All living processes have closed.
 func (s *station) close() {
-	for _, p := range s.all {
-		p.cancel()
-		p.ended.Wait()
-	}
+	s.end()
 	s.stop()
 	require.NoError(s.t, s.mem.Close())
 	require.NoError(s.t, os.RemoveAll(s.dir))

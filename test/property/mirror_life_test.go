@@ -1,0 +1,217 @@
+package property
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"pmnbd/backend"
+	"pmnbd/backend/backendtest"
+	"pmnbd/backend/remote"
+	"pmnbd/persist"
+)
+
+// begin begins a life in a process that starts from the contents of dir. Of what the life before wrote
+// it has what was flushed.
+func (m *mirrorCrashes) begin(rt *rapid.T, dir string) {
+	p := m.start(rt, dir, true)
+	if p.err != nil {
+		m.force(rt, p)
+		return
+	}
+	m.inherit(rt, p, m.past.survived)
+}
+
+// start starts a process and waits until it serves. Members that it cannot begin without come back
+// while it waits. It may fail if a member has lost its contents, or because of what it finds in dir.
+func (m *mirrorCrashes) start(rt *rapid.T, dir string, acceptLoss bool) *process {
+	p := m.f.process(m.id, dir)
+	reach := m.f.reachable()
+	p.start(m.lanes, acceptLoss)
+	if m.opens(rt, p) && p.err == nil {
+		m.proven(rt, reach)
+	}
+	return p
+}
+
+// opens waits until p serves, or failed. It reports whether it did without members that were away.
+func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
+	if m.within(m.f.mirror.LegTimeout+20*time.Second, p.opened) {
+		return true
+	}
+	m.heal(rt)
+	if !m.within(10*time.Minute, p.opened) {
+		require.NotZero(rt, m.gone, "the mirror does not begin, although all members are there")
+		p.cancel()
+		<-p.opened
+	}
+	return false
+}
+
+// force has an operator begin with what there is, because members have lost what they had. Nothing
+// is promised of it. If nothing is left, there is another mirror.
+func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
+	require.NotZero(rt, m.gone, "%v", failed.err)
+	m.f.mirror.Degraded = true
+	m.heal(rt)
+	p := m.start(rt, m.f.state(), true)
+	m.f.mirror.Degraded = false
+	m.active, m.gone = persist.Record{}, 0
+	if p.err != nil {
+		m.f.sweep(nil)
+		m.f.close()
+		m.f = newFleet(m.f.t, m.f.worlds, m.f.min, m.f.turns, m.f.mirror.LegTimeout)
+		m.past = history{base: make([]byte, size)}
+		m.begin(rt, m.f.state())
+		return
+	}
+	m.inherit(rt, p, func([]byte) error { return nil })
+	m.past = history{base: bytes.Clone(m.data)}
+	m.flush(rt)
+}
+
+// proven checks that a life may begin that reached these members: all of F of the generation before,
+// or enough that no others are a majority (mirror §4.2).
+func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
+	if m.f.mirror.Degraded {
+		return
+	}
+	newest := m.newest()
+	for _, before := range newest.Lineage {
+		if before.Life == newest.Life {
+			continue
+		}
+		require.True(rt, before.F&^reach == 0 || 2*m.f.min > len(m.f.members) && 2*reach.Count() > len(m.f.members) && before.F&reach != 0,
+			"a life began with %v, behind generation %v{%v}", reach, before.Generation, before.F)
+		return
+	}
+}
+
+// inherit makes p the model's process. p reads the whole device, and right judges what it read.
+// From then on the model expects those bytes.
+func (m *mirrorCrashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
+	m.p, m.dev, m.model.s = p, p.dev, subject{dev: p.dev, process: p}
+	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
+	m.connect()
+	m.data = m.readAll(rt)
+	require.NoError(rt, right(m.data), "a new life found other bytes")
+	m.past.add(change{0, bytes.Clone(m.data)}, false)
+}
+
+// readAll reads the whole device.
+func (m *mirrorCrashes) readAll(rt *rapid.T) (all []byte) {
+	c := m.clients[0]
+	all = make([]byte, 0, size)
+	for off := 0; off < size; off += 1 << 20 {
+		e := expectation{client: c, req: c.Read(uint64(off), min(1<<20, size-off), 0), what: fmt.Sprintf("read all, from %d", off)}
+		e.reply = m.p.listens(&e.req.Op)
+		c.Submit(e.req)
+		m.completes(rt, &e)
+		require.NoError(rt, e.req.Err)
+		all = append(all, e.req.Got...)
+	}
+	return all
+}
+
+// bury replaces a device that has failed.
+func (m *mirrorCrashes) bury(rt *rapid.T) {
+	if m.dev.Snapshot().State != remote.StateFailed {
+		return
+	}
+	require.True(rt, m.doomed, "the device failed without need")
+	c := m.clients[0]
+	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
+	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
+	require.Error(rt, m.p.close())
+	m.heal(rt)
+	m.refused(rt, m.p)
+	m.begin(rt, m.f.state())
+	m.f.sweep(m.p)
+}
+
+// reopen ends the life and begins another. Members may be away at its end, at the beginning of the
+// next, or all the time.
+func (m *mirrorCrashes) reopen(rt *rapid.T) {
+	m.drain(rt)
+	before := m.p
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = before.close()
+	}()
+	clean := m.within(m.f.mirror.LegTimeout+time.Minute, closed)
+	if !clean {
+		m.heal(rt)
+		require.True(rt, m.within(10*time.Minute, closed), "the device does not close, although all members are there")
+	}
+	err := before.closeErr
+	require.NotErrorIs(rt, err, backend.ErrFailed)
+	if err == nil {
+		m.past.closed()
+		m.inspect(rt)
+	}
+	all := m.clean()
+	if rapid.Bool().Draw(rt, "the same host") {
+		before.leave()
+		p := m.start(rt, before.left, false)
+		require.NoError(rt, p.err)
+		m.inherit(rt, p, m.past.survived)
+	} else {
+		m.begin(rt, m.f.state())
+	}
+	m.inherits = !all
+	m.f.sweep(m.p)
+}
+
+// clean reports whether all members in F were closed.
+func (m *mirrorCrashes) clean() bool {
+	newest := m.newest()
+	for slot := range m.f.members {
+		if newest.F.Has(slot) && !m.f.superblock(slot).Clean {
+			return false
+		}
+	}
+	return true
+}
+
+// takeOver begins a life while the one before is alive: it is cut off, or its messages stay on the
+// wire, or it is in the middle of its Close. From then on nothing of it may land.
+func (m *mirrorCrashes) takeOver(rt *rapid.T) {
+	m.room(rt)
+	how := rapid.SampledFrom([]string{"frozen", "cut", "closing"}).Draw(rt, "how")
+	if rapid.Bool().Draw(rt, "another id") {
+		m.id = 3 - m.id
+	}
+	before, old, client := m.p, m.dev, m.clients[0]
+	if how == "frozen" {
+		for _, n := range m.f.networks {
+			n.Freeze()
+		}
+	}
+	m.batch(rt)
+	switch how {
+	case "cut":
+		for _, n := range m.f.networks {
+			n.Cut()
+		}
+	case "closing":
+		before.ended.Go(func() { _ = before.close() })
+	}
+	m.note()
+	m.begin(rt, m.f.state())
+	for _, n := range m.f.networks {
+		n.Thaw()
+	}
+	if how != "closing" {
+		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
+	}
+	m.heal(rt)
+	_ = before.close() // an error is fine: it may have had nothing to lose
+	_ = old.Close()
+	m.refused(rt, before)
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")
+	m.f.sweep(m.p)
+}

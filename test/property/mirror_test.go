@@ -1,0 +1,342 @@
+package property
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/backend/remote"
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+)
+
+// TestMirrorCrashes lets targets, networks and initiators of a mirror crash (mirror §3 to §6). The
+// members that the newest record has in F have everything that was flushed, at any moment. A life
+// that begins knows the last generation that was active, and reads what was flushed. Within a life no
+// READ goes back. The device fails only if another life has begun, or if its last equal member lost
+// its contents.
+//
+// The flag -crashes keeps it going until it has counted that many crashes.
+func TestMirrorCrashes(t *testing.T) {
+	fewer(t, 10)
+	untilWanted(t, manyMirrorCrashes)
+}
+
+// manyMirrorCrashes is one check.
+func manyMirrorCrashes(t testing.TB, rt *rapid.T, turns turns) {
+	shape := rapid.SampledFrom([]struct{ legs, min int }{{2, 1}, {3, 2}, {3, 1}, {2, 2}}).Draw(rt, "members and least copies")
+	var of []world
+	for range shape.legs {
+		of = append(of, worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")])
+	}
+	timeout := rapid.SampledFrom([]time.Duration{0, 2 * time.Second, time.Minute}).Draw(rt, "leg timeout")
+	m := &mirrorCrashes{model: &model{t: t, past: history{base: make([]byte, size)}}, id: 1, f: newFleet(t, of, shape.min, turns, timeout)}
+	m.lanes = rapid.IntRange(1, 3).Draw(rt, "lanes")
+	whole := false
+	defer func() { m.close(rt, whole) }()
+	m.begin(rt, m.f.state())
+	m.inherits = false // no life was there before
+	rt.Repeat(map[string]func(*rapid.T){
+		"": m.inspect, "submit": m.submit, "submit more": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp,
+		"lose": m.lose, "isolate": m.isolate, "rejoin": m.rejoin, "evict": m.evict, "crash": m.crash, "restart": m.restart, "let time pass": m.wait,
+		"reopen": m.reopen, "take over": m.takeOver, "kill": m.kill,
+	})
+	m.end(rt)
+	whole = true
+}
+
+// A mirrorCrashes is a model whose device is a mirror. Outages of members last for several actions.
+type mirrorCrashes struct {
+	*model
+	f        *fleet
+	id       byte // the present initiator's
+	lanes    int
+	p        *process
+	dev      *remote.Device
+	inherits bool            // the life before did not close
+	active   persist.Record  // of the newest generation that was seen to be active
+	gone     persist.Members // they have lost their contents
+}
+
+// within reports whether done is closed before so much time has passed.
+func (m *mirrorCrashes) within(d time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// completes waits for e. If it waits for a member, all outages end. A mirror that has enough copies
+// waits for none.
+func (m *mirrorCrashes) completes(rt *rapid.T, e *expectation) {
+	if m.within(m.f.mirror.LegTimeout+time.Minute, e.reply.done) {
+		return
+	}
+	require.Less(rt, m.inSync(), m.f.min, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
+	m.heal(rt)
+	require.True(rt, m.within(10*time.Minute, e.reply.done), "%s waits, although all members are there: %+v", e.what, m.dev.Snapshot().Mirror)
+}
+
+// inSync is how many members the device has in sync.
+func (m *mirrorCrashes) inSync() (n int) {
+	for _, l := range m.dev.Snapshot().Mirror.Legs {
+		if l.State == remote.LegInSync {
+			n++
+		}
+	}
+	return n
+}
+
+// room makes sure that what an action submits finds room: see model.room.
+func (m *mirrorCrashes) room(rt *rapid.T) {
+	if m.held > 24 {
+		m.flush(rt)
+	}
+	if len(m.open) > 12 || m.reading > 8 {
+		m.drain(rt)
+	}
+}
+
+// submit hands a random batch of a random client to the device.
+func (m *mirrorCrashes) submit(rt *rapid.T) {
+	m.room(rt)
+	m.batch(rt)
+}
+
+// hangUp makes a client hang up: see model.hangUp.
+func (m *mirrorCrashes) hangUp(rt *rapid.T) {
+	m.room(rt)
+	m.model.hangUp(rt)
+}
+
+// drain waits until every request has completed and checks what the READs returned.
+func (m *mirrorCrashes) drain(rt *rapid.T) {
+	for i := range m.open {
+		m.completes(rt, &m.open[i])
+	}
+	m.model.drain(rt)
+	m.bury(rt)
+}
+
+// flush makes everything durable and compares the memory of the members that must have it.
+func (m *mirrorCrashes) flush(rt *rapid.T) {
+	m.drain(rt)
+	c := m.clients[rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client")]
+	e := expectation{client: c, req: c.Flush(), entry: m.past.end(), what: "flush"}
+	e.reply = m.p.listens(&e.req.Op)
+	m.open = append(m.open, e)
+	c.Submit(e.req)
+	p := m.p
+	m.drain(rt)
+	if m.p != p {
+		return // the device had failed
+	}
+	m.held = 0
+	m.rest(rt)
+}
+
+// rest checks that all members in F have the same bytes, durably. Nothing is under way, and the last
+// thing was a FLUSH.
+func (m *mirrorCrashes) rest(rt *rapid.T) {
+	newest := m.newest()
+	for slot, s := range m.f.members {
+		if !newest.F.Has(slot) {
+			continue
+		}
+		var err error
+		s.mem.Durable(func(medium []byte) {
+			if !bytes.Equal(m.data, medium[region.DataOffset:]) {
+				err = errNotFlushed
+			}
+		})
+		require.NoError(rt, err, "member %v, generation %v{%v}", persist.Member(slot), newest.Generation, newest.F)
+		if !s.isDown() {
+			require.True(rt, bytes.Equal(m.data, s.region.Data()), "member %v shows other bytes than it has", persist.Member(slot))
+		}
+	}
+}
+
+// newest returns the record of the newest generation that a member has.
+func (m *mirrorCrashes) newest() (newest persist.Record) {
+	for slot := range m.f.members {
+		if r := m.f.superblock(slot).Record; newest == (persist.Record{}) || newest.Before(r.Generation) {
+			newest = r
+		}
+	}
+	return newest
+}
+
+// inspect checks what is true at any moment: the members in F have what was flushed, and a generation
+// that becomes active comes from the one that was.
+func (m *mirrorCrashes) inspect(rt *rapid.T) {
+	m.note()
+	newest := m.newest()
+	active := true
+	for slot := range m.f.members {
+		if newest.F.Has(slot) {
+			require.NoError(rt, m.f.survived(slot, &m.past), "member %v of generation %v{%v} lacks what was flushed", persist.Member(slot), newest.Generation, newest.F)
+			active = active && m.f.superblock(slot).Record.Generation == newest.Generation
+		}
+	}
+	if !active || newest.Generation == m.active.Generation {
+		return
+	}
+	if m.active != (persist.Record{}) {
+		require.True(rt, descends(&newest, m.active.Generation), "generation %v{%v} is active and does not know %v{%v}",
+			newest.Generation, newest.F, m.active.Generation, m.active.F)
+	}
+	m.active = newest
+}
+
+// note records which open requests have completed.
+func (m *mirrorCrashes) note() {
+	for i := range m.open {
+		if e := &m.open[i]; e.req.Completed() && e.req.Err == nil {
+			m.completed(e)
+		}
+	}
+}
+
+// slot draws a member.
+func (m *mirrorCrashes) slot(rt *rapid.T) int {
+	return rapid.IntRange(0, len(m.f.members)-1).Draw(rt, "member")
+}
+
+// lose breaks the connections to a member: idle ones, or with requests held on the wire and lost.
+func (m *mirrorCrashes) lose(rt *rapid.T) {
+	m.room(rt)
+	network := m.f.networks[m.slot(rt)]
+	if rapid.Bool().Draw(rt, "in flight") {
+		network.Pause()
+		m.batch(rt)
+	}
+	network.Cut()
+	if rapid.Bool().Draw(rt, "while away") {
+		m.batch(rt)
+	}
+	network.Resume()
+}
+
+// isolate cuts a member off, until it rejoins.
+func (m *mirrorCrashes) isolate(rt *rapid.T) {
+	m.room(rt)
+	slot := m.slot(rt)
+	if rapid.Bool().Draw(rt, "in flight") {
+		m.f.networks[slot].Pause()
+		m.batch(rt)
+		defer m.f.networks[slot].Resume()
+	}
+	m.f.isolate(slot, true)
+}
+
+// rejoin connects a member again that was cut off.
+func (m *mirrorCrashes) rejoin(rt *rapid.T) { m.f.isolate(m.slot(rt), false) }
+
+// evict writes some cache lines back.
+func (m *mirrorCrashes) evict(rt *rapid.T) { m.f.evict(m.slot(rt), drawCrash(rt)) }
+
+// wait lets time pass, in which members that are away are let go.
+func (m *mirrorCrashes) wait(rt *rapid.T) {
+	time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, 3 * time.Second, 2 * time.Minute}).Draw(rt, "for"))
+}
+
+// crash ends a target, now or when it is about to write something back.
+func (m *mirrorCrashes) crash(rt *rapid.T) {
+	s := m.f.members[m.slot(rt)]
+	if s.isDown() {
+		rt.Skip("it is down")
+	}
+	m.room(rt)
+	c := drawCrash(rt)
+	at := rapid.IntRange(0, 8).Draw(rt, "at write-back") // 0: now
+	if at > 0 {
+		crashed := s.crashAt(at, c)
+		m.batch(rt)
+		m.batch(rt)
+		m.within(time.Second, crashed)
+		s.mem.Trap(0, nil)
+	} else {
+		m.batch(rt)
+	}
+	s.crash(c)
+}
+
+// restart starts a target again, perhaps not at the first try.
+func (m *mirrorCrashes) restart(rt *rapid.T) {
+	slot := m.slot(rt)
+	if !m.f.members[slot].isDown() {
+		rt.Skip("it runs")
+	}
+	var starts []int
+	if rapid.IntRange(0, 3).Draw(rt, "starts") == 0 {
+		starts = append(starts, rapid.IntRange(1, 3).Draw(rt, "crash at start"))
+	}
+	m.starts(rt, slot, starts...)
+}
+
+// starts starts a target again.
+func (m *mirrorCrashes) starts(rt *rapid.T, slot int, starts ...int) {
+	m.note()
+	in := m.newest().F.Has(slot)
+	_, lost := m.f.members[slot].restart(crash{power: true}, starts...)
+	if m.f.cut[slot] {
+		m.f.networks[slot].Down()
+	}
+	if !lost {
+		return
+	}
+	require.True(rt, !in || m.inherits && m.durable == 0, "the contents of %v count as lost, but nobody can have read them", persist.Member(slot))
+	m.gone |= persist.Member(slot)
+	m.doomed = true // unless another member is equal
+}
+
+// heal ends all outages.
+func (m *mirrorCrashes) heal(rt *rapid.T) {
+	for slot, s := range m.f.members {
+		if s.isDown() {
+			m.starts(rt, slot)
+		}
+		m.f.isolate(slot, false)
+	}
+}
+
+// end ends a run in which nothing failed: the members in F must hold exactly what was flushed.
+func (m *mirrorCrashes) end(rt *rapid.T) {
+	m.heal(rt)
+	m.flush(rt)
+	m.inspect(rt)
+	require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+	backendtest.AllBack(m.t, m.dev)
+}
+
+// close closes the model's process and targets.
+func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
+	sure := false
+	defer func() {
+		if !sure {
+			rt.Log("the devices said:\n" + m.f.journal.String())
+		}
+	}()
+	m.f.revive()
+	if m.p != nil {
+		if !whole { // after a failed check its Close might never return
+			m.p.abandon()
+		}
+		err := m.p.close()
+		if whole {
+			require.NoError(rt, err)
+			require.True(rt, m.clean())
+		}
+	}
+	m.f.sweep(nil)
+	m.f.close()
+	sure = whole
+}
