@@ -116,6 +116,7 @@ func TestMirrorKilledInAChange(t *testing.T) {
 			if back {
 				h.comesBack(d)
 			} else {
+				require.Equal(t, left.Mirror.Record.Ancestor, record.Lineage[0], "finished, and no other one begun instead")
 				require.Equal(t, persist.Members(3), d.equal())
 				require.Equal(t, persist.Members(3), record.F)
 				require.Positive(t, h.pairs[0].region.BitsSet(2), "what C lacks")
