@@ -245,14 +245,10 @@ func (g *leg) reserved() int {
 
 // marked keeps the mark that the target told, for the run that adopts the window, too.
 func (g *leg) marked(mark uint64) {
-	for {
-		old := g.mark.Load()
-		if mark <= old {
+	for old := g.mark.Load(); mark > old; old = g.mark.Load() {
+		g.device.noteMark(g, mark) // first: who sees the mark can rely on the next run
+		if g.mark.CompareAndSwap(old, mark) {
 			return
 		}
-		if g.mark.CompareAndSwap(old, mark) {
-			break
-		}
 	}
-	g.device.noteMark(g, mark)
 }
