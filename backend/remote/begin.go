@@ -245,7 +245,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	k.view = mirror.Start(decision, b.number, nonce)
 	for i, g := range d.legs {
 		g.life, g.owner = b.number, b.owner
-		if l := &b.found.Legs[i]; l.Reach != mirror.Away {
+		if l := &b.found.Legs[i]; l.Reach != mirror.Away && l.MemberOf(&k.view.Record) { // another one says nothing of slots
 			k.placeLocked(g, int(l.Record.Slot))
 		}
 		if o := &b.grants[i].o; o.Epoch != 0 {
