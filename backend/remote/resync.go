@@ -164,6 +164,9 @@ func (r *resync) run() {
 		case <-k.life.Done():
 		}
 	}
+	for i := range r.pieces { // the next session has bits of its own
+		r.pieces[i].state = pieceFree
+	}
 	r.detach()
 	g.progress.set(resyncProgress{})
 	c := &k.core.commit
