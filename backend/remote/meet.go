@@ -20,6 +20,7 @@ var errContents = errors.New("its contents were lost, or it was restored from a 
 // to it first, and its record says so already (mirror §5.1).
 func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (readable bool, err error) {
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Held, Record: o.Record, Life: o.Life, Contents: o.ContentsID, Epoch: o.Epoch}
+	l.Epoch-- // the grant has raised it: what counts is the epoch in which the member came
 	if old := &g.granted; old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID) {
 		l.Epoch = 0 // as one that was put back from a copy
 	}
