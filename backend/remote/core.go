@@ -87,8 +87,6 @@ func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	c.mu.Unlock()
 	if x.copies != nil {
 		x.copies.rouse()
-		c.start(true) // the others go on without a leg that they do not need
-		x.post()
 	}
 	return t
 }
@@ -176,7 +174,22 @@ func (x *core) behind() bool {
 
 // down reports whether no leg has connections.
 func (x *core) down() bool {
-	return !slices.ContainsFunc(x.legs, func(g *leg) bool { return g.up.Load() })
+	return !slices.ContainsFunc(x.legs, func(g *leg) bool { return g.touches.Load() })
+}
+
+// ending reports whether the session of a leg is lost, and its connections may still send payloads. A
+// barrier would give these free without the leg.
+func (x *core) ending() bool {
+	return slices.ContainsFunc(x.legs, func(g *leg) bool { return g.touches.Load() && !g.up.Load() })
+}
+
+// ended notes that the connections of g have ended.
+func (x *core) ended(g *leg) {
+	g.touches.Store(false)
+	if x.copies != nil {
+		x.commit.start(true) // the others go on without a leg that they do not need
+		x.post()
+	}
 }
 
 // abort ends the connections of a device that failed.
@@ -246,7 +259,7 @@ func (x *core) up() bool {
 		return p.up()
 	}
 	v := &x.copies.view
-	return !v.Pending && (p.up() || !p.ended() && !v.Serves()) // copies come first (mirror §4.4)
+	return !v.Pending && !x.ending() && (p.up() || !p.ended() && !v.Serves()) // copies come first (mirror §4.4)
 }
 
 func (x *core) answers() bool {

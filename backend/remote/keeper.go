@@ -116,6 +116,7 @@ func (g *leg) cut() transition {
 		l.settle()
 		l.disconnect()
 	}
+	g.core.ended(g)
 	select {
 	case <-g.broke: // by those that were cut
 	default:

@@ -58,6 +58,7 @@ type leg struct {
 	fills    uint8          // RECORDs of the session that set all bits of a member, modulo 256
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
+	touches    atomic.Bool   // its connections may still touch memory; set under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
 	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
 	pulse      pulse
@@ -170,6 +171,7 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 		l.connect(conns[i], g.core.servesLocked(g))
 	}
 	g.up.Store(true)
+	g.touches.Store(true)
 }
 
 // complete starts the completers of lanes that are connected.

@@ -211,6 +211,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		// What the barrier in flight covers is in the replay, too, and must not be freed without it.
 		c.interruptLocked(0)
 	}
+	g.touches.Store(true)
 	for i, l := range g.lanes { // behind the marks, which say what is replayed
 		l.connect(conns[i], g.core.servesLocked(g))
 	}
