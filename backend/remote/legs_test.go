@@ -162,3 +162,21 @@ func TestTwoMembersAreTwoRegions(t *testing.T) {
 	_, err := Dial(context.Background(), pairs{s[0], s[0]}.config(t))
 	require.ErrorContains(t, err, "one region")
 }
+
+// A target whose region is no member takes no member's slot.
+func TestStrangerTakesNoSlot(t *testing.T) {
+	s := fakes(t, 3, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	s.network(1).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, d.Close())
+	s[1] = fake(t, rdmafake.Config{}) // the region was made anew
+	d = s.dialImpatient(t, 1)
+	require.NoError(t, d.Sync(t.Context()))
+	for _, i := range []int{0, 2} {
+		require.Equal(t, persist.Members(5), s.record(i).F)
+		require.Equal(t, i, d.legs[i].slot)
+	}
+	require.NoError(t, d.Close())
+}

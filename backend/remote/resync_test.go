@@ -216,3 +216,58 @@ func (s pairs) slowly(t testing.TB, lanes int, rate uint64) *Device {
 	require.NoError(t, err)
 	return d
 }
+
+// What a resync had under way when it was interrupted is nothing to the next one: the member may have
+// lost what it had not made durable.
+func TestResyncForgetsWhatWasUnderWay(t *testing.T) { synctest.Test(t, testResyncForgets) }
+
+func testResyncForgets(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.slowly(t, 1, 1<<20)
+	s.behind(t, d, s.network(1))
+	require.Eventually(t, func() bool { return d.legs[1].resyncProgress().Done > 0 }, patience, tick)
+	s.network(1).Pause()
+	st := d.core.streams[0]
+	require.Eventually(t, func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return len(st.copying) > 0
+	}, patience, tick)
+	s.network(1).Down()
+	require.Eventually(t, func() bool { return d.resyncing(1) == nil }, patience, tick)
+	for i := range d.core.copies.pieces {
+		require.Equal(t, pieceFree, d.core.copies.pieces[i].state, "piece %d", i)
+	}
+	s.network(1).Resume()
+	s.network(1).Up()
+	s.inSync(t, d)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A member that was put back from a copy of the session before its last one lacks everything, however
+// late it is reached (mirror §3.6).
+func TestRestoredMemberComesLate(t *testing.T) { synctest.Test(t, testRestoredMember) }
+
+func testRestoredMember(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	copied := append([]byte(nil), s[1].region.Data()...)
+	require.NoError(t, d.Close())
+	d = s.dialImpatient(t, 1)
+	c = backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(2*stripe, backendtest.Pattern(block, 2), 0), c.Flush()))
+	s.network(1).Down()
+	require.NoError(t, c.Do(c.Write(4*stripe, backendtest.Pattern(block, 3), 0), c.Flush()))
+	require.NoError(t, d.Close())
+	copy(s[1].region.Data(), copied)
+	r := s.record(0) // a region does not go back in a test, so the others say that it was one further
+	r.Members[1].Epoch = s[1].region.Superblock().Epoch + 1
+	require.NoError(t, s[0].region.SetRecord(r, 0))
+	d = s.dialImpatient(t, 1)
+	s.network(1).Up()
+	s.inSync(t, d)
+	require.NoError(t, d.Close())
+}
