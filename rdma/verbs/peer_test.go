@@ -23,11 +23,11 @@ func TestDeadPeer(t *testing.T) {
 	lab.Need(t)
 	switch {
 	case !lab.Inside():
-		a, b := lab.Wire(t.TempDir())
+		a, b := lab.Wire(t.TempDir(), 0)
 		setup := []string{"wire", "rxe"}
-		peer := lab.Start(t, lab.Guest{Setup: setup, Wire: a, Env: []string{role + "=1"}})
+		peer := lab.Start(t, lab.Guest{Setup: setup, Wires: []*lab.End{a}, Env: []string{role + "=1"}})
 		require.NoError(t, peer.WaitFor(t.Context(), "listening\n"))
-		m := lab.Start(t, lab.Guest{Setup: setup, Wire: b})
+		m := lab.Start(t, lab.Guest{Setup: setup, Wires: []*lab.End{b}})
 		require.NoError(t, m.WaitFor(t.Context(), "connected\n"))
 		peer.Kill()
 		lab.Finish(t, m)

@@ -24,41 +24,45 @@ import (
 // memory. That machine loses its power in the middle, twice, and boots again. No call may fail,
 // the filesystem must be whole, and every synced record must be there.
 func TestFsyncOverTargetPowerCuts(t *testing.T) {
-	for _, tt := range []struct{ name, mkfs, fsck string }{
-		{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "e2fsck -fn"},
-		{"xfs", "mkfs.xfs -q", "xfs_repair -n"},
-	} {
+	for _, tt := range filesystems {
 		t.Run(tt.name, func(t *testing.T) {
 			lab.Need(t)
-			s := newSite(t, "iwarp://10.0.0.1:7204", 384<<20)
+			s := newSite(t, 0, "iwarp://10.0.0.1:7204", 384<<20)
 			if !lab.Inside() {
 				powerCuts(t, s)
 				return
 			}
-			const attach, detach = "pmnbd attach disk /dev/nbd0\n", "pmnbd detach /dev/nbd0\n"
 			initiator := initiate(t, s.listen)
-			sh(t, attach+tt.mkfs+" /dev/nbd0\n"+mount)
-			synced := syncRecords(t)
+			sh(t, plug+tt.mkfs+disk+mount)
+			synced := syncRecords(t, records{})
 			log, err := os.ReadFile("/run/pmnbd.log")
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, bytes.Count(log, []byte("the session goes on")), cuts)
-			sh(t, umount+tt.fsck+" /dev/nbd0\n"+detach)
+			sh(t, umount+tt.fsck+disk+unplug)
 			initiator.stop()
 
 			// This guest has nothing of what was written: all of it comes from the target.
 			initiate(t, s.listen)
-			sh(t, attach+mount)
+			sh(t, plug+mount)
 			checkRecords(t, synced)
-			sh(t, umount+detach+"! dmesg | grep 'error.*nbd0'")
+			sh(t, umount+unplug+noErrors)
 		})
 	}
 }
+
+// Pieces of scripts.
+const (
+	disk     = " /dev/nbd0\n"
+	plug     = "pmnbd attach disk /dev/nbd0\n"
+	unplug   = "pmnbd detach /dev/nbd0\n"
+	noErrors = "! dmesg | grep 'error.*nbd0'\n"
+)
 
 // cuts is how many times the target loses its power.
 const cuts = 2
 
 // enough is a file that both sides see, in the guest's directory /out. Once it exists the
-// writers stop.
+// writers stop, and the guest removes it.
 const enough = "enough"
 
 // powerCuts runs the test in the initiator's machine and cuts the target's power each time
@@ -81,6 +85,9 @@ func powerCuts(t *testing.T, s *site) {
 
 const recordFiles = 4
 
+// records is how many records each file has.
+type records [recordFiles]int
+
 func recordFile(i int) string { return fmt.Sprintf("/mnt/disk/records%d", i) }
 
 // record returns record n of file i: its length, file and number, then noise that these
@@ -98,16 +105,26 @@ func record(i, n int) []byte {
 	return b
 }
 
-// syncRecords writes all files, one writer for each, until enough exists or all writers have
-// failed. Every hundred records it prints how many are synced in all. It returns how many were
-// synced of each file.
-func syncRecords(t *testing.T) (synced [recordFiles]int) {
+// syncRecords writes all files, one writer for each, behind the records that they have, until
+// enough exists or all writers have failed. Whenever the files have another hundred synced records
+// together, it prints how many. It returns how many each file has now.
+func syncRecords(t *testing.T, synced records) records {
+	synced, err := trySyncRecords(synced)
+	require.NoError(t, err)
+	return synced
+}
+
+// trySyncRecords is syncRecords for a goroutine of its own.
+func trySyncRecords(synced records) (records, error) {
 	var writers sync.WaitGroup
 	var total atomic.Int64
 	var errs [recordFiles]error
+	for _, n := range synced {
+		total.Add(int64(n))
+	}
 	for i := range recordFiles {
 		writers.Go(func() {
-			synced[i], errs[i] = appendRecords(i, func() {
+			synced[i], errs[i] = appendRecords(i, synced[i], func() {
 				if n := total.Add(1); n%100 == 0 {
 					fmt.Printf("synced %d\n", n)
 				}
@@ -115,15 +132,16 @@ func syncRecords(t *testing.T) (synced [recordFiles]int) {
 		})
 	}
 	writers.Wait()
-	require.NoError(t, errors.Join(errs[:]...))
-	return synced
+	return synced, errors.Join(append(errs[:], os.Remove("/out/"+enough))...)
 }
 
-// appendRecords appends to file i, calls fsync after each record, and then did.
-func appendRecords(i int, did func()) (synced int, err error) {
-	f, err := os.OpenFile(recordFile(i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// appendRecords appends to file i, which has from records, calls fsync after each record, and then
+// did. It returns how many records the file has now.
+func appendRecords(i, from int, did func()) (synced int, err error) {
+	synced = from
+	f, err := os.OpenFile(recordFile(i), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return 0, err
+		return synced, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	for {
@@ -142,21 +160,21 @@ func appendRecords(i int, did func()) (synced int, err error) {
 }
 
 // checkRecords checks that each file holds the records that were synced, and nothing else.
-func checkRecords(t *testing.T, synced [recordFiles]int) {
-	for i, records := range synced {
+func checkRecords(t *testing.T, synced records) {
+	for i, count := range synced {
 		f, err := os.Open(recordFile(i))
 		require.NoError(t, err)
-		for n := range records {
+		for n := range count {
 			want := record(i, n)
 			got := make([]byte, len(want))
 			_, err := io.ReadFull(f, got)
-			require.NoError(t, err, "%s: record %d of %d", f.Name(), n, records)
-			require.True(t, bytes.Equal(want, got), "%s: record %d of %d is wrong", f.Name(), n, records)
+			require.NoError(t, err, "%s: record %d of %d", f.Name(), n, count)
+			require.True(t, bytes.Equal(want, got), "%s: record %d of %d is wrong", f.Name(), n, count)
 		}
 		_, err = f.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, f.Name())
 		require.NoError(t, f.Close())
-		require.NotZero(t, records)
+		require.NotZero(t, count)
 	}
 	t.Logf("synced records, all there: %v", synced)
 }

@@ -39,8 +39,8 @@ type Guest struct {
 	EADR bool
 	// Nodes is the number of NUMA nodes; 0 means 1. The NVDIMM is on the last.
 	Nodes int
-	// Wire is a link to another guest.
-	Wire *End
+	// Wires are links to other guests: eth0, eth1 and so on.
+	Wires []*End
 	// Env is added to the environment of Command, as NAME=VALUE.
 	Env []string
 	// Command is the program and its arguments. It runs in the caller's working
@@ -53,12 +53,15 @@ type Guest struct {
 // An End is one of the two ends of a wire.
 type End struct {
 	dir  string
-	side int // 1 or 2, the last byte of its address
+	n    int // the third byte of its address
+	side int // 1 or 2, the last byte
 }
 
-// Wire makes a wire whose sockets are in dir. The ends have the addresses 10.0.0.1 and
-// 10.0.0.2. Packets to a guest that is not running are lost.
-func Wire(dir string) (a, b *End) { return &End{dir, 1}, &End{dir, 2} }
+// Wire makes wire n, 0 to 255, whose sockets are in dir. The ends have the addresses 10.0.n.1 and
+// 10.0.n.2. Packets to a guest that is not running are lost.
+func Wire(dir string, n int) (a, b *End) { return &End{dir, n, 1}, &End{dir, n, 2} }
+
+func (e *End) address() string { return fmt.Sprintf("10.0.%d.%d", e.n, e.side) }
 
 func (e *End) socket(side int) string { return filepath.Join(e.dir, strconv.Itoa(side)+".sock") }
 
@@ -233,8 +236,12 @@ func (g *Guest) script(accel string) (string, error) {
 		guestVar + "=" + accel,
 		"PATH=" + filepath.Join(here, "../../bin") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	}, g.Env...)
-	if g.Wire != nil {
-		env = append(env, "LAB_SIDE="+strconv.Itoa(g.Wire.side))
+	if len(g.Wires) > 0 {
+		var addresses []string
+		for _, e := range g.Wires {
+			addresses = append(addresses, e.address())
+		}
+		env = append(env, "LAB_WIRES="+strings.Join(addresses, " "))
 	}
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\n")
@@ -307,10 +314,10 @@ func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 			"-object", fmt.Sprintf("memory-backend-file,id=nv0,share=on,mem-path=%s,size=%d", g.NVDIMM, info.Size()),
 			"-device", fmt.Sprintf("nvdimm,id=nvdimm0,memdev=nv0,node=%d", nodes-1))
 	}
-	if e := g.Wire; e != nil {
+	for i, e := range g.Wires {
 		args = append(args,
-			"-netdev", fmt.Sprintf("dgram,id=wire,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", e.socket(e.side), e.socket(3-e.side)),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:%02x", e.side))
+			"-netdev", fmt.Sprintf("dgram,id=wire%d,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", i, e.socket(e.side), e.socket(3-e.side)),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire%d,mac=52:54:00:00:%02x:%02x", i, e.n, e.side))
 	}
 	return args, nil
 }

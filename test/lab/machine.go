@@ -33,21 +33,29 @@ func (m *Machine) Wait() (code int, err error) {
 // WaitFor waits until the command has printed text. It returns an error if ctx ends, or the
 // guest does.
 func (m *Machine) WaitFor(ctx context.Context, text string) error {
+	_, err := m.WaitBehind(ctx, 0, text)
+	return err
+}
+
+// WaitBehind is WaitFor for a text behind the first from bytes of Log. It returns where in Log the
+// text ends.
+func (m *Machine) WaitBehind(ctx context.Context, from int, text string) (end int, err error) {
+	ended := false
 	for {
 		log, more := m.log.next()
-		if strings.Contains(log, text) {
-			return nil
+		if i := strings.Index(log[from:], text); i >= 0 {
+			return from + i + len(text), nil
+		}
+		if ended {
+			_, err := m.Wait()
+			return 0, errors.Join(fmt.Errorf("the guest ended without %q", text), err)
 		}
 		select {
 		case <-more:
 		case <-m.done:
-			if strings.Contains(m.Log(), text) {
-				return nil
-			}
-			_, err := m.Wait()
-			return errors.Join(fmt.Errorf("the guest ended without %q", text), err)
+			ended = true // one more look: the log is complete now
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %q: %w", text, context.Cause(ctx))
+			return 0, fmt.Errorf("waiting for %q: %w", text, context.Cause(ctx))
 		}
 	}
 }

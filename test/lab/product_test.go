@@ -91,12 +91,15 @@ func device(t *testing.T, listen string, more ...string) (target, initiator *ser
 	return target, initiate(t, target.ready[0], more...)
 }
 
+// initiatorID is the id of every initiator in a guest.
+const initiatorID = "6d6e6264-0000-4000-8000-000000000001"
+
 // initiate starts an initiator. Its id is the same in every guest, but its windows end with the
 // guest. After a guest that left a window, the next must pass --accept-loss.
 func initiate(t *testing.T, target string, more ...string) *server {
 	t.Helper()
 	return serve(t, "pmnbd", append([]string{
-		"--target", target + "/disk", "--listen", "unix:" + socket, "--id", "6d6e6264-0000-4000-8000-000000000001",
+		"--target", target + "/disk", "--listen", "unix:" + socket, "--id", initiatorID,
 	}, more...)...)
 }
 

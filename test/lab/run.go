@@ -14,7 +14,7 @@ import (
 // How long a guest of a test may take.
 const (
 	// limit is ten times what the slowest test takes under TCG on an idle machine.
-	limit = 10 * time.Minute
+	limit = 15 * time.Minute
 	// reserve is kept of the test's own time, to find out why a guest was slow.
 	reserve = 2 * confession
 )

@@ -40,20 +40,20 @@ func onSites(t *testing.T, fn func(t *testing.T, s *site)) {
 			if tt.device != nil {
 				needVerbs(t)
 			}
-			fn(t, newSite(t, tt.listen, 64<<20, tt.device...))
+			fn(t, newSite(t, 0, tt.listen, 64<<20, tt.device...))
 		})
 	}
 }
 
-// newSite links two machines with the given RDMA devices. The target's has an NVDIMM of size
-// bytes.
-func newSite(t *testing.T, listen string, size int64, devices ...string) *site {
+// newSite links two machines with the given RDMA devices by wire n. The target's has an NVDIMM of
+// size bytes.
+func newSite(t *testing.T, n int, listen string, size int64, devices ...string) *site {
 	setup := slices.Clip(append([]string{"wire"}, devices...))
-	a, b := lab.Wire(t.TempDir())
+	a, b := lab.Wire(t.TempDir(), n)
 	return &site{
 		listen,
-		lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, size), Wire: a},
-		lab.Guest{Setup: append(setup, "nbd"), Wire: b},
+		lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, size), Wires: []*lab.End{a}},
+		lab.Guest{Setup: append(setup, "nbd"), Wires: []*lab.End{b}},
 	}
 }
 
@@ -150,10 +150,16 @@ func openDisk(t *testing.T) (*os.File, []byte) {
 	f, err := os.OpenFile("/dev/nbd0", os.O_RDWR|unix.O_DIRECT, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	return f, aligned(t)
+}
+
+// aligned returns one block of memory that O_DIRECT takes.
+func aligned(t *testing.T) []byte {
+	t.Helper()
 	block, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(block)) })
-	return f, block
+	return block
 }
 
 // stamp fills block with n.
