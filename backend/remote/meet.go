@@ -12,8 +12,36 @@ import (
 	"pmnbd/rdma"
 )
 
+var (
+	errNoMember = errors.New("it is no member of this mirror")
+	errOwnWay   = errors.New("it went its own way: see pmnbd mirror discard")
+)
+
 // errContents: a member came back without what it had.
 var errContents = errors.New("its contents were lost, or it was restored from a copy")
+
+// probe asks the target of g, on which this life never had a session, what it has. OPEN would change
+// its superblock: that is not for a member that went its own way (mirror §4.6).
+func (k *copies) probe(ctx context.Context, g *leg) error {
+	said, err := g.probe(ctx)
+	if err != nil {
+		return err
+	}
+	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Probed, Record: said.Record, Life: said.Life, Epoch: said.Epoch}
+	if slot := int(said.Record.Slot); slot < len(said.Record.Members) {
+		l.Contents = said.Record.Members[slot].Contents // OPENED tells what they are
+	}
+	k.core.commit.mu.Lock()
+	defer k.core.commit.mu.Unlock()
+	switch meeting := k.view.Meet(&l); meeting {
+	case mirror.Stranger:
+		return errNoMember
+	case mirror.OwnWay:
+		g.met, g.record = meeting, said.Record
+		return errOwnWay
+	}
+	return nil
+}
 
 // meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,
 // the caller connects the lanes. It is read from only if it is equal; else all that it lacks is copied
@@ -43,9 +71,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 		k.rouse()
 		err = g.bad
 	case meeting == mirror.Stranger:
-		err = errors.New("it is no member of this mirror")
+		err = errNoMember
 	case meeting == mirror.OwnWay:
-		err = errors.New("it went its own way: see pmnbd mirror discard")
+		err = errOwnWay
 	case meeting == mirror.Again:
 		err = errors.New("it knows a newer generation of the mirror")
 	case meeting != mirror.Resume && k.view.Pending:

@@ -33,7 +33,9 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	var o wire.Opened
 	if g.granted.Epoch == 0 {
 		g.opening = opening{}
-		o, conns, err = g.tryOpen(ctx)
+		if err = g.core.copies.probe(ctx, g); err == nil {
+			o, conns, err = g.tryOpen(ctx)
+		}
 	} else {
 		o, conns, err = g.tryResume(ctx)
 	}

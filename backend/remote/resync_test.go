@@ -271,3 +271,28 @@ func testRestoredMember(t *testing.T) {
 	s.inSync(t, d)
 	require.NoError(t, d.Close())
 }
+
+// Nothing is written to a member that went its own way, not even that this life has opened it
+// (mirror §4.6).
+func TestOwnWayStaysAsItIs(t *testing.T) { synctest.Test(t, testOwnWayStays) }
+
+func testOwnWayStays(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	s.network(1).Down()
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, d.Close())
+	d = s.dialImpatient(t, 1)
+	r := s.record(1) // somebody began with it alone
+	copy(r.Lineage[1:], r.Lineage[:])
+	r.Lineage[0] = r.Ancestor
+	r.Generation, r.F = persist.Generation{Life: 2, Count: 7, Nonce: [16]byte{9}}, 2
+	require.NoError(t, s[1].region.SetRecord(r, 0))
+	left := s[1].region.Superblock()
+	s.network(1).Up()
+	time.Sleep(time.Minute)
+	require.Equal(t, left, s[1].region.Superblock())
+	require.Equal(t, LegOwnWay, d.Snapshot().Mirror.Legs[1].State)
+	require.NoError(t, d.Close())
+}
