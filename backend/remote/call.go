@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"pmnbd/persist"
@@ -106,7 +107,7 @@ func (g *leg) setRecord(ctx context.Context, record persist.Record, fill persist
 	}
 	var ack wire.Recorded
 	if err := ack.Decode(msg); err != nil || ack.Seq != seq {
-		g.lanes[0].abort(fmt.Errorf("%w: RECORD %d was answered with %d (%v)", rdma.ErrLost, seq, ack.Seq, err))
+		g.lanes[0].abort(fmt.Errorf("%w: RECORD %d was answered with %d: %w", rdma.ErrLost, seq, ack.Seq, errors.Join(wire.ErrMalformed, err)))
 		return rdma.ErrLost
 	}
 	g.core.commit.mu.Lock()

@@ -185,7 +185,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		next, err := k.view.LetGo(g.slot, g.bad != nil)
 		if err == nil {
 			k.log.Warn("A TARGET IS LET GO: the mirror goes on with fewer copies", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr),
-				slog.String("generation", next.Record.Generation.String()), slog.String("members_left", next.Record.F.String()), slog.Any("error", g.cause()))
+				slog.String("generation", next.Record.String()), slog.String("members_left", next.Record.F.String()), slog.Any("error", g.cause()))
 			return next, true, 0
 		}
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
@@ -235,7 +235,7 @@ func (k *copies) activateLocked() {
 	first := !k.view.Serves()
 	k.view, k.written = k.view.Activated(), 0
 	k.note(k.view)
-	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.Generation.String()), slog.String("members", k.view.Active.String()))
+	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.String()), slog.String("members", k.view.Active.String()))
 	k.core.readableLocked()
 	k.core.completeLocked()
 	if first {

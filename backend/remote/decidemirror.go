@@ -46,7 +46,7 @@ func decideMirror(s *legacy) decision {
 // givenUp reports whether the loss is what an operator gave up by Config.Degraded: what only members
 // that are away have. No write that nobody flushed is among it.
 func (s *legacy) givenUp() bool {
-	return s.degraded && s.header.State == windowDrained && s.decision.Newest.Generation.Before(s.header.Mirror.Record.Generation)
+	return s.degraded && s.header.State == windowDrained && s.decision.Newest.Before(s.header.Mirror.Record.Generation)
 }
 
 // whenOpen opens the members with d once they can be opened.

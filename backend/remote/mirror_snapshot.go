@@ -132,11 +132,11 @@ func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
 	if g.granted.Epoch != 0 {
 		s.Class, s.Method, s.Epoch = g.granted.Class.String(), g.method.String(), g.granted.Epoch
 	}
-	switch {
-	case s.State == LegInSync:
+	switch s.State {
+	case LegInSync:
 		s.Behind = new(uint64)
 		return s
-	case s.State == LegResync:
+	case LegResync:
 		s.Cause = "the others have not begun to copy to it"
 		if p := g.resyncProgress(); !p.Since.IsZero() {
 			behind := p.Total - min(p.Done, p.Total)

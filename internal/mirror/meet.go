@@ -40,7 +40,7 @@ func (v *View) Meet(l *Leg) Meeting {
 		}
 		return Resume
 	case Behind(&l.Record, r):
-	case !v.Pending && !v.Serves() && r.Before(l.Record.Generation) && !(v.Degraded && passedOver(l)):
+	case !v.Pending && !v.Serves() && r.Before(l.Record.Generation) && (!v.Degraded || !passedOver(l)):
 		return Again
 	case l.torn(): // whoever copied to it last went another way
 		return ResyncAll

@@ -83,7 +83,7 @@ func (x *m4) place(i int) {
 		}
 		n := *s0
 		n.p[i].pos[l] = v
-		if !(x.mut("order-per-leg") && l == 1 && v == 2 && s0.vown[1] == uint8(i) && s0.vblk[1] == s0.vblk[2]) {
+		if swapped := x.mut("order-per-leg") && l == 1 && v == 2 && s0.vown[1] == uint8(i) && s0.vblk[1] == s0.vblk[2]; !swapped {
 			n.l[l].mem[s0.vblk[v]] = v // the mutant: the other connection was first here
 		}
 		x.emit(label(i, "v%d placed at %s", v, legName(l)), false, n)

@@ -9,7 +9,7 @@ func (x *m4) lose(s *m4state, i, l int) {
 		return
 	}
 	p.conn &^= bit(l)
-	if !(x.mut("old-barrier-counts") && p.back&bit(l) == 0) {
+	if !x.mut("old-barrier-counts") || p.back&bit(l) != 0 {
 		p.cut()
 	}
 	if p.sy == uint8(l+1) {

@@ -73,23 +73,10 @@ func newFleet(t testing.TB, worlds []world, minCopies int, turns turns, legTimeo
 	return f
 }
 
-// all is the set of all members.
-func (f *fleet) every() persist.Members { return 1<<len(f.members) - 1 }
-
 // reachable returns the members whose targets run, on a network that works.
 func (f *fleet) reachable() (m persist.Members) {
 	for slot, s := range f.members {
 		if !f.cut[slot] && !s.isDown() {
-			m |= persist.Member(slot)
-		}
-	}
-	return m
-}
-
-// running returns the members whose targets run.
-func (f *fleet) running() (m persist.Members) {
-	for slot, s := range f.members {
-		if !s.isDown() {
 			m |= persist.Member(slot)
 		}
 	}

@@ -93,7 +93,7 @@ func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
 // inherit makes p the model's process. p reads the whole device, and right judges what it read.
 // From then on the model expects those bytes.
 func (m *mirrorCrashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
-	m.p, m.dev, m.model.s = p, p.dev, subject{dev: p.dev, process: p}
+	m.p, m.dev, m.s = p, p.dev, subject{dev: p.dev, process: p}
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect()
 	m.data = m.readAll(rt)
