@@ -90,10 +90,11 @@ func (l *lane) pushReadLocked(i int) {
 }
 
 // pushBarrierLocked queues barrier seq behind the writes [from, to) of the ring, which it
-// covers. In doubt only the target's CPU can say when they are durable (design §3.8).
+// covers. In doubt only the target's CPU can say when they are durable (design §3.8). It also answers a
+// barrier that covers nothing and is there for another leg's sake: no native FLUSH has its completion.
 func (l *lane) pushBarrierLocked(seq, from, to uint64, doubt bool) {
 	method := l.leg.method
-	if doubt {
+	if doubt || from == to {
 		method = persist.MethodGPSPM
 	}
 	l.queue.push(item{kind: itemBarrier, seq: seq, from: from, to: to, next: from, method: method})

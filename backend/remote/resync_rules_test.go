@@ -387,3 +387,16 @@ func testResyncGoesOnInTheNextRun(t *testing.T, killed bool) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// A barrier that a resync asks for may have nothing to cover on the source. Under native FLUSH it would
+// have no work request whose completion ends it.
+func TestEmptyBarrierHasAnAnswer(t *testing.T) {
+	for _, c := range []struct {
+		to   uint64
+		want persist.Method
+	}{{7, persist.MethodGPSPM}, {8, persist.MethodFlush}} {
+		l := &lane{stream: &stream{}, leg: &leg{method: persist.MethodFlush}}
+		l.pushBarrierLocked(1, 7, c.to, false)
+		require.Equal(t, c.want, l.queue.back().method)
+	}
+}
