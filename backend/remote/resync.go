@@ -91,6 +91,9 @@ func (k *copies) startResyncsLocked() (again *leg) {
 			all: inF || !k.view.Serves() || g.met == mirror.ResyncAll, clears: !inF && k.view.Serves(),
 			wake: make(chan struct{}, 1), lost: make(chan struct{}), shares: make([]settlement, len(k.core.streams)),
 		}
+		for p := range r.pieces { // what an earlier session had begun counts nothing (mirror §5.4)
+			r.pieces[p].state = pieceFree
+		}
 		g.copying = r
 		for _, l := range g.lanes { // they are connected: g is up
 			l.mu.Lock()

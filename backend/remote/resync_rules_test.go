@@ -400,3 +400,27 @@ func TestEmptyBarrierHasAnAnswer(t *testing.T) {
 		require.Equal(t, c.want, l.queue.back().method)
 	}
 }
+
+// A chunk that a lost session had copied, or was about to, counts for nothing in the next one: the
+// target may have forgotten it (mirror §5.4).
+func TestResyncForgetsTheSessionBefore(t *testing.T) {
+	synctest.Test(t, testResyncForgetsTheSessionBefore)
+}
+
+func testResyncForgetsTheSessionBefore(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.slowly(t, 1, chunkSize)
+	last := uint64(regionSize - chunkSize)
+	d.core.copies.pieces[copiesAhead] = piece{index: copiesAhead, state: pieceCopy, stream: d.core.streams[0], start: last, off: last, end: regionSize}
+	shadow := s.behind(t, d, s.network(1))
+	time.Sleep(20 * time.Second)
+	bits := make([]byte, regionSize/chunkSize/8)
+	_, err := s[0].region.ReadBits(1, 0, bits)
+	require.NoError(t, err)
+	for i := range uint64(regionSize / chunkSize) {
+		at := shadow[i*chunkSize:][:chunkSize]
+		require.True(t, bits[i/8]&(1<<(i%8)) != 0 || bytes.Equal(at, s[1].region.Data()[i*chunkSize:][:chunkSize]), "chunk %d", i)
+	}
+	require.Less(t, s[0].region.BitsSet(1), uint64(regionSize/chunkSize), "none was cleared yet")
+	require.NoError(t, d.Close())
+}
