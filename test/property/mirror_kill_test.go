@@ -96,14 +96,10 @@ func (m *mirrorCrashes) either(d time.Duration, a, b <-chan struct{}) {
 // closes closes p's device and waits until that is done or p is killed. It may wait for a member that
 // is away; then p is killed meanwhile.
 func (m *mirrorCrashes) closes(p *process) {
-	closed := make(chan struct{})
-	p.ended.Go(func() {
-		_ = p.close()
-		close(closed)
-	})
-	m.either(time.Minute, closed, p.killed)
+	p.ended.Go(func() { _ = p.close() })
+	m.either(time.Minute, p.closed, p.killed)
 	select {
-	case <-closed:
+	case <-p.closed:
 		if p.closeErr == nil && p.spared() {
 			m.past.closed()
 		}

@@ -125,11 +125,18 @@ func (m *mirrorCrashes) bury(rt *rapid.T) {
 	c := m.clients[0]
 	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
 	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
-	require.Error(rt, m.p.close())
 	m.heal(rt)
+	require.Error(rt, m.shut(rt, m.p))
 	m.refused(rt, m.p)
 	m.begin(rt, m.f.state())
 	m.f.sweep(m.p)
+}
+
+// shut closes the device of p. All members are there.
+func (m *mirrorCrashes) shut(rt *rapid.T, p *process) error {
+	go func() { _ = p.close() }()
+	require.True(rt, m.within(10*time.Minute, p.closed), "the device does not close, although all members are there: %+v", p.dev.Snapshot().Mirror)
+	return p.closeErr
 }
 
 // reopen ends the life and begins another. Members may be away at its end, at the beginning of the
@@ -137,17 +144,11 @@ func (m *mirrorCrashes) bury(rt *rapid.T) {
 func (m *mirrorCrashes) reopen(rt *rapid.T) {
 	m.drain(rt)
 	before := m.p
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = before.close()
-	}()
-	clean := m.within(m.f.mirror.LegTimeout+time.Minute, closed)
-	if !clean {
+	go func() { _ = before.close() }()
+	if !m.within(m.f.mirror.LegTimeout+time.Minute, before.closed) {
 		m.heal(rt)
-		require.True(rt, m.within(10*time.Minute, closed), "the device does not close, although all members are there")
 	}
-	err := before.closeErr
+	err := m.shut(rt, before)
 	require.NotErrorIs(rt, err, backend.ErrFailed)
 	if err == nil {
 		m.past.closed()
@@ -209,7 +210,7 @@ func (m *mirrorCrashes) takeOver(rt *rapid.T) {
 		client.Submit(client.Write(0, backendtest.Pattern(size/4, 0), 0))
 	}
 	m.heal(rt)
-	_ = before.close() // an error is fine: it may have had nothing to lose
+	_ = m.shut(rt, before) // an error is fine: it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")

@@ -330,7 +330,7 @@ func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
 		if !whole { // after a failed check its Close might never return
 			m.p.abandon()
 		}
-		err := m.p.close()
+		err := m.shut(rt, m.p)
 		if whole {
 			require.NoError(rt, err)
 			require.True(rt, m.clean())
