@@ -61,7 +61,7 @@ var methods = []mutant{
 	}, {
 		name: "apm is used in doubt", rule: "§3.8 only the target settles doubt",
 		in:  "backend/remote.lane.pushBarrierLocked",
-		old: "if doubt {", new: "if false {",
+		old: "if doubt ||", new: "if false ||",
 		pkg: "./backend/remote", run: "^TestDoubtIsSettledByTheTarget$",
 	},
 }
