@@ -116,7 +116,7 @@ func (r *Record) Check() error {
 	case r.MinCopies == 0 || int(r.MinCopies) > present.Count():
 		return fmt.Errorf("%d copies at least of %d members", r.MinCopies, present.Count())
 	case r.F == 0 || r.F&^present != 0:
-		return fmt.Errorf("members %v are in F, and only %v exist", r.F, present)
+		return fmt.Errorf("members in F are %v, and there are %v", r.F, present)
 	case r.Generation == Generation{}:
 		return fmt.Errorf("a record without a generation")
 	case r.Torn && r.F.Has(int(r.Slot)):

@@ -283,6 +283,10 @@ func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Membe
 func (k *copies) renewOn(r *renewal) (progress bool) {
 	c := &k.core.commit
 	c.mu.Lock()
+	if k.renew != r {
+		c.mu.Unlock()
+		return true // nobody waits for it any more
+	}
 	if !r.begun {
 		next, err := k.view.Renew(&r.leg)
 		if err != nil {
@@ -381,6 +385,22 @@ func (k *copies) fenceLocked() (wait time.Duration) {
 		k.core.readableLocked()
 	}
 	return usualLease / 10
+}
+
+// fence does fenceLocked for the heartbeats: the goroutine may be waiting for a slow RECORD.
+func (k *copies) fence() {
+	if k == nil {
+		return
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	was := k.fenced
+	k.fenceLocked()
+	opened := was && !k.fenced
+	c.mu.Unlock()
+	if opened {
+		k.core.post() // READs that waited
+	}
 }
 
 // servesLocked reports whether READs may come from g.

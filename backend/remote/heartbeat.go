@@ -93,6 +93,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			return
 		case <-tick.C:
 		}
+		g.core.copies.fence()
 		if !g.up.Load() {
 			continue // the keeper is at it
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"pmnbd/backend"
 	"pmnbd/internal/mirror"
@@ -76,6 +77,8 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 		err = errOwnWay
 	case meeting == mirror.Again:
 		err = errors.New("it knows a newer generation of the mirror")
+	case k.seatTakenLocked(g, int(o.Record.Slot)):
+		err = errors.New("another of the targets leads to the same member")
 	case meeting != mirror.Resume && k.view.Pending:
 		err = errors.New("the mirror changes its generation")
 	default:
@@ -132,6 +135,12 @@ func (k *copies) ask(ctx context.Context, r *renewal) error {
 		}
 		return context.Cause(ctx)
 	}
+}
+
+// seatTakenLocked reports whether another leg has a session on the member in slot: two addresses can
+// lead to one region. The caller holds commit.mu.
+func (k *copies) seatTakenLocked(g *leg, slot int) bool {
+	return slices.ContainsFunc(k.core.legs, func(other *leg) bool { return other != g && other.slot == slot && other.up.Load() })
 }
 
 // placeLocked gives g the slot of its member. A leg that was not reached before may have had another

@@ -95,7 +95,7 @@ func legState(s mirror.State) LegState {
 func shown(v *mirror.View) *MirrorSnapshot {
 	r := &v.Record
 	return &MirrorSnapshot{
-		Set: r.Set, Generation: r.Generation.String(), Pending: v.Pending,
+		Set: r.Set, Generation: r.String(), Pending: v.Pending,
 		Members: r.Present().String(), F: r.F.String(), MinCopies: int(r.MinCopies), Copies: (v.Active & v.Equal).Count(),
 	}
 }

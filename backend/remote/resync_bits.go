@@ -65,7 +65,10 @@ func (r *resync) readBits() error {
 	}
 	ctx, cancel := r.context()
 	defer cancel()
+	commit := &r.copies.core.commit
+	commit.mu.Lock()
 	c := chunks{size: src.granted.Size}
+	commit.mu.Unlock()
 	for {
 		from := uint64(len(c.bits)) * 8
 		if c.each > 0 && from*c.each >= c.size {

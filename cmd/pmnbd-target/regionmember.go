@@ -50,7 +50,7 @@ func memberOf(info region.Info) *memberView {
 		return nil
 	}
 	v := &memberView{
-		Mirror: uuid.UUID(rec.Set).String(), Member: persist.Member(int(rec.Slot)).String(), Generation: rec.Generation.String(), InSync: rec.F.String(),
+		Mirror: uuid.UUID(rec.Set).String(), Member: persist.Member(int(rec.Slot)).String(), Generation: rec.String(), InSync: rec.F.String(),
 		MinCopies: int(rec.MinCopies), Torn: rec.Torn, ChunkSize: sb.ChunkSize(), Lineage: []generation{},
 	}
 	for slot, m := range rec.Members {
@@ -70,7 +70,7 @@ func memberOf(info region.Info) *memberView {
 	}
 	for _, a := range rec.Lineage {
 		if a != (persist.Ancestor{}) {
-			v.Lineage = append(v.Lineage, generation{a.Generation.String(), a.F.String()})
+			v.Lineage = append(v.Lineage, generation{a.String(), a.F.String()})
 		}
 	}
 	return v

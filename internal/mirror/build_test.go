@@ -89,7 +89,7 @@ func (x mirrorOf) leg(text string) Leg {
 	l.Record = record(x.n, x.m, strings.Join(history, " "))
 	l.Record.Slot = uint8(slot)
 	l.Record.Torn = l.torn()
-	l.Life = l.Record.Generation.Life
+	l.Life = l.Record.Life
 	return l
 }
 

@@ -221,8 +221,8 @@ func TestDecideRemoved(t *testing.T) {
 	require.Equal(t, "A", d.F.String())
 
 	found.Legs[1] = mirrorOf{2, 1}.leg("B held 1.1{AB} 2.1{B}")
-	found.Legs[1].Record.Generation.Life = 1 // older than 1.2, and unknown to it
-	found.Legs[1].Record.Generation.Nonce = [16]byte{8}
+	found.Legs[1].Record.Life = 1 // older than 1.2, and unknown to it
+	found.Legs[1].Record.Nonce = [16]byte{8}
 	d = Decide(found)
 	require.True(t, d.SplitBrain, d.Why)
 }
@@ -244,7 +244,7 @@ func TestDecidePassedOver(t *testing.T) {
 	require.Equal(t, "B", Decide(found).Equal.String())
 	found.Legs[1].Record.Members[1].Epoch = 7
 	d := Decide(found)
-	require.Equal(t, "1.1", d.Newest.Generation.String())
+	require.Equal(t, "1.1", d.Newest.String())
 	require.Equal(t, "C", d.Equal.String())
 }
 

@@ -22,9 +22,9 @@ type Found struct {
 // NextLife returns the number of the life that opens f's members: above all that f knows of
 // (mirror §2).
 func NextLife(f *Found) uint64 {
-	last := f.Arbiter.Generation.Life
+	last := f.Arbiter.Life
 	for i := range f.Legs {
-		last = max(last, f.Legs[i].Life, f.Legs[i].Record.Generation.Life)
+		last = max(last, f.Legs[i].Life, f.Legs[i].Record.Life)
 	}
 	return last + 1
 }

@@ -104,7 +104,7 @@ func TestLetGoRules(t *testing.T) {
 		attempt := v.Record.Ancestor
 		v, err = v.LetGo(1, false)
 		require.NoError(t, err)
-		require.Equal(t, "2.3", v.Record.Generation.String())
+		require.Equal(t, "2.3", v.Record.String())
 		require.Equal(t, attempt, v.Record.Lineage[0], "§4.6: what a life began is in its lineage")
 		_, fill := v.RecordFor(0)
 		require.Equal(t, "C", fill.String(), "the first attempt owes it")

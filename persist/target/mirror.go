@@ -122,7 +122,7 @@ func (c *conn) keepRecord(m *wire.Record) error {
 	if err != nil {
 		return err
 	}
-	c.log.Info("record kept", slog.String("region", r.Name()), slog.String("mirror", uuid.UUID(rec.Set).String()), slog.String("generation", rec.Generation.String()),
+	c.log.Info("record kept", slog.String("region", r.Name()), slog.String("mirror", uuid.UUID(rec.Set).String()), slog.String("generation", rec.String()),
 		slog.String("in_sync", rec.F.String()), slog.Bool("torn", rec.Torn), slog.String("all_bits_of", m.Fill.String()))
 	return nil
 }

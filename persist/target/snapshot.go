@@ -152,7 +152,7 @@ func (e *export) member(sb *region.Superblock) *MemberSnapshot {
 		return nil
 	}
 	m := &MemberSnapshot{
-		Mirror: rec.Set, Member: persist.Member(int(rec.Slot)).String(), Generation: rec.Generation.String(), Life: sb.Life,
+		Mirror: rec.Set, Member: persist.Member(int(rec.Slot)).String(), Generation: rec.String(), Life: sb.Life,
 		InSync: rec.F.String(), MinCopies: int(rec.MinCopies), Torn: rec.Torn,
 	}
 	for slot, other := range rec.Members {

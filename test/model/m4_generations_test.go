@@ -100,7 +100,7 @@ func (x *m4) letGo(i int) {
 			continue
 		}
 		f := base &^ bit(l)
-		if !(count(f) >= x.cfg.m && f&p0.eq != 0 || x.mut("below-min") && f != 0) {
+		if may := count(f) >= x.cfg.m && f&p0.eq != 0 || x.mut("below-min") && f != 0; !may {
 			continue
 		}
 		n := *s0

@@ -50,7 +50,7 @@ func (x *m4) mayMeet(i, l int) bool {
 		}
 	}
 	// A life that opened it only RESUMEs, and a younger life may have it.
-	return !(s0.l[l].own != uint8(i+1) && p0.open&bit(l) != 0 || s0.l[l].life > uint8(i)) && x.source(i) >= 0
+	return (s0.l[l].own == uint8(i+1) || p0.open&bit(l) == 0) && s0.l[l].life <= uint8(i) && x.source(i) >= 0
 }
 
 // meet lets life i take leg l back, if nothing active is known there that it does not know of.
