@@ -39,7 +39,7 @@ func TestSetRecordRefuses(t *testing.T) {
 		{"bits of the region itself", func(*persist.Record) {}, 1, ""},
 		{"the same, contents of one outside F", func(rec *persist.Record) { rec.Members[2].Contents, rec.Members[2].Epoch = [16]byte{4}, 9 }, 0, ""},
 
-		{"no mirror's", func(rec *persist.Record) { rec.F = 0 }, 0, "F is"},
+		{"no mirror's", func(rec *persist.Record) { rec.F = 0 }, 0, "members in F"},
 		{"another region's", func(rec *persist.Record) { rec.Members[0].UUID[3] ^= 1 }, 0, "another region"},
 		{"another member's", func(rec *persist.Record) { rec.Slot = 1 }, 0, "another region"},
 		{"of another mirror", func(rec *persist.Record) { rec.Set[0]++; rec.Count++ }, 0, "another mirror"},
