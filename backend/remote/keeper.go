@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -139,11 +140,30 @@ func (g *leg) lasting(cause error) error {
 	return nil
 }
 
+// say writes the line of t. In a mirror that is about one target of several, and READs go on.
+func (g *leg) say(t transition, attrs ...slog.Attr) {
+	if g.core.copies == nil {
+		t.say(attrs...)
+		return
+	}
+	level, message := slog.LevelWarn, "a target of the mirror is away: FLUSH waits until it is back, or is let go"
+	switch {
+	case t.event == eventBack:
+		level, message = slog.LevelInfo, "a target of the mirror is back"
+	case g.core.spares(g):
+		message = "a target of the mirror is away: the mirror does without it"
+	}
+	if t.cause != nil {
+		attrs = append(attrs, slog.Any("error", t.cause))
+	}
+	g.log.LogAttrs(context.Background(), level, message, attrs...)
+}
+
 // comeBack tries until the session, which t interrupted, goes on, or cannot.
 func (g *leg) comeBack(o *outage, t transition) error {
 	region, target := slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr)
 	if o.attempts == 0 {
-		t.say(region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
+		g.say(t, region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
 	}
 	for ; ; o.attempts++ {
 		if o.attempts > 0 {
@@ -166,7 +186,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
-			back.say(region, target, slog.Uint64("epoch", g.granted.Epoch), slog.String("method", g.method.String()), slog.Duration("after", o.back.Sub(o.since)), slog.Int("attempts", o.attempts))
+			g.say(back, region, target, slog.Uint64("epoch", g.granted.Epoch), slog.String("method", g.method.String()), slog.Duration("after", o.back.Sub(o.since)), slog.Int("attempts", o.attempts))
 			return nil
 		}
 		var end *lastingError
@@ -179,7 +199,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		t = g.core.stillLost(g, err)
 		if text := err.Error(); text != o.said {
 			o.said = text
-			t.say(region, target, slog.Int("attempts", o.attempts+1))
+			g.say(t, region, target, slog.Int("attempts", o.attempts+1))
 		}
 	}
 }

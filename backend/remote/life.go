@@ -185,8 +185,6 @@ func (t transition) say(attrs ...slog.Attr) {
 		level, message = slog.LevelError, "the device failed for good: writes that it acknowledged may be lost"
 	case t.from == phaseOpening && t.to == phaseOpen:
 		level, message = slog.LevelInfo, "session opened"
-	case t.event == eventBack && t.to.away():
-		level, message = slog.LevelInfo, "the session of one target goes on; the device waits for the others"
 	case t.from.away() && t.to.away():
 		level, message = slog.LevelWarn, "the session does not come back yet"
 	case t.to.away():

@@ -220,6 +220,9 @@ func (d *Device) open(ctx context.Context) error {
 // opened is what the log says of a device that was just opened.
 func (d *Device) opened() []slog.Attr {
 	g := d.legs[0]
+	if i := slices.IndexFunc(d.legs, func(g *leg) bool { return g.up.Load() }); i >= 0 {
+		g = d.legs[i] // of a mirror, the first member that is there
+	}
 	o := &g.granted
 	return []slog.Attr{slog.String("region", d.cfg.Region), slog.String("target", d.cfg.Addr),
 		slog.String("class", o.Class.String()), slog.Uint64("size", o.Size), slog.Uint64("epoch", o.Epoch), slog.Int("lanes", d.cfg.Lanes),
