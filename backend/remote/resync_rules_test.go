@@ -424,3 +424,46 @@ func testResyncForgetsTheSessionBefore(t *testing.T) {
 	require.Less(t, s[0].region.BitsSet(1), uint64(regionSize/chunkSize), "none was cleared yet")
 	require.NoError(t, d.Close())
 }
+
+// Before anything is copied to a member that lost its contents, the others know that it lacks all
+// (mirror §3.6).
+func TestAllBitsOfLostContents(t *testing.T) { synctest.Test(t, testAllBitsOfLostContents) }
+
+func testAllBitsOfLostContents(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.slowly(t, 1, chunkSize)
+	c := backendtest.NewClient(t, d)
+	s.network(1).Down()
+	require.NoError(t, c.Do(c.Write(5*stripe, backendtest.Pattern(block, 4), 0), c.Flush()))
+	require.EqualValues(t, 1, s[0].region.BitsSet(1))
+	s.loseContents(t, 1)
+	s.network(1).Up()
+	require.Eventually(t, func() bool { return d.legs[1].resyncProgress().Total > 0 }, time.Minute, 10*time.Millisecond)
+	require.Greater(t, s[0].region.BitsSet(1), uint64(regionSize/chunkSize/2))
+	require.Equal(t, s[1].region.Superblock().Contents, s.record(0).Members[1].Contents)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A READ waits for an equal leg, although another one of F is there (mirror §3.7).
+func TestReadsWaitForAnEqualLeg(t *testing.T) { synctest.Test(t, testReadsWaitForAnEqualLeg) }
+
+func testReadsWaitForAnEqualLeg(t *testing.T) {
+	s := fakesOf(t, 2, 2, rdmafake.Config{})
+	s.die(t, s.dialImpatient(t, 1))
+	s[1].region.Data()[regionSize-1] ^= 1
+	d := s.slowly(t, 1, chunkSize)
+	require.Equal(t, persist.Members(3), s.record(0).F)
+	s.network(0).Down()
+	require.Eventually(t, func() bool { return !d.legs[0].up.Load() }, time.Minute, 10*time.Millisecond)
+	c := backendtest.NewClient(t, d)
+	read := c.Read(regionSize-block, block, 0)
+	c.Submit(read)
+	time.Sleep(10 * time.Second)
+	require.False(t, read.Completed())
+	s.network(0).Up()
+	require.NoError(t, c.Wait(read))
+	require.Equal(t, s[0].region.Data()[regionSize-block:], read.Got)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}

@@ -338,3 +338,18 @@ func TestRecordOfTorn(t *testing.T) {
 		require.Equal(t, !want, fill.Has(2), "its own bits")
 	}
 }
+
+// A generation that a life began and gave up is behind what the life did then: a member may have it
+// (mirror §4.6).
+func TestGivenUpGeneration(t *testing.T) {
+	v := active(t, 3, 1, three...)
+	v, err := v.LetGo(2, false)
+	require.NoError(t, err)
+	tried, _ := v.RecordFor(1)
+	v, err = v.LetGo(1, false)
+	require.NoError(t, err)
+	v = v.Activated()
+	require.Equal(t, "A", v.Active.String())
+	require.True(t, Behind(&tried, &v.Record))
+	require.Equal(t, tried.Generation, v.Record.Lineage[0].Generation)
+}

@@ -1,0 +1,257 @@
+package mutants
+
+// mirrorCrashes knows what M copies must hold at any moment, and nothing of how.
+const mirrorCrashes = "^TestMirrorCrashes$"
+
+// mirrors are mutants of a device with several copies: those of the model M4, by the names that they
+// have there (mirror §3 to §5). Of what a killed run leaves to the next see lives.
+var mirrors = []mutant{
+	{
+		name: "ack-by-one-leg", rule: "mirror §3.2 when all of F have acknowledged one barrier",
+		in:  "backend/remote.groupCommit.done",
+		old: "if b.remaining--; b.remaining > 0 {", new: "if b.remaining--; b.owed(leg) > 0 {",
+		pkg: model, run: mirrorCrashes, few: true,
+	}, {
+		name: "order-per-leg", rule: "mirror §3.1 one order",
+		in:  "backend/remote.lane.buildLocked",
+		old: "e := l.ring.At(it.from)", new: "at := it.from; if l.leg.slot == 1 { at = it.to - 1 }; e := l.ring.At(at)",
+		also: []edit{{"backend/remote.lane.buildLocked", "if it.from++; it.from == it.to {", "if l.leg.slot == 1 { it.to-- } else { it.from++ }; if it.from == it.to {"}},
+		pkg:  model, run: mirrorCrashes,
+	}, {
+		name: "no-replay", rule: "mirror §6 unflushed writes go to every member of F again",
+		in:  "backend/remote.lane.connect",
+		old: "l.behind = l.queued != l.ring.Head()", new: "if l.core.copies != nil { l.queued, l.counted = l.ring.Head(), l.wrote }; l.behind = l.queued != l.ring.Head()",
+		pkg: "./backend/remote", run: "^TestLegComesBack$",
+	}, {
+		name: "drop-without-record", rule: "mirror §3.3 a leg is let go in a generation that is active before anything is acknowledged that it lacks",
+		in:  "backend/remote.copies.act",
+		old: "if todo == 0 {", new: "if todo == 0 || k.view.Serves() {",
+		pkg: "./backend/remote", run: "^TestLegIsLetGo$",
+	}, {
+		name: "active-at-one", rule: "mirror §2 a generation is active when its record is durable on every member of its F",
+		in:  "internal/mirror.View.Next",
+		old: "if !v.Pending {", new: "if !v.Pending || written & v.Record.F != 0 {",
+		pkg: "./internal/mirror", run: "^TestViewProperty$",
+	}, {
+		name: "old-barrier-counts", rule: "mirror §3.2 when the generation changes, the barrier is cut off on all legs",
+		in:  "backend/remote.copies.changeLocked",
+		old: "k.core.commit.interruptLocked(0)", new: "",
+		also: []edit{{
+			"backend/remote.core.lost", "c.interruptLocked(epoch); c.mu.Unlock()",
+			"b := c.current; c.mu.Unlock(); if b != nil { for i := range b.shares { if b.shares[i].owes.Has(g.slot) { defer c.done(i, g.slot, b.seq) } } }",
+		}},
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "below-min", rule: "mirror §3.3 no generation begins with fewer than M members",
+		in:  "internal/mirror.View.LetGo",
+		old: "case f.Count() < int(v.Record.MinCopies):", new: "case f == 0:",
+		pkg: "./internal/mirror", run: "^TestLetGoRules$",
+	}, {
+		name: "none equal is left", rule: "mirror §3.3 no generation begins without an equal member",
+		in:  "internal/mirror.View.LetGo",
+		old: "case f&v.Equal == 0:", new: "case false:",
+		pkg: "./internal/mirror", run: "^TestLetGoRules$",
+	}, {
+		name: "bits-not-set", rule: "mirror §3.4 the target sets bits for each member outside F",
+		in:  "persist/target.conn.keepBits",
+		old: "outside := r.Outside()", new: "outside := r.Outside() & 0",
+		pkg: "./persist/target", run: "^TestBarrierKeepsBits$",
+	}, {
+		name: "bits are acknowledged before they are durable", rule: "mirror §3.4 durable before it acknowledges the barrier",
+		in:  "persist/target.conn.keepBits",
+		old: "return r.FlushBits(outside, b.Ranges)", new: "return nil",
+		pkg: "./persist/target", run: "^TestBarrierKeepsBits$",
+	}, {
+		name: "barriers pass the targets by while a member is out", rule: "mirror §3.4 barriers are gpspm while a member is out",
+		in:  "backend/remote.core.bits",
+		old: "x.copies != nil &&", new: "false && x.copies != nil &&",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "clear-on-rejoin", rule: "mirror §3.5 no handshake clears a bit",
+		in:  "backend/remote.resync.readBits",
+		old: "c.count()", new: "clear(c.bits); c.count()",
+		pkg: "./backend/remote", run: "^TestResync$",
+	}, {
+		name: "clear-before-durable", rule: "mirror §3.5 behind a barrier that the copied member acknowledged after the copy",
+		in:  "backend/remote.resync.copiedLocked",
+		old: "r.bytes += chunk.Len", new: "r.bytes += chunk.Len; if r.clears { share.clean = append(share.clean, chunk) }",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "unequal-leaves-with-its-bits", rule: "mirror §3.6 a member that leaves F before it was equal leaves with all its bits",
+		in:  "internal/mirror.View.begin",
+		old: "v.Lacking |= v.Active &^ v.Equal &^ f", new: "",
+		pkg: "./internal/mirror", run: "^TestEnough$",
+	}, {
+		name: "contents-forgotten", rule: "mirror §3.6 it gets all its bits on all of F before anything is sent to it",
+		in:  "backend/remote.copies.meet",
+		old: "if meeting == mirror.ResyncAll && serves {", new: "if false && serves {",
+		pkg: "./backend/remote", run: "^TestAllBitsOfLostContents$",
+	}, {
+		name: "contents-named-early", rule: "mirror §3.6 a recorded contents id changes only while no record that may be the newest names the member",
+		in:  "internal/mirror.View.Renew",
+		old: "case v.Pending || !v.Serves():", new: "case false:",
+		pkg: "./internal/mirror", run: "^TestCopyFirst$",
+	}, {
+		name: "read-from-any", rule: "mirror §3.7 READs come from an equal leg",
+		in:  "backend/remote.copies.servesLocked",
+		old: "k.view.Equal.Has(g.slot)", new: "k.view.Record.F.Has(g.slot)",
+		pkg: "./backend/remote", run: "^TestReadsWaitForAnEqualLeg$",
+	}, {
+		name: "post-before-active", rule: "mirror §4.1 before its own generation is active nothing is served",
+		in:  "backend/remote.Device.awaitMirror",
+		old: "select {", new: "d.log = d.cfg.Log; early := make(chan struct{}); close(early); select { case <-early:",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "numbers-alone", rule: "mirror §4.2 by life, then by count",
+		in:  "persist.Generation.Before",
+		old: "g.Life < h.Life || g.Life == h.Life && g.Count < h.Count", new: "g.Count < h.Count",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "no-fence", rule: "mirror §4.2 in sessions and not in probes",
+		in:  "internal/mirror.Found.survey",
+		old: "s.open |= bit", new: "s.held |= bit",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "a target grants an earlier life", rule: "mirror §2 the target refuses a life that is not larger than the persisted one",
+		in:  "persist/target.unfit",
+		old: "m.Life <= sb.Life:", new: "m.Life < sb.Life:",
+		pkg: "./persist/target", run: "^TestLife$",
+	}, {
+		name: "gone-counts", rule: "mirror §4.2 with the contents that m names",
+		in:  "internal/mirror.Found.survey",
+		old: "s.lost |= bit", new: "s.held |= bit",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "start-without-proof", rule: "mirror §4.2 (a) to (d)",
+		in:  "internal/mirror.survey.proof",
+		old: `return ""; case f.Arbiter`, new: `return ""; case s.m.F & held != 0: return "some"; case f.Arbiter`,
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "start-with-any", rule: "mirror §4.2 one of F",
+		in:  "internal/mirror.survey.candidates",
+		old: "return s.m.F & held &^ s.torn", new: "return held &^ s.torn",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "close-without-barrier", rule: "mirror §4.3 CLOSE comes after a barrier on all of F",
+		in:  "backend/remote.Device.close",
+		old: "err := <-last", new: "var err error; go func() { <-last }()",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "a device closes in a change", rule: "mirror §4.3 CLOSE comes after a barrier on all of F",
+		in:  "backend/remote.core.leave",
+		old: "k.settle(ctx)", new: "",
+		pkg: "./backend/remote", run: "^TestCloseInAChange$",
+	}, {
+		name: "no-equalize", rule: "mirror §4.4 one member of F is the source, and alone equal",
+		in:  "internal/mirror.Found.begin",
+		old: "if !d.Clean {", new: "if false {",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "bits-not-filled", rule: "mirror §4.4 all others get all their bits set",
+		in:  "internal/mirror.Found.begin",
+		old: "d.Fill = m.Present() &^ d.Equal", new: "",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "doubt-ignored", rule: "mirror §4.4 the source's own doubt stays until its target settles it",
+		in:  "backend/remote.leg.begin",
+		old: "if o.Flags&wire.OpenedDoubt != 0 {", new: "if o.Flags&wire.OpenedDoubt != 0 && g.core.copies == nil {",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "unequal-counts", rule: "mirror §3.2 all of F are equal",
+		in:  "internal/mirror.View.Flushes",
+		old: "v.Active&^v.Equal == 0 &&", new: "",
+		pkg: "./internal/mirror", run: "^TestEnough$",
+	}, {
+		name: "a life that copies first changes a generation", rule: "mirror §4.4 begins with all members of F that it holds",
+		in:  "internal/mirror.Found.begin",
+		old: "d.Outcome, d.F = Copy, 0 } else {", new: "d.Outcome, d.F = Copy, 0 }; {",
+		pkg: "./internal/mirror", run: "^TestCopyFirst$",
+	}, {
+		name: "no-lineage", rule: "mirror §4.6 behind, if the newest generation of its record is in this mirror's lineage",
+		in:  "internal/mirror.Behind",
+		old: "if !refutes(m, r, a) { return false }", new: "",
+		pkg: "./internal/mirror", run: "^TestBehind$",
+	}, {
+		name: "nothing-is-refuted", rule: "mirror §4.6 a later life refutes a generation if it held a member of its F",
+		in:  "internal/mirror.refutes",
+		old: "b.Life > a.Life &&", new: "false &&",
+		pkg: "./internal/mirror", run: "^TestBehind$",
+	}, {
+		name: "attempts-forgotten", rule: "mirror §4.6 what a life began is in its lineage, active or not",
+		in:  "internal/mirror.View.begin",
+		old: "v.Record = Descend(&v.Record, g, f)", new: "lineage := v.Record.Lineage; v.Record = Descend(&v.Record, g, f); if v.Pending { v.Record.Lineage = lineage }",
+		pkg: "./internal/mirror", run: "^TestGivenUpGeneration$",
+	}, {
+		name: "split-ignored", rule: "mirror §4.6 a start that sees a member that went its own way is refused",
+		in:  "internal/mirror.Found.conflict",
+		old: "if len(ways) == 0 {", new: "if true {",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "an adopted change that no member has is a loss", rule: "mirror §4.5 a life that goes on finishes the change that its header names",
+		in:  "backend/remote.legacy.judgeMirror",
+		old: "case s.adopted && s.before(v):", new: "case false:",
+		pkg: "./backend/remote", run: "^TestDecideMirrorAfterAnAdoptionInAChange$",
+	}, {
+		name: "a lane without a connection is posted on", rule: "mirror §3.1 every leg with a session gets every write",
+		in:  "backend/remote.lane.post",
+		old: "l.conn == nil ||", new: "",
+		pkg: "./backend/remote", run: "^TestWritesWithoutALeg$",
+	}, {
+		name: "READs go on although another life may have begun", rule: "mirror §4.7 a device serves READs only if it has heard from enough members",
+		in:  "backend/remote.copies.servesLocked",
+		old: "&& !k.fenced", new: "",
+		pkg: "./backend/remote", run: "^TestReadsAreFenced$",
+	}, {
+		name: "a member is copied to before its record says so", rule: "mirror §5.1 before the first byte its record says torn",
+		in:  "backend/remote.copies.meet",
+		old: "if _, err := g.ask(ctx, &plain, m.Append(nil), &done, &refused); err != nil {",
+		new: "_, _, _, _ = &plain, &m, &done, &refused; if err := ctx.Err(); err != nil {",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "torn-serves", rule: "mirror §5.1 a start that finds nothing newer than a torn member's own record does not begin",
+		in:  "internal/mirror.survey.candidates",
+		old: "s.m.F & held &^ s.torn", new: "(s.m.F | s.torn) & held",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "a copy of a lost session counts", rule: "mirror §5.4 a leg that is lost starts again from its bits",
+		in:  "backend/remote.copies.startResyncsLocked",
+		old: "r.pieces[p].state = pieceFree", new: "_ = p",
+		pkg: "./backend/remote", run: "^TestResyncForgetsTheSessionBefore$",
+	}, {
+		name: "a barrier that covers nothing is left to a native FLUSH", rule: "mirror §5.4 barriers wait for the leg, too",
+		in:  "backend/remote.lane.pushBarrierLocked",
+		old: "|| from == to", new: "",
+		pkg: "./backend/remote", run: "^TestEmptyBarrierHasAnAnswer$",
+	}, {
+		name: "any-source", rule: "mirror §5.2 the source is an equal leg of this life",
+		in:  "backend/remote.piece.pushLocked",
+		old: "s.reader, r.leg.lanes[s.index]",
+		new: "s.reader, r.leg.lanes[s.index]; for _, l := range s.lanes { if l != dst && l.connected { src = l } }",
+		pkg: model, run: mirrorCrashes,
+	}, {
+		name: "read-while-syncing", rule: "mirror §5.2 a leg that is being copied to answers no READ",
+		in:  "backend/remote.core.servesLocked",
+		old: "x.copies == nil || x.copies.servesLocked(g)", new: "true",
+		pkg: "./backend/remote", run: "^TestReadsNeverComeFromResync$",
+	}, {
+		name: "no-hold-back", rule: "mirror §5.3 everything behind it in that queue waits until the data are there",
+		in:  "backend/remote.lane.buildCopyLocked",
+		old: "default: return false", new: "default: if l.queue.n == 1 || l.queue.at(1).kind != itemWrites { return false }; l.queue.push(*it)",
+		pkg: "./backend/remote", run: "^TestWriteBehindCopy$",
+	}, {
+		name: "joiner-without-bits", rule: "mirror §5.5 the member gets all bits of members that stay out",
+		in:  "internal/mirror.View.RecordFor",
+		old: "return r, r.Present() &^ r.F", new: "return r, 0",
+		pkg: "./internal/mirror", run: "^TestTakeIn$",
+	}, {
+		name: "a late barrier clears the bits of a fill", rule: "mirror §3.5 only behind a barrier that the copied member acknowledged after the copy",
+		in:  "persist/target.fills.clear",
+		old: "if counted != f.n {", new: "if false {",
+		pkg: "./persist/target", run: "^TestClearBehindAFill$",
+	}, {
+		name: "a record counts before the bits that it means are set", rule: "mirror §4.4 all others get all their bits set",
+		in:  "persist/region.Region.recordLocked",
+		old: "if err := r.fillBitsLocked(&sb.Record, fill); err != nil { return err }; for", new: "defer func() { _ = r.fillBitsLocked(&sb.Record, fill) }(); for",
+		pkg: "./persist/region", run: "^TestBitsSurviveCrashes$",
+	},
+}
