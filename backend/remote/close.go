@@ -209,13 +209,20 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		g.die()
 		<-g.kept
 	}
+	closed := false
+	var failed error
 	for _, g := range x.legs {
 		if closes(g) { // not a leg that is half copied: a clean end would make it a source
-			err = errors.Join(err, g.giveBack(ctx))
+			e := g.giveBack(ctx)
+			failed, closed = errors.Join(failed, e), closed || e == nil
 		}
 		g.hangUp()
 	}
-	return err
+	if failed != nil && closed { // one member that says so makes it a clean end (mirror §4.3)
+		x.life.log.Warn("a target of the mirror was not told of the end", slog.Any("error", failed))
+		failed = nil
+	}
+	return errors.Join(err, failed)
 }
 
 // giveBack sends CLOSE on the session's last lane, for it ends the others' connections.

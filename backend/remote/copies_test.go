@@ -261,3 +261,21 @@ func TestNoChangeBeginsAtTheEnd(t *testing.T) {
 	require.True(t, s[0].region.Superblock().Clean)
 	s.network(1).Up()
 }
+
+// A leg that is lost in the moment in which its session is given back makes no failure of a Close that
+// the others heard of.
+func TestCloseLosesALeg(t *testing.T) { synctest.Test(t, testCloseLosesALeg) }
+
+func testCloseLosesALeg(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dial(t, 1)
+	s.network(1).Pause()
+	require.NoError(t, d.Close())
+	require.True(t, s[0].region.Superblock().Clean)
+	require.False(t, s[1].region.Superblock().Clean)
+	s.network(1).Resume()
+	d = s.dial(t, 1)
+	require.Equal(t, persist.Members(3), s.record(0).F)
+	require.Equal(t, 2, d.Snapshot().Mirror.Copies, "the end was clean")
+	require.NoError(t, d.Close())
+}

@@ -22,7 +22,7 @@ import (
 //
 // The flag -crashes keeps it going until it has counted that many crashes.
 func TestMirrorCrashes(t *testing.T) {
-	fewer(t, 10)
+	fewer(t, 15)
 	untilWanted(t, manyMirrorCrashes)
 }
 
