@@ -29,7 +29,7 @@ import (
 //
 // The goroutines of a dead process run on until they need a connection. The test buries the
 // process once somebody else has the region. The target must then refuse whatever they ask for,
-// which ends them.
+// which ends them. Those of a mirror's process get no connection then, and end.
 //
 // Copying takes time, but the copy shows one moment as long as nobody takes memory of the
 // window meanwhile. So a goroutine that kills at a step has allocated before that step.
@@ -57,6 +57,8 @@ type process struct {
 	slept     atomic.Uint64
 	closes    sync.Once
 	closed    chan struct{} // closed when dev is, with closeErr
+	given     context.Context
+	giveUp    context.CancelFunc // ends a close that waits for targets
 	closeErr  error
 
 	mu    sync.Mutex
@@ -101,6 +103,7 @@ func (s *troupe) end() {
 	for _, p := range s.all {
 		p.cancel()
 		p.ended.Wait()
+		p.giveUp()
 	}
 }
 
@@ -112,6 +115,7 @@ func (s *troupe) process(id byte, dir string) *process {
 		killed: make(chan struct{}), buried: make(chan struct{}), opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.given, p.giveUp = context.WithCancel(context.Background())
 	s.all = append(s.all, p)
 	return p
 }
@@ -154,7 +158,7 @@ func (p *process) close() error {
 	p.closes.Do(func() {
 		p.ended.Go(func() {
 			p.turn()
-			p.closeErr = p.dev.Close()
+			p.closeErr = p.dev.Shutdown(p.given)
 			close(p.closed)
 		})
 	})
@@ -280,6 +284,9 @@ func (p *process) bury() {
 		p.ended.Go(func() {
 			p.turn()
 			<-p.opened
+			if p.in.mirror != nil {
+				p.giveUp() // it reaches nobody any more
+			}
 			if p.dev != nil {
 				_ = p.close() // fails, because somebody else has the region
 			}
@@ -304,7 +311,8 @@ type domain struct {
 	p *process
 }
 
-// Dial waits, if the process is dead, until it is buried.
+// Dial waits, if the process is dead, until it is buried. Of a mirror it then fails: a member that the
+// process after it has not reached would go on with a life that the other process has taken over.
 func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	alive := d.p.step()
 	if !alive {
@@ -315,6 +323,9 @@ func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recv
 		d.p.turn()
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, err)
+		}
+		if d.p.in.mirror != nil {
+			return nil, fmt.Errorf("killed: %w", rdma.ErrLost)
 		}
 	}
 	c, err := d.Domain.Dial(ctx, addr, cfg, recvs)
