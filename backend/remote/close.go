@@ -194,7 +194,13 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		if flushed {
 			k.settle(ctx)
 		}
-		k.end()
+		asks := ctx
+		if !flushed {
+			var over context.CancelFunc
+			asks, over = context.WithCancel(ctx)
+			over()
+		}
+		k.end(asks)
 		if flushed && k.view.Pending {
 			err = ErrAway
 		}

@@ -42,6 +42,8 @@ type copies struct {
 	wake   chan struct{} // holds a token while there may be something to do
 	life   context.Context
 	stop   context.CancelFunc
+	asking context.Context // of calls to targets; it outlives life
+	hush   context.CancelFunc
 	ended  sync.WaitGroup
 }
 
@@ -61,6 +63,7 @@ func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *c
 		k.pieces[i].index = i
 	}
 	k.life, k.stop = context.WithCancel(context.Background())
+	k.asking, k.hush = context.WithCancel(context.Background())
 	return k
 }
 
@@ -71,8 +74,11 @@ func (k *copies) begin() {
 	k.rouse()
 }
 
-// end ends the goroutine.
-func (k *copies) end() {
+// end ends the goroutines. A call that is under way has its answer first, until ctx ends: to give up a
+// call is to give up its session, which is to be closed.
+func (k *copies) end(ctx context.Context) {
+	defer k.hush()
+	defer context.AfterFunc(ctx, k.hush)()
 	k.stop()
 	k.core.commit.mu.Lock()
 	k.core.commit.mu.Unlock() //nolint:staticcheck // whoever had it has started its resyncs
@@ -257,7 +263,7 @@ func (k *copies) write(todo persist.Members) (progress bool) {
 		c.mu.Lock()
 		record, fill := k.recordLocked(g)
 		c.mu.Unlock()
-		if err := g.setRecord(k.life, record, fill); err != nil {
+		if err := g.setRecord(k.asking, record, fill); err != nil {
 			continue // it is lost, and the keeper knows
 		}
 		c.mu.Lock()
@@ -318,7 +324,7 @@ func (k *copies) renewOn(r *renewal) (progress bool) {
 		}
 		record, fill := k.recordLocked(g)
 		c.mu.Unlock()
-		if g.setRecord(k.life, record, fill) == nil {
+		if g.setRecord(k.asking, record, fill) == nil {
 			r.written |= persist.Member(g.slot)
 			progress = true
 		}

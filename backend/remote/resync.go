@@ -344,5 +344,5 @@ func (r *resync) outstanding() bool {
 
 // context is that of a request which must end before the resync does.
 func (r *resync) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.copies.life, bitsPatience)
+	return context.WithTimeout(r.copies.asking, bitsPatience)
 }

@@ -467,3 +467,24 @@ func testReadsWaitForAnEqualLeg(t *testing.T) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// A Close waits for the answer that a resync waits for: to give up the call would end the session of the
+// source, which is to be closed.
+func TestCloseWhileAResyncAsks(t *testing.T) { synctest.Test(t, testCloseWhileAResyncAsks) }
+
+func testCloseWhileAResyncAsks(t *testing.T) {
+	s := fakes(t, 2, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	s.network(1).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 4), 0), c.Flush()))
+	s.network(0).Pause()
+	s.network(1).Up()
+	require.Eventually(t, d.legs[1].up.Load, time.Minute, 10*time.Millisecond)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	time.Sleep(time.Second)
+	s.network(0).Resume()
+	require.NoError(t, <-closed)
+	require.True(t, s[0].region.Superblock().Clean)
+}
