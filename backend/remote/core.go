@@ -66,7 +66,7 @@ func (x *core) quiesce() {
 func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	c := &x.commit
 	c.mu.Lock()
-	g.up.Store(false)
+	was := g.up.Swap(false)
 	g.silentAt, g.lostBy = time.Now(), cause
 	if silence := g.pulse.silence(); silence > g.lease()/2 { // else its connection ended, and it may be back at once
 		g.silentAt = g.silentAt.Add(-silence)
@@ -83,7 +83,9 @@ func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	for _, l := range g.lanes {
 		l.leaveLocked()
 	}
-	c.interruptLocked(epoch)
+	if was { // else no barrier is on its lanes
+		c.interruptLocked(epoch)
+	}
 	c.mu.Unlock()
 	if x.copies != nil {
 		x.copies.rouse()
