@@ -37,8 +37,8 @@ var mirrors = []mutant{
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.core.commit.interruptLocked(0)", new: "",
 		also: []edit{{
-			"backend/remote.core.lost", "c.interruptLocked(epoch); c.mu.Unlock()",
-			"b := c.current; c.mu.Unlock(); if b != nil { for i := range b.shares { if b.shares[i].owes.Has(g.slot) { defer c.done(i, g.slot, b.seq) } } }",
+			"backend/remote.core.lost", "c.interruptLocked(epoch) } c.mu.Unlock()",
+			"}; b := c.current; c.mu.Unlock(); if b != nil { for i := range b.shares { if b.shares[i].owes.Has(g.slot) { defer c.done(i, g.slot, b.seq) } } }",
 		}},
 		pkg: model, run: mirrorCrashes,
 	}, {
