@@ -167,18 +167,6 @@ func (m *mirrorCrashes) reopen(rt *rapid.T) {
 	m.f.sweep(m.p)
 }
 
-// closed reports whether a member in F was closed, which makes the end a clean one (mirror §4.3). The
-// session of another can have been lost at the very end.
-func (m *mirrorCrashes) closed() bool {
-	newest := m.newest()
-	for slot := range m.f.members {
-		if newest.F.Has(slot) && m.f.superblock(slot).Clean {
-			return true
-		}
-	}
-	return false
-}
-
 // clean reports whether all members in F were closed.
 func (m *mirrorCrashes) clean() bool {
 	newest := m.newest()

@@ -333,7 +333,7 @@ func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
 		err := m.shut(rt, m.p)
 		if whole {
 			require.NoError(rt, err)
-			require.True(rt, m.closed(), "no member in F was closed")
+			require.True(rt, m.clean(), "a member in F was not closed")
 		}
 	}
 	m.f.sweep(nil)
