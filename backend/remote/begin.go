@@ -103,7 +103,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		b.number = max(b.number, s.header.Mirror.Life+1) // members that had it may be away
 	}
 	b.owner.ID = b.device.cfg.ID
-	if _, err := rand.Read(b.owner.Nonce[:]); err != nil { // what was OPENED in the attempt before is given up
+	if _, err := rand.Read(b.owner.Nonce[:]); err != nil { // an owner that was OPENED never OPENs again
 		return mirror.Decision{}, fmt.Errorf("draw a nonce: %w", err)
 	}
 	for {

@@ -17,7 +17,7 @@ const callSlot = maxMessages - 1
 // a time, on lane 0. Its answer comes to the goroutine that waits in call.
 type calls struct {
 	turn chan struct{} // holds a token during a call
-	seq  uint64        // of the last one, for whoever has the turn
+	seq  uint64        // of the last call, for the goroutine whose turn it is
 
 	// Guarded by the mutex of lane 0.
 	request []byte      // to send ahead of the queue

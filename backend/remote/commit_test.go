@@ -247,7 +247,7 @@ func TestCommitRelievesTheWindow(t *testing.T) {
 }
 
 // A barrier of a mirror waits for every leg on every dirty stream. One that was cut off never counts,
-// whatever a target says of it: the others may not have it.
+// even if a target calls it durable: the others may not have it.
 func TestCommitOfAMirror(t *testing.T) {
 	e, c := newFakeCommit(2)
 	e.legs = 2

@@ -81,7 +81,7 @@ func (k *copies) end(ctx context.Context) {
 	defer context.AfterFunc(ctx, k.hush)()
 	k.stop()
 	k.core.commit.mu.Lock()
-	k.core.commit.mu.Unlock() //nolint:staticcheck // whoever had it has started its resyncs
+	k.core.commit.mu.Unlock() //nolint:staticcheck // a goroutine that held it has started its resyncs
 	k.ended.Wait()
 }
 

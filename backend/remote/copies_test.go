@@ -126,7 +126,7 @@ func TestMirrorFailsOnAllLegs(t *testing.T) {
 	require.Error(t, d.Close())
 }
 
-// Another life that has begun ends this one for good, whatever leg says so (mirror §4.5).
+// Another life that has begun ends this one for good, if any leg of F says so (mirror §4.5).
 func TestAnotherLife(t *testing.T) {
 	for _, both := range []bool{true, false} {
 		t.Run(map[bool]string{true: "on all legs", false: "on one leg"}[both], func(t *testing.T) {

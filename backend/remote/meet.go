@@ -47,7 +47,7 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 // meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,
 // the caller connects the lanes. It is read from only if it is equal; else all that it lacks is copied
 // to it first, and its record says so already (mirror §5.1).
-func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (readable bool, err error) {
+func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (err error) {
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Held, Record: o.Record, Life: o.Life, Contents: o.ContentsID, Epoch: o.Epoch}
 	l.Epoch-- // the grant has raised it: what counts is the epoch in which the member came
 	if old := &g.granted; old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID) {
@@ -63,7 +63,6 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	if meeting == mirror.Resume && g.bad != nil {
 		meeting = mirror.Gone // it failed once, and is let go first
 	}
-	readable = k.view.Equal.Has(int(o.Record.Slot))
 	switch {
 	case meeting == mirror.Gone:
 		if g.bad == nil {
@@ -87,13 +86,13 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	g.met, g.record = meeting, o.Record
 	commit.mu.Unlock()
 	if err != nil || meeting == mirror.Resume {
-		return readable, err
+		return err
 	}
 	if meeting == mirror.ResyncAll && serves { // before, no record names what it has
 		l.Epoch = o.Epoch
 		r := &renewal{leg: l, done: make(chan error, 1)}
 		if err := k.ask(ctx, r); err != nil {
-			return false, err
+			return err
 		}
 	}
 	commit.mu.Lock()
@@ -105,12 +104,12 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (r
 	plain := *c
 	plain.secret = nil // within a session nothing is signed
 	if _, err := g.ask(ctx, &plain, m.Append(nil), &done, &refused); err != nil {
-		return false, fmt.Errorf("note that it is half copied: %w", err)
+		return fmt.Errorf("note that it is half copied: %w", err)
 	}
 	commit.mu.Lock()
 	g.record = torn
 	commit.mu.Unlock()
-	return false, nil
+	return nil
 }
 
 // ask has the goroutine carry r out, and waits for that.

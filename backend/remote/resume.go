@@ -43,9 +43,8 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 		conns = nil
 		return t, err
 	}
-	readable := true
 	if k := g.core.copies; k != nil {
-		if readable, err = k.meet(ctx, g, &o, &conns[0]); err != nil {
+		if err = k.meet(ctx, g, &o, &conns[0]); err != nil {
 			return t, err
 		}
 	}
@@ -60,9 +59,6 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	}
 	g.core.commit.start(true) // the replay's barrier
 	g.core.post()
-	if !readable {
-		g.core.copies.resync(g)
-	}
 	return t, nil
 }
 

@@ -65,9 +65,6 @@ type resync struct {
 	bytes uint64    // to settle, by guess: since the last barrier was asked for
 }
 
-// resync has the goroutine of k begin to copy to g what it lacks.
-func (k *copies) resync(*leg) { k.rouse() }
-
 // startResyncsLocked starts a resync for each leg that is there and not equal. It returns a leg that
 // must come back first: it left F while it had a session, so its record does not say that it is half
 // copied. The caller holds commit.mu.
