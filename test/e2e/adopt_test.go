@@ -14,6 +14,7 @@ import (
 // no FLUSH covered and that the target never got. The next pmnbd must have them. To serve
 // without them it must be told to.
 func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "adopt", "16M")
 	data := noise(t, 1<<20)
@@ -57,6 +58,7 @@ func TestAcknowledgedWritesSurviveTheInitiator(t *testing.T) {
 // them has lost its window. The other export must still have what it acknowledged, and a client
 // that kept its device goes on.
 func TestAcceptedLossIsOfOneExport(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target, uri := h.target(t, "one="+h.region(t, "one", "16M"), "two="+h.region(t, "two", "16M"))
 	serve := []string{"serve", "--listen", "unix:" + filepath.Join(h.home, "s"), "--target", uri + "/one", "--target", uri + "/two"}
@@ -103,6 +105,7 @@ func TestAcceptedLossIsOfOneExport(t *testing.T) {
 // must end with exit code 3 at once, because its window is lost, so that nothing restarts it
 // over and over.
 func TestWindowIsLostToWhoStays(t *testing.T) {
+	t.Parallel()
 	h, other := newHost(t), newHost(t)
 	_, uri := h.target(t, "held="+h.region(t, "held", "16M"))
 	pmnbd, unix, _ := h.initiator(t, uri, "held")

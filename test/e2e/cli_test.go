@@ -38,6 +38,7 @@ func (h host) check(t *testing.T, code int, rows []refusal) {
 }
 
 func TestBadFlags(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	socket := "unix:" + filepath.Join(h.home, "s")
 	path := filepath.Join(h.disk, "r")
@@ -72,6 +73,7 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestCannotStart(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	good := h.region(t, "good", "16M")
 	_, uri := h.target(t, "good="+good)
@@ -122,6 +124,7 @@ func TestCannotStart(t *testing.T) {
 }
 
 func TestNotWritable(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "ro", "16M")
 	require.NoError(t, os.Chmod(path, 0o444))
@@ -142,6 +145,7 @@ func TestNotWritable(t *testing.T) {
 // TestVolatileNeedsTheFlagTwice checks that class volatile needs the flag at both ends, and
 // that the product says what FLUSH means there.
 func TestVolatileNeedsTheFlagTwice(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-")
 	require.NoError(t, err)
@@ -172,6 +176,7 @@ func TestVolatileNeedsTheFlagTwice(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for _, tc := range []struct {
 		args []string
@@ -200,6 +205,7 @@ func TestHelp(t *testing.T) {
 
 // TestExportName checks that --export replaces the region's name, also as the default export.
 func TestExportName(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	path := h.region(t, "inner", "16M")

@@ -14,6 +14,7 @@ import (
 // allows gets the region, another is told that it is not allowed, and a flag overrides the
 // file.
 func TestConfigurationFile(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	const alice, bob = "6ba7b810-9dad-41d1-80b4-00c04fd430c8", "6ba7b811-9dad-41d1-80b4-00c04fd430c8"
 	path := filepath.Join(h.disk, "log")

@@ -73,6 +73,7 @@ func (d disk) die(t *testing.T) {
 // TestDiskIsFull fills the disk of a region. A region gets all its blocks when it is made, so a
 // full disk does not matter, neither in service nor at the target's next start.
 func TestDiskIsFull(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t, 96<<20)
 	r := newRigOn(t, d.dir, 1)
 	r.during(t, func() {
@@ -93,6 +94,7 @@ func TestDiskIsFull(t *testing.T) {
 // TestDiskIsReadOnly makes the disk read-only. The target cannot start until it is writable;
 // the client waits.
 func TestDiskIsReadOnly(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t, 96<<20)
 	r := newRigOn(t, d.dir, 1)
 	r.during(t, func() {
@@ -112,6 +114,7 @@ func TestDiskIsReadOnly(t *testing.T) {
 // TestDiskDies ends the disk under a region. The region fails and names the reason, no FLUSH
 // succeeds any more, and another region of the same target goes on.
 func TestDiskDies(t *testing.T) {
+	t.Parallel()
 	d := newDisk(t, 96<<20)
 	otherRegionGoesOn(t, filepath.Join(d.dir, "victim"), func() { d.die(t) }, syscall.EIO)
 }
@@ -119,6 +122,7 @@ func TestDiskDies(t *testing.T) {
 // TestRegionIsTruncated shortens a region's file, so that touching its pages raises SIGBUS. In
 // the target that is an error of this region, and of nothing else.
 func TestRegionIsTruncated(t *testing.T) {
+	t.Parallel()
 	victim := filepath.Join(newHost(t).disk, "victim")
 	otherRegionGoesOn(t, victim, func() { require.NoError(t, os.Truncate(victim, dataOffset)) }, syscall.EIO)
 }

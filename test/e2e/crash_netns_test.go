@@ -76,6 +76,7 @@ func (c *cable) inside(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 // TestNetworkIsCut cuts the cable for a while, and until the initiator gives its connections
 // up. The client waits, and notices nothing else.
 func TestNetworkIsCut(t *testing.T) {
+	t.Parallel()
 	for i, c := range []struct {
 		name string
 		wait func(t *testing.T, r *rig)

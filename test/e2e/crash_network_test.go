@@ -127,6 +127,7 @@ var networkFaults = []struct {
 // TestNetworkFaults breaks the network in every way that it can break. A client may see a
 // pause, and nothing else.
 func TestNetworkFaults(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 2)
 	r.roundTrip(t) // a short window
 	files := [2]int{r.pmnbd.openFiles(t), r.target.openFiles(t)}
@@ -157,6 +158,7 @@ func (r *rig) newest(t *testing.T) *crash.Link {
 // session is over. By then newer data are acknowledged and flushed. None of the old bytes may
 // land.
 func TestOldBytesArriveLate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1, "--lanes", "1")
 	k := r.newest(t)
 	c := dialNBD(t, r.nbd)
@@ -196,6 +198,7 @@ func seenOff(t *testing.T, k *crash.Link) {
 // believes, after the initiator has given the connection up and before it is back. The replay
 // is newer than those bytes and must win.
 func TestOldBytesArriveBeforeTheResume(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 0, "--lanes", "1")
 	k := r.newest(t)
 	c := dialNBD(t, r.nbd)
@@ -220,6 +223,7 @@ func TestOldBytesArriveBeforeTheResume(t *testing.T) {
 // during another session of the same owner and after it. The recording may interrupt a session,
 // but must write nothing.
 func TestCapturedSessionIsPlayed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 0, "--lanes", "1")
 	r.proxy.Record()
 	c := dialNBD(t, r.nbd)
@@ -255,6 +259,7 @@ func TestCapturedSessionIsPlayed(t *testing.T) {
 // TestSecondInitiatorUnderLoad starts initiators with other ids. The target refuses them while
 // the lease lasts, and the owner notices nothing.
 func TestSecondInitiatorUnderLoad(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	r.during(t, func() {
 		for range 3 {
@@ -270,6 +275,7 @@ func TestSecondInitiatorUnderLoad(t *testing.T) {
 // TestSameIDOfAnotherHost uses one id on two hosts, as happens when somebody clones a virtual
 // machine. The host that asks last gets the region, and the other must never write again.
 func TestSameIDOfAnotherHost(t *testing.T) {
+	t.Parallel()
 	const id = "11111111-2222-4333-8444-555555555555"
 	r := newRig(t, 0, "--id", id)
 	first := dialNBD(t, r.nbd)

@@ -28,6 +28,7 @@ func soakRounds(t *testing.T, few int, each time.Duration) int {
 // TestTargetIsKilledAgainAndAgain kills the target with SIGKILL again and again and starts it
 // at once or after a while. It logs how long the client waits once the target is back.
 func TestTargetIsKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	const every = time.Second
 	rounds := soakRounds(t, 4, every*3/2)
 	r := newRig(t, 3)
@@ -114,6 +115,7 @@ func (r *rig) busyUntilTheLeaseEnds(t *testing.T) {
 // TestOutOfDescriptors leaves the target no descriptor to spare. It accepts no connection then
 // and its existing ones go on. It accepts connections again once it has descriptors.
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	limit := func(n int) {
 		t.Helper()

@@ -42,6 +42,7 @@ func (h host) inspect(t *testing.T, path string) superblock {
 }
 
 func TestFlushedDataSurvivesKill(t *testing.T) {
+	t.Parallel()
 	const size = 1 << 20
 	h := newHost(t)
 	path := h.region(t, "kill", "16M")
@@ -72,6 +73,7 @@ func TestFlushedDataSurvivesKill(t *testing.T) {
 }
 
 func TestTermDrains(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "drain", "16M")
 	data := noise(t, 3<<20)
@@ -100,6 +102,7 @@ func TestTermDrains(t *testing.T) {
 // TestTargetKilledInABarrier kills a target in the middle of a barrier and does not start it
 // again. It stops the target first, so the FLUSH cannot have completed.
 func TestTargetKilledInABarrier(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "mid", "16M")
 	target, uri := h.target(t, "mid="+path)

@@ -48,6 +48,7 @@ func fioMixed(t *testing.T, uri string, more ...string) {
 }
 
 func TestDataOutlivesTheInitiator(t *testing.T) {
+	t.Parallel()
 	need(t, fio, nbdcopy)
 	const size = 256 << 20
 	h := newHost(t)
@@ -68,6 +69,7 @@ func TestDataOutlivesTheInitiator(t *testing.T) {
 }
 
 func TestSeveralConnections(t *testing.T) {
+	t.Parallel()
 	need(t, fio)
 	h := newHost(t)
 	path := h.region(t, "many", "64M")
@@ -81,6 +83,7 @@ func TestSeveralConnections(t *testing.T) {
 }
 
 func TestNbdinfo(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	path := h.region(t, "info", "16M")
@@ -127,6 +130,7 @@ func TestNbdinfo(t *testing.T) {
 }
 
 func TestQemu(t *testing.T) {
+	t.Parallel()
 	need(t, qemuIO, qemuImg)
 	h := newHost(t)
 	path := h.region(t, "qemu", "32M")
@@ -155,6 +159,7 @@ func TestQemu(t *testing.T) {
 }
 
 func TestNbdcopyBothWays(t *testing.T) {
+	t.Parallel()
 	need(t, nbdcopy)
 	const size = 48 << 20
 	h := newHost(t)

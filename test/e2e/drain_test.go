@@ -10,6 +10,7 @@ import (
 // TestDrainDespiteAClientThatDoesNotRead ends pmnbd by SIGTERM while one client does not read
 // its replies. pmnbd must still flush what another client wrote.
 func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "64M")
 	_, uri := h.target(t, "r="+path)
@@ -32,6 +33,7 @@ func TestDrainDespiteAClientThatDoesNotRead(t *testing.T) {
 // are flushed and no client waits. It must end: nobody waits for the flush that pmnbd began
 // when its last client left.
 func TestEndWithTheTargetAway(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	target, uri := h.target(t, "r="+path)

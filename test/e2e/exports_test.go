@@ -38,6 +38,7 @@ func (h host) twoExports(t *testing.T, more ...string) (p *process, targets [2]*
 }
 
 func TestSeveralExports(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	pmnbd, _, uris := h.twoExports(t, "--listen", "tcp:127.0.0.1:0")
@@ -85,6 +86,7 @@ func TestSeveralExports(t *testing.T) {
 
 // TestOneExportFails lets one export fail. The other one must not notice, at the end neither.
 func TestOneExportFails(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	pmnbd, targets, uris := h.twoExports(t, "--loss-timeout", lossTimeout)
 	one, two := dialNBD(t, uris[0]), dialNBD(t, uris[1])
@@ -105,6 +107,7 @@ func TestOneExportFails(t *testing.T) {
 }
 
 func TestAllExportsOrNone(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	_, uri := h.target(t, "r="+path)
@@ -125,6 +128,7 @@ func TestAllExportsOrNone(t *testing.T) {
 // TestMaxConnections connects more clients than the default allows, each with memory to receive
 // into.
 func TestMaxConnections(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
 	const clients = 100
@@ -144,6 +148,7 @@ func TestMaxConnections(t *testing.T) {
 }
 
 func TestHandshakeTimeout(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
 	h.initiator(t, uri, "r", "--handshake-timeout=50ms")
@@ -159,6 +164,7 @@ func TestHandshakeTimeout(t *testing.T) {
 // TestOpenListenerIsLogged expects one log line about each listener that other hosts can reach
 // and whose clients need no certificate, and none about loopback.
 func TestOpenListenerIsLogged(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
 	certificates := "--tls-certificates=" + selfSigned(t)
@@ -182,6 +188,7 @@ func TestOpenListenerIsLogged(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
@@ -204,6 +211,7 @@ func TestReadOnly(t *testing.T) {
 // TestTLSURIs checks that clients can use the URIs of the ready line as they are, with TLS and
 // without.
 func TestTLSURIs(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))

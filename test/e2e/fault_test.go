@@ -40,6 +40,7 @@ func failNextSync(t *testing.T, h host, p *process) (detach func() int) {
 // TestEveryFlushIsASync checks that a FLUSH reaches the target's disk once, and only if there
 // is something to flush.
 func TestEveryFlushIsASync(t *testing.T) {
+	t.Parallel()
 	need(t, strace)
 	h := newHost(t)
 	path := h.region(t, "sync", "16M")
@@ -62,6 +63,7 @@ func TestEveryFlushIsASync(t *testing.T) {
 // TestFailedSyncIsForever makes one sync fail. After that the disk seems well again, but the
 // kernel has forgotten which pages it lost, so the target must trust no later success.
 func TestFailedSyncIsForever(t *testing.T) {
+	t.Parallel()
 	need(t, strace)
 	// strace counts per thread. If the target goes on in another thread after the first error,
 	// that thread's next sync fails too, and the target cannot write the failure down. That is

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +36,12 @@ var (
 	buildOnce = sync.OnceValue(build)
 )
 
+// TestMain lets more tests run at a time than there are CPUs, because most of them mostly wait. Those
+// that measure something do not run in parallel: go test runs them first, one at a time.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil { // -parallel still counts, as m.Run parses the flags
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(binaries) // "" if nothing was built
 		os.Exit(code)

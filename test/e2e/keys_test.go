@@ -14,6 +14,7 @@ import (
 // target takes two keys. A wrong key disturbs only a session that has to come back, which
 // waits. An initiator that starts with a wrong key is told so, and the target logs it.
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 	h := newHost(t)
 	old, next := strings.Repeat("0123456789abcdef", 4), strings.Repeat("fedcba9876543210", 5)
@@ -64,6 +65,7 @@ func TestKeys(t *testing.T) {
 
 // TestTakeover lets a second initiator take the region of a living one. Both logs must say so.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	h, other := newHost(t), newHost(t)
 	target, at := h.target(t, "log="+h.region(t, "log", "4M"))
 	first, _, _ := h.initiator(t, at, "log")
@@ -88,6 +90,7 @@ func TestTakeover(t *testing.T) {
 
 // TestHangUpWithoutKeys checks that SIGHUP ends no daemon that has nothing to read again.
 func TestHangUpWithoutKeys(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target, uri := h.target(t, "r="+h.region(t, "r", "16M"))
 	pmnbd, unix, _ := h.initiator(t, uri, "r")

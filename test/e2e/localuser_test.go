@@ -30,6 +30,7 @@ func startAs(t *testing.T, uid uint32, name string, args func(h host) []string) 
 // TestOtherUsers checks that a target without keys serves, on loopback, root and its own user.
 // Others need a key, or the operator's --insecure-no-auth.
 func TestOtherUsers(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("running as another user needs root")
 	}

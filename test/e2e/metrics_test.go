@@ -108,6 +108,7 @@ func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 // TestMetrics checks that both daemons tell Prometheus what they tell people, and that
 // docs/status.md has all of it.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0",
 		"--region", "a="+h.region(t, "a", "16M"), "--region", "b="+h.region(t, "b", "16M"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -38,7 +39,8 @@ func (l *mirrorLeg) serve(t *testing.T) {
 	t.Helper()
 	listen := l.uri
 	if listen == "" {
-		listen = "iwarp://127.0.0.1:0"
+		// An address of its own, so that no other socket takes the port while the target is down.
+		listen = fmt.Sprintf("iwarp://127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 	}
 	l.target = start(t, l.home, "pmnbd-target", append([]string{"serve", "--listen", listen, "--region", "rig=" + l.path}, l.flags...)...)
 	l.uri = l.target.waitReady(t)[0]

@@ -15,6 +15,7 @@ import (
 // TestMirror kills the targets of a mirror in turn, for shorter and for longer than --leg-timeout, and
 // one during the resync of the other. No request fails, and afterwards each region has everything.
 func TestMirror(t *testing.T) {
+	t.Parallel()
 	const every = 700 * time.Millisecond
 	rounds := soakRounds(t, 4, 3*every)
 	r := newMirrorRig(t, 2)
@@ -66,6 +67,7 @@ func TestMirror(t *testing.T) {
 // TestMirrorInTurn kills the targets in turn and starts them again without looking whether the others
 // have all data. Where they have not, requests wait for those that have.
 func TestMirrorInTurn(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprint(n, " targets"), func(t *testing.T) {
 			rounds := soakRounds(t, 3*n, 2400*time.Millisecond)
@@ -96,6 +98,7 @@ func TestMirrorInTurn(t *testing.T) {
 
 // TestMirrorAlone starts a mirror with one of its targets.
 func TestMirrorAlone(t *testing.T) {
+	t.Parallel()
 	r := newMirrorRig(t, 2)
 	r.serve(t)
 	r.load(t, 1)
@@ -158,6 +161,7 @@ func TestMirrorAlone(t *testing.T) {
 
 // TestMirrorAfterClear clears the region of a member, which then has to be copied to in full.
 func TestMirrorAfterClear(t *testing.T) {
+	t.Parallel()
 	r := newMirrorRig(t, 2)
 	r.serve(t)
 	r.load(t, 1)
@@ -185,6 +189,7 @@ func TestMirrorAfterClear(t *testing.T) {
 // TestMirrorWithKeys makes and serves a mirror whose targets ask for keys, on two lanes, of class
 // volatile.
 func TestMirrorWithKeys(t *testing.T) {
+	t.Parallel()
 	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, 2)}
 	keys := filepath.Join(r.home, "keys")
@@ -221,6 +226,7 @@ func TestMirrorWithKeys(t *testing.T) {
 
 // TestMirrorTorn leaves a target half copied. It serves nobody.
 func TestMirrorTorn(t *testing.T) {
+	t.Parallel()
 	r := newMirrorRig(t, 2)
 	r.serve(t, "--resync-rate", "1M")
 	r.legs[1].target.kill(t)
@@ -252,6 +258,7 @@ func TestMirrorTorn(t *testing.T) {
 // TestMirrorInitiatorIsKilled kills pmnbd, with all targets there, with one that is away, and together
 // with one. What was acknowledged and not flushed must be there.
 func TestMirrorInitiatorIsKilled(t *testing.T) {
+	t.Parallel()
 	r := newMirrorRig(t, 2)
 	r.serve(t)
 	for _, c := range []struct{ before, with string }{{}, {before: "B"}, {with: "B"}, {with: "A"}, {before: "A"}} {
@@ -290,6 +297,7 @@ func TestMirrorInitiatorIsKilled(t *testing.T) {
 
 // TestMirrorCreateDiffers creates a mirror of regions with different contents.
 func TestMirrorCreateDiffers(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	_, uri := h.target(t, "a="+h.region(t, "a", "8M"), "b="+h.region(t, "b", "8M"))
 	data := noise(t, 1<<20)

@@ -35,6 +35,7 @@ type mistake struct {
 // and what to do. Exit code 2 means a mistake on the command line or in the configuration file,
 // 1 anything else. Exit code 3 needs a loss: adopt_test.go and status_test.go test that.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	names := make(map[string]bool)
 	for _, m := range slices.Concat(targetMistakes, configMistakes, regionMistakes, serveMistakes, commandMistakes) {

@@ -156,12 +156,14 @@ h.shutdown()
 }
 
 func TestLibnbd(t *testing.T) {
+	t.Parallel()
 	for _, tt := range libnbdScripts {
 		t.Run(tt.name, func(t *testing.T) { libnbd(t, tt.script) })
 	}
 }
 
 func TestLibnbdReadOnly(t *testing.T) {
+	t.Parallel()
 	libnbd(t, `
 h.add_meta_context("base:allocation")
 h.connect_uri(uri)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestNbdinfoModes(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo)
 	h := newHost(t)
 	_, uri := h.target(t, "info="+h.region(t, "info", "16M"))
@@ -62,6 +63,7 @@ func sparse(t *testing.T, path string, size int64) []byte {
 }
 
 func TestNbdcopySparse(t *testing.T) {
+	t.Parallel()
 	need(t, nbdcopy)
 	const size = 32 << 20
 	for _, tt := range []struct {
@@ -143,6 +145,7 @@ func qemuImages(t *testing.T, img, io peer) string {
 }
 
 func TestQemuImages(t *testing.T) {
+	t.Parallel()
 	need(t, qemuImg, qemuIO)
 	qemuImages(t, qemuImg, qemuIO)
 }
@@ -150,6 +153,7 @@ func TestQemuImages(t *testing.T) {
 // TestQemuWithExtendedHeaders uses a QEMU that has extended headers, which that of Debian 12
 // has not.
 func TestQemuWithExtendedHeaders(t *testing.T) {
+	t.Parallel()
 	newer := func(p peer) peer {
 		path, err := filepath.Abs("../../bin/qemu/usr/bin/" + p.program)
 		require.NoError(t, err)

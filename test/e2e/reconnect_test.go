@@ -15,6 +15,7 @@ import (
 // repeats only the requests that had no reply. Everything acknowledged before must be there,
 // although it was never flushed.
 func TestQemuReconnects(t *testing.T) {
+	t.Parallel()
 	need(t, qemuIO)
 	h := newHost(t)
 	path := h.region(t, "again", "16M")

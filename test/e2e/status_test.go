@@ -109,6 +109,7 @@ func (h host) exports(t *testing.T) (all []exportStatus) {
 }
 
 func TestStatusWhileServing(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))
 	code, stdout, stderr := h.result(t, "pmnbd", "status")
@@ -184,6 +185,7 @@ func TestStatusWhileServing(t *testing.T) {
 }
 
 func TestStatusOfTheDead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target, uri := h.target(t, "dead="+h.region(t, "dead", "16M"))
 	pmnbd, _, _ := h.initiator(t, uri, "dead")
@@ -202,6 +204,7 @@ func TestStatusOfTheDead(t *testing.T) {
 // TestStatusOfTheSilent checks that status names a process that hangs, and still shows the
 // others.
 func TestStatusOfTheSilent(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	_, uri := h.target(t, "a="+h.region(t, "a", "16M"), "b="+h.region(t, "b", "16M"))
 	silent, _, _ := h.initiator(t, uri, "a")
@@ -216,6 +219,7 @@ func TestStatusOfTheSilent(t *testing.T) {
 }
 
 func TestStatusAfterFailure(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	target, uri := h.target(t, "fail="+h.region(t, "fail", "16M"))
 	_, unix, _ := h.initiator(t, uri, "fail", "--loss-timeout", lossTimeout)
@@ -232,6 +236,7 @@ func TestStatusAfterFailure(t *testing.T) {
 }
 
 func TestControlSocketIsTaken(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	control := "unix:" + filepath.Join(h.home, "c")

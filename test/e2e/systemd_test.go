@@ -37,6 +37,7 @@ func handed(t *testing.T, cmd *exec.Cmd, listeners ...interface{ File() (*os.Fil
 }
 
 func TestSocketsOfSystemd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	_, uri := h.target(t, "r="+path)
@@ -79,6 +80,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 }
 
 func TestRefusedSocketOfSystemd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	_, uri := h.target(t, "r="+path)
@@ -96,6 +98,7 @@ func TestRefusedSocketOfSystemd(t *testing.T) {
 // TestExposedSocketOfSystemd checks that a socket unit does not open the exports to other hosts
 // either.
 func TestExposedSocketOfSystemd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	path := h.region(t, "r", "16M")
 	_, uri := h.target(t, "r="+path)
@@ -119,6 +122,7 @@ func TestExposedSocketOfSystemd(t *testing.T) {
 
 // TestSystemdSocketActivate lets systemd's own tool start pmnbd when the first client comes.
 func TestSystemdSocketActivate(t *testing.T) {
+	t.Parallel()
 	need(t, peer{"systemd-socket-activate", "systemd"})
 	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "16M"))
@@ -136,6 +140,7 @@ func TestSystemdSocketActivate(t *testing.T) {
 // TestNotify checks that both daemons tell systemd when they start to serve and when they end.
 // pmnbd asks for the time that draining may take.
 func TestNotify(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(h.home, "notify"), Net: "unixgram"})
 	require.NoError(t, err)
@@ -179,6 +184,7 @@ func TestNotify(t *testing.T) {
 // TestUnits checks that systemd understands the unit files, and that they deny the daemons what
 // these do not need.
 func TestUnits(t *testing.T) {
+	t.Parallel()
 	need(t, peer{"systemd-analyze", "systemd"})
 	require.NoError(t, buildOnce())
 	const from = "../../dist/systemd"
@@ -232,6 +238,7 @@ func directive(t *testing.T, unit, name string) string {
 
 // TestSysusers checks that the sysusers file makes the user that the units name.
 func TestSysusers(t *testing.T) {
+	t.Parallel()
 	need(t, peer{"systemd-sysusers", "systemd"})
 	path, err := filepath.Abs("../../dist/sysusers.d/pmnbd.conf")
 	require.NoError(t, err)
@@ -245,6 +252,7 @@ func TestSysusers(t *testing.T) {
 // TestServiceUser runs what the units run as a user without rights, with its own directories,
 // and with keys passed as systemd passes credentials.
 func TestServiceUser(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}

@@ -75,6 +75,7 @@ func (a *authority) directory(t *testing.T, end string, usage x509.ExtKeyUsage) 
 // TestTLSClients uses libnbd and QEMU as clients, with certificates required at both ends. Data
 // go in and come out. A client without a certificate, or with one of another CA, gets nothing.
 func TestTLSClients(t *testing.T) {
+	t.Parallel()
 	need(t, nbdinfo, nbdcopy, qemuImg)
 	h := newHost(t)
 	_, target := h.target(t, "r="+h.region(t, "r", "16M"))
