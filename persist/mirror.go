@@ -71,18 +71,32 @@ type Membership struct {
 	Epoch    uint64
 }
 
+// A Point says how far an asynchronous member has surely followed: it has all that was flushed up to
+// barrier Barrier of its life, which the others had at time At. What it has beyond that are writes of
+// the next barriers, in their order. The zero Point says nothing.
+type Point struct {
+	Barrier uint64
+	At      int64 // nanoseconds since 1970, by the initiator's clock
+}
+
 // A Record is what each member persists of its mirror. The zero Record is that of a region that is
 // no member.
 type Record struct {
 	// Set is the mirror's UUID.
 	Set [16]byte
 	// Slot is the number of the member that keeps this record. It differs from member to member;
-	// all else is equal in records of one generation, but for Torn.
+	// all else is equal in records of one generation, but for Torn and Follows.
 	Slot uint8
 	// MinCopies is how many members F must have for a FLUSH to succeed.
 	MinCopies uint8
 	// Torn: data of a resync may have arrived, and not all of it has. The member serves nobody.
 	Torn bool
+	// Async has the members that follow the others without being waited for. They are never in F
+	// (mirror §7).
+	Async Members
+	// Follows is how far the member that keeps this record has followed. It is zero unless that
+	// member is in Async and not torn.
+	Follows Point
 	// Ancestor is the generation of this record, and its F.
 	Ancestor
 	// Members has the members by slot.
@@ -102,6 +116,10 @@ func (r *Record) Present() (m Members) {
 	return m
 }
 
+// Voters returns the members that can be in F, and that count in a majority: all but the
+// asynchronous ones.
+func (r *Record) Voters() Members { return r.Present() &^ r.Async }
+
 // Check returns an error if no mirror can have the record. The zero Record passes.
 func (r *Record) Check() error {
 	if *r == (Record{}) {
@@ -113,14 +131,18 @@ func (r *Record) Check() error {
 		return fmt.Errorf("a record without a set")
 	case int(r.Slot) >= MaxMembers || !present.Has(int(r.Slot)):
 		return fmt.Errorf("a record in slot %d, which has no member", r.Slot)
-	case r.MinCopies == 0 || int(r.MinCopies) > present.Count():
-		return fmt.Errorf("%d copies at least of %d members", r.MinCopies, present.Count())
-	case r.F == 0 || r.F&^present != 0:
-		return fmt.Errorf("members in F are %v, and there are %v", r.F, present)
+	case r.Async&^present != 0:
+		return fmt.Errorf("members %v are asynchronous, and there are %v", r.Async, present)
+	case r.MinCopies == 0 || int(r.MinCopies) > r.Voters().Count():
+		return fmt.Errorf("%d copies at least of %d members", r.MinCopies, r.Voters().Count())
+	case r.F == 0 || r.F&^r.Voters() != 0:
+		return fmt.Errorf("members in F are %v, and there are %v", r.F, r.Voters())
 	case r.Generation == Generation{}:
 		return fmt.Errorf("a record without a generation")
 	case r.Torn && r.F.Has(int(r.Slot)):
 		return fmt.Errorf("member %v is torn, and in F", Member(int(r.Slot)))
+	case r.Follows != (Point{}) && (r.Torn || !r.Async.Has(int(r.Slot)) || r.Follows.At < 0):
+		return fmt.Errorf("member %v cannot have followed up to barrier %d", Member(int(r.Slot)), r.Follows.Barrier)
 	}
 	for slot, m := range r.Members {
 		if m.UUID == [16]byte{} && m != (Membership{}) {

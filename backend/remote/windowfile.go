@@ -94,7 +94,7 @@ type header struct {
 
 const (
 	headerPage   = 4096
-	headerMagic  = 0x706d6e62_64770004 // "pmnbdw", version 4
+	headerMagic  = 0x706d6e62_64770005 // "pmnbdw", version 5
 	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
 )
 

@@ -54,13 +54,17 @@ func record(n, minCopies int, history string) persist.Record {
 }
 
 // A mirrorOf makes legs: "A held 1.1{AB} 1.2{A}", and "B probed 1.1{AB} 1.2{A}", which is torn.
-type mirrorOf struct{ n, m int }
+type mirrorOf struct {
+	n, m  int
+	async string // the members that follow
+}
 
 func (x mirrorOf) leg(text string) Leg {
 	words := strings.Fields(text)
 	slot := int(words[0][0] - 'A')
 	l := Leg{Name: strings.ToLower(words[0]) + ".example", Contents: contents(slot), Epoch: 5}
 	var history []string
+	follows := false
 	for _, w := range words[1:] {
 		switch w {
 		case "away":
@@ -79,6 +83,8 @@ func (x mirrorOf) leg(text string) Leg {
 			l.Contents = [16]byte{9}
 		case "restored":
 			l.Epoch = 4
+		case "follows":
+			follows = true
 		default:
 			history = append(history, w)
 		}
@@ -88,7 +94,10 @@ func (x mirrorOf) leg(text string) Leg {
 	}
 	l.Record = record(x.n, x.m, strings.Join(history, " "))
 	l.Record.Slot = uint8(slot)
-	l.Record.Torn = l.torn()
+	l.Record.Async = members(x.async)
+	if l.Record.Torn = l.torn() && !follows; follows {
+		l.Record.Follows = persist.Point{Barrier: 7, At: 1}
+	}
 	l.Life = l.Record.Life
 	return l
 }

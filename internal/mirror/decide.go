@@ -58,6 +58,9 @@ type Decision struct {
 	SplitBrain bool
 	// Degraded: what Found says.
 	Degraded bool
+	// Promoted is how far the asynchronous member had surely followed that is in F now. It is zero if
+	// the member never said that, and if F has none (see Promotes).
+	Promoted persist.Point
 	// Clean: the life before closed the mirror, and all of Equal have the same bytes.
 	Clean bool
 	// F has the members that the generation begins with.
@@ -68,6 +71,9 @@ type Decision struct {
 	// the first record that is written while they are outside F.
 	Fill persist.Members
 }
+
+// Promotes returns the asynchronous member that the start promotes, or none (mirror §7).
+func (d *Decision) Promotes() persist.Members { return d.F & d.Newest.Async }
 
 // Decide decides what a start does, from what each member says. It begins nothing before every
 // member that it could have a session on is held, because one more record can change the decision
@@ -81,6 +87,11 @@ func Decide(found Found) Decision {
 		}
 	}
 	m := f.newest()
+	if m == nil {
+		if d, ok := f.promotion(); ok {
+			return d
+		}
+	}
 	if d, ok := f.nobody(m); ok {
 		return d
 	}
@@ -89,7 +100,7 @@ func Decide(found Found) Decision {
 	}
 	s := f.survey(m)
 	d := Decision{Newest: *m, Degraded: f.Degraded}
-	d.Newest.Torn = false
+	d.Newest.Torn, d.Newest.Follows = false, persist.Point{}
 	if s.proof(f, s.held|s.open) == "" {
 		return f.wait(&s, d)
 	}
@@ -147,7 +158,7 @@ func (f *Found) wait(s *survey, d Decision) Decision {
 	switch {
 	case candidates == 0 && s.reached == m.Present():
 		d.Outcome = Refuse
-		d.Why = "the data are gone: " + where + f.ills(s, m.Present())
+		d.Why = "the data are gone: " + where + f.ills(s, m.Present()) + f.offer()
 		return d
 	case candidates == 0 && f.Degraded:
 		d.Outcome = Refuse
@@ -159,6 +170,8 @@ func (f *Found) wait(s *survey, d Decision) Decision {
 	d.Why = "waits for " + f.names(m, d.Waits) + ": " + where + f.ills(s, m.Present()) + f.majority(s)
 	if ready != 0 {
 		d.Why += "; --degraded begins with what " + f.names(m, lowest(ready)) + " has"
+	} else if candidates == 0 {
+		d.Why += f.offer()
 	}
 	return d
 }
@@ -233,7 +246,7 @@ func (f *Found) ownWays(m *persist.Record) (names []string) {
 // sameGeneration reports whether two records of one generation say the same of it. If not, one of
 // them is no record that a life wrote.
 func sameGeneration(r, m *persist.Record) bool {
-	same := r.F == m.F && r.MinCopies == m.MinCopies && r.Lineage == m.Lineage
+	same := r.F == m.F && r.Async == m.Async && r.MinCopies == m.MinCopies && r.Lineage == m.Lineage
 	for slot := range r.Members {
 		same = same && r.Members[slot].UUID == m.Members[slot].UUID
 	}

@@ -16,6 +16,7 @@ type start struct {
 	degraded bool
 	prefer   string
 	arbiter  string
+	async    string // members that follow
 
 	want        Outcome
 	f, eq, fill string
@@ -26,10 +27,11 @@ type start struct {
 }
 
 func (c *start) test(t *testing.T) {
-	of := mirrorOf{c.n, c.m}
+	of := mirrorOf{c.n, c.m, c.async}
 	found := Found{Legs: of.legs(c.legs...), Degraded: c.degraded, Prefer: members(c.prefer)}
 	if c.arbiter != "" {
 		found.Arbiter = record(c.n, c.m, c.arbiter)
+		found.Arbiter.Async = members(c.async)
 	}
 	d := Decide(found)
 	t.Log(d.Why)
@@ -51,7 +53,7 @@ func (c *start) test(t *testing.T) {
 }
 
 func TestDecide(t *testing.T) {
-	for _, list := range [][]start{starts, proofs, sources, contentsOf, torn, splits, mistakes} {
+	for _, list := range [][]start{starts, proofs, sources, contentsOf, torn, splits, mistakes, followers} {
 		for _, c := range list {
 			t.Run(c.name, c.test)
 		}
@@ -204,7 +206,7 @@ var mistakes = []start{
 
 // TestDecideSets has targets of two mirrors.
 func TestDecideSets(t *testing.T) {
-	found := Found{Legs: mirrorOf{2, 1}.legs("A probed 1.1{AB}", "B probed 1.1{AB}")}
+	found := Found{Legs: mirrorOf{n: 2, m: 1}.legs("A probed 1.1{AB}", "B probed 1.1{AB}")}
 	found.Legs[1].Record.Set = [16]byte{7}
 	d := Decide(found)
 	require.Equal(t, Refuse, d.Outcome)
@@ -214,13 +216,13 @@ func TestDecideSets(t *testing.T) {
 // TestDecideRemoved has a target that was a member. It counts for nothing, unless it went its own
 // way (mirror §4.6).
 func TestDecideRemoved(t *testing.T) {
-	found := Found{Legs: mirrorOf{2, 1}.legs("A held clean 1.1{AB} 1.2{A}", "B held 1.1{AB}")}
+	found := Found{Legs: mirrorOf{n: 2, m: 1}.legs("A held clean 1.1{AB} 1.2{A}", "B held 1.1{AB}")}
 	found.Legs[0].Record.Members[1].UUID = [16]byte{7}
 	d := Decide(found)
 	require.Equal(t, Begin, d.Outcome, d.Why)
 	require.Equal(t, "A", d.F.String())
 
-	found.Legs[1] = mirrorOf{2, 1}.leg("B held 1.1{AB} 2.1{B}")
+	found.Legs[1] = mirrorOf{n: 2, m: 1}.leg("B held 1.1{AB} 2.1{B}")
 	found.Legs[1].Record.Life = 1 // older than 1.2, and unknown to it
 	found.Legs[1].Record.Nonce = [16]byte{8}
 	d = Decide(found)
@@ -230,17 +232,17 @@ func TestDecideRemoved(t *testing.T) {
 // TestDecideRenewed stops between the records of Renew at A and at B: C has what one of them names
 // (mirror §3.6).
 func TestDecideRenewed(t *testing.T) {
-	found := Found{Legs: mirrorOf{3, 2}.legs("A held 1.1{ABC} 1.2{AB}", "B away", "C held lost 1.1{ABC}")}
+	found := Found{Legs: mirrorOf{n: 3, m: 2}.legs("A held 1.1{ABC} 1.2{AB}", "B away", "C held lost 1.1{ABC}")}
 	found.Legs[0].Record.Members[2].Contents = found.Legs[2].Contents
 	require.Equal(t, Copy, Decide(found).Outcome, "A and C are a majority")
-	found.Legs[1] = mirrorOf{3, 2}.leg("B refused 1.1{ABC} 1.2{AB}")
+	found.Legs[1] = mirrorOf{n: 3, m: 2}.leg("B refused 1.1{ABC} 1.2{AB}")
 	require.Equal(t, Wait, Decide(found).Outcome)
 }
 
 // TestDecidePassedOver is degraded, and B lost what its own record promises. The record of C, which
 // is older, does not notice that, but B is no source (mirror §3.6).
 func TestDecidePassedOver(t *testing.T) {
-	found := Found{Degraded: true, Prefer: members("B"), Legs: mirrorOf{3, 1}.legs("A away", "B held 1.1{ABC} 1.2{B}", "C held 1.1{ABC}")}
+	found := Found{Degraded: true, Prefer: members("B"), Legs: mirrorOf{n: 3, m: 1}.legs("A away", "B held 1.1{ABC} 1.2{B}", "C held 1.1{ABC}")}
 	require.Equal(t, "B", Decide(found).Equal.String())
 	found.Legs[1].Record.Members[1].Epoch = 7
 	d := Decide(found)
@@ -249,7 +251,7 @@ func TestDecidePassedOver(t *testing.T) {
 }
 
 func TestNextLife(t *testing.T) {
-	found := Found{Legs: mirrorOf{2, 1}.legs("A probed 1.1{AB} 3.1{A}", "B probed 1.1{AB}", "C away")}
+	found := Found{Legs: mirrorOf{n: 2, m: 1}.legs("A probed 1.1{AB} 3.1{A}", "B probed 1.1{AB}", "C away")}
 	require.EqualValues(t, 4, NextLife(&found))
 	found.Legs[1].Life = 7 // it opened B, and began nothing
 	require.EqualValues(t, 8, NextLife(&found))
@@ -257,7 +259,7 @@ func TestNextLife(t *testing.T) {
 
 // TestEpochs checks that a generation names the epochs of the sessions that began it (mirror §3.6).
 func TestEpochs(t *testing.T) {
-	found := Found{Legs: mirrorOf{2, 1}.legs("A held clean 1.1{AB}", "B held 1.1{AB}")}
+	found := Found{Legs: mirrorOf{n: 2, m: 1}.legs("A held clean 1.1{AB}", "B held 1.1{AB}")}
 	found.Legs[0].Epoch = 9
 	d := Decide(found)
 	v := Start(&d, 2, [16]byte{2})

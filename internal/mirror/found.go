@@ -128,7 +128,8 @@ func (s *survey) candidates(held persist.Members) persist.Members { return s.m.F
 
 // proof reports why a life that holds these members may begin, or "" if it may not (mirror §4.2).
 func (s *survey) proof(f *Found, held persist.Members) string {
-	members := s.m.Present().Count()
+	held &= s.m.Voters()
+	members := s.m.Voters().Count()
 	switch {
 	case s.candidates(held) == 0:
 		return ""

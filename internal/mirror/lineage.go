@@ -78,7 +78,7 @@ func refutes(m, r *persist.Record, a persist.Ancestor) bool {
 // because a member may have it (mirror §4.6).
 func Descend(r *persist.Record, g persist.Generation, f persist.Members) persist.Record {
 	next := *r
-	next.Torn = false
+	next.Torn, next.Follows = false, persist.Point{}
 	next.Ancestor = persist.Ancestor{Generation: g, F: f}
 	if r.Lineage[persist.MaxLineage-1] != (persist.Ancestor{}) {
 		shorten(&next.Lineage)

@@ -90,6 +90,7 @@ const (
 	StateTorn                  // no session, and half copied
 	StateResync                // it is being copied to
 	StateSync                  // in F, and equal
+	StateFollows               // asynchronous: it gets one barrier after the other
 )
 
 func (s State) String() string {
@@ -106,6 +107,8 @@ func (s State) String() string {
 		return "resync"
 	case StateSync:
 		return "in sync"
+	case StateFollows:
+		return "follows"
 	}
 	return "no member"
 }
@@ -128,8 +131,12 @@ func (v *View) State(l *Leg) State {
 		return StateOwnWay
 	case l.Reach == Held && v.Active.Has(slot) && v.Equal.Has(slot):
 		return StateSync
+	case l.Reach == Held && l.follows():
+		return StateFollows
 	case l.Reach == Held:
 		return StateResync
+	case l.follows():
+		return StateAway
 	case l.torn():
 		return StateTorn
 	}

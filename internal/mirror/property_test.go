@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -27,7 +28,13 @@ func fromBytes(b []byte) numbers {
 // often.
 func (next numbers) found() Found {
 	n := 2 + next(persist.MaxMembers-1)
-	first := record(n, 1+next(n), "1.1{"+persist.Members(1<<n-1).String()+"}")
+	var async persist.Members
+	if n > 2 && next(3) == 0 {
+		async = persist.Member(next(n))
+	}
+	all := persist.Members(1<<n-1) &^ async
+	first := record(n, 1+next(all.Count()), "1.1{"+all.String()+"}")
+	first.Async = async
 	// A tree of records; each member has one of them.
 	tree := []persist.Record{first}
 	for range next(6) {
@@ -39,7 +46,7 @@ func (next numbers) found() Found {
 			life := g.Life + 1 + uint64(next(2))
 			g = persist.Generation{Life: life, Count: 1, Nonce: [16]byte{byte(life), byte(next(2))}}
 		}
-		if f := persist.Members(next(1 << n)); f != 0 {
+		if f := persist.Members(next(1<<n)) &^ async; f != 0 {
 			tree = append(tree, Descend(&r, g, f))
 		}
 	}
@@ -47,7 +54,9 @@ func (next numbers) found() Found {
 	for slot := range n {
 		l := Leg{Reach: Reach(next(4)), Record: tree[next(len(tree))], Contents: contents(slot), Epoch: 5, Clean: next(3) == 0}
 		l.Record.Slot = uint8(slot)
-		l.Record.Torn = l.torn()
+		if l.Record.Torn = l.torn(); async.Has(slot) && next(2) == 0 {
+			l.Record.Torn, l.Record.Follows = false, persist.Point{Barrier: 1, At: int64(next(3))}
+		}
 		switch next(8) {
 		case 0:
 			l.Contents = [16]byte{9}
@@ -63,6 +72,14 @@ func (next numbers) found() Found {
 		f.Legs = append(f.Legs, l)
 	}
 	f.Degraded, f.Prefer = next(3) == 0, persist.Members(next(16))
+	if async != 0 && next(2) == 0 { // the others are gone
+		f.Degraded = true
+		for slot := range f.Legs {
+			if !async.Has(slot) && next(4) > 0 {
+				f.Legs[slot].Reach = Away
+			}
+		}
+	}
 	if next(6) == 0 {
 		f.Arbiter = tree[next(len(tree))]
 	}
@@ -88,8 +105,12 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 	}
 	require.NotZero(t, d.Equal)
 	require.Zero(t, d.Equal&^held, "§4.2: a source that no session holds, or without contents")
-	require.Zero(t, d.Equal&^m.F, "§4.2: a source outside F")
 	require.Zero(t, d.F&^held)
+	if promotes := d.Promotes(); promotes != 0 {
+		checkPromotion(t, f, &d)
+		return d
+	}
+	require.Zero(t, d.Equal&^m.F, "§4.2: a source outside F")
 	require.Zero(t, d.F&^m.F)
 	require.Zero(t, d.Fill&d.Equal)
 	if !d.Clean {
@@ -120,20 +141,49 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 	return d
 }
 
+// checkPromotion checks the start of a life with an asynchronous member (mirror §7): an operator asked
+// for it, no other member that was reached has data of its own, and each that was in F of the life
+// that the member followed has gone its own way.
+func checkPromotion(t require.TestingT, f *Found, d *Decision) {
+	require.True(t, f.Degraded, "§7: nobody asked for it")
+	slot := bits.TrailingZeros8(uint8(d.F))
+	v := Start(d, NextLife(f), [16]byte{42})
+	require.Equal(t, d.F, v.Record.F)
+	require.Zero(t, v.Record.Async&d.F)
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		if !l.reached() || !l.MemberOf(&d.Newest) {
+			continue
+		}
+		if int(l.Record.Slot) == slot {
+			require.False(t, l.Record.Torn, "§5.1: it promotes a member that is half copied")
+			continue
+		}
+		require.True(t, passedOver(l), "it promotes although %v is there", l.Record.Slot)
+		if l.Record.Life >= d.Newest.Life {
+			require.False(t, Behind(&l.Record, &v.Record), "§4.6: it would copy over data that it lacks")
+		}
+	}
+}
+
 // TestDecideProperty checks random situations, and that the order of the targets changes nothing.
 func TestDecideProperty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 1))
-	outcomes := map[Outcome]int{}
-	for range 3_000 {
+	outcomes, promotions := map[Outcome]int{}, 0
+	for range 6_000 {
 		f := numbers(rng.IntN).found()
 		d := checkDecision(t, &f)
 		outcomes[d.Outcome]++
+		if d.Promotes() != 0 {
+			promotions++
+		}
 		other := f
 		other.Legs = append([]Leg(nil), f.Legs...)
 		rng.Shuffle(len(other.Legs), func(i, j int) { other.Legs[i], other.Legs[j] = other.Legs[j], other.Legs[i] })
 		require.Equal(t, d, Decide(other))
 	}
-	t.Log(outcomes)
+	t.Log(outcomes, promotions)
+	require.Greater(t, promotions, 20, "promotions")
 	for o := Wait; o <= Begin; o++ {
 		require.Greater(t, outcomes[o], 20, o.String())
 	}
@@ -230,7 +280,7 @@ func TestDecideIsTotal(t *testing.T) {
 		}
 		d := Decide(f)
 		require.NotEmpty(t, d.Why)
-		if d.Outcome == Begin {
+		if d.Outcome == Begin && d.Promotes() == 0 {
 			require.GreaterOrEqual(t, d.F.Count(), int(d.Newest.MinCopies))
 		}
 	}

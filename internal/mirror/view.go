@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"pmnbd/persist"
 )
@@ -48,7 +49,11 @@ type View struct {
 // the life's first generation pending. life is larger than any that a member has seen, and nonce
 // was drawn for it.
 func Start(d *Decision, life uint64, nonce [16]byte) View {
-	v := View{Record: d.Newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Equal: d.Equal, Lacking: d.Fill}
+	newest := d.Newest
+	if slot := d.Promotes(); slot != 0 {
+		newest = promoted(newest, bits.TrailingZeros8(uint8(slot)))
+	}
+	v := View{Record: newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Equal: d.Equal, Lacking: d.Fill}
 	if d.Outcome == Begin {
 		v = v.begin(d.F, 0)
 	}
@@ -102,6 +107,8 @@ func (v View) TakeIn(leg int, contents [16]byte, epoch uint64) (next View, err e
 		return v, fmt.Errorf("take %v in: %w", persist.Member(leg), ErrChanging)
 	case v.Record.F.Has(leg):
 		return v, nil
+	case v.Record.Async.Has(leg):
+		return v, fmt.Errorf("take %v in: it is asynchronous", persist.Member(leg))
 	}
 	next = v.begin(v.Record.F|persist.Member(leg), persist.Member(leg))
 	next.name(leg, contents, epoch)
@@ -113,6 +120,9 @@ func (v View) TakeIn(leg int, contents [16]byte, epoch uint64) (next View, err e
 // sessions on its members found, which has that by slot. Until then Record stays as the members have
 // it: a target refuses a record that changes a generation.
 func (v View) Equaled(leg int, has *[persist.MaxMembers]persist.Membership) View {
+	if v.Record.Async.Has(leg) {
+		return v
+	}
 	v.Equal |= persist.Member(leg)
 	if v.Pending || v.Serves() || v.Equal.Count() < int(v.Record.MinCopies) {
 		return v

@@ -11,7 +11,7 @@ import (
 // begun returns the View of life 2 of a mirror with n members, which all are held.
 func begun(t *testing.T, n, m int, texts ...string) View {
 	t.Helper()
-	d := Decide(Found{Legs: mirrorOf{n, m}.legs(texts...)})
+	d := Decide(Found{Legs: mirrorOf{n: n, m: m}.legs(texts...)})
 	require.Contains(t, []Outcome{Begin, Copy}, d.Outcome, d.Why)
 	return Start(&d, 2, [16]byte{2})
 }
@@ -164,7 +164,7 @@ func TestTakeIn(t *testing.T) {
 
 // Mirror §4.4: copies first, because there are fewer than M.
 func TestCopyFirst(t *testing.T) {
-	legs := mirrorOf{3, 2}.legs("A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
+	legs := mirrorOf{n: 3, m: 2}.legs("A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
 	legs[0].Epoch = 7 // of the session
 	d := Decide(Found{Legs: legs})
 	require.Equal(t, Copy, d.Outcome)
@@ -172,7 +172,7 @@ func TestCopyFirst(t *testing.T) {
 	require.False(t, v.Pending)
 	require.False(t, v.Serves())
 	require.Equal(t, "A", v.Equal.String())
-	c := mirrorOf{3, 2}.leg("C held lost 1.1{ABC}") // it boots
+	c := mirrorOf{n: 3, m: 2}.leg("C held lost 1.1{ABC}") // it boots
 	require.Equal(t, ResyncAll, v.Meet(&c))
 	_, err := v.Renew(&c)
 	require.ErrorIs(t, err, ErrChanging, "§3.6: it is not named before it is taken in")
@@ -180,7 +180,7 @@ func TestCopyFirst(t *testing.T) {
 	source, _ := v.RecordFor(0)
 	for _, r := range []persist.Record{torn, source} {
 		r.Slot, r.Torn = 0, false
-		require.Equal(t, mirrorOf{3, 2}.leg("A held 1.1{ABC} 1.2{AB}").Record, r, "what F has of this generation does not change")
+		require.Equal(t, mirrorOf{n: 3, m: 2}.leg("A held 1.1{ABC} 1.2{AB}").Record, r, "what F has of this generation does not change")
 	}
 	found := &[persist.MaxMembers]persist.Membership{0: {Contents: contents(0), Epoch: 7}, 2: {Contents: [16]byte{9}, Epoch: 8}}
 	v = v.Equaled(2, found)
@@ -220,12 +220,12 @@ func TestEnough(t *testing.T) {
 }
 
 func TestMeet(t *testing.T) {
-	of := mirrorOf{3, 1}
+	of := mirrorOf{n: 3, m: 1}
 	serving, err := active(t, 3, 1, three...).LetGo(2, false)
 	require.NoError(t, err)
 	serving = serving.Activated() // 2.2{AB}
 	copying := begun(t, 3, 2, "A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}")
-	forced := Decide(Found{Degraded: true, Legs: mirrorOf{3, 2}.legs("A held 1.1{ABC}", "B away", "C away")})
+	forced := Decide(Found{Degraded: true, Legs: mirrorOf{n: 3, m: 2}.legs("A held 1.1{ABC}", "B away", "C away")})
 	degraded := Start(&forced, 2, [16]byte{2})
 	renewing, lost := serving, of.leg("C held lost 1.1{ABC}")
 	renewing, err = renewing.Renew(&lost)
@@ -264,7 +264,7 @@ func TestMeet(t *testing.T) {
 func TestRenew(t *testing.T) {
 	v, err := active(t, 3, 1, three...).LetGo(2, false)
 	require.NoError(t, err)
-	c := mirrorOf{3, 1}.leg("C held lost 1.1{ABC}")
+	c := mirrorOf{n: 3, m: 1}.leg("C held lost 1.1{ABC}")
 	_, err = v.Renew(&c)
 	require.ErrorIs(t, err, ErrChanging, "a record names it in F until the next one is active")
 	v = v.Activated()
@@ -277,7 +277,7 @@ func TestRenew(t *testing.T) {
 		require.Equal(t, [16]byte{9}, r.Members[2].Contents)
 	}
 	require.Zero(t, v2.Renewed().Lacking)
-	b := mirrorOf{3, 1}.leg("B held lost 1.1{ABC}")
+	b := mirrorOf{n: 3, m: 1}.leg("B held lost 1.1{ABC}")
 	_, err = v.Renew(&b)
 	require.Error(t, err, "B is in F")
 	// A change that comes between owes what Renew asked for.
@@ -289,7 +289,7 @@ func TestRenew(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	of := mirrorOf{3, 2}
+	of := mirrorOf{n: 3, m: 2}
 	v := active(t, 3, 2, crashed...)
 	for _, c := range []struct {
 		text string

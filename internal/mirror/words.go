@@ -54,6 +54,8 @@ func (f *Found) ills(s *survey, set persist.Members) string {
 			ill = "lost its contents"
 		case l.Failed:
 			ill = "failed"
+		case l.follows():
+			ill = "follows the others, and may lack what was flushed last"
 		case l.torn():
 			ill = "is half copied"
 		case s.busy&bit != 0:
@@ -66,9 +68,18 @@ func (f *Found) ills(s *survey, set persist.Members) string {
 	return b.String()
 }
 
+// offer says what a degraded start would do that no member with all flushed data is there for.
+func (f *Found) offer() string {
+	l := f.promotable()
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprintf("; --degraded with %s alone as target promotes it: it has all that was flushed until %s", l.name(), When(l.Record.Follows))
+}
+
 // majority says how many members would do, where a majority is enough.
 func (f *Found) majority(s *survey) string {
-	n := s.m.Present().Count()
+	n := s.m.Voters().Count()
 	if 2*int(s.m.MinCopies) <= n || f.Arbiter != (persist.Record{}) {
 		return ""
 	}

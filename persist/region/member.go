@@ -39,7 +39,7 @@ func aloneRecord(r persist.Record) persist.Record {
 // SetRecord refuses (ErrRecord) and changes nothing if rec is no record, or not this
 // region's; if the region is in another mirror or has another slot; if the generation goes
 // back, or is of the same number and another nonce; if the generation is the same and
-// anything changes but Torn, and the contents and epochs of members outside F; or if fill
+// anything changes but Torn, Follows, and the contents and epochs of members outside F; or if fill
 // has a member that is in F or does not exist. The region's own slot in fill means nothing.
 //
 // Barriers of other lanes may set and clear bits meanwhile, by the record before. Nobody may
@@ -98,7 +98,7 @@ func follows(old, rec *persist.Record) error {
 		return nil
 	}
 	same := *rec
-	same.Torn = old.Torn
+	same.Torn, same.Follows = old.Torn, old.Follows
 	for slot := range same.Members {
 		if m := &same.Members[slot]; !rec.F.Has(slot) && m.UUID == old.Members[slot].UUID {
 			*m = old.Members[slot]

@@ -35,6 +35,9 @@ func putRecord(b []byte, rec *persist.Record) {
 	if rec.Torn {
 		b[offTorn] = 1
 	}
+	b[offAsync] = byte(rec.Async)
+	binary.LittleEndian.PutUint64(b[offFollows:], rec.Follows.Barrier)
+	binary.LittleEndian.PutUint64(b[offFollows+8:], uint64(rec.Follows.At))
 	putAncestor(b[offRecordGeneration:], &rec.Ancestor)
 	for slot := range rec.Members {
 		m, at := &rec.Members[slot], b[offMembers+slot*memberSize:]
@@ -58,6 +61,8 @@ func putAncestor(b []byte, a *persist.Ancestor) {
 func getRecord(b []byte) (rec persist.Record) {
 	rec.Set = [16]byte(b[offSet:])
 	rec.Slot, rec.MinCopies, rec.Torn = b[offSlot], b[offMinCopies], b[offTorn] != 0
+	rec.Async = persist.Members(b[offAsync])
+	rec.Follows = persist.Point{Barrier: binary.LittleEndian.Uint64(b[offFollows:]), At: int64(binary.LittleEndian.Uint64(b[offFollows+8:]))}
 	rec.Ancestor = getAncestor(b[offRecordGeneration:])
 	for slot := range rec.Members {
 		at := b[offMembers+slot*memberSize:]

@@ -9,19 +9,21 @@ import (
 
 // A record, as OPENED, REFUSED and RECORD carry it (mirror §2).
 //
-//	 0     16     17           18      19  20         24           56        216       1496
-//	+-----+------+------------+-------+---+----------+------------+---------+---------+
-//	| set | slot | min copies | flags | F | reserved | generation | members | lineage |
-//	+-----+------+------------+-------+---+----------+------------+---------+---------+
+//	 0     16     17           18      19  20      21         24           56        216       1496      1512
+//	+-----+------+------------+-------+---+-------+----------+------------+---------+---------+---------+
+//	| set | slot | min copies | flags | F | async | reserved | generation | members | lineage | follows |
+//	+-----+------+------------+-------+---+-------+----------+------------+---------+---------+---------+
 //
 // A generation is life (8), count (8) and nonce (16). Each of the 4 members, by slot, is
 // UUID (16), contents id (16) and epoch (8). Each of the 32 ancestors of the lineage is a
-// generation (32), F (1) and 0 (7).
+// generation (32), F (1) and 0 (7). What an asynchronous member has followed to is a barrier (8) and
+// a time (8).
 const (
-	recordSize   = 1496
+	recordSize   = 1512
 	recordOwn    = 24
 	recordOthers = 56
 	recordLine   = 216
+	recordPoint  = 1496
 	memberSize   = 40
 	ancestorSize = 40
 
@@ -37,7 +39,7 @@ func appendRecord(b []byte, r *persist.Record) []byte {
 	if r.Torn {
 		flags = flagTorn
 	}
-	b = append(b, r.Slot, r.MinCopies, flags, byte(r.F), 0, 0, 0, 0)
+	b = append(b, r.Slot, r.MinCopies, flags, byte(r.F), byte(r.Async), 0, 0, 0)
 	b = appendGeneration(b, &r.Generation)
 	for i := range r.Members {
 		m := &r.Members[i]
@@ -50,7 +52,8 @@ func appendRecord(b []byte, r *persist.Record) []byte {
 		b = appendGeneration(b, &a.Generation)
 		b = append(b, byte(a.F), 0, 0, 0, 0, 0, 0, 0)
 	}
-	return b
+	b = binary.BigEndian.AppendUint64(b, r.Follows.Barrier)
+	return binary.BigEndian.AppendUint64(b, uint64(r.Follows.At))
 }
 
 // decodeRecord reads a record from the first recordSize bytes of b. It fails if no mirror
@@ -58,6 +61,8 @@ func appendRecord(b []byte, r *persist.Record) []byte {
 func decodeRecord(r *persist.Record, b []byte) error {
 	copy(r.Set[:], b)
 	r.Slot, r.MinCopies, r.Torn, r.F = b[16], b[17], b[18]&flagTorn != 0, persist.Members(b[19])
+	r.Async = persist.Members(b[20])
+	r.Follows = persist.Point{Barrier: binary.BigEndian.Uint64(b[recordPoint:]), At: int64(binary.BigEndian.Uint64(b[recordPoint+8:]))}
 	decodeGeneration(&r.Generation, b[recordOwn:])
 	for i := range r.Members {
 		m, b := &r.Members[i], b[recordOthers+memberSize*i:]
@@ -89,7 +94,7 @@ func decodeGeneration(g *persist.Generation, b []byte) {
 
 // Record asks the target to replace the region's record. The initiator sends it on lane 0.
 //
-//	 16    24     25         32       1528
+//	 16    24     25         32       1544
 //	+-----+------+----------+--------+
 //	| seq | fill | reserved | record |
 //	+-----+------+----------+--------+

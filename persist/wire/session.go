@@ -57,8 +57,8 @@ const (
 
 const (
 	openSize    = 400
-	openedSize  = 1696
-	refusedSize = 1864
+	openedSize  = 1712
+	refusedSize = 1880
 	joinSize    = 80
 	joinedSize  = 80
 	closeSize   = 32
@@ -116,7 +116,7 @@ func (m *Open) decodeAs(b []byte, t Type) error {
 //	| token |credits| lanes | max   |heart- | lease, ms | why not,  |method | 0 | proof |mark| durable |
 //	|       |       |       |message|beat,ms|           | by method |       |   |       |    |         |
 //	+-------+-------+-------+-------+-------+-----------+-----------+-------+---+-------+----+---------+
-//	 192    200      1696
+//	 192    200      1712
 //	+------+--------+
 //	| life | record |
 //	+------+--------+
