@@ -192,7 +192,9 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 		if s := b.device.legacy; s != nil {
 			s.opens = true
 		}
+		ctx, cancel := context.WithTimeout(ctx, maxAttempt) // its disk may hang, and the others may do
 		o, conns, err := g.tryOpen(ctx)
+		cancel()
 		if err != nil {
 			g.log.Warn("a member of the mirror was not opened", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
 			b.found.Legs[i].Reach = mirror.Refused

@@ -110,8 +110,10 @@ func (g *leg) setRecord(ctx context.Context, record persist.Record, fill persist
 		g.lanes[0].abort(fmt.Errorf("%w: RECORD %d was answered with %d: %w", rdma.ErrLost, seq, ack.Seq, errors.Join(wire.ErrMalformed, err)))
 		return rdma.ErrLost
 	}
-	g.core.commit.mu.Lock()
+	c := &g.core.commit
+	c.mu.Lock()
 	g.record = record
-	g.core.commit.mu.Unlock()
+	c.answers[g.slot]++
+	c.mu.Unlock()
 	return nil
 }

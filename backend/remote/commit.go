@@ -32,11 +32,12 @@ type groupCommit struct {
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
-	doubts   persist.Members // legs whose target's doubt was inherited, and no barrier has succeeded since
-	lost     time.Duration   // how long the outage had lasted when the session came back; 0 once it is over
-	count    uint64          // barriers that succeeded
-	asked    uint64          // FLUSHes and FUA writes that those answered
-	answered uint64          // how many of the barriers that succeeded answered any
+	doubts   persist.Members            // legs whose target's doubt was inherited, and no barrier has succeeded since
+	lost     time.Duration              // how long the outage had lasted when the session came back; 0 once it is over
+	count    uint64                     // barriers that succeeded
+	asked    uint64                     // FLUSHes and FUA writes that those answered
+	answered uint64                     // how many of the barriers that succeeded answered any
+	answers  [persist.MaxMembers]uint64 // by leg: what its target has acknowledged on any lane, barriers and RECORDs
 }
 
 // An environment is what a group commit needs of its device: the life, the window, and the
@@ -218,6 +219,7 @@ func (c *groupCommit) nothingBehindLocked(b *barrier) bool {
 // barrier, in this order: covered marks of all streams, replies, spans (design §4.2).
 func (c *groupCommit) done(i, leg int, seq uint64) {
 	c.mu.Lock()
+	c.answers[leg]++
 	b := c.current
 	if c.env.failed() != nil || b == nil || b.seq != seq {
 		c.mu.Unlock()

@@ -53,6 +53,10 @@ type Config struct {
 	// LegTimeout is how long a member of a mirror may be away before the device goes on without it;
 	// 0: it goes on at once.
 	LegTimeout time.Duration
+	// SyncTimeout is how long a member of a mirror may keep the others waiting for what they have
+	// acknowledged, without any progress, before the device goes on without it: its disk hangs. It is to
+	// be longer than the longest sync of the slowest disk. 0: for ever.
+	SyncTimeout time.Duration
 	// ResyncRate bounds how many bytes a second are compared, and copied where they differ, to a member
 	// that lacks some, for each such member; 0: as fast as clients let it.
 	ResyncRate uint64

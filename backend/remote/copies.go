@@ -23,6 +23,7 @@ type copies struct {
 	core    *core
 	log     *slog.Logger
 	timeout time.Duration       // Config.LegTimeout
+	late    time.Duration       // Config.SyncTimeout
 	loss    time.Duration       // Config.LossTimeout
 	note    func(v mirror.View) // keeps the view for the next run; called with commit.mu held
 	fail    func(cause error)
@@ -47,17 +48,8 @@ type copies struct {
 	ended  sync.WaitGroup
 }
 
-// A renewal is the wish of a leg outside F, which has lost its contents, that all of F know it
-// (mirror §3.6).
-type renewal struct {
-	leg     mirror.Leg
-	begun   bool
-	written persist.Members
-	done    chan error // takes the result
-}
-
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
 	k.pieces = make([]piece, len(x.legs)*copiesAhead)
 	for i := range k.pieces {
 		k.pieces[i].index = i
@@ -155,19 +147,17 @@ func (k *copies) act() (again bool, wait time.Duration) {
 			k.core.post()
 			return true, wait
 		}
+		k.sendPendingLocked(todo)
 		c.mu.Unlock()
-		return k.write(todo), wait
+		return false, wait
 	}
-	r := k.renew
 	early := k.startResyncsLocked()
+	again = k.renew != nil && k.renewLocked(k.renew)
 	c.mu.Unlock()
 	if early != nil {
 		early.lanes[0].abort(errLetGo)
 	}
-	if r != nil {
-		return k.renewOn(r), wait
-	}
-	return false, wait
+	return again, wait
 }
 
 // leaverLocked returns the view without a leg that is to be let go: one that was away for too long, or
@@ -182,7 +172,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		if !k.view.Record.F.Has(g.slot) || g.up.Load() {
 			continue
 		}
-		if patience := k.timeout - now.Sub(g.silentAt); g.bad == nil && patience > 0 {
+		if patience := k.timeout - now.Sub(g.silentAt); g.bad == nil && g.hung == nil && patience > 0 {
 			if left == 0 || patience < left {
 				left = patience
 			}
@@ -250,86 +240,6 @@ func (k *copies) activateLocked() {
 	if k.settled != nil {
 		close(k.settled)
 	}
-}
-
-// write writes the pending record to the legs of todo that are there. It reports whether one has it
-// now.
-func (k *copies) write(todo persist.Members) (progress bool) {
-	for _, g := range k.core.legs {
-		if !g.up.Load() || !todo.Has(g.slot) { // the slot of a leg that is up stays
-			continue
-		}
-		c := &k.core.commit
-		c.mu.Lock()
-		record, fill := k.recordLocked(g)
-		c.mu.Unlock()
-		if err := g.setRecord(k.asking, record, fill); err != nil {
-			continue // it is lost, and the keeper knows
-		}
-		c.mu.Lock()
-		if k.view.Pending && k.view.Record.Generation == record.Generation {
-			k.written |= persist.Member(g.slot)
-		}
-		c.mu.Unlock()
-		progress = true
-	}
-	return progress
-}
-
-// recordLocked is what g is to persist, with all bits of the members in fill set. Barriers that are
-// queued from now on come behind that.
-func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Members) {
-	if record, fill = k.view.RecordFor(g.slot); fill != 0 {
-		g.fills++
-	}
-	return record, fill
-}
-
-// renewOn does one step of r.
-func (k *copies) renewOn(r *renewal) (progress bool) {
-	c := &k.core.commit
-	c.mu.Lock()
-	if k.renew != r {
-		c.mu.Unlock()
-		return true // nobody waits for it any more
-	}
-	if !r.begun {
-		next, err := k.view.Renew(&r.leg)
-		if err != nil {
-			k.renew = nil
-			c.mu.Unlock()
-			r.done <- err
-			return true
-		}
-		k.view, r.begun = next, true
-		k.note(next)
-	}
-	todo := k.view.Record.F &^ r.written
-	if todo == 0 {
-		k.view, k.renew = k.view.Renewed(), nil
-		k.note(k.view)
-		c.mu.Unlock()
-		r.done <- nil
-		return true
-	}
-	c.mu.Unlock()
-	for _, g := range k.core.legs {
-		if !g.up.Load() || !todo.Has(g.slot) { // the slot of a leg that is up stays
-			continue
-		}
-		c.mu.Lock()
-		if k.view.Pending { // a change has begun, and takes over what the renewal asked for
-			c.mu.Unlock()
-			return true
-		}
-		record, fill := k.recordLocked(g)
-		c.mu.Unlock()
-		if g.setRecord(k.asking, record, fill) == nil {
-			r.written |= persist.Member(g.slot)
-			progress = true
-		}
-	}
-	return progress
 }
 
 // takeIn has the mirror take g in, which has all that the others have. contents and epoch are those

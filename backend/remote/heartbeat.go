@@ -87,6 +87,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 	var sent, generation uint64 // the last heartbeat, and on which connection
 	var arrived uint64
 	var stall stall
+	var overdue overdue
 	for {
 		select {
 		case <-g.beat:
@@ -95,6 +96,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 		}
 		g.core.copies.fence()
 		if !g.up.Load() {
+			overdue.none(g)
 			continue // the keeper is at it
 		}
 		if now := g.arrived(); now != arrived {
@@ -111,6 +113,10 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 		}
 		if l, err := stall.find(g, g.pulse.clock(), stallLeases*lease, unanswered); err != nil {
 			l.abort(err)
+			continue
+		}
+		if err := overdue.find(g, g.pulse.clock()); err != nil {
+			g.lanes[0].abort(err)
 			continue
 		}
 		if now := g.generation.Load(); g.pulse.acked.Load() != sent && generation == now {

@@ -166,6 +166,9 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		g.say(t, region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
 	}
 	for ; ; o.attempts++ {
+		if err := g.sitOut(); err != nil {
+			return err
+		}
 		if o.attempts > 0 {
 			pause := backoff(o.attempts-1, g.cfg.Jitter())
 			if g.core.spares(g) {

@@ -49,18 +49,22 @@ type leg struct {
 	method  persist.Method
 
 	// Guarded by commit.mu.
-	silentAt time.Time      // when the target of a leg that is not up last gave a sign of life
-	lostBy   error          // why it is not up
-	bad      error          // why it is of no use for the mirror, although it may come back
-	met      mirror.Meeting // what the mirror did with it when it was up last
-	record   persist.Record // what its region keeps, as far as is known
-	copying  *resync        // or nil
-	fills    uint8          // RECORDs of the session that set all bits of a member, modulo 256
+	silentAt  time.Time      // when the target of a leg that is not up last gave a sign of life
+	lostBy    error          // why it is not up
+	bad       error          // why it is of no use for the mirror, although it may come back
+	hung      error          // why its session was ended, although its target lives; nil once it is back
+	sits      sitting        // how long it stays out after that
+	recording bool           // its target is asked to persist a record
+	met       mirror.Meeting // what the mirror did with it when it was up last
+	record    persist.Record // what its region keeps, as far as is known
+	copying   *resync        // or nil
+	fills     uint8          // RECORDs of the session that set all bits of a member, modulo 256
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	touches    atomic.Bool   // its connections may still touch memory; set under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told
 	generation atomic.Uint64 // counts the session's returns: which connection lane 0 has
+	late       atomic.Int64  // for how long others have waited for it alone, in nanoseconds
 	pulse      pulse
 	calls      calls
 	progress   advance
@@ -227,6 +231,8 @@ func (g *leg) cause() error {
 	switch {
 	case g.bad != nil:
 		return g.bad
+	case g.hung != nil:
+		return g.hung
 	case g.lostBy != nil:
 		return g.lostBy
 	}

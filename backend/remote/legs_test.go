@@ -10,6 +10,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/persist/target"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -22,6 +23,15 @@ func fakes(t testing.TB, n int, cfg rdmafake.Config) pairs { return fakesOf(t, n
 func fakesOf(t testing.TB, n int, minCopies uint8, cfg rdmafake.Config) (s pairs) {
 	for range n {
 		s = append(s, fake(t, cfg))
+	}
+	s.join(t, minCopies)
+	return s
+}
+
+// beating is fakesOf with heartbeats.
+func beating(t testing.TB, n int, minCopies uint8) (s pairs) {
+	for range n {
+		s = append(s, newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second}))
 	}
 	s.join(t, minCopies)
 	return s

@@ -49,6 +49,9 @@ type LegSnapshot struct {
 	// Behind is how many bytes a resync still has to compare, and to copy where they differ; nil if
 	// nobody knows now.
 	Behind *uint64 `json:"behind_bytes"`
+	// Late is for how many seconds other members have waited for this one alone, without any progress of
+	// it: its disk is slow, or hangs.
+	Late float64 `json:"late_seconds"`
 }
 
 // A LegState is what a mirror makes of a member.
@@ -125,7 +128,7 @@ func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
 	if g.up.Load() {
 		l.Reach = mirror.Held
 	}
-	s := LegSnapshot{Target: g.cfg.Addr, Region: g.cfg.Region, State: legState(v.State(&l))}
+	s := LegSnapshot{Target: g.cfg.Addr, Region: g.cfg.Region, State: legState(v.State(&l)), Late: time.Duration(g.late.Load()).Seconds()}
 	if l.MemberOf(&v.Record) {
 		s.Slot = persist.Member(g.slot).String()
 	}

@@ -41,16 +41,20 @@ type syncHook struct {
 	began chan struct{} // gets one for each sync that finds hold set
 	hold  chan struct{} // a sync waits for its end
 	data  bool          // but one of the superblock does not
+	slow  time.Duration // a sync of data takes so long
 }
 
 func (h *syncHook) sync(fd int) error {
 	ofData := h.watch.Data(fd)
 	h.mu.Lock()
-	hold, data, err := h.hold, h.data, h.err
+	hold, data, slow, err := h.hold, h.data, h.slow, h.err
 	h.mu.Unlock()
 	if hold != nil && (ofData || !data) {
 		h.began <- struct{}{}
 		<-hold
+	}
+	if ofData {
+		time.Sleep(slow) //nolint:forbidigo // by the clock of synctest
 	}
 	if err != nil {
 		return err

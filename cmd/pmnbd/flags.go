@@ -47,6 +47,10 @@ works: docs/systemd.md.
 // defaultLegTimeout is how long a mirror waits for a leg: a target that restarts is back sooner.
 const defaultLegTimeout = 10 * time.Second
 
+// defaultSyncTimeout is how long a mirror waits for a disk: syncs of a disk that is slow take tens of
+// seconds.
+const defaultSyncTimeout = time.Minute
+
 // maxConnections bounds --max-connections. Each connection may hold a receive chunk of each
 // export and as much of its read memory, so an export may use 2 GiB for all of them.
 const maxConnections = 4096
@@ -61,6 +65,7 @@ type config struct {
 	method        persist.Method // 0: the best sound one
 	lossTimeout   time.Duration
 	legTimeout    time.Duration // of mirrors, as degraded
+	syncTimeout   time.Duration
 	degraded      bool
 	resyncRate    flags.Size // a second; 0: no limit
 	single        bool       // of exports that are no mirrors
@@ -172,6 +177,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.Var(&c.method, "method", "the only durability method to accept, `gpspm, apm or flush` (default the best that is sound for the region)")
 	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
+	set.DurationVar(&c.syncTimeout, "sync-timeout", defaultSyncTimeout, "how long a mirror waits for a target that lives, while its disk makes no progress and others have everything; 0 is for ever")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
 	set.BoolVar(&c.single, "degraded-single", false, "serve a region alone although it is a member of a mirror, which then takes it for one that lost its contents")
 	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
@@ -206,6 +212,8 @@ func (c *config) check() error {
 		return flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
 	case c.legTimeout < 0:
 		return flags.Usagef("--leg-timeout %v: use a duration, such as 10s, or 0", c.legTimeout)
+	case c.syncTimeout < 0:
+		return flags.Usagef("--sync-timeout %v: use a duration, such as 1m, or 0", c.syncTimeout)
 	case c.handshake <= 0:
 		return flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", c.handshake)
 	case c.drainTimeout <= 0:
@@ -242,7 +250,7 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 }
 
 // mirrorFlags are the flags that only mirrors have.
-var mirrorFlags = []string{"leg-timeout", "degraded", "resync-rate"}
+var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate"}
 
 // checkMirrors refuses flags of mirrors where no export is one. With --degraded each is a mirror of
 // which one member is named.

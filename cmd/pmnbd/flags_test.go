@@ -51,6 +51,7 @@ func TestParseServe(t *testing.T) {
 		"no mirror to wait for":  {args: []string{logTarget, "--leg-timeout=10s"}, says: "--leg-timeout is for mirrors"},
 		"a member alone":         {args: []string{logTarget, "--degraded-single"}, exports: "log=iwarp://pm1:7204/log"},
 		"a mirror alone":         {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--degraded-single"}, says: "--degraded-single is for one member"},
+		"a disk in no time":      {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--sync-timeout=-1s"}, says: "such as 1m, or 0"},
 		"a leg in no time":       {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--leg-timeout=-1s"}, says: "such as 10s, or 0"},
 		"names without hosts":    {args: []string{"--target=iwarp://pm1/log,data"}, says: "is not an address"},
 		"no clients":             {args: []string{logTarget, "--max-connections=0"}, says: "use 1 to 4096"},

@@ -196,7 +196,7 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 		ID: s.id, StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
 		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
-		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, Degraded: s.cfg.degraded, ResyncRate: uint64(s.cfg.resyncRate),
+		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded, ResyncRate: uint64(s.cfg.resyncRate),
 		OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile, Takeover: s.cfg.takeover, Log: daemon.Slog(s.log),
 	}
 	if s.key != nil {

@@ -75,6 +75,9 @@ func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, 
 		if l.Behind != nil && *l.Behind > 0 {
 			line += fmt.Sprintf(", %s behind", flags.Size(*l.Behind).Rounded())
 		}
+		if l.Late >= 1 {
+			line += fmt.Sprintf(", the others have waited for its disk for %v", time.Duration(l.Late*float64(time.Second)).Round(time.Second))
+		}
 		if l.Epoch != 0 && l.Method != "" {
 			line += fmt.Sprintf(", class %s, method %s, epoch %d", l.Class, l.Method, l.Epoch)
 		}
@@ -100,6 +103,7 @@ func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
 		for _, state := range remote.LegStates() {
 			status.Truth(leg, "pmnbd_mirror_leg_state", "1 for the state that the leg is in, 0 for the others.", l.State == state, "state", string(state))
 		}
+		status.Gauge(leg, "pmnbd_mirror_leg_late_seconds", "How long others have waited for the leg alone, without any progress of it.", l.Late)
 		if l.Behind != nil {
 			status.Gauge(leg, "pmnbd_mirror_leg_behind_bytes", "Bytes that are still to be compared with the leg, and copied where they differ. There is none while nobody knows.", *l.Behind)
 		}

@@ -23,7 +23,7 @@ func sampleMirror() *remote.MirrorSnapshot {
 	return &remote.MirrorSnapshot{
 		Set: uuid.MustParse("6ba7b810-9dad-41d1-80b4-00c04fd430c8"), Generation: "3.2", Members: "ABC", F: "A", MinCopies: 1, Copies: 1,
 		Legs: []remote.LegSnapshot{
-			{Target: "pm1:7204", Region: "log", Slot: "A", Class: "pmem", Method: "gpspm", Epoch: 7, State: remote.LegInSync, Behind: &none},
+			{Target: "pm1:7204", Region: "log", Slot: "A", Class: "pmem", Method: "gpspm", Epoch: 7, State: remote.LegInSync, Behind: &none, Late: 12.4},
 			{Target: "pm2:7204", Region: "log", State: remote.LegAway, Since: &away, Cause: "connection lost"},
 			{Target: "pm3:7204", Region: "log", Slot: "C", Class: "file", Method: "gpspm", Epoch: 9, State: remote.LegResync, Cause: "what it lacks is copied to it", Behind: &some},
 		},
@@ -33,7 +33,7 @@ func sampleMirror() *remote.MirrorSnapshot {
 func TestTextOfMirror(t *testing.T) {
 	rows := `  mirror  6ba7b810-9dad-41d1-80b4-00c04fd430c8, 1 of 3 copies in sync, at least 1
           generation 3.2 on A
-  leg A   log at pm1:7204: in sync, class pmem, method gpspm, epoch 7
+  leg A   log at pm1:7204: in sync, the others have waited for its disk for 12s, class pmem, method gpspm, epoch 7
   leg ?   log at pm2:7204: away for 1m1s: connection lost
   leg C   log at pm3:7204: resync, 3M behind, class file, method gpspm, epoch 9: what it lacks is copied to it
 `
@@ -73,12 +73,15 @@ func TestMetricsOfMirror(t *testing.T) {
 	require.Equal(t, `pmnbd_mirror_copies{export="log"} 1
 pmnbd_mirror_leg_behind_bytes{export="log",region="log",target="pm1:7204"} 0
 pmnbd_mirror_leg_behind_bytes{export="log",region="log",target="pm3:7204"} 3.145728e+06
+pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm1:7204"} 12.4
+pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm2:7204"} 0
+pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm3:7204"} 0
 pmnbd_mirror_leg_state{export="log",region="log",state="in sync",target="pm1:7204"} 1
 pmnbd_mirror_leg_state{export="log",region="log",state="away",target="pm2:7204"} 1
 pmnbd_mirror_leg_state{export="log",region="log",state="resync",target="pm3:7204"} 1
 pmnbd_mirror_members{export="log"} 3
 pmnbd_mirror_min_copies{export="log"} 1
-`, sorted(regexp.MustCompile(`(?m)^pmnbd_mirror(_leg_state.* 1|_leg_b.*|_[cm].*)$`).FindAllString(text, -1)))
+`, sorted(regexp.MustCompile(`(?m)^pmnbd_mirror(_leg_state.* 1|_leg_[bl].*|_[cm].*)$`).FindAllString(text, -1)))
 	require.Len(t, regexp.MustCompile(`(?m)^pmnbd_mirror_leg_state.*$`).FindAllString(text, -1), 3*len(remote.LegStates()))
 }
 

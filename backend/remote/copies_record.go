@@ -1,0 +1,95 @@
+package remote
+
+import (
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+)
+
+// A renewal is the wish of a leg outside F, which has lost its contents, that all of F know it
+// (mirror §3.6).
+type renewal struct {
+	leg     mirror.Leg
+	begun   bool
+	written persist.Members // who has the record
+	done    chan error      // takes the result
+}
+
+// sendPendingLocked sends the pending record to the legs of todo that are there. The caller holds
+// commit.mu.
+func (k *copies) sendPendingLocked(todo persist.Members) {
+	k.sendLocked(todo, func(slot int, record *persist.Record) {
+		if k.view.Pending && k.view.Record.Generation == record.Generation {
+			k.written |= persist.Member(slot)
+		}
+	})
+}
+
+// sendLocked asks the targets of the legs in todo that are there to persist their records, all at the
+// same time: a target that hangs does not delay the others. kept is called with commit.mu held for each
+// one that has its record durably. The caller holds commit.mu.
+func (k *copies) sendLocked(todo persist.Members, kept func(slot int, record *persist.Record)) {
+	for _, g := range k.core.legs {
+		slot := g.slot // of a leg that is up it stays
+		if !g.up.Load() || !todo.Has(slot) || g.recording || k.life.Err() != nil {
+			continue
+		}
+		record, fill := k.recordLocked(g)
+		connection := g.generation.Load()
+		g.recording = true
+		k.ended.Add(1)
+		go func() {
+			defer k.ended.Done()
+			err := g.setRecord(k.asking, record, fill)
+			c := &k.core.commit
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			g.recording = false
+			if err == nil {
+				kept(slot, &record)
+			}
+			if err == nil || g.generation.Load() != connection { // else it is about to be lost, which rouses
+				k.rouse()
+			}
+		}()
+	}
+}
+
+// recordLocked is what g is to persist, with all bits of the members in fill set. Barriers that are
+// queued from now on come behind that.
+func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Members) {
+	if record, fill = k.view.RecordFor(g.slot); fill != 0 {
+		g.fills++
+	}
+	return record, fill
+}
+
+// renewLocked does the next step of r, and reports whether r is through. The caller holds commit.mu.
+func (k *copies) renewLocked(r *renewal) (through bool) {
+	if !r.begun {
+		next, err := k.view.Renew(&r.leg)
+		if err != nil {
+			k.renew = nil
+			r.done <- err
+			return true
+		}
+		k.view, r.begun = next, true
+		k.note(next)
+	}
+	todo := r.todo(&k.view)
+	if todo == 0 {
+		k.view, k.renew = k.view.Renewed(), nil
+		k.note(k.view)
+		r.done <- nil
+		return true
+	}
+	k.sendLocked(todo, func(slot int, _ *persist.Record) { r.written |= persist.Member(slot) })
+	return false
+}
+
+// todo are the members that r still waits for.
+func (r *renewal) todo(v *mirror.View) persist.Members {
+	if !r.begun {
+		return 0
+	}
+	return v.Record.F &^ r.written
+}

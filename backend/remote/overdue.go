@@ -1,0 +1,156 @@
+package remote
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"pmnbd/persist"
+	"pmnbd/rdma"
+)
+
+// In a mirror a target can live and answer heartbeats while its disk hangs. A region alone waits for
+// that (stall). In a mirror the others have what a FLUSH needs, so the member is let go once it has kept
+// them waiting for Config.SyncTimeout (mirror §3.3).
+//
+//	others of F have acknowledged ─► this one has not ─► SyncTimeout without any progress of it ─► let go
+//
+// The time counts from when enough others were through, so disks that are equally slow wait for each
+// other. Each acknowledgement of the member, and each byte of doubt that it settles, starts the time anew:
+// a disk that is slow and moves is not let go. Bytes that it receives are no progress.
+
+// An overdue finds that the mirror waits for a leg alone. It belongs to the goroutine of the leg's
+// heartbeats.
+type overdue struct {
+	alone  step // another leg is through, at least
+	enough step // those that are through could go on without the leg
+}
+
+// find returns an error if g is to be let go, or to end its session, because it has kept the others
+// waiting for too long.
+func (o *overdue) find(g *leg, now int64) error {
+	k := g.core.copies
+	if k == nil {
+		return nil
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	through := k.throughLocked(g)
+	at := progress{seq: 1 + c.answers[g.slot], doubtLeft: g.pulse.doubt.Load(), moved: g.generation.Load()}
+	alone, enough := at, at
+	if through == 0 {
+		alone = progress{}
+	}
+	if through&k.view.Equal == 0 || through.Count() < int(k.view.Record.MinCopies) {
+		enough = progress{}
+	}
+	g.late.Store(int64(o.alone.stays(alone, now)))
+	bound, waited := k.late, o.enough.stays(enough, now)
+	if k.loss > 0 && (bound == 0 || k.loss < bound) {
+		bound = k.loss
+	}
+	if bound == 0 || waited <= bound || !k.doesWithoutLocked(g) {
+		return nil
+	}
+	g.hung = fmt.Errorf("%w: the target lives, and has kept the others waiting for %v without any progress: its disk hangs, or is too slow: %w",
+		rdma.ErrLost, waited.Round(time.Second), rdma.ErrTimeout)
+	pause := g.sits.again(time.Now(), bound)
+	g.log.Warn("A TARGET HANGS: the mirror goes on without it", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr),
+		slog.Duration("for", waited), slog.Duration("stays_out_for", pause))
+	*o = overdue{}
+	return g.hung
+}
+
+// none notes that nobody waits for g in its session: there is none.
+func (o *overdue) none(g *leg) {
+	*o = overdue{}
+	g.late.Store(0)
+}
+
+// throughLocked returns the members of F that have acknowledged what g has not, none if g owes nothing.
+// The caller holds commit.mu.
+func (k *copies) throughLocked(g *leg) (members persist.Members) {
+	if !g.up.Load() || !k.owesLocked(g) || !k.view.Serves() && !k.view.Pending {
+		return 0
+	}
+	for _, other := range k.core.legs {
+		if other != g && other.up.Load() && k.view.Record.F.Has(other.slot) && !k.owesLocked(other) {
+			members |= persist.Member(other.slot)
+		}
+	}
+	return members
+}
+
+// owesLocked reports whether the target of g, which is up, has not acknowledged the barrier in flight, or
+// the record that it is to have. The caller holds commit.mu.
+func (k *copies) owesLocked(g *leg) bool {
+	if b := k.core.commit.current; b != nil && b.owed(g.slot) > 0 {
+		return true
+	}
+	if k.view.Pending {
+		return k.view.Next(k.written).Has(g.slot)
+	}
+	return k.renew != nil && k.renew.todo(&k.view).Has(g.slot)
+}
+
+// doesWithoutLocked reports whether the mirror can go on without g. The caller holds commit.mu.
+func (k *copies) doesWithoutLocked(g *leg) bool {
+	if !k.view.Record.F.Has(g.slot) {
+		return true
+	}
+	_, err := k.view.LetGo(g.slot, false)
+	return err == nil && (k.settled == nil || k.view.Pending) // see leaverLocked
+}
+
+// maxSitting bounds how long a leg stays out, forgiven is after how long without another time nothing
+// of it counts any more.
+const (
+	maxSitting = 30 * time.Minute
+	forgiven   = 2 * time.Hour
+)
+
+// A sitting is how long a leg stays out that was let go because it hung. Each time is twice as long as
+// the one before: whenever its disk hangs again, all FLUSHes hang for SyncTimeout.
+type sitting struct {
+	pause time.Duration
+	last  time.Time
+	until time.Time
+}
+
+// again begins the next one, and returns how long it takes; first is the shortest.
+func (s *sitting) again(now time.Time, first time.Duration) time.Duration {
+	if s.pause *= 2; s.last.IsZero() || now.Sub(s.last) > forgiven {
+		s.pause = first
+	}
+	s.pause = min(s.pause, max(maxSitting, first))
+	s.last, s.until = now, now.Add(s.pause)
+	return s.pause
+}
+
+// sitOut waits while g stays out, or fails with errStopped.
+func (g *leg) sitOut() error {
+	for g.core.copies.sitsOut(g) {
+		if err := g.pause(sparePause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sitsOut reports whether g must not come back yet. The mirror may need it before its time is over.
+func (k *copies) sitsOut(g *leg) bool {
+	if k == nil {
+		return false
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case k.core.failed() != nil || !k.doesWithoutLocked(g):
+		return false
+	case k.needsLocked(g):
+		return g.hung != nil // it is about to be let go
+	}
+	return time.Now().Before(g.sits.until) && !k.core.life.phase().away()
+}
