@@ -34,9 +34,10 @@ test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to 
 bench: ## compare with a chain of two nbdkits: ratios as a Markdown table
 	@scripts/bench
 
-bench-mirror: ## compare mirrors of two and of three with a region alone: ratios as Markdown tables
+bench-mirror: ## compare mirrors of two and of three with a region alone: ratios as Markdown tables; time a resync
 	@scripts/bench mirror 2
 	@scripts/bench mirror 3
+	@scripts/bench resync
 
 soak: ## run what takes too long for CI, half an hour and more (SOAK=seconds)
 	scripts/install-deps test newer-qemu
