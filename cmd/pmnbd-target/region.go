@@ -126,6 +126,10 @@ func regionClear(call *command.Call) error {
 	if strings.TrimSpace(*reason) == "" {
 		return flags.Usagef("--reason is missing: say why, such as --reason 'disk replaced, fsck clean'")
 	}
+	before, err := region.Inspect(call.Flags.Arg(0))
+	if err != nil {
+		return err
+	}
 	if err := region.Clear(call.Flags.Arg(0), *reason); err != nil {
 		return err
 	}
@@ -134,11 +138,14 @@ func regionClear(call *command.Call) error {
 		return err
 	}
 	sb := &info.Superblock
-	contents := ""
-	if sb.Class == persist.ClassVolatile {
+	owner, contents := "no owner", ""
+	if sb.Owner != (persist.Owner{}) {
+		owner = "its mirror copies all of it"
+	}
+	if sb.Contents != before.Superblock.Contents {
 		contents = "new contents id, "
 	}
-	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, no owner, %sin doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, contents, sb.Cleared)
+	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, %s, %sin doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, owner, contents, sb.Cleared)
 	return err
 }
 

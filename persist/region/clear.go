@@ -13,8 +13,15 @@ import (
 // Clear returns a failed or suspect region to service. An operator asks for it and gives
 // a reason, which the superblock keeps. Everything readable becomes durable, the owner is
 // forgotten, the epoch raised, and doubt set. A region of class volatile gets a new
-// contents id (mirror §8). The region must not be open anywhere (ErrInUse). If Clear
-// fails, the region stays as it was, or has failed.
+// contents id (mirror §8).
+//
+// So does a member of a mirror, unless its record says that nobody else has the data: what a
+// failure took is on other members, and the mirror copies all of it from there. Such a member
+// keeps the owner of a session that was not closed. That owner resumes, finds the contents
+// lost, and goes on without a new start.
+//
+// The region must not be open anywhere (ErrInUse). If Clear fails, the region stays as it was,
+// or has failed.
 func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine) }
 
 func clearRegion(path, reason string, on medium.Medium) error {
@@ -56,11 +63,15 @@ func (r *Region) clear(reason string) error {
 	}
 	sb := r.Superblock()
 	sb.Epoch++
-	sb.Owner, sb.Clean, sb.Doubt = persist.Owner{}, false, true
+	others := hasOthers(&sb.Record)
+	if sb.Clean || !others {
+		sb.Owner = persist.Owner{}
+	}
+	sb.Clean, sb.Doubt = false, true
 	sb.Failed, sb.Failure, sb.Suspect = false, "", false
 	sb.Cleared = reason
-	if r.class == persist.ClassVolatile {
-		sb.Contents = newID() // nothing tells what such memory has lost
+	if r.class == persist.ClassVolatile || others {
+		sb.Contents = newID() // nothing tells what was lost
 	}
 	if r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
@@ -71,6 +82,12 @@ func (r *Region) clear(reason string) error {
 		}
 	}
 	return nil
+}
+
+// hasOthers reports whether a member with this record is not the only one that has the data of
+// its mirror.
+func hasOthers(rec *persist.Record) bool {
+	return *rec != persist.Record{} && rec.F&^persist.Member(int(rec.Slot)) != 0
 }
 
 // rewrite reads n bytes of f at off and writes them back, which makes every page dirty.

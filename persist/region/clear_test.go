@@ -142,19 +142,43 @@ func TestClearRewritesBits(t *testing.T) {
 }
 
 // Nothing tells what memory of class volatile lost before a clear, so its contents id
-// changes, and a mirror copies all of it (mirror §8).
+// changes, and a mirror copies all of it (mirror §8). So does that of any member, if another
+// one has the data. Its owner, whose session was not closed, finds that out.
 func TestClearDrawsContents(t *testing.T) {
-	onEachClass(t, func(t *testing.T, h host) {
-		path := createdMember(t, h)
-		r := opened(t, path, OpenOptions{}, h)
-		require.NoError(t, r.SetRecord(recordOf(r, 0, 1, 1), 0))
-		before := r.Superblock()
-		require.NoError(t, r.Close())
-		require.NoError(t, clearRegion(path, "x", h))
-		r = opened(t, path, OpenOptions{}, h)
-		after := r.Superblock()
-		require.Equal(t, r.Class() != persist.ClassVolatile, before.Contents == after.Contents)
-		require.Equal(t, before.Record, after.Record)
-		require.Equal(t, everyChunk(), chunksOf(t, r, 1))
-	})
+	for name, c := range map[string]struct {
+		f            persist.Members
+		clean        bool
+		draws, keeps bool
+	}{
+		"it alone has the data":     {f: 1},
+		"another one has them":      {f: 3, draws: true, keeps: true},
+		"its session was closed":    {f: 3, clean: true, draws: true},
+		"it was behind":             {f: 2, draws: true, keeps: true},
+		"alone, and it was closed":  {f: 1, clean: true},
+		"behind, and it was closed": {f: 2, clean: true, draws: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEachClass(t, func(t *testing.T, h host) {
+				path := createdMember(t, h)
+				r := opened(t, path, OpenOptions{}, h)
+				require.NoError(t, r.SetRecord(recordOf(r, 0, 1, c.f), 0))
+				require.NoError(t, r.Update(func(sb *Superblock) error {
+					sb.Owner, sb.Clean = persist.Owner{ID: [16]byte{1}}, c.clean
+					return nil
+				}))
+				before := r.Superblock()
+				require.NoError(t, r.Close())
+				require.NoError(t, clearRegion(path, "x", h))
+				r = opened(t, path, OpenOptions{}, h)
+				after := r.Superblock()
+				require.Equal(t, !c.draws && r.Class() != persist.ClassVolatile, before.Contents == after.Contents)
+				require.Equal(t, c.keeps, after.Owner == before.Owner)
+				require.Equal(t, before.Record, after.Record)
+				require.False(t, after.Clean)
+				if c.f == 1 {
+					require.Equal(t, everyChunk(), chunksOf(t, r, 1))
+				}
+			})
+		})
+	}
 }

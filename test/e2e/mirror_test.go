@@ -159,31 +159,40 @@ func TestMirrorAlone(t *testing.T) {
 	r.pmnbd.stop(t)
 }
 
-// TestMirrorAfterClear clears the region of a member, which then has to be copied to in full.
+// TestMirrorAfterClear clears the region of a member, which then has to be copied to in full. pmnbd goes
+// on, also if the member was in sync until then.
 func TestMirrorAfterClear(t *testing.T) {
 	t.Parallel()
-	r := newMirrorRig(t, 2)
-	r.serve(t)
-	r.load(t, 1)
-	r.verify(t)
-	for i := range r.legs {
-		l := &r.legs[i]
-		l.target.kill(t)
-		r.awaitStates(t, []string{"away, in sync", "in sync, away"}[i], []string{"B", "A"}[i])
-		r.run(t, "pmnbd-target", "region", "clear", l.path, "--reason", "a test")
-		l.serve(t)
-		r.awaitStates(t, []string{"failed, in sync", "in sync, failed"}[i], []string{"B", "A"}[i])
-		r.disconnect()
-		r.pmnbd.stop(t) // only another life opens a region that has no owner
-		r.serve(t)
-		r.awaitStates(t, "in sync, in sync", "AB")
-		r.verify(t)
-		r.verifyRegion(t, i)
-		r.loads = nil
-		r.load(t, 1)
+	for name, inSync := range map[string]bool{"in sync": true, "let go": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newMirrorRig(t, 2)
+			if inSync {
+				r.serve(t, "--leg-timeout", "1h")
+			} else {
+				r.serve(t)
+			}
+			r.load(t, 1)
+			for i := range r.legs {
+				l := &r.legs[i]
+				r.during(t, func() {
+					l.target.kill(t)
+					if !inSync {
+						r.awaitStates(t, []string{"away, in sync", "in sync, away"}[i], []string{"B", "A"}[i])
+					}
+					r.run(t, "pmnbd-target", "region", "clear", l.path, "--reason", "a test")
+					l.serve(t)
+					r.pmnbd.waitLog(t, "a resync is through")
+					r.awaitStates(t, "in sync, in sync", "AB")
+				})
+				r.verify(t)
+				r.verifyRegion(t, i)
+			}
+			require.Contains(t, r.pmnbd.stderr.String(), "A TARGET IS LET GO")
+			r.disconnect()
+			r.pmnbd.stop(t)
+		})
 	}
-	r.disconnect()
-	r.pmnbd.stop(t)
 }
 
 // TestMirrorWithKeys makes and serves a mirror whose targets ask for keys, on two lanes, of class

@@ -18,6 +18,16 @@ var sturdy = []mutant{
 		name: "hung leg comes back at once", rule: "mirror §3.3 it stays out for longer each time",
 		in:  "backend/remote.sitting.again",
 		old: "s.pause *= 2", new: "s.pause *= 1",
-		pkg: "./backend/remote", run: "^TestHungResync$",
+		pkg: "./backend/remote", run: "^TestHungResync$", hangs: true,
+	}, {
+		name: "cleared member keeps its contents", rule: "mirror §3.6 one whose region is cleared gets a contents id that no record names",
+		in:  "persist/region.Region.clear",
+		old: "|| others {", new: "{",
+		pkg: "./persist/region", run: "^TestClearDrawsContents$",
+	}, {
+		name: "cleared member has no owner", rule: "mirror §3.6 it keeps the owner of a session that was not closed",
+		in:  "persist/region.Region.clear",
+		old: "if sb.Clean || !others {", new: "{",
+		pkg: "./persist/region", run: "^TestClearDrawsContents$",
 	},
 }
