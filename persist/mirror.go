@@ -97,6 +97,8 @@ type Record struct {
 	// Follows is how far the member that keeps this record has followed. It is zero unless that
 	// member is in Async and not torn.
 	Follows Point
+	// Arbiter: an arbiter holds the newest generation, too, and no life may begin without asking it.
+	Arbiter bool
 	// Ancestor is the generation of this record, and its F.
 	Ancestor
 	// Members has the members by slot.

@@ -40,6 +40,8 @@ type beginning struct {
 	told []wire.Refused
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
+
+	opened time.Time // when this start sent its last OPEN
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -51,6 +53,15 @@ type grant struct {
 // beginMirror opens the members, in the order of their slots, and begins a generation.
 func (d *Device) beginMirror(ctx context.Context) error {
 	b := d.newBeginning()
+	if d.cfg.Arbiter != nil && d.term == nil {
+		set, err := b.findSet(ctx)
+		if err != nil {
+			return err
+		}
+		if err := d.join(ctx, set); err != nil {
+			return err
+		}
+	}
 	for n := 0; ; n++ {
 		decision, err := b.attempt(ctx)
 		if err == nil && (decision.Outcome == mirror.Begin || decision.Outcome == mirror.Copy) {
@@ -98,6 +109,9 @@ func (b *beginning) pause(ctx context.Context, n int, why string) error {
 // attempt probes, and opens as long as the decision says so.
 func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	b.probe(ctx)
+	if err := b.ask(ctx); err != nil {
+		return mirror.Decision{Why: err.Error()}, ctx.Err()
+	}
 	b.number = mirror.NextLife(&b.found)
 	if s := b.device.legacy; s != nil {
 		b.number = max(b.number, s.header.Mirror.Life+1) // members that had it may be away
@@ -188,7 +202,7 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 		i := b.leg(slot)
 		g := b.device.legs[i]
 		g.life, g.owner, g.opening = b.number, b.owner, opening{}
-		b.life[i] = b.number
+		b.life[i], b.opened = b.number, time.Now()
 		if s := b.device.legacy; s != nil {
 			s.opens = true
 		}
@@ -245,6 +259,9 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	sessions := make(map[*leg]*wire.Opened)
 	c.mu.Lock()
 	k.view = mirror.Start(decision, b.number, nonce)
+	k.office.start(d.term, &b.found)
+	k.office.begin(&k.view)
+	d.quiet = b.quietAfter(decision)
 	for i, g := range d.legs {
 		g.life, g.owner = b.number, b.owner
 		if l := &b.found.Legs[i]; l.Reach != mirror.Away && l.MemberOf(&k.view.Record) { // another one says nothing of slots
@@ -290,8 +307,13 @@ func (d *Device) awaitMirror(ctx context.Context) error {
 	x.copies.begin()
 	select {
 	case <-x.copies.serves:
+	case <-x.over:
+		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", x.failed()), d.leave(context.Background(), false))
 	case <-ctx.Done():
 		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", context.Cause(ctx)), d.leave(context.Background(), false))
+	}
+	if err := d.awaitQuiet(ctx); err != nil {
+		return errors.Join(err, d.leave(context.Background(), false))
 	}
 	d.log.LogAttrs(ctx, slog.LevelInfo, "session opened", d.opened()...)
 	return nil

@@ -82,7 +82,9 @@ func (d *Device) close(ctx context.Context) error {
 	if err == nil && d.file != nil {
 		d.file.update(func(h *header) { h.State = windowDrained })
 	}
-	return errors.Join(err, d.leave(ctx, err == nil), d.release())
+	err = errors.Join(err, d.leave(ctx, err == nil))
+	d.yields = err == nil
+	return errors.Join(err, d.release())
 }
 
 // givenUp is the error of a close that gave up: what that costs. The window file stays live, and
@@ -134,6 +136,8 @@ const cutPatience = 10 * time.Second
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
 	var errs []error
+	d.ending.Wait()
+	d.endTerm(d.yields)
 	for _, g := range d.legs {
 		errs = append(errs, g.close())
 	}
@@ -302,5 +306,6 @@ func (d *Device) fail(cause error) {
 	})
 	if t.first() && t.to == phaseFailed {
 		t.say(slog.Uint64("unflushed_bytes", d.Unflushed()))
+		d.ending.Go(func() { d.endTerm(true) }) // a standby need not wait for this process to end
 	}
 }

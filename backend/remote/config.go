@@ -63,6 +63,9 @@ type Config struct {
 	// Degraded begins with a member of a mirror whose others may have newer data: what only those
 	// have is lost.
 	Degraded bool
+	// Arbiter, if not nil, decides which initiator has the mirror, and holds its generation. A mirror
+	// that was begun with an arbiter is not begun without one, unless Degraded.
+	Arbiter Arbiter
 	// Waits, if not nil, is called during Dial of a mirror when that cannot begin yet, and whenever the
 	// reason changes. why names the members that it waits for.
 	Waits func(why string)
@@ -135,6 +138,8 @@ func (c *Config) complete() error {
 		}
 	}
 	switch {
+	case len(c.Members) == 0 && c.Arbiter != nil:
+		return errors.New("only a Config of a mirror has an Arbiter")
 	case len(c.Members) > 0 && c.Single:
 		return errors.New("a Config has either Members or Single")
 	case len(c.Members) > persist.MaxMembers:
@@ -159,7 +164,8 @@ func (c Config) ofLegs() (legs []Config) {
 	for _, m := range c.Members {
 		cfg := c
 		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
-		cfg.LossTimeout = 0 // a leg that is lost does not end a mirror
+		cfg.LossTimeout = 0                               // a leg that is lost does not end a mirror
+		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil // whose lease says that nobody else has the mirror
 		legs = append(legs, cfg)
 	}
 	return legs

@@ -16,7 +16,7 @@ import (
 // leg that stays away, and takes one in that has all again. What may be decided is package mirror's
 // business; copies does it, in this order (mirror §3.3):
 //
-//	the barrier in flight is cut off ─► the window's header ─► RECORD on each leg of F ─► active
+//	the barrier in flight is cut off ─► the window's header ─► the arbiter ─► RECORD on each leg of F ─► active
 //
 // One goroutine does all that has to wait for a target. It sleeps until wake.
 type copies struct {
@@ -27,12 +27,13 @@ type copies struct {
 	loss    time.Duration       // Config.LossTimeout
 	note    func(v mirror.View) // keeps the view for the next run; called with commit.mu held
 	fail    func(cause error)
+	office  office // what it knows of the arbiter
+	fence   fence
 
 	// Guarded by commit.mu.
 	view    mirror.View
 	written persist.Members // who has the pending record
 	renew   *renewal        // or nil
-	fenced  bool            // another life may have begun: READs wait
 	settled chan struct{}   // not nil once the device ends: see settle
 	said    string          // in the log, of what cannot be done yet
 
@@ -50,6 +51,7 @@ type copies struct {
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
 	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k.fence.start()
 	k.pieces = make([]piece, len(x.legs)*copiesAhead)
 	for i := range k.pieces {
 		k.pieces[i].index = i
@@ -126,19 +128,22 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		c.mu.Unlock()
 		return true, 0
 	}
-	was := k.fenced
-	if look := k.fenceLocked(); look > 0 && (wait == 0 || look < wait) {
-		wait = look
-	}
-	if was && !k.fenced {
+	look, opened := k.fenceLocked()
+	wait = sooner(wait, look)
+	if opened {
 		c.mu.Unlock()
 		k.core.post() // READs that waited
 		return true, wait
 	}
-	if next, ok := k.view.Enough(); ok && len(c.waiting)+len(c.listed) > 0 {
+	if next, ok := k.view.Enough(); ok && len(c.waiting)+len(c.listed) > 0 && k.office.mayChange() {
 		k.changeLocked(next)
 	}
 	if k.view.Pending {
+		if !k.office.agreedLocked() {
+			c.mu.Unlock()
+			again, pause := k.agree()
+			return again, sooner(wait, pause)
+		}
 		todo := k.view.Next(k.written)
 		if todo == 0 {
 			k.activateLocked()
@@ -179,6 +184,9 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			continue
 		}
 		next, err := k.view.LetGo(g.slot, g.bad != nil)
+		if err == nil && !k.office.mayChange() {
+			err, left = errArbiterAway, sooner(left, arbiterPause)
+		}
 		if err == nil {
 			k.log.Warn("A TARGET IS LET GO: the mirror goes on with fewer copies", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr),
 				slog.String("generation", next.Record.String()), slog.String("members_left", next.Record.F.String()), slog.Any("error", g.cause()))
@@ -223,6 +231,7 @@ func (k *copies) changeLocked(next mirror.View) {
 	k.core.commit.interruptLocked(0)
 	k.stopResyncsLocked(next.Record.F)
 	k.view, k.written, k.said = next, 0, ""
+	k.office.begin(&next)
 	k.note(next)
 }
 
@@ -230,8 +239,10 @@ func (k *copies) changeLocked(next mirror.View) {
 func (k *copies) activateLocked() {
 	first := !k.view.Serves()
 	k.view, k.written = k.view.Activated(), 0
+	k.office.members = k.view.Active
 	k.note(k.view)
 	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.String()), slog.String("members", k.view.Active.String()))
+	k.fenceLocked()
 	k.core.readableLocked()
 	k.core.completeLocked()
 	if first {
@@ -251,13 +262,17 @@ func (k *copies) takeIn(g *leg) error {
 	if !g.up.Load() || g.copying == nil || g.copying.over() {
 		return errors.New("it is lost again")
 	}
-	if k.view.Active.Has(g.slot) || !k.view.Serves() {
+	switch {
+	case !k.office.mayChange():
+		return errArbiterAway
+	case k.view.Active.Has(g.slot) || !k.view.Serves():
 		k.view = k.view.Equaled(g.slot, k.sessionsLocked())
+		k.office.begin(&k.view)
 		k.note(k.view)
 		k.core.readableLocked()
-	} else if k.settled != nil {
+	case k.settled != nil:
 		return errStopped
-	} else {
+	default:
 		next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
 		if err != nil {
 			return err
@@ -279,48 +294,8 @@ func (k *copies) sessionsLocked() *[persist.MaxMembers]persist.Membership {
 	return &has
 }
 
-// fenceLocked stops READs while so many members have been silent for half a lease that another life
-// may have begun with them, and lets them go on (mirror §4.7). Only where a majority can begin a life
-// is that possible. wait is when to look again; 0: never.
-func (k *copies) fenceLocked() (wait time.Duration) {
-	members := k.view.Record.Present().Count()
-	if 2*int(k.view.Record.MinCopies) <= members || !k.view.Serves() {
-		return 0
-	}
-	heard := 0
-	for _, g := range k.core.legs {
-		if g.up.Load() && g.pulse.silence() < g.lease()/2 {
-			heard++
-		}
-	}
-	if fenced := 2*(members-heard) > members; fenced != k.fenced {
-		k.fenced = fenced
-		if fenced {
-			k.log.Warn("READs wait: most members of the mirror are silent, and another initiator may have begun with them", slog.Int("heard", heard), slog.Int("members", members))
-		}
-		k.core.readableLocked()
-	}
-	return usualLease / 10
-}
-
-// fence does fenceLocked for the heartbeats: the goroutine may be waiting for a slow RECORD.
-func (k *copies) fence() {
-	if k == nil {
-		return
-	}
-	c := &k.core.commit
-	c.mu.Lock()
-	was := k.fenced
-	k.fenceLocked()
-	opened := was && !k.fenced
-	c.mu.Unlock()
-	if opened {
-		k.core.post() // READs that waited
-	}
-}
-
 // servesLocked reports whether READs may come from g.
-func (k *copies) servesLocked(g *leg) bool { return k.view.Equal.Has(g.slot) && !k.fenced }
+func (k *copies) servesLocked(g *leg) bool { return k.view.Equal.Has(g.slot) && !k.fence.closed }
 
 // needsLocked reports whether the device waits for g while g is away.
 func (k *copies) needsLocked(g *leg) bool {

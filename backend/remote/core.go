@@ -19,11 +19,12 @@ type core struct {
 	legs    []*leg        // set once, by attach
 	copies  *copies       // nil if the device has a region alone; set once
 	gone    chan struct{} // holds one token once a leg's session was lost
+	over    chan struct{} // closed once the device has failed or was closed
 }
 
 // newCore makes the core on a window, with a stream for each ring of its index.
 func newCore(l *life, w *backend.Window, streams int) *core {
-	x := &core{life: l, window: w, gone: make(chan struct{}, 1)}
+	x := &core{life: l, window: w, gone: make(chan struct{}, 1), over: make(chan struct{})}
 	x.commit.env = x
 	for i := range streams {
 		x.streams = append(x.streams, newStream(x, i))
@@ -223,6 +224,7 @@ func (x *core) end(cause error, note func(transition)) transition {
 		c.mu.Unlock()
 		return t
 	}
+	close(x.over)
 	x.quiesce()
 	note(t)
 	b := c.abandonLocked()

@@ -99,6 +99,8 @@ func (r *replayer) goOn(d *Device) {
 	cfg.LossTimeout = 0 // the next start adopts the window again, however long that takes
 	r.core.copies = newCopies(r.core, cfg, d.noteMirror, r.fail)
 	r.core.copies.view = r.file.header().Mirror
+	r.core.copies.office.term = d.term
+	r.core.copies.office.begin(&r.core.copies.view)
 	r.core.copies.begin()
 }
 

@@ -94,7 +94,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 			return
 		case <-tick.C:
 		}
-		g.core.copies.fence()
+		g.core.copies.lookAtFence()
 		if !g.up.Load() {
 			overdue.none(g)
 			continue // the keeper is at it

@@ -30,6 +30,15 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	if err := d.gather(s); err != nil {
 		return err
 	}
+	if err := s.unasked(d.cfg.Arbiter != nil); err != nil {
+		return err
+	}
+	if err := d.join(ctx, s.refused.UUID); err != nil {
+		return err
+	}
+	if d.term != nil {
+		b.probe(ctx) // the wait may have been long
+	}
 	for n := 0; ; n++ {
 		b.regard(s)
 		next := decideMirror(s)

@@ -212,6 +212,7 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		return 0, 0, rdma.ErrClosed
 	}
 	p.recvs = p.recvs[:0]
+	read := false
 	for _, c := range p.cs[:n] {
 		if c.Op == rdma.OpRecv {
 			seq, err := l.receiveLocked(c)
@@ -235,6 +236,10 @@ func (l *lane) handle(p *poller) (n int, done uint64, err error) {
 		}
 		switch c.ID & tagMask {
 		case tagRead:
+			if !read && l.core.copies.over() {
+				return n, 0, errFenced
+			}
+			read = true
 			l.endReadLocked(p, int(c.ID&^tagMask))
 		case tagBarrier:
 			done = max(done, l.barrier.sent(c.ID))

@@ -105,6 +105,9 @@ func (c *creation) run(ctx context.Context) (*MirrorSnapshot, error) {
 	if err := c.compose(f); err != nil {
 		return nil, err
 	}
+	if err := c.arbitrate(ctx); err != nil {
+		return nil, err
+	}
 	for _, i := range c.order(f) {
 		if err := c.write(i); err != nil {
 			return nil, err

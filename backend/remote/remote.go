@@ -64,6 +64,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -115,9 +116,13 @@ type Device struct {
 	arenas  backend.Arenas
 	core    *core // once there is a window
 	legs    []*leg
-	file    *windowFile // nil if the window is anonymous memory
-	noted   bool        // this start wrote the record of the region's name
-	legacy  *legacy     // of a mirror with a window file: what the previous run left
+	file    *windowFile    // nil if the window is anonymous memory
+	noted   bool           // this start wrote the record of the region's name
+	legacy  *legacy        // of a mirror with a window file: what the previous run left
+	term    Term           // nil: the mirror has no arbiter
+	yields  bool           // nothing is left here that another initiator would miss
+	ending  sync.WaitGroup // of the term, after the device failed
+	quiet   time.Time      // the device serves nobody before: another one may still answer READs
 	lineage uuid.UUID
 
 	claiming sync.Mutex // guards claims: the keepers of a mirror's legs take some

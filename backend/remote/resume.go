@@ -138,11 +138,14 @@ func (g *leg) refusal(r *wire.Refused) error {
 // other holds the region.
 type TakenError struct {
 	Taker string // in words
-	Epoch uint64 // of the session in which the target said so
+	Epoch uint64 // of the session in which the target said so; 0: an arbiter did
 	err   error
 }
 
 func (e *TakenError) Error() string {
+	if e.Epoch == 0 {
+		return fmt.Sprintf("%s has begun, and what was not flushed is lost (%v)", e.Taker, e.err)
+	}
 	return fmt.Sprintf("%s has had the region since (epoch %d), and what was not flushed is lost (%v)", e.Taker, e.Epoch, e.err)
 }
 

@@ -278,7 +278,9 @@ func (r *resync) step() (pause time.Duration, done bool) {
 	case unsettled > 0 || r.todo.left > 0:
 		return pause, false
 	}
-	if r.copies.takeIn(r.leg) != nil {
+	if err := r.copies.takeIn(r.leg); errors.Is(err, errArbiterAway) {
+		return arbiterPause, false
+	} else if err != nil {
 		return 0, false // a change that is under way rouses when it is through
 	}
 	r.copies.core.commit.start(false) // what waited for an equal copy

@@ -61,6 +61,8 @@ type Decision struct {
 	// Promoted is how far the asynchronous member had surely followed that is in F now. It is zero if
 	// the member never said that, and if F has none (see Promotes).
 	Promoted persist.Point
+	// Arbiter: the life asks the arbiter before each generation.
+	Arbiter bool
 	// Clean: the life before closed the mirror, and all of Equal have the same bytes.
 	Clean bool
 	// F has the members that the generation begins with.
@@ -95,11 +97,14 @@ func Decide(found Found) Decision {
 	if d, ok := f.nobody(m); ok {
 		return d
 	}
+	if d, ok := f.unasked(m); ok {
+		return d
+	}
 	if d, ok := f.conflict(m); ok {
 		return d
 	}
 	s := f.survey(m)
-	d := Decision{Newest: *m, Degraded: f.Degraded}
+	d := Decision{Newest: *m, Degraded: f.Degraded, Arbiter: f.Asked}
 	d.Newest.Torn, d.Newest.Follows = false, persist.Point{}
 	if s.proof(f, s.held|s.open) == "" {
 		return f.wait(&s, d)
@@ -196,6 +201,24 @@ func (f *Found) nobody(m *persist.Record) (Decision, bool) {
 		return Decision{Outcome: Refuse, Why: "no target is a member of a mirror: see pmnbd mirror create"}, true
 	}
 	return Decision{Outcome: Wait, Why: "waits for members: none was reached"}, true
+}
+
+// unasked refuses to begin a mirror that has an arbiter without what that holds: another life may have
+// begun with fewer members than a proof by members looks at (mirror §4.8).
+func (f *Found) unasked(m *persist.Record) (Decision, bool) {
+	d := Decision{Outcome: Refuse, Newest: *m}
+	switch {
+	case !m.Arbiter || f.Degraded:
+		return Decision{}, false
+	case !f.Asked:
+		d.Why = "this mirror has an arbiter, and generation " + generation(m) + " may not be the newest: name the arbiter with --arbiter; --degraded begins without it"
+	case f.Arbiter == (persist.Record{}):
+		d.Why = "the arbiter knows nothing of this mirror, whose members are in generation " + generation(m) +
+			": is it the right one, and does it have its data? --degraded begins by what the members say, and tells the arbiter"
+	default:
+		return Decision{}, false
+	}
+	return d, true
 }
 
 // conflict refuses what no start may choose between: targets of several mirrors, one region twice,

@@ -30,7 +30,11 @@ func (c *start) test(t *testing.T) {
 	of := mirrorOf{c.n, c.m, c.async}
 	found := Found{Legs: of.legs(c.legs...), Degraded: c.degraded, Prefer: members(c.prefer)}
 	if c.arbiter != "" {
-		found.Arbiter = record(c.n, c.m, c.arbiter)
+		found.Asked, found.Arbiter = true, record(c.n, c.m, c.arbiter)
+		for i := range found.Legs {
+			found.Legs[i].Record.Arbiter = found.Legs[i].known()
+		}
+		found.Arbiter.Arbiter = true
 		found.Arbiter.Async = members(c.async)
 	}
 	d := Decide(found)

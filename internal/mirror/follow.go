@@ -41,7 +41,7 @@ func (f *Found) promotion() (Decision, bool) {
 		return d, true
 	}
 	slot := persist.Member(int(r.Slot))
-	d := Decision{Newest: *r, Degraded: true, Why: f.promises(l)}
+	d := Decision{Newest: *r, Degraded: true, Arbiter: f.Asked, Why: f.promises(l)}
 	d.Newest.Follows = persist.Point{}
 	switch l.Reach {
 	case Probed:

@@ -15,7 +15,9 @@ type Found struct {
 	Degraded bool
 	// Prefer has the members that the life before read from. One of them becomes the source.
 	Prefer persist.Members
-	// Arbiter is the record that the arbiter holds. It is zero where there is no arbiter.
+	// Asked: this start has asked the mirror's arbiter. Arbiter is the record that it holds; zero: it
+	// holds none of this mirror.
+	Asked   bool
 	Arbiter persist.Record
 }
 
@@ -29,17 +31,30 @@ func NextLife(f *Found) uint64 {
 	return last + 1
 }
 
-// newest returns the newest record that f knows of, or nil. A member that is torn, or lost its
-// contents, counts, too: it proves that the generation was begun. An operator who wants to begin
-// without it says Degraded.
+// newest returns the newest record that f knows of, or nil: what the arbiter holds, where there is one.
 func (f *Found) newest() *persist.Record {
-	if f.Arbiter != (persist.Record{}) {
+	if f.arbitrates() {
 		return &f.Arbiter
 	}
+	return f.newestOf((*Found).passedOver)
+}
+
+// arbitrates reports whether the arbiter decides, and not what the members say. It does if their newest
+// record says that there is one. A record that does not is of a time before, or an operator began without
+// the arbiter.
+func (f *Found) arbitrates() bool {
+	m := f.newestOf(func(*Found, *Leg) bool { return false })
+	return m != nil && m.Arbiter && f.Asked && f.Arbiter != (persist.Record{})
+}
+
+// newestOf returns the newest record of the members that are not passed over, or nil. A member that is
+// torn, or lost its contents, counts, too: it proves that the generation was begun. An operator who wants
+// to begin without it says Degraded.
+func (f *Found) newestOf(passed func(*Found, *Leg) bool) *persist.Record {
 	var m *persist.Record
 	for i := range f.Legs {
 		l := &f.Legs[i]
-		if !l.reached() || f.passedOver(l) {
+		if !l.reached() || passed(f, l) {
 			continue
 		}
 		// Two nonces in one generation are a split brain, whichever comes first here.
@@ -85,6 +100,7 @@ func (f *Found) lost(l *Leg, m *persist.Record) bool {
 // A survey sorts the members of the newest record by what a start can do with them.
 type survey struct {
 	m       *persist.Record
+	arbiter bool // m is what the arbiter holds
 	reached persist.Members
 	lost    persist.Members // reached, without the contents that m names
 	held    persist.Members // sessions, with the contents that m names
@@ -95,7 +111,7 @@ type survey struct {
 }
 
 func (f *Found) survey(m *persist.Record) survey {
-	s := survey{m: m}
+	s := survey{m: m, arbiter: m == &f.Arbiter}
 	for slot := range slots(m.Present()) {
 		l, bit := f.find(m, slot), persist.Member(slot)
 		if l == nil {
@@ -133,7 +149,7 @@ func (s *survey) proof(f *Found, held persist.Members) string {
 	switch {
 	case s.candidates(held) == 0:
 		return ""
-	case f.Arbiter != (persist.Record{}):
+	case s.arbiter:
 		return "the arbiter holds this generation"
 	case s.m.F&^held == 0:
 		return "every leg of F is here"

@@ -81,7 +81,11 @@ func (next numbers) found() Found {
 		}
 	}
 	if next(6) == 0 {
-		f.Arbiter = tree[next(len(tree))]
+		f.Asked, f.Arbiter = true, tree[next(len(tree))]
+		f.Arbiter.Arbiter = true
+		for i := range f.Legs {
+			f.Legs[i].Record.Arbiter = f.Legs[i].known() && next(4) > 0
+		}
 	}
 	return f
 }

@@ -32,6 +32,8 @@ type View struct {
 	Nonce [16]byte
 	// Degraded: an operator began the life without proof.
 	Degraded bool
+	// Arbiter: the life gives each generation to the mirror's arbiter before any member gets it.
+	Arbiter bool
 	// Pending: Record is not active yet. Its legs get it in the order of Next.
 	Pending bool
 	// Active is F of the newest active generation of this life. It is empty until there is one.
@@ -53,7 +55,7 @@ func Start(d *Decision, life uint64, nonce [16]byte) View {
 	if slot := d.Promotes(); slot != 0 {
 		newest = promoted(newest, bits.TrailingZeros8(uint8(slot)))
 	}
-	v := View{Record: newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Equal: d.Equal, Lacking: d.Fill}
+	v := View{Record: newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Arbiter: d.Arbiter, Equal: d.Equal, Lacking: d.Fill}
 	if d.Outcome == Begin {
 		v = v.begin(d.F, 0)
 	}
@@ -68,6 +70,7 @@ func (v View) begin(f, joiner persist.Members) View {
 	}
 	v.Lacking |= v.Active &^ v.Equal &^ f // a leg that leaves F before it was equal (mirror §3.6)
 	v.Record = Descend(&v.Record, g, f)
+	v.Record.Arbiter = v.Arbiter
 	v.Pending, v.Joiner = true, joiner
 	return v
 }

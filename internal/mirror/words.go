@@ -80,7 +80,7 @@ func (f *Found) offer() string {
 // majority says how many members would do, where a majority is enough.
 func (f *Found) majority(s *survey) string {
 	n := s.m.Voters().Count()
-	if 2*int(s.m.MinCopies) <= n || f.Arbiter != (persist.Record{}) {
+	if 2*int(s.m.MinCopies) <= n || s.arbiter {
 		return ""
 	}
 	return fmt.Sprintf("; %d of %d members would do, with one of %v", n/2+1, n, s.m.F)

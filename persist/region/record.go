@@ -38,6 +38,9 @@ func putRecord(b []byte, rec *persist.Record) {
 	b[offAsync] = byte(rec.Async)
 	binary.LittleEndian.PutUint64(b[offFollows:], rec.Follows.Barrier)
 	binary.LittleEndian.PutUint64(b[offFollows+8:], uint64(rec.Follows.At))
+	if rec.Arbiter {
+		b[offArbiter] = 1
+	}
 	putAncestor(b[offRecordGeneration:], &rec.Ancestor)
 	for slot := range rec.Members {
 		m, at := &rec.Members[slot], b[offMembers+slot*memberSize:]
@@ -63,6 +66,7 @@ func getRecord(b []byte) (rec persist.Record) {
 	rec.Slot, rec.MinCopies, rec.Torn = b[offSlot], b[offMinCopies], b[offTorn] != 0
 	rec.Async = persist.Members(b[offAsync])
 	rec.Follows = persist.Point{Barrier: binary.LittleEndian.Uint64(b[offFollows:]), At: int64(binary.LittleEndian.Uint64(b[offFollows+8:]))}
+	rec.Arbiter = b[offArbiter] != 0
 	rec.Ancestor = getAncestor(b[offRecordGeneration:])
 	for slot := range rec.Members {
 		at := b[offMembers+slot*memberSize:]

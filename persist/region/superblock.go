@@ -57,7 +57,7 @@ const (
 //	1536 ├──────────────────────────────────────────────────────────────┤
 //	     │ set of the mirror (16)                                       │ the record of
 //	1552 ├──────┬──────────────┬────────┬─────────┬─────────────────────┤ the mirror
-//	     │slot 1│ min copies 1 │ torn 1 │ async 1 │ generation, F (40)  │
+//	     │slot 1│ min copies 1 │ torn 1 │async 1│arb 1│ gen., F (40)  │
 //	1600 ├──────┴──────────────┴────────┴─────────┴─────────────────────┤
 //	     │ members (4×40)                                               │
 //	1760 ├──────────────────────────────────────────────────────────────┤
@@ -96,6 +96,7 @@ const (
 	offMinCopies  = 1553
 	offTorn       = 1554
 	offAsync      = 1555
+	offArbiter    = 1556
 
 	offRecordGeneration = 1560
 

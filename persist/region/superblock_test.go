@@ -34,7 +34,7 @@ func sample() Superblock {
 func sampleRecord(uuid [16]byte) persist.Record {
 	id := func(b byte) [16]byte { return [16]byte{b, 15: b + 1} }
 	rec := persist.Record{
-		Set: id(0xa0), Slot: 1, MinCopies: 2, Torn: true,
+		Set: id(0xa0), Slot: 1, MinCopies: 2, Torn: true, Arbiter: true,
 		Ancestor: persist.Ancestor{Generation: persist.Generation{Life: 41, Count: 3, Nonce: id(0xa2)}, F: 5},
 		Members: [persist.MaxMembers]persist.Membership{
 			{UUID: id(0xb0), Contents: id(0xb2), Epoch: 42}, {UUID: uuid, Contents: id(0xb4), Epoch: 43}, {UUID: id(0xb6), Contents: id(0xb8), Epoch: 44},
@@ -73,7 +73,7 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, make([]byte, 256-152), b[152:256])
 	require.Equal(t, make([]byte, 1536-1038), b[1038:1536])
 	require.Equal(t, byte(0xa0), b[1536], "set")
-	require.Equal(t, []byte{1, 2, 1, 0, 0, 0, 0, 0}, b[1552:1560], "slot, copies at least, torn")
+	require.Equal(t, []byte{1, 2, 1, 0, 1, 0, 0, 0}, b[1552:1560], "slot, copies at least, torn, arbiter")
 	require.Equal(t, []byte{41, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0xa2}, b[1560:1577], "generation")
 	require.Equal(t, []byte{5, 0, 0, 0, 0, 0, 0, 0}, b[1592:1600], "F")
 	require.Equal(t, byte(0xb0), b[1600], "member A's UUID")

@@ -27,7 +27,8 @@ const (
 	memberSize   = 40
 	ancestorSize = 40
 
-	flagTorn = 1
+	flagTorn    = 1
+	flagArbiter = 2
 
 	// allMembers has every slot.
 	allMembers persist.Members = 1<<persist.MaxMembers - 1
@@ -37,7 +38,10 @@ func appendRecord(b []byte, r *persist.Record) []byte {
 	b = append(b, r.Set[:]...)
 	var flags byte
 	if r.Torn {
-		flags = flagTorn
+		flags |= flagTorn
+	}
+	if r.Arbiter {
+		flags |= flagArbiter
 	}
 	b = append(b, r.Slot, r.MinCopies, flags, byte(r.F), byte(r.Async), 0, 0, 0)
 	b = appendGeneration(b, &r.Generation)
@@ -60,7 +64,8 @@ func appendRecord(b []byte, r *persist.Record) []byte {
 // can have the record.
 func decodeRecord(r *persist.Record, b []byte) error {
 	copy(r.Set[:], b)
-	r.Slot, r.MinCopies, r.Torn, r.F = b[16], b[17], b[18]&flagTorn != 0, persist.Members(b[19])
+	r.Slot, r.MinCopies, r.F = b[16], b[17], persist.Members(b[19])
+	r.Torn, r.Arbiter = b[18]&flagTorn != 0, b[18]&flagArbiter != 0
 	r.Async = persist.Members(b[20])
 	r.Follows = persist.Point{Barrier: binary.BigEndian.Uint64(b[recordPoint:]), At: int64(binary.BigEndian.Uint64(b[recordPoint+8:]))}
 	decodeGeneration(&r.Generation, b[recordOwn:])

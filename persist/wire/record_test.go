@@ -14,7 +14,7 @@ import (
 func testRecord() persist.Record {
 	id := func(b byte) (x [16]byte) { return [16]byte(bytes.Repeat([]byte{b}, 16)) }
 	r := persist.Record{
-		Set: id(0x11), Slot: 1, MinCopies: 2, Torn: true, Async: 2,
+		Set: id(0x11), Slot: 1, MinCopies: 2, Torn: true, Arbiter: true, Async: 2,
 		Ancestor: persist.Ancestor{Generation: persist.Generation{Life: 0x21, Count: 0x22, Nonce: id(0x23)}, F: 5},
 	}
 	for slot := range r.Members[:3] {
@@ -29,7 +29,7 @@ func testRecord() persist.Record {
 func vectorRecord() string {
 	id := func(b string) string { return strings.Repeat(b, 16) }
 	number := func(b string) string { return strings.Repeat("00", 7) + b }
-	return id("11") + "01 02 01 05 02 000000" + number("21") + number("22") + id("23") +
+	return id("11") + "01 02 03 05 02 000000" + number("21") + number("22") + id("23") +
 		id("31") + id("41") + number("51") + id("32") + id("42") + number("52") + id("33") + id("43") + number("53") + strings.Repeat("00", memberSize) +
 		number("21") + number("20") + id("23") + "07 00000000000000" +
 		number("19") + number("61") + id("62") + "03 00000000000000" + strings.Repeat("00", 30*ancestorSize) + strings.Repeat("00", 16)

@@ -15,7 +15,7 @@ import (
 // record returns what leg l of f would persist in the product.
 func (f *m4found) record(l int, r *rec) persist.Record {
 	p := persist.Record{Set: [16]byte{1}, Slot: uint8(l), MinCopies: f.m, Ancestor: ancestor(r.g, r.by+1, r.f)}
-	p.Torn = !p.F.Has(l)
+	p.Torn, p.Arbiter = !p.F.Has(l), f.arb
 	for slot := range int(f.n) {
 		p.Members[slot] = persist.Membership{UUID: [16]byte{byte(slot + 1)}, Contents: [16]byte{byte(slot + 1)}, Epoch: 1}
 	}
@@ -50,7 +50,7 @@ func (f *m4found) product(probed uint8) mirror.Found {
 		found.Legs = append(found.Legs, leg)
 	}
 	if f.arb {
-		found.Arbiter = f.record(0, &f.aRec)
+		found.Asked, found.Arbiter = true, f.record(0, &f.aRec)
 		found.Arbiter.Torn = false
 	}
 	return found

@@ -124,7 +124,7 @@ var mirrors = []mutant{
 	}, {
 		name: "start-without-proof", rule: "mirror §4.2 (a) to (d)",
 		in:  "internal/mirror.survey.proof",
-		old: `return ""; case f.Arbiter`, new: `return ""; case s.m.F & held != 0: return "some"; case f.Arbiter`,
+		old: `return ""; case s.arbiter`, new: `return ""; case s.m.F & held != 0: return "some"; case s.arbiter`,
 		pkg: "./internal/mirror", run: "^TestDecide$",
 	}, {
 		name: "start-with-any", rule: "mirror §4.2 one of F",
@@ -199,8 +199,39 @@ var mirrors = []mutant{
 	}, {
 		name: "READs go on although another life may have begun", rule: "mirror §4.7 a device serves READs only if it has heard from enough members",
 		in:  "backend/remote.copies.servesLocked",
-		old: "&& !k.fenced", new: "",
-		pkg: "./backend/remote", run: "^TestReadsAreFenced$",
+		old: "&& !k.fence.closed", new: "",
+		also: []edit{{"backend/remote.copies.over", "return until != math.MaxInt64 &&", "return false && until != math.MaxInt64 &&"}},
+		pkg:  "./backend/remote", run: "^TestReadsAreFenced$",
+	}, {
+		name: "data that come after the fence has closed are an answer", rule: "mirror §4.7 whether anybody has looked at the clock or not",
+		in:  "backend/remote.copies.over",
+		old: "return until != math.MaxInt64 &&", new: "return false && until != math.MaxInt64 &&",
+		pkg: "./backend/remote", run: "^TestReadIsFencedWhenItsDataCome$",
+	}, {
+		name: "READs go on without the lease at the arbiter", rule: "mirror §4.7 with an arbiter none without its lease, unless all of F are heard",
+		in:  "backend/remote.copies.aloneUntilLocked",
+		old: "case k.office.term != nil:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestArbiterAway$",
+	}, {
+		name: "legs-before-arbiter", rule: "mirror §4.8 before it is written to a leg",
+		in:  "backend/remote.office.agreedLocked",
+		old: "return o.term == nil || o.agreed", new: "return true",
+		pkg: "./backend/remote", run: "^TestArbiterKnowsFirst$",
+	}, {
+		name: "no-compare", rule: "mirror §4.8 a change is a compare-and-swap",
+		in:  "backend/remote.copies.swap",
+		old: "held != o.held && v.Own(&held) && v.Replaces(&held)", new: "held != o.held",
+		pkg: "./backend/remote", run: "^TestArbiterKnowsAnother$",
+	}, {
+		name: "a generation begins while the arbiter is away", rule: "mirror §4.8 while the arbiter does not answer no generation begins",
+		in:  "backend/remote.office.mayChange",
+		old: "return o.term == nil ||", new: "return true ||",
+		pkg: "./backend/remote", run: "^TestArbiterAway$",
+	}, {
+		name: "nobody asks the arbiter", rule: "mirror §4.8 a mirror that has an arbiter does not begin without it",
+		in:  "internal/mirror.Found.unasked",
+		old: "case !f.Asked:", new: "case !f.Asked && false:",
+		pkg: "./internal/mirror", run: "^TestDecideWithAnArbiter$",
 	}, {
 		name: "a member is copied to before its record says so", rule: "mirror §5.1 before the first byte its record says torn",
 		in:  "backend/remote.copies.meet",
