@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 )
 
@@ -16,6 +19,8 @@ var (
 	// ErrNoProof means that the peer has not proven that it has this initiator's key. It may not
 	// be the target, so nothing that it says counts.
 	ErrNoProof = errors.New("the target does not prove that it has this initiator's key: it serves without keys, or is not the target")
+	// ErrWrongTarget means that another target answers at the address than the one that Config names.
+	ErrWrongTarget = errors.New("the wrong target")
 	// ErrVolatile means that the region is of class volatile, and Config.AllowVolatile is not set.
 	ErrVolatile = errors.New("the region is volatile")
 )
@@ -60,9 +65,46 @@ func (g *leg) beChallenged(ctx context.Context, c *dialed, m *wire.Open) error {
 	if _, err := rand.Read(c.nonce[:]); err != nil {
 		return fmt.Errorf("draw a nonce: %w", err)
 	}
-	secret := wire.NewSecret(g.cfg.Key(), c.nonce, challenge.Nonce)
+	if challenge.Target != g.cfg.Target {
+		return g.strange(ctx, c, &challenge)
+	}
+	return c.share(g, &challenge)
+}
+
+// share makes the secret of c of the key that this initiator shares with the target that sent
+// challenge.
+func (c *dialed) share(g *leg, challenge *wire.Challenge) error {
+	key := wire.Key(g.cfg.Key(challenge.Target))
+	if len(key) == 0 {
+		return fmt.Errorf("there is no key that initiator %s shares with target %q", uuid.UUID(g.cfg.ID), challenge.Target)
+	}
+	secret := wire.NewSecret(key, wire.Ends{Initiator: g.cfg.ID, Target: challenge.Target}, c.nonce, challenge.Nonce)
 	c.secret = &secret
 	return nil
+}
+
+// strange returns what to say of a target that has another name than g's. The name alone proves
+// nothing. If this initiator shares a key with that target, too, strange has the target refuse a
+// request that names no region: that has a proof. Either way nothing that g's target said is
+// revoked, and the keeper asks again.
+func (g *leg) strange(ctx context.Context, c *dialed, challenge *wire.Challenge) error {
+	says := fmt.Sprintf("at %s answers target %q, not %q", g.cfg.Addr, challenge.Target, g.cfg.Target)
+	if err := c.share(g, challenge); err != nil {
+		return fmt.Errorf("%w: %s, as it says without a proof", ErrWrongTarget, says)
+	}
+	probe := wire.Open{Owner: persist.Owner{ID: g.cfg.ID}, Nonce: c.nonce}
+	msg := probe.Append(nil)
+	c.secret.SignRequest(msg)
+	var opened wire.Opened
+	var refused wire.Refused
+	t, err := g.ask(ctx, c, msg, &opened, &refused)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s, as it says without a proof: %w", ErrWrongTarget, says, err)
+	case t == wire.TypeRefused && refused.Code == wire.CodeAuth:
+		return fmt.Errorf("%w: %s, as it says, but it refuses the key that this initiator shares with that target", ErrWrongTarget, says)
+	}
+	return fmt.Errorf("%w: %s, which proves that", ErrWrongTarget, says)
 }
 
 // proven returns an error unless answer, which is to msg, can be believed. A refusal of the proof

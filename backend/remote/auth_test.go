@@ -16,6 +16,16 @@ import (
 
 var secretKey = wire.Key("a key of thirty-two bytes, or of more")
 
+// only returns a Config.Key for one target.
+func only(key wire.Key) func(string) []byte {
+	return func(name string) []byte {
+		if name != targetName {
+			return nil
+		}
+		return key
+	}
+}
+
 // keyed gives the target a key of the pair's initiator, and the initiator key.
 func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.Key)) {
 	id := (&pair{}).config(t).ID
@@ -23,7 +33,7 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 	cfg = p.config(t)
 	cfg.Lanes, cfg.LossTimeout = 3, 0
 	if key != nil {
-		cfg.Key = func() []byte { return key }
+		cfg.Target, cfg.Key = targetName, only(key)
 	}
 	return p, cfg, func(keys ...wire.Key) { p.server.SetKeys(target.Keys{id: keys}) }
 }
@@ -33,7 +43,7 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 func TestKeys(t *testing.T) {
 	p, cfg, keys := keyed(t, secretKey)
 	key := secretKey
-	cfg.Key = func() []byte { return key }
+	cfg.Key = func(string) []byte { return key }
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	require.Zero(t, d.legs[0].granted.Token, "the secret does not cross the wire")
@@ -89,7 +99,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	t.Run("a target without keys", func(t *testing.T) {
 		p := fake(t, rdmafake.Config{})
 		cfg := p.config(t)
-		cfg.Key = func() []byte { return secretKey }
+		cfg.Target, cfg.Key = targetName, only(secretKey)
 		_, err := Dial(context.Background(), cfg)
 		require.ErrorIs(t, err, ErrNoProof)
 		require.EqualValues(t, 1, p.region.Superblock().Epoch, "it was granted nothing")
@@ -105,7 +115,7 @@ func TestImpostorEndsNothing(t *testing.T) {
 	f.keys = keys
 	f.start(f.path, regiontest.ADR)
 	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
-	cfg.LossTimeout, cfg.Key = 0, func() []byte { return secretKey }
+	cfg.LossTimeout, cfg.Target, cfg.Key = 0, targetName, only(secretKey)
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	c := backendtest.NewClient(t, d)
@@ -134,9 +144,60 @@ func TestImpostorEndsNothing(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// Another target that answers at the address, because it was moved there or somebody redirects the
+// connection, ends nothing and is given nothing. It has a key of the initiator, but that makes it
+// no other target than it is. What it refuses with a proof is not taken for a word of this target.
+func TestWrongTarget(t *testing.T) {
+	f := newFarm(t)
+	id := (&pair{}).config(t).ID
+	second := wire.Key("the key that target pm2 and this initiator share.")
+	f.stop()
+	f.keys = target.Keys{id: {secretKey}}
+	f.start(f.path, regiontest.ADR)
+	cfg := (&pair{provider: f.provider, addr: "target", stateDir: t.TempDir()}).config(t)
+	shared := map[string]wire.Key{targetName: secretKey, "pm2": second}
+	cfg.LossTimeout, cfg.Target, cfg.Key = 0, targetName, func(name string) []byte { return shared[name] }
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0)), "never flushed")
+	f.stop()
+	for _, tt := range []struct {
+		name   string
+		called string
+		keys   target.Keys
+		says   string
+	}{
+		{"pm2", "pm2", target.Keys{id: {second}}, `the wrong target: at target answers target "pm2", not "pm1", which proves that`},
+		{"pm2, by its word", "pm2", target.Keys{id: {secretKey}}, `target "pm2", not "pm1", as it says, but it refuses the key`},
+		{"pm2, which says pm1", targetName, target.Keys{id: {second}}, "authentication refused"},
+		{"a target without a key of ours", "pm3", target.Keys{id: {second}}, `target "pm3", not "pm1", as it says without a proof`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f.t, f.name, f.keys = t, tt.called, tt.keys
+			f.start(inMemory(t), regiontest.ADR)
+			require.Eventually(t, func() bool { return strings.Contains(d.Snapshot().Cause, tt.says) }, patience, tick, tt.says)
+			require.Equal(t, StateWaiting, d.Snapshot().State)
+			require.EqualValues(t, 1, f.region.Superblock().Epoch, "it granted nothing")
+			cfg := cfg
+			cfg.StateDir = t.TempDir()
+			_, err := Dial(context.Background(), cfg)
+			require.ErrorContains(t, err, tt.says, "a start ends")
+			require.EqualValues(t, 1, f.region.Superblock().Epoch)
+			f.stop()
+		})
+	}
+	f.t, f.name, f.keys = t, targetName, target.Keys{id: {secretKey}}
+	f.start(f.path, regiontest.ADR)
+	require.NoError(t, c.Do(c.Flush()))
+	require.Equal(t, backendtest.Pattern(block, 2), f.region.Data()[:block])
+	require.NoError(t, d.Close())
+}
+
 // What the target answers counts only with its proof.
 func TestAnswersAreProven(t *testing.T) {
-	secret := wire.NewSecret(secretKey, wire.Nonce{1}, wire.Nonce{2})
+	secret := wire.NewSecret(secretKey, wire.Ends{}, wire.Nonce{1}, wire.Nonce{2})
 	resume := (&wire.Resume{Region: "log"}).Append(nil)
 	secret.SignRequest(resume)
 	c := &dialed{secret: &secret}

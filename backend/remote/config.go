@@ -18,8 +18,10 @@ type Config struct {
 	Provider rdma.Provider
 	Addr     string
 	Region   string
-	// Members are the copies of a mirror, by slot, at most persist.MaxMembers. Provider, Addr and
-	// Region are then left empty.
+	// Target is the target's name, if Key is set. No other target will do.
+	Target string
+	// Members are the copies of a mirror, by slot, at most persist.MaxMembers. Provider, Addr,
+	// Region and Target are then left empty.
 	Members []Target
 	// ID names this initiator. It survives restarts, and is not zero. InitiatorID makes one.
 	ID [16]byte
@@ -82,9 +84,10 @@ type Config struct {
 	AllowVolatile bool
 	// Takeover takes the region from another initiator whose lease still runs.
 	Takeover bool
-	// Key returns the key of ID. The device asks for it at each handshake, so that the key can
-	// change. With nil there is no key, and the target must ask for none.
-	Key func() []byte
+	// Key returns the key that ID shares with the target of that name, or nil if it shares none.
+	// The device asks for it at each handshake, so that the key can change. If Key itself is nil
+	// there are no keys, and the target must ask for none.
+	Key func(target string) []byte
 	// Log takes one line for each transition of the device's life; nil: none.
 	Log *slog.Logger
 	// Jitter returns a number in [0, 1): by how much to shorten a pause between two attempts;
@@ -93,11 +96,12 @@ type Config struct {
 }
 
 // A Target is where one member of a mirror is: Provider and Addr (HOST:PORT) lead to the target, Region
-// is the region's name there.
+// is the region's name there, and Name the target's, as Config.Target.
 type Target struct {
 	Provider rdma.Provider
 	Addr     string
 	Region   string
+	Name     string
 }
 
 // complete fills in the defaults, and returns what is missing or out of bounds as an error.
@@ -119,9 +123,9 @@ func (c *Config) complete() error {
 	}
 	targets := c.Members
 	if len(targets) == 0 {
-		targets = []Target{{c.Provider, c.Addr, c.Region}}
-	} else if c.Provider != nil || c.Addr != "" || c.Region != "" {
-		return errors.New("a Config of a mirror has Members, and no Provider, Addr or Region beside them")
+		targets = []Target{{c.Provider, c.Addr, c.Region, c.Target}}
+	} else if c.Provider != nil || c.Addr != "" || c.Region != "" || c.Target != "" {
+		return errors.New("a Config of a mirror has Members, and no Provider, Addr, Region or Target beside them")
 	}
 	for i, t := range targets {
 		switch {
@@ -129,6 +133,10 @@ func (c *Config) complete() error {
 			return errors.New("a Config needs a Provider, the Addr of the target and the name of a Region")
 		case len(t.Region) > wire.MaxText:
 			return fmt.Errorf("the region's name has %d bytes; %d are allowed", len(t.Region), wire.MaxText)
+		case c.Key != nil:
+			if err := wire.CheckTarget(t.Name); err != nil {
+				return fmt.Errorf("a Config with keys needs the target's name: %w", err)
+			}
 		}
 		if len(c.Members) > 0 { // for the log
 			if i > 0 {
@@ -163,7 +171,7 @@ func (c Config) ofLegs() (legs []Config) {
 	}
 	for _, m := range c.Members {
 		cfg := c
-		cfg.Provider, cfg.Addr, cfg.Region = m.Provider, m.Addr, m.Region
+		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target = m.Provider, m.Addr, m.Region, m.Name
 		cfg.LossTimeout = 0                               // a leg that is lost does not end a mirror
 		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil // whose lease says that nobody else has the mirror
 		legs = append(legs, cfg)

@@ -82,7 +82,7 @@ func TestSessionComesBackInAFlood(t *testing.T) {
 			cfg := p.config(t)
 			cfg.Lanes, cfg.LossTimeout = 2, 0
 			if key != nil {
-				cfg.Key = func() []byte { return key }
+				cfg.Target, cfg.Key = targetName, func(string) []byte { return key }
 			}
 			d, err := Dial(context.Background(), cfg)
 			require.NoError(t, err)

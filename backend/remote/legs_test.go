@@ -56,7 +56,7 @@ func (s pairs) config(t testing.TB) Config {
 	cfg := s[0].config(t)
 	cfg.Provider, cfg.Addr, cfg.Region, cfg.LossTimeout, cfg.LegTimeout = nil, "", "", 0, time.Hour
 	for _, p := range s {
-		cfg.Members = append(cfg.Members, Target{p.provider, p.addr, "log"})
+		cfg.Members = append(cfg.Members, Target{Provider: p.provider, Addr: p.addr, Region: "log"})
 	}
 	return cfg
 }

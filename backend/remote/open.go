@@ -32,9 +32,10 @@ func WithWindowDir(dir string) Option { return func(c *Config) { c.WindowDir = d
 // WithID sets the id of this initiator, in place of the one in the state directory.
 func WithID(id [16]byte) Option { return func(c *Config) { c.ID = id } }
 
-// WithKey has the initiator and the target prove to each other that they have the key of the
-// initiator's id. Open asks key for it at each handshake. It has 32 bytes or more.
-func WithKey(key func() []byte) Option { return func(c *Config) { c.Key = key } }
+// WithKey has the initiator and the target prove to each other that they have the key that they
+// share. The device asks key for it at each handshake, with the target's name, which is what the URI
+// has before an @, or else its host. A key has 32 bytes or more.
+func WithKey(key func(target string) []byte) Option { return func(c *Config) { c.Key = key } }
 
 // WithWindow bounds the memory for writes that are not durable yet, in bytes.
 func WithWindow(bytes uint64) Option { return func(c *Config) { c.Window = bytes } }
@@ -56,7 +57,8 @@ func WithProvider(p rdma.Provider) Option { return func(c *Config) { c.Provider 
 // AllowVolatile permits a region of class volatile, whose contents are lost with the target's power.
 func AllowVolatile() Option { return func(c *Config) { c.AllowVolatile = true } }
 
-// Open opens the region at uri, iwarp://HOST:PORT/REGION or rdma://HOST:PORT/REGION. The port is 7204
+// Open opens the region at uri, iwarp://HOST:PORT/REGION or rdma://HOST:PORT/REGION, with NAME@ before
+// HOST if the target's name is not HOST. The port is 7204
 // if the URI has none. It returns a device that is ready; ctx bounds the opening alone. The
 // initiator's id is InitiatorID's unless an option sets one. Its errors are those of Dial.
 func Open(ctx context.Context, uri string, options ...Option) (*Device, error) {
@@ -64,7 +66,7 @@ func Open(ctx context.Context, uri string, options ...Option) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := Config{Addr: at.Address(), Region: at.Region}
+	cfg := Config{Addr: at.Address(), Region: at.Region, Target: at.Target()}
 	if at.Provider == "iwarp" {
 		cfg.Provider = iwarp.New(iwarp.Config{})
 	}

@@ -99,6 +99,9 @@ const (
 	tick       = time.Millisecond
 )
 
+// targetName is the name of the targets, unless a test has several.
+const targetName = "pm1"
+
 // newPair serves a new region at path by p; an empty path is a file of the test's.
 // Without a heartbeat of the test's own there is none: one would cover a wake-up
 // that got lost.
@@ -111,7 +114,7 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
-	cfg.Log = logtest.New(t)
+	cfg.Log, cfg.Name = logtest.New(t), targetName
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "region")
 	}

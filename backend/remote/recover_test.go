@@ -124,13 +124,14 @@ type farm struct {
 	provider *rdmafake.Provider
 	path     string
 	region   *region.Region
+	name     string
 	keys     target.Keys
 	marks    bool // they advance, at the next heartbeat
 	stop     func()
 }
 
 func newFarm(t *testing.T) *farm {
-	f := &farm{t: t, provider: rdmafake.New(rdmafake.Config{}), path: inMemory(t)}
+	f := &farm{t: t, name: targetName, provider: rdmafake.New(rdmafake.Config{}), path: inMemory(t)}
 	f.start(f.path, regiontest.ADR)
 	t.Cleanup(func() { f.stop() })
 	return f
@@ -143,7 +144,7 @@ func (f *farm) start(path string, m regiontest.Medium) {
 }
 
 func (f *farm) serve(regions ...*region.Region) {
-	cfg := target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Keys: f.keys, Log: (&pair{}).config(f.t).Log}
+	cfg := target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, Keys: f.keys, Name: f.name, Log: (&pair{}).config(f.t).Log}
 	if f.marks {
 		cfg.Heartbeat, cfg.MarkInterval = 10*time.Millisecond, 1
 	}

@@ -96,7 +96,7 @@ func (tt *startCase) start(t *testing.T, at ...int) (events int) {
 	if tt.keys {
 		h.stop()
 		h.keys = target.Keys{h.cfg.ID: {secretKey}}
-		h.cfg.Key = func() []byte { return secretKey }
+		h.cfg.Target, h.cfg.Key = targetName, func(string) []byte { return secretKey }
 		h.start(h.path, regiontest.ADR)
 	}
 	if !tt.windows {

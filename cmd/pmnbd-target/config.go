@@ -12,6 +12,7 @@ import (
 	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/endpoint"
 	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
 )
 
 // A config holds the settings of the configuration file and of the flags of serve. A field's
@@ -20,6 +21,7 @@ type config struct {
 	Regions         []servedRegion `toml:"region"`
 	Listen          []listenAddr   `toml:"listen"`
 	KeyFile         string         `toml:"key-file"`
+	Name            string         `toml:"name"`
 	Insecure        bool           `toml:"insecure-no-auth"`
 	AllowVolatile   bool           `toml:"allow-volatile"`
 	DirectWrite     bool           `toml:"direct-write-to-pmem"`
@@ -46,8 +48,9 @@ func (c *config) declare(set *pflag.FlagSet) {
 			e, err := flags.ParseListen(s)
 			return listenAddr{e}, err
 		}))
-	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys of initiators (docs/security.md), which SIGHUP reads again; an initiator without a key gets no session.\n"+
+	set.StringVar(&c.KeyFile, "key-file", c.KeyFile, "the `FILE` with the keys that initiators and this target share (docs/security.md), which SIGHUP reads again; an initiator without a key gets no session.\n"+
 		"Without the flag, a listener on loopback serves root and the user that pmnbd-target runs as")
+	set.StringVar(&c.Name, "name", c.Name, "the `NAME` of this target, which its keys belong to (default the host's name)")
 	set.BoolVar(&c.Insecure, "insecure-no-auth", c.Insecure, "without --key-file, serve everybody who reaches a listener: other hosts, and on loopback every user of this machine.\n"+
 		"Each of them owns the regions")
 	set.BoolVar(&c.AllowVolatile, "allow-volatile", c.AllowVolatile, "serve regions of class volatile, whose contents a power cut loses")
@@ -99,6 +102,11 @@ func (c *config) check() error {
 	}
 	if len(c.Listen) == 0 {
 		return flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config")
+	}
+	if c.Name != "" {
+		if err := wire.CheckTarget(c.Name); err != nil {
+			return flags.Usagef("--name: %v", err)
+		}
 	}
 	for _, l := range c.Listen {
 		switch {

@@ -70,6 +70,10 @@ var settings = map[string][2]struct {
 		{`key-file = "/etc/pmnbd/keys"`, []string{"--key-file", "/etc/pmnbd/keys"}},
 		{`key-file = "keys"`, []string{"--key-file", "keys"}},
 	},
+	"name": {
+		{`name = "pm1"`, []string{"--name", "pm1"}},
+		{`name = "pm2.example.org"`, []string{"--name", "pm2.example.org"}},
+	},
 	"insecure-no-auth":     truth("insecure-no-auth"),
 	"allow-volatile":       truth("allow-volatile"),
 	"direct-write-to-pmem": truth("direct-write-to-pmem"),

@@ -33,6 +33,7 @@ var (
 var fileSettings = map[string]setting{
 	"listen":               {`a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`, array, text},
 	"key-file":             {`a path in quotes: key-file = "/etc/pmnbd/keys"`, text, nil},
+	"name":                 {`a name in quotes: name = "pm1"`, text, nil},
 	"insecure-no-auth":     {"true or false, without quotes", boolean, nil},
 	"allow-volatile":       {"true or false, without quotes", boolean, nil},
 	"direct-write-to-pmem": {"true or false, without quotes", boolean, nil},

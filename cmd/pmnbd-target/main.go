@@ -24,12 +24,15 @@ Usage:
   pmnbd-target region remove PATH [--force]
   pmnbd-target region clear PATH --reason TEXT
   pmnbd-target inspect-platform [--config FILE] [--json]
+  pmnbd-target key new --initiator ID [--target NAME]
+  pmnbd-target key show FILE
 
 serve     serves regions until SIGTERM. Prints "ready" and its addresses once it serves.
 status    shows the regions that are served on this machine, and their state.
 region    makes regions, finds and shows them, removes them, and returns failed ones to service.
 inspect-platform
           shows memory, adapters and nodes, and which durability methods each region can have.
+key       makes and shows the keys that initiators and targets share.
 
 Two commands to try it without special hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
@@ -43,6 +46,7 @@ line or in the configuration file.
 		{Name: "status", Help: statusHelp, Run: showStatus},
 		regionCommand,
 		{Name: "inspect-platform", Help: inspectPlatformHelp, Run: inspectPlatform},
+		keyCommand,
 	},
 }
 

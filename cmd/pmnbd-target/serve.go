@@ -15,7 +15,6 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/cmd/internal/localuser"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/cmd/internal/status"
@@ -82,7 +81,10 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	}
 	var keys target.Keys
 	if cfg.KeyFile != "" {
-		if keys, err = keyfile.Read(cfg.KeyFile); err != nil {
+		if s.cfg.Name, err = cfg.name(); err != nil {
+			return nil, err
+		}
+		if keys, err = readKeys(&s.cfg, log); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +100,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	}
 	s.target = target.New(target.Config{
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
-		Keys: keys, Allow: cfg.allow(), Log: daemon.Slog(log),
+		Keys: keys, Name: s.cfg.Name, Allow: cfg.allow(), Log: daemon.Slog(log),
 	}, s.regions)
 	opened.Add(s.target)
 	if s.control, err = cfg.Control.Listen("target"); err != nil {
@@ -176,7 +178,7 @@ func (c *config) transport(server *target.Server) provider.Config {
 
 // reloadKeys reads the keys again. If that fails they stay what they were.
 func (s *service) reloadKeys() ([]zap.Field, error) {
-	keys, err := keyfile.Read(s.cfg.KeyFile)
+	keys, err := readKeys(&s.cfg, s.log)
 	if err != nil {
 		return nil, err
 	}

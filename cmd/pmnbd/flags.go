@@ -302,7 +302,7 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 				return nil, flags.Usagef("two exports are named %q: give every --target a name of its own with --export", e.name)
 			}
 			for _, m := range e.targets {
-				if slices.Contains(other.targets, m) {
+				if slices.ContainsFunc(other.targets, m.Same) {
 					return nil, flags.Usagef("--target %s is given twice: a region is one export", m)
 				}
 			}
@@ -326,7 +326,7 @@ func parseMembers(uris []string) ([]endpoint.Endpoint, error) {
 		if err := region.CheckName(m.Region); err != nil {
 			return nil, flags.Usagef("--target %s: %v", s, err)
 		}
-		if slices.Contains(members, m) {
+		if slices.ContainsFunc(members, m.Same) {
 			return nil, flags.Usagef("--target names %s twice: the members of a mirror are different regions", m)
 		}
 		members = append(members, m)

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/cmd/pmnbd/internal/report"
 )
 
@@ -22,12 +23,16 @@ Usage:
   pmnbd mirror create|status
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
+  pmnbd id
+  pmnbd key show FILE
 
 serve     opens regions and serves them to NBD clients until SIGTERM. Prints "ready" and the URIs once it serves.
 status    shows the exports that are served on this machine, and their state.
 mirror    makes regions of several targets one device with several copies, and shows such a device.
 attach    makes a block device of an export that is served on this machine.
 detach    takes the block device away again.
+id        prints the id of this initiator.
+key       shows the keys that this initiator and targets share.
 
 Two commands to try it without special hardware:
   pmnbd-target serve --listen iwarp://127.0.0.1:7204 --region log=/dev/shm/log,size=1G --allow-volatile
@@ -45,6 +50,8 @@ Two commands to try it without special hardware:
 		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},
+		{Name: "id", Help: idHelp, Run: showID},
+		{Name: "key", Help: keyHelp, Commands: []command.Command{keyfile.ShowCommand(report.Program)}},
 	},
 }
 

@@ -62,7 +62,7 @@ Usage:
 type identity struct{ id, keyFile, stateDir string }
 
 func (i *identity) declare(set *pflag.FlagSet) {
-	set.StringVar(&i.keyFile, "key-file", "", "the `file` with this initiator's key, if the targets ask for one")
+	set.StringVar(&i.keyFile, "key-file", "", "the `file` with the keys that this initiator and the targets share, if they ask for one")
 	set.StringVar(&i.id, "id", "", "this initiator's id, a `UUID` (default the one in the state directory)")
 	set.StringVar(&i.stateDir, "state-dir", defaultStateDir(), "where the id and the locks of regions are, a `directory`")
 }
@@ -82,14 +82,14 @@ func (i *identity) config(at []endpoint.Endpoint) (cfg remote.Config, err error)
 	} else if cfg.ID, err = remote.InitiatorID(i.stateDir); err != nil {
 		return cfg, err
 	}
+	var k *keys
 	if i.keyFile != "" {
-		k, err := readKey(i.keyFile, cfg.ID)
-		if err != nil {
+		if k, err = readKeys(i.keyFile, cfg.ID); err != nil {
 			return cfg, err
 		}
 		cfg.Key = k.get
 	}
-	cfg.Members, err = connecting(at, 0)
+	cfg.Members, err = connecting(at, 0, k)
 	return cfg, err
 }
 
@@ -177,7 +177,7 @@ func numberOf(from string, at []endpoint.Endpoint) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := 1 + slices.Index(at, e)
+	n := 1 + slices.IndexFunc(at, e.Same)
 	if n == 0 {
 		return 0, flags.Usagef("--from %s is none of the targets", e)
 	}

@@ -37,7 +37,7 @@ type initiator struct {
 	listeners []net.Listener
 	control   net.Listener
 	metrics   net.Listener // nil: none
-	key       *key         // nil: none
+	keys      *keys        // nil: none
 	exports   []export
 	nbd       *nbd.Server
 	shown     shown
@@ -94,7 +94,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		}
 	}
 	if cfg.keyFile != "" {
-		if s.key, err = readKey(cfg.keyFile, s.id); err != nil {
+		if s.keys, err = readKeys(cfg.keyFile, s.id); err != nil {
 			return nil, err
 		}
 	}
@@ -179,6 +179,8 @@ func advised(err error) error {
 		advice = "--allow-volatile permits that"
 	case errors.Is(err, remote.ErrWantsKey):
 		advice = "give this initiator's with --key-file"
+	case errors.Is(err, remote.ErrWrongTarget):
+		advice = "see what has the address, and which name --target gives the target, iwarp://NAME@HOST/REGION"
 	default:
 		return err
 	}
@@ -188,7 +190,7 @@ func advised(err error) error {
 // dial opens a region, or a mirror of several. While a mirror waits for its members, the control socket
 // says so.
 func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, error) {
-	members, err := connecting(e.targets, s.cfg.spin)
+	members, err := connecting(e.targets, s.cfg.spin, s.keys)
 	if err != nil {
 		return nil, err
 	}
@@ -199,35 +201,43 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded, ResyncRate: uint64(s.cfg.resyncRate),
 		OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile, Takeover: s.cfg.takeover, Log: daemon.Slog(s.log),
 	}
-	if s.key != nil {
-		cfg.Key = s.key.get
+	if s.keys != nil {
+		cfg.Key = s.keys.get
 	}
 	if len(members) > 1 || s.cfg.member {
 		cfg.Members = members
 		cfg.Waits = func(why string) { s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why}) }
 	} else {
 		cfg.Single = s.cfg.single
-		cfg.Provider, cfg.Addr, cfg.Region = members[0].Provider, members[0].Addr, members[0].Region
+		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target = members[0].Provider, members[0].Addr, members[0].Region, members[0].Name
 	}
 	return remote.Dial(ctx, cfg)
 }
 
-// connecting returns how to reach regions.
-func connecting(at []endpoint.Endpoint, spin time.Duration) ([]remote.Target, error) {
+// connecting returns how to reach regions. Without keys it is a mistake to name a target.
+func connecting(at []endpoint.Endpoint, spin time.Duration, k *keys) ([]remote.Target, error) {
 	members := make([]remote.Target, 0, len(at))
 	for _, e := range at {
 		transport, err := provider.For(e.Provider, provider.Config{Spin: spin})
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, remote.Target{Provider: transport, Addr: e.Address(), Region: e.Region})
+		m := remote.Target{Provider: transport, Addr: e.Address(), Region: e.Region}
+		if k != nil {
+			if m.Name, err = k.target(e); err != nil {
+				return nil, err
+			}
+		} else if e.Name != "" {
+			return nil, flags.Usagef("--target %s names the target, and without a key nobody can tell whether it is that one: use --key-file", e)
+		}
+		members = append(members, m)
 	}
 	return members, nil
 }
 
 // run serves until a signal comes or a listener fails, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
-	defer daemon.OnReload(s.log, s.cfg.keyFile, func() ([]zap.Field, error) { return nil, s.key.read() })()
+	defer daemon.OnReload(s.log, s.cfg.keyFile, func() ([]zap.Field, error) { return nil, s.keys.read() })()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.authenticated() {

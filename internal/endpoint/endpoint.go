@@ -6,6 +6,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -18,10 +19,12 @@ import (
 const DefaultPort = 7204
 
 // An Endpoint is the address of a target or a listener, as a URI: iwarp://HOST:PORT/REGION or
-// rdma://HOST:PORT/REGION, without the region for a listener.
+// rdma://HOST:PORT/REGION, without the region for a listener. NAME@ before HOST names the target.
 type Endpoint struct {
 	// Provider is the URI's scheme, which names the RDMA provider.
 	Provider string
+	// Name is the name of the target, for which the URI has NAME@ before HOST; empty if it has not.
+	Name string
 	// Host is a name or an address, IPv6 without brackets.
 	Host string
 	// Port is a TCP port; 0 lets a listener choose.
@@ -47,13 +50,19 @@ func ParseTarget(s string) (Endpoint, error) {
 // Parse reads the address of a target or a listener. Errors recommend form.
 func Parse(s, form string) (Endpoint, error) {
 	u, err := url.Parse(s)
-	if err != nil || u.Opaque != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
+	if err != nil || u.Opaque != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
 		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
 	}
 	if u.Scheme != "iwarp" && u.Scheme != "rdma" {
 		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
 	}
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
+	if u.User != nil {
+		_, more := u.User.Password()
+		if e.Name = u.User.Username(); e.Name == "" || more {
+			return Endpoint{}, fmt.Errorf("%q has no target's name before the @: use %s", s, form)
+		}
+	}
 	if e.Host == "" {
 		return Endpoint{}, fmt.Errorf("%q names no host: use %s (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)", s, form)
 	}
@@ -73,12 +82,24 @@ func Parse(s, form string) (Endpoint, error) {
 	return e, nil
 }
 
+// Target is the name of the target: what stands before the @, or else the host.
+func (e Endpoint) Target() string { return cmp.Or(e.Name, e.Host) }
+
+// Same reports whether e and o are one address, however they name the target there.
+func (e Endpoint) Same(o Endpoint) bool {
+	e.Name, o.Name = "", ""
+	return e == o
+}
+
 // Address is HOST:PORT, as package net takes it.
 func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
 // String is the URI.
 func (e Endpoint) String() string {
 	u := url.URL{Scheme: e.Provider, Host: e.Address()}
+	if e.Name != "" {
+		u.User = url.User(e.Name)
+	}
 	if e.Region != "" {
 		u.Path = "/" + e.Region
 	}

@@ -2,14 +2,15 @@ package target
 
 import (
 	"crypto/rand"
+	"fmt"
 
 	"github.com/google/uuid"
 
 	"pmnbd/persist/wire"
 )
 
-// Keys has the keys of initiators, by id. During a rotation an id has several valid keys:
-// the old and the new one.
+// Keys has the keys that initiators share with this target, by their ids. During a rotation
+// an id has several valid keys: the old and the new one.
 type Keys map[[16]byte][]wire.Key
 
 // SetKeys replaces Config.Keys, which must not have been nil. Granted sessions continue.
@@ -25,9 +26,9 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 	if keys == nil {
 		return nil, nil
 	}
-	c.secret = nil
+	c.secret, c.key = nil, ""
 	if c.challenge == nil {
-		c.challenge = new(wire.Challenge)
+		c.challenge = &wire.Challenge{Target: c.s.cfg.Name}
 		_, _ = rand.Read(c.challenge.Nonce[:]) // never fails (crypto/rand)
 		return c.challenge, nil
 	}
@@ -35,13 +36,14 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 	if len(its) == 0 {
 		its = c.s.decoy // so the check takes as long
 	}
+	ends := wire.Ends{Initiator: m.Owner.ID, Target: c.s.cfg.Name}
 	for _, key := range its {
-		if secret := wire.NewSecret(key, m.Nonce, c.challenge.Nonce); secret.SignedRequest(msg) {
-			c.secret = &secret
+		if secret := wire.NewSecret(key, ends, m.Nonce, c.challenge.Nonce); secret.SignedRequest(msg) {
+			c.secret, c.key = &secret, key.Fingerprint(ends)
 		}
 	}
 	if c.secret == nil {
-		return nil, &wire.Refused{Code: wire.CodeAuth, Text: "the target has no key for initiator " + uuid.UUID(m.Owner.ID).String() + ", or another one"}
+		return nil, &wire.Refused{Code: wire.CodeAuth, Text: fmt.Sprintf("target %s has no key of initiator %s, or another one", c.s.cfg.Name, uuid.UUID(m.Owner.ID))}
 	}
 	return nil, nil
 }

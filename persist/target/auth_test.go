@@ -21,12 +21,21 @@ func keyed(t *testing.T, keys Keys) *site {
 	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
 }
 
-// challenged asks for a challenge and returns the secret made with key.
-func (p *peer) challenged(key wire.Key) *wire.Secret {
+// challenged asks for a challenge and returns the secret that initiator id makes with key.
+func (p *peer) challenged(key wire.Key, id [16]byte) *wire.Secret {
 	p.t.Helper()
 	var c wire.Challenge
 	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &c)
-	s := wire.NewSecret(key, wire.Nonce{}, c.Nonce)
+	require.Equal(p.t, testName, c.Target)
+	return secretOf(key, id, &c)
+}
+
+// testName is the name of the targets.
+const testName = "pm1"
+
+// secretOf is the secret that initiator id makes with key, for this target.
+func secretOf(key wire.Key, id [16]byte, c *wire.Challenge) *wire.Secret {
+	s := wire.NewSecret(key, wire.Ends{Initiator: id, Target: testName}, wire.Nonce{}, c.Nonce)
 	return &s
 }
 
@@ -53,7 +62,7 @@ func (p *peer) unproven(request []byte) (r wire.Refused) {
 
 func (s *site) openKeyed(t *testing.T, key wire.Key, owner persist.Owner) (p *peer, secret *wire.Secret, o wire.Opened) {
 	p = s.connect(t)
-	secret = p.challenged(key)
+	secret = p.challenged(key, owner.ID)
 	var r wire.Refused
 	m := wire.Open{Methods: everyMethod, Owner: owner, Region: "log"}
 	p.prove(secret, &m, &r)
@@ -91,15 +100,15 @@ func TestKeys(t *testing.T) {
 	t.Run("refusals are proven", func(t *testing.T) {
 		p := s.connect(t)
 		var r wire.Refused
-		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
+		p.prove(p.challenged(bobKey, bob.ID), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
 		require.Equal(t, wire.CodeBusy, r.Code)
 		p = s.connect(t)
-		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "other"}, &r)
+		p.prove(p.challenged(bobKey, bob.ID), &wire.Open{Methods: everyMethod, Owner: bob, Region: "other"}, &r)
 		require.Equal(t, wire.CodeUnknownRegion, r.Code)
 	})
 	t.Run("RESUME", func(t *testing.T) {
 		p := s.connect(t)
-		secret := p.challenged(aliceKey)
+		secret := p.challenged(aliceKey, alice.ID)
 		var n wire.Opened
 		p.prove(secret, &wire.Resume{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}, &n)
 		require.Equal(t, o.Epoch+1, n.Epoch)
@@ -114,33 +123,40 @@ func TestWithoutProof(t *testing.T) {
 	good := wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch, Region: "log"}
 	var first *wire.Refused
 	for name, request := range map[string]func(p *peer) []byte{
-		"no proof":   func(p *peer) []byte { p.challenged(aliceKey); return good.Append(nil) },
-		"wrong key":  func(p *peer) []byte { return signed(p.challenged(bobKey), &good) },
-		"no RESUME":  func(p *peer) []byte { p.challenged(aliceKey); return (*wire.Resume)(&good).Append(nil) },
-		"empty key":  func(p *peer) []byte { return signed(p.challenged(nil), &good) },
-		"0 for both": func(p *peer) []byte { p.challenged(nil); return signed(&wire.Secret{}, &good) },
+		"no proof":   func(p *peer) []byte { p.challenged(aliceKey, alice.ID); return good.Append(nil) },
+		"wrong key":  func(p *peer) []byte { return signed(p.challenged(bobKey, alice.ID), &good) },
+		"no RESUME":  func(p *peer) []byte { p.challenged(aliceKey, alice.ID); return (*wire.Resume)(&good).Append(nil) },
+		"empty key":  func(p *peer) []byte { return signed(p.challenged(nil, alice.ID), &good) },
+		"0 for both": func(p *peer) []byte { p.challenged(nil, alice.ID); return signed(&wire.Secret{}, &good) },
 		"an id that has no key, and alice's": func(p *peer) []byte {
 			m := good
 			m.Owner.ID = [16]byte{9}
-			return signed(p.challenged(aliceKey), &m)
+			return signed(p.challenged(aliceKey, m.Owner.ID), &m)
 		},
 		"a region that is not served, by a wrong key": func(p *peer) []byte {
 			m := good
 			m.Region = "other"
-			return signed(p.challenged(bobKey), &m)
+			return signed(p.challenged(bobKey, alice.ID), &m)
 		},
+		"the key, as of another target": func(p *peer) []byte {
+			var c wire.Challenge
+			p.ask(&good, &c)
+			secret := wire.NewSecret(aliceKey, wire.Ends{Initiator: alice.ID, Target: "pm2"}, wire.Nonce{}, c.Nonce)
+			return signed(&secret, &good)
+		},
+		"the key, as of another initiator": func(p *peer) []byte { return signed(p.challenged(aliceKey, bob.ID), &good) },
 		"another epoch than the one that was proven": func(p *peer) []byte {
-			b := signed(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch - 1, Region: "log"})
+			b := signed(p.challenged(aliceKey, alice.ID), &wire.Open{Methods: everyMethod, Owner: alice, Epoch: o.Epoch - 1, Region: "log"})
 			b[55] = byte(o.Epoch)
 			return b
 		},
 		"OPEN made of RESUME": func(p *peer) []byte {
-			b := signed(p.challenged(aliceKey), (*wire.Resume)(&good))
+			b := signed(p.challenged(aliceKey, alice.ID), (*wire.Resume)(&good))
 			b[7] = byte(wire.TypeOpen)
 			return b
 		},
 		"a takeover that was not asked for": func(p *peer) []byte {
-			b := signed(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Epoch: o.Epoch, Region: "log"})
+			b := signed(p.challenged(bobKey, bob.ID), &wire.Open{Methods: everyMethod, Owner: bob, Epoch: o.Epoch, Region: "log"})
 			b[57] |= byte(wire.OpenTakeover)
 			return b
 		},
@@ -158,11 +174,11 @@ func TestWithoutProof(t *testing.T) {
 	}
 	t.Run("what was recorded, on another connection", func(t *testing.T) {
 		p := s.connect(t)
-		secret := p.challenged(aliceKey)
+		secret := p.challenged(aliceKey, alice.ID)
 		resume := wire.Resume(good)
 		recorded := signed(secret, &resume)
 		q := s.connect(t)
-		q.challenged(aliceKey)
+		q.challenged(aliceKey, alice.ID)
 		q.unproven(recorded)
 		fresh := s.connect(t)
 		var c wire.Challenge
@@ -172,7 +188,7 @@ func TestWithoutProof(t *testing.T) {
 	t.Run("after a proof", func(t *testing.T) {
 		p := s.connect(t)
 		var r wire.Refused
-		p.prove(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
+		p.prove(p.challenged(aliceKey, alice.ID), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
 		p.unproven(good.Append(nil))
 	})
 	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
@@ -185,7 +201,7 @@ func TestRotation(t *testing.T) {
 	s := keyed(t, Keys{alice.ID: {aliceKey}})
 	try := func(key wire.Key) bool {
 		p := s.connect(t)
-		p.send(signed(p.challenged(key), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}))
+		p.send(signed(p.challenged(key, alice.ID), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}))
 		var r wire.Refused
 		require.NoError(t, p.decode(&r))
 		return r.Code != wire.CodeAuth

@@ -37,6 +37,7 @@ type conn struct {
 	opens     int             // how many requests for a session it has sent
 	challenge *wire.Challenge // set once sent
 	secret    *wire.Secret    // proved the last request; nil if nothing did
+	key       string          // the fingerprint of the key behind secret
 	probed    bool            // the connection has asked for the epoch, as initiators do before they OPEN
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier

@@ -38,7 +38,7 @@ func (m *model) granted(i int, msg, answer []byte) {
 	}
 	if m.keyed {
 		require.True(m.t, i == 0 || (i == 1 && open.Owner.ID == bob.ID), "peer %d has no key of that id", i)
-		secret := wire.NewSecret(keyOf(i, open.Owner.ID), wire.Nonce{}, m.challenges[i].Nonce)
+		secret := secretOf(keyOf(i, open.Owner.ID), open.Owner.ID, m.challenges[i])
 		require.True(m.t, secret.SignedRequest(msg), "the proof must be for this connection")
 		require.True(m.t, secret.SignedAnswer(answer, msg))
 		require.Zero(m.t, m.opened.Token)

@@ -158,7 +158,7 @@ func newModel(t *testing.T, in []byte) *model {
 	}
 	m.log, m.own = open("log"), open("own")
 	hers := m.own.UUID() // an id that no input can guess
-	cfg := Config{Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{Name: testName, Lease: time.Hour, Heartbeat: time.Hour, Allow: map[string][][16]byte{"own": {hers}}, Log: slog.New(slog.DiscardHandler)}
 	if m.keyed {
 		cfg.Keys = Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}, hers: {aliceKey}}
 	}
@@ -187,7 +187,7 @@ func newModel(t *testing.T, in []byte) *model {
 func (m *model) open(p *peer, owner persist.Owner, name string) (o wire.Opened) {
 	secret := &wire.Secret{}
 	if m.keyed {
-		secret = p.challenged(aliceKey)
+		secret = p.challenged(aliceKey, owner.ID)
 	}
 	request := wire.Open{Methods: everyMethod, Owner: owner, Region: name, Flags: wire.OpenAllowVolatile | wire.OpenTakeover | wire.OpenSingle}
 	var r wire.Refused
@@ -350,8 +350,7 @@ func (m *model) access(i int, write bool) {
 func (m *model) ask(i int, id [16]byte, request message) {
 	msg := request.Append(nil)
 	if c := m.challenges[i]; c != nil {
-		secret := wire.NewSecret(keyOf(i, id), wire.Nonce{}, c.Nonce)
-		secret.SignRequest(msg)
+		secretOf(keyOf(i, id), id, c).SignRequest(msg)
 	}
 	m.recorded[i] = msg
 	m.send(i, msg)

@@ -40,7 +40,7 @@ func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *s
 func serveWith(t *testing.T, path string, m regiontest.Medium, cfg Config) *site {
 	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
-	cfg.Log = logtest.New(t)
+	cfg.Log, cfg.Name = logtest.New(t), testName
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
 	l, err := s.p.Listen(context.Background(), "")
 	require.NoError(t, err)

@@ -148,13 +148,13 @@ func TestProvenStrangers(t *testing.T) {
 	refused := func() *peer {
 		p := s.connect(t)
 		var r wire.Refused
-		p.prove(p.challenged(bobKey), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
+		p.prove(p.challenged(bobKey, bob.ID), &wire.Open{Methods: everyMethod, Owner: bob, Region: "log"}, &r)
 		require.Equal(t, wire.CodeBusy, r.Code)
 		return p
 	}
 	first := refused()
 	for range maxStrangers + 1 {
-		s.connect(t).challenged(bobKey)
+		s.connect(t).challenged(bobKey, bob.ID)
 	}
 	s.crowd(t, spoken, maxStrangers)
 	s.crowd(t, proven, 1)
@@ -308,9 +308,9 @@ func TestStrangersTime(t *testing.T) {
 	t.Run("refused, with a key", func(t *testing.T) {
 		s := serve(t, later, keys)
 		quiet, p := s.connect(t), s.connect(t)
-		secret := quiet.challenged(aliceKey)
+		secret := quiet.challenged(aliceKey, alice.ID)
 		var r wire.Refused
-		p.prove(p.challenged(aliceKey), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
+		p.prove(p.challenged(aliceKey, alice.ID), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
 		lost(t, p)
 		quiet.prove(secret, &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
 		require.Equal(t, wire.CodeEpoch, r.Code)

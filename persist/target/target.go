@@ -64,6 +64,8 @@ type Config struct {
 	DirectWrite, RelaxedOrdering bool
 	// Keys has the keys with which sessions authenticate. If it is nil, they do not.
 	Keys Keys
+	// Name is the target's name, which its keys belong to: at most wire.MaxTarget bytes.
+	Name string
 	// Allow names, by region, the ids of the initiators that may OPEN it. Anybody may
 	// OPEN a region that is not in Allow. Without Keys ids are not proven, so Allow then
 	// prevents mistakes, not attacks.

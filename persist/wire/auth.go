@@ -5,6 +5,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 )
 
 // How the two ends of a session prove themselves. Both have the key of the initiator's
@@ -19,6 +21,9 @@ import (
 //	another connection, JOIN ─►                   proof by the same secret
 //	                        ◄──  JOINED           likewise
 //
+// The secret also names both ends, so a target that has a key of the same initiator can
+// neither answer for another target nor use there what it was told.
+//
 // A proof covers the whole message. The proof of an answer also covers that of the
 // request, which holds the region, the owner and the epoch. So a recorded message fits
 // nowhere else. Each direction has its own label, so neither end's proof can be sent back
@@ -30,6 +35,46 @@ import (
 // A Key is what an operator gives both ends: at least MinKey bytes that nobody can guess.
 type Key []byte
 
+// Ends are the two that share a key: an initiator, by its id, and a target, by its name.
+type Ends struct {
+	Initiator [16]byte
+	Target    string
+}
+
+// MaxTarget is the length in bytes of the longest name of a target. In hexadecimal no key is that
+// short, so a key in the place of a name does not pass for one.
+const MaxTarget = 2*MinKey - 1
+
+// CheckTarget returns an error unless name can be a target's name: 1 to MaxTarget letters,
+// digits, dots, hyphens and underscores of ASCII. Host names are such names.
+func CheckTarget(name string) error {
+	if name == "" || len(name) > MaxTarget {
+		return fmt.Errorf("%d bytes for a target's name: use 1 to %d", len(name), MaxTarget)
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return fmt.Errorf("%q is no target's name: use letters, digits, dots, hyphens and underscores", name)
+		}
+	}
+	return nil
+}
+
+// append appends what names the two ends in a proof. Its length tells where the name ends.
+func (e *Ends) append(b []byte) []byte {
+	b = append(b, e.Initiator[:]...)
+	return append(append(b, byte(len(e.Target))), e.Target...)
+}
+
+// Fingerprint names the key of e to people. It is the same at both ends, and nobody can make
+// the key from it.
+func (k Key) Fingerprint(e Ends) string {
+	h := hmac.New(sha256.New, k)
+	h.Write(e.append([]byte(labelFingerprint)))
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
 // MinKey is the length in bytes of the shortest key. HMAC-SHA256 gains little from more.
 const MinKey = 32
 
@@ -39,20 +84,23 @@ type Nonce [32]byte
 // A Secret is known to the two ends of a session and to nobody else.
 type Secret [32]byte
 
-// The labels with which the proofs of each end, and of a connection request, begin.
+// The labels of what is made of a key or a secret: a session's secret, the proofs of each end
+// and of a connection request, and a fingerprint.
 const (
-	labelSecret    = "pmnbd 1 session"
-	labelInitiator = "pmnbd 1 initiator"
-	labelTarget    = "pmnbd 1 target"
-	labelLane      = "pmnbd 1 lane"
+	labelSecret      = "pmnbd 3 session"
+	labelInitiator   = "pmnbd 3 initiator"
+	labelTarget      = "pmnbd 3 target"
+	labelLane        = "pmnbd 3 lane"
+	labelFingerprint = "pmnbd 3 fingerprint"
 )
 
 const proofSize = sha256.Size
 
-// NewSecret makes the secret of a connection from the key and both ends' nonces.
-func NewSecret(key Key, initiator, target Nonce) (s Secret) {
+// NewSecret makes the secret of a connection from the key, the ends that share it, and both
+// ends' nonces. Ends.Target has at most MaxTarget bytes.
+func NewSecret(key Key, ends Ends, initiator, target Nonce) (s Secret) {
 	salt := append(initiator[:], target[:]...)
-	b, err := hkdf.Key(sha256.New, key, salt, labelSecret, len(s))
+	b, err := hkdf.Key(sha256.New, key, salt, string(ends.append([]byte(labelSecret))), len(s))
 	if err != nil {
 		panic(err) // only if len(s) were more than HKDF can make
 	}
@@ -125,19 +173,25 @@ func proofAt(msg []byte) int {
 func proofOf(msg []byte) []byte { return msg[proofAt(msg):][:proofSize] }
 
 // A Challenge answers an Open or Resume if the target asks for keys and has not yet
-// challenged this connection.
+// challenged this connection. It proves nothing, not even the name.
 //
-//	 16      48
-//	+-------+
-//	| nonce |
-//	+-------+
-type Challenge struct{ Nonce Nonce }
+//	 16      48       304
+//	+-------+--------+
+//	| nonce | target |
+//	+-------+--------+
+type Challenge struct {
+	Nonce Nonce
+	// Target is the target's name, so that an initiator can tell people which target it has met
+	// in place of its own.
+	Target string
+}
 
-const challengeSize = 48
+const challengeSize = 48 + textSize
 
 // Append appends the message to b.
 func (m *Challenge) Append(b []byte) []byte {
-	return append(appendHeader(b, TypeChallenge, challengeSize), m.Nonce[:]...)
+	b = append(appendHeader(b, TypeChallenge, challengeSize), m.Nonce[:]...)
+	return appendText(b, m.Target)
 }
 
 // Decode reads the message from b.
@@ -146,5 +200,6 @@ func (m *Challenge) Decode(b []byte) error {
 		return err
 	}
 	copy(m.Nonce[:], b[16:])
+	m.Target = text(b[48:])
 	return nil
 }

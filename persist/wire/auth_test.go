@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/hex"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,12 +11,15 @@ import (
 	"pmnbd/persist"
 )
 
-var testKey = Key(bytes.Repeat([]byte{0x0b}, MinKey))
+var (
+	testKey  = Key(bytes.Repeat([]byte{0x0b}, MinKey))
+	testEnds = Ends{Initiator: [16]byte{9}, Target: "pm1"}
+)
 
 // TestProofVectors pins how proofs are made. Whoever changes it changes the version. The
 // vectors come from another implementation of HKDF (RFC 5869) and HMAC (RFC 2104).
 func TestProofVectors(t *testing.T) {
-	s := NewSecret(testKey, Nonce{1}, Nonce{2})
+	s := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2})
 	require.Equal(t, vectorSecret, hex.EncodeToString(s[:]))
 	join := (&Join{Epoch: 7, Lane: 1, Nonce: [16]byte{3}}).Append(nil)
 	s.SignRequest(join)
@@ -26,24 +30,28 @@ func TestProofVectors(t *testing.T) {
 	hint := JoinHint{Lane: 1, Epoch: 7, Region: [16]byte{4}}
 	s.Sign(&hint)
 	require.Equal(t, vectorHint, hex.EncodeToString(hint.Proof[:]))
+	require.Equal(t, "330b8fefc38ca1ed", testKey.Fingerprint(testEnds))
 }
 
 const (
-	vectorSecret = "b64c55a3ee5e777bf96a91fe0cdd40ceb86119a6806302b9f05f3409a46c3715"
-	vectorJoin   = "b3292b294c32c36badeb5789f6eac85ebe7ee6d1922948575c23b43522177d02"
-	vectorJoined = "8afad2aaed00a8d179cd0bc1056fc51118ffb37c0b9470a7a76e9585c27c8922"
-	vectorHint   = "f30ba81bdbaaba9d27af1dfed2884224a5546f4831b014be"
+	vectorSecret = "894df3c64ad8bea4bef3610a3f5ba587fa3441ffefb66ff23b18b1e8e12f2b21"
+	vectorJoin   = "0bf2036078c442ea63ba5c85c714bcf1468285a1d75fbc6edec33a2dd1f6d751"
+	vectorJoined = "28afe26a301bff8a5295b251aa7e3edfc7aed433a7cd6859d28d95eeaf1ede6a"
+	vectorHint   = "f4cc9acbd1f0608dfbaef71be4211a01c0515645ac1b45ba"
 )
 
 // A proof covers every byte of its message, lies where the decoder expects it, and fits
 // no other secret, role or request.
 func TestProofs(t *testing.T) {
-	secret := NewSecret(testKey, Nonce{1}, Nonce{2})
+	secret := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2})
 	others := map[string]Secret{
-		"another key":               NewSecret(append(Key(nil), make([]byte, MinKey)...), Nonce{1}, Nonce{2}),
-		"another initiator's nonce": NewSecret(testKey, Nonce{3}, Nonce{2}),
-		"another target's nonce":    NewSecret(testKey, Nonce{1}, Nonce{3}),
-		"nonces exchanged":          NewSecret(testKey, Nonce{2}, Nonce{1}),
+		"another key":               NewSecret(append(Key(nil), make([]byte, MinKey)...), testEnds, Nonce{1}, Nonce{2}),
+		"another initiator's nonce": NewSecret(testKey, testEnds, Nonce{3}, Nonce{2}),
+		"another target's nonce":    NewSecret(testKey, testEnds, Nonce{1}, Nonce{3}),
+		"another initiator":         NewSecret(testKey, Ends{[16]byte{8}, "pm1"}, Nonce{1}, Nonce{2}),
+		"another target":            NewSecret(testKey, Ends{[16]byte{9}, "pm2"}, Nonce{1}, Nonce{2}),
+		"a target without a name":   NewSecret(testKey, Ends{[16]byte{9}, ""}, Nonce{1}, Nonce{2}),
+		"nonces exchanged":          NewSecret(testKey, testEnds, Nonce{2}, Nonce{1}),
 	}
 	open := (&Open{Owner: persist.Owner{ID: [16]byte{1}}, Epoch: 3, Region: "log"}).Append(nil)
 	secret.SignRequest(open)
@@ -105,4 +113,28 @@ func TestProofs(t *testing.T) {
 			require.False(t, secret.Signed(&other), name)
 		}
 	})
+}
+
+// A fingerprint tells keys apart, and the ends that share them.
+func TestFingerprint(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range []string{
+		testKey.Fingerprint(testEnds),
+		testKey.Fingerprint(Ends{testEnds.Initiator, "pm2"}),
+		testKey.Fingerprint(Ends{[16]byte{8}, "pm1"}),
+		testKey[1:].Fingerprint(testEnds),
+	} {
+		require.Len(t, f, 16)
+		require.False(t, seen[f])
+		seen[f] = true
+	}
+}
+
+func TestCheckTarget(t *testing.T) {
+	for _, good := range []string{"pm1", "PM-1.example.org", "192.0.2.1", "_", strings.Repeat("n", MaxTarget)} {
+		require.NoError(t, CheckTarget(good), good)
+	}
+	for _, bad := range []string{"", strings.Repeat("n", MaxTarget+1), "a b", "pm1\n", "a/b", "a@b", "[::1]", "gr\u00f6\u00dfer", "\x1b"} {
+		require.Error(t, CheckTarget(bad), bad)
+	}
 }

@@ -29,7 +29,7 @@ const (
 	// magic is the first word of every message.
 	magic = 0x504d4e44
 	// Version is the version that this end speaks.
-	Version = 2
+	Version = 3
 	// headerSize is the size of the header in bytes.
 	headerSize = 16
 	// MaxMessage is the size in bytes of the largest message. Receives have this size.

@@ -59,7 +59,7 @@ func samples() []message {
 		&Refused{Code: CodeEpoch, UUID: id(5)},
 		&Join{Epoch: 1, Lane: 2, Nonce: id(3), Proof: token},
 		&Joined{Epoch: 1, Lane: 2, Credits: 3, Proof: token, Durable: Durable{4, 5}},
-		&Challenge{Nonce: Nonce{1, 2}},
+		&Challenge{Nonce: Nonce{1, 2}, Target: "pm1"},
 		&Close{Epoch: 1}, &Closed{Epoch: 2, Mark: 3},
 		&Heartbeat{Seq: 1},
 		&HeartbeatAck{Seq: 1, Barrier: 2, DoubtLeft: 3, Doubt: true, Mark: 4},
@@ -110,37 +110,37 @@ func TestVectors(t *testing.T) {
 		hex string
 	}{
 		"BARRIER": {&Barrier{Seq: 0x0102030405060708, Last: true, Ranges: []persist.Range{{Off: 0x1000, Len: 0x2000}}},
-			"504d4e44 0002 000b 00000030 00000000 0102030405060708 0001 0001 00000000 0000000000001000 0000000000002000"},
+			"504d4e44 0003 000b 00000030 00000000 0102030405060708 0001 0001 00000000 0000000000001000 0000000000002000"},
 		"BARRIER_ACK": {&BarrierAck{Seq: 9, Last: true},
-			"504d4e44 0002 000c 00000020 00000000 0000000000000009 0001 000000000000"},
+			"504d4e44 0003 000c 00000020 00000000 0000000000000009 0001 000000000000"},
 		"HEARTBEAT": {&Heartbeat{Seq: 5},
-			"504d4e44 0002 0009 00000020 00000000 0000000000000005 0000000000000000"},
+			"504d4e44 0003 0009 00000020 00000000 0000000000000005 0000000000000000"},
 		"CLOSE": {&Close{Epoch: 7},
-			"504d4e44 0002 0007 00000020 00000000 0000000000000007 0000000000000000"},
+			"504d4e44 0003 0007 00000020 00000000 0000000000000007 0000000000000000"},
 		"CLOSED": {&Closed{Epoch: 7, Mark: 8},
-			"504d4e44 0002 0008 00000020 00000000 0000000000000007 0000000000000008"},
+			"504d4e44 0003 0008 00000020 00000000 0000000000000007 0000000000000008"},
 		"HEARTBEAT_ACK": {&HeartbeatAck{Seq: 5, Barrier: 6, DoubtLeft: 7, Doubt: true, Mark: 8},
-			"504d4e44 0002 000a 00000038 00000000 0000000000000005 0000000000000006 0000000000000007 00000001 00000000 0000000000000008"},
+			"504d4e44 0003 000a 00000038 00000000 0000000000000005 0000000000000006 0000000000000007 00000001 00000000 0000000000000008"},
 		"ZERO": {&Zero{Seq: 2, Off: 0x1000, Len: 0x2000},
-			"504d4e44 0002 000f 00000030 00000000 0000000000000002 0000000000001000 0000000000002000 0000000000000000"},
+			"504d4e44 0003 000f 00000030 00000000 0000000000000002 0000000000001000 0000000000002000 0000000000000000"},
 		"JOINED": {&Joined{Epoch: 7, Lane: 1, Credits: 16, Proof: [32]byte{0xab, 31: 0xcd}, Durable: Durable{8, 9}},
-			"504d4e44 0002 0006 00000050 00000000 0000000000000007 0001 0010 00000000 ab" + strings.Repeat("00", 30) + "cd 0000000000000008 0000000000000009"},
+			"504d4e44 0003 0006 00000050 00000000 0000000000000007 0001 0010 00000000 ab" + strings.Repeat("00", 30) + "cd 0000000000000008 0000000000000009"},
 		"BARRIER of a mirror": {&Barrier{Seq: 9, Ranges: []persist.Range{{Off: 0x1000, Len: 0x2000}}, Clear: []persist.Range{{Off: 0x10000, Len: 0x20000}}, ClearSlot: 3, Fills: 5},
-			"504d4e44 0002 000b 00000040 00000000 0000000000000009 0000 0001 0001 03 05 0000000000001000 0000000000002000 0000000000010000 0000000000020000"},
+			"504d4e44 0003 000b 00000040 00000000 0000000000000009 0000 0001 0001 03 05 0000000000001000 0000000000002000 0000000000010000 0000000000020000"},
 		"RECORD": {&Record{Seq: 9, Fill: 2, Record: testRecord()},
-			"504d4e44 0002 0013 00000608 00000000 0000000000000009 02 00000000000000 " + vectorRecord()},
+			"504d4e44 0003 0013 00000608 00000000 0000000000000009 02 00000000000000 " + vectorRecord()},
 		"RECORDED": {&Recorded{Seq: 9},
-			"504d4e44 0002 0014 00000020 00000000 0000000000000009 0000000000000000"},
+			"504d4e44 0003 0014 00000020 00000000 0000000000000009 0000000000000000"},
 		"BITS": {&Bits{Seq: 9, From: 0x1000, Slot: 3},
-			"504d4e44 0002 0015 00000028 00000000 0000000000000009 0000000000001000 03 00 0000 00000000"},
+			"504d4e44 0003 0015 00000028 00000000 0000000000000009 0000000000001000 03 00 0000 00000000"},
 		"BITMAP": {&Bitmap{Seq: 9, From: 0x1000, Slot: 3, Chunk: MinChunk, Bits: []byte{0xab, 0xcd}},
-			"504d4e44 0002 0016 0000002a 00000000 0000000000000009 0000000000001000 03 00 0002 00010000 abcd"},
+			"504d4e44 0003 0016 0000002a 00000000 0000000000000009 0000000000001000 03 00 0002 00010000 abcd"},
 		"DIGEST": {&Digest{Seq: 9, Off: 0x1000, Len: 0x2000},
-			"504d4e44 0002 0017 00000028 00000000 0000000000000009 0000000000001000 0000000000002000"},
+			"504d4e44 0003 0017 00000028 00000000 0000000000000009 0000000000001000 0000000000002000"},
 		"DIGESTED": {&Digested{Seq: 9, Sum: [32]byte{0xab, 31: 0xcd}},
-			"504d4e44 0002 0018 00000038 00000000 0000000000000009 ab" + strings.Repeat("00", 30) + "cd"},
-		"CHALLENGE": {&Challenge{Nonce{1, 31: 2}},
-			"504d4e44 0002 0012 00000030 00000000 01" + strings.Repeat("00", 30) + "02"},
+			"504d4e44 0003 0018 00000038 00000000 0000000000000009 ab" + strings.Repeat("00", 30) + "cd"},
+		"CHALLENGE": {&Challenge{Nonce{1, 31: 2}, "pm1"},
+			"504d4e44 0003 0012 00000130 00000000 01" + strings.Repeat("00", 30) + "02 03 706d31" + strings.Repeat("00", 252)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, err := hex.DecodeString(strings.ReplaceAll(c.hex, " ", ""))
@@ -233,11 +233,13 @@ func TestTexts(t *testing.T) {
 			var resume Resume
 			var refused Refused
 			var fail BarrierFail
+			var challenge Challenge
 			require.NoError(t, open.Decode((&Open{Region: c.sent}).Append(nil)))
 			require.NoError(t, resume.Decode((&Resume{Region: c.sent}).Append(nil)))
 			require.NoError(t, refused.Decode((&Refused{Text: c.sent}).Append(nil)))
 			require.NoError(t, fail.Decode((&BarrierFail{Text: c.sent}).Append(nil)))
-			for _, got := range []string{open.Region, resume.Region, refused.Text, fail.Text} {
+			require.NoError(t, challenge.Decode((&Challenge{Target: c.sent}).Append(nil)))
+			for _, got := range []string{challenge.Target, open.Region, resume.Region, refused.Text, fail.Text} {
 				require.Equal(t, c.want, got)
 			}
 		})

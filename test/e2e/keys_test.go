@@ -21,7 +21,7 @@ func TestKeys(t *testing.T) {
 	write := func(name string, keys ...string) string {
 		path, text := filepath.Join(h.home, name), ""
 		for _, key := range keys {
-			text += id + " " + key + "\n"
+			text += id + " pm1 " + key + "\n"
 		}
 		require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
 		require.NoError(t, os.Rename(path+".new", path))
@@ -29,7 +29,7 @@ func TestKeys(t *testing.T) {
 	}
 	targets, own := write("target.keys", old), write("initiator.key", old)
 	region := h.region(t, "log", "4M")
-	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+region, "--key-file", targets)
+	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+region, "--key-file", targets, "--name", "pm1")
 	at := target.waitReady(t)[0]
 
 	code, _, errs := h.result(t, "pmnbd", "serve", "--target", at+"/log", "--listen", "unix:"+filepath.Join(h.home, "x.sock"), "--id", id)
@@ -56,7 +56,7 @@ func TestKeys(t *testing.T) {
 	write("target.keys", next)
 	target.stop(t)
 	p.waitLog(t, "the session is interrupted")
-	target = start(t, h.home, "pmnbd-target", "serve", "--listen", at, "--region", "log="+region, "--key-file", targets)
+	target = start(t, h.home, "pmnbd-target", "serve", "--listen", at, "--region", "log="+region, "--key-file", targets, "--name", "pm1")
 	target.waitReady(t)
 	p.waitLog(t, "the session goes on")
 	p.stop(t)

@@ -30,6 +30,7 @@ type mirrorRig struct {
 type mirrorLeg struct {
 	host
 	path, uri string
+	name      string   // of the target, if it has keys
 	flags     []string // of the target
 	target    *process // nil: it does not run
 }
@@ -44,6 +45,14 @@ func (l *mirrorLeg) serve(t *testing.T) {
 	}
 	l.target = start(t, l.home, "pmnbd-target", append([]string{"serve", "--listen", listen, "--region", "rig=" + l.path}, l.flags...)...)
 	l.uri = l.target.waitReady(t)[0]
+}
+
+// at is the URI of the region, which names the target if it has a name.
+func (l *mirrorLeg) at() string {
+	if l.name == "" {
+		return l.uri + "/rig"
+	}
+	return strings.Replace(l.uri, "://", "://"+l.name+"@", 1) + "/rig"
 }
 
 // end ends the target as an init system does.
@@ -73,7 +82,7 @@ func newMirrorRig(t *testing.T, n int) *mirrorRig {
 func (r *mirrorRig) targets() string {
 	var all []string
 	for i := range r.legs {
-		all = append(all, r.legs[i].uri+"/rig")
+		all = append(all, r.legs[i].at())
 	}
 	return strings.Join(all, ",")
 }

@@ -201,8 +201,13 @@ func TestMirrorWithKeys(t *testing.T) {
 	t.Parallel()
 	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, 2)}
-	keys := filepath.Join(r.home, "keys")
-	require.NoError(t, os.WriteFile(keys, []byte(id+" "+strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600))
+	keys, all := filepath.Join(r.home, "keys"), ""
+	for i := range r.legs {
+		line := r.run(t, "pmnbd-target", "key", "new", "--initiator", id, "--target", fmt.Sprintf("pm%d", i))
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s%d", keys, i), []byte(line), 0o600))
+		all += line
+	}
+	require.NoError(t, os.WriteFile(keys, []byte(all), 0o600))
 	own := []string{"--id", id, "--key-file", keys}
 	create := append([]string{"mirror", "create", "--state-dir", r.home}, own...)
 	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-")
@@ -210,10 +215,10 @@ func TestMirrorWithKeys(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
 	for i := range r.legs {
 		l := &r.legs[i]
-		l.host, l.path = newHost(t), fmt.Sprintf("%s/%d,size=%d", memory, i, mirrorSize)
-		l.flags = []string{"--allow-volatile", "--key-file", keys}
+		l.host, l.path, l.name = newHost(t), fmt.Sprintf("%s/%d,size=%d", memory, i, mirrorSize), fmt.Sprintf("pm%d", i)
+		l.flags = []string{"--allow-volatile", "--key-file", fmt.Sprintf("%s%d", keys, i), "--name", l.name}
 		l.serve(t)
-		create = append(create, "--target", l.uri+"/rig")
+		create = append(create, "--target", l.at())
 	}
 	require.Contains(t, r.run(t, "pmnbd", create...), "pmnbd serve needs --allow-volatile")
 	r.serve(t, append(own, "--allow-volatile", "--lanes", "2")...)

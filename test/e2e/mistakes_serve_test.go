@@ -5,12 +5,12 @@ var serveMistakes = []mistake{
 	{
 		name: "no command", code: 2,
 		line: "pmnbd",
-		says: "a command is missing: use serve, status, mirror, attach or detach, or --help",
+		says: "a command is missing: use serve, status, mirror, attach, detach, id or key, or --help",
 	},
 	{
 		name: "unknown command", code: 2,
 		line: "pmnbd swerve",
-		says: `unknown command "swerve": use serve, status, mirror, attach or detach, or --help`,
+		says: `unknown command "swerve": use serve, status, mirror, attach, detach, id or key, or --help`,
 	},
 	{
 		name: "unknown flag", code: 2,
@@ -125,7 +125,17 @@ var serveMistakes = []mistake{
 	{
 		name: "a key file without our key", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --key-file {keys} --id 6ba7b810-9dad-41d1-80b4-00c04fd430c8",
-		says: "key file: {keys} has no key of this initiator: add a line that begins with 6ba7b810-9dad-41d1-80b4-00c04fd430c8",
+		says: "key file: {keys} has no key of this initiator: add a line that begins with 6ba7b810-9dad-41d1-80b4-00c04fd430c8, as pmnbd-target key new prints it",
+	},
+	{
+		name: "keys of several targets, and no name", code: 1,
+		line: "pmnbd serve --target {uri}/idle --listen {socket} --key-file {twokeys} --id {id}",
+		says: `export "idle": key file: {twokeys} has no key of this initiator and target 127.0.0.1, but of pm1, pm2: name the target, as in iwarp://NAME@HOST/REGION, or add a line that begins with {id} 127.0.0.1`,
+	},
+	{
+		name: "a target's name without a key", code: 2,
+		line: "pmnbd serve --target iwarp://pm1@{targetport}/idle --listen {socket}",
+		says: `export "idle": --target iwarp://pm1@{targetport}/idle names the target, and without a key nobody can tell whether it is that one: use --key-file`,
 	},
 	{
 		name: "a key file that others read", code: 1,

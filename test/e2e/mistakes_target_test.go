@@ -5,12 +5,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: no command", code: 2,
 		line: "pmnbd-target",
-		says: "a command is missing: use serve, status, region or inspect-platform, or --help",
+		says: "a command is missing: use serve, status, region, inspect-platform or key, or --help",
 	},
 	{
 		name: "target: unknown command", code: 2,
 		line: "pmnbd-target swerve",
-		says: `unknown command "swerve": use serve, status, region or inspect-platform, or --help`,
+		says: `unknown command "swerve": use serve, status, region, inspect-platform or key, or --help`,
 	},
 	{
 		name: "target: unknown flag", code: 2,
@@ -265,16 +265,36 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a key file without keys", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {nokeys}",
-		says: "key file: {nokeys} has no key: each line is the id of an initiator and a key",
+		says: "key file: {nokeys} has no key: each line is INITIATOR-ID TARGET-NAME KEY, as pmnbd-target key new prints it",
 	},
 	{
 		name: "target: a short key", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {shortkey}",
-		says: "key file: {shortkey}:1: the key has 2 bytes: use 32 or more, such as openssl rand -hex 32 makes",
+		says: "key file: {shortkey}:1: the key has 2 bytes: use 32 or more, as pmnbd-target key new makes",
 	},
 	{
 		name: "target: key file, wrong words", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {wordkeys}",
-		says: "key file: {wordkeys}:1: 3 words: use the id of an initiator and a key",
+		says: "key file: {wordkeys}:1: 4 words: use INITIATOR-ID TARGET-NAME KEY",
+	},
+	{
+		name: "target: a key file of the old format", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {oldkeys}",
+		says: "key file: {oldkeys}:1: a line of the old format, which names no target: give each initiator and target a key of their own, as pmnbd-target key new makes it (docs/security.md, Keys)",
+	},
+	{
+		name: "target: keys of other targets", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {twokeys} --name pm3",
+		says: "key file: {twokeys} has no key of target pm3, but of pm1, pm2: name this target with --name, or make a key with pmnbd-target key new",
+	},
+	{
+		name: "target: a name with a blank", code: 2,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {keys} --name p:m",
+		says: `--name: "p:m" is no target's name: use letters, digits, dots, hyphens and underscores`,
+	},
+	{
+		name: "target: a listener with a name", code: 2,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://pm1@127.0.0.1:0",
+		says: `--listen: listener "iwarp://pm1@127.0.0.1:0" names the target: use iwarp://HOST:PORT, and --name for the name`,
 	},
 }

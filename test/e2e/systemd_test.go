@@ -264,7 +264,7 @@ func TestServiceUser(t *testing.T) {
 	}
 	require.NoError(t, os.Chmod(h.home, 0o755))
 	keys := filepath.Join(h.home, "keys")
-	require.NoError(t, os.WriteFile(keys, []byte(id+" "+strings.Repeat("0123456789abcdef", 4)+"\n"), 0o400))
+	require.NoError(t, os.WriteFile(keys, []byte(id+" pm1 "+strings.Repeat("0123456789abcdef", 4)+"\n"), 0o400))
 	// posix_acl_xattr.h: version 2; user::r--, user:65534:r--, group::---, mask::r--, other::---
 	acl := "\x02\x00\x00\x00\x01\x00\x04\x00\xff\xff\xff\xff\x02\x00\x04\x00\xfe\xff\x00\x00" +
 		"\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x04\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
@@ -283,7 +283,7 @@ func TestServiceUser(t *testing.T) {
 		return startCommand(t, cmd)
 	}
 	target := started("pmnbd-target.service", "$PMNBD_KEYS", "$PMNBD_TARGET",
-		"--listen iwarp://127.0.0.1:0 --allow-volatile --region r="+filepath.Join(h.home, "regions", "r")+",size=16M")
+		"--name pm1 --listen iwarp://127.0.0.1:0 --allow-volatile --region r="+filepath.Join(h.home, "regions", "r")+",size=16M")
 	uri := target.waitReady(t)[0]
 	socket := filepath.Join(h.home, "run", "nbd")
 	pmnbd := started("pmnbd@.service", "$PMNBD_KEY", "$PMNBD", "--id "+id+" --target "+uri+"/r --allow-volatile --listen unix:"+socket)

@@ -2,18 +2,25 @@ package flags
 
 import (
 	"pmnbd/internal/endpoint"
+	"pmnbd/persist/wire"
 	"pmnbd/rdma/verbs"
 )
 
 // ParseTarget reads what --target takes.
 func ParseTarget(s string) (endpoint.Endpoint, error) {
 	e, err := endpoint.ParseTarget(s)
+	if err == nil && e.Name != "" {
+		err = wire.CheckTarget(e.Name)
+	}
 	return usable(e, err, s, "iwarp://HOST:PORT/REGION")
 }
 
 // ParseListen reads what the target's --listen takes.
 func ParseListen(s string) (endpoint.Endpoint, error) {
 	e, err := endpoint.Parse(s, "iwarp://HOST:PORT")
+	if err == nil && e.Name != "" {
+		return e, Usagef("listener %q names the target: use iwarp://HOST:PORT, and --name for the name", s)
+	}
 	if err == nil && e.Region != "" {
 		return e, Usagef("listener %q names a region: use iwarp://HOST:PORT, and --region for regions", s)
 	}

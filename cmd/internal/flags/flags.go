@@ -2,7 +2,8 @@
 // sizes, durations, paths and endpoints, and the error for one that makes no sense.
 //
 // It exists so that the binaries read and complain alike. Each command declares its own
-// flags. The package imports rdma/verbs, to know whether this build has it.
+// flags. The package imports rdma/verbs, to know whether this build has it, and persist/wire,
+// to know what a target may be called.
 package flags
 
 import (

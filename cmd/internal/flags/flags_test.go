@@ -86,6 +86,7 @@ func TestEndpoints(t *testing.T) {
 		want           endpoint.Endpoint
 		uri            string
 	}{
+		{"iwarp://pm1@192.0.2.1/log", true, false, endpoint.Endpoint{Provider: "iwarp", Name: "pm1", Host: "192.0.2.1", Port: 7204, Region: "log"}, "iwarp://pm1@192.0.2.1:7204/log"},
 		{"iwarp://127.0.0.1:7204/log", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: 7204, Region: "log"}, "iwarp://127.0.0.1:7204/log"},
 		{"iwarp://pm1/log-2.a_b", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "pm1", Port: 7204, Region: "log-2.a_b"}, "iwarp://pm1:7204/log-2.a_b"},
 		{"iwarp://[::1]:99/x", true, false, endpoint.Endpoint{Provider: "iwarp", Host: "::1", Port: 99, Region: "x"}, "iwarp://[::1]:99/x"},
@@ -99,7 +100,10 @@ func TestEndpoints(t *testing.T) {
 		{in: "iwarp://h:-1/log"},
 		{in: "iwarp://h:x/log"},
 		{in: "iwarp://h/a/b"},
-		{in: "iwarp://u@h/a"},
+		{in: "iwarp://a b@h/a"},
+		{in: "iwarp://@h/a"},
+		{in: "iwarp://pm1:x@h/a"},
+		{in: "iwarp://pm1@h:1"},
 		{in: "iwarp://h/a?b=c"},
 		{in: "iwarp://h/a?"},
 		{in: "iwarp://h/a#b"},

@@ -1,6 +1,10 @@
 package keyfile
 
 import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/wire"
 )
 
@@ -26,45 +32,63 @@ func write(t *testing.T, text string, mode os.FileMode) string {
 	return path
 }
 
+// keyLine is a line of alice's, with a key that ends with last.
+func keyLine(target string, last byte) (line string, key wire.Key) {
+	key = append(bytes.Repeat([]byte{0xa0}, wire.MinKey-1), last)
+	return alice + " " + target + " " + hex.EncodeToString(key) + "\n", key
+}
+
 func TestRead(t *testing.T) {
-	key := func(last byte) wire.Key {
-		k := wire.Key(strings.Repeat("\xa0", wire.MinKey-1))
-		return append(k, last)
-	}
-	path := write(t, "# keys\n\n"+alice+" "+hexKey+"\n"+strings.ToUpper(alice)+"\t"+hexKey+"ff # the next one\n  "+bob+"  "+hexKey+"\r\n", 0o400)
-	keys, err := Read(path)
+	one, first := keyLine("pm1", 1)
+	two, second := keyLine("pm1", 2)
+	other, third := keyLine("PM-2.example.org", 3)
+	bobs := bob + "  pm1  " + hexKey + "ff\r\n"
+	path := write(t, "# keys\n\n"+one+strings.ToUpper(alice)+"\t"+strings.TrimPrefix(two, alice+" ")[:len(two)-len(alice)-2]+" # the next one\n"+other+"  "+bobs, 0o400)
+	f, err := Read(path)
 	require.NoError(t, err)
-	require.Equal(t, map[[16]byte][]wire.Key{
-		uuid.MustParse(alice): {key(1), append(key(1), 0xff)},
-		uuid.MustParse(bob):   {key(1)},
-	}, keys)
-	own, err := Own(path, uuid.MustParse(alice))
-	require.NoError(t, err)
-	require.Equal(t, append(key(1), 0xff), own, "the last one")
-	_, err = Own(path, uuid.New())
-	require.ErrorContains(t, err, "has no key of this initiator: add a line that begins with ")
+	a, b := [16]byte(uuid.MustParse(alice)), [16]byte(uuid.MustParse(bob))
+	fourth := append(bytes.Clone(first), 0xff)
+	require.Equal(t, File{
+		{wire.Ends{Initiator: a, Target: "pm1"}, first}, {wire.Ends{Initiator: a, Target: "pm1"}, second},
+		{wire.Ends{Initiator: a, Target: "PM-2.example.org"}, third}, {wire.Ends{Initiator: b, Target: "pm1"}, fourth},
+	}, f)
+	require.Equal(t, map[[16]byte][]wire.Key{a: {first, second}, b: {fourth}}, f.OfTarget("pm1"))
+	require.Equal(t, map[[16]byte][]wire.Key{a: {third}}, f.OfTarget("PM-2.example.org"))
+	require.Empty(t, f.OfTarget("pm-2.example.org"), "names are exact")
+	require.Equal(t, map[string]wire.Key{"pm1": second, "PM-2.example.org": third}, f.OfInitiator(a), "the last of each")
+	require.Empty(t, f.OfInitiator(uuid.New()))
+	require.Equal(t, []string{"PM-2.example.org", "pm1"}, f.Targets())
 }
 
 func TestReadErrors(t *testing.T) {
-	line := alice + " " + hexKey + "\n"
+	line, _ := keyLine("pm1", 1)
+	again, _ := keyLine("pm2", 1)
+	two, _ := keyLine("pm1", 2)
+	three, _ := keyLine("pm1", 3)
 	for name, c := range map[string]struct {
 		text string
 		mode os.FileMode
 		says string
 	}{
-		"others may read":   {line, 0o644, "has mode 0644, so others may know the keys"},
-		"the group may":     {line, 0o640, "has mode 0640"},
-		"others may write":  {line, 0o602, "has mode 0602"},
-		"empty":             {"# nothing\n", 0o600, "has no key"},
-		"a key alone":       {"\n" + hexKey + "\n", 0o600, ":2: 1 words"},
-		"three words":       {line + alice + " " + hexKey + " x", 0o600, ":2: 3 words"},
-		"no id":             {"me " + hexKey, 0o600, "not the id of an initiator"},
-		"the nil id":        {uuid.Nil.String() + " " + hexKey, 0o600, "not the id of an initiator"},
-		"not hexadecimal":   {alice + " " + hexKey[1:] + "g", 0o600, "not hexadecimal"},
-		"too short":         {alice + " " + hexKey[2:], 0o600, "the key has 31 bytes"},
-		"no randomness":     {alice + " " + strings.Repeat("00", 32), 0o600, "one byte many times"},
-		"three keys of one": {line + line + line, 0o600, ":3: initiator " + alice + " has more than 2 keys"},
-		"too large":         {strings.Repeat("#", maxSize+1), 0o600, "has more than 1048576 bytes"},
+		"others may read":       {line, 0o644, "has mode 0644, so others may know the keys"},
+		"the group may":         {line, 0o640, "has mode 0640"},
+		"others may write":      {line, 0o602, "has mode 0602"},
+		"empty":                 {"# nothing\n", 0o600, "has no key: each line is INITIATOR-ID TARGET-NAME KEY"},
+		"a key alone":           {"\n" + hexKey + "\n", 0o600, ":2: 1 words"},
+		"the old format":        {line + alice + " " + hexKey, 0o600, ":2: a line of the old format, which names no target: "},
+		"two words":             {line + alice + " pm1", 0o600, ":2: 2 words: use INITIATOR-ID TARGET-NAME KEY"},
+		"four words":            {line + line[:len(line)-1] + " x", 0o600, ":2: 4 words"},
+		"no id":                 {"me pm1 " + hexKey, 0o600, "not the id of an initiator"},
+		"the nil id":            {uuid.Nil.String() + " pm1 " + hexKey, 0o600, "not the id of an initiator"},
+		"no name":               {alice + " p/m " + hexKey, 0o600, "not the name of a target"},
+		"a key for a name":      {alice + " " + hexKey + " " + hexKey, 0o600, "not the name of a target"},
+		"not hexadecimal":       {alice + " pm1 " + hexKey[1:] + "g", 0o600, "not hexadecimal"},
+		"too short":             {alice + " pm1 " + hexKey[2:], 0o600, "the key has 31 bytes"},
+		"no randomness":         {alice + " pm1 " + strings.Repeat("00", 32), 0o600, "one byte many times"},
+		"three keys of a pair":  {line + two + three, 0o600, ":3: initiator " + alice + " and target pm1 share more than 2 keys"},
+		"a key for two targets": {line + again, 0o600, ":2: the key of line 1 again"},
+		"a line twice":          {line + "\n" + line, 0o600, ":3: the key of line 1 again"},
+		"too large":             {strings.Repeat("#", maxSize+1), 0o600, "has more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read(write(t, c.text, c.mode))
@@ -76,4 +100,75 @@ func TestReadErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Read(t.TempDir())
 	require.ErrorContains(t, err, "is a directory")
+}
+
+// What key new prints, both ends can read, and key show shows no key.
+func TestCommands(t *testing.T) {
+	host := func() (string, error) { return "here", nil }
+	run := func(run func(*command.Call) error, args ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(command.NewCall(args, &out, io.Discard))
+		return out.String(), err
+	}
+	made := func(args ...string) (string, error) {
+		return run(func(c *command.Call) error { return New(c, host) }, args...)
+	}
+	one, err := made("--initiator", alice, "--target", "pm1")
+	require.NoError(t, err)
+	two, err := made("--initiator", strings.ToUpper(alice))
+	require.NoError(t, err)
+	f, at, err := parse(one + two)
+	require.NoError(t, err, at)
+	require.Equal(t, []string{"here", "pm1"}, f.Targets())
+	require.Len(t, f[0].Key, wire.MinKey)
+
+	path := write(t, one+two, 0o600)
+	out, err := run(ShowCommand("pmnbd").Run, path)
+	require.NoError(t, err)
+	require.Equal(t, "INITIATOR                             TARGET  FINGERPRINT\n"+
+		alice+"  pm1     "+f[0].Key.Fingerprint(f[0].Ends)+"\n"+
+		alice+"  here    "+f[1].Key.Fingerprint(f[1].Ends)+"\n", out)
+
+	for _, args := range [][]string{nil, {"--initiator", "me"}, {"--initiator", uuid.Nil.String()}, {"--initiator", alice, "--target", "a b"}} {
+		out, err := made(args...)
+		require.ErrorIs(t, err, flags.ErrUsage)
+		require.Empty(t, out)
+	}
+}
+
+// Whatever is in a file, reading it ends with an error or with lines that are good, and an error
+// does not show what could be a key.
+func FuzzParse(f *testing.F) {
+	line, _ := keyLine("pm1", 1)
+	f.Add(line + "# " + alice + "\n" + bob + " pm2 " + hexKey + "ff\r\n")
+	f.Add(alice + " " + hexKey)
+	f.Add(alice + " pm1 " + hexKey[1:])
+	f.Add("\x00\n\xff \u2028 \u0085")
+	f.Fuzz(func(t *testing.T, text string) {
+		file, at, err := parse(text)
+		if err != nil {
+			require.Positive(t, at)
+			require.LessOrEqual(t, at, 1+strings.Count(text, "\n"))
+			require.Empty(t, file)
+			for _, word := range strings.Fields(text) {
+				if len(word) >= 2*wire.MinKey {
+					require.NotContains(t, err.Error(), word)
+				}
+			}
+			return
+		}
+		pairs := make(map[wire.Ends]int)
+		var again strings.Builder
+		for _, l := range file {
+			require.NotZero(t, l.Initiator)
+			require.NoError(t, wire.CheckTarget(l.Target))
+			require.GreaterOrEqual(t, len(l.Key), wire.MinKey)
+			pairs[l.Ends]++
+			require.LessOrEqual(t, pairs[l.Ends], maxKeys)
+			_, _ = fmt.Fprintln(&again, uuid.UUID(l.Initiator), l.Target, hex.EncodeToString(l.Key))
+		}
+		same, _, err := parse(again.String())
+		require.NoError(t, err)
+		require.Equal(t, file, same)
+	})
 }
