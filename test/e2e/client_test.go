@@ -17,12 +17,12 @@ import (
 // A conn is an NBD connection that does one thing at a time, for tests that need to know when a
 // reply came.
 type conn struct {
-	c      *client.Client
-	closed bool
+	c       *client.Client
+	endless bool // it waits until its deadline is set from outside
+	closed  bool
 }
 
-// dialNBD connects to a URI of a ready line. Everything on the connection has outer as its
-// deadline.
+// dialNBD connects to a URI of a ready line. Each request has outer as its deadline.
 func dialNBD(t *testing.T, uri string) *conn {
 	t.Helper()
 	return dialDeep(t, uri, 1)
@@ -72,10 +72,21 @@ func (n *conn) flush() error {
 }
 
 func (n *conn) do() error {
+	if err := n.limit(); err != nil {
+		return err
+	}
 	if err := n.c.Send(); err != nil {
 		return err
 	}
 	return n.reply()
+}
+
+// limit begins the time that the next request may take.
+func (n *conn) limit() error {
+	if n.endless {
+		return nil
+	}
+	return n.c.Socket().Conn().SetDeadline(time.Now().Add(outer))
 }
 
 // reply waits for the reply to the request. It returns the server's error as a syscall.Errno:

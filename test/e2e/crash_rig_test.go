@@ -144,7 +144,8 @@ func (r *rig) pulse(t *testing.T) *pulse {
 	t.Helper()
 	p := &pulse{beats: make(chan time.Time, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	c := dialNBD(t, r.nbd)
-	require.NoError(t, c.c.Socket().Conn().SetDeadline(time.Time{})) // for the whole test
+	c.endless = true
+	require.NoError(t, c.c.Socket().Conn().SetDeadline(time.Time{}))
 	go func() {
 		defer close(p.done)
 		for {

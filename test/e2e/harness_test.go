@@ -39,7 +39,7 @@ var (
 // TestMain lets more tests run at a time than there are CPUs, because most of them mostly wait. Those
 // that measure something do not run in parallel: go test runs them first, one at a time.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil { // -parallel still counts, as m.Run parses the flags
+	if err := flag.Set("test.parallel", "6"); err != nil { // -parallel still counts, as m.Run parses the flags
 		panic(err)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,15 +60,15 @@ func newLoad(t *testing.T, uri string, base uint64, seed uint64) *verifiedLoad {
 // run carries out ops requests. Each must succeed, and each READ must return the right bytes.
 func (l *verifiedLoad) run(ops int) error {
 	c := l.n.c
-	if err := c.Socket().Conn().SetDeadline(time.Now().Add(2 * outer)); err != nil {
-		return err
-	}
 	running := 0
 	for ; running < min(loadDepth, ops); running++ {
 		l.start(running)
 	}
 	for sent := running; running > 0; {
 		if !c.Buffered() {
+			if err := l.n.limit(); err != nil {
+				return err
+			}
 			if err := c.Send(); err != nil {
 				return err
 			}
