@@ -48,8 +48,13 @@ func (k *copies) over() bool {
 // commit.mu.
 func (k *copies) fenceLocked() (look time.Duration, opened bool) {
 	until, why := k.aloneUntilLocked()
-	if until.IsZero() {
-		return 0, false
+	if until.IsZero() { // M or the members may have changed since
+		k.fence.until.Store(math.MaxInt64)
+		opened, k.fence.closed = k.fence.closed, false
+		if opened {
+			k.core.readableLocked()
+		}
+		return 0, opened
 	}
 	k.fence.until.Store(int64(until.Sub(k.fence.epoch)))
 	left := time.Until(until)
@@ -87,8 +92,6 @@ func (k *copies) lookAtFence() {
 // aloneUntilLocked returns up to when no other life can have begun, as far as is known now, and why not
 // longer. It is zero if that cannot happen without this life. The caller holds commit.mu.
 func (k *copies) aloneUntilLocked() (until time.Time, why string) {
-	r := &k.view.Record
-	members := r.Voters().Count()
 	switch {
 	case !k.view.Serves():
 		return until, ""
@@ -105,13 +108,20 @@ func (k *copies) aloneUntilLocked() (until time.Time, why string) {
 			until = all
 		}
 		return until, "the lease at the arbiter is over, and not all members in sync are heard"
-	case 2*int(r.MinCopies) > members:
-		// Another life holds most of the members.
-		heard := k.heardLocked(r.Voters())
-		slices.SortFunc(heard, func(a, b time.Time) int { return b.Compare(a) })
-		return heard[(members+1)/2-1], "most members are silent"
 	}
-	return until, ""
+	for _, e := range k.view.Electorates() {
+		members := e.Members.Count()
+		if members == 0 {
+			continue
+		}
+		// Another life holds most of the members.
+		heard := k.heardLocked(e.Members)
+		slices.SortFunc(heard, func(a, b time.Time) int { return b.Compare(a) })
+		if at := heard[(members+1)/2-1]; until.IsZero() || at.Before(until) {
+			until, why = at, "most members are silent"
+		}
+	}
+	return until, why
 }
 
 // heardLocked returns up to when each of these members counts as heard: half a lease after its target last

@@ -37,10 +37,12 @@ func beating(t testing.TB, n int, minCopies uint8) (s pairs) {
 	return s
 }
 
-// join makes the regions the members of a mirror, as pmnbd mirror create does.
+// join makes the regions the members of a mirror, as pmnbd mirror create does. Its creation is over:
+// the lineage has a generation.
 func (s pairs) join(t testing.TB, minCopies uint8) {
 	r := persist.Record{Set: [16]byte{0xee}, MinCopies: minCopies}
-	r.Generation = persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}
+	r.Generation = persist.Generation{Life: 1, Count: 2, Nonce: [16]byte{1}}
+	r.Lineage[0] = persist.Ancestor{Generation: persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, F: persist.Member(len(s)) - 1}
 	for slot, p := range s {
 		sb := p.region.Superblock()
 		r.F |= persist.Member(slot)

@@ -41,10 +41,11 @@ func (e *DifferError) Error() string { return e.text }
 //
 //	probe ─► open ─► compare ─► RECORD on those without the data ─► RECORD on those with it ─► close
 //
-// A mirror begins only with members that have the data. So the records of these are written last: a
-// mirror of which some members know nothing yet is not begun. CreateMirror can be called again after
-// it was interrupted anywhere, with the same members: it compares them anew, and begins a new
-// generation of the same set.
+// A mirror begins only with members that have the data. So the records of these are written last. As
+// long as nobody began the mirror, all members that have the data must have their records, and a
+// majority is not enough (mirror §4.2): a mirror of which some members know nothing is not begun.
+// CreateMirror can be called again after it was interrupted anywhere, with the same members: it
+// compares them anew, and begins a new generation of the same set.
 func CreateMirror(ctx context.Context, cfg Config, made NewMirror) (_ *MirrorSnapshot, err error) {
 	n := len(cfg.Members)
 	if made.MinCopies == 0 {

@@ -36,16 +36,21 @@ func ancestor(text string) persist.Ancestor {
 }
 
 // record makes the record of a mirror with n members that went through these generations, oldest
-// first: "1.1{AB} 1.2{A}".
+// first: "1.1{AB} 1.2{A}". Before the first one was that of its creation, unless it is "created".
 func record(n, minCopies int, history string) persist.Record {
 	r := persist.Record{Set: set, MinCopies: uint8(minCopies)}
 	for slot := range n {
 		r.Members[slot] = persist.Membership{UUID: uuid(slot), Contents: contents(slot), Epoch: 5}
 	}
+	if text, ok := strings.CutPrefix(history, "created "); ok {
+		r.Ancestor = ancestor(text)
+		return r
+	}
 	for i, text := range strings.Fields(history) {
 		a := ancestor(text)
 		if i == 0 {
 			r.Ancestor = a
+			r.Lineage[0] = persist.Ancestor{Generation: persist.Generation{Count: 1}, F: 1<<n - 1}
 			continue
 		}
 		r = Descend(&r, a.Generation, a.F)

@@ -72,6 +72,9 @@ type Decision struct {
 	// Fill has the members of which nobody knows what they lack. All their bits must be set, in
 	// the first record that is written while they are outside F.
 	Fill persist.Members
+	// Before has other members or another M than Newest, if a member of F still has a record that
+	// says so: nobody knows whether the change was ever active (mirror §4.9).
+	Before Electorate
 }
 
 // Promotes returns the asynchronous member that the start promotes, or none (mirror §7).
@@ -130,14 +133,14 @@ func (f *Found) begin(s *survey, d Decision) Decision {
 	m := s.m
 	candidates := s.candidates(s.held)
 	d.F, d.Equal, d.Fill = candidates, candidates, s.lost
-	d.Clean = candidates&s.clean != 0
+	d.Clean, d.Before = candidates&s.clean != 0, f.before(s)
 	if !d.Clean {
 		d.Equal = lowest(candidates & f.Prefer)
 		if d.Equal == 0 {
 			d.Equal = lowest(candidates)
 		}
 		d.Fill = m.Present() &^ d.Equal
-		if m.MinCopies == 1 {
+		if m.MinCopies == 1 && !d.Before.passesBy(d.Equal) {
 			d.F = d.Equal
 		}
 	}
@@ -172,6 +175,9 @@ func (f *Found) wait(s *survey, d Decision) Decision {
 	}
 	ready := s.candidates(s.held | s.open)
 	d.Outcome, d.Waits = Wait, m.F&^ready
+	if !f.made(m) {
+		d.Waits |= m.Present() &^ s.reached
+	}
 	d.Why = "waits for " + f.names(m, d.Waits) + ": " + where + f.ills(s, m.Present()) + f.majority(s)
 	if ready != 0 {
 		d.Why += "; --degraded begins with what " + f.names(m, lowest(ready)) + " has"

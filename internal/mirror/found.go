@@ -145,7 +145,6 @@ func (s *survey) candidates(held persist.Members) persist.Members { return s.m.F
 // proof reports why a life that holds these members may begin, or "" if it may not (mirror §4.2).
 func (s *survey) proof(f *Found, held persist.Members) string {
 	held &= s.m.Voters()
-	members := s.m.Voters().Count()
 	switch {
 	case s.candidates(held) == 0:
 		return ""
@@ -153,7 +152,7 @@ func (s *survey) proof(f *Found, held persist.Members) string {
 		return "the arbiter holds this generation"
 	case s.m.F&^held == 0:
 		return "every leg of F is here"
-	case 2*int(s.m.MinCopies) > members && 2*held.Count() > members:
+	case electorate(s.m).majority(held) && f.made(s.m):
 		return "a majority of the members is here"
 	case f.Degraded:
 		return "--degraded"

@@ -61,7 +61,7 @@ func TestDescend(t *testing.T) {
 	require.False(t, next.Torn)
 	require.Equal(t, ancestor("1.2{A}"), next.Ancestor)
 	require.Equal(t, ancestor("1.1{AB}"), next.Lineage[0])
-	require.Equal(t, persist.Ancestor{}, next.Lineage[1])
+	require.Equal(t, persist.Ancestor{}, next.Lineage[2])
 	require.NoError(t, next.Check())
 }
 

@@ -45,6 +45,9 @@ type View struct {
 	// Lacking has the members of which nobody knows what they lack. The next record that becomes
 	// active sets all bits of those that it leaves out.
 	Lacking persist.Members
+	// Before has the members and M of the newest active generation, while Record is pending and has
+	// others (mirror §4.9). It is zero otherwise.
+	Before Electorate
 }
 
 // Start returns the View of a life that begins with d, which says Begin or Copy. After Begin it has
@@ -55,7 +58,7 @@ func Start(d *Decision, life uint64, nonce [16]byte) View {
 	if slot := d.Promotes(); slot != 0 {
 		newest = promoted(newest, bits.TrailingZeros8(uint8(slot)))
 	}
-	v := View{Record: newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Arbiter: d.Arbiter, Equal: d.Equal, Lacking: d.Fill}
+	v := View{Record: newest, Life: life, Nonce: nonce, Degraded: d.Degraded, Arbiter: d.Arbiter, Equal: d.Equal, Lacking: d.Fill, Before: d.Before}
 	if d.Outcome == Begin {
 		v = v.begin(d.F, 0)
 	}
@@ -93,6 +96,8 @@ func (v View) LetGo(leg int, lost bool) (next View, err error) {
 		return v, fmt.Errorf("let %v go: %w: %d of at least %d", persist.Member(leg), ErrBelowMin, f.Count(), v.Record.MinCopies)
 	case f&v.Equal == 0:
 		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), ErrNoneEqual)
+	case v.Before.passesBy(f):
+		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), ErrChanging)
 	}
 	next = v.begin(f, v.Joiner&f)
 	next.Equal &^= persist.Member(leg)
@@ -127,7 +132,7 @@ func (v View) Equaled(leg int, has *[persist.MaxMembers]persist.Membership) View
 		return v
 	}
 	v.Equal |= persist.Member(leg)
-	if v.Pending || v.Serves() || v.Equal.Count() < int(v.Record.MinCopies) {
+	if v.Pending || v.Serves() || v.Equal.Count() < int(v.Record.MinCopies) || v.Before.passesBy(v.Equal) {
 		return v
 	}
 	v.Lacking = v.Record.Present() &^ v.Equal
@@ -193,5 +198,6 @@ func (v *View) RecordFor(leg int) (r persist.Record, fill persist.Members) {
 func (v View) Activated() View {
 	v.Equal = (v.Equal | v.Joiner) & v.Record.F
 	v.Active, v.Pending, v.Joiner, v.Lacking = v.Record.F, false, 0, 0
+	v.Before = Electorate{}
 	return v
 }

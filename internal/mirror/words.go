@@ -80,8 +80,11 @@ func (f *Found) offer() string {
 // majority says how many members would do, where a majority is enough.
 func (f *Found) majority(s *survey) string {
 	n := s.m.Voters().Count()
-	if 2*int(s.m.MinCopies) <= n || s.arbiter {
+	switch {
+	case s.arbiter, !electorate(s.m).votes():
 		return ""
+	case !f.made(s.m):
+		return "; the mirror has never begun, and its first start needs all members: pmnbd mirror create may have been interrupted, and can be run again"
 	}
 	return fmt.Sprintf("; %d of %d members would do, with one of %v", n/2+1, n, s.m.F)
 }

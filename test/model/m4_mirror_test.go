@@ -26,6 +26,7 @@ func (f *m4found) record(l int, r *rec) persist.Record {
 			i++
 		}
 	}
+	p.Lineage[i] = persist.Ancestor{Generation: persist.Generation{Count: 1}, F: 1<<f.n - 1} // of the creation of the mirror
 	return p
 }
 

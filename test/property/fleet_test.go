@@ -57,7 +57,8 @@ func newFleet(t testing.TB, worlds []world, minCopies int, turns turns, legTimeo
 	f.dir, err = os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
 	r := persist.Record{Set: [16]byte{0xee}, MinCopies: uint8(minCopies)}
-	r.Generation = persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}
+	r.Generation = persist.Generation{Life: 1, Count: 2, Nonce: [16]byte{1}}
+	r.Lineage[0] = persist.Ancestor{Generation: persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, F: persist.Member(len(worlds)) - 1}
 	for slot, w := range worlds {
 		turns.slot = slot
 		s := newStation(t, w, turns)

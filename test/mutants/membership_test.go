@@ -1,0 +1,41 @@
+package mutants
+
+// memberships are mutants of changes of a mirror's members, and of M (mirror §4.9).
+var memberships = []mutant{
+	{
+		name: "change-passes-by", rule: "mirror §4.9 no generation becomes active on an F that a majority of the members before leaves out",
+		in:  "internal/mirror.View.LetGo",
+		old: "case v.Before.passesBy(f):", new: "case false:",
+		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
+	}, {
+		name: "start-in-a-change", rule: "mirror §4.9 a start that finds another membership in F begins with an F that its majorities cannot leave out",
+		in:  "internal/mirror.Found.begin",
+		old: "m.MinCopies == 1 && !d.Before.passesBy(d.Equal)", new: "m.MinCopies == 1",
+		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
+	}, {
+		name: "a start in a change forgets it", rule: "mirror §4.9 both memberships count until the change is active",
+		in:  "internal/mirror.Start",
+		old: ", Before: d.Before", new: "",
+		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
+	}, {
+		name: "a half-made mirror begins", rule: "mirror §4.2 rule (b) counts only if m has a lineage or all members have records",
+		in:  "internal/mirror.Found.made",
+		old: "if m.Lineage[0] != (persist.Ancestor{}) {", new: "if true {",
+		pkg: "./internal/mirror", run: "^TestDecideCreated$",
+	}, {
+		name: "a member below M is removed", rule: "mirror §4.9 never below M",
+		in:  "internal/mirror.View.Remove",
+		old: "case f.Count() < int(v.Record.MinCopies):", new: "case f == 0:",
+		pkg: "./internal/mirror", run: "^TestRemove$",
+	}, {
+		name: "the last equal member is removed", rule: "mirror §4.9 never the last equal one",
+		in:  "internal/mirror.View.Remove",
+		old: "case f&v.Equal == 0:", new: "case false:",
+		pkg: "./internal/mirror", run: "^TestRemove$",
+	}, {
+		name: "an added member has no bits", rule: "mirror §4.9 a member that is added has all its bits set on all of F",
+		in:  "internal/mirror.View.Add",
+		old: "next.Lacking |= persist.Member(slot)", new: "",
+		pkg: "./internal/mirror", run: "^TestAdd$",
+	},
+}
