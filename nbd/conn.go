@@ -92,6 +92,7 @@ type conn struct {
 	spilling bool           // spill runs, and nobody else writes
 	broken   error          // the first error of writing; later replies are dropped
 	counts   Commands       // for Snapshot
+	took     Latencies      // likewise
 	parked   *backend.Chunk // the sinks' current chunk, while the reader blocks
 }
 
@@ -105,7 +106,8 @@ type request struct {
 	off, length uint64
 	// partial is set if more of the request follows when op is completed.
 	partial atomic.Bool
-	headed  bool // the header of the reply is queued, with an earlier part
+	headed  bool          // the header of the reply is queued, with an earlier part
+	came    time.Duration // when the header was read, by conn.now
 }
 
 // run serves the client until it leaves, breaks the protocol, or the server shuts down.
@@ -183,7 +185,7 @@ func (c *conn) handshake() (terms, error) {
 
 // startTLS upgrades the connection to TLS.
 func (c *conn) startTLS() (io.ReadWriter, error) {
-	s, err := sockio.ServeTLS(c.nc, c.srv.cfg.TLS)
+	s, err := c.srv.handshakes.serve(c, c.srv.cfg.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +214,7 @@ func (c *conn) setUp(agreed terms) error {
 		c.free = append(c.free, maxInFlight-1-i)
 		c.table[i].op.Sink, c.table[i].op.Tag = c, i
 	}
-	c.number, c.alone = exp.enter(c)
+	exp.enter(c)
 	return nil
 }
 

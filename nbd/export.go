@@ -30,6 +30,7 @@ type export struct {
 	mu   sync.Mutex
 	live map[*conn]struct{} // connections in transmission
 	past Commands           // of connections that have left
+	took Latencies          // likewise
 
 	flush background
 }
@@ -95,13 +96,13 @@ func newExport(e Export, log *slog.Logger, maxConns int, memories map[*backend.A
 // chunksFor returns how many chunks n bytes fill.
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
-// enter adds a connection before it reads its first request. It returns the number of the
-// connection, and whether it is the only one.
-func (x *export) enter(c *conn) (number uint64, alone bool) {
+// enter adds a connection before it reads its first request. It gives the connection its number,
+// and notes whether it is the only one.
+func (x *export) enter(c *conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.live[c] = struct{}{}
-	return x.entered.Add(1), len(x.live) == 1
+	c.number, c.alone = x.entered.Add(1), len(x.live) == 1
 }
 
 // leave removes a connection, which has no ops outstanding. It reports whether that was the
@@ -110,7 +111,9 @@ func (x *export) leave(c *conn) (last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.live, c)
-	x.past.add(c.counted())
+	gone := c.counted()
+	x.past.add(gone.Commands)
+	x.took.Add(&gone.Latency)
 	return len(x.live) == 0
 }
 

@@ -28,6 +28,8 @@ type receiver struct {
 
 	// drained is set if the last read took all that the socket had.
 	drained bool
+	// came is when the last read ended, by conn.now.
+	came time.Duration
 	// deadline is the deadline of reads. It is zero if there is none.
 	deadline time.Time
 
@@ -94,6 +96,7 @@ func (c *conn) fill() error {
 			c.drained = true
 			continue
 		}
+		c.came = c.now()
 		c.w += n
 		c.drained = n < len(room)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"pmnbd/backend"
 	"pmnbd/nbd/wire"
@@ -19,7 +20,7 @@ func (c *conn) Complete(op *backend.Op) {
 	}
 	if rq.partial.Load() {
 		if op.Cmd != backend.Read || op.Err != nil || c.broken != nil {
-			c.freeRequestLocked(op.Tag)
+			c.freeRequestLocked(op.Tag, 0)
 			return
 		}
 		c.replyLocked(rq)
@@ -33,7 +34,7 @@ func (c *conn) Complete(op *backend.Op) {
 		release(op)
 	}
 	if c.broken != nil {
-		c.freeRequestLocked(op.Tag)
+		c.freeRequestLocked(op.Tag, c.now())
 		return
 	}
 	c.replyLocked(rq)
@@ -119,8 +120,9 @@ func (c *conn) flushLocked() {
 	if err := c.sock.Flush(&c.q); err != nil {
 		c.failLocked(err)
 	}
+	now := c.now()
 	for c.unsent.n > 0 && c.unsent.first().end <= c.q.Written() {
-		c.freeRequestLocked(c.unsent.pop().tag)
+		c.freeRequestLocked(c.unsent.pop().tag, now)
 	}
 }
 
@@ -133,8 +135,8 @@ func (c *conn) failLocked(err error) {
 	c.interrupt()
 }
 
-// freeRequestLocked gives a request, or a part of one, back to the reader.
-func (c *conn) freeRequestLocked(tag uint32) {
+// freeRequestLocked gives a request that is over now, or a part of one, back to the reader.
+func (c *conn) freeRequestLocked(tag uint32, now time.Duration) {
 	rq := &c.table[tag]
 	if op := &rq.op; op.Cmd == backend.Read {
 		for _, s := range op.Data {
@@ -146,6 +148,7 @@ func (c *conn) freeRequestLocked(tag uint32) {
 	if rq.partial.Load() {
 		rq.partial.Store(false)
 	} else {
+		c.took.note(rq, now-rq.came)
 		c.freed = append(c.freed, tag)
 	}
 	c.wakeReaderLocked()

@@ -112,6 +112,8 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	wg        sync.WaitGroup // accept loops, connections, background flushes
+
+	handshakes handshakes
 }
 
 // New makes a server of exports. The first is the default: clients that name no export

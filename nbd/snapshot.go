@@ -1,6 +1,12 @@
 package nbd
 
-import "pmnbd/nbd/wire"
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"pmnbd/nbd/wire"
+)
 
 // A Snapshot describes an export at one moment. Its JSON names do not change.
 type Snapshot struct {
@@ -9,6 +15,20 @@ type Snapshot struct {
 	Connections int      `json:"connections"`
 	Entered     uint64   `json:"connections_entered"`
 	Commands    Commands `json:"commands"`
+	// Latency is of the requests of all clients that ever were.
+	Latency Latencies `json:"latency"`
+	// Clients are the connections in transmission, the oldest first.
+	Clients []Client `json:"clients"`
+}
+
+// A Client describes a connection in transmission.
+type Client struct {
+	Name string `json:"client"` // its address; of a unix socket that of the socket
+	// Number counts the connections to the export: it is another one for each.
+	Number   uint64    `json:"number"`
+	Since    time.Time `json:"since"` // when it connected
+	Commands Commands  `json:"commands"`
+	Latency  Latencies `json:"latency"`
 }
 
 // Commands counts requests since the server was made, by command. A request counts when
@@ -88,11 +108,11 @@ func (n *Commands) add(m Commands) {
 	n.Other.add(m.Other)
 }
 
-// counted returns the counters of the connection.
-func (c *conn) counted() Commands {
+// counted returns the connection and its counters.
+func (c *conn) counted() Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.counts
+	return Client{Name: clientName(c.nc), Number: c.number, Since: c.began.Round(time.Millisecond), Commands: c.counts, Latency: c.took}
 }
 
 // Snapshot describes all exports, in their order. It adds up the counters of the
@@ -108,9 +128,13 @@ func (s *Server) Snapshot() []Snapshot {
 func (x *export) snapshot() Snapshot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	total := x.past
+	all := Snapshot{Name: x.name, Connections: len(x.live), Entered: x.entered.Load(), Commands: x.past, Latency: x.took}
 	for c := range x.live {
-		total.add(c.counted())
+		one := c.counted()
+		all.Commands.add(one.Commands)
+		all.Latency.Add(&one.Latency)
+		all.Clients = append(all.Clients, one)
 	}
-	return Snapshot{Name: x.name, Connections: len(x.live), Entered: x.entered.Load(), Commands: total}
+	slices.SortFunc(all.Clients, func(a, b Client) int { return cmp.Compare(a.Number, b.Number) })
+	return all
 }
