@@ -38,6 +38,7 @@ type groupCommit struct {
 	asked    uint64                     // FLUSHes and FUA writes that those answered
 	answered uint64                     // how many of the barriers that succeeded answered any
 	answers  [persist.MaxMembers]uint64 // by leg: what its target has acknowledged on any lane, barriers and RECORDs
+	took     roundTrips
 }
 
 // An environment is what a group commit needs of its device: the life, the window, and the
@@ -88,6 +89,7 @@ type barrier struct {
 	sinks     []backend.Sink // scratch of answer
 	shares    []share        // by stream
 	remaining int            // answers that are due
+	began     time.Time      // when it was queued
 	epoch     uint64         // of a broken one: the session in which it was sent
 	asked     bool           // of a broken one: the listed ops are its
 	answered  bool           // its ops have their replies
@@ -201,6 +203,7 @@ func (c *groupCommit) nextLocked() (durable *barrier) {
 		c.lost = 0
 		return b
 	}
+	b.began = time.Now()
 	c.current = b
 	return nil
 }
@@ -226,6 +229,7 @@ func (c *groupCommit) done(i, leg int, seq uint64) {
 		return // it failed meanwhile, or a leg's connections broke
 	}
 	b.shares[i].owes &^= persist.Member(leg)
+	c.took.noteLocked(b, leg)
 	if b.remaining--; b.remaining > 0 {
 		c.mu.Unlock()
 		return

@@ -161,6 +161,7 @@ func (g *leg) say(t transition, attrs ...slog.Attr) {
 
 // comeBack tries until the session, which t interrupted, goes on, or cannot.
 func (g *leg) comeBack(o *outage, t transition) error {
+	absence := g.interruption()
 	region, target := slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr)
 	if o.attempts == 0 {
 		g.say(t, region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
@@ -189,6 +190,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if err == nil {
 			o.attempts++
 			o.back = time.Now()
+			absence.over()
 			g.say(back, region, target, slog.Uint64("epoch", g.granted.Epoch), slog.String("method", g.method.String()), slog.Duration("after", o.back.Sub(o.since)), slog.Int("attempts", o.attempts))
 			return nil
 		}

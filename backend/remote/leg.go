@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
+	"pmnbd/internal/latency"
 	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -58,7 +59,8 @@ type leg struct {
 	met       mirror.Meeting // what the mirror did with it when it was up last
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
-	fills     uint8          // RECORDs of the session that set all bits of a member, modulo 256
+	outages   latency.Histogram
+	fills     uint8 // RECORDs of the session that set all bits of a member, modulo 256
 
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	touches    atomic.Bool   // its connections may still touch memory; set under commit.mu

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -46,6 +47,8 @@ type Snapshot struct {
 	State State `json:"state"`
 	// Cause says why State is not open.
 	Cause string `json:"cause,omitempty"`
+	// WaitingSince is when State became waiting; nil in other states.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	// Taken: State is failed by a TakenError.
 	Taken bool `json:"taken,omitempty"`
 	// Recoveries counts how often the session was interrupted and went on.
@@ -53,6 +56,8 @@ type Snapshot struct {
 	Lanes      []LaneSnapshot   `json:"lanes"`
 	Window     WindowSnapshot   `json:"window"`
 	Barriers   BarriersSnapshot `json:"barriers"`
+	// Targets has one element for each copy, in the order of --target.
+	Targets []TargetSnapshot `json:"targets"`
 	// Mirror is nil for a region alone. What is of one session above is then of the first leg that
 	// is in sync, or of the first one where none is.
 	Mirror *MirrorSnapshot `json:"mirror,omitempty"`
@@ -119,6 +124,10 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
+	if s.State == StateWaiting {
+		since := now.since.Round(time.Millisecond)
+		s.WaitingSince = &since
+	}
 	s.Taken = s.State == StateFailed && errors.As(now.err, new(*TakenError))
 	bytes, entries := d.arenas.Write.Pins(), d.arenas.Entries
 	s.Window = WindowSnapshot{
@@ -136,6 +145,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	c.mu.Lock()
 	s.Doubt = c.doubts != 0
+	s.Targets = d.core.targetsLocked()
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {
 		for _, l := range d.legs {

@@ -11,6 +11,7 @@ import (
 // a test compares the two.
 func (r report) Collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_target_start_time_seconds", "When the process began to serve, since the epoch.", float64(r.Started.UnixMilli())/1e3)
+	status.Build(s, "pmnbd_target_build_info")
 	for i := range r.Regions {
 		collectRegion(s.With("region", r.Regions[i].Name), &r.Regions[i])
 	}
@@ -42,6 +43,9 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Counter(s, "pmnbd_target_barriers_total", "Barriers acknowledged, on each lane.", r.Barriers)
 	status.Gauge(s, "pmnbd_target_syncing_seconds", "How long the sync behind barriers that is under way has taken so far, 0 if there is none.", r.Syncing)
 	status.Counter(s, "pmnbd_target_syncs_total", "Calls of fdatasync begun, those of the superblock among them.", r.Syncs)
+	status.Durations(s, "pmnbd_target_write_back_duration_seconds", "How long parts of barriers took to write back with the CPU, for classes volatile and pmem.", &r.WriteBack)
+	status.Durations(s, "pmnbd_target_fdatasync_duration_seconds", "How long calls of fdatasync took, those of the superblock among them.", &r.Fdatasync)
+	status.Gauge(s, "pmnbd_target_region_doubt_left_bytes", "How much the flush that settles doubt still has to do.", r.DoubtLeft)
 }
 
 func collectMember(s status.Scrape, m *target.MemberSnapshot) {

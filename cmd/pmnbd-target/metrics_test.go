@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,9 @@ import (
 func TestMetrics(t *testing.T) {
 	r := sample()
 	r.Regions[1].Failed, r.Regions[1].Suspect = true, true
+	r.Regions[0].Fdatasync.Note(2 * time.Second)
+	r.Regions[1].WriteBack.Note(time.Second)
+	r.Regions[0].DoubtLeft = 4096
 	answer := httptest.NewRecorder()
 	status.MetricsHandler(zaptest.NewLogger(t), func() status.Document { return r }).ServeHTTP(answer, httptest.NewRequest("GET", status.MetricsPath, nil))
 	text := answer.Body.String()
@@ -24,6 +28,10 @@ func TestMetrics(t *testing.T) {
 	require.Empty(t, problems)
 	require.Equal(t, `pmnbd_target_barriers_total{region="a"} 10
 pmnbd_target_barriers_total{region="b"} 0
+pmnbd_target_fdatasync_duration_seconds_sum{region="a"} 2
+pmnbd_target_fdatasync_duration_seconds_count{region="a"} 1
+pmnbd_target_fdatasync_duration_seconds_sum{region="b"} 0
+pmnbd_target_fdatasync_duration_seconds_count{region="b"} 0
 pmnbd_target_member_behind_bytes{other="B",region="a"} 0
 pmnbd_target_member_behind_bytes{other="C",region="a"} 1.048576e+06
 pmnbd_target_member_in_sync{region="a"} 1
@@ -33,6 +41,8 @@ pmnbd_target_region_clean{region="a"} 0
 pmnbd_target_region_clean{region="b"} 1
 pmnbd_target_region_doubt{region="a"} 1
 pmnbd_target_region_doubt{region="b"} 0
+pmnbd_target_region_doubt_left_bytes{region="a"} 4096
+pmnbd_target_region_doubt_left_bytes{region="b"} 0
 pmnbd_target_region_epoch{region="a"} 3
 pmnbd_target_region_epoch{region="b"} 1
 pmnbd_target_region_failed{region="a"} 0
@@ -55,5 +65,9 @@ pmnbd_target_syncing_seconds{region="a"} 0
 pmnbd_target_syncing_seconds{region="b"} 0
 pmnbd_target_syncs_total{region="a"} 12
 pmnbd_target_syncs_total{region="b"} 0
-`, regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, ""))
+pmnbd_target_write_back_duration_seconds_sum{region="a"} 0
+pmnbd_target_write_back_duration_seconds_count{region="a"} 0
+pmnbd_target_write_back_duration_seconds_sum{region="b"} 1
+pmnbd_target_write_back_duration_seconds_count{region="b"} 1
+`, regexp.MustCompile(`(?m)^(#.*|.*_bucket.*|pmnbd_target_build_info.*)\n`).ReplaceAllString(text, ""))
 }

@@ -267,13 +267,13 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	return errors.Join(err, s.drain(signals), s.shown.Close())
 }
 
-// report returns the exports, for the control socket.
-func (s *initiator) report() (all []report.Export) {
+// report adds the exports to what the control socket says.
+func (s *initiator) report(d *report.Document) {
+	d.TLSHandshakes = s.nbd.TLSHandshakes()
 	for i, shot := range s.nbd.Snapshot() { // in the order of the exports
 		x := &s.exports[i]
-		all = append(all, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
+		d.Exports = append(d.Exports, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
 	}
-	return all
 }
 
 // drain finishes the requests that were read, flushes, and closes the regions. A client that

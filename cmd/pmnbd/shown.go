@@ -21,7 +21,7 @@ type shown struct {
 	server   *status.Server
 	header   status.Header
 	starting []report.Starting
-	exports  func() []report.Export // nil: the start is not through
+	fill     func(*report.Document) // adds the exports; nil: the start is not through
 	closed   bool
 }
 
@@ -52,10 +52,10 @@ func (s *shown) forgetLocked(name string) {
 }
 
 // serve shows the exports from now on.
-func (s *shown) serve(exports func() []report.Export) {
+func (s *shown) serve(fill func(*report.Document)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.exports = exports
+	s.fill = fill
 	s.header = status.NewHeader(report.Program)
 	s.openLocked()
 }
@@ -72,10 +72,10 @@ func (s *shown) openLocked() {
 func (s *shown) document() report.Document {
 	s.mu.Lock()
 	d := report.Document{Header: s.header, Starting: slices.Clone(s.starting)}
-	exports := s.exports
+	fill := s.fill
 	s.mu.Unlock()
-	if exports != nil {
-		d.Exports = exports()
+	if fill != nil {
+		fill(&d)
 	}
 	return d
 }

@@ -43,7 +43,7 @@ func TestShown(t *testing.T) {
 	status.MetricsHandler(nil, func() status.Document { return s.document() }).ServeHTTP(answer, httptest.NewRequest("GET", status.MetricsPath, nil))
 	require.Equal(t, 200, answer.Code)
 	s.begins("data")
-	s.serve(func() []report.Export { return []report.Export{{Snapshot: nbd.Snapshot{Name: "log"}}} })
+	s.serve(func(d *report.Document) { d.Exports = []report.Export{{Snapshot: nbd.Snapshot{Name: "log"}}} })
 	d := ask()
 	require.Empty(t, d.Starting)
 	require.Equal(t, "log", d.Exports[0].Name)

@@ -168,7 +168,7 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 	if len(d.Bounds) != len(d.Counts) {
 		return errors.New("a histogram with more bounds than counts, or fewer")
 	}
-	*h = Histogram{sum: time.Duration(d.Sum * float64(time.Second))}
+	*h = Histogram{sum: time.Duration(math.Round(d.Sum * float64(time.Second)))}
 	for i, end := range d.Bounds {
 		at := Buckets + 1
 		if end > 0 {

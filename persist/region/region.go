@@ -74,6 +74,7 @@ type Region struct {
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[string]     // stored under mu; never reset
 	begun  atomic.Uint64              // how many syncs have begun
+	synced stopwatch
 
 	mu         sync.Mutex
 	newer      int       // the index of the newer copy of the superblock

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"pmnbd/persist"
 )
@@ -131,7 +132,10 @@ func (r *Region) flushFile(begun uint64) error {
 // syncLocked does every sync of the region's one file description.
 func (r *Region) syncLocked() error {
 	n := r.begun.Add(1)
-	if err := r.medium.Sync(r.file); err != nil {
+	began := time.Now()
+	err := r.medium.Sync(r.file)
+	r.synced.note(time.Since(began))
+	if err != nil {
 		return fmt.Errorf("sync %s: %w", r.path, err)
 	}
 	r.done = n

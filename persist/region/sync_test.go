@@ -160,6 +160,8 @@ func TestSyncHangs(t *testing.T) {
 	require.NoError(t, r.Failed())
 	require.EqualValues(t, 1, r.Superblock().Epoch)
 	require.Len(t, r.Data(), testSize)
+	took := r.SyncLatency()
+	require.Zero(t, took.Count(), "nobody waits to learn it")
 	letGo()
 	for range 5 {
 		require.ErrorIs(t, <-errs, ErrFailed)

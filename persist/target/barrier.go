@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -25,7 +26,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	if !e.r.MayBlock() {
+		began := time.Now()
 		err := c.writeBack(b.Ranges)
+		e.wrote[c.lane].note(time.Since(began))
 		if errors.Is(err, errEnded) {
 			return err // the connection is gone
 		}

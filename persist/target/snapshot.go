@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"pmnbd/internal/latency"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -44,6 +45,12 @@ type RegionSnapshot struct {
 	// Syncing is how long the current sync for barriers, or the flush that settles doubt,
 	// has taken so far, in seconds, or 0 if there is none.
 	Syncing float64 `json:"syncing_seconds"`
+	// WriteBack is how long parts of barriers took to write back with the CPU, for classes volatile
+	// and pmem. Fdatasync is how long the syncs took that have ended, for class file.
+	WriteBack latency.Histogram `json:"write_back_latency"`
+	Fdatasync latency.Histogram `json:"fdatasync_latency"`
+	// DoubtLeft is how many bytes the flush that settles doubt still has to do.
+	DoubtLeft uint64 `json:"doubt_left_bytes"`
 }
 
 // A MemberSnapshot describes a region as a member of a mirror, by its own record. Members are
@@ -121,6 +128,10 @@ func (e *export) snapshot() RegionSnapshot {
 		Name: e.r.Name(), Path: e.r.Path(), UUID: e.r.UUID(), Class: e.r.Class().String(), Size: e.r.Size(),
 		Epoch: sb.Epoch, Held: e.held(&sb, session), Clean: sb.Clean, Doubt: sb.Doubt, Suspect: sb.Suspect,
 		Barriers: e.barriers.Load(), Syncs: e.r.Syncs(),
+		WriteBack: e.writeBacks(), Fdatasync: e.r.SyncLatency(),
+	}
+	if sb.Doubt {
+		s.DoubtLeft = e.syncer.left.Load()
 	}
 	if began := e.syncer.began.Load(); began != 0 {
 		s.Syncing = time.Duration(clock() - began).Seconds()

@@ -36,7 +36,7 @@ func TestSnapshot(t *testing.T) {
 
 	free := snapshot()
 	require.Equal(t, RegionSnapshot{
-		Name: "log", Path: s.path, UUID: s.region.UUID(), Class: "file", Size: size, Epoch: 1, Clean: true, Syncs: free.Syncs,
+		Name: "log", Path: s.path, UUID: s.region.UUID(), Class: "file", Size: size, Epoch: 1, Clean: true, Syncs: free.Syncs, Fdatasync: free.Fdatasync,
 	}, free)
 
 	p := s.connect(t)
@@ -60,6 +60,8 @@ func TestSnapshot(t *testing.T) {
 	written := snapshot()
 	require.EqualValues(t, 1, written.Barriers)
 	require.Equal(t, held.Syncs+1, written.Syncs)
+	require.Equal(t, written.Syncs, written.Fdatasync.Count())
+	require.Zero(t, written.WriteBack.Count())
 
 	var closed wire.Closed
 	p.ask(&wire.Close{Epoch: o.Epoch}, &closed)

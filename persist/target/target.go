@@ -114,6 +114,7 @@ type export struct {
 	released atomic.Bool
 
 	barriers atomic.Uint64
+	wrote    [maxLanes]stopwatch // by lane
 }
 
 // New returns a server of regions, by their names. It does not close the regions.

@@ -35,6 +35,9 @@ func scraped(t *testing.T, p *process, socket string) scrape {
 	for series := range values(bySocket) {
 		require.Contains(t, s, series)
 	}
+	for _, one := range []string{"go_goroutines", "process_cpu_seconds_total", "process_open_fds"} {
+		require.Regexp(t, "(?m)^"+one+" ", byTCP)
+	}
 	return s
 }
 
@@ -70,10 +73,24 @@ func (s scrape) labelled() map[string][]string {
 		for _, l := range regexp.MustCompile(`([a-z_]+)="`).FindAllStringSubmatch(series, -1) {
 			labels = append(labels, l[1])
 		}
+		if base, part := histogram(name); base != "" {
+			if part != "sum" { // it has the labels of the metric
+				continue
+			}
+			name = base
+		}
 		slices.Sort(labels)
 		all[name] = labels
 	}
 	return all
+}
+
+// histogram returns the histogram that a series is a part of, and which part, or "".
+func histogram(series string) (name, part string) {
+	if m := regexp.MustCompile(`^(.*_seconds)_(bucket|sum|count)$`).FindStringSubmatch(series); m != nil {
+		return m[1], m[2]
+	}
+	return "", ""
 }
 
 // documentedMetrics returns the metrics and labels that docs/status.md lists between two
@@ -137,16 +154,19 @@ func TestMetrics(t *testing.T) {
 	}
 	for series, want := range map[string]string{
 		info: "1",
-		`pmnbd_session_state{export="a",state="open"}`:     "1",
-		`pmnbd_session_state{export="a",state="waiting"}`:  "0",
-		`pmnbd_session_state{export="a",state="failed"}`:   "0",
-		`pmnbd_session_doubt{export="a"}`:                  "0",
-		`pmnbd_session_epoch{export="a"}`:                  strconv.FormatUint(at[0].Epoch, 10),
-		`pmnbd_barriers_total{export="a"}`:                 "1",
-		`pmnbd_barrier_requests_total{export="a"}`:         "1",
-		`pmnbd_window_unflushed_bytes{export="a"}`:         "8192",
-		`pmnbd_commands_total{command="WRITE",export="a"}`: "2",
-		`pmnbd_clients{export="a"}`:                        "1",
+		`pmnbd_session_state{export="a",state="open"}`:                     "1",
+		`pmnbd_session_state{export="a",state="waiting"}`:                  "0",
+		`pmnbd_session_state{export="a",state="failed"}`:                   "0",
+		`pmnbd_session_doubt{export="a"}`:                                  "0",
+		`pmnbd_session_epoch{export="a"}`:                                  strconv.FormatUint(at[0].Epoch, 10),
+		`pmnbd_barriers_total{export="a"}`:                                 "1",
+		`pmnbd_barrier_requests_total{export="a"}`:                         "1",
+		`pmnbd_window_unflushed_bytes{export="a"}`:                         "8192",
+		`pmnbd_commands_total{command="WRITE",export="a"}`:                 "2",
+		`pmnbd_clients{export="a"}`:                                        "1",
+		`pmnbd_command_duration_seconds_count{command="WRITE",export="a"}`: "2",
+		`pmnbd_command_duration_seconds_count{command="FLUSH",export="a"}`: "1",
+		`pmnbd_session_waiting_since_seconds{export="a"}`:                  "0",
 	} {
 		require.Equal(t, want, s[series], series)
 	}
@@ -161,6 +181,7 @@ func TestMetrics(t *testing.T) {
 		`pmnbd_target_session_lanes{region="a"}`:                                                 "2",
 		`pmnbd_target_session_lanes{region="b"}`:                                                 "0",
 		`pmnbd_target_barriers_total{region="a"}`:                                                "1",
+		`pmnbd_target_write_back_duration_seconds_count{region="a"}`:                             "0",
 		`pmnbd_target_region_size_bytes{region="b"}`:                                             "1.6777216e+07",
 		`pmnbd_target_session_info{method="gpspm",owner_id="` + at[0].Owner.ID + `",region="a"}`: "1",
 	} {

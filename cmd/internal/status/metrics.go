@@ -93,12 +93,13 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) { c.snapshot().Collect(Scrape{ch: ch}) }
 
-// MetricsHandler answers each scrape with the metrics of a new snapshot. log may be nil.
-func MetricsHandler(log *zap.Logger, snapshot func() Document) http.Handler {
+// MetricsHandler answers each scrape with the metrics of a new snapshot, and of more. log may be nil.
+func MetricsHandler(log *zap.Logger, snapshot func() Document, more ...prometheus.Collector) http.Handler {
 	if log == nil {
 		log = zap.NewNop()
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{snapshot})
+	registry.MustRegister(more...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: zap.NewStdLog(log)})
 }

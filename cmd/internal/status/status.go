@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 )
 
@@ -59,7 +60,7 @@ func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Docum
 	if log == nil {
 		log = zap.NewNop()
 	}
-	scrape := MetricsHandler(log, snapshot)
+	scrape := MetricsHandler(log, snapshot, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET "+MetricsPath, scrape)
 	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,8 @@ import (
 // a test compares the two.
 func (d Document) Collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_start_time_seconds", "When the process began to serve, since the epoch.", float64(d.Started.UnixMilli())/1e3)
+	status.Build(s, "pmnbd_build_info")
+	status.Durations(s, "pmnbd_tls_handshake_duration_seconds", "How long TLS handshakes with NBD clients took, those that failed too.", &d.TLSHandshakes)
 	for i := range d.Exports {
 		d.Exports[i].collect(s.With("export", d.Exports[i].Name))
 	}
@@ -50,6 +52,7 @@ func (e *Export) collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_barrier_waiting_requests", "FLUSHes and FUA writes that wait for the next barrier.", b.Waiting)
 	status.Gauge(s, "pmnbd_clients", "NBD clients connected.", e.Connections)
 	status.Counter(s, "pmnbd_clients_entered_total", "NBD clients that have ever negotiated.", e.Entered)
+	e.collectTimes(s)
 	for _, c := range listed(&e.Commands) {
 		status.Counter(s, "pmnbd_commands_total", "NBD requests answered.", c.count.Requests, "command", c.name)
 		status.Counter(s, "pmnbd_command_bytes_total", "Bytes that successful NBD requests read, wrote or named.", c.count.Bytes, "command", c.name)

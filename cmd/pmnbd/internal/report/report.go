@@ -11,6 +11,7 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/status"
+	"pmnbd/internal/latency"
 	"pmnbd/nbd"
 )
 
@@ -23,6 +24,8 @@ type Document struct {
 	Exports []Export `json:"exports"` // the first is the default
 	// Starting are the exports that wait for members of their mirrors. Exports is empty meanwhile.
 	Starting []Starting `json:"starting,omitempty"`
+	// TLSHandshakes is how long TLS handshakes with clients took, those that failed too.
+	TLSHandshakes latency.Histogram `json:"tls_handshakes"`
 }
 
 // A Starting is what a Document says of an export that is not served yet.

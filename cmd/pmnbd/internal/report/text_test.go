@@ -34,6 +34,7 @@ func sampleExport(name string) Export {
 				Used: 3 << 20, Limit: 80 << 20, Entries: 12, EntriesLimit: 32768, Unflushed: 49152,
 			},
 			Barriers: remote.BarriersSnapshot{Done: 120, Answered: 100, Asked: 407, InFlight: true, Waiting: 3},
+			Targets:  []remote.TargetSnapshot{{Target: "10.0.0.2:7204", Region: name}},
 		},
 	}
 }
