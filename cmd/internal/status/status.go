@@ -4,7 +4,8 @@
 // It exists so that people and their monitoring can ask a running process instead of reading
 // its log. The package owns the places of control sockets (Place) and metrics (Address), their
 // server and client, and the form of a metric. It shows snapshots: copies that their owners
-// make only when somebody asks (design §9). It imports plain and sockio.
+// make only when somebody asks (design §9). It imports latency, plain and
+// sockio.
 package status
 
 import (
