@@ -47,7 +47,6 @@ var (
 // waits while it holds mu.
 type conn struct {
 	srv    *Server
-	nc     net.Conn
 	host   netip.Addr // of the client
 	log    *slog.Logger
 	began  time.Time
@@ -56,6 +55,11 @@ type conn struct {
 
 	negotiating bool // guarded by Server.mu
 
+	// nc is the accepted connection, and then the Socket that has taken it over. place guards
+	// it against interrupt and kill.
+	place sync.Mutex
+	nc    net.Conn
+
 	// stopping makes the reader end, because of Shutdown or a reply that the socket
 	// refused.
 	stopping atomic.Bool
@@ -63,7 +67,8 @@ type conn struct {
 	disc atomic.Bool
 
 	// The fields below are set when transmission begins.
-	sock   sockio.Stream // set earlier if the client upgrades to TLS
+	raw    *sockio.Socket // nc; set earlier, like sock, if the client upgrades to TLS
+	sock   sockio.Stream  // raw, or TLS over it
 	exp    *export
 	dev    backend.Device
 	terms  terms
@@ -116,7 +121,7 @@ func (c *conn) run() {
 		if c.sock != nil {
 			_ = c.sock.Close()
 		}
-		_ = c.nc.Close()
+		_ = c.current().Close()
 	}()
 	agreed, err := c.handshake()
 	if err != nil {
@@ -183,8 +188,34 @@ func (c *conn) handshake() (terms, error) {
 	return agreed, c.nc.SetWriteDeadline(time.Time{})
 }
 
+// takeOver makes a Socket of the connection, with these deadlines. Before that no thread
+// waits for a client, who may be a stranger.
+func (c *conn) takeOver(until time.Time) error {
+	c.place.Lock()
+	raw, err := sockio.New(c.nc)
+	if err == nil {
+		c.raw, c.nc = raw, raw
+	}
+	c.place.Unlock()
+	if err != nil {
+		return err
+	}
+	c.setReadDeadline(until)
+	return raw.SetWriteDeadline(until)
+}
+
+// current returns the connection, for other goroutines than the reader.
+func (c *conn) current() net.Conn {
+	c.place.Lock()
+	defer c.place.Unlock()
+	return c.nc
+}
+
 // startTLS upgrades the connection to TLS.
 func (c *conn) startTLS() (io.ReadWriter, error) {
+	if err := c.takeOver(c.began.Add(c.srv.cfg.HandshakeTimeout)); err != nil {
+		return nil, err
+	}
 	s, err := c.srv.handshakes.serve(c, c.srv.cfg.TLS)
 	if err != nil {
 		return nil, err
@@ -196,11 +227,10 @@ func (c *conn) startTLS() (io.ReadWriter, error) {
 // setUp prepares c for transmission.
 func (c *conn) setUp(agreed terms) error {
 	if c.sock == nil {
-		sock, err := sockio.New(c.nc)
-		if err != nil {
+		if err := c.takeOver(time.Time{}); err != nil {
 			return err
 		}
-		c.sock = sock
+		c.sock = c.raw
 	}
 	c.terms, c.rules = agreed, agreed.rules()
 	exp := agreed.export
@@ -295,7 +325,7 @@ var past = time.Unix(1, 0)
 // interrupt makes the reader stop. The requests that it has read are still served.
 func (c *conn) interrupt() {
 	c.stopping.Store(true)
-	_ = c.nc.SetReadDeadline(past)
+	_ = c.current().SetReadDeadline(past)
 }
 
 // kill cuts the connection.
@@ -303,7 +333,7 @@ func (c *conn) kill() {
 	c.once.Do(func() {
 		c.interrupt()
 		close(c.killed)
-		_ = c.nc.Close()
+		_ = c.current().Close()
 	})
 }
 
@@ -333,12 +363,7 @@ func (c *conn) await(take func(stop <-chan struct{}) error) error {
 // watch waits until the client hangs up or the connection is killed, and reports true. It
 // reports false if taken is closed first. Nobody reads at the same time.
 func (c *conn) watch(taken <-chan struct{}) bool {
-	raw, err := c.nc.(syscall.Conn).SyscallConn()
-	if err == nil {
-		// The poller also wakes it whenever data arrive. The socket's buffer bounds how
-		// often that can happen.
-		err = raw.Read(func(uintptr) bool { return c.sock.HungUp() })
-	}
+	err := c.raw.WaitHangUp()
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return true
 	}

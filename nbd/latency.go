@@ -64,7 +64,7 @@ func (s *Server) TLSHandshakes() latency.Histogram {
 // serve does the server's handshake on c's connection.
 func (h *handshakes) serve(c *conn, cfg *tls.Config) (*sockio.TLS, error) {
 	began := c.now()
-	s, err := sockio.ServeTLS(c.nc, cfg)
+	s, err := sockio.ServeTLS(c.raw, cfg)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.took.Note(c.now() - began)

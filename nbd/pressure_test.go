@@ -58,7 +58,7 @@ func TestNeverReading(t *testing.T) {
 		for _, ending := range []string{"reads on", "hangs up"} {
 			t.Run(e.String()+", "+ending, func(t *testing.T) {
 				backendtest.AllBack(t, f.dev) // the previous client is gone
-				require.NoError(t, other.Socket().Conn().SetDeadline(time.Now().Add(patience)))
+				require.NoError(t, other.Socket().SetDeadline(time.Now().Add(patience)))
 				c := f.enter(e)
 				var stream []byte
 				for i := range uint64(n) {

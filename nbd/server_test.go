@@ -191,7 +191,7 @@ func modelClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, sh
 	model := make([]byte, share)
 	type pending struct{ got, want []byte }
 	for step := range 25 {
-		if err := c.Socket().Conn().SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.Socket().SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Error(err)
 		}
 		// In a batch the READs are in one half of the range and the WRITEs in the other,

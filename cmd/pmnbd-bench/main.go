@@ -22,6 +22,7 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/internal/sockio"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -73,6 +74,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func benchmark(ctx context.Context, call *command.Call) error {
+	sockio.Procs()
 	o, err := parse(call)
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (e *export) recv() (int, error) {
 
 func (e *export) buffered() bool { return e.c.Buffered() }
 
-func (e *export) bound(t time.Time) error { return e.c.Socket().Conn().SetDeadline(t) }
+func (e *export) bound(t time.Time) error { return e.c.Socket().SetDeadline(t) }
 
 // Close sends DISC to the server first, if it can.
 func (e *export) Close() error {

@@ -18,6 +18,7 @@ import (
 	"pmnbd/cmd/internal/localuser"
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/cmd/internal/status"
+	"pmnbd/internal/sockio"
 	"pmnbd/numa"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
@@ -51,6 +52,7 @@ func serve(call *command.Call) error {
 		_, err = fmt.Fprintf(call.Stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
 		return err
 	}
+	sockio.Procs()
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()

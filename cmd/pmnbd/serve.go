@@ -21,6 +21,7 @@ import (
 	"pmnbd/cmd/internal/provider"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
+	"pmnbd/internal/sockio"
 	"pmnbd/nbd"
 )
 
@@ -61,6 +62,7 @@ func serve(call *command.Call) error {
 	if err != nil {
 		return err
 	}
+	sockio.Procs()
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()

@@ -31,9 +31,7 @@ type Queue struct {
 	queued, written uint64
 	calls           uint64
 
-	iov   []unix.Iovec
-	flush func(fd uintptr) // made by the first Flush
-	err   error            // the result of flush
+	iov []unix.Iovec
 }
 
 // A segment is a run of bytes to be written.
@@ -150,7 +148,7 @@ func (q *Queue) advance(n int) {
 }
 
 // writeAll writes to fd until everything is written or the socket is full.
-func (q *Queue) writeAll(fd uintptr) error {
+func (q *Queue) writeAll(fd int) error {
 	for !q.Empty() {
 		want := q.gather()
 		q.calls++

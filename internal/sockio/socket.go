@@ -4,51 +4,56 @@
 // A [Stream] is a connection: a [Socket], or [TLS] over one. A [Queue] gathers what is to be
 // written, and Flush writes as much of it as the socket takes, without waiting. Neither
 // reading nor writing allocates.
-//
-// Sockets wait in Go's poller. Blocking system calls on threads of their own would be the
-// other choice, and could be tried here without a change elsewhere (design §4.10).
 package sockio
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"sync"
+	"os"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A Socket is a connected stream socket. Only one goroutine at a time may be in Read,
-// TryRead or WaitReadable, and one in WaitWritable. The owner of a Queue serialises its
-// Flushes. HungUp and Close may be called at any time. Flush never waits, not even for a
-// goroutine in WaitWritable.
+// A Socket is a connected stream socket. It is a net.Conn, too. Only one goroutine at a time
+// may be in Read, TryRead, WaitReadable or WaitHangUp, and one in Write or WaitWritable. The
+// owner of a Queue serialises its Flushes. The other methods may be called at any time.
+// Flush never waits, not even for a goroutine in WaitWritable.
+//
+// A goroutine that waits does so in poll(2), and its thread with it (wait.go). So a process
+// has at most two such threads for each Socket.
 type Socket struct {
-	conn net.Conn
-	raw  syscall.RawConn
+	fd            int // set once; valid for calls that have entered
+	local, remote net.Addr
+	in, out       side
 
-	// The closures below are made once, so that no call allocates. The arguments and
-	// results of each are beside it.
+	// users counts the calls that use fd, and one for Close. Close adds closing. Whoever
+	// leaves last closes fd: before that, another file could get its number.
+	users atomic.Int64
 
-	// ctl guards the fields of HungUp and TryRead.
-	ctl     sync.Mutex
-	hungUp  func(fd uintptr)
-	hung    bool
-	tryRead func(fd uintptr)
-	tryBuf  []byte
-	tryN    int
-	tryErr  error
-
-	readable func(fd uintptr) bool
-	polledR  bool // for the reader alone
-
-	writable func(fd uintptr) bool
-	polledW  bool // for the goroutine in WaitWritable alone
+	// drained means that the last read took everything that the socket held. Another one
+	// would hear EAGAIN, so Read waits first. For the reader alone, like the counters
+	// of its system calls.
+	drained      bool
+	reads, polls uint64
 }
 
-// New takes over c, a *net.TCPConn or *net.UnixConn. On TCP it turns off Nagle's algorithm,
-// because a Queue gathers already. If it fails, c is still the caller's.
+// closing is more than users can ever count.
+const closing = 1 << 32
+
+var _ net.Conn = (*Socket)(nil)
+
+// New takes over c, a *net.TCPConn or *net.UnixConn, which is closed then. On TCP it turns
+// off Nagle's algorithm, because a Queue gathers already. A Socket is returned as it is. If
+// New fails, c is still the caller's.
 func New(c net.Conn) (*Socket, error) {
+	if s, ok := c.(*Socket); ok {
+		return s, nil
+	}
 	var raw syscall.RawConn
 	var err error
 	switch c := c.(type) {
@@ -65,76 +70,161 @@ func New(c net.Conn) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the file descriptor: %w", err)
 	}
-	s := &Socket{conn: c, raw: raw}
-	s.hungUp = func(fd uintptr) {
-		// If poll(2) fails, nothing shows that the peer is still there.
-		ev, err := poll(fd, unix.POLLRDHUP)
-		s.hung = err != nil || ev != 0
+	// The duplicate is not in Go's poller. That one would be woken by every arrival, beside
+	// the goroutine that waits here.
+	s := &Socket{fd: -1, local: c.LocalAddr(), remote: c.RemoteAddr(), in: newSide(), out: newSide()}
+	s.users.Store(1)
+	var dupErr error
+	err = raw.Control(func(fd uintptr) {
+		s.fd, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if err = errors.Join(err, dupErr, s.in.open(), s.out.open()); err != nil {
+		s.release()
+		return nil, fmt.Errorf("take a socket over: %w", err)
 	}
-	s.tryRead = func(fd uintptr) { s.tryN, s.tryErr = read(fd, s.tryBuf) }
-	s.readable = func(fd uintptr) bool {
-		if s.polledR {
-			return true // Go's poller saw an event since the poll
-		}
-		s.polledR = true
-		ev, err := poll(fd, unix.POLLIN|unix.POLLRDHUP)
-		return err != nil || ev != 0
-	}
-	s.writable = func(fd uintptr) bool {
-		if s.polledW {
-			return true
-		}
-		s.polledW = true
-		ev, err := poll(fd, unix.POLLOUT)
-		return err != nil || ev != 0
-	}
+	_ = c.Close() // the duplicate is what counts
 	return s, nil
 }
 
-// Conn returns the connection beneath, for its addresses, options and deadlines.
-func (s *Socket) Conn() net.Conn { return s.conn }
+// enter makes fd valid until leave.
+func (s *Socket) enter() error {
+	for {
+		n := s.users.Load()
+		if n&closing != 0 {
+			return net.ErrClosed
+		}
+		if s.users.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+// leave ends what enter began.
+func (s *Socket) leave() {
+	if s.users.Add(-1) == closing {
+		s.release()
+	}
+}
+
+// release closes the descriptors. Nobody uses them.
+func (s *Socket) release() {
+	for _, fd := range []int{s.fd, s.in.wake, s.out.wake} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// closed reports whether Close has been called.
+func (s *Socket) closed() bool { return s.users.Load()&closing != 0 }
+
+// Close closes the socket and wakes every call that waits. It is idempotent.
+func (s *Socket) Close() error {
+	if s.enter() != nil {
+		return nil
+	}
+	defer s.leave()
+	if s.users.Or(closing)&closing != 0 {
+		return nil
+	}
+	// close(2) would not wake a thread that waits; shutdown(2) does. It fails if the peer has
+	// reset the connection, and then nobody waits.
+	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
+	s.users.Add(-1) // the one for Close
+	return nil
+}
 
 // Read waits for the first byte and reads what is there, at most len(p) bytes. At the end
 // of the stream it returns io.EOF, and after Close net.ErrClosed.
-func (s *Socket) Read(p []byte) (int, error) { return s.conn.Read(p) }
-
-// TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
-func (s *Socket) TryRead(p []byte) (int, error) {
+func (s *Socket) Read(p []byte) (int, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	if s.in.over() {
+		return 0, os.ErrDeadlineExceeded
+	}
 	if len(p) == 0 {
 		return 0, nil
 	}
-	s.ctl.Lock()
-	defer s.ctl.Unlock()
-	s.tryBuf = p
-	err := s.raw.Control(s.tryRead)
-	s.tryBuf = nil
-	if err != nil {
+	for {
+		if !s.drained {
+			if n, err := s.read(p); n > 0 || err != nil {
+				return n, err
+			}
+		}
+		if err := s.awaitReader(unix.POLLIN | unix.POLLRDHUP); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
+func (s *Socket) TryRead(p []byte) (int, error) {
+	if err := s.enter(); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	return s.tryN, s.tryErr
+	defer s.leave()
+	return s.read(p)
+}
+
+func (s *Socket) read(p []byte) (int, error) {
+	s.reads++
+	n, err := read(s.fd, p)
+	s.drained = err == nil && n < len(p)
+	if errors.Is(err, io.EOF) && s.closed() {
+		err = net.ErrClosed // the end is that of our own shutdown(2)
+	}
+	return n, err
 }
 
 // WaitReadable blocks until something can be read. The end of the stream and a hang-up
 // count. After Close it returns net.ErrClosed.
 func (s *Socket) WaitReadable() error {
-	s.polledR = false
-	return s.raw.Read(s.readable)
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.awaitReader(unix.POLLIN | unix.POLLRDHUP)
+}
+
+// WaitHangUp blocks until HungUp would report true. What can be read does not wake it.
+// After Close it returns net.ErrClosed.
+func (s *Socket) WaitHangUp() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.awaitReader(unix.POLLRDHUP)
+}
+
+func (s *Socket) awaitReader(events int16) error {
+	s.polls++
+	s.drained = false
+	return s.await(&s.in, events)
 }
 
 // WaitWritable blocks until something can be written or the peer has hung up, which the
 // next Flush then reports. After Close it returns net.ErrClosed.
 func (s *Socket) WaitWritable() error {
-	s.polledW = false
-	return s.raw.Write(s.writable)
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.await(&s.out, unix.POLLOUT)
 }
 
 // HungUp reports whether the peer has closed the connection or its half of the stream, or
 // the connection has failed. It takes one poll(2), which does not wait. A closed Socket
 // counts as hung up.
 func (s *Socket) HungUp() bool {
-	s.ctl.Lock()
-	defer s.ctl.Unlock()
-	return s.raw.Control(s.hungUp) != nil || s.hung
+	if s.enter() != nil {
+		return true
+	}
+	defer s.leave()
+	// If poll(2) fails, nothing shows that the peer is still there.
+	ev, err := poll(s.fd, unix.POLLRDHUP)
+	return err != nil || ev != 0
 }
 
 // Flush writes as much of q as the socket takes. That is one writev(2), or more if q has
@@ -144,22 +234,68 @@ func (s *Socket) Flush(q *Queue) error {
 	if q.Empty() {
 		return nil
 	}
-	if q.flush == nil {
-		q.flush = func(fd uintptr) { q.err = q.writeAll(fd) }
-	}
-	// RawConn.Write would wait for a goroutine in WaitWritable. Control does not, and
-	// the descriptor is non-blocking anyway.
-	if err := s.raw.Control(q.flush); err != nil {
+	if err := s.enter(); err != nil {
 		return err
 	}
-	return q.err
+	defer s.leave()
+	return q.writeAll(s.fd)
 }
 
-// Close closes the socket and wakes every call that waits. It is idempotent.
-func (s *Socket) Close() error {
-	err := s.conn.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
+// Write writes all of p, and waits for room until the deadline.
+func (s *Socket) Write(p []byte) (done int, err error) {
+	if err := s.enter(); err != nil {
+		return 0, err
 	}
-	return err
+	defer s.leave()
+	for {
+		if s.out.over() {
+			return done, os.ErrDeadlineExceeded
+		}
+		n, err := write(s.fd, p[done:])
+		if done += n; err != nil || done == len(p) {
+			return done, err
+		}
+		if err := s.await(&s.out, unix.POLLOUT); err != nil {
+			return done, err
+		}
+	}
+}
+
+// CloseRead makes reads return the end of the stream, once what has arrived is read.
+func (s *Socket) CloseRead() error { return s.shutdown(unix.SHUT_RD) }
+
+// CloseWrite tells the peer that nothing more will come.
+func (s *Socket) CloseWrite() error { return s.shutdown(unix.SHUT_WR) }
+
+func (s *Socket) shutdown(how int) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return os.NewSyscallError("shutdown", unix.Shutdown(s.fd, how))
+}
+
+// LocalAddr implements net.Conn.
+func (s *Socket) LocalAddr() net.Addr { return s.local }
+
+// RemoteAddr implements net.Conn.
+func (s *Socket) RemoteAddr() net.Addr { return s.remote }
+
+// SetDeadline implements net.Conn.
+func (s *Socket) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn. It bounds WaitReadable and WaitHangUp, too.
+func (s *Socket) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.in, t) }
+
+// SetWriteDeadline implements net.Conn. It bounds WaitWritable, too.
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.out, t) }
+
+func (s *Socket) setDeadline(d *side, t time.Time) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return d.set(t)
 }

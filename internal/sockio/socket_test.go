@@ -143,7 +143,7 @@ func TestMoreRunsThanIovMax(t *testing.T) {
 		require.True(t, q.Empty())
 		require.EqualValues(t, 2, q.Calls())
 		got := make([]byte, maxIovecs+1)
-		_, err := io.ReadFull(b.Conn(), got)
+		_, err := io.ReadFull(b, got)
 		require.NoError(t, err)
 		for i := range got {
 			require.Equal(t, byte(i), got[i])
@@ -168,7 +168,7 @@ func TestFlushDoesNotWaitForWaitWritable(t *testing.T) {
 		}
 		drained := make(chan struct{})
 		go func() { // b reads until the peer closes
-			_, _ = io.Copy(io.Discard, b.Conn())
+			_, _ = io.Copy(io.Discard, b)
 			close(drained)
 		}()
 		require.NoError(t, <-waits)
@@ -207,11 +207,11 @@ func TestHungUp(t *testing.T) {
 		})
 		t.Run("half-close behind data", func(t *testing.T) {
 			a, b := pair(t, network)
-			_, err := b.Conn().Write([]byte("last words"))
+			_, err := b.Write([]byte("last words"))
 			require.NoError(t, err)
 			require.NoError(t, a.WaitReadable())
 			require.False(t, a.HungUp(), "data alone is no hang-up")
-			require.NoError(t, b.Conn().(interface{ CloseWrite() error }).CloseWrite())
+			require.NoError(t, b.CloseWrite())
 			for !a.HungUp() { // on TCP the FIN may still be on its way
 			}
 			n, err := a.Read(make([]byte, 64))

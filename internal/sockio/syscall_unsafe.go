@@ -31,12 +31,12 @@ func (q *Queue) gather() int {
 
 // writev is writev(2), repeated while a signal interrupts it. iov is not empty. The one in
 // x/sys allocates at each call.
-func writev(fd uintptr, iov []unix.Iovec) (int, error) {
+func writev(fd int, iov []unix.Iovec) (int, error) {
 	for {
 		// The conversion to uintptr is in the call itself (unsafe.Pointer, rule 4). So iov
 		// stays alive and in place, and so does the data, through its typed Base
 		// pointers. len(iov) entries are valid.
-		n, _, errno := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
+		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(iov)))
 		switch errno {
 		case 0:
 			return int(n), nil

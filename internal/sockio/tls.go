@@ -61,8 +61,8 @@ type carrier struct {
 	err error  // errUnsent, or nil
 }
 
-// ServeTLS does the server's handshake on nc, within nc's deadlines, and takes nc over if it
-// succeeds.
+// ServeTLS does the server's handshake on nc, within the deadlines of nc, and takes nc over
+// if it succeeds.
 func ServeTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Server) }
 
 func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*TLS, error) {
@@ -70,7 +70,7 @@ func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.
 	if err != nil {
 		return nil, err
 	}
-	t := &TLS{sock: sock, carrier: carrier{Conn: nc, sock: sock, wait: true}}
+	t := &TLS{sock: sock, carrier: carrier{Conn: sock, sock: sock, wait: true}}
 	t.conn = side(&t.carrier, cfg)
 	if err := t.conn.Handshake(); err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)

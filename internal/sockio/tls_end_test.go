@@ -46,7 +46,7 @@ func TestTLSEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, f := forge(t)
 			f.send(c.last(f))
-			require.NoError(t, f.nc.(*net.UnixConn).CloseWrite())
+			require.NoError(t, f.nc.(*Socket).CloseWrite())
 			require.NoError(t, s.WaitReadable())
 			got := []byte{}
 			buf := make([]byte, 64)
@@ -122,7 +122,7 @@ func TestTLSHandshakeFails(t *testing.T) {
 func TestTLSWriteEndsAtTheDeadline(t *testing.T) {
 	server, client := identity()
 	s, c := secure(t, "tcp", server, client, goClient)
-	require.NoError(t, s.sock.Conn().SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	require.NoError(t, s.sock.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 	n, err := s.Write(make([]byte, 64<<20))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Positive(t, n)

@@ -60,7 +60,7 @@ func versions(t *testing.T, f func(t *testing.T, server, client *tls.Config)) {
 // conns makes a connected pair of sockets, which close with the test.
 func conns(t testing.TB, network string) (a, b net.Conn) {
 	sa, sb := pair(t, network)
-	return sa.Conn(), sb.Conn()
+	return sa, sb
 }
 
 // secure makes a TLS server and, with dial, its client.
@@ -251,11 +251,11 @@ func TestTLSPartialRecords(t *testing.T) {
 			n, err := s.TryRead(buf)
 			require.NoError(t, err)
 			require.Zero(t, n)
-			require.NoError(t, s.sock.Conn().SetReadDeadline(time.Unix(1, 0)))
+			require.NoError(t, s.sock.SetReadDeadline(time.Unix(1, 0)))
 			_, err = s.Read(buf)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.ErrorIs(t, s.WaitReadable(), os.ErrDeadlineExceeded)
-			require.NoError(t, s.sock.Conn().SetReadDeadline(time.Time{}))
+			require.NoError(t, s.sock.SetReadDeadline(time.Time{}))
 		}
 		f.send(rec[len(rec)-1:])
 		require.NoError(t, s.WaitReadable())

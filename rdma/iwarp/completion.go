@@ -105,7 +105,7 @@ func (c *conn) wake() {
 	defer c.qmu.Unlock()
 	if !c.cq.woken {
 		c.cq.woken = true
-		_ = c.sock.Conn().SetReadDeadline(past) // if it is closed, Wait is awake
+		_ = c.sock.SetReadDeadline(past) // if it is closed, Wait is awake
 	}
 }
 
@@ -114,5 +114,5 @@ func (c *conn) awake() {
 	c.qmu.Lock()
 	defer c.qmu.Unlock()
 	c.cq.woken = false
-	_ = c.sock.Conn().SetReadDeadline(never)
+	_ = c.sock.SetReadDeadline(never)
 }

@@ -49,26 +49,23 @@ var _ rdma.Conn = (*conn)(nil)
 
 // A setup is the outcome of a handshake, the initiator's or the responder's.
 type setup struct {
-	conn      net.Conn
+	sock      *sockio.Socket
 	responder bool
 	// emptyRTR says that the first FPDU may be empty (RFC 6581 §9).
 	emptyRTR bool
 	crc      bool
 	ord      int
+	mss      int // the socket's maximum segment size, in bytes
 }
 
 // newConn makes a connection from s in domain d and posts recvs. If it fails, the
-// caller still owns s.conn.
+// caller still owns s.sock.
 func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
-	sock, err := sockio.New(s.conn)
-	if err != nil {
-		return nil, err
-	}
 	c := &conn{
 		d:      d,
-		sock:   sock,
+		sock:   s.sock,
 		crc:    s.crc,
-		mulpdu: mulpduFor(prepare(s.conn)),
+		mulpdu: mulpduFor(s.mss),
 		caps: rdma.Caps{
 			OrderedPlacement: true, // one stream, placed in its order
 			MaxSendWR:        cfg.MaxSendWR,
@@ -92,10 +89,11 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 // TCP would take some MiB.
 const maxUnsent = 512 << 10
 
-// prepare sets nc's socket options and returns its maximum segment size in bytes, or
-// Ethernet's for a socket without one.
-func prepare(nc net.Conn) int {
-	mss := 1460
+// takeOver makes a socket of nc, with the options that a connection needs. mss is its maximum
+// segment size in bytes, or Ethernet's for a socket without one. If takeOver fails, nc is
+// still the caller's.
+func takeOver(nc net.Conn) (sock *sockio.Socket, mss int, err error) {
+	mss = 1460
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { // if it is closed, the next call says so
@@ -106,14 +104,15 @@ func prepare(nc net.Conn) int {
 			})
 		}
 	}
-	return mss
+	sock, err = sockio.New(nc)
+	return sock, mss, err
 }
 
 // Caps implements rdma.Conn.
 func (c *conn) Caps() rdma.Caps { return c.caps }
 
 // RemoteAddr implements rdma.Conn.
-func (c *conn) RemoteAddr() string { return c.sock.Conn().RemoteAddr().String() }
+func (c *conn) RemoteAddr() string { return c.sock.RemoteAddr().String() }
 
 // Arrived implements rdma.Conn.
 func (c *conn) Arrived() uint64 { return c.arrived.Load() }
@@ -186,7 +185,7 @@ func (c *conn) violated(v *violation, ulpdu []byte) {
 		c.fail(fmt.Errorf("%s broke the protocol: %w: %w", c.RemoteAddr(), v, rdma.ErrLost))
 	}
 	c.abort(v, ulpdu)
-	_ = c.sock.Conn().SetReadDeadline(time.Now().Add(lingerTime))
+	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTime))
 	for {
 		if _, err := c.sock.Read(c.rx.buf); err != nil {
 			return

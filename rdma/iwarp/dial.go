@@ -21,30 +21,35 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	if err != nil {
 		return nil, dialError(ctx, addr, err)
 	}
+	sock, mss, err := takeOver(nc)
+	if err != nil {
+		_ = nc.Close()
+		return nil, dialError(ctx, addr, err)
+	}
 	// When ctx ends, a deadline in the past interrupts the handshake.
-	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(past) })
-	c, err := d.initiate(nc, cfg, recvs)
+	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(past) })
+	c, err := d.initiate(setup{sock: sock, mss: mss}, cfg, recvs)
 	if !stop() && err == nil {
 		err = context.Cause(ctx) // the socket keeps that deadline, so it is of no use
 	}
 	if err != nil {
-		_ = nc.Close() // err says why
+		_ = sock.Close() // err says why
 		return nil, dialError(ctx, addr, err)
 	}
 	return c, nil
 }
 
-// initiate exchanges the start-up frames over nc.
-func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
+// initiate exchanges the start-up frames over s.sock.
+func (d *domain) initiate(s setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	req := mpaFrame{CRC: !d.cfg.NoCRC, Rev: d.cfg.Revision, Private: cfg.PrivateData}
 	if req.Rev == 2 {
 		req.Enhanced = true
 		req.IRD, req.ORD = uint16(cfg.MaxReadsIn), uint16(cfg.MaxReads)
 	}
-	if _, err := nc.Write(req.append(nil, requestKey)); err != nil {
+	if _, err := s.sock.Write(req.append(nil, requestKey)); err != nil {
 		return nil, err
 	}
-	rep, err := readMPA(nc, replyKey)
+	rep, err := readMPA(s.sock, replyKey)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("the peer hung up instead of answering: %w", err)
 	}
@@ -59,7 +64,7 @@ func (d *domain) initiate(nc net.Conn, cfg rdma.ConnConfig, recvs []rdma.WorkReq
 	case rep.Markers:
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)
 	}
-	s := setup{conn: nc, crc: req.CRC || rep.CRC, ord: cfg.MaxReads}
+	s.crc, s.ord = req.CRC || rep.CRC, cfg.MaxReads
 	if rep.Enhanced {
 		// RFC 6581 §9.2: the responder's ORD must not exceed our IRD.
 		if out := rep.ORD & readsMask; out != readsUnsaid && int(out) > cfg.MaxReadsIn {

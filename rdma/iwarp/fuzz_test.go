@@ -116,18 +116,20 @@ func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []b
 	cfg, err := queue.Complete(rdma.ConnConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxReadsIn: fuzzReads}, queue.MaxDepth, maxReads)
 	require.NoError(t, err)
 	own, peer := socketPair(t)
+	sock, mss, err := takeOver(own)
+	require.NoError(t, err)
 	require.NoError(t, peer.SetReadDeadline(time.Now().Add(30*time.Second))) // ends a test that hangs
 	request := func(id uint64, op rdma.Opcode, off int) rdma.WorkRequest {
 		return rdma.WorkRequest{ID: id, Op: op, Local: rdma.SGE{Region: r.public, Off: uint64(off), Len: fuzzPart}}
 	}
-	c, err := newConn(d, &setup{conn: own, ord: 2}, cfg, []rdma.WorkRequest{request(1, 0, fuzzRecvOff(0)), request(2, 0, fuzzRecvOff(1))})
+	c, err := newConn(d, &setup{sock: sock, mss: mss, ord: 2}, cfg, []rdma.WorkRequest{request(1, 0, fuzzRecvOff(0)), request(2, 0, fuzzRecvOff(1))})
 	require.NoError(t, err)
 	_, err = c.Post([]rdma.WorkRequest{request(fuzzReadID, rdma.OpRead, fuzzSink)})
 	require.NoError(t, err)
 
 	_, err = peer.Write(stream)
 	require.NoError(t, err)
-	require.NoError(t, peer.(halves).CloseWrite())
+	require.NoError(t, peer.(interface{ CloseWrite() error }).CloseWrite())
 	var cs [4]rdma.Completion
 	for err == nil {
 		var n int

@@ -211,7 +211,7 @@ func (ln *listener) Close() error {
 	for {
 		select {
 		case r := <-ln.ready:
-			_ = r.conn.Close()
+			r.Abandon()
 		default:
 			return err
 		}

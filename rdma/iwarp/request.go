@@ -3,8 +3,10 @@ package iwarp
 import (
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
 	"pmnbd/rdma/internal/queue"
 )
@@ -12,15 +14,35 @@ import (
 // A connRequest is a peer's MPA request. Its methods are the responder's side.
 type connRequest struct {
 	cfg   Config
-	conn  net.Conn
 	frame mpaFrame
+
+	mu   sync.Mutex
+	conn net.Conn // guarded by mu: Accept replaces it, and Abandon closes what is there
+}
+
+// current returns the connection on which the request came.
+func (r *connRequest) current() net.Conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conn
+}
+
+// takeOver is takeOver of the connection.
+func (r *connRequest) takeOver() (*sockio.Socket, int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sock, mss, err := takeOver(r.conn)
+	if err == nil {
+		r.conn = sock
+	}
+	return sock, mss, err
 }
 
 // PrivateData implements rdma.Request.
 func (r *connRequest) PrivateData() []byte { return r.frame.Private }
 
 // RemoteAddr implements rdma.Request.
-func (r *connRequest) RemoteAddr() string { return r.conn.RemoteAddr().String() }
+func (r *connRequest) RemoteAddr() string { return r.current().RemoteAddr().String() }
 
 // OpenDomain implements rdma.Request.
 func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg), nil }
@@ -29,7 +51,7 @@ func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg
 func (r *connRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	c, err := r.accept(d, cfg, recvs)
 	if err != nil {
-		_ = r.conn.Close() // a request is answered once, by hanging up if need be
+		_ = r.current().Close() // a request is answered once, by hanging up if need be
 		return nil, fmt.Errorf("accept %s: %w", r.RemoteAddr(), err)
 	}
 	return c, nil
@@ -44,7 +66,11 @@ func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.Wo
 	if err != nil {
 		return nil, err
 	}
-	s := setup{conn: r.conn, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads}
+	sock, mss, err := r.takeOver()
+	if err != nil {
+		return nil, err
+	}
+	s := setup{sock: sock, mss: mss, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads}
 	rep := mpaFrame{CRC: s.crc, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced}
 	if rep.Enhanced {
 		s.ord = limitReads(s.ord, r.frame.IRD)
@@ -79,7 +105,7 @@ func answerRTR(req, rep *mpaFrame) (empty bool) {
 }
 
 // Abandon implements rdma.Request. Accept, or the connection that it made, then fails.
-func (r *connRequest) Abandon() { _ = r.conn.Close() }
+func (r *connRequest) Abandon() { _ = r.current().Close() }
 
 // Reject implements rdma.Request.
 func (r *connRequest) Reject(privateData []byte) error {
@@ -87,7 +113,7 @@ func (r *connRequest) Reject(privateData []byte) error {
 		privateData = privateData[:rdma.MaxPrivateData]
 	}
 	err := r.reply(&mpaFrame{CRC: true, Reject: true, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: privateData})
-	if cerr := r.conn.Close(); err == nil {
+	if cerr := r.current().Close(); err == nil {
 		err = cerr
 	}
 	return err
@@ -95,12 +121,13 @@ func (r *connRequest) Reject(privateData []byte) error {
 
 // reply sends f. It takes at most the time of a handshake.
 func (r *connRequest) reply(f *mpaFrame) error {
-	err := r.conn.SetDeadline(time.Now().Add(r.cfg.HandshakeTimeout))
+	conn := r.current()
+	err := conn.SetDeadline(time.Now().Add(r.cfg.HandshakeTimeout))
 	if err == nil {
-		_, err = r.conn.Write(f.append(nil, replyKey))
+		_, err = conn.Write(f.append(nil, replyKey))
 	}
 	if err == nil {
-		err = r.conn.SetDeadline(never)
+		err = conn.SetDeadline(never)
 	}
 	if err != nil {
 		return fmt.Errorf("answer: %w: %w", err, rdma.ErrLost)

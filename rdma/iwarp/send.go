@@ -234,7 +234,7 @@ func (c *conn) sendFailedLocked(err error) {
 	tx.dead, tx.err = true, err
 	tx.drop()
 	c.finish()
-	_ = c.sock.Conn().(halves).CloseRead()
+	_ = c.sock.CloseRead()
 }
 
 // drop forgets what the socket has not taken. Its requests will not complete.
@@ -261,15 +261,9 @@ func (c *conn) abort(v *violation, ulpdu []byte) {
 	}
 }
 
-// A halves is a socket whose two directions can be closed one by one: TCP or unix.
-type halves interface {
-	CloseRead() error
-	CloseWrite() error
-}
-
 // finish tells the peer that nothing more will come.
 func (c *conn) finish() {
-	_ = c.sock.Conn().(halves).CloseWrite() // it fails if the peer is gone, who need not be told
+	_ = c.sock.CloseWrite() // it fails if the peer is gone, who need not be told
 }
 
 // respond sends what an arrival makes possible: answers to the peer's new Reads, and

@@ -86,7 +86,7 @@ func (n *conn) limit() error {
 	if n.endless {
 		return nil
 	}
-	return n.c.Socket().Conn().SetDeadline(time.Now().Add(outer))
+	return n.c.Socket().SetDeadline(time.Now().Add(outer))
 }
 
 // reply waits for the reply to the request. It returns the server's error as a syscall.Errno:

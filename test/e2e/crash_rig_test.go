@@ -145,7 +145,7 @@ func (r *rig) pulse(t *testing.T) *pulse {
 	p := &pulse{beats: make(chan time.Time, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	c := dialNBD(t, r.nbd)
 	c.endless = true
-	require.NoError(t, c.c.Socket().Conn().SetDeadline(time.Time{}))
+	require.NoError(t, c.c.Socket().SetDeadline(time.Time{}))
 	go func() {
 		defer close(p.done)
 		for {
@@ -170,7 +170,7 @@ func (r *rig) pulse(t *testing.T) *pulse {
 	}()
 	t.Cleanup(func() {
 		close(p.stop)
-		_ = c.c.Socket().Conn().SetDeadline(time.Unix(1, 0)) // wakes it if it still waits
+		_ = c.c.Socket().SetDeadline(time.Unix(1, 0)) // wakes it if it still waits
 		<-p.done
 	})
 	return p

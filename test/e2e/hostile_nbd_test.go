@@ -104,7 +104,7 @@ func TestHostileClients(t *testing.T) {
 				if err != nil || (&conn{c: c}).flush() != nil {
 					return false
 				}
-				in = append(in, c.Socket().Conn())
+				in = append(in, c.Socket())
 				return true
 			}
 			for len(in) < most-1 { // the earlier ones may still be leaving
@@ -160,7 +160,7 @@ func TestSilentReaders(t *testing.T) {
 			c.Request(wire.Request{Command: wire.CmdRead, Cookie: 1 + i, Len: 1 << 20})
 		}
 		require.NoError(t, c.Send())
-		_, err = io.ReadFull(c.Socket().Conn(), make([]byte, wire.SimpleReplySize))
+		_, err = io.ReadFull(c.Socket(), make([]byte, wire.SimpleReplySize))
 		require.NoError(t, err)
 	}
 	beside := small()

@@ -38,6 +38,16 @@ var places = []mutant{
 		old: "x.quiesce();", new: "",
 		pkg: "./backend/remote", run: "^TestEndWaitsForOpsThatAreEnqueued$",
 	}, {
+		name: "a socket's descriptor is closed under a thread that waits", rule: "§4.10 a descriptor is open while a call uses it",
+		in:  "internal/sockio.Socket.leave",
+		old: "s.users.Add(-1) == closing", new: "s.users.Add(-1)&closing != 0",
+		pkg: "./internal/sockio", run: "^TestADescriptorOutlivesItsUsers$",
+	}, {
+		name: "a read asks an empty socket before it waits", rule: "§4.10 a message takes two system calls",
+		in:  "internal/sockio.Socket.read",
+		old: "err == nil && n < len(p)", new: "false",
+		pkg: "./internal/sockio", run: "^TestAMessageTakesTwoSystemCalls$",
+	}, {
 		name: "there is no hang-up check", rule: "§6 bytes of a client that has hung up are not submitted",
 		in:  "backend/remote.submission.run",
 		old: "s.gone = s.gone || op.Sink.Gone()", new: "",

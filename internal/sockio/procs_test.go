@@ -1,0 +1,29 @@
+package sockio
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestProcs(t *testing.T) {
+	was := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(was)
+	for _, c := range []struct {
+		name      string
+		env       string
+		now, want int
+	}{
+		{"few CPUs", "", 2, minProcs},
+		{"many CPUs", "", minProcs + 1, minProcs + 1},
+		{"the environment has said so", "2", 2, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("GOMAXPROCS", c.env)
+			runtime.GOMAXPROCS(c.now)
+			Procs()
+			require.Equal(t, c.want, runtime.GOMAXPROCS(0))
+		})
+	}
+}
