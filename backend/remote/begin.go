@@ -41,7 +41,8 @@ type beginning struct {
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
 
-	opened time.Time // when this start sent its last OPEN
+	opened  time.Time     // when this start sent its last OPEN
+	granted []wire.Opened // by leg: what the last OPEN was granted
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -82,6 +83,7 @@ func (d *Device) newBeginning() *beginning {
 	b := &beginning{
 		device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, n),
 		told: make([]wire.Refused, n), own: make([]uint64, n), life: make([]uint64, n),
+		granted: make([]wire.Opened, n),
 	}
 	if s := d.legacy; s != nil && s.header.Boot == s.boot {
 		b.found.Prefer = s.header.Mirror.Equal
@@ -167,7 +169,7 @@ func (b *beginning) probe(ctx context.Context) {
 			}
 			b.hear(i, &refused)
 			l.Record, l.Life, l.Epoch = refused.Record, refused.Life, refused.Epoch
-			l.Contents = b.contents(&refused.Record)
+			l.Contents = b.contents(i, &refused)
 		})
 	}
 	asked.Wait()
@@ -183,10 +185,14 @@ func (b *beginning) hear(i int, refused *wire.Refused) {
 	b.own[i] = refused.Epoch
 }
 
-// contents is the contents id of a member that was only probed: what its record says, because only
-// OPENED tells it.
-func (b *beginning) contents(r *persist.Record) [16]byte {
-	if int(r.Slot) < len(r.Members) {
+// contents is the contents id of a member that was only probed, because only OPENED tells it: what this
+// start found when it had a session on it, or else what its record says. A start that forgot what it
+// found would open a member without the contents again and again.
+func (b *beginning) contents(i int, refused *wire.Refused) [16]byte {
+	if o := &b.granted[i]; o.Epoch != 0 && o.UUID == refused.UUID && o.Epoch == refused.Epoch {
+		return o.ContentsID
+	}
+	if r := &refused.Record; int(r.Slot) < len(r.Members) {
 		return r.Members[r.Slot].Contents
 	}
 	return [16]byte{}
@@ -214,7 +220,7 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 			b.found.Legs[i].Reach = mirror.Refused
 			continue
 		}
-		b.grants[i] = grant{o, conns}
+		b.grants[i], b.granted[i] = grant{o, conns}, o
 		if o.Epoch != b.own[i]+1 { // somebody was faster
 			b.told[i].Flags = o.Flags & wire.OpenedUnclean
 		}
@@ -309,6 +315,8 @@ func (d *Device) awaitMirror(ctx context.Context) error {
 	case <-x.copies.serves:
 	case <-x.over:
 		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", x.failed()), d.leave(context.Background(), false))
+	case <-x.copies.newer:
+		return errors.Join(errNewer, d.leave(context.Background(), false))
 	case <-ctx.Done():
 		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", context.Cause(ctx)), d.leave(context.Background(), false))
 	}

@@ -18,7 +18,7 @@ func (d *Device) Close() error { return d.Shutdown(context.Background()) }
 
 // Shutdown refuses new ops, flushes what was written, gives the region back, and ends the device.
 // An error means that acknowledged writes may be lost, or that memory was not given back, or
-// ErrAway. The connections of clients have ended before, or end once the device has completed what
+// ErrAway or ErrUnequal. The connections of clients have ended before, or end once the device has completed what
 // they asked for.
 //
 // If ctx ends first, Shutdown gives up, and the device ends as if its process had been killed:
@@ -57,8 +57,14 @@ func (d *Device) close(ctx context.Context) error {
 	if d.idle() {
 		away = time.After(patience)
 	}
+	unequal := d.unequal(patience)
+	defer unequal.stop()
 	for waits := true; waits; {
 		select {
+		case <-unequal.look():
+			if unequal.lasts(time.Now()) {
+				return d.endUnequal(ctx, flushed)
+			}
 		case err = <-flushed:
 			waits = false
 		case <-d.core.gone: // lost, or lost again

@@ -40,6 +40,7 @@ type copies struct {
 	pieces []piece // of the resyncs, copiesAhead for each leg
 	memory memory  // theirs
 
+	newer  chan struct{} // takes a token if the start is to decide again
 	serves chan struct{} // closed once a generation of this life is active
 	wake   chan struct{} // holds a token while there may be something to do
 	life   context.Context
@@ -50,7 +51,7 @@ type copies struct {
 }
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{})}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1)}
 	k.fence.start()
 	k.pieces = make([]piece, len(x.legs)*copiesAhead)
 	for i := range k.pieces {

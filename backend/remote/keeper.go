@@ -16,7 +16,10 @@ const (
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
 	// sparePause is the least wait for a target that nothing waits for: its member was let go.
-	sparePause = time.Second
+	// maxSparePause bounds that wait. It grows while sessions come to nothing, because each one makes
+	// the target write its superblock.
+	sparePause    = time.Second
+	maxSparePause = time.Minute
 	// connectTimeout bounds an attempt to connect. TCP itself tries ever more rarely, and should
 	// not be in such a pause when the network heals.
 	connectTimeout = 5 * time.Second
@@ -45,6 +48,15 @@ func backoff(n int, r float64) time.Duration {
 	return d - time.Duration(r*float64(d)/2)
 }
 
+// spareBackoff is backoff for a target that nothing waits for, after so many sessions that came to
+// nothing.
+func spareBackoff(vain int) time.Duration {
+	if vain > 6 {
+		return maxSparePause
+	}
+	return min(sparePause<<vain, maxSparePause)
+}
+
 // errStopped: the device is being closed.
 var errStopped = errors.New("closing")
 
@@ -68,6 +80,9 @@ func (g *leg) keep() {
 		case <-g.broke:
 		}
 		t := g.cut()
+		if g.vain++; !g.core.spares(g) || time.Since(o.back) > lasts || errors.Is(t.cause, errLetGo) {
+			g.vain = 0
+		}
 		if g.core.failed() != nil {
 			g.core.buryFailed() // another leg failed the device
 			continue
@@ -170,10 +185,10 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if err := g.sitOut(); err != nil {
 			return err
 		}
-		if o.attempts > 0 {
-			pause := backoff(o.attempts-1, g.cfg.Jitter())
-			if g.core.spares(g) {
-				pause = max(pause, sparePause)
+		if spares := g.core.spares(g); o.attempts > 0 || spares && g.vain > 0 {
+			pause := backoff(max(o.attempts, 1)-1, g.cfg.Jitter())
+			if spares {
+				pause = max(pause, spareBackoff(g.vain))
 			}
 			if err := g.pause(pause); err != nil {
 				return err

@@ -80,6 +80,7 @@ type leg struct {
 	// Of the keeper.
 	accused bool      // the last loss was an access or operation error
 	owes    debt      // what waited when the session came back last
+	vain    int       // sessions in a row that soon ended, or that the mirror had no use for
 	lostAt  time.Time // when the outage began that is not over, or the last one
 }
 

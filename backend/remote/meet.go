@@ -16,6 +16,9 @@ import (
 var (
 	errNoMember = errors.New("it is no member of this mirror")
 	errOwnWay   = errors.New("it went its own way: see pmnbd mirror discard")
+	errNewer    = errors.New("it knows a newer generation of the mirror: the start decides again")
+	errRestored = errors.New("it was put back from a copy, and waits until the mirror has begun without it")
+	errChanges  = errors.New("the mirror changes its generation")
 )
 
 // errContents: a member came back without what it had.
@@ -40,8 +43,36 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 	case mirror.OwnWay:
 		g.met, g.record = meeting, said.Record
 		return errOwnWay
+	case mirror.Again:
+		return k.decideAgain()
+	case mirror.Resume:
+		return nil
+	}
+	switch {
+	case k.view.Pending:
+		return errChanges
+	case k.restoredLocked(&l):
+		return errRestored
 	}
 	return nil
+}
+
+// decideAgain has the start decide again: a member knows a newer generation than the one from which this
+// life was to begin (mirror §4.2). It returns what the member's leg waits for.
+func (k *copies) decideAgain() error {
+	select {
+	case k.newer <- struct{}{}:
+	default:
+	}
+	return errNewer
+}
+
+// restoredLocked reports whether l is in F of the record from which this life is about to begin, and was
+// put back from a copy. Its epoch alone says so, and each OPEN raises that. No record can tell it before
+// this life has a generation, so until then the member stays as it is. The caller holds commit.mu.
+func (k *copies) restoredLocked(l *mirror.Leg) bool {
+	r := &k.view.Record
+	return !k.view.Serves() && !k.view.Pending && r.F.Has(int(l.Record.Slot)) && l.Epoch < r.Members[l.Record.Slot].Epoch
 }
 
 // meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,
@@ -75,11 +106,11 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	case meeting == mirror.OwnWay:
 		err = errOwnWay
 	case meeting == mirror.Again:
-		err = errors.New("it knows a newer generation of the mirror")
+		err = k.decideAgain()
 	case k.seatTakenLocked(g, int(o.Record.Slot)):
 		err = errors.New("another of the targets leads to the same member")
 	case meeting != mirror.Resume && k.view.Pending:
-		err = errors.New("the mirror changes its generation")
+		err = errChanges
 	default:
 		k.placeLocked(g, int(o.Record.Slot))
 	}

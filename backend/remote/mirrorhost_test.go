@@ -21,8 +21,10 @@ type mirrorHost struct {
 	seed uint32
 }
 
-func newMirrorHost(t *testing.T, legs int) *mirrorHost {
-	s := fakes(t, legs, rdmafake.Config{})
+func newMirrorHost(t *testing.T, legs int) *mirrorHost { return newMirrorHostOf(t, legs, 1) }
+
+func newMirrorHostOf(t *testing.T, legs int, minCopies uint8) *mirrorHost {
+	s := fakesOf(t, legs, minCopies, rdmafake.Config{})
 	cfg := s.config(t)
 	cfg.WindowDir = inMemory(t)
 	return &mirrorHost{&host{&farm{t: t}, cfg}, s, make([]byte, regionSize), 0}

@@ -138,7 +138,9 @@ func (g *leg) sitOut() error {
 	return nil
 }
 
-// sitsOut reports whether g must not come back yet. The mirror may need it before its time is over.
+// sitsOut reports whether g must not come back yet. One that hung stays out for its time, unless the
+// mirror needs it. One that is of no use must be let go before its target is asked again, and one outside
+// F waits until no generation is pending: whatever its target granted before would be in vain.
 func (k *copies) sitsOut(g *leg) bool {
 	if k == nil {
 		return false
@@ -146,8 +148,13 @@ func (k *copies) sitsOut(g *leg) bool {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	inF := k.view.Record.F.Has(g.slot)
 	switch {
-	case k.core.failed() != nil || !k.doesWithoutLocked(g):
+	case k.core.failed() != nil || g.granted.Epoch == 0: // nobody knows yet which member it is
+		return false
+	case inF && g.bad != nil, !inF && k.view.Pending:
+		return true
+	case !k.doesWithoutLocked(g):
 		return false
 	case k.needsLocked(g):
 		return g.hung != nil // it is about to be let go

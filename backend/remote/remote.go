@@ -138,10 +138,21 @@ type Device struct {
 // something would be lost, and one of rdma's if nothing can reach the target. Once Dial has
 // reached the target it asks again until ctx ends, if the connection is lost or if the target is
 // granting the region to somebody else.
-func Dial(ctx context.Context, cfg Config) (_ *Device, err error) {
+func Dial(ctx context.Context, cfg Config) (*Device, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	for {
+		d, err := dial(ctx, cfg)
+		if !errors.Is(err, errNewer) || ctx.Err() != nil {
+			return d, err
+		}
+		cfg.Log.Info("the mirror begins anew: a member that came meanwhile knows a newer generation")
+	}
+}
+
+// dial makes one attempt. Its error is errNewer if a mirror that copied first is to decide again.
+func dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	d := &Device{cfg: cfg, log: cfg.Log, lineage: uuid.New()}
 	d.closing, d.giveUp = context.WithCancelCause(context.Background())
 	defer func() {

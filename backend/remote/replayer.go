@@ -156,17 +156,40 @@ func (r *replayer) run(ctx context.Context) error {
 		defer close(watched)
 		r.watch(ctx, done)
 	}()
-	err := <-r.core.flush()
+	clean, err := r.flush()
 	if err != nil {
 		err = fmt.Errorf("%d bytes were not flushed: %w", r.core.unflushed(), err)
 	} else {
 		r.file.update(func(h *header) { h.State = windowDrained })
 	}
-	err = r.left(err, r.core.leave(ctx, err == nil))
+	err = r.left(err, r.core.leave(ctx, err == nil && clean))
 	close(done)
 	<-watched
 	r.core.end(err, func(transition) {}).say(slog.String("region", r.region))
 	return err
+}
+
+// flush waits until the window is replayed and durable. clean is false if the members of a mirror are not
+// equal: a FLUSH would wait until one of them is copied in full, and so does the next life.
+func (r *replayer) flush() (clean bool, err error) {
+	flushed := r.core.flush()
+	if r.core.copies == nil {
+		return true, <-flushed
+	}
+	look := time.NewTicker(unequalLook)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-flushed:
+			return true, err
+		case <-look.C:
+			if !r.core.unequal() {
+				continue
+			}
+			r.log.Info("the window is replayed, but the members of the mirror are not equal yet: the next life compares them in full", slog.String("region", r.region))
+			return false, nil
+		}
+	}
 }
 
 // watch ends the replay with ctx, or when it has made no headway for as long as the start is

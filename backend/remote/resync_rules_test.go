@@ -465,7 +465,7 @@ func testReadsWaitForAnEqualLeg(t *testing.T) {
 	require.NoError(t, c.Wait(read))
 	require.Equal(t, s[0].region.Data()[regionSize-block:], read.Got)
 	backendtest.AllBack(t, d)
-	require.NoError(t, d.Close())
+	require.ErrorIs(t, d.Close(), ErrUnequal)
 }
 
 // A Close waits for the answer that a resync waits for: to give up the call would end the session of the

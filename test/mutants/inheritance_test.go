@@ -51,7 +51,7 @@ var inheritance = []mutant{
 	}, {
 		name: "an adopted window is released before its barrier", rule: "§6 replay, barrier, then the first client",
 		in:  "backend/remote.replayer.run",
-		old: "err := <-r.core.flush()", new: "var err error",
+		old: "clean, err := r.flush()", new: "clean := true; var err error",
 		also: []edit{{"backend/remote.leg.resume", "g.core.commit.start(true)", ""}},
 		pkg:  "./backend/remote", run: "^TestAdoptedIsDurable$",
 	}, {

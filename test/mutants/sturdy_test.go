@@ -25,6 +25,41 @@ var sturdy = []mutant{
 		old: "|| others {", new: "{",
 		pkg: "./persist/region", run: "^TestClearDrawsContents$",
 	}, {
+		name: "useless member is asked again and again", rule: "a session changes the target's superblock: none that can only be in vain",
+		in:  "backend/remote.copies.sitsOut",
+		old: "case inF && g.bad != nil, !inF && k.view.Pending:", new: "case !inF && k.view.Pending:",
+		pkg: "./backend/remote", run: "^TestUselessMemberIsLeftAlone$", hangs: true,
+	}, {
+		name: "sessions in vain have no back-off", rule: "a session changes the target's superblock: ever fewer that come to nothing",
+		in:  "backend/remote.spareBackoff",
+		old: "return min(sparePause<<vain, maxSparePause)", new: "return sparePause",
+		pkg: "./backend/remote", run: "^TestSpareBackoff$",
+	}, {
+		name: "waiting start forgets what it found", rule: "mirror §4.1 nothing is destroyed before the start can succeed",
+		in:  "backend/remote.beginning.contents",
+		old: "o.Epoch != 0 &&", new: "false &&",
+		pkg: "./backend/remote", run: "^TestWaitingStartLeavesMembersAlone$",
+	}, {
+		name: "copying life does not decide again", rule: "mirror §4.2 a member that comes with a newer generation before ours is active",
+		in:  "backend/remote.copies.decideAgain",
+		old: "case k.newer <- struct{}{}:", new: "case <-k.newer:",
+		pkg: "./backend/remote", run: "^TestDecidesAgain$",
+	}, {
+		name: "restored member is opened before a record tells of it", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
+		in:  "backend/remote.copies.restoredLocked",
+		old: "return !k.view.Serves() &&", new: "return false &&",
+		pkg: "./backend/remote", run: "^TestRestoredMemberWaits$", hangs: true,
+	}, {
+		name: "CLOSE of unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
+		in:  "backend/remote.Device.endUnequal",
+		old: "d.leave(ctx, false)", new: "d.leave(ctx, true)",
+		pkg: "./backend/remote", run: "^TestCloseBeforeMembersAreEqual$", hangs: true,
+	}, {
+		name: "adoption closes unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
+		in:  "backend/remote.replayer.flush",
+		old: "return false, nil", new: "return true, nil",
+		pkg: "./backend/remote", run: "^TestAdoptionBeforeMembersAreEqual$",
+	}, {
 		name: "cleared member has no owner", rule: "mirror §3.6 it keeps the owner of a session that was not closed",
 		in:  "persist/region.Region.clear",
 		old: "if sb.Clean || !others {", new: "{",

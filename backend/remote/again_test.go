@@ -1,0 +1,102 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/rdma/rdmafake"
+)
+
+// copyingFirst has a life begin that copies first, and for long: F is A and B, A is away, C is stale. begun
+// waits for the life. Before it begins prepare is called.
+func (s pairs) copyingFirst(t *testing.T, prepare func()) (begun func() (*Device, error)) {
+	old := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, old)
+	s.network(2).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(3*stripe, 1), 0), c.Flush()))
+	require.Equal(t, persist.Members(3), s.record(0).F)
+	s.network(0).Down()
+	s.network(2).Up()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, old.Shutdown(ctx))
+	prepare()
+	cfg := s.config(t)
+	cfg.LegTimeout, cfg.ResyncRate = 1, 1<<10
+	type result struct {
+		d   *Device
+		err error
+	}
+	dialed := make(chan result, 1)
+	go func() {
+		d, err := Dial(t.Context(), cfg)
+		dialed <- result{d, err}
+	}()
+	time.Sleep(time.Minute)
+	require.Empty(t, dialed)
+	return func() (*Device, error) {
+		r := <-dialed
+		return r.d, r.err
+	}
+}
+
+// A life that copies first decides again when a member comes back that knows a newer generation
+// (mirror §4.2).
+func TestDecidesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		begun := s.copyingFirst(t, func() {})
+		r := s.record(0) // a change of the life before reached it alone
+		copy(r.Lineage[1:], r.Lineage[:])
+		r.Lineage[0] = r.Ancestor
+		r.Count++
+		require.NoError(t, s[0].region.SetRecord(r, 0))
+		began := time.Now()
+		s.network(0).Up()
+		d, err := begun()
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Minute)
+		require.Equal(t, persist.Members(3), s.record(0).F)
+		require.Contains(t, s.record(1).Lineage, r.Ancestor)
+		c := backendtest.NewClient(t, d)
+		read := c.Read(0, block, 0)
+		require.NoError(t, c.Do(read))
+		require.Equal(t, backendtest.Pattern(3*stripe, 1)[:block], read.Got)
+		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
+		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
+// A member that was put back from a copy shows that by its epoch alone. While a life copies first, no
+// record tells it, so nobody opens the member: each OPEN would raise the epoch.
+func TestRestoredMemberWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		var epoch uint64
+		begun := s.copyingFirst(t, func() { // a region does not go back in a test, so the newest record says that it was further
+			epoch = s[0].region.Superblock().Epoch
+			r := s.record(1)
+			copy(r.Lineage[1:], r.Lineage[:])
+			r.Lineage[0] = r.Ancestor
+			r.Count++
+			r.Members[0].Epoch = epoch + 3
+			require.NoError(t, s[1].region.SetRecord(r, 0))
+		})
+		s[0].region.Data()[0] ^= 1 // it is not what it was
+		s.network(0).Up()
+		time.Sleep(time.Minute)
+		require.Equal(t, epoch, s[0].region.Superblock().Epoch)
+		d, err := begun()
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
+		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}

@@ -1,0 +1,89 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// A FLUSH has no answer while a member of F is not equal, and that can take a resync of hours
+// (mirror §4.4). Barriers go on meanwhile, so everything that clients wrote is on all members of F. A
+// device that is being closed does not wait for the resync: without CLOSE the next start compares the
+// members in full, which it would have to go on with anyway.
+
+// ErrUnequal means that the device of a mirror was closed while a member that a FLUSH waits for had not
+// been compared with the others to the end. Nothing is lost.
+var ErrUnequal = errors.New("the members of the mirror were still being compared, so they were not told of the end; nothing is lost: all that was acknowledged is on the members in sync, and the next start compares them in full")
+
+// unequalLook is how often somebody looks whether only that keeps a FLUSH waiting.
+const unequalLook = 100 * time.Millisecond
+
+// unequal reports whether all that was written is on all of F, and a FLUSH waits for a resync all the
+// same.
+func (x *core) unequal() bool {
+	k := x.copies
+	if k == nil || !x.empty() {
+		return false
+	}
+	c := &x.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, enough := k.view.Enough()
+	return k.view.Serves() && !k.view.Pending && !k.view.Flushes() && !enough
+}
+
+// An unequalWait ends a wait that unequal has made too long.
+type unequalWait struct {
+	device   *Device
+	patience time.Duration
+	ticker   *time.Ticker // nil without a mirror
+	since    time.Time    // when it began; zero: there is none
+}
+
+// unequal waits for so long for a FLUSH that waits for a resync.
+func (d *Device) unequal(patience time.Duration) *unequalWait {
+	w := &unequalWait{device: d, patience: patience}
+	if d.core.copies != nil {
+		w.ticker = time.NewTicker(unequalLook)
+	}
+	return w
+}
+
+// look tells when to call lasts.
+func (w *unequalWait) look() <-chan time.Time {
+	if w.ticker == nil {
+		return nil
+	}
+	return w.ticker.C
+}
+
+// lasts reports whether the wait has been too long.
+func (w *unequalWait) lasts(now time.Time) bool {
+	switch {
+	case !w.device.core.unequal():
+		w.since = time.Time{}
+	case w.since.IsZero():
+		w.since = now
+	case now.Sub(w.since) > w.patience:
+		w.device.log.Warn("the device ends although members of its mirror are still being compared: the next start compares them in full",
+			slog.String("region", w.device.cfg.Region))
+		return true
+	}
+	return false
+}
+
+// endUnequal ends the device without CLOSE. flushed takes the result of its last flush.
+func (d *Device) endUnequal(ctx context.Context, flushed <-chan error) error {
+	err := d.leave(ctx, false)
+	if cause := <-flushed; cause != nil { // leave has ended it
+		d.log.Debug("the end of the device ended the last flush", slog.Any("error", cause))
+	}
+	return errors.Join(ErrUnequal, err, d.release())
+}
+
+func (w *unequalWait) stop() {
+	if w.ticker != nil {
+		w.ticker.Stop()
+	}
+}
