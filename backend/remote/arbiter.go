@@ -43,6 +43,8 @@ const (
 	askTimeout = 3 * time.Second
 	// arbiterPause is the pause before the arbiter is asked again.
 	arbiterPause = 500 * time.Millisecond
+	// arbiterFresh is how long an answer of the arbiter counts as a sign that it will answer again.
+	arbiterFresh = 2 * arbiterPause
 )
 
 // errArbiterAway: the arbiter does not answer, so no generation may begin.
@@ -52,6 +54,9 @@ var errArbiterAway = errors.New("the arbiter does not answer, and must know of t
 func (d *Device) join(ctx context.Context, set [16]byte) error {
 	if d.cfg.Arbiter == nil || d.term != nil {
 		return nil
+	}
+	if err := d.takeClaim(set); err != nil { // no other process of this id may join
+		return err
 	}
 	waits := func(why string) {
 		d.log.Info("the mirror does not begin yet", slog.String("why", why))
@@ -179,6 +184,8 @@ type office struct {
 	agreed  bool            // the arbiter has the pending generation
 	members persist.Members // F of any generation that the arbiter may hold
 	cause   error           // why it does not answer, or nil
+	fresh   time.Time       // when it answered last
+	wanted  bool            // a change waits for an answer
 }
 
 // begin notes that v has a generation pending.
@@ -187,9 +194,39 @@ func (o *office) begin(v *mirror.View) {
 	o.members |= v.Record.F
 }
 
-// mayChange reports whether a generation may begin now: one that the arbiter cannot learn of would only
-// keep FLUSHes waiting, although the member that it lets go may come back.
-func (o *office) mayChange() bool { return o.term == nil || time.Until(o.term.Until()) > 0 }
+// mayChangeLocked reports whether a generation may begin now: one that the arbiter cannot learn of would
+// only keep FLUSHes waiting, although the member that it lets go may come back. If the arbiter has not
+// answered lately it is asked first. The caller holds commit.mu, and looks again after arbiterPause.
+func (o *office) mayChangeLocked() bool {
+	if o.term == nil || time.Since(o.fresh) < arbiterFresh && time.Until(o.term.Until()) > 0 {
+		return true
+	}
+	o.wanted = true
+	return false
+}
+
+// greet asks the arbiter for nothing but an answer, because a change waits for that. It reports whether
+// there is one.
+func (k *copies) greet() bool {
+	o, c := &k.office, &k.core.commit
+	c.mu.Lock()
+	o.wanted = false
+	c.mu.Unlock()
+	if time.Until(o.pause) > 0 || time.Until(o.term.Until()) <= 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(k.asking, askTimeout)
+	defer cancel()
+	_, err := o.term.Held(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		o.cause, o.pause = err, time.Now().Add(arbiterPause)
+		return false
+	}
+	o.cause, o.fresh = nil, time.Now()
+	return true
+}
 
 // agree gives the pending generation to the arbiter, by compare and swap, before any member gets it
 // (mirror §4.8). It reports whether the arbiter has it; else wait is when to ask again.
@@ -208,7 +245,7 @@ func (k *copies) agree() (ok bool, wait time.Duration) {
 	case k.view.Record.Generation != v.Record.Generation:
 		return false, 0
 	case err == nil:
-		o.agreed, o.cause = true, nil
+		o.agreed, o.cause, o.fresh = true, nil, time.Now()
 		return true, 0
 	case errors.As(err, new(*TakenError)):
 		k.failSoonLocked(&lastingError{err})

@@ -123,11 +123,21 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		c.mu.Unlock()
 		return false, 0
 	}
-	next, leaves, wait := k.leaverLocked()
-	if leaves {
+	next, changes, wait := k.leaverLocked()
+	if few, ok := k.view.Enough(); !changes && ok && len(c.waiting)+len(c.listed) > 0 && k.office.mayChangeLocked() {
+		next, changes = few, true
+	}
+	if changes {
 		k.changeLocked(next)
 		c.mu.Unlock()
 		return true, 0
+	}
+	if k.office.wanted {
+		c.mu.Unlock()
+		if k.greet() {
+			return true, 0
+		}
+		c.mu.Lock()
 	}
 	look, opened := k.fenceLocked()
 	wait = sooner(wait, look)
@@ -135,9 +145,6 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		c.mu.Unlock()
 		k.core.post() // READs that waited
 		return true, wait
-	}
-	if next, ok := k.view.Enough(); ok && len(c.waiting)+len(c.listed) > 0 && k.office.mayChange() {
-		k.changeLocked(next)
 	}
 	if k.view.Pending {
 		if !k.office.agreedLocked() {
@@ -185,7 +192,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			continue
 		}
 		next, err := k.view.LetGo(g.slot, g.bad != nil)
-		if err == nil && !k.office.mayChange() {
+		if err == nil && !k.office.mayChangeLocked() {
 			err, left = errArbiterAway, sooner(left, arbiterPause)
 		}
 		if err == nil {
@@ -264,7 +271,8 @@ func (k *copies) takeIn(g *leg) error {
 		return errors.New("it is lost again")
 	}
 	switch {
-	case !k.office.mayChange():
+	case !k.office.mayChangeLocked():
+		k.rouse()
 		return errArbiterAway
 	case k.view.Active.Has(g.slot) || !k.view.Serves():
 		k.view = k.view.Equaled(g.slot, k.sessionsLocked())

@@ -40,6 +40,13 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 		b.probe(ctx) // the wait may have been long
 	}
 	for n := 0; ; n++ {
+		if err := b.ask(ctx); err != nil {
+			if err := b.pause(ctx, n, err.Error()); err != nil {
+				return err
+			}
+			b.probe(ctx)
+			continue
+		}
 		b.regard(s)
 		next := decideMirror(s)
 		switch next.act {

@@ -40,6 +40,12 @@ that it needs. Exit code 3 means that waiting cannot help.
 
   pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock
 
+With --arbiter an etcd holds which generation a mirror is in, and which host has it. Then one member in sync is enough
+to begin, and a second host can take the mirror over from a first one that is lost: it runs the same command with
+--standby.
+
+  pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --arbiter etcd://e1:2379,e2:2379,e3:2379 --standby --listen …
+
 Under systemd it also serves the sockets of a .socket unit (ListenStream=, unix or TCP), and Type=notify
 works: docs/systemd.md.
 `
@@ -69,7 +75,8 @@ type config struct {
 	degraded      bool
 	resyncRate    flags.Size // a second; 0: no limit
 	single        bool       // of exports that are no mirrors
-	member        bool       // every export is one member of a mirror
+	arbiter       arbiterSpec
+	member        bool // every export is one member of a mirror
 	allowVolatile bool
 	takeover      bool
 	keyFile       string // "": no key
@@ -124,6 +131,9 @@ func parse(call *command.Call) (config, error) {
 	err := call.Parse()
 	if err == nil {
 		cfg.exports, err = parseExports(u.targets, u.names)
+	}
+	if err == nil {
+		err = cfg.arbiter.parse()
 	}
 	if err == nil {
 		err = cfg.checkMirrors(call.Flags)
@@ -181,6 +191,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
 	set.BoolVar(&c.single, "degraded-single", false, "serve a region alone although it is a member of a mirror, which then takes it for one that lost its contents")
 	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
+	c.arbiter.declareServe(set)
 	set.BoolVar(&c.allowVolatile, "allow-volatile", false, "accept regions of class volatile: FLUSH then means visible at the target, not durable")
 	set.BoolVar(&c.takeover, "takeover", false, "take the regions from another initiator, though its lease runs; that initiator loses what it has not flushed")
 	set.StringVar(&c.keyFile, "key-file", "", "the `file` with this initiator's key (docs/security.md); SIGHUP reads it again. The target must have it too")
@@ -252,14 +263,20 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 // mirrorFlags are the flags that only mirrors have.
 var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate"}
 
-// checkMirrors refuses flags of mirrors where no export is one. With --degraded each is a mirror of
-// which one member is named.
+// checkMirrors refuses flags of mirrors where no export is one. With --degraded or an arbiter each is a
+// mirror, of which one member may be named.
 func (c *config) checkMirrors(set *pflag.FlagSet) error {
 	if c.single && !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) == 1 }) {
 		return flags.Usagef("--degraded-single is for one member of a mirror: name that alone in --target")
 	}
+	if c.single && c.arbiter.uri != "" {
+		return flags.Usagef("--arbiter is for mirrors, and --degraded-single serves a member without its mirror: use one of them")
+	}
 	if c.single && c.degraded {
 		return flags.Usagef("--degraded begins a mirror, and --degraded-single serves a member without it: use one of them")
+	}
+	if c.member = c.arbiter.uri != ""; c.member {
+		return nil
 	}
 	if slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) > 1 }) {
 		return nil

@@ -27,6 +27,7 @@ const mirrorHelp = `A mirror is one device with two to four copies, each in a re
 
 Usage:
   pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
+      [--arbiter etcd://HOST:PORT]
   pmnbd mirror status [NAME] [--json]
 
 create    makes regions the members of a new mirror.
@@ -38,7 +39,7 @@ status    shows a mirror and its members.
 
 const mirrorCreateHelp = `Makes two to four regions of equal size the members of a new mirror. It compares their contents. If these differ,
 it changes nothing, unless --from names the region whose contents are kept: what the others have is lost, and
-the first pmnbd serve copies to them.
+the first pmnbd serve copies to them. With --arbiter the mirror never begins without that etcd (docs/mirror.md).
 
 Nobody may be serving the regions. If the command is interrupted, run it again with the same regions, before you
 serve them.
@@ -100,14 +101,19 @@ func createMirror(call *command.Call) error {
 	var made remote.NewMirror
 	var from string
 	var acceptLoss, allowVolatile bool
+	var arbitrated arbiterSpec
 	set := call.Flags
 	set.StringArrayVar(&targets, "target", nil, "a region that becomes a member, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; give two to four")
 	set.IntVar(&made.MinCopies, "min-copies", 0, "how many members must have a write before its FLUSH succeeds, `N` (default one less than there are members)")
 	set.StringVar(&from, "from", "", "the `target` whose contents are kept if they differ; what the others have is lost")
 	set.BoolVar(&acceptLoss, "accept-loss", false, "take a region although its last session was not closed: what a pmnbd has in its window for it is lost")
 	set.BoolVar(&allowVolatile, "allow-volatile", false, "do not warn of members of class volatile; pmnbd serve needs the flag for them")
+	arbitrated.declare(set)
 	who.declare(set)
 	if err := call.Parse(); err != nil {
+		return err
+	}
+	if err := arbitrated.parse(); err != nil {
 		return err
 	}
 	at, err := parseTargets(targets)
@@ -128,6 +134,14 @@ func createMirror(call *command.Call) error {
 		return err
 	}
 	cfg.AcceptLoss, cfg.Log = acceptLoss, daemon.Slog(daemon.Log(call.Stderr))
+	e, err := arbitrated.open()
+	if err != nil {
+		return err
+	}
+	if e != nil {
+		defer e.Close() //nolint:errcheck // nothing is on its connections
+		cfg.Arbiter = e
+	}
 	ctx, stop := daemon.UntilSignal()
 	defer stop()
 	m, err := remote.CreateMirror(ctx, cfg, made)

@@ -19,6 +19,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/pmnbd/internal/arbiter"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
 	"pmnbd/internal/sockio"
@@ -37,8 +38,9 @@ type initiator struct {
 	id        uuid.UUID
 	listeners []net.Listener
 	control   net.Listener
-	metrics   net.Listener // nil: none
-	keys      *keys        // nil: none
+	metrics   net.Listener  // nil: none
+	keys      *keys         // nil: none
+	arbiter   *arbiter.Etcd // nil: none
 	exports   []export
 	nbd       *nbd.Server
 	shown     shown
@@ -99,6 +101,12 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 		if s.keys, err = readKeys(cfg.keyFile, s.id); err != nil {
 			return nil, err
 		}
+	}
+	if s.arbiter, err = cfg.arbiter.open(); err != nil {
+		return nil, err
+	}
+	if s.arbiter != nil {
+		opened.Add(s.arbiter)
 	}
 	if err := s.listen(&opened); err != nil {
 		return nil, err
@@ -208,7 +216,13 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 	}
 	if len(members) > 1 || s.cfg.member {
 		cfg.Members = members
-		cfg.Waits = func(why string) { s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why}) }
+		cfg.Waits = func(why string) {
+			s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why})
+			daemon.Waiting(s.log, fmt.Sprintf("export %q: %s", e.name, why))
+		}
+		if s.arbiter != nil {
+			cfg.Arbiter = s.arbiter
+		}
 	} else {
 		cfg.Single = s.cfg.single
 		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target = members[0].Provider, members[0].Addr, members[0].Region, members[0].Name
@@ -266,7 +280,11 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}
 	}
 	daemon.Stopping(s.log, s.cfg.drainTimeout)
-	return errors.Join(err, s.drain(signals), s.shown.Close())
+	err = errors.Join(err, s.drain(signals), s.shown.Close())
+	if s.arbiter != nil {
+		err = errors.Join(err, s.arbiter.Close())
+	}
+	return err
 }
 
 // report adds the exports to what the control socket says.

@@ -40,6 +40,12 @@ var Rules = []Rule{
 		},
 	},
 	{
+		Name:   "only cmd/pmnbd/internal/arbiter speaks to etcd",
+		From:   []string{"pmnbd/..."},
+		To:     []string{"go.etcd.io/...", "google.golang.org/grpc/..."},
+		Except: []string{"pmnbd/cmd/pmnbd/..."},
+	},
+	{
 		Name: "rdma links no persistence, no device and no protocol server",
 		From: []string{"pmnbd/rdma/..."},
 		To:   []string{"pmnbd/persist/...", "pmnbd/backend/...", "pmnbd/nbd/..."},
@@ -101,7 +107,7 @@ var Rules = []Rule{
 		Name:   "nothing links the tests",
 		From:   []string{"pmnbd/..."},
 		To:     []string{"pmnbd/test/...", "pmnbd/persist/region/regiontest", "testing"},
-		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest"},
+		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest", "pmnbd/internal/etcdtest"},
 	},
 }
 

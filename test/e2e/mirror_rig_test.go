@@ -63,10 +63,10 @@ func (l *mirrorLeg) end(t *testing.T) {
 }
 
 // newMirrorRig makes n targets and the mirror.
-func newMirrorRig(t *testing.T, n int) *mirrorRig {
+func newMirrorRig(t *testing.T, n int, more ...string) *mirrorRig {
 	t.Helper()
 	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, n)}
-	create := []string{"mirror", "create", "--state-dir", r.home}
+	create := append([]string{"mirror", "create", "--state-dir", r.home}, more...)
 	for i := range r.legs {
 		l := &r.legs[i]
 		l.host = newHost(t)

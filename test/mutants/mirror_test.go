@@ -224,8 +224,8 @@ var mirrors = []mutant{
 		pkg: "./backend/remote", run: "^TestArbiterKnowsAnother$",
 	}, {
 		name: "a generation begins while the arbiter is away", rule: "mirror §4.8 while the arbiter does not answer no generation begins",
-		in:  "backend/remote.office.mayChange",
-		old: "return o.term == nil ||", new: "return true ||",
+		in:  "backend/remote.office.mayChangeLocked",
+		old: "if o.term == nil ||", new: "if true ||",
 		pkg: "./backend/remote", run: "^TestArbiterAway$",
 	}, {
 		name: "nobody asks the arbiter", rule: "mirror §4.8 a mirror that has an arbiter does not begin without it",

@@ -21,6 +21,9 @@ func Ready(log *zap.Logger, stdout io.Writer, uris []string, status string) erro
 // Started tells systemd that the service has started, with status for people.
 func Started(log *zap.Logger, status string) { notify(log, daemon.SdNotifyReady, "STATUS="+status) }
 
+// Waiting tells systemd what a service that has not started waits for.
+func Waiting(log *zap.Logger, status string) { notify(log, "STATUS="+status) }
+
 // stopMargin is how long the process takes to end, apart from draining.
 const stopMargin = 5 * time.Second
 
