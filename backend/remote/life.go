@@ -82,6 +82,7 @@ type condition struct {
 	phase phase
 	cause error     // why the session is not there
 	since time.Time // when it was lost; zero while it is there
+	at    time.Time // when the state that status tells began
 	err   error     // new ops are refused with it; once the device has ended, ops that wait, too
 }
 
@@ -100,7 +101,7 @@ func (c *condition) shown() (s State, cause string) {
 
 func newLife(log *slog.Logger) *life {
 	l := &life{log: log}
-	l.now.Store(&condition{})
+	l.now.Store(&condition{at: time.Now()})
 	return l
 }
 
@@ -157,6 +158,12 @@ func (l *life) step(e event, cause error) transition {
 		if c.err = backend.ErrClosed; cause != nil {
 			c.err = fmt.Errorf("%w: %w", backend.ErrClosed, cause)
 		}
+	}
+	before, _ := was.shown()
+	if now, _ := c.shown(); now == before {
+		c.at = was.at
+	} else {
+		c.at = time.Now()
 	}
 	l.now.Store(c)
 	return t

@@ -47,7 +47,9 @@ type Snapshot struct {
 	State State `json:"state"`
 	// Cause says why State is not open.
 	Cause string `json:"cause,omitempty"`
-	// WaitingSince is when State became waiting; nil in other states.
+	// Since is when State became what it is.
+	Since time.Time `json:"state_since"`
+	// WaitingSince is when the target was lost for which the device waits; nil in other states.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	// Taken: State is failed by a TakenError.
 	Taken bool `json:"taken,omitempty"`
@@ -124,6 +126,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
+	s.Since = now.at.Round(time.Millisecond)
 	if s.State == StateWaiting {
 		since := now.since.Round(time.Millisecond)
 		s.WaitingSince = &since

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/endpoint"
@@ -30,12 +31,13 @@ type config struct {
 	Spin            duration       `toml:"spin"`
 	Control         status.Place   `toml:"control"`
 	Metrics         status.Address `toml:"metrics"`
+	LogLevel        *daemon.Level  `toml:"log-level"`
 }
 
 var defaultListen = endpoint.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: endpoint.DefaultPort}
 
 func defaults() config {
-	return config{Listen: []listenAddr{{defaultListen}}, Control: status.DefaultPlace()}
+	return config{Listen: []listenAddr{{defaultListen}}, Control: status.DefaultPlace(), LogLevel: daemon.NewLevel()}
 }
 
 // declare declares the flags. What c holds are their defaults.
@@ -61,6 +63,7 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Func("spin", "the `DURATION` for which a lane at rdma:// polls before it sleeps; worthwhile only with a core for each lane (default 0s)", into(&c.Spin))
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")
 	set.Var(&c.Metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
+	set.Var(c.LogLevel, "log-level", "the least level of lines that the log has; SIGUSR1 changes it to debug, and back")
 }
 
 // parse reads a command's flags, its own ones included, and the file that --config names.

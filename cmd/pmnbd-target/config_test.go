@@ -58,6 +58,10 @@ var settings = map[string][2]struct {
 		{`metrics = "9104"`, []string{"--metrics", ":9104"}},
 		{`metrics = "[::1]:9104"`, []string{"--metrics", "[::1]:9104"}},
 	},
+	"log-level": {
+		{`log-level = "debug"`, []string{"--log-level", "debug"}},
+		{`log-level = "error"`, []string{"--log-level", "error"}},
+	},
 	"numa": {
 		{`numa = "off"`, []string{"--numa", "off"}},
 		{`numa = 1`, []string{"--numa", "1"}},

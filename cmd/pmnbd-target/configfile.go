@@ -42,6 +42,7 @@ var fileSettings = map[string]setting{
 	"spin":                 {`a duration in quotes: spin = "50us"`, text, nil},
 	"control":              {`a socket in quotes: control = "unix:/run/pmnbd/target.sock"`, text, nil},
 	"metrics":              {`a port, or an address in quotes: metrics = "127.0.0.1:9204"`, number, nil},
+	"log-level":            {`a level in quotes: log-level = "debug"`, text, nil},
 	"region":               {"a table for each region, under a line [[region]]", []unstable.Kind{unstable.ArrayTable, unstable.Array}, []unstable.Kind{unstable.InlineTable}},
 	"region.name":          {`a name in quotes: name = "log"`, text, nil},
 	"region.path":          {`a path in quotes: path = "/var/lib/pmnbd-target/log"`, text, nil},

@@ -56,7 +56,9 @@ func serve(call *command.Call) error {
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()
-	s, err := open(cfg, daemon.Log(call.Stderr))
+	log := daemon.LogAt(call.Stderr, cfg.LogLevel)
+	defer daemon.OnToggle(log, cfg.LogLevel)()
+	s, err := open(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -149,8 +151,11 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	}
 	stopReload := daemon.OnReload(s.log, s.cfg.KeyFile, s.reloadKeys)
 	header := status.NewHeader(program)
-	shown := status.Serve(s.control, s.metrics, s.log, func() status.Document { return report{header, s.uris, s.target.Snapshot()} })
-	err := daemon.Ready(s.log, stdout, s.uris, fmt.Sprintf("serving %d regions", len(s.regions)))
+	document := func() status.Document { return report{header, s.uris, s.target.Snapshot()} }
+	shown := status.Serve(s.control, s.metrics, s.log, document)
+	line := func() string { return document().Health().Line() }
+	err := daemon.Ready(s.log, stdout, s.uris, line())
+	follow := daemon.Follow(s.log, line)
 	if err == nil {
 		select {
 		case sig := <-signals:
@@ -158,6 +163,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 		case err = <-failed:
 		}
 	}
+	err = errors.Join(err, follow.Close())
 	daemon.Stopping(s.log, 0)
 	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()

@@ -23,7 +23,7 @@ const statusHelp = `Shows the regions that pmnbd-target serves on this machine: 
 state. docs/status.md explains the output.
 
 Usage:
-  pmnbd-target status [--json]
+  pmnbd-target status [--json | --check]
 
   pmnbd-target status --json | jq '.[].regions[] | {name, held, failed}'
 `
@@ -38,6 +38,7 @@ type report struct {
 // showStatus runs `pmnbd-target status`.
 func showStatus(call *command.Call) error {
 	asJSON := call.Flags.Bool("json", false, "print JSON: an array with what each process says")
+	check := call.Flags.Bool("check", false, "print a line for each region, and exit with 0 if all of them serve, 1 if one waits, 2 if one failed")
 	control := status.DefaultPlace()
 	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
 	if err := call.Parse(); err != nil {
@@ -45,7 +46,13 @@ func showStatus(call *command.Call) error {
 	}
 	found, err := status.Find[report](context.Background(), &control, program)
 	if len(found) == 0 {
-		return cmp.Or(err, status.Nobody(&control, program))
+		err = cmp.Or(err, status.Nobody(&control, program))
+	}
+	if *check {
+		return checked(call.Stdout, found, err)
+	}
+	if len(found) == 0 {
+		return err
 	}
 	if *asJSON {
 		return errors.Join(status.WriteJSON(call.Stdout, found), err)
@@ -132,4 +139,20 @@ func use(r *target.RegionSnapshot) string {
 		return "free, closed cleanly"
 	}
 	return "free, not closed cleanly"
+}
+
+// checked prints how well what was found is. The exit code is the worst level; err, if something
+// could not be asked, is as bad as a failure.
+func checked(stdout io.Writer, found []status.Found[report], err error) error {
+	text, level := status.Checked(found)
+	if _, failed := io.WriteString(stdout, text); failed != nil {
+		return failed
+	}
+	switch {
+	case err != nil:
+		return command.WithCode(err, int(status.Failed))
+	case level == status.Serving:
+		return nil
+	}
+	return command.Exit(int(level))
 }

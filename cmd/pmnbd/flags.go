@@ -15,6 +15,7 @@ import (
 
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/endpoint"
@@ -89,6 +90,7 @@ type config struct {
 	stateDir      string
 	control       status.Place
 	metrics       status.Address
+	logLevel      *daemon.Level
 	socketMode    fs.FileMode
 	drainTimeout  time.Duration
 	tls           *tls.Config // nil: none
@@ -125,7 +127,7 @@ type unread struct {
 
 // parse reads the flags of serve.
 func parse(call *command.Call) (config, error) {
-	cfg := config{window: remote.DefaultWindow, control: status.DefaultPlace()}
+	cfg := config{window: remote.DefaultWindow, control: status.DefaultPlace(), logLevel: daemon.NewLevel()}
 	var u unread
 	cfg.declare(call.Flags, &u)
 	err := call.Parse()
@@ -201,6 +203,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.BoolVar(&c.acceptLoss, "accept-loss", false, "serve although writes that an earlier pmnbd acknowledged may be lost; detach or unmount the device first")
 	set.Var(&c.control, "control", "the control socket, for pmnbd status; unix:/DIR/ puts EXPORT-PID.sock into DIR, named for the first export")
 	set.Var(&c.metrics, "metrics", "an address for Prometheus to scrape, beside the control socket (default none); everybody who reaches it sees names and counters")
+	set.Var(c.logLevel, "log-level", "the least level of lines that the log has; SIGUSR1 changes it to debug, and back")
 	set.DurationVar(&c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
 	set.StringVar(&u.mode, "socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")

@@ -44,6 +44,7 @@ type initiator struct {
 	exports   []export
 	nbd       *nbd.Server
 	shown     shown
+	follow    daemon.Follower // tells systemd how it is
 }
 
 // An export is an open region, and the URIs by which clients reach it.
@@ -68,7 +69,9 @@ func serve(call *command.Call) error {
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()
-	s, err := open(cfg, daemon.Log(call.Stderr))
+	log := daemon.LogAt(call.Stderr, cfg.logLevel)
+	defer daemon.OnToggle(log, cfg.logLevel)()
+	s, err := open(cfg, log)
 	if err == nil {
 		err = s.run(call.Stdout, signals)
 	}
@@ -147,6 +150,8 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	}
 	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics}
 	opened.Add(&s.shown)
+	s.follow = daemon.Follow(s.log, func() string { return s.shown.document().Health().Line() })
+	opened.Add(s.follow)
 	return nil
 }
 
@@ -267,11 +272,11 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}()
 	}
 	s.shown.serve(s.report)
-	var names, uris []string
+	var uris []string
 	for _, x := range s.exports {
-		names, uris = append(names, x.name), append(uris, x.uris...)
+		uris = append(uris, x.uris...)
 	}
-	err := daemon.Ready(s.log, stdout, uris, fmt.Sprintf("serving %q", names))
+	err := daemon.Ready(s.log, stdout, uris, s.shown.document().Health().Line())
 	if err == nil {
 		select {
 		case sig := <-signals:
@@ -279,6 +284,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		case err = <-failed:
 		}
 	}
+	err = errors.Join(err, s.follow.Close())
 	daemon.Stopping(s.log, s.cfg.drainTimeout)
 	err = errors.Join(err, s.drain(signals), s.shown.Close())
 	if s.arbiter != nil {

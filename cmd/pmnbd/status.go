@@ -18,9 +18,10 @@ const statusHelp = `Shows the exports that pmnbd serves on this machine, or thos
 target, how full the window is, the barriers, and the requests of clients. docs/status.md explains the output.
 
 Usage:
-  pmnbd status [NAME] [--json]
+  pmnbd status [NAME] [--json | --check]
 
   pmnbd status log
+  pmnbd status log --check || echo "log is not well"
   pmnbd status --json | jq '.[].exports[].device.window.unflushed_bytes'
 `
 
@@ -28,6 +29,7 @@ Usage:
 func showStatus(call *command.Call) error {
 	set := call.Flags
 	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
+	check := set.Bool("check", false, "print a line for each export, and exit with 0 if all of them serve, 1 if one waits, 2 if one failed")
 	control := status.DefaultPlace()
 	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
 	if err := call.Parse("[NAME]"); err != nil {
@@ -45,11 +47,16 @@ func showStatus(call *command.Call) error {
 	}
 	switch {
 	case len(found) == 0 && err != nil:
-		return err
 	case len(all) == 0:
-		return status.Nobody(&control, report.Program)
+		err = status.Nobody(&control, report.Program)
 	case len(found) == 0:
-		return fmt.Errorf("no pmnbd serves export %q: looked at %v", set.Arg(0), &control)
+		err = fmt.Errorf("no pmnbd serves export %q: looked at %v", set.Arg(0), &control)
+	}
+	if *check {
+		return checked(call.Stdout, found, err)
+	}
+	if len(found) == 0 {
+		return err
 	}
 	if *asJSON {
 		return errors.Join(status.WriteJSON(call.Stdout, found), err)
@@ -65,4 +72,20 @@ func showStatus(call *command.Call) error {
 	}
 	_, written := io.WriteString(call.Stdout, strings.Join(texts, "\n"))
 	return errors.Join(written, err)
+}
+
+// checked prints how well what was found is. The exit code is the worst level; err, if something
+// could not be asked, is as bad as a failure.
+func checked(stdout io.Writer, found []status.Found[report.Document], err error) error {
+	text, level := status.Checked(found)
+	if _, failed := io.WriteString(stdout, text); failed != nil {
+		return failed
+	}
+	switch {
+	case err != nil:
+		return command.WithCode(err, int(status.Failed))
+	case level == status.Serving:
+		return nil
+	}
+	return command.Exit(int(level))
 }

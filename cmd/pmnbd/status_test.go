@@ -58,9 +58,11 @@ func TestStatus(t *testing.T) {
 		{[]string{"log"}, 0, "export log: open"},
 		{[]string{"data"}, 0, "export data: open"},
 		{[]string{"data", "--json"}, 0, `"unflushed_bytes": 49152`},
+		{[]string{"--check"}, 0, "export log: serving"},
+		{[]string{"other", "--check"}, 2, `no pmnbd serves export "other"`},
 		{[]string{"other"}, 1, `no pmnbd serves export "other"`},
 		{[]string{"log", "other"}, 2, `"other" is one argument too many`},
-		{[]string{"--josn"}, 2, "flags here: --json --control --help"},
+		{[]string{"--josn"}, 2, "flags here: --json --check --control --help"},
 		{[]string{"--help"}, 0, "docs/status.md"},
 	} {
 		code, out, errs := ran(c.args...)

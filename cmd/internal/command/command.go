@@ -136,6 +136,12 @@ func (e withCode) Unwrap() error { return e.error }
 // WithCode returns err with the exit code that Main returns for it.
 func WithCode(err error, code int) error { return withCode{err, code} }
 
+// errSaid has no text: what is to be said was printed.
+var errSaid = errors.New("")
+
+// Exit returns an error for which Main prints nothing and returns code.
+func Exit(code int) error { return withCode{errSaid, code} }
+
 // exit writes err, if there is one, to stderr as one line that starts with the command's
 // name, and returns the exit code.
 func exit(stderr io.Writer, name string, err error) int {
@@ -143,7 +149,9 @@ func exit(stderr io.Writer, name string, err error) int {
 		return exitOK
 	}
 	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, plain.Text(line)) // without standard error the code has to do
+	if !errors.Is(err, errSaid) {
+		_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, plain.Text(line)) // without standard error the code has to do
+	}
 	own := withCode{code: exitFailure}
 	if !errors.As(err, &own) && errors.Is(err, flags.ErrUsage) {
 		return exitUsage

@@ -31,8 +31,11 @@ func (w plainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Log makes the log on w: lines for people if w is a terminal, JSON otherwise.
-func Log(w io.Writer) *zap.Logger {
+// Log makes the log on w, at the level info: lines for people if w is a terminal, JSON otherwise.
+func Log(w io.Writer) *zap.Logger { return LogAt(w, NewLevel()) }
+
+// LogAt is Log at a level that may change.
+func LogAt(w io.Writer, level *Level) *zap.Logger {
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.EncodeTime = zapcore.RFC3339TimeEncoder
 	encoder := zapcore.NewJSONEncoder(cfg)
@@ -42,7 +45,7 @@ func Log(w io.Writer) *zap.Logger {
 			encoder = zapcore.NewConsoleEncoder(cfg)
 		}
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(plainWriter{w})), zap.InfoLevel))
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(plainWriter{w})), level.now))
 }
 
 // Slog is log for the packages that take a logger of log/slog: their lines go to the same place.

@@ -18,6 +18,8 @@ import (
 type Document interface {
 	// Collect sends the document's metrics, with Gauge, Counter and Truth.
 	Collect(Scrape)
+	// Health is how what the process serves is.
+	Health() Health
 }
 
 // A Scrape takes the metrics of one document.

@@ -68,10 +68,12 @@ func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Docum
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(snapshot()) // fails if the client has left
 	})
+	handleHealth(mux, snapshot)
 	s := &Server{doors: []*door{open(control, mux, log)}}
 	if metrics != nil {
 		mux = http.NewServeMux()
 		mux.Handle("GET "+MetricsPath, scrape)
+		handleHealth(mux, snapshot)
 		log.Info("metrics are served", zap.String("url", "http://"+metrics.Addr().String()+MetricsPath))
 		s.doors = append(s.doors, open(metrics, mux, log))
 	}

@@ -36,7 +36,8 @@ type document struct {
 	Answer int    `json:"answer"`
 	Bulk   string `json:"bulk"`
 	// Names are what one of its metrics is labelled with.
-	Names []string `json:"-"`
+	Names  []string `json:"-"`
+	health Health
 }
 
 func (d document) Collect(s Scrape) {

@@ -1,0 +1,21 @@
+package mutants
+
+// healths are mutants of what the daemons say of how well they are.
+var healths = []mutant{
+	{
+		name: "a process that waits is not live", rule: "who waits for a target is not restarted",
+		in:  "cmd/internal/status.handleHealth",
+		old: "answer(func(Level) bool { return true })", new: "answer(func(l Level) bool { return l == Serving })",
+		pkg: "./cmd/internal/status", run: "^TestHealthOverHTTP$",
+	}, {
+		name: "the worst is not seen behind the others", rule: "the worst decides",
+		in:  "cmd/internal/status.Health.Level",
+		old: "slices.MaxFunc", new: "slices.MinFunc",
+		pkg: "./cmd/internal/status", run: "^TestHealth$",
+	}, {
+		name: "the watchdog hears of news alone", rule: "the watchdog hears as long as the process can say how it is",
+		in:  "cmd/internal/daemon.follow",
+		old: "if watchdog {", new: "if watchdog && len(news) > 0 {",
+		pkg: "./cmd/internal/daemon", run: "^TestFollow$", hangs: true,
+	},
+}
