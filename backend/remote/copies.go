@@ -37,7 +37,8 @@ type copies struct {
 	settled chan struct{}   // not nil once the device ends: see settle
 	said    string          // in the log, of what cannot be done yet
 
-	pieces []piece // of the resyncs, copiesAhead for each leg
+	pieces []piece // of the resyncs, copiesAhead for each leg, and then of a Verify
+	checks bool    // a Verify is under way
 	memory memory  // theirs
 
 	newer  chan struct{} // takes a token if the start is to decide again
@@ -53,7 +54,7 @@ type copies struct {
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
 	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1)}
 	k.fence.start()
-	k.pieces = make([]piece, len(x.legs)*copiesAhead)
+	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)
 	for i := range k.pieces {
 		k.pieces[i].index = i
 	}

@@ -141,7 +141,7 @@ func (l *lane) buildLocked() {
 			if complete {
 				l.queue.pop()
 			}
-		case itemDigest, itemFetch, itemStore:
+		case itemDigest, itemFetch, itemStore, itemAwait:
 			if !l.buildCopyLocked(it) {
 				return // likewise
 			}

@@ -25,6 +25,7 @@ const (
 	itemDigest // sum the piece
 	itemFetch  // read it into its memory
 	itemStore  // write what was read, once it is there
+	itemAwait  // let nothing pass before the target has answered all DIGESTs
 )
 
 // A fifo is a ring that grows, and keeps what it grew to.

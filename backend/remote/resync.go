@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pmnbd/internal/mirror"
@@ -54,6 +55,8 @@ type resync struct {
 	lost chan struct{} // closed once the leg's session is lost
 	once sync.Once     // closes lost
 
+	verify *verification // whose part it is; nil: it is a resync
+
 	shares []settlement // by stream, each guarded by that stream's mutex
 
 	// Of the goroutine.
@@ -63,6 +66,8 @@ type resync struct {
 	crowd time.Time // when that was more than before
 	due   time.Time // ResyncRate allows no further chunk before
 	bytes uint64    // to settle, by guess: since the last barrier was asked for
+
+	compared atomic.Uint64 // bytes, of a Verify
 }
 
 // startResyncsLocked starts a resync for each leg that is there and not equal. It returns a leg that
@@ -273,10 +278,13 @@ func (r *resync) step() (pause time.Duration, done bool) {
 		r.copies.core.post()
 	}
 	switch {
-	case busy > 0:
+	case busy > 0 && r.verify == nil:
 		return r.watch(now, pause), false
-	case unsettled > 0 || r.todo.left > 0:
+	case busy > 0 || unsettled > 0 || r.todo.left > 0:
 		return pause, false
+	}
+	if r.verify != nil {
+		return 0, true
 	}
 	if err := r.copies.takeIn(r.leg); errors.Is(err, errArbiterAway) {
 		return arbiterPause, false

@@ -38,6 +38,7 @@ const (
 	pieceWaits              // for a source
 	pieceCompare            // DIGESTs are under way
 	pieceCopy               // Read and Write are
+	pieceConfirm            // DIGESTs again, and nothing passes them: of a Verify
 )
 
 // len is how many bytes are compared, and copied, next.
@@ -66,13 +67,16 @@ func (r *resync) nextLocked(p *piece) {
 	case p.state == pieceFree:
 		return
 	case p.broken, p.state == pieceWaits: // from the start, maybe with another source
-	case p.state == pieceCompare && p.sums[0] != p.sums[1]:
-		if p.pushLocked(r, pieceCopy) {
+	case r.differsLocked(p):
+		if p.pushLocked(r, r.verify.next(p.state)) {
 			return
 		}
 	default: // equal, or copied
 		if p.off += uint64(p.len()); p.off == p.end {
-			r.copiedLocked(p)
+			if r.verify == nil || p.state == pieceCopy {
+				r.copiedLocked(p)
+			}
+			r.compared.Add(p.end - p.start)
 			p.state = pieceFree
 			return
 		}
@@ -87,7 +91,10 @@ func (r *resync) nextLocked(p *piece) {
 func (p *piece) pushLocked(r *resync, state pieceState) bool {
 	s := p.stream
 	src, dst := s.reader, r.leg.lanes[s.index]
-	if src == nil || src == dst || src.behind || dst.behind || dst.copying != r || !dst.connected {
+	if r.verify != nil {
+		src = r.verify.from.lanes[s.index]
+	}
+	if src == nil || !src.connected || src == dst || src.behind || dst.behind || dst.copying != r || !dst.connected {
 		return false
 	}
 	p.resync, p.src, p.dst, p.state = r, src, dst, state
@@ -98,6 +105,10 @@ func (p *piece) pushLocked(r *resync, state pieceState) bool {
 	}
 	src.queue.push(item{kind: first, piece: p})
 	dst.queue.push(item{kind: second, piece: p})
+	if state == pieceConfirm {
+		src.queue.push(item{kind: itemAwait})
+		dst.queue.push(item{kind: itemAwait})
+	}
 	src.urgent, dst.urgent = true, true
 	s.copying = append(s.copying, p)
 	return true
@@ -155,6 +166,9 @@ func (s *stream) rouseCopiesLocked() {
 // buildCopyLocked builds the work request of it, and reports false if that has to wait. All behind it
 // waits, too.
 func (l *lane) buildCopyLocked(it *item) bool {
+	if it.kind == itemAwait {
+		return l.digests.n == 0
+	}
 	p := it.piece
 	n := p.len()
 	if l.zeroes.overlap(p.off, uint64(n)) {

@@ -60,6 +60,31 @@ var sturdy = []mutant{
 		old: "return false, nil", new: "return true, nil",
 		pkg: "./backend/remote", run: "^TestAdoptionBeforeMembersAreEqual$",
 	}, {
+		name: "verify believes the first sums", rule: "mirror §5.7 a write that is on its way is no difference",
+		in:  "backend/remote.resync.differsLocked",
+		old: "if r.verify == nil || p.state == pieceCompare {", new: "if r.verify == nil {",
+		pkg: "./backend/remote", run: "^TestVerifyUnderLoad$",
+	}, {
+		name: "verify sums what comes later", rule: "mirror §5.7 nothing passes the second DIGEST",
+		in:  "backend/remote.lane.buildCopyLocked",
+		old: "return l.digests.n == 0", new: "return true",
+		pkg: "./backend/remote", run: "^TestNothingPassesAwait$",
+	}, {
+		name: "verify copies unasked", rule: "mirror §5.7 nobody knows which member is right",
+		in:  "backend/remote.resync.differsLocked",
+		old: "return r.verify.copying", new: "return true",
+		pkg: "./backend/remote", run: "^TestVerify$",
+	}, {
+		name: "verify does not wait for the barrier", rule: "mirror §5.7 what is copied is durable",
+		in:  "backend/remote.resync.step",
+		old: "case busy > 0 || unsettled > 0 ||", new: "case busy > 0 ||",
+		pkg: "./backend/remote", run: "^TestVerifyCopiesDurably$",
+	}, {
+		name: "verify goes on without a member", rule: "mirror §5.7 all members in sync are compared",
+		in:  "backend/remote.verification.holds",
+		old: "return view.Flushes() &&", new: "return true || view.Flushes() &&",
+		pkg: "./backend/remote", run: "^TestVerifyIsCutShort$", hangs: true,
+	}, {
 		name: "cleared member has no owner", rule: "mirror §3.6 it keeps the owner of a session that was not closed",
 		in:  "persist/region.Region.clear",
 		old: "if sb.Clean || !others {", new: "{",

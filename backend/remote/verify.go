@@ -1,0 +1,311 @@
+package remote
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"pmnbd/persist"
+)
+
+const (
+	// verifyAhead is how many chunks of each member a Verify compares at the same time.
+	verifyAhead = 4
+	// verifyChunk is what a Verify compares, and tells of, at a time, in bytes.
+	verifyChunk = pieceSize
+	// maxDifferences is how many chunks that differ a Verify names. It counts all.
+	maxDifferences = 1000
+)
+
+// A Difference is a chunk that members in sync do not have alike.
+type Difference struct {
+	// Offset and Length are in bytes of the device.
+	Offset uint64 `json:"offset"`
+	Length uint64 `json:"length"`
+	// Digests are the SHA-256 of what members have there, in hexadecimal, by letter of the member. Members
+	// that are equal to the first one are not all named.
+	Digests map[string]string `json:"digests"`
+	// Copied: all members have it now as VerifyOptions.From had it, durably.
+	Copied bool `json:"copied,omitempty"`
+}
+
+// A Verification is what a Verify has found.
+type Verification struct {
+	// Members are the letters of those that were compared, such as "AB".
+	Members string `json:"members"`
+	// Compared is how many bytes were compared, Total how many there are; of each member but one.
+	Compared uint64 `json:"compared_bytes"`
+	Total    uint64 `json:"total_bytes"`
+	// Different counts the chunks that differ. Differences are the first of them, by offset.
+	Different   int          `json:"different"`
+	Differences []Difference `json:"differences"`
+}
+
+// VerifyOptions say what a Verify does beside comparing.
+type VerifyOptions struct {
+	// From is the letter of the member from which chunks that differ are copied to the others; empty:
+	// none is.
+	From string
+	// Progress, if not nil, is called about once a second with what was found so far, without Differences.
+	Progress func(Verification)
+}
+
+// Errors of Verify.
+var (
+	// ErrNoMirror: the device has a region alone.
+	ErrNoMirror = errors.New("the export is no mirror: there is nothing to compare")
+	// ErrNotVerified: members were lost, or the mirror changed, before everything was compared.
+	ErrNotVerified = errors.New("not everything was compared")
+)
+
+// Verify compares the members in sync with each other, by digests that their targets make (mirror §5.7),
+// while clients go on. Config.ResyncRate bounds how much a second. Chunks that differ are reported; nobody
+// knows which member is right, so nothing is copied unless an option says from where. Beside an error
+// Verify returns what it has found so far. One Verify can run at a time.
+func (d *Device) Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
+	k := d.core.copies
+	if k == nil {
+		return nil, ErrNoMirror
+	}
+	v, err := k.beginVerify(d.info.Size, o.From)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, v.end)()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-v.done:
+			running = false
+		case <-tick.C:
+			if o.Progress != nil {
+				o.Progress(v.sofar(false))
+			}
+		}
+	}
+	k.core.commit.mu.Lock()
+	k.checks = false
+	k.core.commit.mu.Unlock()
+	result := v.sofar(true)
+	if result.Compared < result.Total || v.incomplete() {
+		return &result, errors.Join(ErrNotVerified, context.Cause(ctx))
+	}
+	return &result, nil
+}
+
+// A verification is a Verify under way. For each member but one it has a part: a resync whose source is
+// that one, and which copies only if it is told to.
+type verification struct {
+	copies  *copies
+	from    *leg // the source; set once, like what follows
+	copying bool
+	size    uint64
+	members persist.Members
+	parts   []*resync
+	done    chan struct{} // closed once all parts have ended
+
+	mu     sync.Mutex
+	found  map[uint64]*Difference // by offset
+	count  int
+	broken bool // a part has ended early
+}
+
+// beginVerify starts the parts.
+func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := k.view.Record.F
+	switch {
+	case k.checks:
+		return nil, errors.New("another verification of this mirror is under way")
+	case k.core.failed() != nil:
+		return nil, k.core.failed()
+	case k.life.Err() != nil:
+		return nil, errStopped
+	case !k.view.Flushes():
+		return nil, errors.New("the mirror changes, or compares its members already: try again when pmnbd mirror status shows them in sync")
+	case f.Count() < 2:
+		return nil, fmt.Errorf("only member %v is in sync: there is nothing to compare it with", f)
+	}
+	v := &verification{copies: k, size: size, members: f, copying: from != "", done: make(chan struct{}), found: make(map[uint64]*Difference)}
+	var legs []*leg
+	for _, g := range k.core.legs {
+		if !f.Has(g.slot) {
+			continue
+		}
+		if !g.up.Load() {
+			return nil, fmt.Errorf("member %v is away", persist.Member(g.slot))
+		}
+		legs = append(legs, g)
+	}
+	slices.SortFunc(legs, func(a, b *leg) int { return a.slot - b.slot })
+	source := 0
+	if from != "" {
+		if source = slices.IndexFunc(legs, func(g *leg) bool { return persist.Member(g.slot).String() == from }); source < 0 {
+			return nil, fmt.Errorf("member %q is not in sync, or does not exist: those in sync are %v", from, f)
+		}
+	}
+	v.from = legs[source]
+	pieces := k.pieces[len(k.core.legs)*copiesAhead:]
+	for _, g := range slices.Delete(legs, source, source+1) {
+		v.parts = append(v.parts, v.newPart(g, pieces[:verifyAhead]))
+		pieces = pieces[verifyAhead:]
+	}
+	k.checks = true
+	v.startLocked()
+	return v, nil
+}
+
+// newPart makes the part that compares g with the source.
+func (v *verification) newPart(g *leg, pieces []piece) *resync {
+	r := &resync{
+		copies: v.copies, leg: g, pieces: pieces, verify: v,
+		wake: make(chan struct{}, 1), lost: make(chan struct{}), shares: make([]settlement, len(v.copies.core.streams)),
+	}
+	r.todo = chunks{size: v.size, each: verifyChunk, bits: make([]byte, (v.size+verifyChunk*8-1)/(verifyChunk*8))}
+	r.todo.fill()
+	r.todo.count()
+	return r
+}
+
+// startLocked starts the parts' goroutines, which copies.end waits for. The caller holds commit.mu.
+func (v *verification) startLocked() {
+	var running sync.WaitGroup
+	for _, r := range v.parts {
+		for _, l := range r.leg.lanes { // it is equal, so no resync has them
+			l.mu.Lock()
+			l.copying = r
+			l.mu.Unlock()
+		}
+		v.copies.ended.Add(1)
+		running.Go(func() {
+			defer v.copies.ended.Done()
+			v.run(r)
+		})
+	}
+	go func() {
+		running.Wait()
+		close(v.done)
+	}()
+}
+
+// run drives a part until it is through, or has to end.
+func (v *verification) run(r *resync) {
+	for {
+		pause, through := r.step()
+		if through {
+			break
+		}
+		if pause == 0 || pause > time.Second {
+			pause = time.Second // to see whether the source is still there
+		}
+		if !v.holds() || r.wait(pause) != nil {
+			v.mu.Lock()
+			v.broken = true
+			v.mu.Unlock()
+			v.end() // the others, too
+			break
+		}
+	}
+	for v.copies.life.Err() == nil && r.outstanding() { // a target may still store in a piece's memory
+		select {
+		case <-r.wake:
+		case <-v.copies.life.Done():
+		}
+	}
+	for i := range r.pieces {
+		r.pieces[i].state = pieceFree
+	}
+	r.detach()
+}
+
+// end ends all parts.
+func (v *verification) end() {
+	for _, r := range v.parts {
+		r.end()
+	}
+}
+
+// holds reports whether the members are those that are compared, and all there.
+func (v *verification) holds() bool {
+	c := &v.copies.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view := &v.copies.view
+	return view.Flushes() && view.Record.F&v.members == v.members && v.from.up.Load()
+}
+
+// differsLocked reports whether p is to go on, to what next says, because its sums differ. The stream's
+// mutex is held. A Verify sums twice: what comes behind a DIGEST may be stored while the target sums, and
+// at different moments at the two targets. The second time nothing passes.
+func (r *resync) differsLocked(p *piece) bool {
+	if p.sums[0] == p.sums[1] || p.state != pieceCompare && p.state != pieceConfirm {
+		return false
+	}
+	if r.verify == nil || p.state == pieceCompare {
+		return true
+	}
+	r.verify.differ(r, p)
+	return r.verify.copying
+}
+
+// next is what follows state for a piece whose sums differ.
+func (v *verification) next(state pieceState) pieceState {
+	if v != nil && state == pieceCompare {
+		return pieceConfirm
+	}
+	return pieceCopy
+}
+
+// differ notes that the members of r have p not alike.
+func (v *verification) differ(r *resync, p *piece) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d := v.found[p.off]
+	if d == nil {
+		if v.count++; v.count > maxDifferences {
+			return
+		}
+		d = &Difference{Offset: p.off, Length: uint64(p.len()), Digests: make(map[string]string)}
+		v.found[p.off] = d
+	}
+	d.Digests[persist.Member(v.from.slot).String()] = hex.EncodeToString(p.sums[0][:])
+	d.Digests[persist.Member(r.leg.slot).String()] = hex.EncodeToString(p.sums[1][:])
+}
+
+func (v *verification) incomplete() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.broken
+}
+
+// sofar is what was found, with the differences if all has ended.
+func (v *verification) sofar(ended bool) Verification {
+	s := Verification{Members: v.members.String(), Total: v.size * uint64(len(v.parts))}
+	for _, r := range v.parts {
+		s.Compared += r.compared.Load()
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.Different, s.Differences = v.count, []Difference{}
+	if !ended {
+		return s
+	}
+	for _, d := range v.found {
+		d.Copied = v.copying && !v.broken
+		s.Differences = append(s.Differences, *d)
+	}
+	slices.SortFunc(s.Differences, func(a, b Difference) int {
+		if a.Offset < b.Offset {
+			return -1
+		}
+		return 1
+	})
+	return s
+}
