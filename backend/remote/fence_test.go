@@ -47,3 +47,22 @@ func testReadsAreFenced(t *testing.T) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// Data that come when the fence has closed are no answer, also if nobody has looked at the clock since:
+// the process may have been stopped. The session is taken up anew, and its target would say if it were
+// somebody else's.
+func TestReadIsFencedWhenItsDataCome(t *testing.T) { synctest.Test(t, testReadIsFencedWhenItsDataCome) }
+
+func testReadIsFencedWhenItsDataCome(t *testing.T) {
+	a := newArbitrated(t)
+	d, c := a.dial(t)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	recoveries := d.Snapshot().Recoveries
+	d.core.copies.fence.until.Store(0)
+	read := c.Read(0, block, 0)
+	require.NoError(t, c.Do(read))
+	require.Equal(t, backendtest.Pattern(block, 1), read.Got)
+	time.Sleep(time.Second)
+	require.Greater(t, d.Snapshot().Recoveries, recoveries)
+	require.NoError(t, d.Close())
+}

@@ -228,6 +228,16 @@ var mirrors = []mutant{
 		old: "if o.term == nil ||", new: "if true ||",
 		pkg: "./backend/remote", run: "^TestArbiterAway$",
 	}, {
+		name: "a life goes on over another one at the arbiter", rule: "mirror §4.8 a killed life goes on only from a generation at the arbiter that it descends from",
+		in:  "backend/remote.copies.swap",
+		old: "if !v.Replaces(&held) {", new: "if !v.Replaces(&held) && false {",
+		pkg: "./backend/remote", run: "^TestArbiterAndAKill$",
+	}, {
+		name: "a standby serves while the life before may answer READs", rule: "mirror §4.7 a life that does not hold all of F waits for a lease of the targets",
+		in:  "backend/remote.beginning.quietAfter",
+		old: "return b.opened.Add(lease)", new: "return t",
+		pkg: "./backend/remote", run: "^TestStandbyBehindAPartition$",
+	}, {
 		name: "nobody asks the arbiter", rule: "mirror §4.8 a mirror that has an arbiter does not begin without it",
 		in:  "internal/mirror.Found.unasked",
 		old: "case !f.Asked:", new: "case !f.Asked && false:",

@@ -1,0 +1,180 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/persist/target"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A fakeArbiter is an arbiter in memory, whose leases end by the clock.
+type fakeArbiter struct {
+	lease time.Duration
+	mu    sync.Mutex
+	held  persist.Record
+	terms []*fakeTerm
+	swaps int
+	swap  func(next *persist.Record) // is called before a Swap takes effect
+	lost  bool                       // Swaps never arrive
+	mute  error                      // of each Swap, whether it takes effect or not
+}
+
+// A fakeTerm is a Term. Its initiator reaches the arbiter unless it is cut off.
+type fakeTerm struct {
+	arbiter *fakeArbiter
+	id      [16]byte
+	cut     time.Time // since when the arbiter hears nothing of it; zero: it does
+	over    bool
+}
+
+func newFakeArbiter() *fakeArbiter { return &fakeArbiter{lease: 5 * time.Second} }
+
+func (a *fakeArbiter) Join(ctx context.Context, _, id [16]byte, waits func(string)) (Term, error) {
+	for {
+		a.mu.Lock()
+		t := &fakeTerm{arbiter: a, id: id}
+		var left time.Duration
+		for _, other := range a.terms {
+			if l := other.leftLocked(); other.id != id {
+				left = max(left, l)
+			}
+		}
+		if left == 0 {
+			for _, other := range a.terms {
+				other.over = true
+			}
+			a.terms = append(a.terms, t)
+		}
+		a.mu.Unlock()
+		if left == 0 {
+			return t, nil
+		}
+		waits("another initiator has the mirror")
+		select {
+		case <-time.After(min(left, time.Second)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// leftLocked is how long the arbiter keeps the mirror for t.
+func (t *fakeTerm) leftLocked() time.Duration {
+	switch {
+	case t.over:
+		return 0
+	case t.cut.IsZero():
+		return t.arbiter.lease
+	}
+	return max(0, t.arbiter.lease-time.Since(t.cut))
+}
+
+func (t *fakeTerm) Until() time.Time {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	return time.Now().Add(t.leftLocked() - time.Second)
+}
+
+var errUnreachable = errors.New("the test has cut the arbiter off")
+
+func (t *fakeTerm) Held(context.Context) (persist.Record, error) {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	if !t.cut.IsZero() {
+		return persist.Record{}, errUnreachable
+	}
+	return t.arbiter.held, nil
+}
+
+func (t *fakeTerm) Swap(_ context.Context, old, next persist.Record) (persist.Record, error) {
+	a := t.arbiter
+	if swap := a.swap; swap != nil {
+		swap(&next)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.swaps++
+	switch {
+	case !t.cut.IsZero(), a.lost:
+		return persist.Record{}, errUnreachable
+	case a.held == old && !t.over:
+		a.held = next
+	}
+	return a.held, a.mute
+}
+
+func (t *fakeTerm) End(context.Context, bool) error {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	t.over = true
+	return nil
+}
+
+// cutOff keeps the arbiter from hearing anything of the initiator that joined last, or ends that.
+func (a *fakeArbiter) cutOff(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.terms[len(a.terms)-1]
+	if t.cut = (time.Time{}); on {
+		t.cut = time.Now()
+	}
+}
+
+func (a *fakeArbiter) holds() persist.Record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held
+}
+
+// An arbitrated is a mirror of two with an arbiter, in a bubble.
+type arbitrated struct {
+	pairs
+	*fakeArbiter
+	cfg Config
+}
+
+func newArbitrated(t *testing.T) *arbitrated {
+	var s pairs
+	for range 2 {
+		s = append(s, newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second}))
+	}
+	s.join(t, 1)
+	a := &arbitrated{s, newFakeArbiter(), s.config(t)}
+	a.cfg.Arbiter, a.cfg.LegTimeout = a.fakeArbiter, time.Second
+	return a
+}
+
+func (a *arbitrated) dial(t *testing.T) (*Device, *backendtest.Client) {
+	t.Helper()
+	d, err := Dial(context.Background(), a.cfg)
+	require.NoError(t, err)
+	return d, backendtest.NewClient(t, d)
+}
+
+// standby dials as another initiator does, which knows these members.
+func (a *arbitrated) standby(t *testing.T, members ...int) (*Device, *backendtest.Client) {
+	t.Helper()
+	cfg := a.cfg
+	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Members = [16]byte{7}, t.TempDir(), "", nil
+	for _, i := range members {
+		cfg.Members = append(cfg.Members, a.cfg.Members[i])
+	}
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	return d, backendtest.NewClient(t, d)
+}
+
+// abandon ends a device as the death of its process does.
+func abandon(d *Device) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = d.Shutdown(ctx) // what it says is about what was lost
+}
