@@ -202,6 +202,7 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 	closes := func(*leg) bool { return flushed }
 	if k := x.copies; k != nil {
 		if flushed {
+			k.catchUp(ctx)
 			k.settle(ctx)
 		}
 		asks := ctx
@@ -214,7 +215,9 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		if flushed && k.view.Pending {
 			err = ErrAway
 		}
-		closes = func(g *leg) bool { return flushed && !k.view.Pending && k.view.Active.Has(g.slot) && g.up.Load() }
+		closes = func(g *leg) bool {
+			return flushed && !k.view.Pending && (k.view.Active.Has(g.slot) || g.follow.on) && g.up.Load()
+		}
 	}
 	for _, g := range x.legs {
 		close(g.beat)

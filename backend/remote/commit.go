@@ -67,6 +67,10 @@ type environment interface {
 	enqueue(i int, seq uint64, force, cpu bool) (s share, behind bool)
 	// cover moves the covered mark of stream i over s.
 	cover(i int, s *share)
+	// retired says that b has succeeded, and its marks have moved.
+	retired(b *barrier)
+	// needed says that somebody still needs what b covered, although it has succeeded.
+	needed(b *barrier) bool
 	// free gives back the places and payloads of what s covers, after cover and the replies.
 	free(i int, s *share)
 	// halfFull says that the window needs a barrier.
@@ -79,6 +83,7 @@ type environment interface {
 type share struct {
 	from, to uint64          // the positions of the ring that it covers
 	wrote    uint64          // the stream's bytes up to there
+	bytes    uint64          // and of the share; set by cover
 	owes     persist.Members // legs whose lane has not answered
 }
 
@@ -93,6 +98,8 @@ type barrier struct {
 	epoch     uint64         // of a broken one: the session in which it was sent
 	asked     bool           // of a broken one: the listed ops are its
 	answered  bool           // its ops have their replies
+	at        time.Time      // when it succeeded; only set for followers, as bytes
+	bytes     uint64         // that it covered
 }
 
 // owed is how many answers a leg owes.
@@ -259,6 +266,7 @@ func (c *groupCommit) retireLocked(b *barrier) {
 		c.env.cover(i, &b.shares[i])
 	}
 	c.retired.push(b)
+	c.env.retired(b)
 	c.doubts = 0
 	if !c.behind {
 		c.lost = 0
@@ -276,7 +284,13 @@ func (c *groupCommit) retireLocked(b *barrier) {
 func (c *groupCommit) free(b *barrier) {
 	c.mu.Lock()
 	b.answered = true
-	for !c.retired.empty() && (*c.retired.front()).answered {
+	c.freeLocked()
+	c.mu.Unlock()
+}
+
+// freeLocked gives back what the oldest barriers covered, as far as nobody needs it.
+func (c *groupCommit) freeLocked() {
+	for !c.retired.empty() && (*c.retired.front()).answered && !c.env.needed(*c.retired.front()) {
 		b := c.retired.pop()
 		for i := range b.shares {
 			c.env.free(i, &b.shares[i])
@@ -284,7 +298,6 @@ func (c *groupCommit) free(b *barrier) {
 		b.answered = false
 		c.spare = append(c.spare, b)
 	}
-	c.mu.Unlock()
 }
 
 // takeLocked returns an empty barrier.

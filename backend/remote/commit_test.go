@@ -20,6 +20,8 @@ type fakeEnv struct {
 	out     bool // a member of the mirror is out
 	unequal bool // a member of F is not equal
 	posts   int
+	follows bool     // somebody takes barriers later
+	taken   uint64   // the last one of those
 	events  []string // in their order
 }
 
@@ -44,6 +46,9 @@ func (e *fakeEnv) streamCount() int  { return len(e.streams) }
 func (e *fakeEnv) head(i int) uint64 { return e.streams[i].head }
 func (e *fakeEnv) halfFull() bool    { return e.full }
 func (e *fakeEnv) post()             { e.posts++ }
+func (e *fakeEnv) retired(*barrier)  {}
+
+func (e *fakeEnv) needed(b *barrier) bool { return b.seq > e.taken && e.follows }
 
 func (e *fakeEnv) enqueue(i int, seq uint64, force, doubt bool) (s share, behind bool) {
 	f := &e.streams[i]

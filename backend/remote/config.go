@@ -62,6 +62,14 @@ type Config struct {
 	// ResyncRate bounds how many bytes a second are compared, and copied where they differ, to a member
 	// that lacks some, for each such member; 0: as fast as clients let it.
 	ResyncRate uint64
+	// AsyncLag and AsyncLagTime bound how far an asynchronous member may be behind, in flushed bytes and by
+	// the age of the oldest FLUSH that it lacks: DefaultAsyncLag, but at most a quarter of Window, and
+	// DefaultAsyncLagTime. At the bound FLUSHes wait for it, and so do writes when the window is full. With
+	// AsyncDrop the mirror goes on without it instead, and copies to it later what it lacks. A member that
+	// is away, or takes nothing, is waited for at the bound no longer than LegTimeout.
+	AsyncLag     uint64
+	AsyncLagTime time.Duration
+	AsyncDrop    bool
 	// Degraded begins with a member of a mirror whose others may have newer data: what only those
 	// have is lost.
 	Degraded bool
@@ -121,6 +129,12 @@ func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.AsyncLag == 0 {
+		c.AsyncLag = min(DefaultAsyncLag, c.Window/4)
+	}
+	if c.AsyncLagTime == 0 {
+		c.AsyncLagTime = DefaultAsyncLagTime
+	}
 	targets := c.Members
 	if len(targets) == 0 {
 		targets = []Target{{c.Provider, c.Addr, c.Region, c.Target}}
@@ -156,6 +170,10 @@ func (c *Config) complete() error {
 		return errors.New("a Config needs a StateDir")
 	case c.Window < MinWindow || c.Window > MaxWindow:
 		return fmt.Errorf("a window of %d bytes: it takes %d to %d", c.Window, MinWindow, uint64(MaxWindow))
+	case c.AsyncLag > c.Window/4:
+		return fmt.Errorf("an asynchronous member may be %d bytes behind: the window of %d bytes holds what it lacks, and takes at most a quarter for that", c.AsyncLag, c.Window)
+	case c.AsyncLagTime < 0:
+		return fmt.Errorf("an asynchronous member may be %v behind: use a positive duration", c.AsyncLagTime)
 	case c.Lanes < 0 || c.Lanes > MaxLanes:
 		return fmt.Errorf("%d lanes: use 1 to %d", c.Lanes, MaxLanes)
 	case c.Connections < 0:

@@ -37,6 +37,8 @@ type copies struct {
 	settled chan struct{}   // not nil once the device ends: see settle
 	said    string          // in the log, of what cannot be done yet
 
+	following // what it has for followers
+
 	pieces []piece // of the resyncs, copiesAhead for each leg, and then of a Verify
 	checks bool    // a Verify is under way
 	memory memory  // theirs
@@ -54,6 +56,7 @@ type copies struct {
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
 	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1)}
 	k.fence.start()
+	k.following.start(&cfg)
 	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)
 	for i := range k.pieces {
 		k.pieces[i].index = i
@@ -67,6 +70,10 @@ func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *c
 func (k *copies) begin() {
 	k.ended.Add(1)
 	go k.run()
+	if k.view.Record.Async != 0 && !k.replays {
+		k.ended.Add(1)
+		go k.teller()
+	}
 	k.rouse()
 }
 
@@ -139,6 +146,19 @@ func (k *copies) act() (again bool, wait time.Duration) {
 			return true, 0
 		}
 		c.mu.Lock()
+	}
+	freed, lagged, due := k.followersLocked()
+	wait = sooner(wait, due)
+	if lagged != nil || freed {
+		c.mu.Unlock()
+		if lagged != nil {
+			lagged.lanes[0].abort(errLagged)
+		}
+		if freed {
+			c.start(true) // what waited for it
+			k.core.post()
+		}
+		return freed, wait
 	}
 	look, opened := k.fenceLocked()
 	wait = sooner(wait, look)
@@ -270,6 +290,12 @@ func (k *copies) takeIn(g *leg) error {
 	defer c.mu.Unlock()
 	if !g.up.Load() || g.copying == nil || g.copying.over() {
 		return errors.New("it is lost again")
+	}
+	if k.view.Record.Async.Has(g.slot) {
+		if !k.followLocked(g) {
+			return errors.New("it follows from the next barrier on")
+		}
+		return nil
 	}
 	switch {
 	case !k.office.mayChangeLocked():

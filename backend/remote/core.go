@@ -84,7 +84,8 @@ func (x *core) lost(g *leg, epoch uint64, cause error) transition {
 	for _, l := range g.lanes {
 		l.leaveLocked()
 	}
-	if was { // else no barrier is on its lanes
+	x.copies.interruptedLocked(g)
+	if was && !g.follow.on { // else no barrier is on its lanes
 		c.interruptLocked(epoch)
 	}
 	c.mu.Unlock()
@@ -110,11 +111,11 @@ func (x *core) stillLost(g *leg, cause error) transition {
 // needsLocked reports whether barriers wait for g while it is away. The caller holds commit.mu.
 func (x *core) needsLocked(g *leg) bool { return x.copies == nil || x.copies.needsLocked(g) }
 
-// spares reports whether the device does without g.
+// spares reports whether the device does without g, and nothing in the window waits for it.
 func (x *core) spares(g *leg) bool {
 	x.commit.mu.Lock()
 	defer x.commit.mu.Unlock()
-	return !x.needsLocked(g)
+	return !x.needsLocked(g) && !g.follow.on
 }
 
 // backLocked notes that the session of g goes on. The device does when those of all legs do that it
@@ -166,7 +167,7 @@ func (x *core) servesLocked(g *leg) bool { return x.copies == nil || x.copies.se
 func (x *core) behind() bool {
 	for _, s := range x.streams {
 		s.mu.Lock()
-		behind := slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.connected && l.behind })
+		behind := slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.connected && l.behind && !l.follows })
 		s.mu.Unlock()
 		if behind {
 			return true
@@ -190,6 +191,7 @@ func (x *core) ending() bool {
 func (x *core) ended(g *leg) {
 	g.touches.Store(false)
 	if x.copies != nil {
+		x.copies.rouse()
 		x.commit.start(true) // the others go on without a leg that they do not need
 		x.post()
 	}
@@ -236,6 +238,7 @@ func (x *core) end(cause error, note func(transition)) transition {
 // bury ends what the streams still hold, after the device failed or was closed. The
 // connections have ended.
 func (x *core) bury() {
+	x.copies.endFollowing()
 	for _, s := range x.streams {
 		s.bury()
 	}
@@ -263,7 +266,7 @@ func (x *core) up() bool {
 		return p.up()
 	}
 	v := &x.copies.view
-	return !v.Pending && !x.ending() && (p.up() || !p.ended() && !v.Serves()) // copies come first (mirror §4.4)
+	return !v.Pending && !x.ending() && !x.copies.lagsLocked() && (p.up() || !p.ended() && !v.Serves()) // copies come first (mirror §4.4)
 }
 
 func (x *core) answers() bool {
@@ -287,9 +290,25 @@ func (x *core) enqueue(i int, seq uint64, force, doubt bool) (s share, behind bo
 
 func (x *core) cover(i int, s *share) {
 	x.streams[i].ring.Cover(s.to)
+	s.bytes = s.wrote - x.streams[i].flushed
 	x.streams[i].flushed = s.wrote
 	if x.streams[i].carries {
 		x.streams[i].settle()
+	}
+}
+
+func (x *core) retired(b *barrier) {
+	if x.copies != nil {
+		x.copies.retiredLocked(b)
+	}
+}
+
+func (x *core) needed(b *barrier) bool { return x.copies != nil && x.copies.needs(b) }
+
+// done counts the answer of lane l to barrier seq.
+func (x *core) done(l *lane, seq uint64) {
+	if !l.leg.following.Load() || !x.copies.followed(l.leg, l.index, seq) {
+		x.commit.done(l.index, l.leg.slot, seq)
 	}
 }
 

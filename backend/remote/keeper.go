@@ -165,6 +165,8 @@ func (g *leg) say(t transition, attrs ...slog.Attr) {
 	switch {
 	case t.event == eventBack:
 		level, message = slog.LevelInfo, "a target of the mirror is back"
+	case g.following.Load():
+		message = "a target that follows the mirror is away: what it lacks waits in the window"
 	case g.core.spares(g):
 		message = "a target of the mirror is away: the mirror does without it"
 	}

@@ -55,6 +55,7 @@ type lane struct {
 	queued    uint64 // then: what of the ring has been
 	counted   uint64 // and what wrote was there
 	slice     uint64 // and how many bytes are queued next
+	follows   bool   // it gets intervals (follow.go): it is behind, and comes into no barrier of the others
 	barrier   *gpspm
 	placed    fifo[placed]
 	zeroes    zeroes
@@ -130,6 +131,10 @@ func (l *lane) connect(c dialed, readable bool) {
 	l.queue.clear()
 	l.queued, l.counted, l.slice = l.ring.Covered(), l.flushed, firstSlice
 	l.behind = l.queued != l.ring.Head()
+	if f := &l.leg.follow; f.on {
+		l.behind, l.queued = true, f.pos[l.index]
+	}
+	l.follows = l.leg.follow.on
 	l.connected, l.readable = true, readable
 	l.chooseReaderLocked()
 	l.lazy, l.urgent = 0, !l.queue.empty()
@@ -189,7 +194,7 @@ func (l *lane) poll(p *poller) error {
 	for {
 		n, done, err := l.handle(p)
 		if done != 0 {
-			l.core.commit.done(l.index, l.leg.slot, done)
+			l.core.done(l, done)
 		}
 		if n == 0 || err != nil {
 			return err

@@ -59,9 +59,11 @@ type leg struct {
 	met       mirror.Meeting // what the mirror did with it when it was up last
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
+	follow    follower       // of an asynchronous member
 	outages   latency.Histogram
 	fills     uint8 // RECORDs of the session that set all bits of a member, modulo 256
 
+	following  atomic.Bool   // follow.on; changed under commit.mu
 	up         atomic.Bool   // the session is there; changed under commit.mu
 	touches    atomic.Bool   // its connections may still touch memory; set under commit.mu
 	mark       atomic.Uint64 // the highest mark of the region that the target has told

@@ -112,11 +112,17 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	case meeting != mirror.Resume && k.view.Pending:
 		err = errChanges
 	default:
-		k.placeLocked(g, int(o.Record.Slot))
+		if err = k.mayMeetLocked(int(o.Record.Slot)); err == nil {
+			k.placeLocked(g, int(o.Record.Slot))
+		}
+	}
+	follows := g.follow.on && meeting == mirror.Resync && err == nil
+	if g.follow.on && !follows && err == nil { // it lost what it had
+		k.unfollowLocked(g)
 	}
 	g.met, g.record = meeting, o.Record
 	commit.mu.Unlock()
-	if err != nil || meeting == mirror.Resume {
+	if err != nil || meeting == mirror.Resume || follows {
 		return err
 	}
 	if meeting == mirror.ResyncAll && serves { // before, no record names what it has

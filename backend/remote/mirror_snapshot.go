@@ -25,8 +25,10 @@ type MirrorSnapshot struct {
 	// MinCopies is how many members F has at least for a FLUSH to succeed.
 	MinCopies int `json:"min_copies"`
 	// Copies is how many members have all data, and are in F.
-	Copies int           `json:"copies"`
-	Legs   []LegSnapshot `json:"legs"`
+	Copies int `json:"copies"`
+	// Async has the members that follow the others, and are never in F.
+	Async string        `json:"async,omitempty"`
+	Legs  []LegSnapshot `json:"legs"`
 	// Start says what a start would do. Only ProbeMirror fills it in.
 	Start string `json:"start,omitempty"`
 }
@@ -52,6 +54,20 @@ type LegSnapshot struct {
 	// Late is for how many seconds other members have waited for this one alone, without any progress of
 	// it: its disk is slow, or hangs.
 	Late float64 `json:"late_seconds"`
+	// Follows says how far an asynchronous member is; nil for the others, and while that is not known.
+	// Behind is then what was flushed and it lacks.
+	Follows *FollowsSnapshot `json:"follows,omitempty"`
+}
+
+// A FollowsSnapshot says how far an asynchronous member has followed.
+type FollowsSnapshot struct {
+	// Barrier numbers the barriers of a life. The member has everything up to it, and so up to Until.
+	Barrier uint64    `json:"barrier"`
+	Until   time.Time `json:"until"`
+	// LagSeconds is the age of the oldest FLUSH that it lacks; 0: it has all.
+	LagSeconds float64 `json:"lag_seconds"`
+	// AtBound: FLUSHes wait for it.
+	AtBound bool `json:"at_bound"`
 }
 
 // A LegState is what a mirror makes of a member.
@@ -60,6 +76,8 @@ type LegState string
 const (
 	// LegInSync: the member has every write, as far as it was acknowledged by its target.
 	LegInSync LegState = "in sync"
+	// LegFollows: it is asynchronous, and gets one barrier of the others after the other.
+	LegFollows LegState = "follows"
 	// LegResync: what it lacks is being copied to it.
 	LegResync LegState = "resync"
 	// LegAway: nobody reaches it. Once it is back, only what was written meanwhile is copied.
@@ -74,7 +92,7 @@ const (
 
 // LegStates returns all states of a leg.
 func LegStates() []LegState {
-	return []LegState{LegInSync, LegResync, LegAway, LegTorn, LegFailed, LegOwnWay}
+	return []LegState{LegInSync, LegFollows, LegResync, LegAway, LegTorn, LegFailed, LegOwnWay}
 }
 
 // legState is s under the names of a snapshot.
@@ -82,6 +100,8 @@ func legState(s mirror.State) LegState {
 	switch s {
 	case mirror.StateSync:
 		return LegInSync
+	case mirror.StateFollows:
+		return LegFollows
 	case mirror.StateResync:
 		return LegResync
 	case mirror.StateAway:
@@ -99,7 +119,7 @@ func shown(v *mirror.View) *MirrorSnapshot {
 	r := &v.Record
 	return &MirrorSnapshot{
 		Set: r.Set, Generation: r.String(), Pending: v.Pending,
-		Members: r.Present().String(), F: r.F.String(), MinCopies: int(r.MinCopies), Copies: (v.Active & v.Equal).Count(),
+		Members: r.Present().String(), F: r.F.String(), MinCopies: int(r.MinCopies), Copies: (v.Active & v.Equal).Count(), Async: r.Async.String(),
 	}
 }
 
@@ -114,6 +134,9 @@ func (k *copies) shownLocked() (s *MirrorSnapshot, first *leg) {
 	synced := false
 	for _, g := range k.core.legs {
 		l := g.shownLocked(&k.view)
+		if g.follow.on {
+			k.followsLocked(g, &l)
+		}
 		s.Legs = append(s.Legs, l)
 		if in := l.State == LegInSync; g.granted.Epoch != 0 && (first == nil || in && !synced) {
 			first, synced = g, in
@@ -122,9 +145,25 @@ func (k *copies) shownLocked() (s *MirrorSnapshot, first *leg) {
 	return s, first
 }
 
+// followsLocked notes in l how far g, which follows, is. The caller holds commit.mu.
+func (k *copies) followsLocked(g *leg, l *LegSnapshot) {
+	lag := k.lagLocked(&g.follow)
+	l.Behind = &lag.bytes
+	l.Follows = &FollowsSnapshot{
+		Barrier: g.follow.point.Barrier, Until: time.Unix(0, g.follow.point.At),
+		LagSeconds: lag.age.Seconds(), AtBound: k.atBound(lag),
+	}
+	if l.Follows.AtBound && l.State == LegFollows {
+		l.Cause = "FLUSHes wait for it: it is as far behind as it may be"
+	}
+}
+
 // shownLocked is how g is, seen from v. The caller holds commit.mu.
 func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
 	l := mirror.Leg{Record: g.record}
+	if g.follow.on && l.MemberOf(&v.Record) { // its record says so soon
+		l.Record.Torn = false
+	}
 	if g.up.Load() {
 		l.Reach = mirror.Held
 	}
@@ -138,6 +177,8 @@ func (g *leg) shownLocked(v *mirror.View) LegSnapshot {
 	switch s.State {
 	case LegInSync:
 		s.Behind = new(uint64)
+		return s
+	case LegFollows:
 		return s
 	case LegResync:
 		s.Cause = "the others have not begun to copy to it"

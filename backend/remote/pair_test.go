@@ -42,6 +42,8 @@ type syncHook struct {
 	hold  chan struct{} // a sync waits for its end
 	data  bool          // but one of the superblock does not
 	slow  time.Duration // a sync of data takes so long
+
+	synced func() // is told of each sync of data, when nothing waits for it any more; or nil
 }
 
 func (h *syncHook) sync(fd int) error {
@@ -50,7 +52,10 @@ func (h *syncHook) sync(fd int) error {
 	hold, data, slow, err := h.hold, h.data, h.slow, h.err
 	h.mu.Unlock()
 	if hold != nil && (ofData || !data) {
-		h.began <- struct{}{}
+		select {
+		case h.began <- struct{}{}:
+		default: // nobody counts so many
+		}
 		<-hold
 	}
 	if ofData {
@@ -59,6 +64,11 @@ func (h *syncHook) sync(fd int) error {
 	if err != nil {
 		return err
 	}
+	h.mu.Lock()
+	if ofData && h.synced != nil {
+		h.synced()
+	}
+	h.mu.Unlock()
 	return unix.Fdatasync(fd)
 }
 

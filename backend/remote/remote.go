@@ -78,6 +78,10 @@ const (
 	// DefaultWindow is 64 MiB: a second of writes at the pace of a 500 MB/s log,
 	// and small against the memory of any host that has RDMA.
 	DefaultWindow = 64 << 20
+	// DefaultAsyncLag and DefaultAsyncLagTime are how far an asynchronous member may be behind: a
+	// quarter of the default window, and what one can bear to lose with a site.
+	DefaultAsyncLag     = 16 << 20
+	DefaultAsyncLagTime = 5 * time.Second
 	// MinWindow is the smallest window that works: sixteen chunks, so that the
 	// largest request is 1 MiB.
 	MinWindow = 16 * backend.ChunkSize

@@ -208,8 +208,8 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	g.device.noteSession(g, o)
 	g.marked(o.Mark)
 	g.method = o.Method
-	durable = c.resumeLocked(g.slot, o.Flags&wire.OpenedDoubt != 0, durableOn(conns))
-	if g.core.copies != nil {
+	durable = c.resumeLocked(g.slot, o.Flags&wire.OpenedDoubt != 0 && !g.follow.on, durableOn(conns))
+	if g.core.copies != nil && !g.follow.on {
 		// What the barrier in flight covers is in the replay, too, and must not be freed without it.
 		c.interruptLocked(0)
 	}
@@ -230,5 +230,9 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		l.mu.Unlock()
 		go l.complete()
 	}
-	return g.core.backLocked(g), durable, nil
+	t = g.core.backLocked(g)
+	if g.follow.on {
+		g.core.copies.sendIntervalLocked(g)
+	}
+	return t, durable, nil
 }

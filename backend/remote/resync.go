@@ -80,7 +80,7 @@ func (k *copies) startResyncsLocked() (again *leg) {
 	for i, g := range k.core.legs {
 		inF := k.view.Record.F.Has(g.slot)
 		switch {
-		case !g.up.Load() || k.view.Equal.Has(g.slot):
+		case !g.up.Load() || k.view.Equal.Has(g.slot) || g.follow.on:
 			continue
 		case !inF && !g.record.Torn:
 			again = g

@@ -78,7 +78,11 @@ func (s *stream) carriesLocked() bool {
 // barrier clears bits of one member: of the one that has most to clear. The caller holds commit.mu.
 func (s *stream) carryLocked() {
 	var most *lane
+	var follower *leg
 	for _, l := range s.lanes {
+		if l.follows && len(l.leg.follow.bits.clean) > 0 && len(l.leg.follow.bits.clean[s.index]) > 0 {
+			follower = l.leg
+		}
 		if l.copying == nil || !l.connected {
 			continue
 		}
@@ -95,14 +99,23 @@ func (s *stream) carryLocked() {
 		}
 	}
 	if most != nil {
-		s.tellLocked(uint8(most.leg.slot), &most.copying.shares[s.index])
+		share := &most.copying.shares[s.index]
+		share.told = s.tellLocked(most.leg.slot, share.clean)
+	} else if follower != nil {
+		f := &follower.follow.bits
+		s.carries = true
+		f.told[s.index] = s.tellLocked(follower.slot, f.tell(s.index, maxTold))
 	}
 }
 
-// tellLocked has the barrier that was just queued clear bits of the member in slot, on the legs of F.
-func (s *stream) tellLocked(slot uint8, share *settlement) {
+// tellLocked has the barrier that was just queued clear bits of the member in slot, on the legs of F, and
+// returns how many of clean it has.
+func (s *stream) tellLocked(slot int, clean []persist.Range) int {
 	f := s.core.copies.view.Active
-	n := min(len(share.clean), maxTold)
+	n := min(len(clean), maxTold)
+	if n == 0 {
+		return 0
+	}
 	for _, l := range s.lanes {
 		if l.connected && f.Has(l.leg.slot) {
 			n = min(n, l.barrier.perPart)
@@ -113,10 +126,10 @@ func (s *stream) tellLocked(slot uint8, share *settlement) {
 			it := l.queue.back()
 			it.method = persist.MethodGPSPM // likewise
 			x := it.carriedOf()
-			x.clear, x.slot, x.fills = share.clean[:n:n], slot, l.leg.fills
+			x.clear, x.slot, x.fills = clean[:n:n], uint8(slot), l.leg.fills
 		}
 	}
-	share.told = n
+	return n
 }
 
 // carriedOf is what barrier it carries.
@@ -133,6 +146,9 @@ func (s *stream) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
+		if l.follows {
+			l.leg.follow.bits.settle(s.index)
+		}
 		r := l.copying
 		if r == nil || !l.connected {
 			continue

@@ -131,7 +131,7 @@ func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind 
 	defer s.mu.Unlock()
 	p.from, p.to, p.wrote = s.ring.Covered(), s.ring.Head(), s.wrote
 	for _, l := range s.lanes {
-		if !l.connected || !l.behind {
+		if !l.connected || !l.behind || l.follows {
 			continue
 		}
 		l.advanceLocked()
@@ -145,7 +145,7 @@ func (s *stream) enqueueBarrier(seq uint64, force, doubt bool) (p share, behind 
 		return p, behind
 	}
 	for _, l := range s.lanes {
-		if l.connected {
+		if l.connected && !l.follows {
 			l.pushBarrierLocked(seq, p.from, p.to, doubt)
 			p.owes |= persist.Member(l.leg.slot)
 		}

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -112,6 +113,7 @@ func (c *conn) record(job *recordJob) error {
 // for. An error must end the connection, because RECORDED can only be good news.
 func (c *conn) keepRecord(m *wire.Record) error {
 	r, rec := c.session.export.r, &m.Record
+	was := r.Superblock().Record
 	if m.Fill != 0 {
 		c.session.fills.next()
 	}
@@ -122,7 +124,11 @@ func (c *conn) keepRecord(m *wire.Record) error {
 	if err != nil {
 		return err
 	}
-	c.log.Info("record kept", slog.String("region", r.Name()), slog.String("mirror", uuid.UUID(rec.Set).String()), slog.String("generation", rec.String()),
+	level := slog.LevelInfo
+	if was.Follows = rec.Follows; was == *rec {
+		level = slog.LevelDebug // it comes every second
+	}
+	c.log.LogAttrs(context.Background(), level, "record kept", slog.String("region", r.Name()), slog.String("mirror", uuid.UUID(rec.Set).String()), slog.String("generation", rec.String()),
 		slog.String("in_sync", rec.F.String()), slog.Bool("torn", rec.Torn), slog.String("all_bits_of", m.Fill.String()))
 	return nil
 }

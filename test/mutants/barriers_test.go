@@ -57,8 +57,8 @@ var barriers = []mutant{
 		pkg: "./backend/remote", run: "^TestRetireOrder$",
 	}, {
 		name: "places of the index are freed out of order", rule: "§4.2 nobody gets a place that is still to be read",
-		in:  "backend/remote.groupCommit.free",
-		old: "for !c.retired.empty() && (*c.retired.front()).answered {", new: "for !c.retired.empty() {",
+		in:  "backend/remote.groupCommit.freeLocked",
+		old: "(*c.retired.front()).answered && !c.env", new: "!c.env",
 		pkg: "./backend/remote", run: "^TestSpansComeBackInOrder$",
 	}, {
 		name: "a FLUSH with nothing dirty completes in doubt", rule: "§3.7, model F3",
