@@ -3,7 +3,6 @@ package iwarp
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"sync/atomic"
 
 	"pmnbd/rdma"
@@ -194,7 +193,7 @@ func (c *conn) buildRestLocked(h, p []byte) {
 	}
 	trailer := tx.out.Header(fpduTrailer(n))
 	if c.crc {
-		putTrailer(trailer, crc32.Update(crc32.Update(0, castagnoli, h), castagnoli, p))
+		putTrailer(trailer, updateCRC(updateCRC(0, h), p))
 	} else {
 		clear(trailer)
 	}

@@ -153,7 +153,7 @@ func putTrailer(t []byte, crc uint32) {
 	pad := len(t) - fpduCRCLen
 	clear(t[:pad])
 	if pad > 0 {
-		crc = crc32.Update(crc, castagnoli, t[:pad])
+		crc = updateCRC(crc, t[:pad])
 	}
 	binary.LittleEndian.PutUint32(t[pad:], crc)
 }
@@ -171,7 +171,7 @@ func nextFPDU(b []byte, crc bool) (ulpdu []byte, n int, bad *violation) {
 		return nil, 0, nil
 	}
 	covered := n - fpduCRCLen
-	if crc && crc32.Update(0, castagnoli, b[:covered]) != binary.LittleEndian.Uint32(b[covered:]) {
+	if crc && updateCRC(0, b[:covered]) != binary.LittleEndian.Uint32(b[covered:]) {
 		return nil, n, &badCRC
 	}
 	return b[fpduLengthLen:end], n, nil
