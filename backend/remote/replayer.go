@@ -204,6 +204,8 @@ func (r *replayer) watch(ctx context.Context, done <-chan struct{}) {
 		defer ticker.Stop()
 		look = ticker.C
 	}
+	said := time.NewTicker(sayEvery)
+	defer said.Stop()
 	var way headway
 	for {
 		select {
@@ -212,6 +214,9 @@ func (r *replayer) watch(ctx context.Context, done <-chan struct{}) {
 		case <-ctx.Done():
 			r.giveUp(context.Cause(ctx))
 			return
+		case <-said.C:
+			r.say()
+			continue
 		case <-look:
 		}
 		at := r.progress()
@@ -248,6 +253,15 @@ func (r *replayer) progress() (at replayed) {
 		at.waits = at.waits || c.current != nil && g.pulse.barrier.Load() == c.current.seq
 	}
 	return at
+}
+
+// sayEvery is how often a replay logs how far it is.
+const sayEvery = 5 * time.Second
+
+// say logs how far the replay is.
+func (r *replayer) say() {
+	r.log.Info("adopting the window: it is sent to the target, and made durable", slog.String("region", r.region),
+		slog.Uint64("unflushed_bytes", r.core.unflushed()), slog.Uint64("doubt_left_bytes", r.progress().doubt))
 }
 
 // giveUp ends the replay. It is no failure of a device: the window stays as it is, and the next

@@ -11,6 +11,7 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/progress"
 	"pmnbd/internal/flush"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -84,7 +85,9 @@ func regionCreate(call *command.Call) error {
 			return flags.Usagef("--size %s: %v", size.String(), err)
 		}
 	}
-	info, err := region.Create(path, region.CreateOptions{Name: name, Size: uint64(size), Force: *force})
+	shown := progress.Start(call.Stderr, "create "+name)
+	info, err := region.Create(path, region.CreateOptions{Name: name, Size: uint64(size), Force: *force, Progress: shown.Set})
+	shown.Stop()
 	if err != nil {
 		return err
 	}
@@ -130,7 +133,10 @@ func regionClear(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := region.Clear(call.Flags.Arg(0), *reason); err != nil {
+	shown := progress.Start(call.Stderr, "clear "+before.Superblock.Name)
+	err = region.ClearShowing(call.Flags.Arg(0), *reason, shown.Set)
+	shown.Stop()
+	if err != nil {
 		return err
 	}
 	info, err := region.Inspect(call.Flags.Arg(0))

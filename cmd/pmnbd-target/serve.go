@@ -156,6 +156,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	line := func() string { return document().Health().Line() }
 	err := daemon.Ready(s.log, stdout, s.uris, line())
 	follow := daemon.Follow(s.log, line)
+	defer daemon.Every(daemon.SayEvery, s.sayDoubt)()
 	if err == nil {
 		select {
 		case sig := <-signals:
@@ -172,6 +173,16 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 		err = errors.Join(err, r.Close())
 	}
 	return err
+}
+
+// sayDoubt logs how far the flush is that settles doubt, for regions whose owner waits for it.
+func (s *service) sayDoubt() {
+	for _, r := range s.target.Snapshot() {
+		if r.Doubt && r.Held && !r.Failed {
+			s.log.Info("settling doubt: barriers wait until everything readable is durable", zap.String("region", r.Name),
+				zap.Uint64("left_bytes", r.DoubtLeft), zap.Uint64("of_bytes", r.Size))
+		}
+	}
 }
 
 // transport configures a listener's provider. Without keys listeners serve only the users of

@@ -113,7 +113,11 @@ func regionText(r *target.RegionSnapshot) string {
 		}
 	}
 	if r.Doubt {
-		row("doubt", "yes: some of what can be read may not be durable")
+		left := ""
+		if r.DoubtLeft > 0 && r.Held {
+			left = fmt.Sprintf("; %s left to flush", flags.Size(r.DoubtLeft).Rounded())
+		}
+		row("doubt", "yes: some of what can be read may not be durable%s", left)
 	}
 	barriers := fmt.Sprintf("%d, with %d fdatasyncs", r.Barriers, r.Syncs)
 	if r.Syncing > 0 {

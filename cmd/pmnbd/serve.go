@@ -307,6 +307,7 @@ func (s *initiator) report(d *report.Document) {
 // are not lost for its sake. After --drain-timeout, or at the next signal, drain gives up and
 // returns an error that says what that costs.
 func (s *initiator) drain(signals <-chan os.Signal) error {
+	defer daemon.Every(daemon.SayEvery, s.sayDrain)()
 	done := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
@@ -336,6 +337,19 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 		unflushed += x.dev.Unflushed()
 	}
 	return notDrained(why, unflushed)
+}
+
+// sayDrain logs how far draining is.
+func (s *initiator) sayDrain() {
+	clients := 0
+	for _, x := range s.nbd.Snapshot() {
+		clients += x.Connections
+	}
+	for _, x := range s.exports {
+		shot := x.dev.Snapshot()
+		s.log.Info("draining: the rest is flushed first", zap.String("export", x.name), zap.String("state", string(shot.State)),
+			zap.Uint64("unflushed_bytes", shot.Window.Unflushed), zap.Int("clients", clients))
+	}
 }
 
 // notDrained is the error of a drain that gave up, with unflushed bytes.

@@ -76,7 +76,7 @@ func TestExposedFile(t *testing.T) {
 				_, err := create(path, CreateOptions{Name: "r", Force: true}, fileHost)
 				return err
 			},
-			"clear":  func(path string) error { return clearRegion(path, "x", fileHost) },
+			"clear":  func(path string) error { return clearRegion(path, "x", fileHost, nil) },
 			"remove": func(path string) error { return removeRegion(path, true, fileHost) },
 		} {
 			t.Run(tt.name+", "+name, func(t *testing.T) {

@@ -22,9 +22,14 @@ import (
 //
 // The region must not be open anywhere (ErrInUse). If Clear fails, the region stays as it was,
 // or has failed.
-func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine) }
+func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine, nil) }
 
-func clearRegion(path, reason string, on medium.Medium) error {
+// ClearShowing is Clear, and p hears how far it is.
+func ClearShowing(path, reason string, p Progress) error {
+	return clearRegion(path, reason, thisMachine, p)
+}
+
+func clearRegion(path, reason string, on medium.Medium, p Progress) error {
 	reason = strings.TrimSpace(text(reason))
 	if reason == "" {
 		return errors.New("clear a region: give a reason")
@@ -37,26 +42,24 @@ func clearRegion(path, reason string, on medium.Medium) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	return errors.Join(r.clear(reason), r.Close())
+	return errors.Join(r.clear(reason, p), r.Close())
 }
 
-func (r *Region) clear(reason string) error {
+func (r *Region) clear(reason string, p Progress) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.class == persist.ClassFile {
-		if err := rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size)); err != nil {
+		if err := rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size), p); err != nil {
 			return fmt.Errorf("region %q: rewrite its pages: %w", r.name, err)
 		}
+		p.tell("sync", 0, 0)
 		if err := r.syncLocked(); err != nil {
 			return r.failLocked(err)
 		}
-	} else {
-		if err := readable(r.mem[bitsOffset : DataOffset+r.size]); err != nil {
-			return fmt.Errorf("region %q: read it: %w", r.name, err)
-		}
-		if err := r.writeBack([]persist.Range{{Len: r.size}}); err != nil {
-			return r.failLocked(err)
-		}
+	} else if failed, err := r.readBack(p); failed {
+		return r.failLocked(err)
+	} else if err != nil {
+		return err
 	}
 	if err := r.ownLocked(); err != nil {
 		return r.failLocked(err)
@@ -93,9 +96,10 @@ func hasOthers(rec *persist.Record) bool {
 // rewrite reads n bytes of f at off and writes them back, which makes every page dirty.
 // After a failed sync the kernel takes pages for clean that never reached the disk.
 // rewrite uses system calls, because their errors are not faults.
-func rewrite(f *os.File, off, n int64) error {
+func rewrite(f *os.File, off, n int64, p Progress) error {
 	buf := make([]byte, readPiece)
-	for end := off + n; off < end; {
+	for begin, end := off, off+n; off < end; {
+		p.tell("rewrite", uint64(off-begin), uint64(n))
 		b := buf[:min(readPiece, end-off)]
 		if _, err := f.ReadAt(b, off); err != nil {
 			return err

@@ -32,7 +32,7 @@ func failedRegion(t *testing.T) (path string, before Superblock) {
 
 func TestClear(t *testing.T) {
 	path, before := failedRegion(t)
-	require.Error(t, clearRegion(path, " \n", fileHost), "a reason is needed")
+	require.Error(t, clearRegion(path, " \n", fileHost, nil), "a reason is needed")
 
 	// When the first sync begins, every page of the data must be dirty.
 	var dirty []uint64
@@ -51,7 +51,7 @@ func TestClear(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Sync(), "the page cache now believes that everything is clean")
 	require.NoError(t, f.Close())
-	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", fileHost.syncing(sync)))
+	require.NoError(t, clearRegion(path, "disk replaced\nfsck clean", fileHost.syncing(sync), nil))
 	if len(dirty) > 0 {
 		require.EqualValues(t, testSize/sizeUnit, dirty[0])
 	} else {
@@ -87,13 +87,13 @@ func TestClearFails(t *testing.T) {
 	for at := 1; at <= 7; at++ { // the data's sync, then two updates with three each
 		path, before := failedRegion(t)
 		d := &disk{fail: once(at)}
-		require.ErrorIs(t, clearRegion(path, "hope", fileHost.syncing(d.sync)), ErrFailed, "sync %d", at)
+		require.ErrorIs(t, clearRegion(path, "hope", fileHost.syncing(d.sync), nil), ErrFailed, "sync %d", at)
 		require.Empty(t, held(t, filepath.Dir(path)))
 		r := opened(t, path, OpenOptions{}, fileHost)
 		require.ErrorIs(t, r.Failed(), ErrFailed, "sync %d", at)
 		require.GreaterOrEqual(t, r.Superblock().Epoch, before.Epoch)
 		require.NoError(t, r.Close())
-		require.NoError(t, clearRegion(path, "again", fileHost))
+		require.NoError(t, clearRegion(path, "again", fileHost, nil))
 	}
 }
 
@@ -102,15 +102,15 @@ func TestClearTruncated(t *testing.T) {
 	path, _ := failedRegion(t)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.Error(t, rewrite(f, DataOffset, 2*testSize))
+	require.Error(t, rewrite(f, DataOffset, 2*testSize, nil))
 	require.NoError(t, f.Close())
 	require.NoError(t, os.Truncate(path, DataOffset))
-	require.ErrorIs(t, clearRegion(path, "x", fileHost), ErrTruncated)
+	require.ErrorIs(t, clearRegion(path, "x", fileHost, nil), ErrTruncated)
 }
 
 func TestClearVolatile(t *testing.T) {
 	path := created(t, volatileHost)
-	require.NoError(t, clearRegion(path, "x", volatileHost))
+	require.NoError(t, clearRegion(path, "x", volatileHost, nil))
 	r := opened(t, path, OpenOptions{}, volatileHost)
 	require.True(t, r.Superblock().Doubt)
 	require.EqualValues(t, 2, r.Superblock().Epoch)
@@ -136,7 +136,7 @@ func TestClearRewritesBits(t *testing.T) {
 			dirty = cs.Dirty + cs.Writeback
 		}
 		return unix.Fdatasync(fd)
-	})))
+	}), nil))
 	require.NoError(t, f.Close())
 	require.EqualValues(t, (DataOffset-bitsOffset)/4096, dirty)
 }
@@ -168,7 +168,7 @@ func TestClearDrawsContents(t *testing.T) {
 				}))
 				before := r.Superblock()
 				require.NoError(t, r.Close())
-				require.NoError(t, clearRegion(path, "x", h))
+				require.NoError(t, clearRegion(path, "x", h, nil))
 				r = opened(t, path, OpenOptions{}, h)
 				after := r.Superblock()
 				require.Equal(t, !c.draws && r.Class() != persist.ClassVolatile, before.Contents == after.Contents)

@@ -228,7 +228,7 @@ func TestBothCopiesBad(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			_, err = Inspect(path)
 			require.ErrorIs(t, err, c.want)
-			require.ErrorIs(t, clearRegion(path, "x", fileHost), c.want)
+			require.ErrorIs(t, clearRegion(path, "x", fileHost, nil), c.want)
 			require.Equal(t, h, header(t, path), "nothing was written")
 			require.Empty(t, held(t, filepath.Dir(path)))
 		})

@@ -35,6 +35,8 @@ type CreateOptions struct {
 	Size uint64
 	// Force discards what an existing file holds.
 	Force bool
+	// Progress hears of the steps. Nil hears nothing.
+	Progress Progress
 }
 
 // Create makes a region at path: in a new file, or in an existing one that holds only
@@ -84,7 +86,7 @@ func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medi
 		err = refuseVolatile(path, mem.Why)
 	}
 	if err == nil {
-		err = format(f, o.Name, o.Size, mem, on)
+		err = format(f, o.Name, o.Size, mem, on, o.Progress)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
@@ -127,7 +129,7 @@ func createMemfd(o OpenOptions, on medium.Medium) (*os.File, medium.Memory, erro
 	f := os.NewFile(uintptr(fd), PathMemfd)
 	mem, err := lockAndClassify(f, on)
 	if err == nil {
-		err = format(f, o.Name, o.CreateSize, mem, on)
+		err = format(f, o.Name, o.CreateSize, mem, on, nil)
 	}
 	if err != nil {
 		return nil, medium.Memory{}, errors.Join(err, f.Close())
@@ -173,10 +175,10 @@ func reformat(f *os.File, o CreateOptions, mem medium.Memory, on medium.Medium) 
 			return err
 		}
 		keep = 0
-	} else if err := checkZero(f, keep); err != nil {
+	} else if err := checkZero(f, keep, o.Progress); err != nil {
 		return err
 	}
-	if err := format(f, o.Name, size, mem, on); err != nil {
+	if err := format(f, o.Name, size, mem, on, o.Progress); err != nil {
 		return errors.Join(err, f.Truncate(keep))
 	}
 	return nil
@@ -205,7 +207,7 @@ func reformatDevice(f *os.File, o CreateOptions, mem medium.Memory, on medium.Me
 	if err := clearDevice(f, &mem, o.Force, on); err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return format(f, o.Name, size, mem, on)
+	return format(f, o.Name, size, mem, on, o.Progress)
 }
 
 // notEmpty returns the error for memory that holds data.
@@ -215,9 +217,10 @@ func notEmpty() error {
 
 // checkZero returns an error if a file holds anything but zeroes. It does not read holes
 // or space that was never written.
-func checkZero(f *os.File, size int64) error {
+func checkZero(f *os.File, size int64, p Progress) error {
 	buf, zeroes := make([]byte, readPiece), make([]byte, readPiece)
 	for off := int64(0); off < size; {
+		p.tell("look for data", uint64(off), uint64(size))
 		data, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			return nil // the rest is a hole
@@ -241,21 +244,22 @@ func checkZero(f *os.File, size int64) error {
 
 // format allocates a region's space and writes its first superblock durably. f must hold
 // only zeroes.
-func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.Medium) error {
+func format(f *os.File, name string, size uint64, mem medium.Memory, on medium.Medium, p Progress) error {
 	boot, err := on.BootID()
 	if err != nil {
 		return fmt.Errorf("boot id: %w", err)
 	}
 	if mem.Device == 0 {
-		if err := allocate(f, DataOffset+size); err != nil {
+		if err := allocate(f, DataOffset+size, p); err != nil {
 			return err
 		}
 	}
 	if mem.Class == persist.ClassPMem && mem.Device == 0 {
-		if err := writeZeroes(f, DataOffset+size); err != nil {
+		if err := writeZeroes(f, DataOffset+size, p); err != nil {
 			return err
 		}
 	}
+	p.tell("sync", 0, 0)
 	header, err := mem.Map(f, DataOffset, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
@@ -296,9 +300,10 @@ func writeFirst(f *os.File, header []byte, sb Superblock, mem *medium.Memory, on
 // writeZeroes writes the first n bytes of f, which are allocated and not written.
 // Otherwise the first store to each page would wait for a transaction of the filesystem:
 // that is how MAP_SYNC works.
-func writeZeroes(f *os.File, n uint64) error {
+func writeZeroes(f *os.File, n uint64, p Progress) error {
 	buf := make([]byte, readPiece)
 	for off := uint64(0); off < n; off += readPiece {
+		p.tell("write zeroes", off, n)
 		if _, err := f.WriteAt(buf[:min(readPiece, n-off)], int64(off)); err != nil {
 			return err
 		}
@@ -308,15 +313,16 @@ func writeZeroes(f *os.File, n uint64) error {
 
 // allocate gives f all the space of total bytes now. Later a full disk would be a fault
 // on the mapping (design §3.5).
-func allocate(f *os.File, total uint64) error {
+func allocate(f *os.File, total uint64, p Progress) error {
 	if err := checkRoom(f, total); err != nil {
 		return err
 	}
-	return reserve(f, total)
+	return reserve(f, total, p)
 }
 
-func reserve(f *os.File, total uint64) error {
+func reserve(f *os.File, total uint64, p Progress) error {
 	for off := uint64(0); off < total; {
+		p.tell("allocate", off, total)
 		n := min(allocPiece, total-off)
 		switch err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(n)); {
 		case err == nil:
@@ -378,7 +384,7 @@ func ensureAllocated(f *os.File, m *medium.Memory, total uint64) error {
 	if err != nil || have >= total {
 		return err
 	}
-	return allocate(f, total)
+	return allocate(f, total, nil)
 }
 
 // allocated returns how many bytes of space f takes.

@@ -154,7 +154,7 @@ func TestNoRoom(t *testing.T) {
 	info, err := f.Stat()
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<20, info.Size())
-	require.ErrorIs(t, reserve(f, 5<<20), unix.ENOSPC, "even if others take the room after checkRoom")
+	require.ErrorIs(t, reserve(f, 5<<20, nil), unix.ENOSPC, "even if others take the room after checkRoom")
 	require.NoError(t, f.Truncate(0))
 	require.NoError(t, f.Close())
 

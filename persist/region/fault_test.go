@@ -67,9 +67,9 @@ func TestFaultFails(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, info.Superblock.Failed)
 				require.Contains(t, info.Superblock.Failure, ErrFault.Error())
-				require.ErrorIs(t, clearRegion(path, "x", h), ErrTruncated)
+				require.ErrorIs(t, clearRegion(path, "x", h, nil), ErrTruncated)
 				require.NoError(t, os.Truncate(path, DataOffset+testSize)) // restores as much as possible
-				require.NoError(t, clearRegion(path, "x", h))
+				require.NoError(t, clearRegion(path, "x", h, nil))
 			})
 		})
 	}

@@ -43,7 +43,7 @@ func TestForeignUpdate(t *testing.T) {
 		{"an update", func(r *Region) error { return r.Update(raise) }},
 		{"a look", (*Region).Check},
 		{"a failure", func(r *Region) error { return r.Fail(os.ErrDeadlineExceeded) }},
-		{"a clear", func(r *Region) error { return r.clear("x") }},
+		{"a clear", func(r *Region) error { return r.clear("x", nil) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, r *Region, h host) {

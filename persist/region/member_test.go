@@ -211,7 +211,7 @@ func TestFailureInSetRecord(t *testing.T) {
 		require.ErrorIs(t, r.Failed(), ErrFailed)
 		require.NoError(t, r.Close())
 
-		require.NoError(t, clearRegion(path, "x", fileHost))
+		require.NoError(t, clearRegion(path, "x", fileHost, nil))
 		r = opened(t, path, OpenOptions{}, fileHost)
 		if r.Superblock().Record == rec {
 			require.Empty(t, chunksOf(t, r, 1), "sync %d", at)

@@ -109,7 +109,7 @@ var regions = []mutant{
 	}, {
 		name: "clear without rewriting pages", rule: "§6 region clear",
 		in:  "persist/region.Region.clear",
-		old: "rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size)); err != nil", new: "error(nil); err != nil",
+		old: "rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size), p); err != nil", new: "error(nil); err != nil",
 		pkg: "./persist/region", run: "^TestClear$",
 	}, {
 		name: "a new boot in doubt keeps the contents id", rule: "§2 contents id, model F4",

@@ -44,7 +44,13 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 	row("method", "%s: %s", d.Method, d.MethodWhy)
 	row("session", "epoch %d, owner %s", d.Epoch, d.Owner)
 	if d.Doubt {
-		row("doubt", "yes: what the previous session wrote may not be durable; the next FLUSH makes it so")
+		left := ""
+		for i := range d.Targets {
+			if t := &d.Targets[i]; t.DoubtLeft > 0 {
+				left += fmt.Sprintf("; %s at %s has %s left to flush first", t.Region, t.Target, flags.Size(t.DoubtLeft).Rounded())
+			}
+		}
+		row("doubt", "yes: what the previous session wrote may not be durable; the next FLUSH makes it so%s", left)
 	}
 	for i, l := range d.Lanes {
 		row(fmt.Sprintf("lane %d", i), "%s, %d work requests, %d of them outstanding", l.Peer, l.Posted, l.Outstanding)
