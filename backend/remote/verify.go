@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -75,6 +76,7 @@ func (d *Device) Verify(ctx context.Context, o VerifyOptions) (*Verification, er
 	if err != nil {
 		return nil, err
 	}
+	d.log.Info("a verification of the mirror begins", slog.String("region", d.cfg.Region), slog.String("members", v.members.String()), slog.String("copies_from", o.From))
 	defer context.AfterFunc(ctx, v.end)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -92,7 +94,17 @@ func (d *Device) Verify(ctx context.Context, o VerifyOptions) (*Verification, er
 	k.checks = false
 	k.core.commit.mu.Unlock()
 	result := v.sofar(true)
-	if result.Compared < result.Total || v.incomplete() {
+	cut := result.Compared < result.Total || v.incomplete()
+	level, message := slog.LevelInfo, "a verification of the mirror is through"
+	if result.Different > 0 {
+		level = slog.LevelError
+	}
+	if cut {
+		message = "a verification of the mirror was cut short"
+	}
+	d.log.Log(context.Background(), level, message, slog.String("region", d.cfg.Region), slog.String("members", result.Members),
+		slog.Uint64("compared_bytes", result.Compared), slog.Int("chunks_that_differ", result.Different), slog.String("copied_from", o.From))
+	if cut {
 		return &result, errors.Join(ErrNotVerified, context.Cause(ctx))
 	}
 	return &result, nil

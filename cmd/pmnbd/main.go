@@ -20,7 +20,7 @@ var root = command.Command{
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
-  pmnbd mirror create|status
+  pmnbd mirror create|status|verify
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
   pmnbd id
@@ -47,6 +47,7 @@ Two commands to try it without special hardware:
 		{Name: "mirror", Help: mirrorHelp, Commands: []command.Command{
 			{Name: "create", Help: mirrorCreateHelp, Run: createMirror},
 			{Name: "status", Help: mirrorStatusHelp, Run: mirrorStatus},
+			{Name: "verify", Help: mirrorVerifyHelp, Run: verifyMirror},
 		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},

@@ -29,9 +29,11 @@ Usage:
   pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
       [--arbiter etcd://HOST:PORT]
   pmnbd mirror status [NAME] [--json]
+  pmnbd mirror verify [NAME] [--from LEG] [--json]
 
 create    makes regions the members of a new mirror.
 status    shows a mirror and its members.
+verify    compares the members of a mirror that is being served.
 
   pmnbd mirror create --target iwarp://pm1/log --target iwarp://pm2/log
   pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock

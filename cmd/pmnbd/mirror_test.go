@@ -22,7 +22,7 @@ func TestMirrorMistakes(t *testing.T) {
 		args []string
 		says string
 	}{
-		"no command":               {args: []string{"mirror"}, says: "use create or status"},
+		"no command":               {args: []string{"mirror"}, says: "use create, status or verify"},
 		"no target":                {args: []string{"mirror", "create"}, says: "two members at least"},
 		"one target":               {args: []string{"mirror", "create", logTarget}, says: "two members at least"},
 		"five targets":             {args: []string{"mirror", "create", logTarget, copyTarget, "--target=iwarp://a/a,iwarp://b/b,iwarp://c/c"}, says: "at most 4"},

@@ -19,6 +19,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/arbiter"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
@@ -148,7 +149,7 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	if s.metrics, err = s.cfg.metrics.Listen(); err != nil {
 		return errors.Join(err, s.control.Close())
 	}
-	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics}
+	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics, commands: []status.Command{{Path: verifyPath, Run: s.verify}}}
 	opened.Add(&s.shown)
 	s.follow = daemon.Follow(s.log, func() string { return s.shown.document().Health().Line() })
 	opened.Add(s.follow)

@@ -29,6 +29,7 @@ type shown struct {
 type door struct {
 	log              *zap.Logger
 	control, metrics net.Listener // metrics is nil if there is no address for them
+	commands         []status.Command
 }
 
 // waits notes that an export waits.
@@ -60,12 +61,19 @@ func (s *shown) serve(fill func(*report.Document)) {
 	s.openLocked()
 }
 
+// serving reports whether serve was called.
+func (s *shown) serving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fill != nil
+}
+
 func (s *shown) openLocked() {
 	if s.server == nil && !s.closed {
 		if s.header == (status.Header{}) {
 			s.header = status.NewHeader(report.Program)
 		}
-		s.server = status.Serve(s.door.control, s.door.metrics, s.door.log, func() status.Document { return s.document() })
+		s.server = status.Serve(s.door.control, s.door.metrics, s.door.log, func() status.Document { return s.document() }, s.door.commands...)
 	}
 }
 

@@ -30,6 +30,8 @@ type Found[T any] struct {
 	Document T
 	// Raw is the document as it came, with the fields that T does not have.
 	Raw json.RawMessage
+	// Socket is the path of the process's control socket.
+	Socket string
 }
 
 // maxAsked is how many processes Find asks at the same time.
@@ -96,7 +98,7 @@ func question[T any](ctx context.Context, socket, program string) (*Found[T], er
 	if err != nil || header.Program != program {
 		return nil, err
 	}
-	f := &Found[T]{Raw: raw}
+	f := &Found[T]{Raw: raw, Socket: socket}
 	if err := json.Unmarshal(text, &f.Document); err != nil {
 		return nil, err
 	}

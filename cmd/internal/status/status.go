@@ -56,8 +56,8 @@ type Server struct{ doors []*door }
 
 // Serve answers requests on control with documents and metrics and, if metrics is not nil, on
 // metrics with metrics. The server closes both listeners. It calls snapshot from several
-// goroutines. log may be nil.
-func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Document) *Server {
+// goroutines. log may be nil. On control it runs commands, too.
+func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Document, commands ...Command) *Server {
 	if log == nil {
 		log = zap.NewNop()
 	}
@@ -69,6 +69,9 @@ func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Docum
 		_ = json.NewEncoder(w).Encode(snapshot()) // fails if the client has left
 	})
 	handleHealth(mux, snapshot)
+	for i := range commands {
+		mux.Handle("POST "+commands[i].Path, &commands[i])
+	}
 	s := &Server{doors: []*door{open(control, mux, log)}}
 	if metrics != nil {
 		mux = http.NewServeMux()
