@@ -139,6 +139,27 @@ type Caps struct {
 	MaxReads int
 	// MaxInline bounds WorkRequest.Inline, in bytes.
 	MaxInline int
+	// Channel tells of the encryption of the connection; nil: everything is clear on the wire.
+	Channel *Channel
+}
+
+// A Channel is what encrypts a connection. It says nothing about who is at the other end: that takes
+// a proof that covers Binding, which both ends compare.
+type Channel struct {
+	// Cipher names the protocol, the cipher and the key exchange, for people.
+	Cipher string
+	// Binding is the same at both ends, and no two channels have the same one. Whoever decrypts and
+	// encrypts between two ends has one channel with each, and cannot make their bindings equal. It is
+	// the tls-exporter of RFC 9266.
+	Binding [32]byte
+}
+
+// Bound returns Binding, or nothing for a connection that is not encrypted.
+func (c *Channel) Bound() []byte {
+	if c == nil {
+		return nil
+	}
+	return c.Binding[:]
 }
 
 // MaxPrivateData bounds ConnConfig.PrivateData and Request.Reject, in bytes. It is what
@@ -150,6 +171,9 @@ const MaxPrivateData = 56
 type ConnConfig struct {
 	// PrivateData travels with a Dial. Accept ignores it.
 	PrivateData []byte
+	// Private, if not nil, returns what travels in place of PrivateData where the connection is
+	// encrypted, by a channel that exists by then.
+	Private func(channel *Channel) []byte
 	// MaxSendWR and MaxRecvWR are the depths of the queues, in requests.
 	MaxSendWR, MaxRecvWR int
 	// MaxReads is how many Reads this end wants outstanding (ORD).
@@ -185,6 +209,8 @@ type Request interface {
 	PrivateData() []byte
 	// RemoteAddr is the peer's address, for people.
 	RemoteAddr() string
+	// Channel tells of the encryption of the connection; nil: there is none.
+	Channel() *Channel
 	// OpenDomain makes a fresh protection domain on the device that the request
 	// arrived on.
 	OpenDomain() (Domain, error)

@@ -21,6 +21,11 @@ var (
 	ErrNoProof = errors.New("the target does not prove that it has this initiator's key: it serves without keys, or is not the target")
 	// ErrWrongTarget means that another target answers at the address than the one that Config names.
 	ErrWrongTarget = errors.New("the wrong target")
+	// ErrNoKey means that connections to the target are encrypted, and this initiator has no key.
+	// Then nobody knows who is at the other end of what is encrypted. Config.Key gives a key.
+	ErrNoKey = errors.New("an encrypted connection without a key: anybody in between could decrypt it")
+	// errClear: Config.Encrypted, and a provider that does not encrypt.
+	errClear = errors.New("the connection is not encrypted, and has to be")
 	// ErrVolatile means that the region is of class volatile, and Config.AllowVolatile is not set.
 	ErrVolatile = errors.New("the region is volatile")
 )
@@ -78,7 +83,7 @@ func (c *dialed) share(g *leg, challenge *wire.Challenge) error {
 	if len(key) == 0 {
 		return fmt.Errorf("there is no key that initiator %s shares with target %q", uuid.UUID(g.cfg.ID), challenge.Target)
 	}
-	secret := wire.NewSecret(key, wire.Ends{Initiator: g.cfg.ID, Target: challenge.Target}, c.nonce, challenge.Nonce)
+	secret := wire.NewSecret(key, wire.Ends{Initiator: g.cfg.ID, Target: challenge.Target}, c.nonce, challenge.Nonce, c.conn.Caps().Channel.Bound())
 	c.secret = &secret
 	return nil
 }

@@ -197,7 +197,7 @@ func TestWrongTarget(t *testing.T) {
 
 // What the target answers counts only with its proof.
 func TestAnswersAreProven(t *testing.T) {
-	secret := wire.NewSecret(secretKey, wire.Ends{}, wire.Nonce{1}, wire.Nonce{2})
+	secret := wire.NewSecret(secretKey, wire.Ends{}, wire.Nonce{1}, wire.Nonce{2}, nil)
 	resume := (&wire.Resume{Region: "log"}).Append(nil)
 	secret.SignRequest(resume)
 	c := &dialed{secret: &secret}

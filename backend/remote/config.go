@@ -20,8 +20,11 @@ type Config struct {
 	Region   string
 	// Target is the target's name, if Key is set. No other target will do.
 	Target string
+	// Encrypted has the device use encrypted connections only, for which it needs Key. The Provider
+	// makes them; this refuses others, whatever the Provider is.
+	Encrypted bool
 	// Members are the copies of a mirror, by slot, at most persist.MaxMembers. Provider, Addr,
-	// Region and Target are then left empty.
+	// Region, Target and Encrypted are then left empty.
 	Members []Target
 	// ID names this initiator. It survives restarts, and is not zero. InitiatorID makes one.
 	ID [16]byte
@@ -104,12 +107,14 @@ type Config struct {
 }
 
 // A Target is where one member of a mirror is: Provider and Addr (HOST:PORT) lead to the target, Region
-// is the region's name there, and Name the target's, as Config.Target.
+// is the region's name there, Name the target's, as Config.Target, and Encrypted as Config.Encrypted.
 type Target struct {
 	Provider rdma.Provider
 	Addr     string
 	Region   string
 	Name     string
+
+	Encrypted bool
 }
 
 // complete fills in the defaults, and returns what is missing or out of bounds as an error.
@@ -137,9 +142,9 @@ func (c *Config) complete() error {
 	}
 	targets := c.Members
 	if len(targets) == 0 {
-		targets = []Target{{c.Provider, c.Addr, c.Region, c.Target}}
-	} else if c.Provider != nil || c.Addr != "" || c.Region != "" || c.Target != "" {
-		return errors.New("a Config of a mirror has Members, and no Provider, Addr, Region or Target beside them")
+		targets = []Target{{c.Provider, c.Addr, c.Region, c.Target, c.Encrypted}}
+	} else if c.Provider != nil || c.Addr != "" || c.Region != "" || c.Target != "" || c.Encrypted {
+		return errors.New("a Config of a mirror has Members, and no Provider, Addr, Region, Target or Encrypted beside them")
 	}
 	for i, t := range targets {
 		switch {
@@ -147,6 +152,8 @@ func (c *Config) complete() error {
 			return errors.New("a Config needs a Provider, the Addr of the target and the name of a Region")
 		case len(t.Region) > wire.MaxText:
 			return fmt.Errorf("the region's name has %d bytes; %d are allowed", len(t.Region), wire.MaxText)
+		case t.Encrypted && c.Key == nil:
+			return ErrNoKey
 		case c.Key != nil:
 			if err := wire.CheckTarget(t.Name); err != nil {
 				return fmt.Errorf("a Config with keys needs the target's name: %w", err)
@@ -189,7 +196,7 @@ func (c Config) ofLegs() (legs []Config) {
 	}
 	for _, m := range c.Members {
 		cfg := c
-		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target = m.Provider, m.Addr, m.Region, m.Name
+		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target, cfg.Encrypted = m.Provider, m.Addr, m.Region, m.Name, m.Encrypted
 		cfg.LossTimeout = 0                               // a leg that is lost does not end a mirror
 		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil // whose lease says that nobody else has the mirror
 		legs = append(legs, cfg)

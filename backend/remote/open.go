@@ -50,15 +50,15 @@ func WithLossTimeout(d time.Duration) Option { return func(c *Config) { c.LossTi
 // WithLogger sets who takes the device's log.
 func WithLogger(log *slog.Logger) Option { return func(c *Config) { c.Log = log } }
 
-// WithProvider sets the transport. Open uses package rdma/iwarp without it, for iwarp://. It needs
+// WithProvider sets the transport. Open uses package rdma/iwarp without it, for iwarp:// and iwarps://. It needs
 // one of package rdma/verbs for rdma://.
 func WithProvider(p rdma.Provider) Option { return func(c *Config) { c.Provider = p } }
 
 // AllowVolatile permits a region of class volatile, whose contents are lost with the target's power.
 func AllowVolatile() Option { return func(c *Config) { c.AllowVolatile = true } }
 
-// Open opens the region at uri, iwarp://HOST:PORT/REGION or rdma://HOST:PORT/REGION, with NAME@ before
-// HOST if the target's name is not HOST. The port is 7204
+// Open opens the region at uri, iwarp://HOST:PORT/REGION, iwarps:// for the same encrypted (which needs
+// WithKey), or rdma://, with NAME@ before HOST if the target's name is not HOST. The port is 7204, or 7205
 // if the URI has none. It returns a device that is ready; ctx bounds the opening alone. The
 // initiator's id is InitiatorID's unless an option sets one. Its errors are those of Dial.
 func Open(ctx context.Context, uri string, options ...Option) (*Device, error) {
@@ -66,9 +66,9 @@ func Open(ctx context.Context, uri string, options ...Option) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := Config{Addr: at.Address(), Region: at.Region, Target: at.Target()}
-	if at.Provider == "iwarp" {
-		cfg.Provider = iwarp.New(iwarp.Config{})
+	cfg := Config{Addr: at.Address(), Region: at.Region, Target: at.Target(), Encrypted: at.Encrypted()}
+	if at.Provider != "rdma" {
+		cfg.Provider = iwarp.New(iwarp.Config{Encrypt: at.Encrypted()})
 	}
 	for _, o := range options {
 		o(&cfg)

@@ -57,6 +57,8 @@ const (
 	ReasonMember
 	// ReasonNoMember: the region is no member of a mirror, and was opened as one.
 	ReasonNoMember
+	// ReasonClear: the operator of the target demands an encrypted connection for the region.
+	ReasonClear
 )
 
 func (r Reason) String() string { return wire.Code(r).String() }
@@ -77,6 +79,9 @@ func (e *RefusedError) Error() string {
 	}
 	if e.said.Text != "" {
 		s += ": " + e.said.Text
+	}
+	if e.said.Code == wire.CodeClear {
+		s += "; use iwarps:// (Config.Provider)"
 	}
 	if e.said.Code == wire.CodeMember {
 		s += "; name the targets of all its members, or open it alone with Config.Single (--degraded-single)"

@@ -48,7 +48,10 @@ type dialed struct {
 }
 
 // connect makes the connection of a lane, with its receives posted.
-func (g *leg) connect(ctx context.Context, lane int, privateData []byte) (c dialed, err error) {
+//
+// If private is not nil, it returns the private data for the lane's channel, which is nil if the
+// connection is not encrypted.
+func (g *leg) connect(ctx context.Context, lane int, private func(*rdma.Channel) []byte) (c dialed, err error) {
 	mem := g.control[lane*controlSize : (lane+1)*controlSize]
 	if c.recvs, err = g.domain.Register(mem[:recvSize+sinkSize:recvSize+sinkSize], rdma.LocalWrite); err != nil {
 		return c, fmt.Errorf("register control memory: %w", err)
@@ -60,7 +63,11 @@ func (g *leg) connect(ctx context.Context, lane int, privateData []byte) (c dial
 	for i := range uint64(maxMessages) {
 		wrs = append(wrs, receiveInto(c.recvs, i))
 	}
-	c.conn, err = g.domain.Dial(ctx, g.cfg.Addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: maxMessages}, wrs)
+	cfg := rdma.ConnConfig{Private: private, MaxRecvWR: maxMessages}
+	if private != nil {
+		cfg.PrivateData = private(nil)
+	}
+	c.conn, err = g.domain.Dial(ctx, g.cfg.Addr, cfg, wrs)
 	if err != nil {
 		if reject := (*rdma.RejectError)(nil); errors.As(err, &reject) {
 			return c, err // it serves, and says why not this initiator
@@ -68,6 +75,12 @@ func (g *leg) connect(ctx context.Context, lane int, privateData []byte) (c dial
 		return c, fmt.Errorf("%w: is pmnbd-target serving there?", err)
 	}
 	g.opening.met = true
+	switch encrypted := c.conn.Caps().Channel != nil; {
+	case encrypted && g.cfg.Key == nil:
+		return c, errors.Join(ErrNoKey, c.conn.Close())
+	case !encrypted && g.cfg.Encrypted:
+		return c, errors.Join(errClear, c.conn.Close())
+	}
 	if !c.conn.Caps().OrderedPlacement {
 		err = fmt.Errorf("the RDMA device does not place overlapping Writes in order: %w yet", rdma.ErrNotSupported)
 		return c, errors.Join(err, c.conn.Close())
@@ -115,13 +128,17 @@ func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]di
 	}
 	conns[0].credits, conns[0].durable = o.Credits, o.Durable
 	for n := 1; n < g.cfg.Lanes; n++ {
-		hint := wire.JoinHint{Lane: uint16(n), Epoch: o.Epoch, Region: o.UUID}
-		conns[0].secret.Sign(&hint)
-		c, err := g.connect(ctx, n, hint.Append(nil))
+		c, err := g.connect(ctx, n, func(channel *rdma.Channel) []byte {
+			hint := wire.JoinHint{Lane: uint16(n), Epoch: o.Epoch, Region: o.UUID}
+			secret := conns[0].secret.On(channel.Bound())
+			secret.Sign(&hint)
+			return hint.Append(nil)
+		})
 		if err != nil {
 			return conns, fmt.Errorf("lane %d: %w", n, err)
 		}
-		c.secret = conns[0].secret
+		secret := conns[0].secret.On(c.conn.Caps().Channel.Bound())
+		c.secret = &secret
 		conns = append(conns, c)
 		joined, err := g.join(ctx, &c, o, n)
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -44,8 +45,9 @@ func defaults() config {
 func (c *config) declare(set *pflag.FlagSet) {
 	set.Func("region", "a region to serve, `"+regionForm+"`; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
 		"a PATH with a comma in it stands in double quotes;\n"+
-		"with allow=, which can be repeated, only those initiators may have the region", each(&c.Regions, parseRegion))
-	set.Func("listen", "where initiators connect, `iwarp://HOST:PORT` or rdma://HOST:PORT; port 0 chooses one (default "+defaultListen.String()+")",
+		"with allow=, which can be repeated, only those initiators may have the region;\n"+
+		"with encrypted, only connections to iwarps:// may", each(&c.Regions, parseRegion))
+	set.Func("listen", "where initiators connect, `iwarp://HOST:PORT`, iwarps:// for the same encrypted, or rdma://; port 0 chooses one (default "+defaultListen.String()+")",
 		each(&c.Listen, func(s string) (listenAddr, error) {
 			e, err := flags.ParseListen(s)
 			return listenAddr{e}, err
@@ -111,8 +113,16 @@ func (c *config) check() error {
 			return flags.Usagef("--name: %v", err)
 		}
 	}
+	secure := slices.ContainsFunc(c.Listen, func(l listenAddr) bool { return l.Encrypted() })
+	for _, r := range c.Regions {
+		if r.Encrypted && !secure {
+			return r.usage("it is encrypted, and no address is: add --listen iwarps://HOST")
+		}
+	}
 	for _, l := range c.Listen {
 		switch {
+		case l.Encrypted() && !c.authenticated():
+			return flags.Usagef("%s needs --key-file: without keys nobody knows who is at the other end, and anybody in between could decrypt the connection", l)
 		case c.authenticated() || c.Insecure:
 		case !loopback(l.Host):
 			return flags.Usagef("%s is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own", l)
@@ -125,6 +135,15 @@ func (c *config) check() error {
 
 // authenticated reports whether initiators must prove a key.
 func (c *config) authenticated() bool { return c.KeyFile != "" }
+
+// encrypted has the names of the regions that only encrypted connections may have.
+func (c *config) encrypted() map[string]bool {
+	names := make(map[string]bool)
+	for _, r := range c.Regions {
+		names[r.Name] = r.Encrypted
+	}
+	return names
+}
 
 // allow lists, by region, the initiators that may have it. A region that is not there is for
 // all.

@@ -43,12 +43,12 @@ var settings = map[string][2]struct {
 	flags []string
 }{
 	"region": {
-		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\n", []string{"--region", `a="/a,b",size=1G,allow=` + alice.String()}},
+		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\nencrypted = true\n", []string{"--region", `a="/a,b",size=1G,encrypted,allow=` + alice.String()}},
 		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\npath = \"/c\"\n", []string{"--region", "b=/b", "--region", "c=/c"}},
 	},
 	"listen": {
 		{`listen = ["iwarp://127.0.0.1:1"]`, []string{"--listen", "iwarp://127.0.0.1:1"}},
-		{`listen = ["iwarp://127.0.0.1:2", "iwarp://[::1]:3"]`, []string{"--listen", "iwarp://127.0.0.1:2", "--listen", "iwarp://[::1]:3"}},
+		{`listen = ["iwarps://127.0.0.1:2", "iwarp://[::1]:3"]`, []string{"--listen", "iwarps://127.0.0.1:2", "--listen", "iwarp://[::1]:3"}},
 	},
 	"control": {
 		{`control = "unix:/run/a.sock"`, []string{"--control", "unix:/run/a.sock"}},
@@ -235,6 +235,7 @@ func TestBeyondLoopback(t *testing.T) {
 	}{
 		{endpoint.Endpoint{Provider: "iwarp", Host: "0.0.0.0"}, "is not a loopback address: use --key-file"},
 		{endpoint.Endpoint{Provider: "rdma", Host: "192.0.2.1"}, "is not a loopback address: use --key-file"},
+		{endpoint.Endpoint{Provider: "iwarps", Host: "127.0.0.1"}, "needs --key-file: without keys nobody knows who is at the other end"},
 		{endpoint.Endpoint{Provider: "rdma", Host: "127.0.0.1"}, "nobody knows which user of this machine connects by an adapter: use --key-file"},
 	} {
 		for _, flag := range []string{"--key-file=/keys", "--insecure-no-auth", ""} {
@@ -245,7 +246,7 @@ func TestBeyondLoopback(t *testing.T) {
 			cfg, err := parsed(t, "", args...)
 			require.NoError(t, err)
 			cfg.Listen = []listenAddr{{c.listen}}
-			if err := cfg.check(); flag == "" {
+			if err := cfg.check(); flag == "" || c.listen.Encrypted() && flag == "--insecure-no-auth" {
 				require.ErrorContains(t, err, c.says)
 				require.ErrorIs(t, err, flags.ErrUsage)
 			} else {
@@ -280,6 +281,8 @@ func TestRegionFlag(t *testing.T) {
 		{in: `log=a"b`, want: servedRegion{Name: "log", Path: regionPath{`a"b`}}},
 		{in: "log=memfd:,size=1M", want: servedRegion{Name: "log", Path: regionPath{"memfd:"}, Size: 1 << 20}},
 		{in: "log=a,allow=" + alice.String() + ",size=4K,allow=" + bob.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Size: 4096, Allow: []allowedID{{alice}, {bob}}}},
+		{in: "log=a,encrypted", says: "it is encrypted, and no address is: add --listen iwarps://HOST"},
+		{in: "log=a,encrypted=no", says: "encrypted has no value"},
 		{in: "log=memfd:", says: "needs a size"},
 		{in: "log", says: "use NAME=PATH"},
 		{in: "log=", says: "it has no path"},

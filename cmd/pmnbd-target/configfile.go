@@ -47,6 +47,7 @@ var fileSettings = map[string]setting{
 	"region.name":          {`a name in quotes: name = "log"`, text, nil},
 	"region.path":          {`a path in quotes: path = "/var/lib/pmnbd-target/log"`, text, nil},
 	"region.size":          {`a size in quotes, or bytes: size = "8G"`, number, nil},
+	"region.encrypted":     {"true or false, without quotes", boolean, nil},
 	"region.allow":         {`a list of ids: allow = ["6f9619ff-8b86-d011-b42d-00c04fc964ff"]`, array, text},
 }
 

@@ -19,6 +19,8 @@ type servedRegion struct {
 	Size flags.Size `toml:"size"`
 	// Allow are the ids of the initiators that may have the region; nil: all.
 	Allow []allowedID `toml:"allow"`
+	// Encrypted demands that connections to the region are encrypted.
+	Encrypted bool `toml:"encrypted"`
 }
 
 // A regionPath is the path of a region. It is a struct, since the decoder of the file does not
@@ -43,7 +45,7 @@ func (a *allowedID) UnmarshalText(b []byte) (err error) {
 }
 
 // regionForm is the form of a region as a flag.
-const regionForm = "NAME=PATH[,size=SIZE][,allow=ID]"
+const regionForm = "NAME=PATH[,size=SIZE][,allow=ID][,encrypted]"
 
 // parseRegion reads regionForm. A comma always ends the path, unless that is quoted
 // (flags.CutPath). If a misspelt option became part of the path, the region would be open to
@@ -85,6 +87,11 @@ func (r *servedRegion) option(s string) error {
 			return r.usage("allow: %v", err)
 		}
 		r.Allow = append(r.Allow, id)
+	case "encrypted":
+		if s != option {
+			return r.usage("encrypted has no value: use ,encrypted")
+		}
+		r.Encrypted = true
 	default:
 		return r.usage("unknown option %q: use %s, and double quotes around a PATH with a comma in it", option, regionForm)
 	}

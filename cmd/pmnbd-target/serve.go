@@ -104,7 +104,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	}
 	s.target = target.New(target.Config{
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
-		Keys: keys, Name: s.cfg.Name, Allow: cfg.allow(), Log: daemon.Slog(log),
+		Keys: keys, Name: s.cfg.Name, Allow: cfg.allow(), Encrypted: cfg.encrypted(), Log: daemon.Slog(log),
 	}, s.regions)
 	opened.Add(s.target)
 	if s.control, err = cfg.Control.Listen("target"); err != nil {

@@ -174,7 +174,7 @@ func parse(call *command.Call) (config, error) {
 
 // declare declares the flags. What c holds are defaults.
 func (c *config) declare(set *pflag.FlagSet, u *unread) {
-	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION, or the members of a mirror with commas between; the first is the default export")
+	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`, iwarps:// for the same encrypted, or rdma://, or the members of a mirror with commas between; the first is the default export")
 	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
 	set.BoolVar(&c.readOnly, "read-only", false, "refuse requests that would change an export's contents")

@@ -105,7 +105,7 @@ func createMirror(call *command.Call) error {
 	var acceptLoss, allowVolatile bool
 	var arbitrated arbiterSpec
 	set := call.Flags
-	set.StringArrayVar(&targets, "target", nil, "a region that becomes a member, `iwarp://HOST:PORT/REGION` or rdma://HOST:PORT/REGION; give two to four")
+	set.StringArrayVar(&targets, "target", nil, "a region that becomes a member, `iwarp://HOST:PORT/REGION`, iwarps:// for the same encrypted, or rdma://; give two to four")
 	set.IntVar(&made.MinCopies, "min-copies", 0, "how many members must have a write before its FLUSH succeeds, `N` (default one less than there are members)")
 	set.StringVar(&from, "from", "", "the `target` whose contents are kept if they differ; what the others have is lost")
 	set.BoolVar(&acceptLoss, "accept-loss", false, "take a region although its last session was not closed: what a pmnbd has in its window for it is lost")

@@ -231,7 +231,8 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 		}
 	} else {
 		cfg.Single = s.cfg.single
-		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target = members[0].Provider, members[0].Addr, members[0].Region, members[0].Name
+		m := members[0]
+		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target, cfg.Encrypted = m.Provider, m.Addr, m.Region, m.Name, m.Encrypted
 	}
 	return remote.Dial(ctx, cfg)
 }
@@ -244,11 +245,13 @@ func connecting(at []endpoint.Endpoint, spin time.Duration, k *keys) ([]remote.T
 		if err != nil {
 			return nil, err
 		}
-		m := remote.Target{Provider: transport, Addr: e.Address(), Region: e.Region}
+		m := remote.Target{Provider: transport, Addr: e.Address(), Region: e.Region, Encrypted: e.Encrypted()}
 		if k != nil {
 			if m.Name, err = k.target(e); err != nil {
 				return nil, err
 			}
+		} else if e.Encrypted() {
+			return nil, flags.Usagef("--target %s needs --key-file: without a key nobody knows who is at the other end, and anybody in between could decrypt the connection", e)
 		} else if e.Name != "" {
 			return nil, flags.Usagef("--target %s names the target, and without a key nobody can tell whether it is that one: use --key-file", e)
 		}

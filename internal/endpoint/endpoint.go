@@ -1,5 +1,5 @@
-// Package endpoint reads the addresses of targets and listeners, iwarp://HOST:PORT/REGION and
-// rdma://HOST:PORT/REGION.
+// Package endpoint reads the addresses of targets and listeners: iwarp://HOST:PORT/REGION,
+// iwarps:// for the same encrypted, and rdma://.
 //
 // It exists so that commands and programs write them alike. It is only for this module, and
 // imports nothing of it.
@@ -15,11 +15,15 @@ import (
 	"strings"
 )
 
-// DefaultPort is the target's TCP port if an address names none.
-const DefaultPort = 7204
+// DefaultPort is the target's TCP port if an address names none, and DefaultSecurePort that for
+// iwarps://, so that a target can listen on both.
+const (
+	DefaultPort       = 7204
+	DefaultSecurePort = 7205
+)
 
-// An Endpoint is the address of a target or a listener, as a URI: iwarp://HOST:PORT/REGION or
-// rdma://HOST:PORT/REGION, without the region for a listener. NAME@ before HOST names the target.
+// An Endpoint is the address of a target or a listener, as a URI: iwarp://HOST:PORT/REGION,
+// iwarps:// or rdma://, without the region for a listener. NAME@ before HOST names the target.
 type Endpoint struct {
 	// Provider is the URI's scheme, which names the RDMA provider.
 	Provider string
@@ -53,10 +57,15 @@ func Parse(s, form string) (Endpoint, error) {
 	if err != nil || u.Opaque != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
 		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
 	}
-	if u.Scheme != "iwarp" && u.Scheme != "rdma" {
+	port := uint16(DefaultPort)
+	switch u.Scheme {
+	case "iwarp", "rdma":
+	case "iwarps":
+		port = DefaultSecurePort
+	default:
 		return Endpoint{}, fmt.Errorf("%q is not an address: use %s", s, form)
 	}
-	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: DefaultPort}
+	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: port}
 	if u.User != nil {
 		_, more := u.User.Password()
 		if e.Name = u.User.Username(); e.Name == "" || more {
@@ -84,6 +93,9 @@ func Parse(s, form string) (Endpoint, error) {
 
 // Target is the name of the target: what stands before the @, or else the host.
 func (e Endpoint) Target() string { return cmp.Or(e.Name, e.Host) }
+
+// Encrypted reports whether the connections of e are encrypted.
+func (e Endpoint) Encrypted() bool { return e.Provider == "iwarps" }
 
 // Same reports whether e and o are one address, however they name the target there.
 func (e Endpoint) Same(o Endpoint) bool {

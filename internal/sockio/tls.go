@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxRecord bounds the plaintext of one TLS record, in bytes (RFC 8446 §5.1).
-	maxRecord = 16 << 10
+	// MaxRecord bounds the plaintext of one TLS record, in bytes (RFC 8446 §5.1).
+	MaxRecord = 16 << 10
 	// maxUnsent bounds the ciphertext that the socket has not taken, in bytes. It is a
 	// record, and as much again for what crypto/tls sends by itself: a peer may ask for
 	// hundreds of KeyUpdates without reading an answer, but not for more.
-	maxUnsent = 2 * maxRecord
+	maxUnsent = 2 * MaxRecord
 )
 
 // errUnsent means that the peer makes crypto/tls answer ever more, and reads nothing.
@@ -65,19 +65,65 @@ type carrier struct {
 // if it succeeds.
 func ServeTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Server) }
 
+// DialTLS is ServeTLS for the client.
+func DialTLS(nc net.Conn, cfg *tls.Config) (*TLS, error) { return newTLS(nc, cfg, tls.Client) }
+
 func newTLS(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*TLS, error) {
 	sock, err := New(nc)
 	if err != nil {
 		return nil, err
 	}
-	t := &TLS{sock: sock, carrier: carrier{Conn: sock, sock: sock, wait: true}}
+	h, err := handshake(sock, cfg, side)
+	if err != nil {
+		return nil, err
+	}
+	t, _, err := h.Take()
+	return t, err
+}
+
+// A Handshaken is a connection that TLS encrypts, and whose bytes still come and go by Go's
+// poller. So no thread waits for a peer that may be a stranger.
+type Handshaken struct{ t *TLS }
+
+// HandshakeTLS does the server's handshake on nc, within the deadlines of nc, and does not take nc
+// over.
+func HandshakeTLS(nc net.Conn, cfg *tls.Config) (*Handshaken, error) {
+	return handshake(nc, cfg, tls.Server)
+}
+
+func handshake(nc net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*Handshaken, error) {
+	t := &TLS{carrier: carrier{Conn: nc, wait: true}}
 	t.conn = side(&t.carrier, cfg)
 	if err := t.conn.Handshake(); err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
-	t.carrier.buf, t.plain = make([]byte, 0, maxUnsent), make([]byte, maxRecord)
-	return t, nil
+	return &Handshaken{t}, nil
 }
+
+// Read reads as that of the connection.
+func (h *Handshaken) Read(p []byte) (int, error) { return h.t.conn.Read(p) }
+
+// Write writes as that of the connection.
+func (h *Handshaken) Write(p []byte) (int, error) { return h.t.conn.Write(p) }
+
+// State returns what the handshake agreed on.
+func (h *Handshaken) State() tls.ConnectionState { return h.t.conn.ConnectionState() }
+
+// Take makes a Stream of h, whose connection it takes over, and also returns the Socket beneath. If
+// it fails, the connection is still the caller's. h is of no use afterwards.
+func (h *Handshaken) Take() (*TLS, *Socket, error) {
+	sock, err := New(h.t.carrier.Conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := h.t
+	t.sock, t.carrier.Conn, t.carrier.sock = sock, sock, sock
+	t.carrier.buf, t.plain = make([]byte, 0, maxUnsent), make([]byte, MaxRecord)
+	return t, sock, nil
+}
+
+// State returns what the handshake agreed on.
+func (t *TLS) State() tls.ConnectionState { return t.conn.ConnectionState() }
 
 // Read implements Stream. The end of the stream is io.EOF even without a close_notify,
 // because NBD knows by itself what is complete. Inside a record it is io.ErrUnexpectedEOF.
@@ -135,7 +181,7 @@ func (t *TLS) WaitReadable() error {
 func (t *TLS) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		m, err := t.conn.Write(p[n:min(len(p), n+maxRecord)])
+		m, err := t.conn.Write(p[n:min(len(p), n+MaxRecord)])
 		n += m
 		for sent := false; err == nil && !sent; {
 			if sent, err = t.carrier.push(); err == nil && !sent {

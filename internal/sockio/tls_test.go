@@ -274,7 +274,7 @@ func TestTLSReadFills(t *testing.T) {
 	for name, read := range map[string]func(s *TLS, p []byte) (int, error){"Read": (*TLS).Read, "TryRead": (*TLS).TryRead} {
 		t.Run(name, func(t *testing.T) {
 			s, f := forge(t)
-			big := bytes.Repeat([]byte("b"), maxRecord)
+			big := bytes.Repeat([]byte("b"), MaxRecord)
 			f.send(f.record(typeData, []byte("one")), f.keyUpdate(), f.record(typeData, big), f.record(typeData, nil), f.record(typeData, big))
 			for _, waits := range []bool{true, false} { // WaitReadable takes a byte
 				if waits {
@@ -285,7 +285,7 @@ func TestTLSReadFills(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
 			}
-			p := make([]byte, 3*maxRecord)
+			p := make([]byte, 3*MaxRecord)
 			n, err := read(s, p)
 			require.NoError(t, err)
 			require.Equal(t, append([]byte("e"), append(big, big...)...), p[:n])

@@ -38,7 +38,7 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 	}
 	ends := wire.Ends{Initiator: m.Owner.ID, Target: c.s.cfg.Name}
 	for _, key := range its {
-		if secret := wire.NewSecret(key, ends, m.Nonce, c.challenge.Nonce); secret.SignedRequest(msg) {
+		if secret := wire.NewSecret(key, ends, m.Nonce, c.challenge.Nonce, c.Caps().Channel.Bound()); secret.SignedRequest(msg) {
 			c.secret, c.key = &secret, key.Fingerprint(ends)
 		}
 	}

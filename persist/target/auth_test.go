@@ -27,7 +27,8 @@ func (p *peer) challenged(key wire.Key, id [16]byte) *wire.Secret {
 	var c wire.Challenge
 	p.ask(&wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &c)
 	require.Equal(p.t, testName, c.Target)
-	return secretOf(key, id, &c)
+	s := wire.NewSecret(key, wire.Ends{Initiator: id, Target: testName}, wire.Nonce{}, c.Nonce, p.conn.Caps().Channel.Bound())
+	return &s
 }
 
 // testName is the name of the targets.
@@ -35,7 +36,7 @@ const testName = "pm1"
 
 // secretOf is the secret that initiator id makes with key, for this target.
 func secretOf(key wire.Key, id [16]byte, c *wire.Challenge) *wire.Secret {
-	s := wire.NewSecret(key, wire.Ends{Initiator: id, Target: testName}, wire.Nonce{}, c.Nonce)
+	s := wire.NewSecret(key, wire.Ends{Initiator: id, Target: testName}, wire.Nonce{}, c.Nonce, nil)
 	return &s
 }
 
@@ -141,7 +142,7 @@ func TestWithoutProof(t *testing.T) {
 		"the key, as of another target": func(p *peer) []byte {
 			var c wire.Challenge
 			p.ask(&good, &c)
-			secret := wire.NewSecret(aliceKey, wire.Ends{Initiator: alice.ID, Target: "pm2"}, wire.Nonce{}, c.Nonce)
+			secret := wire.NewSecret(aliceKey, wire.Ends{Initiator: alice.ID, Target: "pm2"}, wire.Nonce{}, c.Nonce, nil)
 			return signed(&secret, &good)
 		},
 		"the key, as of another initiator": func(p *peer) []byte { return signed(p.challenged(aliceKey, bob.ID), &good) },

@@ -171,6 +171,8 @@ func (c *conn) exportFor(m *wire.Open) (*export, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "the owner has no id"}
 	case some && !slices.Contains(allow, m.Owner.ID):
 		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow the region to initiator %s", uuid.UUID(m.Owner.ID))}
+	case c.s.cfg.Encrypted[m.Region] && c.Caps().Channel == nil:
+		return nil, &wire.Refused{Code: wire.CodeClear, Text: "the target demands it for this region"}
 	}
 	return e, nil
 }

@@ -87,6 +87,11 @@ func dial(t *testing.T, provider rdma.Provider, addr string) *peer {
 
 // dialWith connects with private data.
 func dialWith(t *testing.T, provider rdma.Provider, addr string, privateData []byte) (p *peer, err error) {
+	return dialAs(t, provider, addr, rdma.ConnConfig{PrivateData: privateData})
+}
+
+// dialAs connects as cfg says.
+func dialAs(t *testing.T, provider rdma.Provider, addr string, cfg rdma.ConnConfig) (p *peer, err error) {
 	p = &peer{t: t}
 	p.domain, err = provider.OpenDomain(context.Background(), addr)
 	require.NoError(t, err)
@@ -94,11 +99,12 @@ func dialWith(t *testing.T, provider rdma.Provider, addr string, privateData []b
 	require.NoError(t, err)
 	p.mr, err = p.domain.Register(p.mem, rdma.LocalWrite)
 	require.NoError(t, err)
+	cfg.MaxRecvWR = peerBuffers
 	var recvs []rdma.WorkRequest
 	for i := uint64(1); i < peerBuffers-1; i++ {
 		recvs = append(recvs, rdma.WorkRequest{ID: i, Op: rdma.OpRecv, Local: rdma.SGE{Region: p.mr, Off: i * wire.MaxMessage, Len: wire.MaxMessage}})
 	}
-	p.conn, err = p.domain.Dial(context.Background(), addr, rdma.ConnConfig{PrivateData: privateData, MaxRecvWR: peerBuffers}, recvs)
+	p.conn, err = p.domain.Dial(context.Background(), addr, cfg, recvs)
 	t.Cleanup(func() {
 		if p.conn != nil {
 			require.NoError(t, p.conn.Close())

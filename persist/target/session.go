@@ -122,7 +122,16 @@ func (s *Server) takeIn(c *conn, hint *wire.JoinHint) error {
 		e.mu.Lock()
 		session := e.session
 		e.mu.Unlock()
-		if session == nil || session.epoch != hint.Epoch || !session.secret.Signed(hint) {
+		if session == nil || session.epoch != hint.Epoch {
+			return errNoSession
+		}
+		if (c.req.Channel() == nil) != (session.conn.req.Channel() == nil) {
+			return fmt.Errorf("%w: not all lanes of the session are encrypted", errStranger)
+		}
+		// The proof holds for the channel of this connection. Otherwise somebody in between could
+		// use the lane's request for a connection of its own.
+		secret := session.secret.On(c.req.Channel().Bound())
+		if !secret.Signed(hint) {
 			return errNoSession
 		}
 		return session.add(c, hint.Lane)
@@ -197,12 +206,16 @@ func (s *session) end(keep *conn) (err error) {
 // proof.
 func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	s := c.hint
-	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !s.secret.SignedRequest(msg) {
+	var secret wire.Secret
+	if s != nil {
+		secret = s.secret.On(c.Caps().Channel.Bound())
+	}
+	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !secret.SignedRequest(msg) {
 		return nil, &wire.Refused{Code: wire.CodeNotOwner, Text: "no session of that epoch, lane and proof"}
 	}
 	if r := c.disorders(); r != nil {
 		return nil, r
 	}
-	c.session, c.secret = s, &s.secret
+	c.session, c.secret = s, &secret
 	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits, Durable: s.export.lastDurable(c.lane)}, nil
 }

@@ -70,6 +70,8 @@ type Config struct {
 	// OPEN a region that is not in Allow. Without Keys ids are not proven, so Allow then
 	// prevents mistakes, not attacks.
 	Allow map[string][][16]byte
+	// Encrypted has the names of the regions that only encrypted connections may OPEN.
+	Encrypted map[string]bool
 	// Log gets one line for each change of state. It may be nil.
 	Log *slog.Logger
 

@@ -29,6 +29,10 @@ import (
 // nowhere else. Each direction has its own label, so neither end's proof can be sent back
 // as the other's.
 //
+// Where the connections are encrypted, what proves a connection also covers the binding of its own
+// channel (rdma.Channel). Somebody who decrypts and encrypts in between has one channel with each
+// end, and no proof of the one holds for the other.
+//
 // Without a key, the secret is the token of OPENED. It then only keeps the lanes of
 // different sessions apart and protects nothing.
 
@@ -91,21 +95,36 @@ const (
 	labelInitiator   = "pmnbd 3 initiator"
 	labelTarget      = "pmnbd 3 target"
 	labelLane        = "pmnbd 3 lane"
+	labelChannel     = "pmnbd 3 channel"
 	labelFingerprint = "pmnbd 3 fingerprint"
 )
 
 const proofSize = sha256.Size
 
-// NewSecret makes the secret of a connection from the key, the ends that share it, and both
-// ends' nonces. Ends.Target has at most MaxTarget bytes.
-func NewSecret(key Key, ends Ends, initiator, target Nonce) (s Secret) {
+// NewSecret makes the secret of a connection from the key, the ends that share it, both ends'
+// nonces, and the binding of the connection's channel, which is empty if nothing is encrypted.
+// Ends.Target has at most MaxTarget bytes.
+func NewSecret(key Key, ends Ends, initiator, target Nonce, binding []byte) (s Secret) {
 	salt := append(initiator[:], target[:]...)
-	b, err := hkdf.Key(sha256.New, key, salt, string(ends.append([]byte(labelSecret))), len(s))
+	info := append(ends.append([]byte(labelSecret)), binding...)
+	b, err := hkdf.Key(sha256.New, key, salt, string(info), len(s))
 	if err != nil {
 		panic(err) // only if len(s) were more than HKDF can make
 	}
 	copy(s[:], b)
 	return s
+}
+
+// On returns the secret that proves a further lane of the session, whose channel has binding. A
+// lane that is not encrypted has none, and is proven by the session's secret itself.
+func (s *Secret) On(binding []byte) Secret {
+	if len(binding) == 0 {
+		return *s
+	}
+	h := hmac.New(sha256.New, s[:])
+	h.Write([]byte(labelChannel))
+	h.Write(binding)
+	return Secret(h.Sum(nil))
 }
 
 // SignRequest writes the initiator's proof into msg, an OPEN, RESUME or JOIN.

@@ -19,7 +19,7 @@ var (
 // TestProofVectors pins how proofs are made. Whoever changes it changes the version. The
 // vectors come from another implementation of HKDF (RFC 5869) and HMAC (RFC 2104).
 func TestProofVectors(t *testing.T) {
-	s := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2})
+	s := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2}, nil)
 	require.Equal(t, vectorSecret, hex.EncodeToString(s[:]))
 	join := (&Join{Epoch: 7, Lane: 1, Nonce: [16]byte{3}}).Append(nil)
 	s.SignRequest(join)
@@ -30,6 +30,15 @@ func TestProofVectors(t *testing.T) {
 	hint := JoinHint{Lane: 1, Epoch: 7, Region: [16]byte{4}}
 	s.Sign(&hint)
 	require.Equal(t, vectorHint, hex.EncodeToString(hint.Proof[:]))
+	var binding [32]byte
+	for i := range binding {
+		binding[i] = byte(i)
+	}
+	s = NewSecret(testKey, testEnds, Nonce{1}, Nonce{2}, binding[:])
+	require.Equal(t, "8d6b0191e8a18c92458840ec6cc830e93294afea4e29084bb38a4c384e30b755", hex.EncodeToString(s[:]))
+	lane := s.On(binding[:])
+	require.Equal(t, "ba870aadce5df554958c04f47385e24f5dd2d4b7cc0be497c32827f2141f84a8", hex.EncodeToString(lane[:]))
+	require.Equal(t, s, s.On(nil))
 	require.Equal(t, "330b8fefc38ca1ed", testKey.Fingerprint(testEnds))
 }
 
@@ -43,15 +52,17 @@ const (
 // A proof covers every byte of its message, lies where the decoder expects it, and fits
 // no other secret, role or request.
 func TestProofs(t *testing.T) {
-	secret := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2})
+	secret := NewSecret(testKey, testEnds, Nonce{1}, Nonce{2}, nil)
 	others := map[string]Secret{
-		"another key":               NewSecret(append(Key(nil), make([]byte, MinKey)...), testEnds, Nonce{1}, Nonce{2}),
-		"another initiator's nonce": NewSecret(testKey, testEnds, Nonce{3}, Nonce{2}),
-		"another target's nonce":    NewSecret(testKey, testEnds, Nonce{1}, Nonce{3}),
-		"another initiator":         NewSecret(testKey, Ends{[16]byte{8}, "pm1"}, Nonce{1}, Nonce{2}),
-		"another target":            NewSecret(testKey, Ends{[16]byte{9}, "pm2"}, Nonce{1}, Nonce{2}),
-		"a target without a name":   NewSecret(testKey, Ends{[16]byte{9}, ""}, Nonce{1}, Nonce{2}),
-		"nonces exchanged":          NewSecret(testKey, testEnds, Nonce{2}, Nonce{1}),
+		"another key":               NewSecret(append(Key(nil), make([]byte, MinKey)...), testEnds, Nonce{1}, Nonce{2}, nil),
+		"another initiator's nonce": NewSecret(testKey, testEnds, Nonce{3}, Nonce{2}, nil),
+		"another target's nonce":    NewSecret(testKey, testEnds, Nonce{1}, Nonce{3}, nil),
+		"another initiator":         NewSecret(testKey, Ends{[16]byte{8}, "pm1"}, Nonce{1}, Nonce{2}, nil),
+		"another target":            NewSecret(testKey, Ends{[16]byte{9}, "pm2"}, Nonce{1}, Nonce{2}, nil),
+		"a target without a name":   NewSecret(testKey, Ends{[16]byte{9}, ""}, Nonce{1}, Nonce{2}, nil),
+		"a channel":                 NewSecret(testKey, testEnds, Nonce{1}, Nonce{2}, make([]byte, 32)),
+		"a lane's channel":          (&secret).On(make([]byte, 32)),
+		"nonces exchanged":          NewSecret(testKey, testEnds, Nonce{2}, Nonce{1}, nil),
 	}
 	open := (&Open{Owner: persist.Owner{ID: [16]byte{1}}, Epoch: 3, Region: "log"}).Append(nil)
 	secret.SignRequest(open)

@@ -52,6 +52,8 @@ const (
 	// CodeNoMember: the region is no member of a mirror, and the request has a life without
 	// OpenJoin.
 	CodeNoMember
+	// CodeClear: the region demands an encrypted connection.
+	CodeClear
 )
 
 func (c Code) String() string {
@@ -68,7 +70,7 @@ var codeNames = [...]string{
 	CodeNotOwner: "not the owner", CodeMethod: "no sound method", CodeNotAllowed: "initiator not allowed",
 	CodeAuth: "authentication refused", CodeRestored: "region restored from a copy",
 	CodeLife: "opened by a later life", CodeMember: "region is a member of a mirror",
-	CodeNoMember: "region is no member of a mirror",
+	CodeNoMember: "region is no member of a mirror", CodeClear: "connection not encrypted",
 }
 
 // Refused answers an Open, Resume or Join that the target refuses.

@@ -18,9 +18,10 @@ import (
 
 // A conn is a connected queue pair.
 type conn struct {
-	d    *domain
-	sock *sockio.Socket
-	caps rdma.Caps
+	d      *domain
+	sock   *sockio.Socket
+	stream sockio.Stream // sock, or TLS on it
+	caps   rdma.Caps
 	// crc means that at least one end asked for CRCs, so both compute and check them.
 	crc bool
 	// mulpdu bounds the ULPDUs that this end sends, in bytes. The peer's may have any
@@ -50,6 +51,8 @@ var _ rdma.Conn = (*conn)(nil)
 // A setup is the outcome of a handshake, the initiator's or the responder's.
 type setup struct {
 	sock      *sockio.Socket
+	stream    sockio.Stream // sock, or TLS on it
+	channel   *rdma.Channel
 	responder bool
 	// emptyRTR says that the first FPDU may be empty (RFC 6581 §9).
 	emptyRTR bool
@@ -64,6 +67,7 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 	c := &conn{
 		d:      d,
 		sock:   s.sock,
+		stream: s.stream,
 		crc:    s.crc,
 		mulpdu: mulpduFor(s.mss),
 		caps: rdma.Caps{
@@ -72,6 +76,7 @@ func newConn(d *domain, s *setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest)
 			MaxRecvWR:        cfg.MaxRecvWR,
 			MaxReads:         s.ord,
 			MaxInline:        maxInline,
+			Channel:          s.channel,
 		},
 	}
 	c.rx.init(cfg.MaxReadsIn, s)
@@ -93,6 +98,13 @@ const maxUnsent = 512 << 10
 // segment size in bytes, or Ethernet's for a socket without one. If takeOver fails, nc is
 // still the caller's.
 func takeOver(nc net.Conn) (sock *sockio.Socket, mss int, err error) {
+	mss = setOptions(nc)
+	sock, err = sockio.New(nc)
+	return sock, mss, err
+}
+
+// setOptions sets nc's options, and returns its maximum segment size in bytes, or Ethernet's.
+func setOptions(nc net.Conn) (mss int) {
 	mss = 1460
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -104,8 +116,7 @@ func takeOver(nc net.Conn) (sock *sockio.Socket, mss int, err error) {
 			})
 		}
 	}
-	sock, err = sockio.New(nc)
-	return sock, mss, err
+	return mss
 }
 
 // Caps implements rdma.Conn.
@@ -138,11 +149,11 @@ func (c *conn) Wait() error {
 		c.rx.skipped = 0
 		var n int
 		if some {
-			if n, err = c.sock.TryRead(c.rx.buf[c.rx.end:]); n == 0 && err == nil {
+			if n, err = c.stream.TryRead(c.rx.buf[c.rx.end:]); n == 0 && err == nil {
 				return nil
 			}
 		} else {
-			n, err = c.sock.Read(c.rx.buf[c.rx.end:])
+			n, err = c.stream.Read(c.rx.buf[c.rx.end:])
 		}
 		switch {
 		case err == nil:
@@ -187,7 +198,7 @@ func (c *conn) violated(v *violation, ulpdu []byte) {
 	c.abort(v, ulpdu)
 	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTime))
 	for {
-		if _, err := c.sock.Read(c.rx.buf); err != nil {
+		if _, err := c.stream.Read(c.rx.buf); err != nil {
 			return
 		}
 	}
@@ -200,7 +211,7 @@ func (c *conn) Close() error {
 	c.tx.dead, c.tx.closed = true, true
 	c.tx.work.Broadcast()
 	c.mu.Unlock()
-	err := c.sock.Close()
+	err := c.stream.Close()
 	c.writer.Wait()
 	c.waiting.Lock() // until Wait has left
 	defer c.waiting.Unlock()

@@ -28,7 +28,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	}
 	// When ctx ends, a deadline in the past interrupts the handshake.
 	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(past) })
-	c, err := d.initiate(setup{sock: sock, mss: mss}, cfg, recvs)
+	c, err := d.connect(setup{sock: sock, mss: mss}, cfg, recvs)
 	if !stop() && err == nil {
 		err = context.Cause(ctx) // the socket keeps that deadline, so it is of no use
 	}
@@ -39,19 +39,34 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	return c, nil
 }
 
-// initiate exchanges the start-up frames over s.sock.
-func (d *domain) initiate(s setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
+// connect makes a connection of s.sock.
+func (d *domain) connect(s setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
+	l, err := dialed(&s, d.cfg.Encrypt)
+	if err != nil {
+		return nil, err
+	}
+	if l.channel != nil && cfg.Private != nil {
+		cfg.PrivateData = cfg.Private(l.channel)
+		if cfg, err = queue.Complete(cfg, queue.MaxDepth, maxReads); err != nil {
+			return nil, err
+		}
+	}
+	return d.initiate(s, l, cfg, recvs)
+}
+
+// initiate exchanges the start-up frames over l.
+func (d *domain) initiate(s setup, l *link, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	req := mpaFrame{CRC: !d.cfg.NoCRC, Rev: d.cfg.Revision, Private: cfg.PrivateData}
 	if req.Rev == 2 {
 		req.Enhanced = true
 		req.IRD, req.ORD = uint16(cfg.MaxReadsIn), uint16(cfg.MaxReads)
 	}
-	if _, err := s.sock.Write(req.append(nil, requestKey)); err != nil {
+	if _, err := l.Write(req.append(nil, requestKey)); err != nil {
 		return nil, err
 	}
-	rep, err := readMPA(s.sock, replyKey)
+	rep, err := readMPA(l, replyKey)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("the peer hung up instead of answering: %w", err)
+		err = fmt.Errorf("the peer hung up instead of answering, as one at iwarps:// does: %w", err)
 	}
 	if err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func converse(t *testing.T, mem, stream []byte) (got []rdma.Completion, sent []b
 	request := func(id uint64, op rdma.Opcode, off int) rdma.WorkRequest {
 		return rdma.WorkRequest{ID: id, Op: op, Local: rdma.SGE{Region: r.public, Off: uint64(off), Len: fuzzPart}}
 	}
-	c, err := newConn(d, &setup{sock: sock, mss: mss, ord: 2}, cfg, []rdma.WorkRequest{request(1, 0, fuzzRecvOff(0)), request(2, 0, fuzzRecvOff(1))})
+	c, err := newConn(d, &setup{sock: sock, stream: sock, mss: mss, ord: 2}, cfg, []rdma.WorkRequest{request(1, 0, fuzzRecvOff(0)), request(2, 0, fuzzRecvOff(1))})
 	require.NoError(t, err)
 	_, err = c.Post([]rdma.WorkRequest{request(fuzzReadID, rdma.OpRead, fuzzSink)})
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +32,7 @@ const (
 // that a slow peer delays no other.
 type listener struct {
 	cfg   Config
+	tls   *tls.Config // nil: MPA runs on TCP itself
 	l     net.Listener
 	ready chan *connRequest
 	done  chan struct{}
@@ -49,13 +51,20 @@ type halfOpen struct {
 
 // Listen implements rdma.Provider.
 func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
+	var secure *tls.Config
+	if p.cfg.Encrypt {
+		var err error
+		if secure, err = serverTLS(); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		}
+	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // Go would offer MPTCP, and MPA runs on TCP
 	l, err := lc.Listen(ctx, sockio.TCPNetwork(addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
-	ln := &listener{cfg: p.cfg, l: l, ready: make(chan *connRequest, maxWaiting), done: make(chan struct{})}
+	ln := &listener{cfg: p.cfg, tls: secure, l: l, ready: make(chan *connRequest, maxWaiting), done: make(chan struct{})}
 	ln.all.Go(ln.accept)
 	return ln, nil
 }
@@ -150,11 +159,15 @@ func (ln *listener) readRequest(nc net.Conn) (*connRequest, error) {
 	if err := nc.SetDeadline(time.Now().Add(ln.cfg.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
-	f, err := readMPA(nc, requestKey)
+	l, err := served(nc, ln.tls)
 	if err != nil {
 		return nil, err
 	}
-	r := &connRequest{cfg: ln.cfg, conn: nc, frame: f}
+	f, err := readMPA(l, requestKey)
+	if err != nil {
+		return nil, err
+	}
+	r := &connRequest{cfg: ln.cfg, channel: l.channel, link: l, frame: f}
 	if f.Markers {
 		_ = r.Reject(nil)
 		return nil, fmt.Errorf("the peer wants markers: %w", rdma.ErrNotSupported)

@@ -2,11 +2,9 @@ package iwarp
 
 import (
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
-	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
 	"pmnbd/rdma/internal/queue"
 )
@@ -16,33 +14,37 @@ type connRequest struct {
 	cfg   Config
 	frame mpaFrame
 
+	channel *rdma.Channel
+
 	mu   sync.Mutex
-	conn net.Conn // guarded by mu: Accept replaces it, and Abandon closes what is there
+	link *link // guarded by mu: Accept changes what it runs on, and Abandon closes what is there
 }
 
-// current returns the connection on which the request came.
-func (r *connRequest) current() net.Conn {
+// current returns what the request came on.
+func (r *connRequest) current() link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.conn
+	return *r.link
 }
 
-// takeOver is takeOver of the connection.
-func (r *connRequest) takeOver() (*sockio.Socket, int, error) {
+// takeOver is takeOver of the link.
+func (r *connRequest) takeOver(s *setup) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sock, mss, err := takeOver(r.conn)
-	if err == nil {
-		r.conn = sock
-	}
-	return sock, mss, err
+	return r.link.takeOver(s)
 }
+
+// Channel implements rdma.Request.
+func (r *connRequest) Channel() *rdma.Channel { return r.channel }
 
 // PrivateData implements rdma.Request.
 func (r *connRequest) PrivateData() []byte { return r.frame.Private }
 
 // RemoteAddr implements rdma.Request.
-func (r *connRequest) RemoteAddr() string { return r.current().RemoteAddr().String() }
+func (r *connRequest) RemoteAddr() string {
+	l := r.current()
+	return l.RemoteAddr().String()
+}
 
 // OpenDomain implements rdma.Request.
 func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg), nil }
@@ -51,7 +53,7 @@ func (r *connRequest) OpenDomain() (rdma.Domain, error) { return newDomain(r.cfg
 func (r *connRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
 	c, err := r.accept(d, cfg, recvs)
 	if err != nil {
-		_ = r.current().Close() // a request is answered once, by hanging up if need be
+		r.Abandon() // a request is answered once, by hanging up if need be
 		return nil, fmt.Errorf("accept %s: %w", r.RemoteAddr(), err)
 	}
 	return c, nil
@@ -66,11 +68,10 @@ func (r *connRequest) accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.Wo
 	if err != nil {
 		return nil, err
 	}
-	sock, mss, err := r.takeOver()
-	if err != nil {
+	s := setup{responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads}
+	if err := r.takeOver(&s); err != nil {
 		return nil, err
 	}
-	s := setup{sock: sock, mss: mss, responder: true, crc: r.frame.CRC || !r.cfg.NoCRC, ord: cfg.MaxReads}
 	rep := mpaFrame{CRC: s.crc, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced}
 	if rep.Enhanced {
 		s.ord = limitReads(s.ord, r.frame.IRD)
@@ -105,7 +106,10 @@ func answerRTR(req, rep *mpaFrame) (empty bool) {
 }
 
 // Abandon implements rdma.Request. Accept, or the connection that it made, then fails.
-func (r *connRequest) Abandon() { _ = r.current().Close() }
+func (r *connRequest) Abandon() {
+	l := r.current()
+	_ = l.Close()
+}
 
 // Reject implements rdma.Request.
 func (r *connRequest) Reject(privateData []byte) error {
@@ -113,7 +117,8 @@ func (r *connRequest) Reject(privateData []byte) error {
 		privateData = privateData[:rdma.MaxPrivateData]
 	}
 	err := r.reply(&mpaFrame{CRC: true, Reject: true, Rev: r.frame.Rev, Enhanced: r.frame.Enhanced, Private: privateData})
-	if cerr := r.current().Close(); err == nil {
+	l := r.current()
+	if cerr := l.Close(); err == nil {
 		err = cerr
 	}
 	return err

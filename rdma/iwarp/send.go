@@ -145,7 +145,7 @@ func (c *conn) pumpLocked() (completed bool) {
 				return completed
 			}
 		}
-		if err := c.sock.Flush(&tx.out); err != nil {
+		if err := c.stream.Flush(&tx.out); err != nil {
 			c.sendFailedLocked(err)
 			return completed
 		}
@@ -215,7 +215,7 @@ func (c *conn) write() {
 			return
 		}
 		c.mu.Unlock()
-		err := c.sock.WaitWritable()
+		err := c.stream.WaitWritable()
 		c.mu.Lock()
 		tx.backlog = false
 		if err != nil {

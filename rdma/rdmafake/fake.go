@@ -220,6 +220,7 @@ type answer struct {
 	reject *rdma.RejectError
 }
 
+func (r *request) Channel() *rdma.Channel           { return nil }
 func (r *request) PrivateData() []byte              { return r.cfg.PrivateData }
 func (r *request) RemoteAddr() string               { return "fake" }
 func (r *request) OpenDomain() (rdma.Domain, error) { return r.p.domain(), nil }

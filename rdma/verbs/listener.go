@@ -202,6 +202,9 @@ func newRequest(cfg Config, ev *event) (*request, error) {
 	return r, nil
 }
 
+// Channel implements rdma.Request. Adapters do not encrypt.
+func (r *request) Channel() *rdma.Channel { return nil }
+
 // PrivateData implements rdma.Request.
 func (r *request) PrivateData() []byte { return r.private }
 

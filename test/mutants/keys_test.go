@@ -27,5 +27,55 @@ var trust = []mutant{
 		in:  "cmd/internal/keyfile.parse",
 		old: "if before := keys[string(l.Key)]; before != 0 {", new: "if before := keys[string(l.Key)]; false {",
 		pkg: "./cmd/internal/keyfile", run: "^TestReadErrors$",
+	}, {
+		name: "a session's secret forgets the channel", rule: "a proof holds for its own channel",
+		in:  "persist/wire.NewSecret",
+		old: "info := append(ends.append([]byte(labelSecret)), binding...)", new: "info := ends.append([]byte(labelSecret)); _ = binding",
+		pkg: "./backend/remote", run: "^TestManInTheMiddle$", few: true,
+	}, {
+		name: "a lane's secret forgets the channel", rule: "a proof holds for its own channel",
+		in:  "persist/wire.Secret.On",
+		old: "if len(binding) == 0 {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestManInTheMiddle$",
+	}, {
+		name: "a connection request counts on any channel", rule: "a proof holds for its own channel",
+		in:  "persist/target.Server.takeIn",
+		old: "secret := session.secret.On(c.req.Channel().Bound())", new: "secret := session.secret.On(nil); if !secret.Signed(hint) { secret = session.secret.On(c.req.Channel().Bound()) }",
+		pkg: "./persist/target", run: "^TestLanesProveTheirChannels$",
+	}, {
+		name: "JOIN counts on any channel", rule: "a proof holds for its own channel",
+		in:  "persist/target.conn.join",
+		old: "secret = s.secret.On(c.Caps().Channel.Bound())", new: "secret = s.secret",
+		pkg: "./persist/target", run: "^TestLanesProveTheirChannels$",
+	}, {
+		name: "a lane need not be encrypted as its session is", rule: "all lanes of a session are encrypted, or none",
+		in:  "persist/target.Server.takeIn",
+		old: "if (c.req.Channel() == nil) != (session.conn.req.Channel() == nil) {", new: "if false {",
+		pkg: "./persist/target", run: "^TestLanesProveTheirChannels$",
+	}, {
+		name: "an encrypted region is served in clear", rule: "a region can demand encryption",
+		in:  "persist/target.conn.exportFor",
+		old: "case c.s.cfg.Encrypted[m.Region] && c.Caps().Channel == nil:", new: "case false:",
+		pkg: "./persist/target", run: "^TestEncryptedRegion$",
+	}, {
+		name: "iwarps:// is content with a clear connection", rule: "nothing falls back to a clear connection",
+		in:  "backend/remote.leg.connect",
+		old: "case !encrypted && g.cfg.Encrypted:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestEncryptionIsDemanded$",
+	}, {
+		name: "encryption without a key", rule: "encryption without a key is refused",
+		in:  "backend/remote.leg.connect",
+		old: "case encrypted && g.cfg.Key == nil:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestEncryptionIsDemanded$",
+	}, {
+		name: "any key exchange will do", rule: "TLS leaves no choice",
+		in:  "rdma/iwarp.tlsConfig",
+		old: "CurvePreferences: []tls.CurveID{tls.X25519MLKEM768},", new: "",
+		pkg: "./rdma/iwarp", run: "^TestTLSIsNotNegotiable$",
+	}, {
+		name: "a listener at iwarps:// without keys", rule: "encryption without a key is refused",
+		in:  "cmd/pmnbd-target.config.check",
+		old: "case l.Encrypted() && !c.authenticated():", new: "case false:",
+		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	},
 }

@@ -113,7 +113,7 @@ var sessions = []mutant{
 	}, {
 		name: "a stranger's lane joins a session", rule: "§5 a lane proves that it has the key",
 		in:  "persist/target.conn.join",
-		old: "|| !s.secret.SignedRequest(msg) {", new: "{",
+		old: "|| !secret.SignedRequest(msg) {", new: "{",
 		pkg: "./persist/target", run: "^TestJoin$",
 	}, {
 		name: "a recorded lane joins again", rule: "§5 a recording that is played back gets at nothing",

@@ -5,6 +5,7 @@
 package provider
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -21,16 +22,23 @@ type Config struct {
 	// connection.
 	Refused func(addr string, err error)
 	// Allow, if not nil, decides by its addresses about each connection that a listener
-	// accepts. Denied is what the listener tells a peer that it does not let in. Only
-	// iwarp uses both.
+	// accepts. Denied is what the listener tells a peer that it does not let in. rdma uses
+	// neither.
 	Allow  func(local, remote netip.AddrPort) error
 	Denied string
 }
 
-// For returns the provider of scheme, iwarp or rdma.
+// For returns the provider of scheme: iwarp, iwarps or rdma.
 func For(scheme string, cfg Config) (rdma.Provider, error) {
-	if scheme == "rdma" {
+	soft := iwarp.Config{Refused: cfg.Refused, Allow: cfg.Allow, Denied: cfg.Denied}
+	switch scheme {
+	case "rdma":
 		return verbs.New(verbs.Config{Spin: cfg.Spin, Refused: cfg.Refused})
+	case "iwarps":
+		soft.Encrypt = true
+		return iwarp.New(soft), nil
+	case "iwarp":
+		return iwarp.New(soft), nil
 	}
-	return iwarp.New(iwarp.Config{Refused: cfg.Refused, Allow: cfg.Allow, Denied: cfg.Denied}), nil
+	return nil, fmt.Errorf("no provider for %s://", scheme)
 }
