@@ -258,6 +258,18 @@ func (k *copies) agree() (ok bool, wait time.Duration) {
 	return false, arbiterPause
 }
 
+// shownLocked is what status says of the arbiter, nil without one. The caller holds commit.mu.
+func (o *office) shownLocked() *ArbiterSnapshot {
+	if o.term == nil {
+		return nil
+	}
+	s := &ArbiterSnapshot{Lease: max(0, time.Until(o.term.Until()).Round(time.Millisecond).Seconds())}
+	if o.cause != nil {
+		s.Cause = o.cause.Error()
+	}
+	return s
+}
+
 // agreedLocked reports whether the members may get the pending generation. The caller holds commit.mu.
 func (o *office) agreedLocked() bool { return o.term == nil || o.agreed }
 

@@ -29,8 +29,19 @@ type MirrorSnapshot struct {
 	// Async has the members that follow the others, and are never in F.
 	Async string        `json:"async,omitempty"`
 	Legs  []LegSnapshot `json:"legs"`
+	// Arbiter is nil if the mirror has none, or if it was not asked.
+	Arbiter *ArbiterSnapshot `json:"arbiter,omitempty"`
 	// Start says what a start would do. Only ProbeMirror fills it in.
 	Start string `json:"start,omitempty"`
+}
+
+// An ArbiterSnapshot is how a device stands with the arbiter of its mirror.
+type ArbiterSnapshot struct {
+	// Lease is for how many seconds no other initiator can have the mirror, unless the arbiter answers
+	// before; 0: another one may.
+	Lease float64 `json:"lease_seconds"`
+	// Cause says why a change of generation waits for the arbiter; empty if none does.
+	Cause string `json:"cause,omitempty"`
 }
 
 // A LegSnapshot is how a member of a mirror was.
@@ -131,6 +142,7 @@ func (k *copies) shownLocked() (s *MirrorSnapshot, first *leg) {
 		return nil, nil
 	}
 	s = shown(&k.view)
+	s.Arbiter = k.office.shownLocked()
 	synced := false
 	for _, g := range k.core.legs {
 		l := g.shownLocked(&k.view)

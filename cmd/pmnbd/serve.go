@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -223,7 +224,7 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 	if len(members) > 1 || s.cfg.member {
 		cfg.Members = members
 		cfg.Waits = func(why string) {
-			s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why})
+			s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why, Standby: strings.HasPrefix(why, arbiter.Standby)})
 			daemon.Waiting(s.log, fmt.Sprintf("export %q: %s", e.name, why))
 		}
 		if s.arbiter != nil {

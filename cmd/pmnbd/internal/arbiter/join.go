@@ -13,6 +13,9 @@ import (
 	"pmnbd/backend/remote"
 )
 
+// Standby begins what Join says while another initiator has the mirror.
+const Standby = "standby: "
+
 // Join implements remote.Arbiter. While etcd does not answer it asks again.
 func (e *Etcd) Join(ctx context.Context, set, id [16]byte, waits func(why string)) (remote.Term, error) {
 	t := newTerm(e, set, id)
@@ -43,7 +46,7 @@ func (e *Etcd) Join(ctx context.Context, set, id [16]byte, waits func(why string
 		case !e.cfg.Standby:
 			return nil, fmt.Errorf("%v has the mirror since %s: stop it, or wait for its end with --standby", &other.holder, since(other.Since))
 		default:
-			say(fmt.Sprintf("standby: %v is active since %s", &other.holder, since(other.Since)))
+			say(fmt.Sprintf("%s%v is active since %s", Standby, &other.holder, since(other.Since)))
 			if err := t.await(ctx, other); err != nil {
 				return nil, err
 			}

@@ -13,6 +13,10 @@ func (d Document) Health() status.Health {
 	var h status.Health
 	for i := range d.Starting {
 		s := &d.Starting[i]
+		if s.Standby {
+			h = append(h, status.Condition{Name: "export " + s.Name, Why: "but not active; " + s.Waits})
+			continue
+		}
 		h = append(h, status.Condition{
 			Name: "export " + s.Name, Level: status.Waiting, Why: "it is starting: " + s.Waits,
 			Next: "Start the targets that it waits for, or see docs/mirror.md, \"When a start begins\"",

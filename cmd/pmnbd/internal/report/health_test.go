@@ -40,4 +40,7 @@ func TestHealth(t *testing.T) {
 	h := Document{Starting: []Starting{{Name: "log", Waits: "waits for B"}}}.Health()
 	require.Equal(t, status.Waiting, h.Level())
 	require.Contains(t, h.Text(), "export log: waiting: it is starting: waits for B. ")
+	h = Document{Starting: []Starting{{Name: "log", Standby: true, Waits: "standby: pm1 is active"}}}.Health()
+	require.Equal(t, status.Serving, h.Level())
+	require.Contains(t, h.Text(), "standby: pm1 is active")
 }

@@ -14,6 +14,9 @@ func (d Document) Collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_start_time_seconds", "When the process began to serve, since the epoch.", float64(d.Started.UnixMilli())/1e3)
 	status.Build(s, "pmnbd_build_info")
 	status.Durations(s, "pmnbd_tls_handshake_duration_seconds", "How long TLS handshakes with NBD clients took, those that failed too.", &d.TLSHandshakes)
+	for i := range d.Starting {
+		status.Truth(s, "pmnbd_standby", "1 while another pmnbd has the export's mirror, 0 while it begins. There is none while it is served.", d.Starting[i].Standby, "export", d.Starting[i].Name)
+	}
 	for i := range d.Exports {
 		d.Exports[i].collect(s.With("export", d.Exports[i].Name))
 	}

@@ -66,6 +66,16 @@ func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, 
 	}
 	row("mirror", "%s, %d of %d copies in sync, at least %d", m.Set, m.Copies, len(m.Members), m.MinCopies)
 	row("", "generation %s on %s%s", m.Generation, m.F, pending)
+	if a := m.Arbiter; a != nil {
+		text := fmt.Sprintf("this pmnbd is active, its lease lasts %.1f s", a.Lease)
+		if a.Lease == 0 {
+			text = "THE LEASE IS OVER: another pmnbd may begin"
+		}
+		if a.Cause != "" {
+			text += "; a change of generation waits for it: " + a.Cause
+		}
+		row("arbiter", "%s", text)
+	}
 	for i := range m.Legs {
 		l := &m.Legs[i]
 		line := fmt.Sprintf("%s at %s: %s", l.Region, l.Target, l.State)
@@ -97,6 +107,9 @@ func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
 	status.Gauge(s, "pmnbd_mirror_members", "Members of the mirror.", len(m.Members))
 	status.Gauge(s, "pmnbd_mirror_copies", "Members that have every flushed write.", m.Copies)
 	status.Gauge(s, "pmnbd_mirror_min_copies", "Members that must have a write before its FLUSH succeeds.", m.MinCopies)
+	if m.Arbiter != nil {
+		status.Gauge(s, "pmnbd_arbiter_lease_seconds", "For how long no other initiator can have the mirror, unless the arbiter answers before.", m.Arbiter.Lease)
+	}
 	for i := range m.Legs {
 		l := &m.Legs[i]
 		leg := s.With("target", l.Target, "region", l.Region)

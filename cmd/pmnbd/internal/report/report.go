@@ -33,11 +33,17 @@ type Starting struct {
 	Name   string `json:"name"`
 	Target string `json:"target"` // as --target has it
 	Waits  string `json:"waits"`  // for whom, and why
+	// Standby: another pmnbd has the mirror, and all is well.
+	Standby bool `json:"standby,omitempty"`
 }
 
 // Text is the export for people.
 func (s *Starting) Text(h *status.Header) string {
-	return fmt.Sprintf("export %s: STARTING, and not ready: %s\n  process  %d\n  members  %s\n", s.Name, s.Waits, h.PID, s.Target)
+	state := "STARTING, and not ready: "
+	if s.Standby {
+		state = ""
+	}
+	return fmt.Sprintf("export %s: %s%s\n  process  %d\n  members  %s\n", s.Name, state, s.Waits, h.PID, s.Target)
 }
 
 // An Export is what a Document says of one export.
