@@ -47,9 +47,14 @@ const closing = 1 << 32
 
 var _ net.Conn = (*Socket)(nil)
 
+// unixBuffer is how many bytes a unix socket holds that the peer has not read. The kernel may
+// permit less (net.core.wmem_max). Linux's default of 208 KiB takes one READ of 128 KiB: what
+// follows would wait for a thread that writes it.
+const unixBuffer = 1 << 20
+
 // New takes over c, a *net.TCPConn or *net.UnixConn, which is closed then. On TCP it turns
-// off Nagle's algorithm, because a Queue gathers already. A Socket is returned as it is. If
-// New fails, c is still the caller's.
+// off Nagle's algorithm, because a Queue gathers already. A unix socket gets a larger buffer.
+// A Socket is returned as it is. If New fails, c is still the caller's.
 func New(c net.Conn) (*Socket, error) {
 	if s, ok := c.(*Socket); ok {
 		return s, nil
@@ -63,6 +68,9 @@ func New(c net.Conn) (*Socket, error) {
 		}
 		raw, err = c.SyscallConn()
 	case *net.UnixConn:
+		if err = c.SetWriteBuffer(unixBuffer); err != nil {
+			return nil, fmt.Errorf("set SO_SNDBUF: %w", err)
+		}
 		raw, err = c.SyscallConn()
 	default:
 		return nil, fmt.Errorf("sockio: a %T is not a socket", c)

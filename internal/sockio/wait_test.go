@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -172,6 +174,18 @@ func descriptors(t *testing.T) int {
 	all, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(all)
+}
+
+// A unix socket takes several large replies at once, as far as the kernel permits.
+func TestUnixBuffer(t *testing.T) {
+	limit, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+	require.NoError(t, err)
+	most, err := strconv.Atoi(strings.TrimSpace(string(limit)))
+	require.NoError(t, err)
+	a, _ := pair(t, "unix")
+	got, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	require.NoError(t, err)
+	require.Equal(t, 2*min(unixBuffer, most), got, "twice, for the kernel's own bytes")
 }
 
 func TestNewTakesTheConnectionOver(t *testing.T) {
