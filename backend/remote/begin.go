@@ -268,10 +268,17 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	k.office.start(d.term, &b.found)
 	k.office.begin(&k.view)
 	d.quiet = b.quietAfter(decision)
+	for _, g := range d.spares {
+		g.life, g.owner = b.number, b.owner
+	}
 	for i, g := range d.legs {
 		g.life, g.owner = b.number, b.owner
 		if l := &b.found.Legs[i]; l.Reach != mirror.Away && l.MemberOf(&k.view.Record) { // another one says nothing of slots
 			k.placeLocked(g, int(l.Record.Slot))
+		}
+		if slot := b.unfinished(i, &k.view.Record); slot >= 0 {
+			k.placeLocked(g, slot)
+			g.joins = true
 		}
 		if o := &b.grants[i].o; o.Epoch != 0 {
 			sessions[g] = o
@@ -302,6 +309,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 		g.warn(o)
 	}
 	b.grants = nil
+	b.compareTargets(&decision.Newest)
 	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.number))
 	d.describe()
 	return nil

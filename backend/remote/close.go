@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"pmnbd/backend"
@@ -144,7 +145,7 @@ func (d *Device) release() error {
 	var errs []error
 	d.ending.Wait()
 	d.endTerm(d.yields)
-	for _, g := range d.legs {
+	for _, g := range slices.Concat(d.legs, d.spares) {
 		errs = append(errs, g.close())
 	}
 	if d.core != nil {

@@ -32,10 +32,13 @@ type copies struct {
 
 	// Guarded by commit.mu.
 	view    mirror.View
-	written persist.Members // who has the pending record
-	renew   *renewal        // or nil
-	settled chan struct{}   // not nil once the device ends: see settle
-	said    string          // in the log, of what cannot be done yet
+	written persist.Members             // who has the pending record
+	renew   *renewal                    // or nil
+	settled chan struct{}               // not nil once the device ends: see settle
+	turned  chan struct{}               // closed when a generation becomes active
+	known   persist.Record              // the active generation's, of this life
+	left    [persist.MaxMembers]*leaver // the last that left each place
+	said    string                      // in the log, of what cannot be done yet
 
 	following // what it has for followers
 
@@ -54,7 +57,7 @@ type copies struct {
 }
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1)}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{})}
 	k.fence.start()
 	k.following.start(&cfg)
 	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)
@@ -176,7 +179,11 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		todo := k.view.Next(k.written)
 		if todo == 0 {
 			k.activateLocked()
+			left := k.departLocked()
 			c.mu.Unlock()
+			for _, g := range left {
+				g.lanes[0].abort(errRemoved)
+			}
 			c.start(true)
 			k.core.post()
 			return true, wait
@@ -274,6 +281,8 @@ func (k *copies) activateLocked() {
 	k.fenceLocked()
 	k.core.readableLocked()
 	k.core.completeLocked()
+	close(k.turned)
+	k.turned = make(chan struct{})
 	if first {
 		close(k.serves)
 	}

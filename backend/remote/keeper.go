@@ -87,6 +87,10 @@ func (g *leg) keep() {
 			g.core.buryFailed() // another leg failed the device
 			continue
 		}
+		if g.core.copies.departs(g) {
+			o = outage{}
+			continue
+		}
 		err := g.lasting(t.cause)
 		if g.core.copies.blames(g, err) {
 			err = nil
@@ -98,6 +102,10 @@ func (g *leg) keep() {
 		}
 		if errors.Is(err, errStopped) {
 			return
+		}
+		if errors.Is(err, errRemoved) {
+			g.core.copies.departs(g)
+			o, err = outage{}, nil
 		}
 		if err != nil {
 			g.device.fail(err)
@@ -195,6 +203,9 @@ func (g *leg) comeBack(o *outage, t transition) error {
 			if err := g.pause(pause); err != nil {
 				return err
 			}
+		}
+		if g.core.copies.leaves(g) {
+			return errRemoved
 		}
 		limit := attemptLimit(o.attempts)
 		if g.cfg.LossTimeout > 0 {

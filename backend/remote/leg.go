@@ -56,6 +56,8 @@ type leg struct {
 	hung      error          // why its session was ended, although its target lives; nil once it is back
 	sits      sitting        // how long it stays out after that
 	recording bool           // its target is asked to persist a record
+	vacant    bool           // it has no member: it is spare, or its member was removed
+	leaver    *leaver        // its member was removed, and the keeper has not told its target; or nil
 	met       mirror.Meeting // what the mirror did with it when it was up last
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
@@ -91,6 +93,8 @@ type device interface {
 	// takeClaim takes the lock by which one process of this host has region, unless the device
 	// has it already.
 	takeClaim(region [16]byte) error
+	// dropClaim gives that lock back.
+	dropClaim(region [16]byte) error
 	// hasClaim reports whether the device has that lock.
 	hasClaim(region [16]byte) bool
 	// noteSession and noteMark keep what the target of a leg told for the next run. They are called
@@ -198,7 +202,7 @@ func (g *leg) serve() {
 	if g.granted.Heartbeat != 0 {
 		interval, lease = time.Duration(g.granted.Heartbeat)*time.Millisecond, time.Duration(g.granted.Lease)*time.Millisecond
 	}
-	if !g.up.Load() {
+	if !g.up.Load() && !g.vacant {
 		g.broke <- struct{}{}
 	}
 	go g.heartbeats(interval, lease)

@@ -31,12 +31,13 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 	if err != nil {
 		return err
 	}
+	k.core.commit.mu.Lock()
+	defer k.core.commit.mu.Unlock()
+	said.Record = k.joiningLocked(g, said.UUID, said.Record)
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Probed, Record: said.Record, Life: said.Life, Epoch: said.Epoch}
 	if slot := int(said.Record.Slot); slot < len(said.Record.Members) {
 		l.Contents = said.Record.Members[slot].Contents // OPENED tells what they are
 	}
-	k.core.commit.mu.Lock()
-	defer k.core.commit.mu.Unlock()
 	switch meeting := k.view.Meet(&l); meeting {
 	case mirror.Stranger:
 		return errNoMember
@@ -79,13 +80,18 @@ func (k *copies) restoredLocked(l *mirror.Leg) bool {
 // the caller connects the lanes. It is read from only if it is equal; else all that it lacks is copied
 // to it first, and its record says so already (mirror §5.1).
 func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (err error) {
+	commit := &k.core.commit
+	commit.mu.Lock()
+	if size := k.sizeLocked(); g.joins && o.Size != size {
+		commit.mu.Unlock()
+		return fmt.Errorf("region %s has %d bytes, and the mirror has %d", g.cfg.Region, o.Size, size)
+	}
+	o.Record = k.joiningLocked(g, o.UUID, o.Record)
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Held, Record: o.Record, Life: o.Life, Contents: o.ContentsID, Epoch: o.Epoch}
 	l.Epoch-- // the grant has raised it: what counts is the epoch in which the member came
 	if old := &g.granted; old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID) {
 		l.Epoch = 0 // as one that was put back from a copy
 	}
-	commit := &k.core.commit
-	commit.mu.Lock()
 	meeting := k.view.Meet(&l)
 	serves := k.view.Serves()
 	if !serves && meeting == mirror.ResyncAll && k.view.Equal.Has(int(o.Record.Slot)) && !l.Lost(&k.view.Record) {
@@ -144,7 +150,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 		return fmt.Errorf("note that it is half copied: %w", err)
 	}
 	commit.mu.Lock()
-	g.record = torn
+	g.record, g.joins = torn, false
 	commit.mu.Unlock()
 	return nil
 }

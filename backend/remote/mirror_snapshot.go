@@ -145,6 +145,9 @@ func (k *copies) shownLocked() (s *MirrorSnapshot, first *leg) {
 	s.Arbiter = k.office.shownLocked()
 	synced := false
 	for _, g := range k.core.legs {
+		if g.vacant {
+			continue
+		}
 		l := g.shownLocked(&k.view)
 		if g.follow.on {
 			k.followsLocked(g, &l)

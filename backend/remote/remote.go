@@ -118,8 +118,10 @@ type Device struct {
 	log     *slog.Logger
 	info    backend.Info
 	arenas  backend.Arenas
-	core    *core // once there is a window
-	legs    []*leg
+	core    *core          // once there is a window
+	legs    []*leg         // of the targets that the start names
+	spares  []*leg         // of a mirror: places for members that are added
+	adding  sync.Mutex     // held while one is
 	file    *windowFile    // nil if the window is anonymous memory
 	noted   bool           // this start wrote the record of the region's name
 	legacy  *legacy        // of a mirror with a window file: what the previous run left
@@ -179,7 +181,10 @@ func dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err := d.allocate(); err != nil {
 		return nil, err
 	}
-	for _, g := range d.legs {
+	if err := d.makeSpares(); err != nil {
+		return nil, err
+	}
+	for _, g := range slices.Concat(d.legs, d.spares) {
 		g.attach(d.core, &d.arenas)
 	}
 	if len(cfg.Members) > 0 {
@@ -191,7 +196,7 @@ func dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range d.legs {
+	for _, g := range d.core.legs {
 		if g.up.Load() {
 			g.complete()
 		}
@@ -341,6 +346,19 @@ func (d *Device) takeClaim(region [16]byte) error {
 		d.claims = append(d.claims, c)
 	}
 	return err
+}
+
+// dropClaim implements device.
+func (d *Device) dropClaim(region [16]byte) error {
+	d.claiming.Lock()
+	defer d.claiming.Unlock()
+	i := slices.IndexFunc(d.claims, func(c *claim) bool { return c.region == region })
+	if i < 0 {
+		return nil
+	}
+	c := d.claims[i]
+	d.claims = slices.Delete(d.claims, i, i+1)
+	return c.Close()
 }
 
 // hasClaim implements device.

@@ -121,7 +121,7 @@ func (d *Device) Snapshot() Snapshot {
 		Method: method, MethodWhy: why, Epoch: g.Epoch, Owner: d.cfg.ID, State: StateOpen,
 		Unclean: leg.opening.unclean, Lineage: d.lineage, Mirror: mirror,
 	}
-	for _, l := range d.legs {
+	for _, l := range d.core.legs {
 		s.Recoveries += l.generation.Load()
 	}
 	now := d.core.life.now.Load()
@@ -151,7 +151,7 @@ func (d *Device) Snapshot() Snapshot {
 	s.Targets = d.core.targetsLocked()
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {
-		for _, l := range d.legs {
+		for _, l := range d.core.legs {
 			s.Barriers.AtTarget = max(s.Barriers.AtTarget, l.pulse.at(c.current.seq).Seconds())
 		}
 	}

@@ -58,7 +58,7 @@ type VerifyOptions struct {
 // Errors of Verify.
 var (
 	// ErrNoMirror: the device has a region alone.
-	ErrNoMirror = errors.New("the export is no mirror: there is nothing to compare")
+	ErrNoMirror = errors.New("the export is no mirror")
 	// ErrNotVerified: members were lost, or the mirror changed, before everything was compared.
 	ErrNotVerified = errors.New("not everything was compared")
 )

@@ -68,6 +68,11 @@ func (d *Device) noteMirror(v mirror.View) {
 		if v.Serves() {
 			h.Opened = 1
 		}
+		for slot := range h.Sessions {
+			if !v.Pending && !v.Record.Present().Has(slot) {
+				h.Sessions[slot] = session{} // it was removed
+			}
+		}
 	})
 }
 

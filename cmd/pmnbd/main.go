@@ -20,7 +20,7 @@ var root = command.Command{
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
-  pmnbd mirror create|status|verify
+  pmnbd mirror create|status|verify|add|remove|replace|set
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
   pmnbd id
@@ -28,7 +28,7 @@ Usage:
 
 serve     opens regions and serves them to NBD clients until SIGTERM. Prints "ready" and the URIs once it serves.
 status    shows the exports that are served on this machine, and their state.
-mirror    makes regions of several targets one device with several copies, and shows such a device.
+mirror    makes regions of several targets one device with several copies, shows such a device, and changes it.
 attach    makes a block device of an export that is served on this machine.
 detach    takes the block device away again.
 id        prints the id of this initiator.
@@ -48,6 +48,10 @@ Two commands to try it without special hardware:
 			{Name: "create", Help: mirrorCreateHelp, Run: createMirror},
 			{Name: "status", Help: mirrorStatusHelp, Run: mirrorStatus},
 			{Name: "verify", Help: mirrorVerifyHelp, Run: verifyMirror},
+			{Name: "add", Help: mirrorAddHelp, Run: addMember},
+			{Name: "remove", Help: mirrorRemoveHelp, Run: removeMember},
+			{Name: "replace", Help: mirrorReplaceHelp, Run: replaceMember},
+			{Name: "set", Help: mirrorSetHelp, Run: setMirror},
 		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},

@@ -30,10 +30,18 @@ Usage:
       [--arbiter etcd://HOST:PORT]
   pmnbd mirror status [NAME] [--json]
   pmnbd mirror verify [NAME] [--from LEG] [--json]
+  pmnbd mirror add [NAME] iwarp://HOST:PORT/REGION [--force]
+  pmnbd mirror remove [NAME] LEG
+  pmnbd mirror replace [NAME] OLD iwarp://HOST:PORT/REGION [--force]
+  pmnbd mirror set [NAME] --min-copies N
 
 create    makes regions the members of a new mirror.
 status    shows a mirror and its members.
 verify    compares the members of a mirror that is being served.
+add       makes a region a member of a mirror that is being served, and copies everything to it.
+remove    takes a member out of a mirror that is being served.
+replace   adds a region, and removes a member.
+set       changes how many copies a FLUSH waits for at least.
 
   pmnbd mirror create --target iwarp://pm1/log --target iwarp://pm2/log
   pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock

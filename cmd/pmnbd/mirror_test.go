@@ -22,7 +22,7 @@ func TestMirrorMistakes(t *testing.T) {
 		args []string
 		says string
 	}{
-		"no command":               {args: []string{"mirror"}, says: "use create, status or verify"},
+		"no command":               {args: []string{"mirror"}, says: "use create, status, verify, add"},
 		"no target":                {args: []string{"mirror", "create"}, says: "two members at least"},
 		"one target":               {args: []string{"mirror", "create", logTarget}, says: "two members at least"},
 		"five targets":             {args: []string{"mirror", "create", logTarget, copyTarget, "--target=iwarp://a/a,iwarp://b/b,iwarp://c/c"}, says: "at most 4"},
@@ -35,6 +35,13 @@ func TestMirrorMistakes(t *testing.T) {
 		"no place for the lock":    {args: []string{"mirror", "create", logTarget, copyTarget, "--state-dir="}, says: "--state-dir is empty"},
 		"two names":                {args: []string{"mirror", "status", "a", "b"}, says: "one argument too many"},
 		"status of no target's":    {args: []string{"mirror", "status", "--target=pm1"}, says: "is not an address"},
+		"no member to remove":      {args: []string{"mirror", "remove"}, says: "LEG is missing"},
+		"too many to remove":       {args: []string{"mirror", "remove", "log", "A", "B"}, says: "one argument too many"},
+		"nothing to add":           {args: []string{"mirror", "add"}, says: "is missing: give [NAME]"},
+		"to add what is no URI":    {args: []string{"mirror", "add", "pm3"}, says: "is not an address"},
+		"nothing to replace it by": {args: []string{"mirror", "replace", "A"}, says: "is missing: give [NAME] OLD"},
+		"to set nothing":           {args: []string{"mirror", "set"}, says: "--min-copies 0: use 1 to 4"},
+		"to set too much":          {args: []string{"mirror", "set", "--min-copies=5"}, says: "use 1 to 4"},
 		"a list where one belongs": {args: []string{"mirror", "create", logTarget, copyTarget, "--from=iwarp://pm1/log,iwarp://pm2/log"}, says: "more than a region's name"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,13 +47,15 @@ type initiator struct {
 	nbd       *nbd.Server
 	shown     shown
 	follow    daemon.Follower // tells systemd how it is
+	ordering  sync.Mutex      // held while an order is carried out
 }
 
 // An export is an open region, and the URIs by which clients reach it.
 type export struct {
-	name string
-	uris []string
-	dev  *remote.Device
+	name    string
+	uris    []string
+	dev     *remote.Device
+	targets []endpoint.Endpoint // that the next start names; changed by orders
 }
 
 // exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged, or whose
@@ -150,7 +152,7 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	if s.metrics, err = s.cfg.metrics.Listen(); err != nil {
 		return errors.Join(err, s.control.Close())
 	}
-	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics, commands: []status.Command{{Path: verifyPath, Run: s.verify}}}
+	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics, commands: []status.Command{{Path: verifyPath, Run: s.verify}, {Path: orderPath, Run: s.order}}}
 	opened.Add(&s.shown)
 	s.follow = daemon.Follow(s.log, func() string { return s.shown.document().Health().Line() })
 	opened.Add(s.follow)
@@ -171,7 +173,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 			return fmt.Errorf("export %q: %w", e.name, err)
 		}
 		opened.Add(dev)
-		x := export{name: e.name, dev: dev}
+		x := export{name: e.name, dev: dev, targets: e.targets}
 		for _, l := range s.listeners {
 			for _, scheme := range s.cfg.schemes() {
 				x.uris = append(x.uris, uri(l, scheme, e.name))

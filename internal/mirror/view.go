@@ -113,6 +113,8 @@ func (v View) TakeIn(leg int, contents [16]byte, epoch uint64) (next View, err e
 	switch {
 	case v.Pending || !v.Serves():
 		return v, fmt.Errorf("take %v in: %w", persist.Member(leg), ErrChanging)
+	case !v.Record.Present().Has(leg): // it was removed meanwhile
+		return v, fmt.Errorf("take %v in: %w", persist.Member(leg), ErrNoMember)
 	case v.Record.F.Has(leg):
 		return v, nil
 	case v.Record.Async.Has(leg):

@@ -33,7 +33,7 @@ func aloneRecord(r persist.Record) persist.Record {
 
 // SetRecord makes rec durable as the region's record of its mirror, and with it the bits
 // that the record means: all of the members in fill, none of those in F. The zero record
-// ends the membership. Members that the record before did not have, and that are outside F,
+// ends the membership: the region gets a new contents id, and forgets the lives of the mirror. Members that the record before did not have, and that are outside F,
 // lack everything and get all their bits without being asked for.
 //
 // SetRecord refuses (ErrRecord) and changes nothing if rec is no record, or not this
@@ -63,6 +63,9 @@ func (r *Region) SetRecord(rec persist.Record, fill persist.Members) error {
 	sb := r.Superblock()
 	old := sb.Record
 	sb.Record = rec
+	if rec == (persist.Record{}) && old != rec { // what it has is nobody's any more
+		sb.Life, sb.Contents = 0, newID()
+	}
 	err := sb.checkMember()
 	if err == nil {
 		err = follows(&old, &rec)

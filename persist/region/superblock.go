@@ -160,8 +160,8 @@ type Superblock struct {
 	Boot [16]byte
 	// Contents changes when readable contents may have been lost (design §2).
 	Contents [16]byte
-	// Life is the highest life of a mirror that opened the region, or 0. It never goes
-	// back.
+	// Life is the highest life of a mirror that opened the region, or 0. It goes back only
+	// when the membership ends.
 	Life uint64
 	// Record is the region's part in a mirror. It is zero for a region that is no member.
 	// Only SetRecord changes it.

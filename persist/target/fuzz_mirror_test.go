@@ -65,6 +65,9 @@ func (m *model) took(msg []byte) {
 		m.fills++
 	}
 	m.lack = (m.lack | done.Fill) & outside
+	if *rec == none && *old != none {
+		m.life = 0
+	}
 	m.record = *rec
 }
 

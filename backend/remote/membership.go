@@ -1,0 +1,304 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+)
+
+// The members of a mirror change while it serves (mirror §4.9). A device has a leg for each place that
+// a mirror can have, so that no queue has to learn of a new one: those without a member are vacant.
+//
+//	change the view ─► a generation, active ─► the leg that left: RECORD zero, CLOSE ─► vacant
+
+var (
+	errRemoved   = errors.New("it was removed from the mirror")
+	errNotActive = errors.New("the change has begun, and is not active yet: a member in sync does not answer. pmnbd mirror status shows when it is")
+)
+
+const (
+	// farewellAfter bounds the attempts to tell the target of a removed member that it is one no longer.
+	farewellAfter = 10 * time.Second
+	// farewells is how many attempts there are.
+	farewells = 2
+)
+
+// A leaver is a member that was removed, whose target does not know it yet.
+type leaver struct {
+	uuid [16]byte   // of its region
+	told chan error // takes what became of it
+}
+
+// makeSpares makes the legs that have no member yet. A region alone has none.
+func (d *Device) makeSpares() error {
+	if len(d.cfg.Members) == 0 {
+		return nil
+	}
+	for slot := len(d.legs); slot < persist.MaxMembers; slot++ {
+		cfg := d.cfg
+		cfg.Addr, cfg.Region, cfg.LossTimeout = "", "", 0
+		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil
+		g, err := newLeg(cfg, slot, d)
+		if err != nil {
+			return err
+		}
+		g.vacant = true
+		d.spares = append(d.spares, g)
+	}
+	return nil
+}
+
+// RemoveMember makes the member in slot none of the mirror's. When it returns without an error the
+// generation is active that says so. told is nil if the member's region is an ordinary one now, whose
+// contents count as lost. Otherwise it says why the region could not be told: it keeps its record, and
+// no start that reaches a member takes it for one.
+//
+// The error wraps mirror.ErrBelowMin or mirror.ErrNoneEqual if the mirror cannot do without the member.
+// If ctx ends first the change may have begun, and goes on.
+func (d *Device) RemoveMember(ctx context.Context, slot int) (told, err error) {
+	k := d.core.copies
+	if k == nil {
+		return nil, ErrNoMirror
+	}
+	c := &k.core.commit
+	err = k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.Remove(slot) })
+	switch {
+	case errors.Is(err, mirror.ErrBelowMin):
+		return nil, fmt.Errorf("%w: FLUSH would wait for ever. Add another member first, or lower what the mirror needs with pmnbd mirror set --min-copies", err)
+	case errors.Is(err, mirror.ErrNoneEqual):
+		return nil, fmt.Errorf("%w: the others are copied from it, wait until one is in sync", err)
+	case err != nil:
+		return nil, err
+	}
+	c.mu.Lock()
+	left := k.left[slot]
+	c.mu.Unlock()
+	if left == nil {
+		return errors.New("no --target leads to it"), nil
+	}
+	select {
+	case told = <-left.told:
+	case <-ctx.Done():
+		told = context.Cause(ctx)
+	case <-k.life.Done():
+		told = errStopped
+	}
+	return told, nil
+}
+
+// SetMinCopies makes M the least number of members that have a write before its FLUSH succeeds. When it
+// returns without an error, that is so. The error wraps mirror.ErrBelowMin if fewer are in sync.
+func (d *Device) SetMinCopies(ctx context.Context, m int) error {
+	k := d.core.copies
+	if k == nil {
+		return ErrNoMirror
+	}
+	return k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.SetMinCopies(m) })
+}
+
+// alter begins the generation that next returns, when no other is pending, and waits until it is
+// active.
+func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.View, error)) error {
+	c := &k.core.commit
+	for begun := false; ; {
+		c.mu.Lock()
+		if err := k.core.failed(); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		turned := k.turned
+		if begun && !k.view.Pending {
+			c.mu.Unlock()
+			return nil
+		}
+		if !begun {
+			v, err := next(&k.view)
+			switch {
+			case k.settled != nil:
+				err = errStopped
+			case errors.Is(err, mirror.ErrChanging): // after that one
+				err = nil
+			case err == nil && !v.Pending:
+				c.mu.Unlock()
+				return nil
+			case err == nil && !k.office.mayChangeLocked():
+				err = errArbiterAway
+			case err == nil:
+				k.log.Info("the members of the mirror change, or M", slog.String("generation", v.Record.String()),
+					slog.String("members", v.Record.Present().String()), slog.Int("min_copies", int(v.Record.MinCopies)))
+				k.changeLocked(v)
+				begun = true
+			}
+			if err != nil {
+				c.mu.Unlock()
+				return err
+			}
+		}
+		c.mu.Unlock()
+		k.rouse()
+		select {
+		case <-turned:
+		case <-ctx.Done():
+			if !begun {
+				return fmt.Errorf("another change of the mirror is under way: %w", context.Cause(ctx))
+			}
+			return fmt.Errorf("%w: %w", errNotActive, context.Cause(ctx))
+		case <-k.life.Done():
+			return errStopped
+		}
+	}
+}
+
+// departLocked has the legs leave whose members the active generation has no longer. It returns those
+// that have connections to end. The caller holds commit.mu.
+func (k *copies) departLocked() (up []*leg) {
+	gone := k.known.Present() &^ k.view.Record.Present()
+	for _, g := range k.core.legs {
+		if !gone.Has(g.slot) {
+			continue
+		}
+		if k.left[g.slot] = nil; g.vacant {
+			continue
+		}
+		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, make(chan error, 1)}
+		k.left[g.slot] = g.leaver
+		k.log.Info("a member is removed from the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr))
+		if g.up.Load() {
+			up = append(up, g)
+		}
+	}
+	k.known = k.view.Record
+	return up
+}
+
+// leaves reports whether g's member was removed.
+func (k *copies) leaves(g *leg) bool {
+	if k == nil {
+		return false
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return g.leaver != nil
+}
+
+// departs tells the target of g, whose member was removed, that it is none, and makes g an empty place.
+// It is false if g's member was not removed. Only g's keeper calls it.
+func (k *copies) departs(g *leg) bool {
+	if !k.leaves(g) {
+		return false
+	}
+	c := &k.core.commit
+	ctx, cancel := context.WithTimeout(g.keeping, farewellAfter)
+	defer cancel()
+	var err error
+	for n := range farewells {
+		if err = g.farewell(ctx, g.leaver.uuid); err == nil || ctx.Err() != nil || errors.As(err, new(*RefusedError)) {
+			break
+		}
+		if g.pause(backoff(n, g.cfg.Jitter())) != nil {
+			break
+		}
+	}
+	if err != nil {
+		g.log.Warn("a removed member could not be told, and keeps its record", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
+	}
+	if e := g.device.dropClaim(g.leaver.uuid); e != nil {
+		g.log.Warn("the lock of a removed member was not given back", slog.String("region", g.cfg.Region), slog.Any("error", e))
+	}
+	c.mu.Lock()
+	left := g.leaver
+	g.leaver, g.granted, g.record, g.bad, g.hung, g.lostBy, g.joins = nil, wire.Opened{}, persist.Record{}, nil, nil, nil, false
+	g.silentAt = time.Time{}
+	g.mark.Store(0)
+	c.mu.Unlock()
+	left.told <- err
+	return true
+}
+
+// farewell ends the membership of the region of g, and closes it. Nothing of g is connected.
+func (g *leg) farewell(ctx context.Context, region [16]byte) (err error) {
+	var c dialed
+	o := wire.Opened{UUID: region}
+	if g.granted.Epoch != 0 {
+		if err := g.openDomain(ctx); err != nil {
+			return err
+		}
+		if c, err = g.connect(ctx, 0, nil); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.conn.Close()) }()
+		if o, err = g.askResume(ctx, &c); err != nil {
+			return err
+		}
+	} else {
+		said, err := g.probe(ctx)
+		switch {
+		case err != nil:
+			return err
+		case said.UUID != region:
+			return g.elsewhereNow(said.UUID)
+		case said.Record == persist.Record{}:
+			return nil
+		}
+		g.opening = opening{}
+		var conns []dialed
+		if o, conns, err = g.tryOpen(ctx); err != nil {
+			return err
+		}
+		c = conns[0]
+		for _, other := range conns[1:] {
+			_ = other.conn.Close() // nothing was sent on it
+		}
+		defer func() { err = errors.Join(err, c.conn.Close()) }()
+	}
+	if o.UUID != region {
+		return g.elsewhereNow(o.UUID)
+	}
+	return g.renounce(ctx, &c, o.Epoch)
+}
+
+func (g *leg) elsewhereNow(other [16]byte) error {
+	return fmt.Errorf("region %s at %s is another region than the member that was removed (UUID %x)", g.cfg.Region, g.cfg.Addr, other)
+}
+
+// renounce writes the zero record on a session of this epoch, and closes it.
+func (g *leg) renounce(ctx context.Context, c *dialed, epoch uint64) error {
+	c.secret = nil // within a session nothing is signed
+	m := wire.Record{Seq: 1}
+	var done wire.Recorded
+	if err := g.demand(ctx, c, m.Append(nil), &done); err != nil {
+		return fmt.Errorf("end its membership: %w", err)
+	}
+	end := wire.Close{Epoch: epoch}
+	var closed wire.Closed
+	if err := g.demand(ctx, c, end.Append(nil), &closed); err != nil {
+		return fmt.Errorf("close it: %w", err)
+	}
+	return nil
+}
+
+// demand is ask for a request that is not to be refused.
+func (g *leg) demand(ctx context.Context, c *dialed, msg []byte, answer interface{ Decode([]byte) error }) error {
+	var refused wire.Refused
+	t, err := g.ask(ctx, c, msg, answer, &refused)
+	if err == nil && t == wire.TypeRefused {
+		err = &RefusedError{Region: g.cfg.Region, said: refused}
+	}
+	return err
+}
+
+// MemberSlot returns the slot of the member that is called by a letter, or -1.
+func MemberSlot(letter string) int {
+	return slices.IndexFunc([]string{"A", "B", "C", "D"}, func(s string) bool { return s == letter })
+}
+
+// MemberLetter returns the letter by which people call the member in slot.
+func MemberLetter(slot int) string { return persist.Member(slot).String() }

@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// another makes a target with a region that is no member.
+func (r *mirrorRig) another(t *testing.T) *mirrorLeg {
+	t.Helper()
+	l := mirrorLeg{host: newHost(t)}
+	l.path = l.region(t, "rig", fmt.Sprint(mirrorSize))
+	l.serve(t)
+	r.legs = append(r.legs, l)
+	return &r.legs[len(r.legs)-1]
+}
+
+// change runs pmnbd mirror for the mirror that is served.
+func (r *mirrorRig) change(t *testing.T, args ...string) string {
+	t.Helper()
+	return r.run(t, "pmnbd", append([]string{"mirror", args[0], "--control", controls(r.home)}, args[1:]...)...)
+}
+
+// mistaken requires that pmnbd mirror ends with a code, and says why.
+func (r *mirrorRig) mistaken(t *testing.T, code int, says string, args ...string) {
+	t.Helper()
+	got, _, stderr := r.result(t, "pmnbd", append([]string{"mirror", args[0], "--control", controls(r.home)}, args[1:]...)...)
+	require.Equal(t, code, got, stderr)
+	require.Contains(t, stderr, says)
+}
+
+// TestMirrorMembers adds a member while clients write, removes others, and has each one serve alone.
+func TestMirrorMembers(t *testing.T) {
+	t.Parallel()
+	r := newMirrorRig(t, 2)
+	r.serve(t)
+	r.load(t, 2)
+	r.mistaken(t, 1, "two members at least", "remove", "B")
+	r.mistaken(t, 1, "has no member D", "remove", "D")
+	r.mistaken(t, 1, "is member A", "add", "--state-dir", r.home, r.legs[0].at())
+	fresh := r.another(t)
+	r.during(t, func() {
+		out := r.change(t, "add", "--state-dir", r.home, fresh.at())
+		require.Contains(t, out, "is member C")
+		require.Contains(t, out, r.targets())
+		require.Equal(t, 3, r.awaitStates(t, "in sync, in sync, in sync", "ABC").Copies)
+	})
+	r.verify(t)
+	r.mistaken(t, 1, "not so many members", "set", "--min-copies", "4")
+	require.Contains(t, r.change(t, "set", "--min-copies", "2"), "waits for 2 of 3")
+	r.during(t, func() {
+		require.Contains(t, r.change(t, "remove", "rig", r.legs[0].at()), "ordinary region")
+		require.Equal(t, "BC", r.awaitStates(t, "in sync, in sync", "BC").F)
+	})
+	r.mistaken(t, 1, "two members at least", "remove", "rig", "C")
+	require.Contains(t, r.change(t, "set", "--min-copies", "1"), "waits for 1 of 2")
+	r.disconnect()
+	r.pmnbd.stop(t)
+	for i := 1; i < 3; i++ {
+		r.verifyRegion(t, i)
+	}
+	// A start with the old list does without the removed one, and says so.
+	r.serve(t)
+	r.pmnbd.waitLog(t, "A TARGET IS NO MEMBER")
+	r.verify(t)
+	r.pmnbd.stop(t)
+	r.legs = r.legs[1:]
+	for i := range r.legs {
+		r.legs[1-i].target.kill(t)
+		r.serve(t, "--degraded")
+		r.verify(t)
+		r.pmnbd.stop(t)
+		r.legs[1-i].serve(t)
+		r.serve(t)
+		r.awaitStates(t, "in sync, in sync", "BC")
+		r.pmnbd.stop(t)
+	}
+}
+
+// TestMirrorReplace replaces a member whose target is gone for good, and one that is in sync.
+func TestMirrorReplace(t *testing.T) {
+	t.Parallel()
+	r := newMirrorRig(t, 2)
+	r.serve(t)
+	r.load(t, 2)
+	gone := r.legs[1].at()
+	r.legs[1].target.kill(t)
+	r.during(t, func() { r.awaitStates(t, "in sync, away", "A") })
+	fresh := r.another(t)
+	r.during(t, func() {
+		out := r.change(t, "replace", "--state-dir", r.home, gone, fresh.at())
+		require.Contains(t, out, "is member C")
+		require.Contains(t, out, "was not told")
+		r.awaitStates(t, "in sync, in sync", "AC")
+	})
+	r.legs = append(r.legs[:1], r.legs[2])
+	other := r.another(t)
+	old := r.legs[0].path
+	r.during(t, func() {
+		out := r.change(t, "replace", "--state-dir", r.home, "A", other.at())
+		require.True(t, strings.Index(out, "is member") < strings.Index(out, "removed member A"), out)
+		r.awaitStates(t, "in sync, in sync", "BC")
+	})
+	r.disconnect()
+	r.pmnbd.stop(t)
+	r.legs[0].end(t)
+	require.NotContains(t, r.run(t, "pmnbd-target", "region", "inspect", old), "mirror")
+	r.legs = r.legs[1:]
+	r.serve(t)
+	r.verify(t)
+	for i := range r.legs {
+		r.verifyRegion(t, i)
+	}
+	r.pmnbd.stop(t)
+}
