@@ -310,6 +310,10 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	}
 	b.grants = nil
 	b.compareTargets(&decision.Newest)
+	if decision.Promotes() != 0 {
+		d.log.Warn("A MEMBER THAT FOLLOWED IS PROMOTED: what it lacks is lost to this mirror", slog.String("why", decision.Why),
+			slog.Time("has_until", time.Unix(0, decision.Promoted.At)), slog.Uint64("has_barrier", decision.Promoted.Barrier))
+	}
 	d.log.Info("the mirror begins", slog.String("why", decision.Why), slog.Uint64("life", b.number))
 	d.describe()
 	return nil

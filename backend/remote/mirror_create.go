@@ -19,8 +19,11 @@ import (
 // A NewMirror says what CreateMirror makes of Config.Members.
 type NewMirror struct {
 	// MinCopies is how many members must have a write before its FLUSH succeeds; 0: one less than
-	// there are members.
+	// there are members, and one at least.
 	MinCopies int
+	// Async is how many of the members, the last ones, are asynchronous: they follow the others, which do
+	// not wait for them. MinCopies does not count them.
+	Async int
 	// From is the number of the member whose contents are kept where they differ, counted from 1;
 	// 0: none, and then they must not differ.
 	From int
@@ -47,7 +50,8 @@ func (e *DifferError) Error() string { return e.text }
 // CreateMirror can be called again after it was interrupted anywhere, with the same members: it
 // compares them anew, and begins a new generation of the same set.
 func CreateMirror(ctx context.Context, cfg Config, made NewMirror) (_ *MirrorSnapshot, err error) {
-	n := len(cfg.Members)
+	all := len(cfg.Members)
+	n := all - made.Async // that can be in F
 	if made.MinCopies == 0 {
 		made.MinCopies = max(n-1, 1)
 	}
@@ -56,8 +60,10 @@ func CreateMirror(ctx context.Context, cfg Config, made NewMirror) (_ *MirrorSna
 		return nil, err
 	}
 	switch {
-	case n < 2:
+	case all < 2:
 		return nil, errors.New("a mirror has two members at least")
+	case made.Async < 0 || n < 1:
+		return nil, fmt.Errorf("%d asynchronous members of %d: at least one must be none", made.Async, all)
 	case made.MinCopies < 0 || made.MinCopies > n:
 		return nil, fmt.Errorf("%d copies at least of %d members: use 1 to %d", made.MinCopies, n, n)
 	case made.From < 0 || made.From > n:
@@ -272,18 +278,21 @@ func (c *creation) open(ctx context.Context) error {
 	return nil
 }
 
+// synchronous is how many legs, the first ones, have members that can be in F.
+func (c *creation) synchronous() int { return len(c.device.legs) - c.made.Async }
+
 // comparing is how often the log says how far a comparison has come.
 const comparing = 10 * time.Second
 
 // compare returns the members that have all data: all, or the one to keep.
 func (c *creation) compare(ctx context.Context) (f persist.Members, err error) {
 	size := c.grants[0].Size
-	sums := make([]wire.Digested, len(c.conns))
-	errs := make([]error, len(c.conns))
+	sums := make([]wire.Digested, c.synchronous()) // the others are copied to in any case
+	errs := make([]error, len(sums))
 	said := time.Now()
 	for off := uint64(0); off < size; off += wire.MaxDigest {
 		var asked sync.WaitGroup
-		for i := range c.conns {
+		for i := range sums {
 			asked.Go(func() {
 				m := wire.Digest{Seq: off / wire.MaxDigest, Off: off, Len: min(wire.MaxDigest, size-off)}
 				errs[i] = c.ask(i, m.Append(nil), &sums[i])
@@ -306,7 +315,7 @@ func (c *creation) compare(ctx context.Context) (f persist.Members, err error) {
 			c.device.log.Info("comparing the members", slog.Uint64("bytes", off), slog.Uint64("of", size))
 		}
 	}
-	for _, g := range c.device.legs {
+	for _, g := range c.device.legs[:len(sums)] {
 		f |= persist.Member(g.slot)
 	}
 	return f, nil
@@ -335,8 +344,11 @@ func (c *creation) ask(i int, msg []byte, answer interface{ Decode([]byte) error
 
 // compose makes the record of a mirror that begins with f.
 func (c *creation) compose(f persist.Members) error {
-	c.record.MinCopies, c.record.F = uint8(c.made.MinCopies), f
+	c.record.MinCopies, c.record.F, c.record.Async = uint8(c.made.MinCopies), f, 0
 	for i, g := range c.device.legs {
+		if i >= c.synchronous() {
+			c.record.Async |= persist.Member(g.slot)
+		}
 		o := &c.grants[i]
 		c.record.Members[g.slot] = persist.Membership{UUID: o.UUID, Contents: o.ContentsID, Epoch: o.Epoch}
 	}

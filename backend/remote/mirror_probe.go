@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"time"
 
 	"pmnbd/internal/mirror"
 	"pmnbd/persist"
@@ -64,9 +65,14 @@ func (b *beginning) shown(i int, m *persist.Record) (s LegSnapshot) {
 		l.Reach = mirror.Held
 	}
 	s.State = legState(v.State(&l))
+	if r := &l.Record; member && r.Async.Has(slot) && !r.Torn {
+		s.Follows = &FollowsSnapshot{Barrier: r.Follows.Barrier, Until: time.Unix(0, r.Follows.At)}
+	}
 	switch {
 	case s.State == LegInSync:
 		s.Behind = new(uint64)
+	case s.Follows != nil && s.State == LegAway:
+		s.Cause = "it followed the mirror: --degraded with this target alone promotes it"
 	case !reached && b.errs[i] != nil:
 		s.Cause = b.errs[i].Error()
 	case !reached:

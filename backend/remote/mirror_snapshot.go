@@ -44,6 +44,9 @@ type ArbiterSnapshot struct {
 	Cause string `json:"cause,omitempty"`
 }
 
+// Synchronous is how many members can be in sync: all but the asynchronous ones.
+func (s *MirrorSnapshot) Synchronous() int { return len(s.Members) - len(s.Async) }
+
 // A LegSnapshot is how a member of a mirror was.
 type LegSnapshot struct {
 	Target string `json:"target"` // HOST:PORT

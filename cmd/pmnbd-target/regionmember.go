@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,9 +21,17 @@ type memberView struct {
 	InSync     string       `json:"in_sync"` // the members in F
 	MinCopies  int          `json:"min_copies"`
 	Torn       bool         `json:"torn"`
+	Async      string       `json:"async,omitempty"` // the members that follow
+	Follows    *follows     `json:"follows,omitempty"`
 	ChunkSize  uint64       `json:"chunk_size"`
 	Members    []memberRow  `json:"members"`
 	Lineage    []generation `json:"lineage"` // newest first
+}
+
+// follows is how far a region has surely followed that is such a member.
+type follows struct {
+	Barrier uint64    `json:"barrier"`
+	Until   time.Time `json:"until"`
 }
 
 type memberRow struct {
@@ -52,6 +61,10 @@ func memberOf(info region.Info) *memberView {
 	v := &memberView{
 		Mirror: uuid.UUID(rec.Set).String(), Member: persist.Member(int(rec.Slot)).String(), Generation: rec.String(), InSync: rec.F.String(),
 		MinCopies: int(rec.MinCopies), Torn: rec.Torn, ChunkSize: sb.ChunkSize(), Lineage: []generation{},
+	}
+	v.Async = rec.Async.String()
+	if p := rec.Follows; p != (persist.Point{}) {
+		v.Follows = &follows{p.Barrier, time.Unix(0, p.At).UTC()}
 	}
 	for slot, m := range rec.Members {
 		if !rec.Present().Has(slot) {
@@ -89,9 +102,14 @@ func memberRows(row func(name, format string, args ...any), v *memberView, life 
 	if v.Torn {
 		row("torn", "yes: a copy to the region has begun and has not ended")
 	}
+	if f := v.Follows; f != nil {
+		row("follows", "has all that was flushed until %s (barrier %d)", f.Until.Format("2006-01-02 15:04:05.000 MST"), f.Barrier)
+	}
 	for _, m := range v.Members {
 		what := "in sync"
 		switch {
+		case m.Member == v.Member && v.Follows != nil:
+			what = "follows"
 		case m.Member == v.Member && !m.InSync:
 			what = "not in sync"
 		case m.InSync:

@@ -73,6 +73,9 @@ type config struct {
 	lossTimeout   time.Duration
 	legTimeout    time.Duration // of mirrors, as degraded
 	syncTimeout   time.Duration
+	asyncLag      flags.Size // of members that follow; 0: the default
+	asyncLagTime  time.Duration
+	asyncDrop     bool
 	degraded      bool
 	resyncRate    flags.Size // a second; 0: no limit
 	single        bool       // of exports that are no mirrors
@@ -190,6 +193,9 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.DurationVar(&c.lossTimeout, "loss-timeout", 0, "how long an export waits for a target that is away, or that takes so long for one FLUSH, before it fails for good; 0 is for ever, as for a disk")
 	set.DurationVar(&c.legTimeout, "leg-timeout", defaultLegTimeout, "how long a mirror waits for a target that is away before it goes on without that copy; 0 goes on at once")
 	set.DurationVar(&c.syncTimeout, "sync-timeout", defaultSyncTimeout, "how long a mirror waits for a target that lives, while its disk makes no progress and others have everything; 0 is for ever")
+	set.Var(&c.asyncLag, "async-lag", "how much flushed data a member that follows may lack, `SIZE`; at most a quarter of --window (default 16M, or that quarter)")
+	set.DurationVar(&c.asyncLagTime, "async-lag-time", remote.DefaultAsyncLagTime, "how old the oldest FLUSH may be that a member that follows lacks; at the bound FLUSHes wait for it")
+	set.BoolVar(&c.asyncDrop, "async-drop", false, "go on without a member that follows when it is at the bound, and copy to it later what it lacks")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
 	set.BoolVar(&c.single, "degraded-single", false, "serve a region alone although it is a member of a mirror, which then takes it for one that lost its contents")
 	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
@@ -226,6 +232,10 @@ func (c *config) check() error {
 		return flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
 	case c.legTimeout < 0:
 		return flags.Usagef("--leg-timeout %v: use a duration, such as 10s, or 0", c.legTimeout)
+	case c.asyncLag > c.window/4:
+		return flags.Usagef("--async-lag %v: use at most %v, a quarter of --window, which holds what such a member lacks", c.asyncLag, c.window/4)
+	case c.asyncLagTime <= 0:
+		return flags.Usagef("--async-lag-time %v: use a duration, such as 5s", c.asyncLagTime)
 	case c.syncTimeout < 0:
 		return flags.Usagef("--sync-timeout %v: use a duration, such as 1m, or 0", c.syncTimeout)
 	case c.handshake <= 0:
@@ -264,7 +274,7 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 }
 
 // mirrorFlags are the flags that only mirrors have.
-var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate"}
+var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate", "async-lag", "async-lag-time", "async-drop"}
 
 // checkMirrors refuses flags of mirrors where no export is one. With --degraded or an arbiter each is a
 // mirror, of which one member may be named.

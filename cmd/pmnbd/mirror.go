@@ -27,7 +27,7 @@ const mirrorHelp = `A mirror is one device with two to four copies, each in a re
 
 Usage:
   pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
-      [--arbiter etcd://HOST:PORT]
+      [--async-target TARGET] [--arbiter etcd://HOST:PORT]
   pmnbd mirror status [NAME] [--json]
   pmnbd mirror verify [NAME] [--from LEG] [--json]
   pmnbd mirror add [NAME] iwarp://HOST:PORT/REGION [--force]
@@ -49,13 +49,15 @@ set       changes how many copies a FLUSH waits for at least.
 
 const mirrorCreateHelp = `Makes two to four regions of equal size the members of a new mirror. It compares their contents. If these differ,
 it changes nothing, unless --from names the region whose contents are kept: what the others have is lost, and
-the first pmnbd serve copies to them. With --arbiter the mirror never begins without that etcd (docs/mirror.md).
+the first pmnbd serve copies to them. A region named by --async-target follows the others, and no FLUSH waits for
+it; what it has is lost, and the first pmnbd serve copies to it. With --arbiter the mirror never begins without that etcd (docs/mirror.md).
 
 Nobody may be serving the regions. If the command is interrupted, run it again with the same regions, before you
 serve them.
 
 Usage:
   pmnbd mirror create --target iwarp://HOST:PORT/REGION --target iwarp://HOST:PORT/REGION [--min-copies N] [--from TARGET]
+      [--async-target TARGET] [--arbiter etcd://HOST:PORT]
 `
 
 const mirrorStatusHelp = `Shows the mirrors that pmnbd serves on this machine, or the one of export NAME: how many copies there are, and
@@ -107,14 +109,15 @@ func (i *identity) config(at []endpoint.Endpoint) (cfg remote.Config, err error)
 // createMirror runs `pmnbd mirror create`.
 func createMirror(call *command.Call) error {
 	var who identity
-	var targets []string
+	var targets, asyncTargets []string
 	var made remote.NewMirror
 	var from string
 	var acceptLoss, allowVolatile bool
 	var arbitrated arbiterSpec
 	set := call.Flags
 	set.StringArrayVar(&targets, "target", nil, "a region that becomes a member, `iwarp://HOST:PORT/REGION`, iwarps:// for the same encrypted, or rdma://; give two to four")
-	set.IntVar(&made.MinCopies, "min-copies", 0, "how many members must have a write before its FLUSH succeeds, `N` (default one less than there are members)")
+	set.StringArrayVar(&asyncTargets, "async-target", nil, "a region that becomes a member and follows the others: a `target` far away")
+	set.IntVar(&made.MinCopies, "min-copies", 0, "how many members must have a write before its FLUSH succeeds, `N` (default one less than there are members, without those that follow)")
 	set.StringVar(&from, "from", "", "the `target` whose contents are kept if they differ; what the others have is lost")
 	set.BoolVar(&acceptLoss, "accept-loss", false, "take a region although its last session was not closed: what a pmnbd has in its window for it is lost")
 	set.BoolVar(&allowVolatile, "allow-volatile", false, "do not warn of members of class volatile; pmnbd serve needs the flag for them")
@@ -126,17 +129,24 @@ func createMirror(call *command.Call) error {
 	if err := arbitrated.parse(); err != nil {
 		return err
 	}
-	at, err := parseTargets(targets)
+	sync, err := parseTargets(targets)
 	if err != nil {
 		return err
 	}
-	if len(at) < 2 {
+	at, err := parseTargets(slices.Concat(targets, asyncTargets))
+	if err != nil {
+		return err
+	}
+	made.Async = len(at) - len(sync)
+	switch {
+	case len(at) < 2:
 		return flags.Usagef("a mirror has two members at least: give --target for each")
+	case len(sync) == 0:
+		return flags.Usagef("--async-target follows other members: give --target for at least one")
+	case set.Changed("min-copies") && (made.MinCopies < 1 || made.MinCopies > len(sync)):
+		return flags.Usagef("--min-copies %d: use 1 to %d, the number of members that can be in sync", made.MinCopies, len(sync))
 	}
-	if set.Changed("min-copies") && (made.MinCopies < 1 || made.MinCopies > len(at)) {
-		return flags.Usagef("--min-copies %d: use 1 to %d, the number of members", made.MinCopies, len(at))
-	}
-	if made.From, err = numberOf(from, at); err != nil {
+	if made.From, err = numberOf(from, sync); err != nil {
 		return err
 	}
 	cfg, err := who.config(at)

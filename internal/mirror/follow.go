@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"fmt"
-	"time"
 
 	"pmnbd/persist"
 )
@@ -60,17 +59,9 @@ func (f *Found) promotion() (Decision, bool) {
 // promises says what a promotion of l keeps, and what it loses.
 func (f *Found) promises(l *Leg) string {
 	r := &l.Record
-	return fmt.Sprintf("promotes %s, which followed generation %s of %s: it has all that was flushed until %s (barrier %d); "+
+	return fmt.Sprintf("promotes %s, which followed generation %s of %s: it has all that was flushed up to barrier %d of that life; "+
 		"what was flushed later is lost, unless it had arrived, and %s went their own way",
-		l.name(), generation(r), f.names(r, r.F), When(r.Follows), r.Follows.Barrier, f.names(r, r.Present()&^persist.Member(int(r.Slot))))
-}
-
-// When writes the time of p for people.
-func When(p persist.Point) string {
-	if p.At == 0 {
-		return "an unknown time"
-	}
-	return time.Unix(0, p.At).UTC().Format("2006-01-02 15:04:05.000 MST")
+		l.name(), generation(r), f.names(r, r.F), r.Follows.Barrier, f.names(r, r.Present()&^persist.Member(int(r.Slot))))
 }
 
 // promoted returns the record from which the life goes on that promotes the member in slot. Nothing of

@@ -23,7 +23,7 @@ var followers = []start{
 	{name: "7 promoted: opened first", n: 3, m: 1, async: "C", degraded: true, legs: []string{"A away", "B away", "C probed follows 1.1{AB} 2.1{AB}"},
 		want: Open, open: "C", why: "promotes C (c.example), which followed generation 2.1{AB}"},
 	{name: "7 promoted", n: 3, m: 2, async: "C", degraded: true, legs: []string{"A away", "B away", "C held follows 1.1{AB} 2.1{AB}"},
-		want: Begin, f: "C", eq: "C", fill: "AB", why: "1970-01-01 00:00:00.000 UTC (barrier 7)"},
+		want: Begin, f: "C", eq: "C", fill: "AB", why: "up to barrier 7 of that life"},
 	{name: "7 promoted: another one holds it", n: 3, m: 1, async: "C", degraded: true, legs: []string{"C refused follows 1.1{AB} 2.1{AB}"},
 		want: Wait, waits: "C", why: "grants no session"},
 	{name: "7 not promoted while one of F is there", n: 3, m: 1, async: "C", degraded: true, legs: []string{"A held 1.1{AB}", "B away", "C held follows 1.1{AB}"},

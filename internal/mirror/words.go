@@ -74,7 +74,7 @@ func (f *Found) offer() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("; --degraded with %s alone as target promotes it: it has all that was flushed until %s", l.name(), When(l.Record.Follows))
+	return fmt.Sprintf("; --degraded with %s alone as target promotes it: it has all that was flushed up to barrier %d of life %d", l.name(), l.Record.Follows.Barrier, l.Record.Life)
 }
 
 // majority says how many members would do, where a majority is enough.

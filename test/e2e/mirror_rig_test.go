@@ -65,6 +65,13 @@ func (l *mirrorLeg) end(t *testing.T) {
 // newMirrorRig makes n targets and the mirror.
 func newMirrorRig(t *testing.T, n int, more ...string) *mirrorRig {
 	t.Helper()
+	return newFollowedRig(t, n, 0, more...)
+}
+
+// newFollowedRig is newMirrorRig with so many more members that follow.
+func newFollowedRig(t *testing.T, synchronous, follow int, more ...string) *mirrorRig {
+	t.Helper()
+	n := synchronous + follow
 	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, n)}
 	create := append([]string{"mirror", "create", "--state-dir", r.home}, more...)
 	for i := range r.legs {
@@ -72,9 +79,13 @@ func newMirrorRig(t *testing.T, n int, more ...string) *mirrorRig {
 		l.host = newHost(t)
 		l.path = l.region(t, "rig", fmt.Sprint(mirrorSize))
 		l.serve(t)
-		create = append(create, "--target", l.uri+"/rig")
+		flag := "--target"
+		if i >= synchronous {
+			flag = "--async-target"
+		}
+		create = append(create, flag, l.uri+"/rig")
 	}
-	require.Contains(t, r.run(t, "pmnbd", create...), fmt.Sprintf("FLUSH waits for %d of %d copies", n-1, n))
+	require.Contains(t, r.run(t, "pmnbd", create...), fmt.Sprintf("FLUSH waits for %d of %d copies", max(synchronous-1, 1), synchronous))
 	return r
 }
 

@@ -62,8 +62,15 @@ func (e *Export) troubles() (why, next string) {
 	switch {
 	case d.Barriers.AtTarget >= slowSync:
 		return fmt.Sprintf("but FLUSH waits: the target has been syncing for %.0f s", d.Barriers.AtTarget), "Look at the disk of the target"
-	case d.Mirror != nil && d.Mirror.Copies < len(d.Mirror.Members):
-		return fmt.Sprintf("but %d of %d copies are in sync", d.Mirror.Copies, len(d.Mirror.Members)), "`pmnbd mirror status` says why"
+	case d.Mirror != nil && d.Mirror.Copies < d.Mirror.Synchronous():
+		return fmt.Sprintf("but %d of %d copies are in sync", d.Mirror.Copies, d.Mirror.Synchronous()), "`pmnbd mirror status` says why"
+	case d.Mirror != nil:
+		for i := range d.Mirror.Legs {
+			if l := &d.Mirror.Legs[i]; l.Follows != nil && l.Follows.AtBound {
+				return fmt.Sprintf("but FLUSH waits: %s at %s follows the mirror and is %.0f s behind", l.Region, l.Target, l.Follows.LagSeconds),
+					"Look at the line to it, and at docs/mirror.md, \"A member that follows\""
+			}
+		}
 	}
 	return "", ""
 }

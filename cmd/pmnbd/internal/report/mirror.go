@@ -42,11 +42,14 @@ func (m *Mirror) Text(now time.Time) string {
 // pmnbd serve takes.
 func (m *Mirror) Created(targets string) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "created mirror %s: FLUSH waits for %d of %d copies\n", m.Set, m.MinCopies, len(m.Members))
+	fmt.Fprintf(&out, "created mirror %s: FLUSH waits for %d of %d copies\n", m.Set, m.MinCopies, m.Synchronous())
 	for _, l := range m.Legs {
 		state := "has all data"
 		if l.State != remote.LegInSync {
 			state = "is copied to first"
+			if strings.Contains(m.Async, l.Slot) {
+				state = "is copied to, and follows"
+			}
 		}
 		fmt.Fprintf(&out, "  %s  %s at %s, class %s: %s\n", l.Slot, l.Region, l.Target, l.Class, state)
 	}
@@ -64,7 +67,7 @@ func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, 
 	if m.Pending {
 		pending = ", not active yet"
 	}
-	row("mirror", "%s, %d of %d copies in sync, at least %d", m.Set, m.Copies, len(m.Members), m.MinCopies)
+	row("mirror", "%s, %d of %d copies in sync, at least %d", m.Set, m.Copies, m.Synchronous(), m.MinCopies)
 	row("", "generation %s on %s%s", m.Generation, m.F, pending)
 	if a := m.Arbiter; a != nil {
 		text := fmt.Sprintf("this pmnbd is active, its lease lasts %.1f s", a.Lease)
@@ -88,6 +91,12 @@ func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, 
 		if l.Late >= 1 {
 			line += fmt.Sprintf(", the others have waited for its disk for %v", time.Duration(l.Late*float64(time.Second)).Round(time.Second))
 		}
+		if f := l.Follows; f != nil {
+			line += fmt.Sprintf(", has all until %s (barrier %d)", f.Until.UTC().Format("2006-01-02 15:04:05.000 MST"), f.Barrier)
+			if f.LagSeconds > 0 {
+				line += fmt.Sprintf(", lag %.1f s", f.LagSeconds)
+			}
+		}
 		if l.Epoch != 0 && l.Method != "" {
 			line += fmt.Sprintf(", class %s, method %s, epoch %d", l.Class, l.Method, l.Epoch)
 		}
@@ -104,7 +113,8 @@ func rows(row func(name, format string, args ...any), m *remote.MirrorSnapshot, 
 
 // collectMirror sends the metrics about a mirror.
 func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
-	status.Gauge(s, "pmnbd_mirror_members", "Members of the mirror.", len(m.Members))
+	status.Gauge(s, "pmnbd_mirror_members", "Members that can be in sync.", m.Synchronous())
+	status.Gauge(s, "pmnbd_mirror_async_members", "Members that follow, and are not waited for.", len(m.Async))
 	status.Gauge(s, "pmnbd_mirror_copies", "Members that have every flushed write.", m.Copies)
 	status.Gauge(s, "pmnbd_mirror_min_copies", "Members that must have a write before its FLUSH succeeds.", m.MinCopies)
 	if m.Arbiter != nil {
@@ -117,6 +127,11 @@ func collectMirror(s status.Scrape, m *remote.MirrorSnapshot) {
 			status.Truth(leg, "pmnbd_mirror_leg_state", "1 for the state that the leg is in, 0 for the others.", l.State == state, "state", string(state))
 		}
 		status.Gauge(leg, "pmnbd_mirror_leg_late_seconds", "How long others have waited for the leg alone, without any progress of it.", l.Late)
+		lag := 0.0
+		if l.Follows != nil {
+			lag = l.Follows.LagSeconds
+		}
+		status.Gauge(leg, "pmnbd_mirror_leg_lag_seconds", "Age of the oldest FLUSH that a member lacks which follows. It is 0 for all others.", lag)
 		if l.Behind != nil {
 			status.Gauge(leg, "pmnbd_mirror_leg_behind_bytes", "Bytes that are still to be compared with the leg, and copied where they differ. There is none while nobody knows.", *l.Behind)
 		}

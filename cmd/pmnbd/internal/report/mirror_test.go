@@ -53,9 +53,20 @@ serve it with: pmnbd serve --target X,Y --listen unix:/PATH
 		},
 	}}).Created("X,Y"))
 
+	follows := sampleMirror()
+	follows.Async, follows.Members = "D", "ABCD"
+	lag := uint64(1 << 20)
+	follows.Legs = []remote.LegSnapshot{{
+		Target: "far:7204", Region: "log", Slot: "D", State: remote.LegFollows, Behind: &lag,
+		Follows: &remote.FollowsSnapshot{Barrier: 42, Until: time.Unix(1000, 0), LagSeconds: 1.25},
+	}}
+	text := (&Mirror{MirrorSnapshot: follows}).Text(time.Unix(1061, 0))
+	require.Contains(t, text, "1 of 3 copies in sync")
+	require.Contains(t, text, "leg D   log at far:7204: follows, 1M behind, has all until 1970-01-01 00:16:40.000 UTC (barrier 42), lag 1.2 s\n")
+
 	h, e := sample().Header, sampleExport("log")
 	e.Device.Mirror = sampleMirror()
-	text := e.Text(&h, time.Unix(1061, 0))
+	text = e.Text(&h, time.Unix(1061, 0))
 	require.Contains(t, text, "  leg ?     log at pm2:7204: away for 1m1s: connection lost\n")
 	require.NotContains(t, text, "  region")
 }
@@ -70,9 +81,13 @@ func TestMetricsOfMirror(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Equal(t, `pmnbd_mirror_copies{export="log"} 1
+	require.Equal(t, `pmnbd_mirror_async_members{export="log"} 0
+pmnbd_mirror_copies{export="log"} 1
 pmnbd_mirror_leg_behind_bytes{export="log",region="log",target="pm1:7204"} 0
 pmnbd_mirror_leg_behind_bytes{export="log",region="log",target="pm3:7204"} 3.145728e+06
+pmnbd_mirror_leg_lag_seconds{export="log",region="log",target="pm1:7204"} 0
+pmnbd_mirror_leg_lag_seconds{export="log",region="log",target="pm2:7204"} 0
+pmnbd_mirror_leg_lag_seconds{export="log",region="log",target="pm3:7204"} 0
 pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm1:7204"} 12.4
 pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm2:7204"} 0
 pmnbd_mirror_leg_late_seconds{export="log",region="log",target="pm3:7204"} 0
@@ -81,7 +96,7 @@ pmnbd_mirror_leg_state{export="log",region="log",state="away",target="pm2:7204"}
 pmnbd_mirror_leg_state{export="log",region="log",state="resync",target="pm3:7204"} 1
 pmnbd_mirror_members{export="log"} 3
 pmnbd_mirror_min_copies{export="log"} 1
-`, sorted(regexp.MustCompile(`(?m)^pmnbd_mirror(_leg_state.* 1|_leg_[bl].*|_[cm].*)$`).FindAllString(text, -1)))
+`, sorted(regexp.MustCompile(`(?m)^pmnbd_mirror(_leg_state.* 1|_leg_[bl].*|_[acm].*)$`).FindAllString(text, -1)))
 	require.Len(t, regexp.MustCompile(`(?m)^pmnbd_mirror_leg_state.*$`).FindAllString(text, -1), 3*len(remote.LegStates()))
 }
 
