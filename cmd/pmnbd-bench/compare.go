@@ -16,22 +16,28 @@ type comparison struct {
 	Ratio float64 `json:"ratio"`
 	Least float64 `json:"ratio_least"`
 	Most  float64 `json:"ratio_most"`
-	// CPU is the ratio of the medians of CPU time per operation; 0 if unknown.
-	CPU float64 `json:"cpu_ratio"`
+	// CPU is the ratio of the medians of CPU time per operation; 0 if unknown. Front is that of
+	// the first processes alone.
+	CPU   float64 `json:"cpu_ratio"`
+	Front float64 `json:"front_cpu_ratio"`
 
-	rates [2][]float64 // thousand operations per second
-	cpu   [2]float64   // median, µs per operation
+	rates    [2][]float64 // thousand operations per second
+	cpu      [2]float64   // median, µs per operation
+	switches [2]float64   // median, per operation
 }
 
 func (r *report) compare(w workload) comparison {
 	c := comparison{Workload: w.name}
+	var fronts [2]float64
 	for i, t := range r.labels {
-		var cpu []float64
+		var cpu, front, switches []float64
 		for _, round := range r.cell(t, w.name).Rounds {
 			c.rates[i] = append(c.rates[i], round.rate()/1000)
 			cpu = append(cpu, round.CPU)
+			front = append(front, round.Front)
+			switches = append(switches, round.Switches)
 		}
-		c.cpu[i] = median(cpu)
+		c.cpu[i], fronts[i], c.switches[i] = median(cpu), median(front), median(switches)
 	}
 	var ratios []float64
 	for n := range c.rates[0] {
@@ -44,6 +50,9 @@ func (r *report) compare(w workload) comparison {
 	}
 	if c.cpu[1] > 0 {
 		c.CPU = c.cpu[0] / c.cpu[1]
+	}
+	if fronts[1] > 0 {
+		c.Front = fronts[0] / fronts[1]
 	}
 	return c
 }
@@ -59,19 +68,25 @@ func (r *report) compareAll() {
 func (r *report) markdown(w io.Writer) error {
 	t := r.labels
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation.\n\n",
+	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation; front is the ratio of the first one of each; switches are context switches per operation.\n\n",
 		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds))
-	fmt.Fprintf(&b, "| | %s | %s | ratio | CPU %s | CPU %s | CPU ratio |\n|-|-:|-:|-:|-:|-:|-:|\n", t[0], t[1], t[0], t[1])
+	fmt.Fprintf(&b, "| | %s | %s | ratio | CPU %s | CPU %s | CPU ratio | front | switches %s | switches %s |\n|-|-:|-:|-:|-:|-:|-:|-:|-:|-:|\n",
+		t[0], t[1], t[0], t[1], t[0], t[1])
 	for _, c := range r.Ratios {
-		cpu := "–"
-		if c.CPU > 0 {
-			cpu = number(c.CPU)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | **%s** (%s–%s) | %s | %s | %s |\n", c.Workload, spread(c.rates[0]), spread(c.rates[1]),
-			number(c.Ratio), number(c.Least), number(c.Most), number(c.cpu[0]), number(c.cpu[1]), cpu)
+		fmt.Fprintf(&b, "| %s | %s | %s | **%s** (%s–%s) | %s | %s | %s | %s | %s | %s |\n", c.Workload, spread(c.rates[0]), spread(c.rates[1]),
+			number(c.Ratio), number(c.Least), number(c.Most), number(c.cpu[0]), number(c.cpu[1]), known(c.CPU), known(c.Front),
+			number(c.switches[0]), number(c.switches[1]))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// known prints a ratio, or a dash for 0.
+func known(ratio float64) string {
+	if ratio == 0 {
+		return "–"
+	}
+	return number(ratio)
 }
 
 func spread(v []float64) string {

@@ -107,7 +107,7 @@ func parse(call *command.Call) (options, error) {
 	fs.Var(&o.area, "area", "how much of each target to write and read, from its beginning")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.suite, "suite", false, "compare two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown")
-	fs.StringArrayVar(&pids, "pids", nil, "the processes that serve a target, to measure their CPU time, `LABEL=PID[,PID...]`; can be repeated")
+	fs.StringArrayVar(&pids, "pids", nil, "the processes that serve a target, the one in front first, to measure what they use, `LABEL=PID[,PID...]`; can be repeated")
 	if err := call.Parse("[…]"); err != nil {
 		return o, err
 	}

@@ -145,7 +145,7 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 	// The first tenth of a round is not measured: caches, queues and the CPU's clock adapt
 	// to the load.
 	warm := measured / 10
-	before, err := cpuTime(r.pids)
+	before, err := used(r.pids)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 		return err
 	}
 	measured += time.Since(flushed)
-	after, err := cpuTime(r.pids)
+	after, err := used(r.pids)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,10 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 	}
 	c.add(all, measured)
 	if len(r.pids) > 0 && done > 0 {
-		c.Rounds[n].CPU = micros(after-before) / float64(done)
+		ops, round := float64(done), &c.Rounds[n]
+		round.CPU = micros(after.cpu-before.cpu) / ops
+		round.Front = micros(after.front-before.front) / ops
+		round.Switches = float64(after.switched(before)) / ops
 	}
 	return nil
 }

@@ -22,6 +22,10 @@ type round struct {
 	Max     float64 `json:"max_us"`
 	// CPU is the time that the processes of --pids used for each operation, in µs.
 	CPU float64 `json:"cpu_us_per_op,omitempty"`
+	// Front is the part of CPU that the first of them used.
+	Front float64 `json:"front_cpu_us_per_op,omitempty"`
+	// Switches is how often the kernel switched to another thread, for each operation.
+	Switches float64 `json:"context_switches_per_op,omitempty"`
 }
 
 // newRound sums up the samples of a round, which lasted for d. It sorts them.

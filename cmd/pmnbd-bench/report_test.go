@@ -87,14 +87,14 @@ func TestMarkdown(t *testing.T) {
 	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}, {0, 50}} {
 		for i, c := range r.Cells {
 			c.add(make([]time.Duration, ops[i]), time.Second)
-			c.Rounds[n].CPU = float64(1 + 3*i)
+			c.Rounds[n].CPU, c.Rounds[n].Front, c.Rounds[n].Switches = float64(1+3*i), float64(1+i), float64(5-i)
 		}
 	}
 	r.compareAll()
 	var b bytes.Buffer
 	require.NoError(t, r.markdown(&b))
 	require.Contains(t, b.String(), "4 rounds")
-	require.Contains(t, b.String(), "| write | 1.55 (0.00–4.00) | 0.53 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 |\n")
+	require.Contains(t, b.String(), "| write | 1.55 (0.00–4.00) | 0.53 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 | 0.50 | 5.00 | 4.00 |\n")
 }
 
 func TestMedian(t *testing.T) {

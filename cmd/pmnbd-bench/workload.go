@@ -93,6 +93,7 @@ func suite() []workload {
 			ws = append(ws, w)
 		}
 	}
+	ws = append(ws, workload{name: "fua 4x4", cmds: []verb{cmdFUA}, depth: 4, conns: 4, block: blockSize})
 	for _, op := range []workload{{name: "seqwrite", cmds: []verb{cmdWrite}}, {name: "seqread", cmds: []verb{cmdRead}}} {
 		op.depth, op.conns, op.block, op.sequential = 8, 1, 128<<10, true
 		ws = append(ws, op)
