@@ -83,8 +83,9 @@ func (c *dialed) share(g *leg, challenge *wire.Challenge) error {
 	if len(key) == 0 {
 		return fmt.Errorf("there is no key that initiator %s shares with target %q", uuid.UUID(g.cfg.ID), challenge.Target)
 	}
-	secret := wire.NewSecret(key, wire.Ends{Initiator: g.cfg.ID, Target: challenge.Target}, c.nonce, challenge.Nonce, c.conn.Caps().Channel.Bound())
-	c.secret = &secret
+	ends := wire.Ends{Initiator: g.cfg.ID, Target: challenge.Target}
+	secret := wire.NewSecret(key, ends, c.nonce, challenge.Nonce, c.conn.Caps().Channel.Bound())
+	c.secret, c.key = &secret, key.Fingerprint(ends)
 	return nil
 }
 

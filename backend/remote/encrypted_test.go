@@ -232,6 +232,10 @@ func TestManInTheMiddle(t *testing.T) {
 			switch {
 			case c.says == "":
 				require.NoError(t, err)
+				ours, theirs := d.Snapshot().Targets[0], p.server.Snapshot()[0].Session
+				require.Regexp(t, "^[0-9a-f]{16}$", ours.Key)
+				require.Regexp(t, "^TLS 1.3, ", ours.Cipher)
+				require.Equal(t, []string{ours.Key, ours.Cipher}, []string{theirs.Key, theirs.Cipher})
 				require.NoError(t, d.Close())
 			case c.first:
 				require.ErrorContains(t, err, c.says)

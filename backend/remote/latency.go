@@ -50,6 +50,10 @@ func (i interruption) over() {
 type TargetSnapshot struct {
 	Target string `json:"target"` // HOST:PORT
 	Region string `json:"region"`
+	// Key is the fingerprint of the key that has proven the last session with the target, and Cipher
+	// what encrypts it; empty: none.
+	Key    string `json:"key"`
+	Cipher string `json:"cipher"`
 	// Barriers is how long barriers took there: one for each barrier that ended.
 	Barriers latency.Histogram `json:"barrier_latency"`
 	// Outages is how long sessions that were lost took to come back.
@@ -64,7 +68,7 @@ func (x *core) targetsLocked() []TargetSnapshot {
 	all := make([]TargetSnapshot, 0, len(x.legs))
 	for _, g := range x.legs {
 		all = append(all, TargetSnapshot{
-			Target: g.cfg.Addr, Region: g.cfg.Region, Barriers: x.commit.took[g.slot], Outages: g.outages, DoubtLeft: g.pulse.doubt.Load(),
+			Target: g.cfg.Addr, Region: g.cfg.Region, Key: g.key, Cipher: g.cipher, Barriers: x.commit.took[g.slot], Outages: g.outages, DoubtLeft: g.pulse.doubt.Load(),
 		})
 	}
 	return all

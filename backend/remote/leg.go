@@ -50,6 +50,8 @@ type leg struct {
 	method  persist.Method
 
 	// Guarded by commit.mu.
+	key       string         // the fingerprint of the key that has proven the session
+	cipher    string         // what encrypts it
 	silentAt  time.Time      // when the target of a leg that is not up last gave a sign of life
 	lostBy    error          // why it is not up
 	bad       error          // why it is of no use for the mirror, although it may come back
@@ -176,6 +178,7 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.granted, g.method, g.fills = *o, o.Method, 0
+	g.trustLocked(&conns[0])
 	g.mark.Store(o.Mark)
 	if o.Flags&wire.OpenedDoubt != 0 {
 		c.doubts |= persist.Member(g.slot)
@@ -185,6 +188,15 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	}
 	g.up.Store(true)
 	g.touches.Store(true)
+}
+
+// trustLocked notes what proves and encrypts the session whose first lane is c. The caller holds
+// commit.mu.
+func (g *leg) trustLocked(c *dialed) {
+	g.key, g.cipher = c.key, ""
+	if channel := c.conn.Caps().Channel; channel != nil {
+		g.cipher = channel.Cipher
+	}
 }
 
 // complete starts the completers of lanes that are connected.

@@ -57,6 +57,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,7 +252,8 @@ func (d *Device) opened() []slog.Attr {
 	o := &g.granted
 	return []slog.Attr{slog.String("region", d.cfg.Region), slog.String("target", d.cfg.Addr),
 		slog.String("class", o.Class.String()), slog.Uint64("size", o.Size), slog.Uint64("epoch", o.Epoch), slog.Int("lanes", d.cfg.Lanes),
-		slog.String("method", o.Method.String()), slog.String("why", g.methodWhy())}
+		slog.String("method", o.Method.String()), slog.String("why", g.methodWhy()),
+		slog.String("key", cmp.Or(g.key, "none")), slog.String("cipher", cmp.Or(g.cipher, "not encrypted"))}
 }
 
 // warn tells the log what the operator has to know of what o grants.

@@ -205,6 +205,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		return t, nil, &lastingError{err}
 	}
 	g.granted, g.fills = *o, 0
+	g.trustLocked(&conns[0])
 	g.device.noteSession(g, o)
 	g.marked(o.Mark)
 	g.method = o.Method

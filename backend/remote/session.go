@@ -44,6 +44,7 @@ type dialed struct {
 	credits      uint16       // the target's
 	nonce        wire.Nonce   // ours, of the connection
 	secret       *wire.Secret // of the session, once there is one
+	key          string       // the fingerprint of the key behind secret; empty without one
 	durable      wire.Durable // the last barrier of the lane that the target made durable
 }
 

@@ -38,6 +38,7 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 			owner = r.Owner.ID.String()
 		}
 		status.Gauge(s, "pmnbd_target_session_info", "The session of this run, if there is one: its owner and its durability method. Always 1.", 1, "owner_id", owner, "method", session.Method)
+		status.Gauge(s, "pmnbd_target_session_trust_info", "The fingerprint of the key that has proven the session, and what encrypts it; empty: none. Always 1.", 1, "key", session.Key, "cipher", session.Cipher)
 	}
 	status.Gauge(s, "pmnbd_target_session_lanes", "Connections that the owner has now.", lanes)
 	status.Counter(s, "pmnbd_target_barriers_total", "Barriers acknowledged, on each lane.", r.Barriers)

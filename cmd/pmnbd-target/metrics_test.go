@@ -60,6 +60,7 @@ pmnbd_target_region_suspect{region="b"} 1
 pmnbd_target_session_info{method="gpspm",owner_id="01000000-0000-0000-0000-000000000000",region="a"} 1
 pmnbd_target_session_lanes{region="a"} 2
 pmnbd_target_session_lanes{region="b"} 0
+pmnbd_target_session_trust_info{cipher="TLS 1.3",key="330b8fefc38ca1ed",region="a"} 1
 pmnbd_target_start_time_seconds 1000
 pmnbd_target_syncing_seconds{region="a"} 0
 pmnbd_target_syncing_seconds{region="b"} 0

@@ -94,6 +94,7 @@ func regionText(r *target.RegionSnapshot) string {
 				row("", "not %s: %s", m.Method, m.Why)
 			}
 		}
+		row("trust", "%s", status.Trust(r.Session.Key, r.Session.Cipher))
 		for _, l := range r.Session.Lanes {
 			row(fmt.Sprintf("lane %d", l.Lane), "%s", l.Peer)
 		}

@@ -21,7 +21,7 @@ func sample() report {
 			{
 				Name: "a", Path: "/var/a", Class: "file", Size: 1 << 30, Epoch: 3, Owner: alice, Held: true, LeaseLeft: 9.25,
 				Session: &target.SessionSnapshot{
-					Method:  "gpspm",
+					Method: "gpspm", Key: "330b8fefc38ca1ed", Cipher: "TLS 1.3",
 					Methods: []target.MethodSnapshot{{Method: "apm", Why: "only class pmem"}, {Method: "gpspm", Sound: true, Why: "sound"}},
 					Lanes:   []target.LaneSnapshot{{Peer: "127.0.0.1:5000"}, {Lane: 1, Peer: "127.0.0.1:5001"}},
 				},
@@ -44,6 +44,7 @@ region a: in use
   session   epoch 3, owner 01000000-0000-0000-0000-000000000000 (run 02000000-0000-0000-0000-000000000000)
   method    gpspm
             not apm: only class pmem
+  trust     proven by key 330b8fefc38ca1ed, encrypted with TLS 1.3
   lane 0    127.0.0.1:5000
   lane 1    127.0.0.1:5001
   lease     9.2 s left

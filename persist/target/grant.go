@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -152,7 +153,7 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	c.session = s
 	s.look(c.s.cfg.Heartbeat)
 	c.log.Info("session granted", slog.String("region", e.r.Name()), slog.Uint64("epoch", s.epoch),
-		slog.String("initiator", uuid.UUID(m.Owner.ID).String()), slog.Bool("proven", c.secret != nil),
+		slog.String("initiator", uuid.UUID(m.Owner.ID).String()), slog.String("key", cmp.Or(s.key, "none")), slog.String("cipher", cmp.Or(s.cipher, "not encrypted")),
 		slog.String("class", e.r.Class().String()), slog.String("method", method.String()), slog.Bool("resumed", resume), slog.Bool("predecessor_unclean", unclean))
 	return opened, nil
 }

@@ -25,6 +25,8 @@ type session struct {
 	conn   *conn // lane 0
 	epoch  uint64
 	secret wire.Secret        // proves further lanes
+	key    string             // the fingerprint of the key that has proven the session
+	cipher string             // what encrypts it
 	mem    *rdma.MemoryRegion // the region's data extent, with the session's key
 	facts  Facts              // decided which methods are sound
 	method persist.Method
@@ -46,9 +48,12 @@ func newSession(c *conn, e *export, sb *region.Superblock) *session {
 	s := &session{export: e, conn: c, epoch: sb.Epoch, lanes: map[uint16]*conn{0: c}}
 	s.taken[0] = true
 	if c.secret != nil {
-		s.secret = *c.secret
+		s.secret, s.key = *c.secret, c.key
 	} else {
 		_, _ = rand.Read(s.secret[:]) // never fails (crypto/rand)
+	}
+	if channel := c.Caps().Channel; channel != nil {
+		s.cipher = channel.Cipher
 	}
 	s.heard.Store(clock())
 	return s

@@ -98,6 +98,10 @@ type SessionSnapshot struct {
 	// one that is not sound is not. That also depends on the adapter.
 	Method  string           `json:"method"`
 	Methods []MethodSnapshot `json:"methods"`
+	// Key is the fingerprint of the key that has proven the session, and Cipher what encrypts it;
+	// empty: none.
+	Key    string `json:"key"`
+	Cipher string `json:"cipher"`
 	// Lanes lists the session's connections by lane number. There are none if they broke
 	// and the lease still runs.
 	Lanes []LaneSnapshot `json:"lanes"`
@@ -143,7 +147,7 @@ func (e *export) snapshot() RegionSnapshot {
 		s.LeaseLeft = max(0, e.leaseLeft(session).Round(time.Millisecond).Seconds())
 	}
 	if session != nil {
-		s.Session = &SessionSnapshot{Method: session.method.String(), Lanes: session.peers()}
+		s.Session = &SessionSnapshot{Method: session.method.String(), Key: session.key, Cipher: session.cipher, Lanes: session.peers()}
 		for _, m := range persist.BestFirst {
 			why := WhyNot(m, session.facts)
 			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})

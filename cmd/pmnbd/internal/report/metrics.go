@@ -33,6 +33,10 @@ func (e *Export) collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_session_epoch", "The session's number.", d.Epoch)
 	status.Counter(s, "pmnbd_session_recoveries_total", "How often the session was interrupted and went on.", d.Recoveries)
 	status.Gauge(s, "pmnbd_device_size_bytes", "The device's size.", d.Size)
+	for i := range d.Targets {
+		t := &d.Targets[i]
+		status.Gauge(s, "pmnbd_session_trust_info", "The fingerprint of the key that has proven the session with the target, and what encrypts it; empty: none. Always 1.", 1, "target", t.Target, "region", t.Region, "key", t.Key, "cipher", t.Cipher)
+	}
 	if d.Mirror != nil {
 		collectMirror(s, d.Mirror)
 	}

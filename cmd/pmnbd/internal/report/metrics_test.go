@@ -62,6 +62,7 @@ pmnbd_session_state{export="log",state="closed"} 0
 pmnbd_session_state{export="log",state="failed"} 0
 pmnbd_session_state{export="log",state="open"} 0
 pmnbd_session_state{export="log",state="waiting"} 1
+pmnbd_session_trust_info{cipher="TLS 1.3",export="log",key="330b8fefc38ca1ed",region="log",target="10.0.0.2:7204"} 1
 pmnbd_session_unclean{export="log"} 0
 pmnbd_session_waiting_since_seconds{export="log"} 2000
 pmnbd_start_time_seconds 1000

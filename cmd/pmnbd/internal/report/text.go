@@ -43,6 +43,13 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 	}
 	row("method", "%s: %s", d.Method, d.MethodWhy)
 	row("session", "epoch %d, owner %s", d.Epoch, d.Owner)
+	for i := range d.Targets {
+		t, whose := &d.Targets[i], ""
+		if len(d.Targets) > 1 {
+			whose = t.Target + ": "
+		}
+		row("trust", "%s%s", whose, status.Trust(t.Key, t.Cipher))
+	}
 	if d.Doubt {
 		left := ""
 		for i := range d.Targets {

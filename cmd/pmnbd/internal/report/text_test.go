@@ -34,7 +34,7 @@ func sampleExport(name string) Export {
 				Used: 3 << 20, Limit: 80 << 20, Entries: 12, EntriesLimit: 32768, Unflushed: 49152,
 			},
 			Barriers: remote.BarriersSnapshot{Done: 120, Answered: 100, Asked: 407, InFlight: true, Waiting: 3},
-			Targets:  []remote.TargetSnapshot{{Target: "10.0.0.2:7204", Region: name}},
+			Targets:  []remote.TargetSnapshot{{Target: "10.0.0.2:7204", Region: name, Key: "330b8fefc38ca1ed", Cipher: "TLS 1.3"}},
 		},
 	}
 }
@@ -47,6 +47,7 @@ func TestText(t *testing.T) {
   region    log at 10.0.0.2:7204, 1G, class file
   method    gpspm: sound for every class
   session   epoch 3, owner 6ba7b810-9dad-41d1-80b4-00c04fd430c8
+  trust     proven by key 330b8fefc38ca1ed, encrypted with TLS 1.3
   lane 0    10.0.0.2:7204, 1234 work requests, 5 of them outstanding
   window    3M of 80M, 12 of 32768 entries; 48K not flushed
   barriers  100 for 407 FLUSH and FUA, 4.1 each; 20 to make room; one under way, 3 waiting for the next
@@ -57,6 +58,9 @@ func TestText(t *testing.T) {
 `, e.Text(&h, time.Unix(1061, 0)))
 
 	d := &e.Device
+	d.Targets = append(d.Targets, remote.TargetSnapshot{Target: "10.0.0.3:7204"})
+	require.Contains(t, e.Text(&h, time.Unix(1061, 0)), "\n  trust     10.0.0.3:7204: no key, not encrypted\n")
+	d.Targets = d.Targets[:1]
 	d.Barriers.AtTarget = 61.7
 	require.Contains(t, e.Text(&h, time.Unix(1061, 0)), "one under way, the target has been syncing for 62 s, 3 waiting for the next\n")
 	e.ReadOnly, d.Class, d.Doubt, d.State, d.Cause = true, "volatile", true, remote.StateFailed, "device failed: connection lost"
