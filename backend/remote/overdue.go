@@ -24,6 +24,7 @@ import (
 type overdue struct {
 	alone  step // another leg is through, at least
 	enough step // those that are through could go on without the leg
+	owes   step // whoever else is through
 }
 
 // find returns an error if g is to be let go, or to end its session, because it has kept the others
@@ -36,9 +37,15 @@ func (o *overdue) find(g *leg, now int64) error {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if k.core.failed() != nil || k.life.Err() != nil {
+		return nil
+	}
 	through := k.throughLocked(g)
 	at := progress{seq: 1 + c.answers[g.slot], doubtLeft: g.pulse.doubt.Load(), moved: g.generation.Load()}
-	alone, enough := at, at
+	alone, enough, owes := at, at, at
+	if !g.up.Load() || !k.owesLocked(g) {
+		owes = progress{}
+	}
 	if through == 0 {
 		alone = progress{}
 	}
@@ -46,11 +53,17 @@ func (o *overdue) find(g *leg, now int64) error {
 		enough = progress{}
 	}
 	g.late.Store(int64(o.alone.stays(alone, now)))
-	bound, waited := k.late, o.enough.stays(enough, now)
+	bound, waited, owed := k.late, o.enough.stays(enough, now), o.owes.stays(owes, now)
 	if k.loss > 0 && (bound == 0 || k.loss < bound) {
 		bound = k.loss
 	}
-	if bound == 0 || waited <= bound || !k.doesWithoutLocked(g) {
+	goes := enough != (progress{}) && k.doesWithoutLocked(g)
+	if k.loss > 0 && owed > k.loss && !goes {
+		k.failSoonLocked(fmt.Errorf("%s at %s lives, but has kept the mirror waiting for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
+			g.cfg.Region, g.cfg.Addr, owed.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
+		return nil
+	}
+	if bound == 0 || waited <= bound || !goes {
 		return nil
 	}
 	g.hung = fmt.Errorf("%w: the target lives, and has kept the others waiting for %v without any progress: its disk hangs, or is too slow: %w",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 )
@@ -143,6 +144,36 @@ func TestHungDiskBelowMin(t *testing.T) {
 		require.Equal(t, persist.Members(3), s.record(0).F)
 		require.NoError(t, d.Close())
 	})
+}
+
+// --loss-timeout bounds the wait for a member that hangs, and that the mirror cannot do without.
+func TestHungDiskAndLossTimeout(t *testing.T) {
+	for name, hang := range map[string]persist.Members{"one that M needs": 2, "all": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := beating(t, 2, uint8(3-hang.Count()))
+				cfg := s.config(t)
+				cfg.SyncTimeout, cfg.LossTimeout = syncTimeout, 5*time.Minute
+				d, err := Dial(t.Context(), cfg)
+				require.NoError(t, err)
+				c := backendtest.NewClient(t, d)
+				for i := range s {
+					if hang.Has(i) {
+						defer s[i].sync.blockData()()
+					}
+				}
+				flush := c.Flush()
+				c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+				time.Sleep(4 * time.Minute)
+				require.False(t, flush.Completed())
+				require.Equal(t, StateOpen, d.Snapshot().State)
+				time.Sleep(2 * time.Minute)
+				require.ErrorIs(t, c.Wait(flush), backend.ErrFailed)
+				require.Contains(t, d.Snapshot().Cause, "the loss timeout is 5m0s")
+				require.Error(t, d.Close())
+			})
+		})
+	}
 }
 
 // A member that hangs at the record of a new generation is let go, too.

@@ -85,6 +85,11 @@ var sturdy = []mutant{
 		old: "return view.Flushes() &&", new: "return true || view.Flushes() &&",
 		pkg: "./backend/remote", run: "^TestVerifyIsCutShort$", hangs: true,
 	}, {
+		name: "hung disk has no loss timeout", rule: "§5 --loss-timeout bounds a barrier that the target is working on",
+		in:  "backend/remote.overdue.find",
+		old: "if k.loss > 0 && owed > k.loss && !goes {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestHungDiskAndLossTimeout$", hangs: true,
+	}, {
 		name: "cleared member has no owner", rule: "mirror §3.6 it keeps the owner of a session that was not closed",
 		in:  "persist/region.Region.clear",
 		old: "if sb.Clean || !others {", new: "{",
