@@ -50,6 +50,9 @@ const (
 // errArbiterAway: the arbiter does not answer, so no generation may begin.
 var errArbiterAway = errors.New("the arbiter does not answer, and must know of the change first")
 
+// errLeaseOver: another initiator may have the mirror.
+var errLeaseOver = errors.New("the lease is over, and another initiator may begin")
+
 // join waits until this initiator is the one that may have the mirror of set. It is for the start alone.
 func (d *Device) join(ctx context.Context, set [16]byte) error {
 	if d.cfg.Arbiter == nil || d.term != nil {
@@ -95,7 +98,7 @@ func (b *beginning) ask(ctx context.Context) error {
 	defer cancel()
 	held, err := term.Held(ctx)
 	if err == nil && time.Until(term.Until()) <= 0 {
-		err = errors.New("the lease is over, and another initiator may begin")
+		err = errLeaseOver
 	}
 	if err != nil {
 		return fmt.Errorf("ask the arbiter of the mirror: %w", err)
@@ -209,10 +212,14 @@ func (o *office) mayChangeLocked() bool {
 // there is one.
 func (k *copies) greet() bool {
 	o, c := &k.office, &k.core.commit
+	over := time.Until(o.term.Until()) <= 0
 	c.mu.Lock()
 	o.wanted = false
+	if over {
+		o.cause = errLeaseOver
+	}
 	c.mu.Unlock()
-	if time.Until(o.pause) > 0 || time.Until(o.term.Until()) <= 0 {
+	if over || time.Until(o.pause) > 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(k.asking, askTimeout)

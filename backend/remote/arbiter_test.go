@@ -148,3 +148,27 @@ func TestCreateWithArbiter(t *testing.T) {
 	require.NoError(t, d.Close())
 	require.Equal(t, s.record(0).Ancestor, a.holds().Ancestor)
 }
+
+// A change that somebody asks for waits for an answer of the arbiter, and fails if there is none.
+func TestArbiterAndMembers(t *testing.T) { synctest.Test(t, testArbiterAndMembers) }
+
+func testArbiterAndMembers(t *testing.T) {
+	a := newArbitrated(t)
+	d, _ := a.dial(t)
+	for _, m := range []int{2, 1} {
+		time.Sleep(time.Minute)
+		require.NoError(t, d.SetMinCopies(context.Background(), m))
+		require.Equal(t, a.pairs.record(0).Ancestor, a.holds().Ancestor)
+		require.Equal(t, uint8(m), a.holds().MinCopies)
+	}
+	a.cutOff(true)
+	for range 2 { // at first its lease lives
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, d.SetMinCopies(context.Background(), 2), errArbiterAway)
+		time.Sleep(time.Minute)
+	}
+	a.cutOff(false)
+	time.Sleep(time.Minute)
+	require.NoError(t, d.SetMinCopies(context.Background(), 2))
+	require.NoError(t, d.Close())
+}

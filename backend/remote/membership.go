@@ -107,7 +107,8 @@ func (d *Device) SetMinCopies(ctx context.Context, m int) error {
 // active.
 func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.View, error)) error {
 	c := &k.core.commit
-	for begun := false; ; {
+	for begun, asks := false, false; ; {
+		var asked <-chan time.Time
 		c.mu.Lock()
 		if err := k.core.failed(); err != nil {
 			c.mu.Unlock()
@@ -129,7 +130,13 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 				c.mu.Unlock()
 				return nil
 			case err == nil && !k.office.mayChangeLocked():
-				err = errArbiterAway
+				if !asks {
+					k.office.cause = nil // of an earlier question
+				}
+				if asks = true; k.office.cause != nil {
+					err = fmt.Errorf("%w (%w)", errArbiterAway, k.office.cause)
+				}
+				asked = time.After(arbiterPause / 10) // the goroutine asks the arbiter first
 			case err == nil:
 				k.log.Info("the members of the mirror change, or M", slog.String("generation", v.Record.String()),
 					slog.String("members", v.Record.Present().String()), slog.Int("min_copies", int(v.Record.MinCopies)))
@@ -145,6 +152,7 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 		k.rouse()
 		select {
 		case <-turned:
+		case <-asked:
 		case <-ctx.Done():
 			if !begun {
 				return fmt.Errorf("another change of the mirror is under way: %w", context.Cause(ctx))
