@@ -20,7 +20,7 @@ var root = command.Command{
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
-  pmnbd mirror create|status|verify|add|remove|replace|set
+  pmnbd mirror create|status|verify|add|remove|replace|set|discard
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
   pmnbd id
@@ -52,6 +52,7 @@ Two commands to try it without special hardware:
 			{Name: "remove", Help: mirrorRemoveHelp, Run: removeMember},
 			{Name: "replace", Help: mirrorReplaceHelp, Run: replaceMember},
 			{Name: "set", Help: mirrorSetHelp, Run: setMirror},
+			{Name: "discard", Help: mirrorDiscardHelp, Run: discardMember},
 		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},

@@ -116,3 +116,38 @@ func TestMirrorReplace(t *testing.T) {
 	}
 	r.pmnbd.stop(t)
 }
+
+// TestMirrorDiscard has each of two members serve alone, and gives up what one of them has.
+func TestMirrorDiscard(t *testing.T) {
+	t.Parallel()
+	r := newMirrorRig(t, 2)
+	for _, down := range []int{0, 1} { // the other one goes its own way
+		r.legs[down].end(t)
+		r.serve(t, "--degraded")
+		r.load(t, 1)
+		r.during(t, func() {})
+		r.disconnect()
+		r.pmnbd.stop(t)
+		if down == 0 {
+			r.loads = nil // B is given up
+		}
+		r.legs[down].serve(t)
+	}
+	r.refused(t, "split brain")
+	discard := []string{"mirror", "discard", "--state-dir", r.home, "--target", r.targets(), r.legs[1].at()}
+	code, _, stderr := r.result(t, "pmnbd", discard...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "would give up what member B")
+	require.Contains(t, stderr, "--force does it")
+	r.refused(t, "split brain")
+	require.Contains(t, r.run(t, "pmnbd", append(discard, "--force")...), "given up: member B")
+	code, _, stderr = r.result(t, "pmnbd", discard...)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "did not go its own way")
+	r.serve(t)
+	r.awaitStates(t, "in sync, in sync", "AB")
+	r.verify(t)
+	r.pmnbd.stop(t)
+	r.verifyRegion(t, 0)
+	r.verifyRegion(t, 1)
+}
