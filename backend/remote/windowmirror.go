@@ -54,8 +54,11 @@ func (h *header) session(slot int) wire.Opened {
 // that life can tell which members have every write, so the next run is that life (mirror §4.5).
 func (h *header) goesOn() bool { return h.Mirror.Pending || h.Mirror.Serves() }
 
-// relies returns the members that the life in h cannot do without.
-func (h *header) relies() persist.Members { return h.Mirror.Record.F | h.Mirror.Active }
+// relies returns the members that the life in h cannot do without. One that it was about to remove is
+// none.
+func (h *header) relies() persist.Members {
+	return (h.Mirror.Record.F | h.Mirror.Active) & h.Mirror.Record.Present()
+}
 
 // noteMirror keeps what this life knows of its mirror for the next run, before any member learns it
 // (mirror §3.3).
