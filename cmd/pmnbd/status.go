@@ -18,7 +18,7 @@ const statusHelp = `Shows the exports that pmnbd serves on this machine, or thos
 target, how full the window is, the barriers, and the requests of clients. docs/status.md explains the output.
 
 Usage:
-  pmnbd status [NAME] [--json | --check]
+  pmnbd status [NAME] [--json | --check | --watch]
 
   pmnbd status log
   pmnbd status log --check || echo "log is not well"
@@ -30,28 +30,20 @@ func showStatus(call *command.Call) error {
 	set := call.Flags
 	asJSON := set.Bool("json", false, "print JSON: an array with what each process says")
 	check := set.Bool("check", false, "print a line for each export, and exit with 0 if all of them serve, 1 if one waits, 2 if one failed")
+	every := set.Duration("watch", 0, "show rates and latencies, again and again: those since the time before, first those since the start; `DURATION` is the pause, 2s")
+	set.Lookup("watch").NoOptDefVal = "2s"
 	control := status.DefaultPlace()
 	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
 	if err := call.Parse("[NAME]"); err != nil {
 		return err
 	}
-	all, err := status.Find[report.Document](context.Background(), &control, report.Program)
-	var found []status.Found[report.Document]
-	for _, f := range all {
-		d := &f.Document
-		d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return set.NArg() > 0 && e.Name != set.Arg(0) })
-		d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return set.NArg() > 0 && w.Name != set.Arg(0) })
-		if len(d.Exports)+len(d.Starting) > 0 {
-			found = append(found, f)
-		}
+	find := func(ctx context.Context) ([]status.Found[report.Document], error) {
+		return findExports(ctx, &control, set.Arg(0))
 	}
-	switch {
-	case len(found) == 0 && err != nil:
-	case len(all) == 0:
-		err = status.Nobody(&control, report.Program)
-	case len(found) == 0:
-		err = fmt.Errorf("no pmnbd serves export %q: looked at %v", set.Arg(0), &control)
+	if *every > 0 {
+		return watch(call.Stdout, *every, find)
 	}
+	found, err := find(context.Background())
 	if *check {
 		return checked(call.Stdout, found, err)
 	}
@@ -88,4 +80,27 @@ func checked(stdout io.Writer, found []status.Found[report.Document], err error)
 		return nil
 	}
 	return command.Exit(int(level))
+}
+
+// findExports asks the processes at control. With a name it drops the exports of other names. It
+// returns an error if there is nothing, or if a process did not answer.
+func findExports(ctx context.Context, control *status.Place, name string) ([]status.Found[report.Document], error) {
+	all, err := status.Find[report.Document](ctx, control, report.Program)
+	var found []status.Found[report.Document]
+	for _, f := range all {
+		d := &f.Document
+		d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return name != "" && e.Name != name })
+		d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return name != "" && w.Name != name })
+		if len(d.Exports)+len(d.Starting) > 0 {
+			found = append(found, f)
+		}
+	}
+	switch {
+	case len(found) == 0 && err != nil:
+	case len(all) == 0:
+		err = status.Nobody(control, report.Program)
+	case len(found) == 0:
+		err = fmt.Errorf("no pmnbd serves export %q: looked at %v", name, control)
+	}
+	return found, err
 }

@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"other", "--check"}, 2, `no pmnbd serves export "other"`},
 		{[]string{"other"}, 1, `no pmnbd serves export "other"`},
 		{[]string{"log", "other"}, 2, `"other" is one argument too many`},
-		{[]string{"--josn"}, 2, "flags here: --json --check --control --help"},
+		{[]string{"--josn"}, 2, "flags here: --json --check --watch --control --help"},
 		{[]string{"--help"}, 0, "docs/status.md"},
 	} {
 		code, out, errs := ran(c.args...)
