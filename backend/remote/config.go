@@ -102,7 +102,7 @@ type Config struct {
 	// Log takes one line for each transition of the device's life; nil: none.
 	Log *slog.Logger
 	// Jitter returns a number in [0, 1): by how much to shorten a pause between two attempts;
-	// nil: rand.Float64. A test that has to repeat a run sets it.
+	// nil: rand.Float64. Several goroutines call it. A test that has to repeat a run sets it.
 	Jitter func() float64
 }
 

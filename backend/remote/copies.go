@@ -71,9 +71,10 @@ func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *c
 
 // begin starts the goroutine. The view has a pending generation, or an active one.
 func (k *copies) begin() {
+	follows := k.view.Record.Async != 0 && !k.replays // before run changes the view
 	k.ended.Add(1)
 	go k.run()
-	if k.view.Record.Async != 0 && !k.replays {
+	if follows {
 		k.ended.Add(1)
 		go k.teller()
 	}

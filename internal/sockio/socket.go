@@ -142,6 +142,22 @@ func (s *Socket) Close() error {
 	return nil
 }
 
+// Detach closes the Socket and leaves the connection, as it is, to the caller. Nobody may be waiting.
+func (s *Socket) Detach() (*os.File, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	if s.users.Or(closing)&closing == 0 {
+		s.users.Add(-1) // the one for Close
+	}
+	return os.NewFile(uintptr(fd), "socket"), nil
+}
+
 // Read waits for the first byte and reads what is there, at most len(p) bytes. At the end
 // of the stream it returns io.EOF, and after Close net.ErrClosed.
 func (s *Socket) Read(p []byte) (int, error) {

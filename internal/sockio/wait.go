@@ -27,9 +27,12 @@ import (
 // A side is one direction of a Socket: until when a goroutine may wait, and the descriptor
 // that wakes it when that changes.
 type side struct {
-	until atomic.Int64 // in ns since 1970; 0: for ever
+	until atomic.Int64 // in ns since epoch; 0: for ever
 	wake  int          // an eventfd, which can be read once set was called; -1: none
 }
+
+// epoch makes deadlines those of the monotonic clock: the wall clock may be set.
+var epoch = time.Now()
 
 func newSide() side { return side{wake: -1} }
 
@@ -42,7 +45,7 @@ func (d *side) open() (err error) {
 func (d *side) set(t time.Time) error {
 	until := int64(0)
 	if !t.IsZero() {
-		until = max(1, t.UnixNano())
+		until = max(1, int64(t.Sub(epoch)))
 	}
 	d.until.Store(until)
 	one := [8]byte{1} // any number but 0, in any byte order
@@ -53,7 +56,7 @@ func (d *side) set(t time.Time) error {
 // over reports whether the deadline has passed.
 func (d *side) over() bool {
 	until := d.until.Load()
-	return until != 0 && time.Now().UnixNano() >= until
+	return until != 0 && int64(time.Since(epoch)) >= until
 }
 
 // timeout returns how long a goroutine may wait, or nil: for ever. left has room for it.
@@ -62,7 +65,7 @@ func (d *side) timeout(left *unix.Timespec) *unix.Timespec {
 	if until == 0 {
 		return nil
 	}
-	*left = unix.NsecToTimespec(max(0, until-time.Now().UnixNano()))
+	*left = unix.NsecToTimespec(max(0, until-int64(time.Since(epoch))))
 	return left
 }
 

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"pmnbd/internal/sockio"
 	"pmnbd/nbd/wire"
@@ -168,3 +169,7 @@ func (c *Client) Socket() *sockio.Socket { return c.sock }
 
 // Close closes the connection without a DISC.
 func (c *Client) Close() error { return c.sock.Close() }
+
+// Detach ends the client and leaves its connection, in transmission, to the caller. No request may be
+// under way.
+func (c *Client) Detach() (*os.File, error) { return c.sock.Detach() }

@@ -116,11 +116,11 @@ var networkFaults = []struct {
 	}},
 	{"damaged on the way to the target", func(t *testing.T, r *rig) {
 		r.damage(t, crash.ToServer)
-		require.Contains(t, r.target.stderr.String(), "CRC")
+		r.target.waitLog(t, "CRC")
 	}},
 	{"damaged on the way to the initiator", func(t *testing.T, r *rig) {
 		r.damage(t, crash.ToClient)
-		require.Contains(t, r.pmnbd.stderr.String(), "CRC")
+		r.pmnbd.waitLog(t, "CRC")
 	}},
 }
 
@@ -297,7 +297,7 @@ func TestSameIDOfAnotherHost(t *testing.T) {
 	r.proxy.Refuse(false)
 	require.ErrorIs(t, first.flush(), syscall.EIO)
 	require.ErrorIs(t, first.write(0, old), syscall.EIO)
-	require.Contains(t, r.pmnbd.stderr.String(), "another owner since")
+	r.pmnbd.waitLog(t, "another owner since")
 	require.NoError(t, second.flush())
 	second.close()
 	pmnbd.stop(t)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,7 +96,13 @@ func (t turns) jitter(process int) func() float64 {
 	if t.seed == 0 {
 		return nil
 	}
-	return t.random(1<<63 | uint64(process)).Float64 // its goroutines call it one at a time
+	var mu sync.Mutex
+	rng := t.random(1<<63 | uint64(process))
+	return func() float64 { // each leg's keeper calls it
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.Float64()
+	}
 }
 
 // failing is a testing.TB that reports its failures to rt.

@@ -114,7 +114,8 @@ func (s *source) connect(ctx context.Context) (sock *os.File, export wire.Export
 	if err != nil {
 		return nil, export, sizes, err // client.New closed conn
 	}
-	sock, err = conn.(*net.UnixConn).File()
-	err = errors.Join(err, c.Close()) // sock is another descriptor of the socket
-	return sock, c.Export(), c.BlockSizes(), err
+	if sock, err = c.Detach(); err != nil {
+		return nil, export, sizes, errors.Join(err, c.Close())
+	}
+	return sock, c.Export(), c.BlockSizes(), nil
 }
