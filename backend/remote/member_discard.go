@@ -63,7 +63,7 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 		return nil, fmt.Errorf("%s: %w", name, errors.Join(errNotReached, b.errs[i]))
 	}
 	others := slices.Delete(slices.Clone(b.found.Legs), i, i+1)
-	kept := mirror.Decide(mirror.Found{Legs: others})
+	kept := mirror.Decide(mirror.Found{Legs: others, Degraded: true}) // nobody asks an arbiter
 	m := kept.Newest
 	told := &b.told[i]
 	slot := slices.IndexFunc(m.Members[:], func(is persist.Membership) bool { return is.UUID == told.UUID })
@@ -75,7 +75,7 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 		return nil, fmt.Errorf("the other targets do not agree either: %s", kept.Why)
 	case slot < 0:
 		return nil, fmt.Errorf("%s is no member of mirror %s: nothing is to be discarded", name, uuid.UUID(m.Set))
-	case !x.half && !mirror.Decide(b.found).SplitBrain:
+	case !x.half && (!told.Record.F.Has(slot) || mirror.Behind(&told.Record, &m) || mirror.Behind(&m, &told.Record)):
 		return nil, fmt.Errorf("%s did not go its own way: pmnbd serve copies to it what it lacks, or from it", name)
 	case told.Code != wire.CodeEpoch:
 		return nil, fmt.Errorf("%s: %w", name, &RefusedError{Region: cfg.Members[i].Region, said: *told})

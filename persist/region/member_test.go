@@ -139,7 +139,14 @@ func TestSetRecordAndBits(t *testing.T) {
 		rec.Members[1] = persist.Membership{} // B is gone
 		step(9, 4)
 		require.Zero(t, r.BitsSet(1))
+		require.NoError(t, r.Update(func(sb *Superblock) error { sb.Life = 7; return nil }))
+		was := r.Superblock().Contents
 		require.NoError(t, r.SetRecord(persist.Record{}, 0))
+		require.NotEqual(t, was, r.Superblock().Contents, "what it has is nobody's")
+		require.Zero(t, r.Superblock().Life)
+		was = r.Superblock().Contents
+		require.NoError(t, r.SetRecord(persist.Record{}, 0))
+		require.Equal(t, was, r.Superblock().Contents)
 		require.Equal(t, make([]byte, DataOffset-bitsOffset), r.mem[bitsOffset:DataOffset], "no member has no bits")
 		require.NoError(t, r.SetRecord(recordOf(r, 1, 1, 3), 0)) // in another place
 		bits(5, 4)

@@ -37,5 +37,25 @@ var memberships = []mutant{
 		in:  "internal/mirror.View.Add",
 		old: "next.Lacking |= persist.Member(slot)", new: "",
 		pkg: "./internal/mirror", run: "^TestAdd$",
+	}, {
+		name: "a member that is being removed is needed", rule: "mirror §4.5 a life that goes on finishes the change that its header names",
+		in:  "backend/remote.header.relies",
+		old: "& h.Mirror.Record.Present()", new: "",
+		pkg: "./backend/remote", run: "^TestMirrorKilledInARemoval$",
+	}, {
+		name: "a removed member keeps its contents", rule: "mirror §4.9 the zero record, and with it a new contents id",
+		in:  "persist/region.Region.SetRecord",
+		old: "sb.Life, sb.Contents = 0, newID()", new: "sb.Life = 0",
+		pkg: "./backend/remote", run: "^TestRemoveMember$",
+	}, {
+		name: "a removed member is not told", rule: "mirror §4.9 the member gets the zero record",
+		in:  "backend/remote.leg.farewell",
+		old: "return g.renounce(ctx, &c, o.Epoch)", new: "return nil",
+		pkg: "./backend/remote", run: "^TestRemoveMember$",
+	}, {
+		name: "a region that others had is added", rule: "an added region was in no other hands since somebody looked at it",
+		in:  "backend/remote.Device.AddMember",
+		old: "|| said.Epoch != p.Epoch", new: "",
+		pkg: "./backend/remote", run: "^TestAddMemberIsRefused$",
 	},
 }
