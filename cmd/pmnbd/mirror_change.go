@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
@@ -254,7 +252,7 @@ func (a *addition) prepare(call *command.Call, m *chosen) (p remote.Prepared, er
 	cfg.AcceptLoss, cfg.Log = a.acceptLoss, daemon.Slog(daemon.Log(call.Stderr))
 	ctx, stop := daemon.UntilSignal()
 	defer stop()
-	p, err = remote.PrepareMember(ctx, cfg, uuid.UUID(m.Set), m.size, a.force)
+	p, err = remote.PrepareMember(ctx, cfg, m.Set, m.size, a.force)
 	if errors.As(err, new(*remote.DataError)) {
 		return p, fmt.Errorf("%w: --force overwrites it", err)
 	}

@@ -105,7 +105,7 @@ func (w *world) act(id int) {
 	p := w.lives[id-1]
 	was := p.View
 	defer func() {
-		if p.View.Record.Generation != was.Record.Generation || p.Pending != was.Pending {
+		if p.Record.Generation != was.Record.Generation || p.Pending != was.Pending {
 			w.note(id, "changes", &p.View)
 		}
 	}()
