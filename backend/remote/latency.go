@@ -67,6 +67,9 @@ type TargetSnapshot struct {
 func (x *core) targetsLocked() []TargetSnapshot {
 	all := make([]TargetSnapshot, 0, len(x.legs))
 	for _, g := range x.legs {
+		if g.vacant {
+			continue
+		}
 		all = append(all, TargetSnapshot{
 			Target: g.cfg.Addr, Region: g.cfg.Region, Key: g.key, Cipher: g.cipher, Barriers: x.commit.took[g.slot], Outages: g.outages, DoubtLeft: g.pulse.doubt.Load(),
 		})

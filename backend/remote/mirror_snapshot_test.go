@@ -41,6 +41,7 @@ func TestMirrorSnapshot(t *testing.T) {
 	require.Equal(t, want, shot.Mirror)
 	require.Equal(t, s[0].region.UUID(), [16]byte(shot.RegionUUID))
 	require.Len(t, shot.Lanes, 1)
+	require.Len(t, shot.Targets, 2, "not the legs that have no member")
 
 	s.network(0).Down()
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
