@@ -31,8 +31,9 @@ test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to 
 	scripts/install-deps test newer-qemu
 	$(GO) test -race -timeout 30m $(TAGGED) $(TESTFLAGS) ./...
 
-bench: ## compare with a chain of two nbdkits: ratios as a Markdown table
+bench: ## compare with a chain of two nbdkits, and encrypted with clear: ratios as Markdown tables
 	@scripts/bench
+	@scripts/bench encrypted
 
 bench-mirror: ## compare mirrors of two and of three with a region alone: ratios as Markdown tables; time a resync
 	@scripts/bench mirror 2

@@ -14,10 +14,19 @@ import (
 const (
 	// MaxRecord bounds the plaintext of one TLS record, in bytes (RFC 8446 §5.1).
 	MaxRecord = 16 << 10
-	// maxUnsent bounds the ciphertext that the socket has not taken, in bytes. It is a
-	// record, and as much again for what crypto/tls sends by itself: a peer may ask for
+	// maxSealed is how many records Flush encrypts before one writev(2) takes them. A few make
+	// the system call cheap, and stay in a core's cache until it copies them.
+	maxSealed = 4
+	// maxOverhead bounds what encryption adds to a record, in bytes. It is 29 at most, but crypto/tls
+	// makes a dozen small records of one at the beginning, unless Config.DynamicRecordSizingDisabled.
+	maxOverhead = 512
+	// maxUnsent bounds the ciphertext that the socket has not taken, in bytes. It is what
+	// Flush encrypts, and a record more for what crypto/tls sends by itself: a peer may ask for
 	// hundreds of KeyUpdates without reading an answer, but not for more.
-	maxUnsent = 2 * MaxRecord
+	maxUnsent = maxSealed*(MaxRecord+maxOverhead) + MaxRecord
+	// firstUnsent is the room for ciphertext of a connection that has never sent more than a record
+	// at a time, in bytes.
+	firstUnsent = 2 * MaxRecord
 )
 
 // errUnsent means that the peer makes crypto/tls answer ever more, and reads nothing.
@@ -40,10 +49,15 @@ type TLS struct {
 	peeked int
 	rerr   error // the first error of reading other than a deadline
 
-	// For Flush alone. In the Queue's stream everything before sealed is encrypted.
+	// For Flush alone. In the Queue's stream everything before sealed is encrypted; ends has where
+	// each record ends that is not all in the socket.
 	plain  []byte
 	sealed uint64
+	ends   []recordEnd
 }
+
+// A recordEnd is the end of a record, in the Queue's stream and in that of the ciphertext.
+type recordEnd struct{ plain, cipher uint64 }
 
 // A carrier is the connection that crypto/tls writes to and reads from. During the
 // handshake it passes everything through; after that it never waits on writing.
@@ -118,7 +132,7 @@ func (h *Handshaken) Take() (*TLS, *Socket, error) {
 	}
 	t := h.t
 	t.sock, t.carrier.Conn, t.carrier.sock = sock, sock, sock
-	t.carrier.buf, t.plain = make([]byte, 0, maxUnsent), make([]byte, MaxRecord)
+	t.carrier.buf, t.plain = make([]byte, 0, firstUnsent), make([]byte, MaxRecord)
 	return t, sock, nil
 }
 
@@ -195,31 +209,69 @@ func (t *TLS) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush implements Stream. At most one record is encrypted and not in the socket yet.
+// Flush implements Stream. At most maxSealed records are encrypted and not in the socket yet.
 func (t *TLS) Flush(q *Queue) error {
 	for !q.Empty() {
 		if t.sealed <= q.written {
-			n := q.peek(t.plain)
-			if _, err := t.conn.Write(t.plain[:n]); err != nil {
+			if err := t.seal(q); err != nil {
 				return err
 			}
-			t.sealed = q.written + uint64(n)
 		}
-		if sent, err := t.carrier.push(); err != nil || !sent {
+		sent, err := t.carrier.push()
+		t.settle(q)
+		if err != nil || !sent {
 			return err
 		}
-		q.advance(int(t.sealed - q.written))
 	}
 	return nil
 }
 
-// peek copies the first bytes of q into p.
-func (q *Queue) peek(p []byte) int {
+// seal encrypts the first bytes of q, one record or more of them.
+func (t *TLS) seal(q *Queue) error {
+	t.sealed, t.ends = q.written, t.ends[:0] // those of a Queue that was Reset count no more
+	for len(t.ends) < maxSealed && t.sealed < q.queued {
+		p := q.peek(t.plain, int(t.sealed-q.written))
+		if !t.carrier.room(len(p)) {
+			return nil // something else has to leave first
+		}
+		if _, err := t.conn.Write(p); err != nil {
+			return err
+		}
+		t.sealed += uint64(len(p))
+		t.ends = append(t.ends, recordEnd{t.sealed, t.carrier.taken()})
+	}
+	return nil
+}
+
+// settle counts as written, in q, the records that are in the socket.
+func (t *TLS) settle(q *Queue) {
+	sent := t.carrier.written()
+	for len(t.ends) > 0 && t.ends[0].cipher <= sent {
+		if end := t.ends[0].plain; end > q.written {
+			q.advance(int(end - q.written))
+		}
+		n := copy(t.ends, t.ends[1:])
+		t.ends = t.ends[:n]
+	}
+}
+
+// peek returns the bytes of q behind the first skip, at most len(p) of them: where they are, if they
+// are all in one place, or else copied into p.
+func (q *Queue) peek(p []byte, skip int) []byte {
 	n := 0
 	for i := q.head; i < len(q.segs) && n < len(p); i++ {
-		n += copy(p[n:], q.segs[i].p)
+		s := q.segs[i].p
+		if skip >= len(s) {
+			skip -= len(s)
+			continue
+		}
+		s, skip = s[skip:], 0
+		if n == 0 && len(s) >= len(p) {
+			return s[:len(p)]
+		}
+		n += copy(p[n:], s)
 	}
-	return n
+	return p[:n]
 }
 
 // WaitWritable implements Stream.
@@ -263,15 +315,39 @@ func (c *carrier) Write(p []byte) (int, error) {
 		c.buf = c.buf[:0]
 	}
 	at := len(c.buf)
-	if at+len(p) > cap(c.buf) && c.err == nil {
+	if at+len(p) > maxUnsent && c.err == nil {
 		c.err = errUnsent
 	}
 	if c.err != nil {
 		return 0, c.err
 	}
+	if at+len(p) > cap(c.buf) { // what out refers to stays where it is
+		c.buf = append(make([]byte, 0, maxUnsent), c.buf...)
+	}
 	c.buf = append(c.buf, p...)
 	c.out.Data(c.buf[at:])
 	return len(p), nil
+}
+
+// room reports whether a record of n bytes fits, and what crypto/tls may send beside it.
+func (c *carrier) room(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Empty() || len(c.buf)+n+maxOverhead <= maxUnsent-MaxRecord
+}
+
+// taken returns how many bytes of ciphertext there were ever, and written how many of them are in the
+// socket.
+func (c *carrier) taken() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Queued()
+}
+
+func (c *carrier) written() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Written()
 }
 
 // failed returns the error of Write, which may have caused an error of reading.

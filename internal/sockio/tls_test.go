@@ -41,7 +41,7 @@ var identity = sync.OnceValues(func() (server, client *tls.Config) {
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
 	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true},
+	return &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true},
 		&tls.Config{RootCAs: roots, ServerName: "server"}
 })
 
@@ -236,6 +236,47 @@ func TestTLSCallsPerFlush(t *testing.T) {
 			n += m
 		}
 	}
+}
+
+// Several records leave in one call, and the peer gets them as they were queued, whether they are
+// in one place or in many.
+func TestTLSRecordsPerCall(t *testing.T) {
+	server, client := identity()
+	s, c := secure(t, "tcp", server, client, ourClient)
+	data, got := make([]byte, 8*MaxRecord), make([]byte, 8*MaxRecord)
+	_, _ = rand.Read(data)
+	var q Queue
+	for name, part := range map[string]int{"one place": len(data), "parts": 5000, "records": MaxRecord} {
+		t.Run(name, func(t *testing.T) {
+			for at := 0; at < len(data); at += part {
+				q.Data(bytes.Clone(data[at:min(at+part, len(data))]))
+			}
+			before := s.carrier.out.Calls()
+			require.NoError(t, s.Flush(&q))
+			require.True(t, q.Empty())
+			require.EqualValues(t, 2, s.carrier.out.Calls()-before, "four records each")
+			for n := 0; n < len(got); {
+				m, err := c.Read(got[n:])
+				require.NoError(t, err)
+				n += m
+			}
+			require.True(t, bytes.Equal(data, got))
+		})
+	}
+	allocated := testing.AllocsPerRun(10, func() {
+		q.Data(data[:3*MaxRecord])
+		if s.Flush(&q) != nil {
+			t.Fail()
+		}
+		for n := 0; n < 3*MaxRecord; {
+			m, err := c.Read(got)
+			if err != nil {
+				t.FailNow()
+			}
+			n += m
+		}
+	})
+	require.LessOrEqual(t, allocated, 3.0, "crypto/tls has one for each record")
 }
 
 // A record that arrives byte by byte cannot be read until it is whole. Deadlines in between
