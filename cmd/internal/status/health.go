@@ -47,7 +47,10 @@ func (c *Condition) line() string {
 		line += ": " + c.Why
 	}
 	if c.Next != "" {
-		line += ". " + c.Next
+		if !strings.HasSuffix(line, "?") && !strings.HasSuffix(line, ".") {
+			line += "."
+		}
+		line += " " + c.Next
 	}
 	return strings.ReplaceAll(line, "\n", "; ")
 }

@@ -18,6 +18,7 @@ var (
 	wellA  = Condition{Name: "export a", Since: time.Unix(1000, 0).UTC()}
 	wellB  = Condition{Name: "export b", Why: "but slowly"}
 	waits  = Condition{Name: "export c", Level: Waiting, Since: time.Unix(2000, 0).UTC(), Why: "gone\nfar", Next: "Look for it"}
+	asks   = Condition{Name: "export e", Level: Waiting, Why: "is it there?", Next: "Look for it"}
 	failed = Condition{Name: "export d", Level: Failed, Why: "broken"}
 )
 
@@ -35,6 +36,7 @@ func TestHealth(t *testing.T) {
 			Health{wellA, waits}, Waiting, "export c: waiting since 1970-01-01T00:33:20Z: gone; far. Look for it",
 			"export c: waiting since 1970-01-01T00:33:20Z: gone; far. Look for it\nexport a: serving since 1970-01-01T00:16:40Z\n",
 		},
+		"a question": {Health{asks}, Waiting, "export e: waiting: is it there? Look for it", "export e: waiting: is it there? Look for it\n"},
 		"one failed": {
 			Health{waits, failed, wellB}, Failed, "export d: failed: broken (and 1 more)",
 			"export d: failed: broken\nexport c: waiting since 1970-01-01T00:33:20Z: gone; far. Look for it\nexport b: serving: but slowly\n",

@@ -77,6 +77,7 @@ func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Docum
 		mux = http.NewServeMux()
 		mux.Handle("GET "+MetricsPath, scrape)
 		handleHealth(mux, snapshot)
+		handlePage(mux)
 		log.Info("metrics are served", zap.String("url", "http://"+metrics.Addr().String()+MetricsPath))
 		s.doors = append(s.doors, open(metrics, mux, log))
 	}

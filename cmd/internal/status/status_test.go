@@ -411,7 +411,9 @@ func TestWhatIsServed(t *testing.T) {
 		{control.Addr(), http.MethodPost, "/metrics", 405},
 		{metrics.Addr(), http.MethodGet, "/metrics", 200},
 		{metrics.Addr(), http.MethodGet, "/status", 404},
-		{metrics.Addr(), http.MethodGet, "/", 404},
+		{metrics.Addr(), http.MethodGet, "/", 200},
+		{metrics.Addr(), http.MethodGet, "/else", 404},
+		{metrics.Addr(), http.MethodPost, "/", 405},
 		{metrics.Addr(), http.MethodPost, "/metrics", 405},
 	} {
 		code, _ := get(t, c.at, c.method, c.path)
