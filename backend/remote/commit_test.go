@@ -126,6 +126,29 @@ func TestCommitOrder(t *testing.T) {
 	require.EqualValues(t, 1, c.succeeded())
 }
 
+// What a barrier covered comes back when everybody has it who takes it later, in the order of the index.
+func TestHeldBarriersAreNotFreed(t *testing.T) {
+	e, c := newFakeCommit(1)
+	e.follows = true
+	for seq := uint64(1); seq <= 3; seq++ {
+		e.streams[0].head = 10 * seq
+		f := e.flush(c, "reply")
+		c.done(0, 0, seq)
+		require.Equal(t, 1, f.done, "nobody waits for those")
+	}
+	require.Zero(t, e.streams[0].freed)
+	e.taken = 2
+	c.mu.Lock()
+	c.freeLocked()
+	c.mu.Unlock()
+	require.EqualValues(t, 20, e.streams[0].freed)
+	e.follows = false
+	e.streams[0].head = 40
+	e.flush(c, "reply")
+	c.done(0, 0, 4)
+	require.EqualValues(t, 40, e.streams[0].freed)
+}
+
 // A FLUSH joins the barrier in flight if that covers all that is there. Else it waits for the
 // next, together with those that come meanwhile.
 func TestCommitJoins(t *testing.T) {

@@ -179,6 +179,7 @@ func testFollowerBound(t *testing.T, drop, away bool, waits time.Duration) {
 	s.follows(t, d, 2)
 	s.has(t, d, 2)
 	release := func() {}
+	defer func() { release() }()
 	if away {
 		s.network(2).Down()
 	} else {

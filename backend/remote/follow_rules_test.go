@@ -1,0 +1,153 @@
+package remote
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A bit is not cleared for a barrier that the follower has if it lacks a later one that wrote there.
+func TestBitsOfAFollower(t *testing.T) { synctest.Test(t, testBitsOfAFollower) }
+
+func testBitsOfAFollower(t *testing.T) {
+	s := followed(t, 1, rdmafake.Config{})
+	d := s.dialAsync(t, 1, func(cfg *Config) { cfg.AsyncLagTime = time.Hour })
+	c := backendtest.NewClient(t, d)
+	write := func(chunk, seed int) {
+		t.Helper()
+		require.NoError(t, c.Do(c.Write(uint64(chunk)*chunkSize, backendtest.Pattern(block, uint32(seed)), 0), c.Flush()))
+		synctest.Wait()
+	}
+	s.follows(t, d, 1)
+	time.Sleep(2 * tellEvery) // what was set before is known
+	for range 2*regionSize/chunkSize/maxTold + 2 {
+		write(0, 1)
+	}
+	require.LessOrEqual(t, s[0].region.BitsSet(1), uint64(1))
+	release := s[1].sync.blockData()
+	defer func() { release() }()
+	write(3, 1)
+	write(3, 2)
+	next := s[1].sync.blockData()
+	release() // it has the first of these
+	release = next
+	synctest.Wait()
+	write(5, 3)
+	write(5, 4) // these barriers clear what may be cleared
+	require.EqualValues(t, 2, s[0].region.BitsSet(1), "it lacks the newer write to chunk 3, and chunk 5")
+	release()
+	s.has(t, d, 1)
+	write(7, 5)
+	s.has(t, d, 1)
+	write(7, 6)
+	require.LessOrEqual(t, s[0].region.BitsSet(1), uint64(1))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A member to which all was copied follows from the end of a barrier on: it is not clear what it has of one
+// that is in flight.
+func TestFollowsBetweenBarriers(t *testing.T) { synctest.Test(t, testFollowsBetweenBarriers) }
+
+func testFollowsBetweenBarriers(t *testing.T) {
+	s := followed(t, 1, rdmafake.Config{})
+	s.network(1).Down()
+	d := s.dialAsync(t, 1, nil)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	releases := [2]func(){s[0].sync.blockData(), s[1].sync.blockData()}
+	release := func() {
+		for _, r := range releases {
+			r()
+		}
+	}
+	defer release()
+	pass := func() { // one sync of each
+		for i, r := range releases {
+			releases[i] = s[i].sync.blockData()
+			r()
+		}
+		synctest.Wait()
+	}
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0)))
+	s.network(1).Up()
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+	require.NotNil(t, d.resyncing(1), "its copies wait for a barrier")
+	var flushes []*backendtest.Request
+	for n := 0; !d.legs[1].following.Load(); n++ {
+		require.Less(t, n, 10, "it never follows")
+		flushes = append(flushes, c.Flush()) // one waits behind each barrier
+		c.Submit(c.Write(stripe, backendtest.Pattern(block, uint32(n)), 0), flushes[n])
+		pass()
+		d.core.commit.mu.Lock()
+		waits := false
+		if b := d.core.commit.current; b != nil {
+			waits = b.owed(1) > 0
+		}
+		follows := d.legs[1].follow.on
+		d.core.commit.mu.Unlock()
+		require.False(t, waits && follows, "it follows, and a barrier waits for it")
+	}
+	release()
+	require.NoError(t, c.Wait(flushes...))
+	s.follows(t, d, 1)
+	s.has(t, d, 1)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// While no member is there that a follower could follow it stays as it is. It can be promoted.
+func TestFollowerIsNotTornForNothing(t *testing.T) { synctest.Test(t, testFollowerIsNotTorn) }
+
+func testFollowerIsNotTorn(t *testing.T) {
+	s := followed(t, 1, rdmafake.Config{})
+	d := s.dialAsync(t, 1, nil)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	s.follows(t, d, 1)
+	require.NoError(t, d.Close())
+	s.network(1).Down()
+	d = s.dialAsync(t, 1, nil)
+	s.network(0).Down()
+	s.network(1).Up()
+	time.Sleep(30 * time.Second)
+	require.False(t, s.record(1).Torn)
+	s.network(0).Up()
+	s.follows(t, d, 1)
+	require.NoError(t, d.Close())
+}
+
+// A run that was killed leaves a follower as it is. The next one copies to it what it lacks.
+func TestFollowerOfAKilledRun(t *testing.T) {
+	s := followed(t, 1, rdmafake.Config{})
+	cfg := s.config(t)
+	cfg.WindowDir, cfg.AsyncLag = inMemory(t), 1<<20
+	h := &mirrorHost{&host{&farm{t: t}, cfg}, s, make([]byte, regionSize), 0}
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	s.follows(t, d, 1)
+	s.has(t, d, 1)
+	release := s[1].sync.blockData()
+	for i := range 8 {
+		h.write(c, i*100_000, block)
+		require.NoError(t, c.Do(c.Flush()))
+	}
+	h.write(c, 5<<20, block) // not flushed
+	h.kill(d)
+	release()
+	require.False(t, s.record(1).Torn)
+	d, _ = h.run()
+	s.follows(t, d, 1)
+	require.NoError(t, d.Sync(t.Context()))
+	s.has(t, d, 1)
+	h.has(1)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}

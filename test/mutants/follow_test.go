@@ -1,0 +1,61 @@
+package mutants
+
+// followers are mutants of asynchronous members of a mirror, and of their promotion (mirror §7).
+var followers = []mutant{
+	{
+		name: "interval-early", rule: "mirror §7.1 nothing of an interval before the one before is durable at the follower",
+		in:  "backend/remote.copies.sendIntervalLocked",
+		old: "from: l.queued, to: share.to}) l.queued = share.to", new: "from: l.queued, to: l.ring.Head()}); l.queued = l.ring.Head()",
+		pkg: "./backend/remote", run: "^TestFollowerIsACrashedDisk$",
+	}, {
+		name: "a follower's payloads are freed", rule: "mirror §7.2 what a follower lacks stays in the window",
+		in:  "backend/remote.groupCommit.freeLocked",
+		old: "&& !c.env.needed(*c.retired.front())", new: "",
+		pkg: "./backend/remote", run: "^TestHeldBarriersAreNotFreed$",
+	}, {
+		name: "no bound for a follower", rule: "mirror §7.2 at the bound no barrier begins",
+		in:  "backend/remote.core.up",
+		old: "!x.copies.lagsLocked() &&", new: "",
+		pkg: "./backend/remote", run: "^TestFollowerAtTheBound$", hangs: true,
+	}, {
+		name: "clear-what-lags", rule: "mirror §7.3 bits are cleared only of chunks that no interval wrote which the follower lacks",
+		in:  "backend/remote.followedBits.has",
+		old: "if f.last[chunk] == b.seq {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestBitsOfAFollower$",
+	}, {
+		name: "follows-early", rule: "mirror §7.4 a resync becomes following between two barriers",
+		in:  "backend/remote.copies.followLocked",
+		old: "if k.core.commit.current == nil {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestFollowsBetweenBarriers$",
+	}, {
+		name: "a follower is torn for nothing", rule: "mirror §7.4 nobody copies to a follower while no member is there that it could follow",
+		in:  "backend/remote.copies.mayMeetLocked",
+		old: "if !k.view.Record.Async.Has(slot) {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestFollowerIsNotTornForNothing$", hangs: true,
+	}, {
+		name: "a follower makes a majority", rule: "mirror §7 it counts in no majority",
+		in:  "persist.Record.Voters",
+		old: "r.Present() &^ r.Async", new: "r.Present()",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "a follower is taken in", rule: "mirror §7 it is never in F",
+		in:  "internal/mirror.View.TakeIn",
+		old: "case v.Record.Async.Has(leg):", new: "case false:",
+		pkg: "./internal/mirror", run: "^TestFollowing$",
+	}, {
+		name: "promotion-forgets-nothing", rule: "mirror §7.6 nothing of the life that was followed is in the lineage of a promotion",
+		in:  "internal/mirror.promoted",
+		old: "a.Life >= followed", new: "a.Life > followed",
+		pkg: "./internal/mirror", run: "^TestPromotionLeavesTheOthers$",
+	}, {
+		name: "a torn follower is promoted", rule: "mirror §7.6 a promoted follower is not torn",
+		in:  "internal/mirror.Leg.follows",
+		old: "&& !l.Record.Torn", new: "",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "a follower without its contents is promoted", rule: "mirror §7.6 a promoted follower has the contents that its record names",
+		in:  "internal/mirror.Found.promotable",
+		old: "|| l.Lost(&l.Record)", new: "",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	},
+}
