@@ -154,19 +154,36 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
 	return b.opened.Add(lease)
 }
 
-// awaitQuiet waits until d.quiet.
+// awaitQuiet waits until d.quiet, or until this life has opened all members that the life before it could
+// read from.
 func (d *Device) awaitQuiet(ctx context.Context) error {
-	left := time.Until(d.quiet)
-	if left <= 0 {
+	if time.Until(d.quiet) <= 0 {
 		return nil
 	}
-	d.log.Info("waits until no client of the life before has a READ answered by a member that was not reached", slog.Duration("wait", left))
-	select {
-	case <-time.After(left):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait until the life before cannot be read from: %w", context.Cause(ctx))
+	d.log.Info("waits until no client of the life before has a READ answered by a member that was not reached", slog.Duration("wait", time.Until(d.quiet)))
+	tick := time.NewTicker(arbiterPause)
+	defer tick.Stop()
+	for time.Until(d.quiet) > 0 && !d.core.copies.holds(d.quietBy) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the life before cannot be read from: %w", context.Cause(ctx))
+		}
 	}
+	return nil
+}
+
+// holds reports whether this life has opened all of members.
+func (k *copies) holds(members persist.Members) bool {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range k.core.legs {
+		if g.up.Load() {
+			members &^= persist.Member(g.slot)
+		}
+	}
+	return members == 0
 }
 
 // start notes what the start of a life found.

@@ -267,7 +267,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	k.view = mirror.Start(decision, b.number, nonce)
 	k.office.start(d.term, &b.found)
 	k.office.begin(&k.view)
-	d.quiet = b.quietAfter(decision)
+	d.quiet, d.quietBy = b.quietAfter(decision), decision.Newest.F
 	for _, g := range d.spares {
 		g.life, g.owner = b.number, b.owner
 	}

@@ -307,24 +307,33 @@ func (k *copies) takeIn(g *leg) error {
 		}
 		return nil
 	}
-	switch {
-	case !k.office.mayChangeLocked():
-		k.rouse()
-		return errArbiterAway
-	case k.view.Active.Has(g.slot) || !k.view.Serves():
-		k.view = k.view.Equaled(g.slot, k.sessionsLocked())
-		k.office.begin(&k.view)
+	if k.view.Active.Has(g.slot) || !k.view.Serves() {
+		next := k.view.Equaled(g.slot, k.sessionsLocked())
+		if begins := next.Record.Generation != k.view.Record.Generation; begins {
+			if !k.office.mayChangeLocked() {
+				k.rouse()
+				return errArbiterAway
+			}
+			k.office.begin(&next)
+		}
+		k.view = next
 		k.note(k.view)
 		k.core.readableLocked()
-	case k.settled != nil:
-		return errStopped
-	default:
-		next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
-		if err != nil {
-			return err
-		}
-		k.changeLocked(next)
+		k.rouse()
+		return nil
 	}
+	if k.settled != nil {
+		return errStopped
+	}
+	next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
+	if err != nil {
+		return err
+	}
+	if !k.office.mayChangeLocked() {
+		k.rouse()
+		return errArbiterAway
+	}
+	k.changeLocked(next)
 	k.rouse()
 	return nil
 }

@@ -129,7 +129,8 @@ type Device struct {
 	term    Term           // nil: the mirror has no arbiter
 	yields  bool           // nothing is left here that another initiator would miss
 	ending  sync.WaitGroup // of the term, after the device failed
-	quiet   time.Time      // the device serves nobody before: another one may still answer READs
+	quiet   time.Time      // the device serves nobody before: another one may still answer READs, unless this one holds quietBy
+	quietBy persist.Members
 	lineage uuid.UUID
 
 	claiming sync.Mutex // guards claims: the keepers of a mirror's legs take some

@@ -63,7 +63,11 @@ func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
 	if p.err != nil {
 		m.f.sweep(nil)
 		m.f.close()
+		arbitrated := m.f.mirror.Arbiter != nil
 		m.f = newFleet(m.f.t, m.f.worlds, m.f.min, m.f.turns, m.f.mirror.LegTimeout)
+		if arbitrated {
+			m.f.mirror.Arbiter = &arbiter{}
+		}
 		m.past = history{base: make([]byte, size)}
 		m.begin(rt, m.f.state())
 		return
@@ -74,7 +78,7 @@ func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
 }
 
 // proven checks that a life may begin that reached these members: all of F of the generation before,
-// or enough that no others are a majority (mirror §4.2).
+// or enough that no others are a majority, or with an arbiter one of F (mirror §4.2).
 func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
 	if m.f.mirror.Degraded {
 		return
@@ -84,7 +88,7 @@ func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
 		if before.Life == newest.Life {
 			continue
 		}
-		require.True(rt, before.F&^reach == 0 || 2*m.f.min > len(m.f.members) && 2*reach.Count() > len(m.f.members) && before.F&reach != 0,
+		require.True(rt, before.F&^reach == 0 || m.f.mirror.Arbiter != nil && before.F&reach != 0 || 2*m.f.min > len(m.f.members) && 2*reach.Count() > len(m.f.members) && before.F&reach != 0,
 			"a life began with %v, behind generation %v{%v}", reach, before.Generation, before.F)
 		return
 	}

@@ -35,6 +35,9 @@ func manyMirrorCrashes(t testing.TB, rt *rapid.T, turns turns) {
 	}
 	timeout := rapid.SampledFrom([]time.Duration{0, 2 * time.Second, time.Minute}).Draw(rt, "leg timeout")
 	m := &mirrorCrashes{model: &model{t: t, past: history{base: make([]byte, size)}}, id: 1, f: newFleet(t, of, shape.min, turns, timeout)}
+	if rapid.Bool().Draw(rt, "arbiter") {
+		m.f.mirror.Arbiter = &arbiter{}
+	}
 	m.lanes = rapid.IntRange(1, 3).Draw(rt, "lanes")
 	whole := false
 	defer func() { m.close(rt, whole) }()

@@ -131,6 +131,7 @@ func (p *process) start(lanes int, acceptLoss bool) {
 		cfg.Provider, cfg.Addr, cfg.Region = device{p.in.networks[0], p}, address(0), "r"
 	} else {
 		cfg.LegTimeout, cfg.Degraded, cfg.Log = also.LegTimeout, also.Degraded, also.Log.With("process", p.number)
+		cfg.Arbiter = also.Arbiter
 		for slot, n := range p.in.networks {
 			cfg.Members = append(cfg.Members, remote.Target{Provider: device{n, p}, Addr: address(slot), Region: "r"})
 		}

@@ -1,0 +1,70 @@
+package property
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"pmnbd/backend/remote"
+	"pmnbd/persist"
+)
+
+// An arbiter is that of a mirror, in memory. Whoever wanted the mirror last has it, until that one ends.
+type arbiter struct {
+	mu    sync.Mutex
+	held  persist.Record
+	terms []*term
+}
+
+type term struct{ arbiter *arbiter }
+
+func (a *arbiter) Join(context.Context, [16]byte, [16]byte, func(string)) (remote.Term, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &term{a}
+	a.terms = append(a.terms, t)
+	return t, nil
+}
+
+// activeLocked reports whether t is the term of the one that has the mirror.
+func (t *term) activeLocked() bool {
+	terms := t.arbiter.terms
+	return len(terms) > 0 && terms[len(terms)-1] == t
+}
+
+func (t *term) Held(context.Context) (persist.Record, error) {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	return t.arbiter.held, nil
+}
+
+func (t *term) Swap(_ context.Context, old, next persist.Record) (persist.Record, error) {
+	a := t.arbiter
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !t.activeLocked():
+		return persist.Record{}, errors.New("another process has the mirror")
+	case a.held == old:
+		a.held = next
+	}
+	return a.held, nil
+}
+
+func (t *term) Until() time.Time {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	if !t.activeLocked() {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Hour)
+}
+
+func (t *term) End(context.Context, bool) error {
+	t.arbiter.mu.Lock()
+	defer t.arbiter.mu.Unlock()
+	t.arbiter.terms = slices.DeleteFunc(t.arbiter.terms, func(other *term) bool { return other == t })
+	return nil
+}
