@@ -142,6 +142,8 @@ const cutPatience = 10 * time.Second
 
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
+	d.adding.Lock()
+	defer d.adding.Unlock()
 	var errs []error
 	d.ending.Wait()
 	d.endTerm(d.yields)

@@ -124,8 +124,14 @@ func (d *Device) AddMember(ctx context.Context, t Target, p Prepared) (slot int,
 	if k == nil {
 		return 0, ErrNoMirror
 	}
-	d.adding.Lock()
+	d.adding.Lock() // the device is not given back meanwhile
 	defer d.adding.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.life, func() { cancel(errStopped) })()
+	if k.life.Err() != nil {
+		return 0, errStopped
+	}
 	g, err := k.place(t)
 	if err != nil {
 		return 0, err
@@ -152,7 +158,10 @@ func (d *Device) AddMember(ctx context.Context, t Target, p Prepared) (slot int,
 	g.vacant, g.joins, g.silentAt = false, true, g.pulse.epoch
 	c.mu.Unlock()
 	d.log.Info("a member is added to the mirror, and is copied in full", slog.String("region", t.Region), slog.String("target", t.Addr), slog.String("member", persist.Member(slot).String()))
-	g.broke <- struct{}{} // the keeper reaches its target
+	select {
+	case g.broke <- struct{}{}: // the keeper reaches its target
+	default:
+	}
 	return slot, nil
 }
 
