@@ -126,9 +126,9 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	now := d.core.life.now.Load()
 	s.State, s.Cause = now.shown()
-	s.Since = now.at.Round(time.Millisecond)
+	s.Since = now.at.UTC().Round(time.Millisecond)
 	if s.State == StateWaiting {
-		since := now.since.Round(time.Millisecond)
+		since := now.since.UTC().Round(time.Millisecond)
 		s.WaitingSince = &since
 	}
 	s.Taken = s.State == StateFailed && errors.As(now.err, new(*TakenError))
