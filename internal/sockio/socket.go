@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -225,6 +226,9 @@ func (s *Socket) WaitHangUp() error {
 func (s *Socket) awaitReader(events int16) error {
 	s.polls++
 	s.drained = false
+	if s.polls%turn == 0 {
+		runtime.Gosched()
+	}
 	return s.await(&s.in, events)
 }
 

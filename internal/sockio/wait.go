@@ -24,6 +24,12 @@ import (
 // P is idle, for up to 10 ms. So a program that waits here needs more Ps than CPUs
 // (GOMAXPROCS): with too few, the monitor takes them away and gives them back all the time.
 
+// turn is after how many waits a reader calls runtime.Gosched. A goroutine that only reads,
+// works and waits is never scheduled anew. When it has had its P for 10 ms, the runtime's
+// monitor begins to take the P at each wait, however short, and is woken at the end of each.
+// Gosched starts another 10 ms. It costs a wake-up, so it comes once in so many waits.
+const turn = 16
+
 // A side is one direction of a Socket: until when a goroutine may wait, and the descriptor
 // that wakes it when that changes.
 type side struct {
