@@ -164,6 +164,9 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 	signalled, stop := daemon.UntilSignal()
 	defer stop()
 	for _, e := range s.cfg.exports {
+		s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: "its region is being opened, and what an earlier pmnbd left is sent first"})
+	}
+	for _, e := range s.cfg.exports {
 		dev, err := s.dial(signalled, e)
 		err = advised(err)
 		if signalled.Err() != nil && err != nil {

@@ -12,8 +12,7 @@ import (
 	"pmnbd/cmd/pmnbd/internal/report"
 )
 
-// shown is what the control socket says. Nobody answers on it before there is something to say: the
-// first mirror that waits for its members, or all exports.
+// shown is what the control socket says: which exports are starting, and then what they are.
 type shown struct {
 	door door // set before anything else is called
 

@@ -81,6 +81,27 @@ func TestHealth(t *testing.T) {
 	require.Contains(t, stderr, "no pmnbd is running")
 }
 
+// TestHealthOfStart asks a pmnbd how it is whose target does not answer yet.
+func TestHealthOfStart(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	target, uri := h.target(t, "a="+h.region(t, "a", "16M"))
+	target.signal(t, syscall.SIGSTOP)
+	pmnbd := start(t, h.home, "pmnbd", "serve", "--target", uri+"/a", "--listen", "unix:"+filepath.Join(h.home, "nbd"))
+	// The target's own socket does not answer, so status must not ask it.
+	control := "unix:" + filepath.Join(h.home, "run", "a-"+strconv.Itoa(pmnbd.cmd.Process.Pid)+".sock")
+	require.Eventually(t, func() bool {
+		code, stdout, _ := h.result(t, "pmnbd", "status", "--control", control, "--check")
+		return code == 1 && strings.Contains(stdout, "export a: waiting: it is starting: ")
+	}, outer, 10*time.Millisecond)
+	require.Contains(t, h.run(t, "pmnbd", "status", "--control", control), "export a: STARTING, and not ready: ")
+	ready, _ := health(t, h, pmnbd, "/readyz")
+	require.Equal(t, 503, ready)
+	target.signal(t, syscall.SIGCONT)
+	pmnbd.waitReady(t)
+	h.run(t, "pmnbd", "status", "--check")
+}
+
 // health asks the control socket of p, which serves export a.
 func health(t *testing.T, h host, p *process, path string) (code int, text string) {
 	t.Helper()
