@@ -23,6 +23,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"no region", "iwarp://h:1", nil, "names no region"},
 		{"no state directory", "iwarp://h:1/log", nil, "needs a StateDir"},
 		{"no provider", "rdma://h:1/log", []Option{state}, "rdma://h:1/log needs a provider of package rdma/verbs: use WithProvider"},
+		{"encryption without a key", "iwarps://h/log", []Option{state}, "an encrypted connection without a key"},
+		{"a key for an address", "iwarps://192.0.2.1:1/log", []Option{state, WithKey(func(string) []byte { return nil }), func(c *Config) { c.Target = "" }}, "a Config with keys needs the target's name"},
 		{"a small window", "iwarp://h:1/log", []Option{state, WithWindow(1)}, "a window of 1 bytes"},
 		{"many lanes", "iwarp://h:1/log", []Option{state, WithLanes(MaxLanes + 1)}, "17 lanes"},
 	} {

@@ -79,7 +79,7 @@ func dialed(s *setup, encrypt bool) (*link, error) {
 	}
 	secure, err := sockio.DialTLS(s.sock, tlsConfig())
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.As(err, new(tls.RecordHeaderError)) {
-		err = fmt.Errorf("%w: %v", errClear, err)
+		err = fmt.Errorf("%w: %w", errClear, err)
 	}
 	if err != nil {
 		return nil, err
