@@ -38,8 +38,10 @@ type follower struct {
 	bits    followedBits
 }
 
-// A following is what copies has for followers. All but the channels is set once.
+// A following is what copies has for followers. All but the channels and the number is set once.
 type following struct {
+	followers int // legs that follow; guarded by commit.mu
+
 	lag     uint64        // Config.AsyncLag
 	lagTime time.Duration // Config.AsyncLagTime
 	drop    bool          // Config.AsyncDrop
@@ -102,6 +104,7 @@ func (k *copies) turnLocked(g *leg) {
 		f.pos[i] = l.ring.Covered()
 	}
 	g.following.Store(true)
+	k.followers++
 	if r := g.copying; r != nil {
 		r.rouse()
 	}
@@ -111,7 +114,7 @@ func (k *copies) turnLocked(g *leg) {
 
 // retiredLocked notes that b has succeeded: followers get it. The caller holds commit.mu.
 func (k *copies) retiredLocked(b *barrier) {
-	if k.view.Record.Async == 0 {
+	if k.view.Record.Async == 0 && k.followers == 0 {
 		return
 	}
 	b.at, b.bytes = time.Now(), 0
@@ -256,7 +259,7 @@ func (k *copies) atBound(l lag) bool { return l.bytes >= k.lag || l.age >= k.lag
 // lagsLocked reports whether a follower is so far behind that no barrier begins: FLUSHes wait then, and
 // writes do as soon as the window is full. The caller holds commit.mu.
 func (k *copies) lagsLocked() bool {
-	if k.view.Record.Async == 0 {
+	if k.view.Record.Async == 0 && k.followers == 0 {
 		return false
 	}
 	for _, g := range k.core.legs {
@@ -271,7 +274,7 @@ func (k *copies) lagsLocked() bool {
 // followersLocked lets followers go that are of no use, or hold the others back for too long. wait is when
 // to look again; 0: never. drop is a leg whose session is to be ended first. The caller holds commit.mu.
 func (k *copies) followersLocked() (freed bool, drop *leg, wait time.Duration) {
-	if k.view.Record.Async == 0 {
+	if k.view.Record.Async == 0 && k.followers == 0 {
 		return false, nil, 0
 	}
 	now := time.Now()
@@ -292,6 +295,9 @@ func (k *copies) followersLocked() (freed bool, drop *leg, wait time.Duration) {
 		}
 		away := now.Sub(g.silentAt) // of one that is not up
 		stuck := up && now.Sub(f.moved) >= max(k.timeout, asyncStall)
+		if !k.view.Record.Async.Has(g.slot) && !k.view.Pending {
+			f.dropped = true // it was removed
+		}
 		switch {
 		case f.dropped, g.bad != nil && !up, over && (k.drop || stuck || !up && away >= k.timeout):
 			if !f.dropped {
@@ -319,6 +325,9 @@ func (k *copies) followersLocked() (freed bool, drop *leg, wait time.Duration) {
 // unfollowLocked has g not follow any more. Its connections have ended, or never were. The caller holds
 // commit.mu.
 func (k *copies) unfollowLocked(g *leg) {
+	if g.follow.on {
+		k.followers--
+	}
 	g.follow = follower{}
 	g.following.Store(false)
 	k.core.commit.freeLocked()

@@ -18,6 +18,11 @@ var followers = []mutant{
 		old: "!x.copies.lagsLocked() &&", new: "",
 		pkg: "./backend/remote", run: "^TestFollowerAtTheBound$", hangs: true,
 	}, {
+		name: "a removed follower holds the window", rule: "mirror §7.2 only a follower that is a member is kept anything for",
+		in:  "backend/remote.copies.followersLocked",
+		old: "!k.view.Record.Async.Has(g.slot) && !k.view.Pending", new: "false",
+		pkg: "./backend/remote", run: "^TestFollowerIsRemoved$",
+	}, {
 		name: "clear-what-lags", rule: "mirror §7.3 bits are cleared only of chunks that no interval wrote which the follower lacks",
 		in:  "backend/remote.followedBits.has",
 		old: "if f.last[chunk] == b.seq {", new: "if true {",
