@@ -89,7 +89,7 @@ func TestMirrorFollows(t *testing.T) {
 	before := log.flushed.Load()
 	log.await(t, before+100)
 	r.pmnbd.kill(t)
-	<-log.ended
+	require.Error(t, <-log.ended)
 	flushed := log.flushed.Load()
 	r.legs[0].target.kill(t)
 	r.legs[1].target.kill(t)
