@@ -59,7 +59,7 @@ type copies struct {
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
 	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{})}
 	k.fence.start()
-	k.start(&cfg)
+	k.startFollowing(&cfg)
 	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)
 	for i := range k.pieces {
 		k.pieces[i].index = i

@@ -50,7 +50,7 @@ type following struct {
 	caught  chan struct{} // holds a token when one has acknowledged something
 }
 
-func (w *following) start(cfg *Config) {
+func (w *following) startFollowing(cfg *Config) {
 	w.lag, w.lagTime, w.drop = cfg.AsyncLag, cfg.AsyncLagTime, cfg.AsyncDrop
 	w.telling, w.caught = make(chan struct{}, 1), make(chan struct{}, 1)
 }

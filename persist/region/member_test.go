@@ -83,6 +83,20 @@ func TestSetRecordRefuses(t *testing.T) {
 			require.Equal(t, bits, r.mem[bitsOffset:DataOffset])
 		})
 	}
+	t.Run("follows, and says how far it is", func(t *testing.T) {
+		r := opened(t, createdMember(t, volatileHost), OpenOptions{}, volatileHost)
+		rec := recordOf(r, 1, 1, 1)
+		rec.Count++
+		rec.Async = persist.Member(1)
+		for barrier := range uint64(3) { // in one generation
+			rec.Follows = persist.Point{Barrier: barrier, At: int64(barrier)}
+			require.NoError(t, r.SetRecord(rec, 0))
+			require.Equal(t, rec, r.Superblock().Record)
+		}
+		rec.Async = 0
+		rec.Follows = persist.Point{}
+		require.ErrorIs(t, r.SetRecord(rec, 0), ErrRecord, "who follows is the generation's")
+	})
 	t.Run("torn outside F, and whole again", func(t *testing.T) {
 		r := opened(t, createdMember(t, volatileHost), OpenOptions{}, volatileHost)
 		rec := recordOf(r, 1, 1, 1)
