@@ -25,6 +25,9 @@ type Discard struct {
 	// and have it, or are behind it.
 	Kept   string
 	KeptBy string
+	// Also has the letters of members that may have writes of the same generations. Once Member is in sync
+	// again these generations count as refuted (mirror §4.6): such a member is then behind, and copied to.
+	Also string
 	// Served: a pmnbd has one of these at this moment. It takes the member back after its next start.
 	Served bool
 
@@ -94,6 +97,15 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 		}
 	}
 	x.KeptBy = by.String()
+	also := told.Record.F
+	for _, a := range append([]persist.Ancestor{told.Record.Ancestor}, told.Record.Lineage[:]...) {
+		if a.Life == told.Record.Life {
+			also |= a.F
+		}
+	}
+	if also &^= by | persist.Member(slot); also != 0 {
+		x.Also = also.String()
+	}
 	return x, d.takeClaim(told.UUID)
 }
 

@@ -164,6 +164,7 @@ func TestDiscard(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "A", x.Member)
 			require.Equal(t, "B", x.KeptBy)
+			require.Empty(t, x.Also)
 			if half {
 				c, o, err := x.open(ctx)
 				require.NoError(t, err)

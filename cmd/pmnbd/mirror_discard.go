@@ -68,6 +68,9 @@ func discardMember(call *command.Call) (err error) {
 	}
 	what := fmt.Sprintf("member %s, %s: all that was written in its own generations up to %s on %s%s. Generation %s stays, which %s has",
 		x.Member, at[member-1], x.Generation, x.F, by, x.Kept, x.KeptBy)
+	if x.Also != "" {
+		what += fmt.Sprintf(". %s may have such writes, too, and is copied to as well when it comes back", x.Also)
+	}
 	if !*force {
 		return fmt.Errorf("this would give up what %s; --force does it", what)
 	}
