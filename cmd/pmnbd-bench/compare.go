@@ -68,7 +68,7 @@ func (r *report) compareAll() {
 func (r *report) markdown(w io.Writer) error {
 	t := r.labels
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation; front is the ratio of the first one of each; switches are context switches per operation.\n\n",
+	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %.2g s, alternating; median (least–most). Thousand operations per second; CPU of all server processes in µs per operation; front is the ratio of the first one of each; switches are context switches per operation.\n\n",
 		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds))
 	fmt.Fprintf(&b, "| | %s | %s | ratio | CPU %s | CPU %s | CPU ratio | front | switches %s | switches %s |\n|-|-:|-:|-:|-:|-:|-:|-:|-:|-:|\n",
 		t[0], t[1], t[0], t[1], t[0], t[1])
