@@ -175,6 +175,7 @@ func (k *copies) departLocked() (up []*leg) {
 		if k.left[g.slot] = nil; g.vacant {
 			continue
 		}
+		k.forsakeLocked(g)
 		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, make(chan error, 1)}
 		k.left[g.slot] = g.leaver
 		k.log.Info("a member is removed from the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr))
@@ -184,6 +185,19 @@ func (k *copies) departLocked() (up []*leg) {
 	}
 	k.known = k.view.Record
 	return up
+}
+
+// forsakeLocked ends what the others do for g, which is no member any more. The targets of F keep no bits
+// for it: one that is asked to clear them answers that the barrier has failed. The caller holds commit.mu,
+// and no barrier is in flight.
+func (k *copies) forsakeLocked(g *leg) {
+	if r := g.copying; r != nil {
+		r.detach()
+		r.end()
+	}
+	if f := &g.follow; f.on {
+		f.dropped, f.bits = true, followedBits{}
+	}
 }
 
 // leaves reports whether g's member was removed.

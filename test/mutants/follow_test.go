@@ -33,6 +33,11 @@ var followers = []mutant{
 		old: "if k.core.commit.current == nil {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestFollowsBetweenBarriers$",
 	}, {
+		name: "bits of a follower that was removed are cleared", rule: "mirror §4.9 no bit is cleared for a member that was removed",
+		in:  "backend/remote.copies.forsakeLocked",
+		old: "f.on {", new: "false && f.on {",
+		pkg: "./backend/remote", run: "^TestNothingIsClearedForALeaver$",
+	}, {
 		name: "a follower is torn for nothing", rule: "mirror §7.4 nobody copies to a follower while no member is there that it could follow",
 		in:  "backend/remote.copies.mayMeetLocked",
 		old: "if !k.view.Record.Async.Has(slot) {", new: "if true {",
