@@ -57,7 +57,7 @@ func (c *conn) keepBits(b *wire.Barrier) error {
 	}
 	if len(b.Clear) > 0 {
 		slot := int(b.ClearSlot)
-		if err := c.session.fills.clear(b.Fills, func() error { return r.ClearBits(slot, b.Clear) }); err != nil {
+		if err := c.session.fills.clear(slot, b.Fills, func() error { return r.ClearBits(slot, b.Clear) }); err != nil {
 			return err
 		}
 		if err := r.FlushBits(persist.Member(slot), b.Clear); err != nil {

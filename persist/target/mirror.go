@@ -36,24 +36,33 @@ func unfit(m *wire.Open, sb *region.Superblock) (wire.Code, string) {
 
 // A fills counts the records of a session that set all bits of a member. A barrier on another lane
 // may have been sent before such a record and arrive after it: what it clears would be bits of the
-// fill.
+// fill, or of a member that left in the same way.
 type fills struct {
-	mu sync.Mutex
-	n  uint8
+	mu   sync.Mutex
+	n    uint8
+	left persist.Members // slots whose member is another one since the session began, or none
 }
 
-// next counts a record, before its bits are set.
-func (f *fills) next() {
-	f.mu.Lock()
-	f.n++
-	f.mu.Unlock()
-}
-
-// clear calls do unless the initiator had counted other fills than there were.
-func (f *fills) clear(counted uint8, do func() error) error {
+// next notes that rec is to replace was, before bits are set. fills: it sets all bits of a member.
+func (f *fills) next(was, rec *persist.Record, fills bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if counted != f.n {
+	if fills {
+		f.n++
+	}
+	for slot := range was.Members {
+		if is := was.Members[slot].UUID; is != [16]byte{} && is != rec.Members[slot].UUID {
+			f.left |= persist.Member(slot)
+		}
+	}
+}
+
+// clear calls do unless the initiator had counted other fills than there were, or the member in slot has
+// left. That of a slot which is used again keeps its bits until it is in F: too many, and never too few.
+func (f *fills) clear(slot int, counted uint8, do func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if counted != f.n || f.left.Has(slot) {
 		return nil
 	}
 	return do()
@@ -114,9 +123,7 @@ func (c *conn) record(job *recordJob) error {
 func (c *conn) keepRecord(m *wire.Record) error {
 	r, rec := c.session.export.r, &m.Record
 	was := r.Superblock().Record
-	if m.Fill != 0 {
-		c.session.fills.next()
-	}
+	c.session.fills.next(&was, rec, m.Fill != 0)
 	err := r.SetRecord(*rec, m.Fill&^rec.F)
 	if errors.Is(err, region.ErrRecord) {
 		return fmt.Errorf("%w: %w", errStranger, err)

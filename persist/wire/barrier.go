@@ -58,7 +58,8 @@ type Barrier struct {
 	ClearSlot uint8
 	// Fills counts, modulo 256, the RECORDs of this session that the initiator had sent and that set
 	// all bits of a member. The target clears nothing if it has carried out another number: a barrier
-	// can be overtaken by a RECORD on lane 0, and what that set must stay.
+	// can be overtaken by a RECORD on lane 0, and what that set must stay. For the same reason it clears
+	// nothing of a slot whose member has left in this session.
 	Fills uint8
 }
 

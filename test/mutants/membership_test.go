@@ -3,6 +3,11 @@ package mutants
 // memberships are mutants of changes of a mirror's members, and of M (mirror §4.9).
 var memberships = []mutant{
 	{
+		name: "a late barrier clears the bits of who has the place next", rule: "mirror §3.5 only behind a barrier that the copied member acknowledged after the copy",
+		in:  "persist/target.fills.clear",
+		old: "|| f.left.Has(slot)", new: "",
+		pkg: "./persist/target", run: "^TestClearOvertakenByARemoval$",
+	}, {
 		name: "change-passes-by", rule: "mirror §4.9 no generation becomes active on an F that a majority of the members before leaves out",
 		in:  "internal/mirror.View.LetGo",
 		old: "case v.Before.passesBy(f):", new: "case false:",
