@@ -35,6 +35,7 @@ type follower struct {
 	point   persist.Point
 	moved   time.Time // when its target last took anything
 	carried uint64    // and how much it had carried then
+	bound   bool      // it held the others back when it was looked at last
 	bits    followedBits
 }
 
@@ -290,9 +291,10 @@ func (k *copies) followersLocked() (freed bool, drop *leg, wait time.Duration) {
 		}
 		l := k.lagLocked(f)
 		over, up := k.atBound(l), g.up.Load()
-		if n := g.carried(); n != f.carried {
-			f.carried, f.moved = n, now
+		if n := g.carried(); n != f.carried || !f.bound {
+			f.carried, f.moved = n, now // at the bound, the time counts from when it came there
 		}
+		f.bound = over
 		away := now.Sub(g.silentAt) // of one that is not up
 		stuck := up && now.Sub(f.moved) >= max(k.timeout, asyncStall)
 		if !k.view.Record.Async.Has(g.slot) && !k.view.Pending {

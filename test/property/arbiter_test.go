@@ -68,3 +68,32 @@ func (t *term) End(context.Context, bool) error {
 	t.arbiter.terms = slices.DeleteFunc(t.arbiter.terms, func(other *term) bool { return other == t })
 	return nil
 }
+
+// asked is an arbiter as a process sees it. It does not hear what the process wants after its death: the
+// window that is adopted says nothing of that.
+type asked struct {
+	remote.Arbiter
+	by *process
+}
+
+var errDead = errors.New("the process is dead")
+
+func (a asked) Join(ctx context.Context, set, id [16]byte, waits func(string)) (remote.Term, error) {
+	if a.by.isDead() {
+		return nil, errDead
+	}
+	t, err := a.Arbiter.Join(ctx, set, id, waits)
+	return askedTerm{t, a.by}, err
+}
+
+type askedTerm struct {
+	remote.Term
+	by *process
+}
+
+func (t askedTerm) Swap(ctx context.Context, old, next persist.Record) (persist.Record, error) {
+	if t.by.isDead() {
+		return persist.Record{}, errDead
+	}
+	return t.Term.Swap(ctx, old, next)
+}

@@ -131,7 +131,9 @@ func (p *process) start(lanes int, acceptLoss bool) {
 		cfg.Provider, cfg.Addr, cfg.Region = device{p.in.networks[0], p}, address(0), "r"
 	} else {
 		cfg.LegTimeout, cfg.Degraded, cfg.Log = also.LegTimeout, also.Degraded, also.Log.With("process", p.number)
-		cfg.Arbiter = also.Arbiter
+		if also.Arbiter != nil {
+			cfg.Arbiter = asked{also.Arbiter, p}
+		}
 		for slot, n := range p.in.networks {
 			cfg.Members = append(cfg.Members, remote.Target{Provider: device{n, p}, Addr: address(slot), Region: "r"})
 		}
@@ -201,6 +203,13 @@ func (p *process) spared() bool {
 	}
 	<-p.killed
 	return false
+}
+
+// isDead reports whether p was killed. It is no step of p.
+func (p *process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
 }
 
 // kill kills the process once. left is complete when it returns.
