@@ -211,6 +211,35 @@ func testFollowerBound(t *testing.T, drop, away bool, waits time.Duration) {
 	require.NoError(t, d.Close())
 }
 
+// TestFollowerIsNotStuck has one barrier reach the bound, behind a long pause. The follower had nothing to
+// take in that, and is not let go.
+func TestFollowerIsNotStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 2, rdmafake.Config{})
+		d := s.dialAsync(t, 1, nil)
+		c := backendtest.NewClient(t, d)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.follows(t, d, 2)
+		s.has(t, d, 2)
+		for range 8 { // which goroutine comes first differs
+			time.Sleep(time.Minute)
+			release := s[2].sync.blockData()
+			for n := range uint64(5) { // 1 MiB is the bound
+				require.NoError(t, c.Do(c.Write(n*stripe, backendtest.Pattern(256<<10, uint32(n)), 0)))
+			}
+			require.NoError(t, c.Do(c.Flush()))
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			assert.True(t, d.legs[2].following.Load())
+			release()
+			s.follows(t, d, 2)
+			s.has(t, d, 2)
+		}
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
 // A journal is a log of numbered blocks, with what a client knows of its FLUSHes. An image of a disk with a
 // write cache that crashed has, if it has any write, all that a FLUSH had made durable before that one was
 // sent.
