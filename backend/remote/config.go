@@ -21,7 +21,7 @@ type Config struct {
 	// Target is the target's name, if Key is set. No other target will do.
 	Target string
 	// Encrypted has the device use encrypted connections only, for which it needs Key. The Provider
-	// makes them; this refuses others, whatever the Provider is.
+	// makes them; Encrypted refuses others, whatever the Provider is.
 	Encrypted bool
 	// Members are the copies of a mirror, by slot, at most persist.MaxMembers. Provider, Addr,
 	// Region, Target and Encrypted are then left empty.

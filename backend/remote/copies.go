@@ -32,7 +32,7 @@ type copies struct {
 
 	// Guarded by commit.mu.
 	view    mirror.View
-	written persist.Members             // who has the pending record
+	written persist.Members             // they have the pending record
 	renew   *renewal                    // or nil
 	settled chan struct{}               // not nil once the device ends: see settle
 	turned  chan struct{}               // closed when a generation becomes active

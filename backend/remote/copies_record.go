@@ -10,7 +10,7 @@ import (
 type renewal struct {
 	leg     mirror.Leg
 	begun   bool
-	written persist.Members // who has the record
+	written persist.Members // they have the record
 	done    chan error      // takes the result
 }
 

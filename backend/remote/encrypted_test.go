@@ -25,7 +25,7 @@ import (
 	"pmnbd/rdma/iwarp"
 )
 
-// A middle is somebody between an initiator and a target, who has no key.
+// A middle stands between an initiator and a target, and has no key.
 type middle struct {
 	t    *testing.T
 	l    net.Listener
@@ -183,7 +183,7 @@ func (h told) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Somebody in between who has no key can decrypt and encrypt as he likes, and gets no session: what
+// Whoever stands in between without a key can decrypt and encrypt, and gets no session: what
 // proves a connection on the one side does not prove it on the other. That holds for the first
 // lane and for any other, and for encryption on one side alone. Nobody falls back to anything.
 func TestManInTheMiddle(t *testing.T) {

@@ -49,7 +49,11 @@ func showStatus(call *command.Call) error {
 		err = cmp.Or(err, status.Nobody(&control, program))
 	}
 	if *check {
-		return checked(call.Stdout, found, err)
+		text, level := status.Checked(found)
+		if err != nil {
+			level = status.Failed // what could not be asked is as bad
+		}
+		return command.Verdict(call.Stdout, text, int(level), err)
 	}
 	if len(found) == 0 {
 		return err
@@ -144,20 +148,4 @@ func use(r *target.RegionSnapshot) string {
 		return "free, closed cleanly"
 	}
 	return "free, not closed cleanly"
-}
-
-// checked prints how well what was found is. The exit code is the worst level; err, if something
-// could not be asked, is as bad as a failure.
-func checked(stdout io.Writer, found []status.Found[report], err error) error {
-	text, level := status.Checked(found)
-	if _, failed := io.WriteString(stdout, text); failed != nil {
-		return failed
-	}
-	switch {
-	case err != nil:
-		return command.WithCode(err, int(status.Failed))
-	case level == status.Serving:
-		return nil
-	}
-	return command.Exit(int(level))
 }

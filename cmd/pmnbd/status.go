@@ -45,7 +45,11 @@ func showStatus(call *command.Call) error {
 	}
 	found, err := find(context.Background())
 	if *check {
-		return checked(call.Stdout, found, err)
+		text, level := status.Checked(found)
+		if err != nil {
+			level = status.Failed // what could not be asked is as bad
+		}
+		return command.Verdict(call.Stdout, text, int(level), err)
 	}
 	if len(found) == 0 {
 		return err
@@ -64,22 +68,6 @@ func showStatus(call *command.Call) error {
 	}
 	_, written := io.WriteString(call.Stdout, strings.Join(texts, "\n"))
 	return errors.Join(written, err)
-}
-
-// checked prints how well what was found is. The exit code is the worst level; err, if something
-// could not be asked, is as bad as a failure.
-func checked(stdout io.Writer, found []status.Found[report.Document], err error) error {
-	text, level := status.Checked(found)
-	if _, failed := io.WriteString(stdout, text); failed != nil {
-		return failed
-	}
-	switch {
-	case err != nil:
-		return command.WithCode(err, int(status.Failed))
-	case level == status.Serving:
-		return nil
-	}
-	return command.Exit(int(level))
 }
 
 // findExports asks the processes at control. With a name it drops the exports of other names. It

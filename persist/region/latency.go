@@ -1,29 +1,7 @@
 package region
 
-import (
-	"sync"
-	"time"
-
-	"pmnbd/internal/latency"
-)
-
-// A stopwatch measures syncs. It has a mutex of its own, because Region.mu is held during a sync:
-// nobody waits for a slow disk to learn how slow it is.
-type stopwatch struct {
-	mu   sync.Mutex
-	took latency.Histogram
-}
-
-func (w *stopwatch) note(d time.Duration) {
-	w.mu.Lock()
-	w.took.Note(d)
-	w.mu.Unlock()
-}
+import "pmnbd/internal/latency"
 
 // SyncLatency says how long the syncs took that ended since the region was opened, those that
-// failed and those of the superblock too. Only class file has any.
-func (r *Region) SyncLatency() latency.Histogram {
-	r.synced.mu.Lock()
-	defer r.synced.mu.Unlock()
-	return r.synced.took
-}
+// failed and those of the superblock too. Only class file has any. It does not wait for a sync.
+func (r *Region) SyncLatency() latency.Histogram { return r.synced.Took() }

@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/latency"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -74,7 +75,7 @@ type Region struct {
 	sb     atomic.Pointer[Superblock] // stored under mu
 	failed atomic.Pointer[string]     // stored under mu; never reset
 	begun  atomic.Uint64              // how many syncs have begun
-	synced stopwatch
+	synced latency.Stopwatch
 
 	mu         sync.Mutex
 	newer      int       // the index of the newer copy of the superblock

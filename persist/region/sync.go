@@ -134,7 +134,7 @@ func (r *Region) syncLocked() error {
 	n := r.begun.Add(1)
 	began := time.Now()
 	err := r.medium.Sync(r.file)
-	r.synced.note(time.Since(began))
+	r.synced.Note(time.Since(began))
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", r.path, err)
 	}

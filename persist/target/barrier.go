@@ -28,7 +28,7 @@ func (c *conn) flush(b *wire.Barrier) error {
 	if !e.r.MayBlock() {
 		began := time.Now()
 		err := c.writeBack(b.Ranges)
-		e.wrote[c.lane].note(time.Since(began))
+		e.wrote[c.lane].Note(time.Since(began))
 		if errors.Is(err, errEnded) {
 			return err // the connection is gone
 		}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/latency"
 	"pmnbd/internal/loglimit"
 	"pmnbd/internal/source"
 	"pmnbd/persist"
@@ -116,7 +117,7 @@ type export struct {
 	released atomic.Bool
 
 	barriers atomic.Uint64
-	wrote    [maxLanes]stopwatch // by lane
+	wrote    [maxLanes]latency.Stopwatch // by lane
 }
 
 // New returns a server of regions, by their names. It does not close the regions.

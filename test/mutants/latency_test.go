@@ -25,7 +25,7 @@ var latencies = []mutant{
 	}, {
 		name: "what was syncing is measured under the region's lock", rule: "nobody waits for a slow disk to learn how slow it is",
 		in:  "persist/region.Region.SyncLatency",
-		old: "r.synced.mu.Lock()", new: "r.mu.Lock(); defer r.mu.Unlock(); r.synced.mu.Lock()",
+		old: "return r.synced.Took()", new: "r.mu.Lock(); defer r.mu.Unlock(); return r.synced.Took()",
 		pkg: "./persist/region", run: "^TestSyncHangs$", hangs: true,
 	},
 }

@@ -142,6 +142,20 @@ var errSaid = errors.New("")
 // Exit returns an error for which Main prints nothing and returns code.
 func Exit(code int) error { return withCode{errSaid, code} }
 
+// Verdict prints text, which says all, and ends with code. If err is not nil Main prints that, too.
+func Verdict(stdout io.Writer, text string, code int, err error) error {
+	if _, failed := io.WriteString(stdout, text); failed != nil {
+		return failed
+	}
+	switch {
+	case err != nil:
+		return WithCode(err, code)
+	case code == exitOK:
+		return nil
+	}
+	return Exit(code)
+}
+
 // exit writes err, if there is one, to stderr as one line that starts with the command's
 // name, and returns the exit code.
 func exit(stderr io.Writer, name string, err error) int {
