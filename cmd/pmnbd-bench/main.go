@@ -84,7 +84,7 @@ func benchmark(ctx context.Context, call *command.Call) error {
 		return err
 	}
 	if o.suite {
-		r.compareAll()
+		r.addRatios()
 	}
 	if err := save(r, o.json); err != nil {
 		return err

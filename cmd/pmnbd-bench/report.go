@@ -93,7 +93,7 @@ type report struct {
 	CPUs    int     `json:"cpus"`
 	Cells   []*cell `json:"cells"`
 	// Ratios are those of a suite.
-	Ratios []comparison `json:"ratios,omitempty"`
+	Ratios []ratio `json:"ratios,omitempty"`
 
 	works  []workload
 	labels []string // of the targets, in the order of the command line

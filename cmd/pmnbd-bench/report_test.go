@@ -90,7 +90,7 @@ func TestMarkdown(t *testing.T) {
 			c.Rounds[n].CPU, c.Rounds[n].Front, c.Rounds[n].Switches = float64(1+3*i), float64(1+i), float64(5-i)
 		}
 	}
-	r.compareAll()
+	r.addRatios()
 	var b bytes.Buffer
 	require.NoError(t, r.markdown(&b))
 	require.Contains(t, b.String(), "4 rounds")

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A comparison is the first target against the second under one workload, round by round. The
+// A ratio sets the first target against the second under one workload, round by round. The
 // rounds alternate, so those of one number met the same state of the host.
-type comparison struct {
+type ratio struct {
 	Workload string `json:"workload"`
 	// Ratio is the median of the rounds' ratios of operations per second. A round counts
 	// only if operations of both targets ended in it; without such a round Ratio is 0.
@@ -26,8 +26,8 @@ type comparison struct {
 	switches [2]float64   // median, per operation
 }
 
-func (r *report) compare(w workload) comparison {
-	c := comparison{Workload: w.name}
+func (r *report) ratio(w workload) ratio {
+	c := ratio{Workload: w.name}
 	var fronts [2]float64
 	for i, t := range r.labels {
 		var cpu, front, switches []float64
@@ -57,10 +57,10 @@ func (r *report) compare(w workload) comparison {
 	return c
 }
 
-// compareAll compares two targets under every workload.
-func (r *report) compareAll() {
+// addRatios adds the ratios of two targets under every workload.
+func (r *report) addRatios() {
 	for _, w := range r.works {
-		r.Ratios = append(r.Ratios, r.compare(w))
+		r.Ratios = append(r.Ratios, r.ratio(w))
 	}
 }
 
