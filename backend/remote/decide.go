@@ -100,8 +100,8 @@ func decide(s *situation) decision {
 // judge decides while this start has met no loss. It returns the loss that it finds.
 func (s *situation) judge() decision {
 	h, r := &s.header, &s.refused
-	if h.State == windowDamaged {
-		return loseDamaged(s.path)
+	if h.State == windowDamaged || h.State == windowForeign {
+		return loseUnreadable(s.path, h)
 	}
 	if h.Boot != s.boot {
 		h = &header{} // a reboot takes every window, wherever it lies
@@ -162,9 +162,13 @@ func (s *situation) withoutWindow() decision {
 
 const noteBooted = "this host was booted since the previous run: no client is left that knows what it had acknowledged"
 
-// loseDamaged is the loss of a window whose header cannot be read.
-func loseDamaged(path string) decision {
-	return lose("the header of %v %s is damaged, or another release of pmnbd wrote it: that release could still use it", ErrWindow, path)
+// loseUnreadable is the loss of a window whose header cannot be read.
+func loseUnreadable(path string, h *header) decision {
+	if h.State == windowForeign {
+		return lose("another release of pmnbd left %v %s: it is of %s. Start that release again, so that it sends what it has acknowledged, and end it with SIGTERM once nobody uses the device; a release in between may adopt it (docs/compatibility.md)",
+			ErrWindow, path, h.failure())
+	}
+	return lose("the header of %v %s is damaged", ErrWindow, path)
 }
 
 // busy ends a start because another id holds the region. What the previous run left stays as it is.

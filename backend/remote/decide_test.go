@@ -94,6 +94,8 @@ func rows() []row {
 		{"damaged", windowDamaged, nil, actEnd, "is damaged"},
 		{"damaged, of another boot", windowDamaged, []change{booted}, actEnd, "is damaged"},
 		{"damaged, and held by another", windowDamaged, []change{busy}, actEnd, "is damaged"},
+		{"of another release", windowForeign, nil, actEnd, "Start that release again"},
+		{"of another release, and held by another", windowForeign, []change{busy}, actEnd, "Start that release again"},
 		{"of another region", windowDrained, []change{func(s *situation) { s.refused.UUID = thatUUID }}, actEnd, "is of region 05"},
 
 		{"no file", 0, nil, actOpen, ""},
@@ -146,7 +148,7 @@ func TestDecide(t *testing.T) {
 
 // situations calls f with the combinations of what a start may know.
 func situations(f func(s *situation)) {
-	for _, state := range []windowState{0, windowLive, windowDrained, windowFailed, windowDamaged} {
+	for _, state := range []windowState{0, windowLive, windowDrained, windowFailed, windowDamaged, windowForeign} {
 		each(1<<11-1, func(bit func() bool) {
 			s := left(state)
 			s.refused.Code = pick(bit(), wire.CodeEpoch, wire.CodeBusy)
@@ -156,7 +158,7 @@ func situations(f func(s *situation)) {
 			s.otherDir = pick(bit(), "", "/there")
 			s.adopted = bit()
 			s.hadBoot = pick(bit(), uuid.Nil, thisBoot)
-			if state == 0 || state == windowDamaged {
+			if state == 0 || state == windowDamaged || state == windowForeign {
 				s.header = header{State: state}
 				for range 4 { // what these choose is the same without a header
 					if bit() {
@@ -217,7 +219,7 @@ func TestDecisions(t *testing.T) {
 		var sound bool
 		switch d.act {
 		case actOpen:
-			sound = !busy && d.lost == nil && s.header.State != windowDamaged
+			sound = !busy && d.lost == nil && s.header.State != windowDamaged && s.header.State != windowForeign
 			if !mine {
 				unclosed := s.refused.Holder == me && s.refused.Flags&wire.OpenedUnclean != 0
 				sound = sound && d.from.State == 0 && d.epoch == s.refused.Epoch

@@ -64,8 +64,8 @@ func (s *legacy) whenOpen(d decision) decision {
 // judgeMirror decides while this start has met no loss. It returns the loss that it finds.
 func (s *legacy) judgeMirror() decision {
 	h := &s.header
-	if h.State == windowDamaged {
-		return loseDamaged(s.path)
+	if h.State == windowDamaged || h.State == windowForeign {
+		return loseUnreadable(s.path, h)
 	}
 	if h.Boot != s.boot {
 		h = &header{} // a reboot takes every window, wherever it lies

@@ -92,6 +92,7 @@ func mirrorRows() []struct {
 		{"failed, of another boot", windowFailed, []change{booted, func(s *legacy) { s.closed = true }}, actOpen, ""},
 		{"damaged", windowDamaged, nil, actEnd, "is damaged"},
 		{"damaged, of another boot", windowDamaged, []change{booted}, actEnd, "is damaged"},
+		{"of another release", windowForeign, nil, actEnd, "Start that release again"},
 		{"of another mirror", windowDrained, []change{func(s *legacy) { s.refused.UUID = thatUUID }}, actEnd, "is of mirror 05"},
 
 		{"no file, closed", 0, []change{func(s *legacy) { s.closed = true }}, actOpen, ""},

@@ -157,7 +157,7 @@ var kills = []inheritance{
 	{"a kill, and the header damaged", []func(*host){killedDirty, scribbled(badHeader)}, "is damaged", false},
 	{"a kill, and most of the header lost", []func(*host){killed, shortFile}, "is damaged", false},
 	{"a kill of another release", []func(*host){killedDirty,
-		scribbled(func(half []byte) { half[0]++ })}, "or another release of pmnbd wrote it", false},
+		scribbled(func(half []byte) { half[0]++ })}, "Start that release again", false},
 	{"a kill before the grant was noted", []func(*host){killed, rewritten(unnoted)}, "", true},
 	{"the same, and RESUMEs whose answers were lost, too", []func(*host){killed, rewritten(unnoted),
 		superblock(func(sb *region.Superblock) { sb.Epoch += 2 })}, "", true},

@@ -168,6 +168,8 @@ func (w *oldWindow) lost(changed string, boot uuid.UUID) *LossError {
 		return &LossError{fmt.Sprintf("%s, and a pmnbd still runs for the old one: %v", changed, w.inUse)}
 	case h.State == windowDamaged:
 		is = "is damaged"
+	case h.State == windowForeign:
+		is = "is of another release: " + h.failure()
 	case h.State == 0, h.Boot != boot, h.unused():
 		return nil
 	case h.State == windowLive && h.Opened != 0:

@@ -59,6 +59,9 @@ const (
 	windowFailed
 	// windowDamaged: no header can be read. No header says so.
 	windowDamaged
+	// windowForeign: a release with another WindowVersion wrote the file, which Failure has. No
+	// header says so.
+	windowForeign
 )
 
 // A header says what a window file holds. It has a fixed size.
@@ -92,10 +95,16 @@ type header struct {
 	Sessions [persist.MaxMembers]session
 }
 
+// WindowVersion is the version of the window files that this release writes and adopts. Any change
+// of the header, the index or the arena is a new version, and a release reads that of the release
+// before it, too (docs/compatibility.md).
+const WindowVersion = 5
+
 const (
 	headerPage   = 4096
-	headerMagic  = 0x706d6e62_64770005 // "pmnbdw", version 5
-	headerPrefix = 8 + 8 + 4           // magic, generation, CRC of the other fields and the generation
+	headerAnyone = 0x706d6e62_64770000 // "pmnbdw", and room for a version of 16 bits
+	headerMagic  = headerAnyone | WindowVersion
+	headerPrefix = 8 + 8 + 4 // magic, generation, CRC of the other fields and the generation
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -160,8 +169,23 @@ func (w *windowFile) load() (err error) {
 	}
 	if !found && !bytes.Equal(w.page, make([]byte, headerPage)) {
 		w.h.State = windowDamaged
+		if v := w.writtenBy(); v != 0 {
+			w.h.State = windowForeign
+			copy(w.h.Failure[:], fmt.Sprintf("version %d, and this release reads version %d", v, WindowVersion))
+		}
 	}
 	return nil // all zeroes: the process that made the file was killed
+}
+
+// writtenBy is the version of the release that wrote the header, 0 if it is ours or no header.
+func (w *windowFile) writtenBy() uint16 {
+	for i := range 2 {
+		magic := binary.LittleEndian.Uint64(w.page[i*headerPage/2:])
+		if magic != headerMagic && magic&^0xffff == headerAnyone {
+			return uint16(magic)
+		}
+	}
+	return 0
 }
 
 // wipe empties the file, the page of the header too: another release might believe a header

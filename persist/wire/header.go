@@ -24,7 +24,8 @@ import (
 //	| magic "PMND"  |version| type  | length, bytes | reserved, 0   |
 //	+---------------+-------+-------+---------------+---------------+
 //
-// length counts the whole message. The other end may be one version older.
+// length counts the whole message. A target answers
+// initiators of the version before its own, too: there is none yet.
 const (
 	// magic is the first word of every message.
 	magic = 0x504d4e44
@@ -89,7 +90,7 @@ var ErrMalformed = errors.New("malformed control message")
 type VersionError struct{ Ours, Theirs uint16 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the peer speaks version %d of the control protocol, and this end speaks version %d: use releases that are at most one version apart", e.Theirs, e.Ours)
+	return fmt.Sprintf("the peer speaks version %d of the control protocol, and this end speaks version %d: upgrade the target first, by one version at a time (docs/compatibility.md)", e.Theirs, e.Ours)
 }
 
 // TypeOf checks the header of message b, including its length, and returns the type. It

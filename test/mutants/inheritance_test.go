@@ -207,6 +207,11 @@ var inheritance = []mutant{
 		old: "w.h.State = windowDamaged", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "another release's window counts as damaged", rule: "compatibility.md: it says what to do",
+		in:  "backend/remote.windowFile.load",
+		old: "w.h.State = windowForeign", new: "",
+		pkg: "./backend/remote", run: "^TestForeignWindow$",
+	}, {
 		name: "a loss is reported only when the region is free", rule: "§6 a refused RESUME is final",
 		in:  "backend/remote.situation.judge",
 		old: "case h.State == windowLive && h.Opened != 0,", new: "case r.Code != wire.CodeBusy && h.State == windowLive && h.Opened != 0,",
