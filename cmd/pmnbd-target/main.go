@@ -3,16 +3,18 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/persist/region"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 var root = command.Command{
-	Name: program,
+	Name: program, Formats: fmt.Sprintf("region %d", region.Version),
 	Help: `pmnbd-target keeps regions of memory and lets initiators (pmnbd) write to them by RDMA.
 
 Usage:

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
+	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/cmd/pmnbd/internal/report"
@@ -14,7 +16,7 @@ import (
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 var root = command.Command{
-	Name: report.Program,
+	Name: report.Program, Formats: fmt.Sprintf("window file %d", remote.WindowVersion),
 	Help: `pmnbd is a network block device on persistent memory in another machine.
 
 Usage:

@@ -2,8 +2,8 @@
 // version, and one line of text and an exit code for every error.
 //
 // It exists so that the three binaries answer alike. Each command declares its own flags
-// and says what it does with them. The package imports cmd/internal/flags, plain, and
-// persist/wire for the protocol's number.
+// and says what it does with them. The package imports cmd/internal/flags, plain,
+// internal/release and persist/wire, for the numbers in --version.
 package command
 
 import (
@@ -26,6 +26,8 @@ const exitOK, exitFailure, exitUsage = 0, 1, 2
 type Command struct {
 	// Name is the word that selects the command.
 	Name string
+	// Formats are the versions of the files that a binary keeps, for --version: "window file 5".
+	Formats string
 	// Help is the text that --help prints above the flags. It ends with one newline.
 	Help string
 	// Run declares the command's flags, calls Call.Parse, and does the work. It is nil if
@@ -84,7 +86,7 @@ func (c *Command) run(name, first string, call *Call) error {
 	switch first {
 	case "version", "--version", "-V":
 		if name == c.Name { // the binary itself
-			_, err := io.WriteString(call.Stdout, version(name))
+			_, err := io.WriteString(call.Stdout, c.version())
 			return err
 		}
 	case "help":

@@ -56,13 +56,13 @@ func TestCommands(t *testing.T) {
 		{tree, []string{"more", "help"}, 0, "More of it.\n", ""},
 		{tree, []string{"more", "one", "b"}, 0, "false [b]", ""},
 		{tree, []string{"more", "two"}, 7, "", "prog more two: it: odd\n"},
-		{tree, []string{"version"}, 0, version("prog"), ""},
-		{tree, []string{"-V"}, 0, version("prog"), ""},
+		{tree, []string{"version"}, 0, tree.version(), ""},
+		{tree, []string{"-V"}, 0, tree.version(), ""},
 		{alone, nil, 0, "false []", ""},
 		{alone, []string{"b"}, 0, "false [b]", ""},
 		{alone, []string{"help"}, 0, "Does it.\n" + echoHelp, ""},
 		{alone, []string{"--help"}, 0, "Does it.\n" + echoHelp, ""},
-		{alone, []string{"--version"}, 0, version("prog"), ""},
+		{alone, []string{"--version"}, 0, tree.version(), ""},
 	} {
 		var out, errs bytes.Buffer
 		require.Equal(t, tc.code, tc.tree.Main(tc.args, &out, &errs), tc.args)

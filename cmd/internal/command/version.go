@@ -1,27 +1,32 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
+	"pmnbd/internal/release"
 	"pmnbd/persist/wire"
 )
 
 // version is the line that --version prints, the first thing to compare when two ends do
-// not understand each other: the program's name, the module's version, which go build takes
-// from git, the version of the control protocol, the build tags, and the compiler and
-// platform.
-func version(program string) string {
-	version, tags := "(unknown)", "none"
+// not understand each other: the program's name, the release and its commit, the versions of
+// the control protocol and of the files that the program keeps (docs/compatibility.md), the
+// build tags, and the compiler and platform.
+func (c *Command) version() string {
+	tags := "none"
 	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
 		for _, s := range info.Settings {
 			if s.Key == "-tags" {
 				tags = s.Value
 			}
 		}
 	}
-	return fmt.Sprintf("%s %s, protocol %d, tags %s, %s %s/%s\n",
-		program, version, wire.Version, tags, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	formats := fmt.Sprintf("protocol %d", wire.Version)
+	if c.Formats != "" {
+		formats += ", " + c.Formats
+	}
+	return fmt.Sprintf("%s %s, revision %s, %s, tags %s, %s %s/%s\n",
+		c.Name, release.Version, cmp.Or(release.Revision(), "unknown"), formats, tags, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
