@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A play is a page whose commands a test runs, in order, on machines of their own.
+type play struct {
+	page     string
+	machines []string // app1 and pm1 to pm4; the first one types what has no NAME in its prompt
+	before   string   // a console block, without its fences: what the page takes for granted
+	// skip has the beginnings of commands that cannot run here, each with the reason.
+	skip map[string]string
+	// aside has what a reader does beside the page, before the command that begins so.
+	aside map[string]func(*testing.T, map[string]*machine)
+}
+
+var plays = []play{
+	{page: "docs/tutorial.md", machines: []string{"app1"}, skip: map[string]string{"make build": "the test has built"}},
+	{page: "docs/tutorial-go.md", machines: []string{"app1"}},
+	{
+		page: "docs/tutorial-two-hosts.md", machines: []string{"app1", "pm1"},
+		skip: map[string]string{"install -m 755 bin/": "a machine of the test has the binaries there"},
+		aside: map[string]func(*testing.T, map[string]*machine){
+			"(umask 077; pmnbd-target key new": func(t *testing.T, m map[string]*machine) {
+				id := m["app1"].terminal(t, "app1").run(t, "runuser -u pmnbd -- pmnbd id --state-dir /var/lib/pmnbd")
+				m["pm1"].terminal(t, "pm1").run(t, "ID="+strings.TrimSpace(id))
+			},
+			"chown pmnbd /etc/pmnbd/key ": func(t *testing.T, m map[string]*machine) {
+				key := m["pm1"].terminal(t, "pm1").run(t, "cat /etc/pmnbd/keys")
+				m["app1"].terminal(t, "app1").run(t, "echo '"+strings.TrimSpace(key)+"' >/etc/pmnbd/key")
+			},
+		},
+	},
+}
+
+// unrun has the pages whose commands no test of this package runs, each with the reason.
+var unrun = map[string]string{
+	"README.md":             "has the commands of the tutorial",
+	"docs/attach.md":        "needs the kernel's NBD client: test/lab attaches (TestAttach, TestAttachRestart)",
+	"docs/benchmarks.md":    "takes minutes, and judges times",
+	"docs/compare.md":       "takes minutes, and judges times",
+	"docs/configuration.md": "shows forms; TestFlagsAndKeys (cmd/pmnbd-target) checks flags and keys",
+	"docs/contributing.md":  "has the targets of make, which .ci/run runs",
+	"docs/durability.md":    "shows status, which other pages run",
+	"docs/growth.md":        "takes minutes, and judges times",
+	"docs/install.md":       "changes the packages of a machine",
+	"docs/lab.md":           "has the targets of make that run the lab",
+	"docs/methods.md":       "takes minutes, and judges times",
+	"docs/mirror.md":        "shows forms of commands that test/e2e's tests of mirrors run",
+	"docs/nbd.md":           "shows the forms of two flags",
+	"docs/regions.md":       "shows forms, among them of device-dax, which only the lab has",
+	"docs/security.md":      "shows forms; tutorial-two-hosts.md makes keys and encrypts",
+	"docs/status.md":        "shows forms; TestStatus and TestMetrics compare the tables with what daemons say",
+	"docs/systemd.md":       "needs systemd; tutorial-two-hosts.md installs the units and runs their command lines",
+}
+
+// TestPages runs the commands of each page as the page has them, and compares what they print.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	for _, p := range plays {
+		t.Run(p.page, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("../..", p.page))
+			require.NoError(t, err)
+			machines := newMachines(t, p.machines...)
+			do := func(s step) {
+				m, ok := machines[s.terminal]
+				if !ok {
+					m = machines[p.machines[0]]
+				}
+				m.do(t, s)
+			}
+			for _, s := range steps("```console\n" + p.before + "\n```") {
+				do(s)
+			}
+			for _, s := range steps(string(text)) {
+				if skipped(p.skip, s.command) == "" {
+					command, _, _ := strings.Cut(s.command, "\n")
+					t.Logf("%s:%d: %s", p.page, s.line, command)
+					for begin, does := range p.aside {
+						if strings.HasPrefix(s.command, begin) {
+							does(t, machines)
+						}
+					}
+					do(s)
+				}
+			}
+		})
+	}
+}
+
+// skipped returns the beginning in skip that command has, or "".
+func skipped(skip map[string]string, command string) string {
+	for begin := range skip {
+		if strings.HasPrefix(command, begin) {
+			return begin
+		}
+	}
+	return ""
+}
+
+// TestPagesAreRun checks that no page has commands that nobody runs: a page is in plays or in unrun,
+// and what these leave out is still there and has a reason.
+func TestPagesAreRun(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	run := map[string]play{}
+	for _, p := range plays {
+		run[p.page] = p
+	}
+	for _, path := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		name, err := filepath.Rel("../..", path)
+		require.NoError(t, err)
+		p, isRun := run[name]
+		delete(run, name)
+		left := map[string]bool{}
+		for _, s := range steps(string(text)) {
+			where := fmt.Sprintf("%s:%d: %s", name, s.line, s.command)
+			require.True(t, isRun || unrun[name] != "", "%s\nno test runs it: write the page for plays (docs/contributing.md), or give unrun the reason", where)
+			require.False(t, !isRun && s.promised, "%s\na console block must run: the page is not in plays", where)
+			left[skipped(p.skip, s.command)] = true
+		}
+		for begin, reason := range p.skip {
+			require.True(t, left[begin], "%s has no command %q to leave out", name, begin)
+			require.NotEmpty(t, reason)
+		}
+	}
+	require.Empty(t, run, "pages that do not exist")
+}
