@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,15 +34,19 @@ type Meter struct {
 	ended    chan struct{}
 
 	mu          sync.Mutex
+	started     time.Time // all of it
 	step        string
 	began       time.Time // the step
 	done, total uint64
-	shown       bool // a line is on the terminal
+	shared      bool    // Share said how far it is, not Set
+	share       float64 // 0 to 1
+	shown       bool    // a line is on the terminal
 }
 
 // Start begins to show on out, which is standard error, how far what is.
 func Start(out io.Writer, what string) *Meter {
-	m := &Meter{out: out, what: what, terminal: isTerminal(out), began: time.Now(), end: make(chan struct{}), ended: make(chan struct{})}
+	now := time.Now()
+	m := &Meter{out: out, what: what, terminal: isTerminal(out), started: now, began: now, end: make(chan struct{}), ended: make(chan struct{})}
 	go m.run()
 	return m
 }
@@ -82,7 +87,15 @@ func (m *Meter) Set(step string, done, total uint64) {
 	if step != m.step {
 		m.step, m.began = step, time.Now()
 	}
-	m.done, m.total = done, total
+	m.done, m.total, m.shared = done, total, false
+}
+
+// Share says how far all of it is, from 0 to 1, and the step that is under way. It is for work whose
+// end is known and that is not counted in bytes.
+func (m *Meter) Share(step string, share float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.step, m.share, m.shared = step, min(max(share, 0), 1), true
 }
 
 // show writes the line.
@@ -91,7 +104,7 @@ func (m *Meter) show(now time.Time) {
 	defer m.mu.Unlock()
 	line := m.lineLocked(now)
 	if m.terminal {
-		line = "\r\x1b[K" + line // clears what was there
+		line = "\r\x1b[K" + cut(line, width(m.out)) // clears what was there
 		m.shown = true
 	} else {
 		line += "\n"
@@ -99,7 +112,46 @@ func (m *Meter) show(now time.Time) {
 	_, _ = io.WriteString(m.out, line) // whoever does not look misses nothing else
 }
 
+// width returns how many characters a line of the terminal has, or 80.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return 80
+}
+
+// cut shortens a line to less than columns: one that wraps could not be written again.
+func cut(line string, columns int) string {
+	if runes := []rune(line); len(runes) >= columns {
+		return string(runes[:max(columns-1, 0)])
+	}
+	return line
+}
+
+// barLength is that of a bar on a terminal, in characters.
+const barLength = 24
+
+// shareLocked is the line after Share: a bar, and the step at the end, where it may be cut.
+func (m *Meter) shareLocked(now time.Time) string {
+	line := m.what
+	if m.terminal {
+		n := int(m.share * barLength)
+		line += " [" + strings.Repeat("#", n) + strings.Repeat("-", barLength-n) + "]"
+	}
+	line += fmt.Sprintf(" %.0f %%", 100*m.share)
+	if m.share > 0 {
+		left := time.Duration(float64(now.Sub(m.started)) * (1 - m.share) / m.share)
+		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+	}
+	return line + ": " + m.step
+}
+
 func (m *Meter) lineLocked(now time.Time) string {
+	if m.shared {
+		return m.shareLocked(now)
+	}
 	line := m.what
 	if m.step != "" {
 		line += ": " + m.step

@@ -51,3 +51,33 @@ clear a: sync for 1s
 		})
 	}
 }
+
+// Work whose end is known has a bar on a terminal, and its line does not wrap there.
+func TestShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		terminal bool
+		share    float64
+		step     string
+		want     string
+	}{
+		"a log":       {false, .25, "round 1 of 4", "compare 25 %, 12s left: round 1 of 4\n"},
+		"nothing yet": {false, 0, "fill", "compare 0 %: fill\n"},
+		"too much":    {false, 1.5, "round 4 of 4", "compare 100 %, 0s left: round 4 of 4\n"},
+		"a terminal":  {true, .25, "round 1 of 4", "|compare [######------------------] 25 %, 12s left: round 1 of 4"},
+		"a long line": {true, 1, strings.Repeat("x", 99), "|compare [########################] 100 %, 0s left: xxxxxxxxxxxxxxxxxxxxxxxxxxxx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				m := Start(&out, "compare")
+				m.terminal = c.terminal
+				m.Share(c.step, c.share)
+				m.show(m.started.Add(4 * time.Second))
+				m.shown = false // or Stop would remove it
+				m.Stop()
+				require.Equal(t, c.want, strings.ReplaceAll(out.String(), "\r\x1b[K", "|"))
+				require.LessOrEqual(t, len([]rune(strings.TrimPrefix(out.String(), "\r\x1b[K"))), 79)
+			})
+		})
+	}
+}
