@@ -68,6 +68,8 @@ type Client struct {
 	export  wire.Export
 	sizes   wire.BlockSizes
 
+	description string
+
 	q sockio.Queue // of requests
 
 	pending []pending // by tag
@@ -105,6 +107,9 @@ func (c *Client) Export() wire.Export { return c.export }
 
 // BlockSizes returns the size constraints of the export.
 func (c *Client) BlockSizes() wire.BlockSizes { return c.sizes }
+
+// Description returns what the server says of the export, for people; "" if it says nothing.
+func (c *Client) Description() string { return c.description }
 
 // Write queues a WRITE of data. The data must not change until Send has returned.
 func (c *Client) Write(tag uint32, off uint64, data []byte, flags wire.CommandFlags) {

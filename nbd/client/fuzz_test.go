@@ -56,12 +56,14 @@ func TestTextsArePlain(t *testing.T) {
 
 	reason := append(put(wire.ErrorSize, func(b []byte) { wire.PutError(b, 22, len(hostile)) }), hostile...)
 	c, err := dial(greeting, wire.AppendOptionReply(nil, wire.OptStructuredReply, wire.RepAck, ""),
-		wire.AppendInfoExport(nil, wire.OptGo, wire.Export{Size: 1 << 20}), wire.AppendOptionReply(nil, wire.OptGo, wire.RepAck, ""),
+		wire.AppendInfoExport(nil, wire.OptGo, wire.Export{Size: 1 << 20}), wire.AppendInfoText(nil, wire.OptGo, wire.InfoDescription, hostile),
+		wire.AppendOptionReply(nil, wire.OptGo, wire.RepAck, ""),
 		put(wire.StructuredReplySize, func(b []byte) {
 			wire.PutStructuredReply(b, wire.Chunk{Type: wire.ChunkError, Flags: wire.ReplyFlagDone, Len: uint64(len(reason))})
 		}), reason)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close()) }()
+	require.Equal(t, shown, c.Description())
 	c.Flush(0)
 	require.NoError(t, c.Send())
 	_, errno, err := c.Recv()

@@ -36,7 +36,7 @@ func (c *Client) negotiate(rw io.ReadWriter, cfg Config) error {
 		err = c.option(rw, wire.OptSetMetaContext, wire.AppendMetaRequest(nil, cfg.Export, wire.ContextAllocation))
 	}
 	if err == nil {
-		err = c.option(rw, wire.OptGo, wire.AppendInfoRequest(nil, cfg.Export, wire.InfoBlockSize))
+		err = c.option(rw, wire.OptGo, wire.AppendInfoRequest(nil, cfg.Export, wire.InfoBlockSize, wire.InfoDescription))
 	}
 	return err
 }
@@ -89,6 +89,8 @@ func (c *Client) info(data []byte) error {
 		c.export, err = wire.DecodeExport(body)
 	case wire.InfoBlockSize:
 		c.sizes, err = wire.DecodeBlockSizes(body)
+	case wire.InfoDescription:
+		c.description = plain.Text(string(body))
 	}
 	return err
 }
