@@ -206,10 +206,10 @@ func TestCopiesFirst(t *testing.T) {
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Write(3<<20, backendtest.Pattern(block, 2), 0), c.Flush()))
 	require.Equal(t, persist.Members(3), s.record(0).F)
 	s.network(0).Down() // F is A and B: A is destroyed, and C is stale
-	s.network(2).Up()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.Error(t, old.Shutdown(ctx))
+	s.network(2).Up() // not before: the old life would copy to C, and could end clean
 	d := s.dialImpatient(t, 2)
 	require.Equal(t, persist.Members(6), s.record(1).F)
 	require.Equal(t, persist.Members(6), s.record(2).F)
