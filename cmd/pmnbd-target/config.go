@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding"
+	"errors"
 	"net"
 	"slices"
 	"time"
@@ -90,45 +91,51 @@ func parse(call *command.Call, own func(*pflag.FlagSet)) (config, error) {
 	return c, read(&c)
 }
 
-// check refuses what cannot be served on any machine.
+// check refuses what cannot be served on any machine. The error has everything that is wrong.
 func (c *config) check() error {
+	var wrong []error
+	say := func(err error) { wrong = append(wrong, err) }
 	if len(c.Regions) == 0 {
-		return flags.Usagef("nothing to serve: name a region with --region NAME=PATH, or in the file of --config")
+		say(flags.Usagef("nothing to serve: name a region with --region NAME=PATH, or in the file of --config"))
 	}
-	seen := make(map[string]bool)
-	for _, r := range c.Regions {
+	secure := slices.ContainsFunc(c.Listen, func(l listenAddr) bool { return l.Encrypted() })
+	for i, r := range c.Regions {
 		if err := r.check(); err != nil {
-			return err
+			say(err)
 		}
-		if seen[r.Name] {
-			return flags.Usagef("region %s is named twice: each needs a name of its own", r.Name)
+		if slices.ContainsFunc(c.Regions[:i], func(o servedRegion) bool { return o.Name == r.Name }) {
+			say(flags.Usagef("region %s is named twice: each needs a name of its own", r.Name))
 		}
-		seen[r.Name] = true
+		if r.Encrypted && !secure {
+			say(r.usage("it is encrypted, and no address is: add --listen iwarps://HOST"))
+		}
 	}
 	if len(c.Listen) == 0 {
-		return flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config")
+		say(flags.Usagef("nowhere to listen: name an address with --listen iwarp://HOST:PORT, or in the file of --config"))
 	}
 	if c.Name != "" {
 		if err := wire.CheckTarget(c.Name); err != nil {
-			return flags.Usagef("--name: %v", err)
-		}
-	}
-	secure := slices.ContainsFunc(c.Listen, func(l listenAddr) bool { return l.Encrypted() })
-	for _, r := range c.Regions {
-		if r.Encrypted && !secure {
-			return r.usage("it is encrypted, and no address is: add --listen iwarps://HOST")
+			say(flags.Usagef("--name: %v", err))
 		}
 	}
 	for _, l := range c.Listen {
-		switch {
-		case l.Encrypted() && !c.authenticated():
-			return flags.Usagef("%s needs --key-file: without keys nobody knows who is at the other end, and anybody in between could decrypt the connection", l)
-		case c.authenticated() || c.Insecure:
-		case !loopback(l.Host):
-			return flags.Usagef("%s is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own", l)
-		case l.Provider != "iwarp":
-			return flags.Usagef("%s: nobody knows which user of this machine connects by an adapter: use --key-file, so that sessions authenticate, or --insecure-no-auth to serve all of them", l)
+		if err := c.checkListener(l); err != nil {
+			say(err)
 		}
+	}
+	return errors.Join(wrong...)
+}
+
+// checkListener refuses an address whose clients nobody knows.
+func (c *config) checkListener(l listenAddr) error {
+	switch {
+	case l.Encrypted() && !c.authenticated():
+		return flags.Usagef("%s needs --key-file: without keys nobody knows who is at the other end, and anybody in between could decrypt the connection", l)
+	case c.authenticated() || c.Insecure:
+	case !loopback(l.Host):
+		return flags.Usagef("%s is not a loopback address: use --key-file, so that sessions authenticate, or --insecure-no-auth on a network of your own", l)
+	case l.Provider != "iwarp":
+		return flags.Usagef("%s: nobody knows which user of this machine connects by an adapter: use --key-file, so that sessions authenticate, or --insecure-no-auth to serve all of them", l)
 	}
 	return nil
 }

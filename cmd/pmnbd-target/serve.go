@@ -45,6 +45,9 @@ func serve(call *command.Call) error {
 	if err == nil {
 		err = cfg.check()
 	}
+	if checkOnly && err != nil && !errors.Is(err, pflag.ErrHelp) {
+		return command.Problems(call, err)
+	}
 	if err != nil {
 		return err
 	}

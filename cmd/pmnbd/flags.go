@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"crypto/tls"
+	"errors"
 	"io/fs"
-	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,10 +15,7 @@ import (
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/status"
-	"pmnbd/internal/endpoint"
-	"pmnbd/nbd/wire"
 	"pmnbd/persist"
-	"pmnbd/persist/region"
 )
 
 const serveHelp = `Opens regions of targets and serves each to NBD clients as an export, until SIGTERM; then it flushes, and
@@ -30,6 +24,7 @@ clients.
 
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION[,…] [--target …] --listen unix:/PATH|tcp:HOST:PORT [--listen …]
+  pmnbd serve --config FILE [--check]
 
   pmnbd serve --target iwarp://127.0.0.1:7204/log --listen unix:/run/pmnbd.sock
   nbdinfo 'nbd+unix:///log?socket=/run/pmnbd.sock'
@@ -62,8 +57,10 @@ const defaultSyncTimeout = time.Minute
 // export and as much of its read memory, so an export may use 2 GiB for all of them.
 const maxConnections = 4096
 
-// A config holds the flags of serve.
+// A config holds the settings of serve: its flags, and those of the file of --config.
 type config struct {
+	file          string // of --config; "": none
+	checkOnly     bool
 	exports       []exportSpec // the first is the default
 	listen        []listenSpec
 	window        flags.Size // of each export
@@ -114,12 +111,6 @@ func (c *config) schemes() []string {
 	return []string{"nbds", "nbd"}
 }
 
-// An exportSpec is a region, or a mirror of several, and the name of its export.
-type exportSpec struct {
-	name    string
-	targets []endpoint.Endpoint // several of a mirror
-}
-
 // unread holds the flags whose text parse reads itself, so that its errors can say more than
 // pflag's.
 type unread struct {
@@ -128,55 +119,64 @@ type unread struct {
 	id, mode               string
 }
 
-// parse reads the flags of serve.
+// parse reads the flags of serve, and the file of --config. The error has everything that is wrong.
 func parse(call *command.Call) (config, error) {
 	cfg := config{window: remote.DefaultWindow, control: status.DefaultPlace(), logLevel: daemon.NewLevel()}
 	var u unread
 	cfg.declare(call.Flags, &u)
-	err := call.Parse()
-	if err == nil {
-		cfg.exports, err = parseExports(u.targets, u.names)
+	if err := call.Parse(); err != nil {
+		return cfg, err
 	}
-	if err == nil {
-		err = cfg.arbiter.parse()
+	if cfg.file != "" {
+		if err := load(cfg.file, call, &u); err != nil {
+			return cfg, err
+		}
 	}
-	if err == nil {
-		err = cfg.checkMirrors(call.Flags)
+	return cfg, cfg.read(call.Flags, &u)
+}
+
+// read reads what the flags in u say, and checks it all.
+func (c *config) read(set *pflag.FlagSet, u *unread) (err error) {
+	var wrong []error
+	say := func(err error) {
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	if c.exports, err = parseExports(u.targets, u.names); err != nil {
+		say(err)
+	} else if err = c.arbiter.parse(); err != nil {
+		say(err)
+	} else {
+		say(c.checkMirrors(set))
 	}
 	for _, arg := range u.listen {
-		var l listenSpec
-		if err == nil {
-			l, err = parseListen(arg)
+		l, err := parseListen(arg)
+		say(err)
+		c.listen = append(c.listen, l)
+	}
+	say(c.check())
+	c.tls, c.requireTLS, err = serverTLS(u.tls, u.certificates, c.verifyPeer)
+	if say(err); err == nil {
+		say(c.checkListeners())
+	}
+	if u.id != "" {
+		if c.id, err = uuid.Parse(u.id); err != nil || c.id == uuid.Nil {
+			say(flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", u.id))
 		}
-		cfg.listen = append(cfg.listen, l)
-	}
-	if err == nil {
-		err = cfg.check()
-	}
-	if err == nil {
-		cfg.tls, cfg.requireTLS, err = serverTLS(u.tls, u.certificates, cfg.verifyPeer)
-	}
-	if err == nil {
-		err = cfg.checkListeners()
-	}
-	if err == nil && u.id != "" {
-		if cfg.id, err = uuid.Parse(u.id); err != nil || cfg.id == uuid.Nil {
-			err = flags.Usagef("--id %q is not a UUID: use one as uuidgen prints it", u.id)
-		}
-	}
-	if err != nil {
-		return cfg, err
 	}
 	bits, err := strconv.ParseUint(u.mode, 8, 32)
 	if err != nil || bits > 0o777 {
-		return cfg, flags.Usagef("--socket-mode %q: use three octal digits, such as 660", u.mode)
+		say(flags.Usagef("--socket-mode %q: use three octal digits, such as 660", u.mode))
 	}
-	cfg.socketMode = fs.FileMode(bits)
-	return cfg, nil
+	c.socketMode = fs.FileMode(bits)
+	return errors.Join(wrong...)
 }
 
 // declare declares the flags. What c holds are defaults.
 func (c *config) declare(set *pflag.FlagSet, u *unread) {
+	set.StringVar(&c.file, "config", "", "`FILE` with the same settings (docs/configuration.md); flags override it")
+	set.BoolVar(&c.checkOnly, "check", false, "check flags and file, and exit")
 	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`, iwarps:// for the same encrypted, or rdma://, or the members of a mirror with commas between; the first is the default export")
 	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
@@ -213,153 +213,4 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.DurationVar(&c.spin, "spin", 0, "how long a connection to a target at rdma:// polls before it sleeps; worthwhile only with a core for each lane")
 	set.StringVar(&u.mode, "socket-mode", "0600", "access rights of unix sockets, `octal`")
 	set.DurationVar(&c.drainTimeout, "drain-timeout", 30*time.Second, "how long SIGTERM waits for clients' requests and the last flush")
-}
-
-// check refuses values that make no sense on any machine.
-func (c *config) check() error {
-	switch {
-	case c.window < remote.MinWindow || c.window > remote.MaxWindow:
-		return flags.Usagef("--window %v: use %v to %v", c.window, flags.Size(remote.MinWindow), flags.Size(remote.MaxWindow))
-	case c.lanes < 1 || c.lanes > remote.MaxLanes:
-		return flags.Usagef("--lanes %d: use 1 to %d", c.lanes, remote.MaxLanes)
-	case c.connections < 1 || c.connections > maxConnections:
-		return flags.Usagef("--max-connections %d: use 1 to %d", c.connections, maxConnections)
-	case c.windowDir == "":
-		return flags.Usagef("--window-dir is empty: name a directory on a filesystem in memory, or leave the flag out for %s. What an earlier pmnbd left there must not be passed by", defaultWindowDir())
-	case c.stateDir == "":
-		return flags.Usagef("--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
-	case c.lossTimeout < 0:
-		return flags.Usagef("--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
-	case c.legTimeout < 0:
-		return flags.Usagef("--leg-timeout %v: use a duration, such as 10s, or 0", c.legTimeout)
-	case c.asyncLag > c.window/4:
-		return flags.Usagef("--async-lag %v: use at most %v, a quarter of --window, which holds what such a member lacks", c.asyncLag, c.window/4)
-	case c.asyncLagTime <= 0:
-		return flags.Usagef("--async-lag-time %v: use a duration, such as 5s", c.asyncLagTime)
-	case c.syncTimeout < 0:
-		return flags.Usagef("--sync-timeout %v: use a duration, such as 1m, or 0", c.syncTimeout)
-	case c.handshake <= 0:
-		return flags.Usagef("--handshake-timeout %v: use a duration, such as 10s", c.handshake)
-	case c.drainTimeout <= 0:
-		return flags.Usagef("--drain-timeout %v: use a duration, such as 30s", c.drainTimeout)
-	}
-	return nil
-}
-
-// checkListeners is checkExposed for the addresses of --listen. What a host's name stands
-// for shows only once it is bound.
-func (c *config) checkListeners() error {
-	for _, l := range c.listen {
-		a, err := netip.ParseAddrPort(l.addr)
-		if l.network != "tcp" || err != nil {
-			continue
-		}
-		if err := c.checkExposed("--listen tcp:"+l.addr, a.Addr().Unmap().IsLoopback()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// authenticated reports whether every TCP client must authenticate.
-func (c *config) authenticated() bool { return c.requireTLS && c.verifyPeer }
-
-// checkExposed refuses a listener that other hosts can reach, unless all its clients must
-// authenticate: whoever connects owns the exports. --insecure-no-auth permits it.
-func (c *config) checkExposed(listener string, loopback bool) error {
-	if loopback || c.insecure || c.authenticated() {
-		return nil
-	}
-	return flags.Usagef("%s is not a loopback address, and everybody who reaches it owns the exports: use --tls=require --tls-verify-peer, so that clients authenticate, or --insecure-no-auth on a network of your own", listener)
-}
-
-// mirrorFlags are the flags that only mirrors have.
-var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate", "async-lag", "async-lag-time", "async-drop"}
-
-// checkMirrors refuses flags of mirrors where no export is one. With --degraded or an arbiter each is a
-// mirror, of which one member may be named.
-func (c *config) checkMirrors(set *pflag.FlagSet) error {
-	if c.single && !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) == 1 }) {
-		return flags.Usagef("--degraded-single is for one member of a mirror: name that alone in --target")
-	}
-	if c.single && c.arbiter.uri != "" {
-		return flags.Usagef("--arbiter is for mirrors, and --degraded-single serves a member without its mirror: use one of them")
-	}
-	if c.single && c.degraded {
-		return flags.Usagef("--degraded begins a mirror, and --degraded-single serves a member without it: use one of them")
-	}
-	if c.member = c.arbiter.uri != ""; c.member {
-		return nil
-	}
-	if slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) > 1 }) {
-		return nil
-	}
-	if c.member = c.degraded; c.member {
-		return nil
-	}
-	for _, name := range mirrorFlags {
-		if set.Changed(name) {
-			return flags.Usagef("--%s is for mirrors: name all members in one --target, with commas between", name)
-		}
-	}
-	return nil
-}
-
-// parseExports pairs every --target with its --export. A mirror is called as its first member unless
-// it has a name.
-func parseExports(targets, names []string) ([]exportSpec, error) {
-	if len(targets) == 0 {
-		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
-	}
-	if len(names) > 0 && len(names) != len(targets) {
-		return nil, flags.Usagef("--export is given %d times and --target %d times: name every export, or none", len(names), len(targets))
-	}
-	all := make([]exportSpec, 0, len(targets))
-	for i, s := range targets {
-		members, err := parseMembers(strings.Split(s, ","))
-		if err != nil {
-			return nil, err
-		}
-		e := exportSpec{members[0].Region, members}
-		if len(names) > 0 {
-			e.name = cmp.Or(names[i], e.name)
-		}
-		if len(e.name) > wire.MaxString {
-			return nil, flags.Usagef("--export has %d bytes: an export's name has at most %d", len(e.name), wire.MaxString)
-		}
-		for _, other := range all {
-			if other.name == e.name {
-				return nil, flags.Usagef("two exports are named %q: give every --target a name of its own with --export", e.name)
-			}
-			for _, m := range e.targets {
-				if slices.ContainsFunc(other.targets, m.Same) {
-					return nil, flags.Usagef("--target %s is given twice: a region is one export", m)
-				}
-			}
-		}
-		all = append(all, e)
-	}
-	return all, nil
-}
-
-// parseMembers reads the URIs of a region, or of the members of a mirror.
-func parseMembers(uris []string) ([]endpoint.Endpoint, error) {
-	if len(uris) > persist.MaxMembers {
-		return nil, flags.Usagef("--target names %d regions: a mirror has at most %d members", len(uris), persist.MaxMembers)
-	}
-	members := make([]endpoint.Endpoint, 0, len(uris))
-	for _, s := range uris {
-		m, err := flags.ParseTarget(s)
-		if err != nil {
-			return nil, err
-		}
-		if err := region.CheckName(m.Region); err != nil {
-			return nil, flags.Usagef("--target %s: %v", s, err)
-		}
-		if slices.ContainsFunc(members, m.Same) {
-			return nil, flags.Usagef("--target names %s twice: the members of a mirror are different regions", m)
-		}
-		members = append(members, m)
-	}
-	return members, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
 	"pmnbd/backend/remote"
@@ -66,7 +67,13 @@ const exitLoss = 3
 // serve runs `pmnbd serve`.
 func serve(call *command.Call) error {
 	cfg, err := parse(call)
-	if err != nil {
+	switch {
+	case cfg.checkOnly && err != nil && !errors.Is(err, pflag.ErrHelp):
+		return command.Problems(call, err)
+	case err != nil:
+		return err
+	case cfg.checkOnly:
+		_, err = fmt.Fprintf(call.Stdout, "ok: %d exports, %d listeners\n", len(cfg.exports), len(cfg.listen))
 		return err
 	}
 	sockio.Procs()

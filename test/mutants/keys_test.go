@@ -74,7 +74,7 @@ var trust = []mutant{
 		pkg: "./rdma/iwarp", run: "^TestTLSIsNotNegotiable$",
 	}, {
 		name: "a listener at iwarps:// without keys", rule: "encryption without a key is refused",
-		in:  "cmd/pmnbd-target.config.check",
+		in:  "cmd/pmnbd-target.config.checkListener",
 		old: "case l.Encrypted() && !c.authenticated():", new: "case false:",
 		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	}, {

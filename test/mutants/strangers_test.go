@@ -74,7 +74,7 @@ var strangers = []mutant{
 		pkg: "./cmd/internal/localuser", run: "^TestAllow$",
 	}, {
 		name: "an adapter on loopback needs no key", rule: "an adapter needs keys",
-		in:  "cmd/pmnbd-target.config.check",
+		in:  "cmd/pmnbd-target.config.checkListener",
 		old: `case l.Provider != "iwarp":`, new: "case false:",
 		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	}, {

@@ -158,15 +158,41 @@ func Verdict(stdout io.Writer, text string, code int, err error) error {
 	return Exit(code)
 }
 
+// Problems prints what is wrong with a configuration, a line for each error in err, and ends with
+// the code of a mistake.
+func Problems(call *Call, err error) error {
+	var all strings.Builder
+	var add func(error)
+	add = func(err error) {
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range several.Unwrap() {
+				add(e)
+			}
+			return
+		}
+		all.WriteString(line(err) + "\n")
+	}
+	add(err)
+	if _, failed := io.WriteString(call.Stderr, all.String()); failed != nil {
+		return failed
+	}
+	return Exit(exitUsage)
+}
+
+// line is an error for people, in one line.
+func line(err error) string {
+	parts := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	return plain.Text(strings.Join(parts, "; "))
+}
+
 // exit writes err, if there is one, to stderr as one line that starts with the command's
 // name, and returns the exit code.
 func exit(stderr io.Writer, name string, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	line := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if !errors.Is(err, errSaid) {
-		_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, plain.Text(line)) // without standard error the code has to do
+		_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, line(err)) // without standard error the code has to do
 	}
 	own := withCode{code: exitFailure}
 	if !errors.As(err, &own) && errors.Is(err, flags.ErrUsage) {

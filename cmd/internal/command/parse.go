@@ -38,6 +38,15 @@ func (c *Call) Parse(arguments ...string) error {
 	return nil
 }
 
+// Set sets a flag as the command line would.
+func (c *Call) Set(name, text string) error {
+	err := c.Flags.Set(name, text)
+	if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
+		return flags.Usagef("%s: %v", name, reason(value))
+	}
+	return err
+}
+
 // reason says what is wrong with a value. It rewords the errors of strconv, which name functions
 // of that package, and those about durations.
 func reason(value *pflag.InvalidValueError) error {

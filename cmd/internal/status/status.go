@@ -4,7 +4,7 @@
 // It exists so that people and their monitoring can ask a running process instead of reading
 // its log. The package owns the places of control sockets (Place) and metrics (Address), their
 // server and client, and the form of a metric. It shows snapshots: copies that their owners
-// make only when somebody asks (design §9). It imports latency, plain and
+// make only when somebody asks (design §9). It imports latency, plain, release and
 // sockio.
 package status
 
