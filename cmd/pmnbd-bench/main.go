@@ -68,7 +68,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	root := command.Command{
 		Name: "pmnbd-bench", Help: help, Run: until(benchmark),
-		Commands: []command.Command{{Name: "methods", Help: methodsHelp, Run: until(benchMethods)}},
+		Commands: []command.Command{
+			{Name: "methods", Help: methodsHelp, Run: until(benchMethods)},
+			{Name: "floor", Help: floorHelp, Run: func(call *command.Call) error { return benchFloor(ctx, call) }},
+		},
 	}
 	return root.Main(args, stdout, stderr)
 }
@@ -106,7 +109,7 @@ func parse(call *command.Call) (options, error) {
 	fs.IntVar(&connections, "connections", 1, "how many connections each export gets, each with an equal part of the area")
 	fs.Var(&o.area, "area", "how much of each target to write and read, from its beginning")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
-	fs.BoolVar(&o.suite, "suite", false, "compare two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown")
+	fs.BoolVar(&o.suite, "suite", false, "compare the first two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown; others, labelled "+labelFloor+" and "+labelOneHop+", are measured in some rows only")
 	fs.StringArrayVar(&pids, "pids", nil, "the processes that serve a target, the one in front first, to measure what they use, `LABEL=PID[,PID...]`; can be repeated")
 	if err := call.Parse("[…]"); err != nil {
 		return o, err
@@ -143,9 +146,10 @@ func parse(call *command.Call) (options, error) {
 	o.works = plain(depth, connections)
 	if o.suite {
 		o.works = suite()
+		others := slices.ContainsFunc(o.targets[min(2, len(o.targets)):], func(t target) bool { return t.label != labelFloor && t.label != labelOneHop })
 		switch {
-		case len(o.targets) != 2:
-			return o, flags.Usagef("--suite compares two targets, there are %d", len(o.targets))
+		case len(o.targets) < 2 || others:
+			return o, flags.Usagef("--suite compares two targets, there are %d; those labelled %s and %s come behind them", len(o.targets), labelFloor, labelOneHop)
 		case fs.Changed("depth") || fs.Changed("connections"):
 			return o, flags.Usagef("--suite has depths and connections of its own: leave out --depth and --connections")
 		}

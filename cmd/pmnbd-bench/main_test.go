@@ -11,7 +11,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asFloor in the environment makes this program pmnbd-bench floor, with the arguments given.
+const asFloor = "PMNBD_BENCH_TEST_FLOOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asFloor) != "" {
+		os.Exit(run(append([]string{"floor"}, os.Args[1:]...), os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func runs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
@@ -29,7 +37,7 @@ func TestUsage(t *testing.T) {
 	for _, flag := range []string{"--version", "-V"} {
 		code, stdout, stderr = runs(t, flag)
 		require.Zero(t, code)
-		require.Regexp(t, `^pmnbd-bench \S+, protocol \d`, stdout)
+		require.Regexp(t, `^pmnbd-bench \S+, revision \S+, protocol \d`, stdout)
 		require.Empty(t, stderr)
 	}
 
@@ -48,11 +56,13 @@ func TestUsage(t *testing.T) {
 		{"a disk with a depth", []string{"--depth=2", "disk:."}, "--depth 1"},
 		{"one label twice", []string{"a=disk:.", "a=disk:/"}, `"a"`},
 		{"a suite of one", []string{"--suite", "a=nbd://h"}, "two targets"},
+		{"a suite of others", []string{"--suite", "a=nbd://h", "b=nbd://h", "c=nbd://h"}, "two targets"},
 		{"a suite of a disk", []string{"--suite", "a=nbd://h", "disk:."}, "--suite"},
 		{"a suite with a depth", []string{"--suite", "--depth=2", "a=nbd://h", "b=nbd://h"}, "--depth"},
 		{"processes of nobody", []string{"--pids=b=1", "a=nbd://h"}, "--pids"},
 		{"no process", []string{"--pids=a=1,x", "a=nbd://h"}, `"x"`},
 		{"not a target", []string{"sda"}, "sda"},
+		{"a floor nowhere", []string{"floor"}, "--listen"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, stdout, stderr := runs(t, tc.args...)

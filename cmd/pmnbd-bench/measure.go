@@ -87,7 +87,10 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	// Random bytes, so that no layer below can save work on zeroes or by compression.
 	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // never fails
 
-	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), works: o.works}
+	rep := &report{PerCell: o.perCell.Seconds(), Rounds: o.rounds, OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), suite: o.suite, works: o.works}
+	if rep.Load, err = loadAverage(); err != nil {
+		return nil, err
+	}
 	var rows []*row
 	defer func() {
 		for _, r := range rows {

@@ -90,9 +90,9 @@ func (r *methodReport) markdown(out io.Writer) error {
 		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds), measuredMethods[0])
 	r.rows(&b, func(first, w *way, n int) string {
 		if w == first {
-			return spread(w.cells[n].medians())
+			return spreadOf(w.cells[n].medians()).String()
 		}
-		return spread(ratios(w.cells[n].medians(), first.cells[n].medians()))
+		return ratios(w.cells[n].medians(), first.cells[n].medians()).String()
 	})
 	b.WriteString("\nWhen least disturbed: the least of the rounds' 10th percentiles, µs.\n\n")
 	r.rows(&b, func(_, w *way, n int) string { return number(w.cells[n].least()) })
@@ -136,11 +136,4 @@ func (c *methodCell) least() float64 {
 		v = min(v, r.P10)
 	}
 	return v
-}
-
-func ratios(a, b []float64) (q []float64) {
-	for i := range a {
-		q = append(q, a[i]/b[i])
-	}
-	return q
 }

@@ -91,10 +91,13 @@ type report struct {
 	Rounds  int     `json:"rounds"`
 	OS      string  `json:"os"`
 	CPUs    int     `json:"cpus"`
-	Cells   []*cell `json:"cells"`
+	// Load is how many threads wanted to run in the minute before, on average.
+	Load  float64 `json:"load"`
+	Cells []*cell `json:"cells"`
 	// Ratios are those of a suite.
 	Ratios []ratio `json:"ratios,omitempty"`
 
+	suite  bool
 	works  []workload
 	labels []string // of the targets, in the order of the command line
 	notes  []string // below the table
@@ -106,6 +109,10 @@ func (r *report) add(t target) {
 	for _, w := range r.works {
 		// A read of a disk would measure the page cache.
 		if w.cmds[0] == cmdRead && t.dir != "" {
+			continue
+		}
+		// Behind the two that a suite compares, a target is measured in some rows only.
+		if r.suite && len(r.labels) > 2 && t.label != w.beside {
 			continue
 		}
 		r.Cells = append(r.Cells, &cell{Target: t.label, Workload: w.name, Block: w.block, Depth: w.depth, Connections: w.conns})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,20 +82,52 @@ func TestSave(t *testing.T) {
 // Ratios are those of the rounds, so that a bad moment spoils one round and not
 // the median.
 func TestMarkdown(t *testing.T) {
-	r := &report{PerCell: 4, Rounds: 4, OS: "linux/amd64", CPUs: 2, works: plain(32, 1)[:1]}
+	r := &report{PerCell: 4, Rounds: 4, OS: "linux/amd64", CPUs: 2, Load: 1.5, suite: true, works: plain(32, 1)[:1]}
 	r.add(target{label: "a"})
 	r.add(target{label: "b"})
 	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}, {0, 50}} {
 		for i, c := range r.Cells {
 			c.add(make([]time.Duration, ops[i]), time.Second)
 			c.Rounds[n].CPU, c.Rounds[n].Front, c.Rounds[n].Switches = float64(1+3*i), float64(1+i), float64(5-i)
+			c.Rounds[n].P50 = float64(20 * (i + 1))
 		}
 	}
 	r.addRatios()
 	var b bytes.Buffer
 	require.NoError(t, r.markdown(&b))
-	require.Contains(t, b.String(), "4 rounds")
-	require.Contains(t, b.String(), "| write | 1.55 (0.00–4.00) | 0.53 (0.05–1.00) | **3.00** (2.00–4.00) | 1.00 | 4.00 | 0.25 | 0.50 | 5.00 | 4.00 |\n")
+	require.Contains(t, b.String(), "a to b. linux/amd64, 2 CPUs, a load of 1.50 before the run; 4 alternating rounds of 1 s")
+	require.Contains(t, b.String(), "| write | 3.00 (2.00–4.00) | 0.25 | 0.50 | 1.00, 4.00 | 5.00, 4.00 | 20.0, 40.0 |\n")
+	require.NotContains(t, b.String(), "floor")
+	require.NotContains(t, b.String(), "one hop")
+}
+
+// The floor and the server without a network are measured in their rows only, and compared
+// round by round.
+func TestMarkdownBesides(t *testing.T) {
+	r := &report{PerCell: 2, Rounds: 2, suite: true, works: suite()}
+	for _, label := range []string{"a", "b", labelFloor, labelOneHop} {
+		r.add(target{label: label})
+	}
+	require.Equal(t, 2*len(suite())+4+2, len(r.Cells))
+	p50 := map[string][2]float64{"a": {30, 60}, "b": {20, 80}, labelFloor: {10, 40}, labelOneHop: {1, 1}}
+	ops := map[string]int{"a": 300, "b": 100, labelFloor: 900, labelOneHop: 200}
+	for _, c := range r.Cells {
+		for n := range 2 {
+			c.add(make([]time.Duration, ops[c.Target]), time.Second)
+			c.Rounds[n].P50, c.Rounds[n].CPU = p50[c.Target][n], float64(ops[c.Target])
+		}
+	}
+	r.addRatios()
+	var b bytes.Buffer
+	require.NoError(t, r.markdown(&b))
+	for _, row := range []string{"write qd1", "read qd1", "write+flush qd1", "fua qd1"} {
+		require.Contains(t, b.String(), "| "+row+" | 25.0 (10.0–40.0) | 2.25 (1.50–3.00) | 2.00 (2.00–2.00) |\n")
+	}
+	for _, row := range []string{"read qd32", "read qd32 single"} {
+		require.Contains(t, b.String(), "| "+row+" | 1.50 (1.50–1.50) | 1.50 |\n")
+	}
+	require.Equal(t, 1, strings.Count(b.String(), "a ÷ floor"))
+	require.Equal(t, 1, strings.Count(b.String(), "a to one hop"))
 }
 
 func TestMedian(t *testing.T) {

@@ -108,3 +108,17 @@ func addSwitches(to map[int]uint64, pid int) error {
 	}
 	return nil
 }
+
+// loadAverage returns how many threads ran or wanted to in the last minute, on average.
+func loadAverage() (load float64, err error) {
+	const path = "/proc/loadavg"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := bytes.Cut(b, []byte(" "))
+	if load, err = strconv.ParseFloat(string(first), 64); err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return load, nil
+}

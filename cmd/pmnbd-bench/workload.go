@@ -58,7 +58,15 @@ type workload struct {
 	// single means that the client sends each request in a system call of its own, even if
 	// others are ready.
 	single bool
+	// beside is the label of a third target of a suite that is measured, too, or "".
+	beside string
 }
+
+// A suite measures these only where a comparison means something.
+const (
+	labelFloor  = "floor"   // at depth 1; floor.go says what it is
+	labelOneHop = "one-hop" // a server with memory of its own: one that need not ask another process
+)
 
 // operations are those that the table has.
 var operations = []workload{
@@ -81,7 +89,7 @@ func suite() []workload {
 	var ws []workload
 	ops := append(slices.Clone(operations), workload{name: "fua", cmds: []verb{cmdFUA}})
 	for _, shape := range []workload{
-		{name: "qd1", depth: 1, conns: 1},
+		{name: "qd1", depth: 1, conns: 1, beside: labelFloor},
 		{name: "qd32", depth: 32, conns: 1},
 		{name: "qd32 single", depth: 32, conns: 1, single: true},
 		{name: "4x16", depth: 16, conns: 4},
@@ -90,6 +98,9 @@ func suite() []workload {
 		for _, op := range ops {
 			w := shape
 			w.name, w.cmds, w.block = op.name+" "+shape.name, op.cmds, blockSize
+			if op.cmds[0] == cmdRead && w.depth == 32 {
+				w.beside = labelOneHop
+			}
 			ws = append(ws, w)
 		}
 	}
