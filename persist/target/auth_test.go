@@ -192,6 +192,21 @@ func TestWithoutProof(t *testing.T) {
 		p.prove(p.challenged(aliceKey, alice.ID), &wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}, &r)
 		p.unproven(good.Append(nil))
 	})
+	t.Run("JOIN after a proof of another request", func(t *testing.T) {
+		p := s.connect(t)
+		secret := p.challenged(aliceKey, alice.ID)
+		var r wire.Refused
+		m := wire.Open{Methods: everyMethod, Owner: alice, Region: "log"}
+		p.prove(secret, &m, &r)
+		// Somebody in between puts the proof of a request that is on its way into a JOIN. The answer
+		// would have a proof for that request.
+		resume := signed(secret, (*wire.Resume)(&good))
+		join := (&wire.Join{Epoch: o.Epoch, Lane: 1, Proof: [32]byte(resume[96:128])}).Append(nil)
+		p.send(join)
+		require.NoError(t, p.decode(&r))
+		require.Equal(t, wire.CodeNotOwner, r.Code)
+		require.Zero(t, r.Proof)
+	})
 	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
 	require.NoError(t, owner.write(o, 1, 0, []byte("fine")))
 }

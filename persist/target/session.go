@@ -210,6 +210,7 @@ func (s *session) end(keep *conn) (err error) {
 // join lets barriers come on c, which takeIn took in, if m, decoded from msg, has a valid
 // proof.
 func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
+	c.secret = nil // what proved an OPEN of this connection must not sign the answer
 	s := c.hint
 	var secret wire.Secret
 	if s != nil {
@@ -218,9 +219,10 @@ func (c *conn) join(m *wire.Join, msg []byte) (*wire.Joined, *wire.Refused) {
 	if s == nil || m.Epoch != s.epoch || m.Lane != c.lane || !secret.SignedRequest(msg) {
 		return nil, &wire.Refused{Code: wire.CodeNotOwner, Text: "no session of that epoch, lane and proof"}
 	}
+	c.secret = &secret
 	if r := c.disorders(); r != nil {
 		return nil, r
 	}
-	c.session, c.secret = s, &secret
+	c.session = s
 	return &wire.Joined{Epoch: s.epoch, Lane: c.lane, Credits: credits, Durable: s.export.lastDurable(c.lane)}, nil
 }

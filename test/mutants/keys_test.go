@@ -48,6 +48,11 @@ var trust = []mutant{
 		old: "secret = s.secret.On(c.Caps().Channel.Bound())", new: "secret = s.secret",
 		pkg: "./persist/target", run: "^TestLanesProveTheirChannels$",
 	}, {
+		name: "an answer is signed with what proved another request", rule: "an answer has a proof only if its request has one",
+		in:  "persist/target.conn.join",
+		old: "c.secret = nil", new: "",
+		pkg: "./persist/target", run: "^TestWithoutProof$",
+	}, {
 		name: "a lane need not be encrypted as its session is", rule: "all lanes of a session are encrypted, or none",
 		in:  "persist/target.Server.takeIn",
 		old: "if (c.req.Channel() == nil) != (session.conn.req.Channel() == nil) {", new: "if false {",
