@@ -54,6 +54,9 @@ type TLS struct {
 	plain  []byte
 	sealed uint64
 	ends   []recordEnd
+
+	// For Flush and Write: see Limit. spent is what was encrypted, in bytes.
+	limit, spent uint64
 }
 
 // A recordEnd is the end of a record, in the Queue's stream and in that of the ciphertext.
@@ -195,7 +198,7 @@ func (t *TLS) WaitReadable() error {
 func (t *TLS) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		m, err := t.conn.Write(p[n:min(len(p), n+MaxRecord)])
+		m, err := t.encrypt(p[n:min(len(p), n+MaxRecord)])
 		n += m
 		for sent := false; err == nil && !sent; {
 			if sent, err = t.carrier.push(); err == nil && !sent {
@@ -231,10 +234,10 @@ func (t *TLS) seal(q *Queue) error {
 	t.sealed, t.ends = q.written, t.ends[:0] // those of a Queue that was Reset count no more
 	for len(t.ends) < maxSealed && t.sealed < q.queued {
 		p := q.peek(t.plain, int(t.sealed-q.written))
-		if !t.carrier.room(len(p)) {
+		if !t.carrier.room(len(p)) || t.usedUp() && len(t.ends) > 0 {
 			return nil // something else has to leave first
 		}
-		if _, err := t.conn.Write(p); err != nil {
+		if _, err := t.encrypt(p); err != nil {
 			return err
 		}
 		t.sealed += uint64(len(p))

@@ -41,7 +41,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 
 // connect makes a connection of s.sock.
 func (d *domain) connect(s setup, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
-	l, err := dialed(&s, d.cfg.Encrypt)
+	l, err := dialed(&s, &d.cfg)
 	if err != nil {
 		return nil, err
 	}

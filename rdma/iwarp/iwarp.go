@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"time"
 
+	"pmnbd/internal/sockio"
 	"pmnbd/rdma"
 )
 
@@ -67,7 +68,8 @@ type Config struct {
 	// Encrypt has TLS 1.3 beneath MPA on every connection, with keys that no later theft can tell.
 	// A peer that does not speak it gets no connection. Nobody's certificate is checked: without
 	// a proof that covers rdma.Channel.Binding, somebody in between can decrypt everything.
-	// Implies NoCRC, because TLS finds every change.
+	// Implies NoCRC, because TLS finds every change. A connection is lost once its keys have encrypted
+	// 256 GiB in a direction.
 	Encrypt bool
 	// HandshakeTimeout is how long a listener waits for a peer's request frame, and for the
 	// handshake of TLS before it. 0 means 5 s.
@@ -81,6 +83,8 @@ type Config struct {
 	// Refused, if not nil, is called for each connection that a listener drops before it
 	// becomes a request, with the peer's address and the reason. It must not block.
 	Refused func(addr string, err error)
+
+	keyBytes uint64 // how many bytes the keys of a connection may encrypt each way; sockio.KeyBytes, less in tests
 }
 
 // New returns a provider configured by cfg.
@@ -91,6 +95,9 @@ func New(cfg Config) rdma.Provider {
 	cfg.NoCRC = cfg.NoCRC || cfg.Encrypt
 	if cfg.HandshakeTimeout == 0 {
 		cfg.HandshakeTimeout = defaultHandshake
+	}
+	if cfg.keyBytes == 0 {
+		cfg.keyBytes = sockio.KeyBytes
 	}
 	return &provider{cfg}
 }

@@ -49,8 +49,8 @@ func served(nc net.Conn, cfg *tls.Config) (l *link, err error) {
 }
 
 // takeOver makes the stream of a connection on l, and fills in what s says of it. l then runs
-// on that. If takeOver fails, the connection is still the caller's.
-func (l *link) takeOver(s *setup) (err error) {
+// on that. keyBytes is Config.keyBytes. If takeOver fails, the connection is still the caller's.
+func (l *link) takeOver(s *setup, keyBytes uint64) (err error) {
 	s.channel = l.channel
 	if l.secure == nil {
 		s.sock, s.mss, err = takeOver(l.Conn)
@@ -65,16 +65,17 @@ func (l *link) takeOver(s *setup) (err error) {
 	if secure, s.sock, err = l.secure.Take(); err != nil {
 		return err
 	}
+	secure.Limit(keyBytes)
 	s.stream, l.Conn, l.mpa, l.secure = secure, s.sock, secure, nil
 	return nil
 }
 
 // dialed makes the link of sock, by which an initiator has reached addr, and fills in what s says
-// of it. If encrypt is set it does TLS's handshake.
-func dialed(s *setup, encrypt bool) (*link, error) {
+// of it. If cfg says so it does TLS's handshake.
+func dialed(s *setup, cfg *Config) (*link, error) {
 	l := &link{Conn: s.sock, mpa: s.sock}
 	s.stream = s.sock
-	if !encrypt {
+	if !cfg.Encrypt {
 		return l, nil
 	}
 	secure, err := sockio.DialTLS(s.sock, tlsConfig())
@@ -87,6 +88,7 @@ func dialed(s *setup, encrypt bool) (*link, error) {
 	if l.channel, err = channelOf(secure.State()); err != nil {
 		return nil, err
 	}
+	secure.Limit(cfg.keyBytes)
 	s.stream, s.channel, s.mss = secure, l.channel, sockio.MaxRecord
 	l.mpa = secure
 	return l, nil

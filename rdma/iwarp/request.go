@@ -31,7 +31,7 @@ func (r *connRequest) current() link {
 func (r *connRequest) takeOver(s *setup) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.link.takeOver(s)
+	return r.link.takeOver(s, r.cfg.keyBytes)
 }
 
 // Channel implements rdma.Request.

@@ -88,6 +88,26 @@ var trust = []mutant{
 		old: "for len(t.ends) < maxSealed &&", new: "for len(t.ends) < 1 &&",
 		pkg: "./internal/sockio", run: "^TestTLSRecordsPerCall$",
 	}, {
+		name: "keys are never used up", rule: "the keys of a TLS connection encrypt 256 GiB at most",
+		in:  "internal/sockio.TLS.usedUp",
+		old: "return t.limit > 0 && t.spent >= t.limit", new: "return false",
+		pkg: "./internal/sockio", run: "^TestTLSLimit$",
+	}, {
+		name: "small records cost nothing", rule: "the keys of a TLS connection encrypt 256 GiB at most",
+		in:  "internal/sockio.TLS.encrypt",
+		old: "t.spent += uint64(len(p)) + recordCost", new: "t.spent += uint64(len(p))",
+		pkg: "./internal/sockio", run: "^TestTLSLimitOfSmallRecords$",
+	}, {
+		name: "a target's connections have no limit", rule: "the keys of a TLS connection encrypt 256 GiB at most",
+		in:  "rdma/iwarp.link.takeOver",
+		old: "secure.Limit(keyBytes)", new: "",
+		pkg: "./rdma/iwarp", run: "^TestKeysAreUsedUp$", hangs: true,
+	}, {
+		name: "an initiator's connections have no limit", rule: "the keys of a TLS connection encrypt 256 GiB at most",
+		in:  "rdma/iwarp.dialed",
+		old: "secure.Limit(cfg.keyBytes)", new: "_ = cfg",
+		pkg: "./rdma/iwarp", run: "^TestKeysAreUsedUp$", hangs: true,
+	}, {
 		name: "what is encrypted counts as written", rule: "what a Stream counts as written is in the socket",
 		in:  "internal/sockio.TLS.settle",
 		old: "t.ends[0].cipher <= sent", new: "(sent > 0 || true)",
