@@ -56,6 +56,7 @@ var unrun = map[string]string{
 	"docs/mirror.md":        "shows forms of commands that test/e2e's tests of mirrors run",
 	"docs/nbd.md":           "shows the forms of two flags",
 	"docs/regions.md":       "shows forms, among them of device-dax, which only the lab has",
+	"docs/runbook.md":       "looks at what is broken: test/e2e breaks each",
 	"docs/security.md":      "shows forms; tutorial-two-hosts.md makes keys and encrypts",
 	"docs/status.md":        "shows forms; TestStatus and TestMetrics compare the tables with what daemons say",
 	"docs/systemd.md":       "needs systemd; tutorial-two-hosts.md installs the units and runs their command lines",
