@@ -26,8 +26,8 @@ type Arbiter interface {
 type Term interface {
 	// Held returns the record that the arbiter holds. It is zero if it holds none.
 	Held(ctx context.Context) (persist.Record, error)
-	// Swap has the arbiter hold next, if it holds old and the term lasts. It returns what the arbiter
-	// holds then. After an error nobody knows whether it holds next.
+	// Swap has the arbiter hold next, if it holds old and the term lasts; the zero Record is none. It
+	// returns what the arbiter holds then. After an error nobody knows whether it holds next.
 	Swap(ctx context.Context, old, next persist.Record) (held persist.Record, err error)
 	// Until is up to when nobody else can have the mirror, by the monotonic clock. It moves on while the
 	// arbiter answers, and lies in the past once the term may be over.
@@ -161,20 +161,27 @@ func (d *Device) awaitQuiet(ctx context.Context) error {
 		return nil
 	}
 	d.log.Info("waits until no client of the life before has a READ answered by a member that was not reached", slog.Duration("wait", time.Until(d.quiet)))
-	tick := time.NewTicker(arbiterPause)
-	defer tick.Stop()
-	for time.Until(d.quiet) > 0 && !d.core.copies.holds(d.quietBy) {
+	timer := time.NewTimer(time.Until(d.quiet))
+	defer timer.Stop()
+	for {
+		held, came := d.core.copies.holds(d.quietBy)
+		if held {
+			return nil
+		}
 		select {
-		case <-tick.C:
+		case <-came:
+		case <-timer.C:
+			return nil
+		case <-d.core.over:
+			return fmt.Errorf("wait until the life before cannot be read from: %w", d.core.failed())
 		case <-ctx.Done():
 			return fmt.Errorf("wait until the life before cannot be read from: %w", context.Cause(ctx))
 		}
 	}
-	return nil
 }
 
-// holds reports whether this life has opened all of members.
-func (k *copies) holds(members persist.Members) bool {
+// holds reports whether this life has opened all of members. came is closed when the next leg comes back.
+func (k *copies) holds(members persist.Members) (held bool, came <-chan struct{}) {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +190,13 @@ func (k *copies) holds(members persist.Members) bool {
 			members &^= persist.Member(g.slot)
 		}
 	}
-	return members == 0
+	return members == 0, k.came
+}
+
+// cameLocked tells whoever waits for a leg that one is back. The caller holds commit.mu.
+func (k *copies) cameLocked() {
+	close(k.came)
+	k.came = make(chan struct{})
 }
 
 // start notes what the start of a life found.

@@ -36,6 +36,7 @@ type copies struct {
 	renew   *renewal                    // or nil
 	settled chan struct{}               // not nil once the device ends: see settle
 	turned  chan struct{}               // closed when a generation becomes active
+	came    chan struct{}               // closed when a leg comes back
 	known   persist.Record              // the active generation's, of this life
 	left    [persist.MaxMembers]*leaver // the last that left each place
 	said    string                      // in the log, of what cannot be done yet
@@ -57,7 +58,7 @@ type copies struct {
 }
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{})}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{}), came: make(chan struct{})}
 	k.fence.start()
 	k.startFollowing(&cfg)
 	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)

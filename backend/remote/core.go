@@ -124,6 +124,7 @@ func (x *core) backLocked(g *leg) transition {
 	g.up.Store(true)
 	g.bad, g.hung = nil, nil
 	if x.copies != nil {
+		x.copies.cameLocked()
 		x.copies.rouse()
 	}
 	return x.completeLocked()
