@@ -81,7 +81,7 @@ func (d *Device) beginMirror(ctx context.Context) error {
 func (d *Device) newBeginning() *beginning {
 	n := len(d.legs)
 	b := &beginning{
-		device: d, found: mirror.Found{Degraded: d.cfg.Degraded}, grants: make([]grant, n),
+		device: d, found: mirror.Found{Degraded: d.cfg.Degraded, WithoutArbiter: d.cfg.WithoutArbiter}, grants: make([]grant, n),
 		told: make([]wire.Refused, n), own: make([]uint64, n), life: make([]uint64, n),
 		granted: make([]wire.Opened, n),
 	}

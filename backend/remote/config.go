@@ -77,8 +77,10 @@ type Config struct {
 	// have is lost.
 	Degraded bool
 	// Arbiter, if not nil, decides which initiator has the mirror, and holds its generation. A mirror
-	// that was begun with an arbiter is not begun without one, unless Degraded.
-	Arbiter Arbiter
+	// that was begun with an arbiter is not begun without one, unless Degraded and WithoutArbiter: then it
+	// has none from then on.
+	Arbiter        Arbiter
+	WithoutArbiter bool
 	// Waits, if not nil, is called during Dial of a mirror when that cannot begin yet, and whenever the
 	// reason changes. why names the members that it waits for.
 	Waits func(why string)
@@ -169,6 +171,8 @@ func (c *Config) complete() error {
 	switch {
 	case len(c.Members) == 0 && c.Arbiter != nil:
 		return errors.New("only a Config of a mirror has an Arbiter")
+	case c.WithoutArbiter && (c.Arbiter != nil || !c.Degraded):
+		return errors.New("a Config with WithoutArbiter is Degraded, and has no Arbiter")
 	case len(c.Members) > 0 && c.Single:
 		return errors.New("a Config has either Members or Single")
 	case len(c.Members) > persist.MaxMembers:

@@ -105,13 +105,13 @@ func (s *legacy) judgeMirror() decision {
 		s.mirror, was, newest)
 }
 
-// unasked refuses to go on with a life that asks an arbiter before each generation, where the start names
-// none.
-func (s *legacy) unasked(named bool) error {
-	if v := &s.header.Mirror; named || !v.Arbiter || s.degraded || s.header.State != windowLive || s.header.Boot != s.boot || !s.header.goesOn() {
+// unasked refuses to go on with a life that asks an arbiter before each generation, where the start neither
+// names one nor is to do without.
+func (s *legacy) unasked(settled bool) error {
+	if v := &s.header.Mirror; settled || !v.Arbiter || s.header.State != windowLive || s.header.Boot != s.boot || !s.header.goesOn() {
 		return nil
 	}
-	return &MirrorError{"the previous run of this initiator had " + s.mirror + " with an arbiter: name it with --arbiter; --degraded goes on without it"}
+	return &MirrorError{"the previous run of this initiator had " + s.mirror + " with an arbiter: name it with --arbiter; if it is gone for good, and no other host serves the mirror, --degraded --without-arbiter goes on without it"}
 }
 
 // before reports whether the newest generation is the active one of v, and the one that v has pending is

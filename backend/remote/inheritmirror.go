@@ -30,7 +30,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	if err := d.gather(s); err != nil {
 		return err
 	}
-	if err := s.unasked(d.cfg.Arbiter != nil); err != nil {
+	if err := s.unasked(d.cfg.Arbiter != nil || d.cfg.WithoutArbiter); err != nil {
 		return err
 	}
 	if err := d.join(ctx, s.refused.UUID); err != nil {

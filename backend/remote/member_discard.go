@@ -66,7 +66,7 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 		return nil, fmt.Errorf("%s: %w", name, errors.Join(errNotReached, b.errs[i]))
 	}
 	others := slices.Delete(slices.Clone(b.found.Legs), i, i+1)
-	kept := mirror.Decide(mirror.Found{Legs: others, Degraded: true}) // nobody asks an arbiter
+	kept := mirror.Decide(mirror.Found{Legs: others, Degraded: true, WithoutArbiter: true})
 	m := kept.Newest
 	told := &b.told[i]
 	slot := slices.IndexFunc(m.Members[:], func(is persist.Membership) bool { return is.UUID == told.UUID })

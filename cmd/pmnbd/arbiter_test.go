@@ -32,6 +32,8 @@ func TestParseArbiter(t *testing.T) {
 		"a lease too short":        {args: []string{mirror, "--arbiter=etcd://e1:2379", "--arbiter-lease=1s"}, says: "from 2s to 1m0s"},
 		"a lease too long":         {args: []string{mirror, "--arbiter=etcd://e1:2379", "--arbiter-lease=2m"}, says: "from 2s to 1m0s"},
 		"a lease of odd length":    {args: []string{mirror, "--arbiter=etcd://e1:2379", "--arbiter-lease=2500ms"}, says: "whole seconds"},
+		"two words":                {args: []string{logTarget, "--arbiter=etcd://e1:2379", "--degraded", "--without-arbiter"}, says: "--without-arbiter is for --degraded"},
+		"without it":               {args: []string{logTarget, "--without-arbiter"}, says: "--without-arbiter is for --degraded"},
 		"a member without mirror":  {args: []string{logTarget, "--arbiter=etcd://e1:2379", "--degraded-single"}, says: "use one of them"},
 		"a file that is not there": {args: []string{mirror, "--arbiter=etcds://e1:2379", "--arbiter-ca=/nowhere"}, endpoints: []string{"e1:2379"}, prefix: "/pmnbd", tls: true},
 	} {

@@ -74,7 +74,7 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 }
 
 // mirrorFlags are the flags that only mirrors have.
-var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "resync-rate", "async-lag", "async-lag-time", "async-drop"}
+var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "without-arbiter", "resync-rate", "async-lag", "async-lag-time", "async-drop"}
 
 // checkMirrors refuses flags of mirrors where no export is one. With --degraded or an arbiter each is a
 // mirror, of which one member may be named.
@@ -87,6 +87,9 @@ func (c *config) checkMirrors(set *pflag.FlagSet) error {
 	}
 	if c.single && c.degraded {
 		return flags.Usagef("--degraded begins a mirror, and --degraded-single serves a member without it: use one of them")
+	}
+	if c.noArbiter && (!c.degraded || c.arbiter.uri != "") {
+		return flags.Usagef("--without-arbiter is for --degraded, and not beside --arbiter")
 	}
 	if c.member = c.arbiter.uri != ""; c.member {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"pmnbd/cmd/internal/flags"
 )
 
-// notInFile are the flags that the file of --config does not have. The last four are what a person
+// notInFile are the flags that the file of --config does not have. The last five are what a person
 // decides for one start: in a file each start would decide it again.
-var notInFile = []string{"config", "check", "target", "export", "accept-loss", "takeover", "degraded", "degraded-single"}
+var notInFile = []string{"config", "check", "target", "export", "accept-loss", "takeover", "degraded", "without-arbiter", "degraded-single"}
 
 // fileSettings returns every key of the file: the flags of serve, and the tables [[export]].
 func fileSettings(set *pflag.FlagSet) configfile.Settings {

@@ -74,6 +74,7 @@ type config struct {
 	asyncLagTime  time.Duration
 	asyncDrop     bool
 	degraded      bool
+	noArbiter     bool
 	resyncRate    flags.Size // a second; 0: no limit
 	single        bool       // of exports that are no mirrors
 	arbiter       arbiterSpec
@@ -197,6 +198,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.DurationVar(&c.asyncLagTime, "async-lag-time", remote.DefaultAsyncLagTime, "how old the oldest FLUSH may be that a member that follows lacks; at the bound FLUSHes wait for it")
 	set.BoolVar(&c.asyncDrop, "async-drop", false, "go on without a member that follows when it is at the bound, and copy to it later what it lacks")
 	set.BoolVar(&c.degraded, "degraded", false, "begin a mirror although members that are away may have newer data: what only those have is lost")
+	set.BoolVar(&c.noArbiter, "without-arbiter", false, "with --degraded, begin a mirror without the arbiter that it has, because that is gone for good: nothing then keeps another host from serving the mirror, too")
 	set.BoolVar(&c.single, "degraded-single", false, "serve a region alone although it is a member of a mirror, which then takes it for one that lost its contents")
 	set.Var(&c.resyncRate, "resync-rate", "how much to compare and copy a second to a member of a mirror that is behind, `SIZE`; 0 is as much as there is room for")
 	c.arbiter.declareServe(set)

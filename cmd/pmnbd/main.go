@@ -55,6 +55,7 @@ Two commands to try it without special hardware:
 			{Name: "replace", Help: mirrorReplaceHelp, Run: replaceMember},
 			{Name: "set", Help: mirrorSetHelp, Run: setMirror},
 			{Name: "discard", Help: mirrorDiscardHelp, Run: discardMember},
+			{Name: "forget", Help: mirrorForgetHelp, Run: forgetMirror},
 		}},
 		{Name: "attach", Help: attachHelp, Run: runAttach},
 		{Name: "detach", Help: detachHelp, Run: runDetach},

@@ -35,6 +35,7 @@ Usage:
   pmnbd mirror replace [NAME] OLD iwarp://HOST:PORT/REGION [--force]
   pmnbd mirror set [NAME] --min-copies N
   pmnbd mirror discard --target iwarp://HOST:PORT/REGION,… LEG [--force]
+  pmnbd mirror forget --target iwarp://HOST:PORT/REGION,… --arbiter etcd://HOST:PORT [--force]
 
 create    makes regions the members of a new mirror.
 status    shows a mirror and its members.
@@ -44,6 +45,7 @@ remove    takes a member out of a mirror that is being served.
 replace   adds a region, and removes a member.
 set       changes how many copies a FLUSH waits for at least.
 discard   gives up what a member wrote that went its own way.
+forget    has the arbiter forget which generation the mirror is in.
 
   pmnbd mirror create --target iwarp://pm1/log --target iwarp://pm2/log
   pmnbd serve --target iwarp://pm1/log,iwarp://pm2/log --listen unix:/run/pmnbd.sock

@@ -40,6 +40,8 @@ func TestMirrorMistakes(t *testing.T) {
 		"nothing to add":           {args: []string{"mirror", "add"}, says: "is missing: give [NAME]"},
 		"to add what is no URI":    {args: []string{"mirror", "add", "pm3"}, says: "is not an address"},
 		"nothing to replace it by": {args: []string{"mirror", "replace", "A"}, says: "is missing: give [NAME] OLD"},
+		"to forget without etcd":   {args: []string{"mirror", "forget", logTarget}, says: "the etcd with --arbiter"},
+		"to forget nothing":        {args: []string{"mirror", "forget", "--arbiter=etcd://e1:2379"}, says: "name members"},
 		"to discard nothing":       {args: []string{"mirror", "discard", logTarget, copyTarget}, says: "LEG is missing"},
 		"to discard a stranger":    {args: []string{"mirror", "discard", logTarget, copyTarget, "iwarp://pm3/log"}, says: "none of the targets"},
 		"to discard the only one":  {args: []string{"mirror", "discard", copyTarget, "iwarp://pm2/log"}, says: "name all members"},

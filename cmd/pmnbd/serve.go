@@ -227,7 +227,8 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*remote.Device, err
 		ID: s.id, StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
 		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
-		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded, ResyncRate: uint64(s.cfg.resyncRate),
+		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded,
+		WithoutArbiter: s.cfg.noArbiter, ResyncRate: uint64(s.cfg.resyncRate),
 		AsyncLag: uint64(s.cfg.asyncLag), AsyncLagTime: s.cfg.asyncLagTime, AsyncDrop: s.cfg.asyncDrop,
 		OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile, Takeover: s.cfg.takeover, Log: daemon.Slog(s.log),
 	}

@@ -18,23 +18,27 @@ func TestDecideWithAnArbiter(t *testing.T) {
 		asked    bool
 		held     string // at the arbiter
 		degraded bool
+		without  bool
 		want     Outcome
 		newest   string
 		why      string
 	}{
-		"nobody asks it":              {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", want: Refuse, newest: "1.1", why: "--arbiter"},
-		"one record says so":          {legs: []string{"A held 1.1{AB} 1.2{A}", "B held 1.1{AB}"}, flagged: "A", want: Refuse, newest: "1.2", why: "--arbiter"},
-		"an operator does without":    {legs: []string{"A held 1.1{AB}", "B away"}, flagged: "A", degraded: true, want: Begin, newest: "1.1", why: "--degraded"},
-		"it knows nothing":            {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, want: Refuse, newest: "1.1", why: "knows nothing"},
-		"it is to learn it again":     {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, degraded: true, want: Begin, newest: "1.1", why: "every leg"},
-		"the first time":              {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, asked: true, want: Begin, newest: "1.1", why: "every leg"},
-		"the first time, not all":     {legs: []string{"A held 1.1{AB}", "B away"}, asked: true, want: Wait, newest: "1.1", why: "waits for B"},
-		"begun without it since":      {legs: []string{"A held 1.1{AB} 2.1{A}", "B held 1.1{AB}"}, flagged: "B", asked: true, held: "1.1{AB}", want: Begin, newest: "2.1", why: "every leg"},
-		"it holds what no member has": {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, held: "1.1{AB} 1.2{B}", want: Begin, newest: "1.2", why: "the arbiter"},
-		"nobody is there":             {legs: []string{"A away", "B away"}, asked: true, held: "1.1{AB}", want: Wait, why: "none was reached"},
+		"nobody asks it":                          {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", want: Refuse, newest: "1.1", why: "--arbiter"},
+		"one record says so":                      {legs: []string{"A held 1.1{AB} 1.2{A}", "B held 1.1{AB}"}, flagged: "A", want: Refuse, newest: "1.2", why: "--arbiter"},
+		"an operator does without":                {legs: []string{"A held 1.1{AB}", "B away"}, flagged: "A", degraded: true, without: true, want: Begin, newest: "1.1", why: "--degraded"},
+		"an operator forgets it":                  {legs: []string{"A held 1.1{AB}", "B away"}, flagged: "A", degraded: true, want: Refuse, newest: "1.1", why: "--without-arbiter"},
+		"only one that lost its contents says so": {legs: []string{"A held lost 1.1{AB} 2.1{AB}", "B held 1.1{AB}"}, flagged: "A", degraded: true, want: Refuse, newest: "1.1", why: "--without-arbiter"},
+		"what it holds is away":                   {legs: []string{"A held 1.1{AB}", "B away"}, flagged: "A", asked: true, held: "1.1{AB} 1.2{B}", degraded: true, want: Refuse, newest: "1.2", why: "pmnbd mirror forget"},
+		"it knows nothing":                        {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, want: Refuse, newest: "1.1", why: "knows nothing"},
+		"it is to learn it again":                 {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, degraded: true, want: Begin, newest: "1.1", why: "every leg"},
+		"the first time":                          {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, asked: true, want: Begin, newest: "1.1", why: "every leg"},
+		"the first time, not all":                 {legs: []string{"A held 1.1{AB}", "B away"}, asked: true, want: Wait, newest: "1.1", why: "waits for B"},
+		"begun without it since":                  {legs: []string{"A held 1.1{AB} 2.1{A}", "B held 1.1{AB}"}, flagged: "B", asked: true, held: "1.1{AB}", want: Begin, newest: "2.1", why: "every leg"},
+		"it holds what no member has":             {legs: []string{"A held 1.1{AB}", "B held 1.1{AB}"}, flagged: "AB", asked: true, held: "1.1{AB} 1.2{B}", want: Begin, newest: "1.2", why: "the arbiter"},
+		"nobody is there":                         {legs: []string{"A away", "B away"}, asked: true, held: "1.1{AB}", want: Wait, why: "none was reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := Found{Legs: of.legs(c.legs...), Asked: c.asked, Degraded: c.degraded}
+			found := Found{Legs: of.legs(c.legs...), Asked: c.asked, Degraded: c.degraded, WithoutArbiter: c.without}
 			for i := range found.Legs {
 				l := &found.Legs[i]
 				l.Record.Arbiter = l.known() && members(c.flagged).Has(int(l.Record.Slot))

@@ -92,10 +92,8 @@ func Decide(found Found) Decision {
 		}
 	}
 	m := f.newest()
-	if m == nil {
-		if d, ok := f.promotion(); ok {
-			return d
-		}
+	if d, ok := f.promotion(m); ok {
+		return d
 	}
 	if d, ok := f.nobody(m); ok {
 		return d
@@ -171,6 +169,9 @@ func (f *Found) wait(s *survey, d Decision) Decision {
 	case candidates == 0 && f.Degraded:
 		d.Outcome = Refuse
 		d.Why = "no member that was reached has the flushed data: " + where + f.ills(s, m.Present())
+		if s.arbiter {
+			d.Why += "; so the arbiter says. pmnbd mirror forget has it forget that, and gives up what only those members have"
+		}
 		return d
 	}
 	ready := s.candidates(s.held | s.open)
@@ -210,14 +211,15 @@ func (f *Found) nobody(m *persist.Record) (Decision, bool) {
 }
 
 // unasked refuses to begin a mirror that has an arbiter without what that holds: another life may have
-// begun with fewer members than a proof by members looks at (mirror §4.8).
+// begun with fewer members than a proof by members looks at, or may be serving now (mirror §4.8).
 func (f *Found) unasked(m *persist.Record) (Decision, bool) {
 	d := Decision{Outcome: Refuse, Newest: *m}
 	switch {
-	case !m.Arbiter || f.Degraded:
+	case !f.arbitrated(), f.Degraded && (f.Asked || f.WithoutArbiter):
 		return Decision{}, false
 	case !f.Asked:
-		d.Why = "this mirror has an arbiter, and generation " + generation(m) + " may not be the newest: name the arbiter with --arbiter; --degraded begins without it"
+		d.Why = "this mirror has an arbiter, and generation " + generation(m) + " may not be the newest: name the arbiter with --arbiter; " +
+			"if it is gone for good, and no other host serves the mirror, --degraded --without-arbiter begins without it"
 	case f.Arbiter == (persist.Record{}):
 		d.Why = "the arbiter knows nothing of this mirror, whose members are in generation " + generation(m) +
 			": is it the right one, and does it have its data? --degraded begins by what the members say, and tells the arbiter"

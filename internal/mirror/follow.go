@@ -29,13 +29,24 @@ func (f *Found) promotable() (best *Leg) {
 	return best
 }
 
-// promotion decides a degraded start that reached no member with all flushed data.
-func (f *Found) promotion() (Decision, bool) {
+// promotion decides a degraded start that reached no member with all flushed data. m is the newest record,
+// nil or the arbiter's. With an arbiter its life replaces what the arbiter holds, so that the life which the
+// member followed begins no further generation (mirror §7.6).
+func (f *Found) promotion(m *persist.Record) (Decision, bool) {
 	l := f.promotable()
-	if l == nil || !f.Degraded {
+	if l == nil || !f.Degraded || f.newestOf((*Found).passedOver) != nil {
 		return Decision{}, false
 	}
+	if m != nil {
+		s := f.survey(m)
+		if !l.MemberOf(m) || s.candidates(s.held|s.open|s.busy) != 0 {
+			return Decision{}, false
+		}
+	}
 	r := &l.Record
+	if d, ok := f.unasked(r); ok {
+		return d, true
+	}
 	if d, ok := f.conflict(r); ok {
 		return d, true
 	}

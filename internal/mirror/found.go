@@ -19,6 +19,9 @@ type Found struct {
 	// holds none of this mirror.
 	Asked   bool
 	Arbiter persist.Record
+	// WithoutArbiter: an operator says that a degraded start does without the mirror's arbiter, which it
+	// has not asked: another initiator may have the mirror there.
+	WithoutArbiter bool
 }
 
 // NextLife returns the number of the life that opens f's members: above all that f knows of
@@ -43,8 +46,13 @@ func (f *Found) newest() *persist.Record {
 // record says that there is one. A record that does not is of a time before, or an operator began without
 // the arbiter.
 func (f *Found) arbitrates() bool {
+	return f.arbitrated() && f.Asked && f.Arbiter != (persist.Record{})
+}
+
+// arbitrated reports whether the mirror has an arbiter, as far as its members know.
+func (f *Found) arbitrated() bool {
 	m := f.newestOf(func(*Found, *Leg) bool { return false })
-	return m != nil && m.Arbiter && f.Asked && f.Arbiter != (persist.Record{})
+	return m != nil && m.Arbiter
 }
 
 // newestOf returns the newest record of the members that are not passed over, or nil. A member that is

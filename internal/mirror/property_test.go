@@ -80,11 +80,14 @@ func (next numbers) found() Found {
 			}
 		}
 	}
-	if next(6) == 0 {
+	if next(4) == 0 {
 		f.Asked, f.Arbiter = true, tree[next(len(tree))]
 		f.Arbiter.Arbiter = true
 		for i := range f.Legs {
 			f.Legs[i].Record.Arbiter = f.Legs[i].known() && next(4) > 0
+		}
+		if next(4) == 0 { // nobody names it
+			f.Asked, f.Arbiter, f.WithoutArbiter = false, persist.Record{}, next(2) == 0
 		}
 	}
 	return f
@@ -108,6 +111,9 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 		return d
 	}
 	require.NotZero(t, d.Equal)
+	if newest := f.newestOf(func(*Found, *Leg) bool { return false }); newest.Arbiter && !f.Asked {
+		require.True(t, f.Degraded && f.WithoutArbiter, "§4.8: nobody asked the arbiter")
+	}
 	require.Zero(t, d.Equal&^held, "§4.2: a source that no session holds, or without contents")
 	require.Zero(t, d.F&^held)
 	if promotes := d.Promotes(); promotes != 0 {
@@ -154,8 +160,12 @@ func checkPromotion(t require.TestingT, f *Found, d *Decision) {
 	v := Start(d, NextLife(f), [16]byte{42})
 	require.Equal(t, d.F, v.Record.F)
 	require.Zero(t, v.Record.Async&d.F)
+	arbitrated := f.newestOf(func(*Found, *Leg) bool { return false }).Arbiter
 	for i := range f.Legs {
 		l := &f.Legs[i]
+		if arbitrated && f.Asked && l.Reach == Held && !l.Failed && l.reached() && l.MemberOf(&f.Arbiter) && !f.lost(l, &f.Arbiter) && !l.Lost(&l.Record) {
+			require.False(t, f.Arbiter.F.Has(int(l.Record.Slot)), "it promotes although %v has all flushed data", l.Record.Slot)
+		}
 		if !l.reached() || !l.MemberOf(&d.Newest) {
 			continue
 		}

@@ -58,6 +58,11 @@ var followers = []mutant{
 		old: "a.Life >= followed", new: "a.Life > followed",
 		pkg: "./internal/mirror", run: "^TestPromotionLeavesTheOthers$",
 	}, {
+		name: "a follower is promoted although a member is there that the arbiter has in F", rule: "mirror §7.6 with an arbiter no member of the F that it holds may be reached",
+		in:  "internal/mirror.Found.promotion",
+		old: "s.candidates(s.held|s.open|s.busy) != 0", new: "s.m == nil",
+		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
 		name: "a torn follower is promoted", rule: "mirror §7.6 a promoted follower is not torn",
 		in:  "internal/mirror.Leg.follows",
 		old: "&& !l.Record.Torn", new: "",

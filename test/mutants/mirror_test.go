@@ -243,6 +243,21 @@ var mirrors = []mutant{
 		old: "case !f.Asked:", new: "case !f.Asked && false:",
 		pkg: "./internal/mirror", run: "^TestDecideWithAnArbiter$",
 	}, {
+		name: "--degraded begins without the arbiter", rule: "mirror §4.8 an operator has to say that the arbiter is not asked",
+		in:  "internal/mirror.Found.unasked",
+		old: "(f.Asked || f.WithoutArbiter)", new: "true",
+		pkg: "./internal/mirror", run: "^TestDecideWithAnArbiter$",
+	}, {
+		name: "a life without an arbiter asks one after a kill", rule: "mirror §4.8 a life that began without the arbiter goes on without it",
+		in:  "backend/remote.replayer.goOn",
+		old: "if r.core.copies.view.Arbiter {", new: "if r.core.copies.view.Arbiter || true {",
+		pkg: "./backend/remote", run: "^TestBegunWithoutTheArbiter$",
+	}, {
+		name: "a start waits for the clock although it holds all of F", rule: "mirror §4.7 a life that does not hold all of F waits for a lease of the targets",
+		in:  "backend/remote.copies.holds",
+		old: "return members == 0, k.came", new: "return members == 0 && false, k.came",
+		pkg: "./backend/remote", run: "^TestQuietEndsWithTheMember$",
+	}, {
 		name: "a member is copied to before its record says so", rule: "mirror §5.1 before the first byte its record says torn",
 		in:  "backend/remote.copies.meet",
 		old: "if _, err := g.ask(ctx, &plain, m.Append(nil), &done, &refused); err != nil {",

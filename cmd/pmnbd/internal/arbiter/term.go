@@ -126,9 +126,13 @@ func (t *term) read(kvs []*mvccpb.KeyValue) (r persist.Record, revision int64, e
 
 // Swap implements remote.Term.
 func (t *term) Swap(ctx context.Context, old, next persist.Record) (held persist.Record, err error) {
-	value, err := encodeRecord(&next)
-	if err != nil {
-		return held, err
+	put := clientv3.OpDelete(t.record)
+	if next != (persist.Record{}) {
+		value, err := encodeRecord(&next)
+		if err != nil {
+			return held, err
+		}
+		put = clientv3.OpPut(t.record, string(value))
 	}
 	held, revision, err := t.get(ctx)
 	if err != nil || held != old {
@@ -139,7 +143,7 @@ func (t *term) Swap(ctx context.Context, old, next persist.Record) (held persist
 	t.mu.Unlock()
 	r, err := t.etcd.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(t.record), "=", revision), clientv3.Compare(clientv3.ModRevision(t.active), "=", active)).
-		Then(clientv3.OpPut(t.record, string(value))).
+		Then(put).
 		Else(clientv3.OpGet(t.record)).Commit()
 	if err != nil {
 		return held, fmt.Errorf("write the mirror's record in etcd: %w", err)
