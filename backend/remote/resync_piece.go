@@ -92,7 +92,7 @@ func (p *piece) pushLocked(r *resync, state pieceState) bool {
 	s := p.stream
 	src, dst := s.reader, r.leg.lanes[s.index]
 	if r.verify != nil {
-		src = r.verify.from.lanes[s.index]
+		src = r.verify.sourceLocked(s)
 	}
 	if src == nil || !src.connected || src == dst || src.behind || dst.behind || dst.copying != r || !dst.connected {
 		return false

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pmnbd/persist"
+	"pmnbd/rdma"
 )
 
 const (
@@ -119,12 +120,15 @@ type verification struct {
 	size    uint64
 	members persist.Members
 	parts   []*resync
+	session uint64        // of the source: see bindLocked
+	conns   []rdma.Conn   // its lanes'
 	done    chan struct{} // closed once all parts have ended
 
-	mu     sync.Mutex
-	found  map[uint64]*Difference // by offset
-	count  int
-	broken bool // a part has ended early
+	mu      sync.Mutex
+	found   map[uint64]*Difference // by offset
+	differs []byte                 // a bit for each chunk that differs
+	count   int                    // of those bits
+	broken  bool                   // a part has ended early
 }
 
 // beginVerify starts the parts.
@@ -145,7 +149,7 @@ func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
 	case f.Count() < 2:
 		return nil, fmt.Errorf("only member %v is in sync: there is nothing to compare it with", f)
 	}
-	v := &verification{copies: k, size: size, members: f, copying: from != "", done: make(chan struct{}), found: make(map[uint64]*Difference)}
+	v := &verification{copies: k, size: size, members: f, copying: from != "", differs: make([]byte, chunkBits(size)), done: make(chan struct{}), found: make(map[uint64]*Difference)}
 	var legs []*leg
 	for _, g := range k.core.legs {
 		if !f.Has(g.slot) {
@@ -164,6 +168,7 @@ func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
 		}
 	}
 	v.from = legs[source]
+	v.bindLocked()
 	pieces := k.pieces[len(k.core.legs)*copiesAhead:]
 	for _, g := range slices.Delete(legs, source, source+1) {
 		v.parts = append(v.parts, v.newPart(g, pieces[:verifyAhead]))
@@ -174,16 +179,40 @@ func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
 	return v, nil
 }
 
+// chunkBits is how many bytes have a bit for each chunk of size bytes.
+func chunkBits(size uint64) uint64 { return (size + verifyChunk*8 - 1) / (verifyChunk * 8) }
+
 // newPart makes the part that compares g with the source.
 func (v *verification) newPart(g *leg, pieces []piece) *resync {
 	r := &resync{
 		copies: v.copies, leg: g, pieces: pieces, verify: v,
 		wake: make(chan struct{}, 1), lost: make(chan struct{}), shares: make([]settlement, len(v.copies.core.streams)),
 	}
-	r.todo = chunks{size: v.size, each: verifyChunk, bits: make([]byte, (v.size+verifyChunk*8-1)/(verifyChunk*8))}
+	r.todo = chunks{size: v.size, each: verifyChunk, bits: make([]byte, chunkBits(v.size))}
 	r.todo.fill()
 	r.todo.count()
 	return r
+}
+
+// bindLocked has v ask only the session that its source has now. The caller holds commit.mu.
+func (v *verification) bindLocked() {
+	v.session, v.conns = v.from.generation.Load(), nil
+	for _, l := range v.from.lanes {
+		l.mu.Lock()
+		v.conns = append(v.conns, l.conn)
+		l.mu.Unlock()
+	}
+}
+
+// sourceLocked is the lane of stream s that v compares with; nil if the source's session is another one by now.
+// That one may be of a member that left F meanwhile, and lacks what the others have. The caller holds the
+// stream's mutex.
+func (v *verification) sourceLocked(s *stream) *lane {
+	l := v.from.lanes[s.index]
+	if l.conn != v.conns[s.index] {
+		return nil
+	}
+	return l
 }
 
 // startLocked starts the parts' goroutines, which copies.end waits for. The caller holds commit.mu.
@@ -250,7 +279,7 @@ func (v *verification) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	view := &v.copies.view
-	return view.Flushes() && view.Record.F&v.members == v.members && v.from.up.Load()
+	return view.Flushes() && view.Record.F&v.members == v.members && v.from.up.Load() && v.from.generation.Load() == v.session
 }
 
 // differsLocked reports whether p is to go on, to what next says, because its sums differ. The stream's
@@ -279,9 +308,14 @@ func (v *verification) next(state pieceState) pieceState {
 func (v *verification) differ(r *resync, p *piece) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	chunk := p.off / verifyChunk
+	if bit := byte(1) << (chunk % 8); v.differs[chunk/8]&bit == 0 {
+		v.differs[chunk/8] |= bit
+		v.count++
+	}
 	d := v.found[p.off]
 	if d == nil {
-		if v.count++; v.count > maxDifferences {
+		if len(v.found) == maxDifferences {
 			return
 		}
 		d = &Difference{Offset: p.off, Length: uint64(p.len()), Digests: make(map[string]string)}

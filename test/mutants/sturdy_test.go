@@ -80,6 +80,11 @@ var sturdy = []mutant{
 		old: "case busy > 0 || unsettled > 0 ||", new: "case busy > 0 ||",
 		pkg: "./backend/remote", run: "^TestVerifyCopiesDurably$",
 	}, {
+		name: "verify copies from a later session", rule: "mirror §5.7 a source that left F is no source",
+		in:  "backend/remote.verification.sourceLocked",
+		old: "if l.conn != v.conns[s.index] {", new: "if l == nil {",
+		pkg: "./backend/remote", run: "^TestVerifyEndsWithItsSourceSession$",
+	}, {
 		name: "verify goes on without a member", rule: "mirror §5.7 all members in sync are compared",
 		in:  "backend/remote.verification.holds",
 		old: "return view.Flushes() &&", new: "return true || view.Flushes() &&",
