@@ -2,6 +2,7 @@ package sockio
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,4 +27,14 @@ func TestProcs(t *testing.T) {
 			require.Equal(t, c.want, runtime.GOMAXPROCS(0))
 		})
 	}
+}
+
+// Go ends a program that has more than 10,000 threads, and 4,096 NBD clients that do not read what they
+// asked for have nearly as many.
+func TestProcsHasThreadsForAllConnections(t *testing.T) {
+	was := debug.SetMaxThreads(10_000)
+	defer debug.SetMaxThreads(was)
+	t.Setenv("GOMAXPROCS", "2")
+	Procs()
+	require.Equal(t, maxThreads, debug.SetMaxThreads(was))
 }
