@@ -14,7 +14,8 @@ import (
 type play struct {
 	page     string
 	machines []string // app1 and pm1 to pm4; the first one types what has no NAME in its prompt
-	before   string   // a console block, without its fences: what the page takes for granted
+	needs    []peer
+	before   string // a console block, without its fences: what the page takes for granted
 	// skip has the beginnings of commands that cannot run here, each with the reason.
 	skip map[string]string
 	// aside has what a reader does beside the page, before the command that begins so.
@@ -23,6 +24,45 @@ type play struct {
 
 var plays = []play{
 	{page: "docs/tutorial.md", machines: []string{"app1"}, skip: map[string]string{"make build": "the test has built"}},
+	{
+		page: "docs/howto-containers.md", machines: []string{"app1"},
+		before: `target$ pmnbd-target serve --region log=/srv/log,size=64M
+ready iwarp://127.0.0.1:7204`,
+	},
+	{
+		page: "docs/howto-qemu.md", machines: []string{"app1"},
+		needs: []peer{{"qemu-system-x86_64", "qemu-system-x86"}},
+		before: `target$ pmnbd-target serve --region vm=/srv/vm,size=64M
+ready iwarp://127.0.0.1:7204
+app$ pmnbd serve --target iwarp://127.0.0.1/vm --listen unix:/tmp/vm.sock
+ready nbd+unix:///vm?socket=/tmp/vm.sock`,
+	},
+	{
+		page: "docs/howto-regions.md", machines: []string{"app1"},
+		before: `target$ pmnbd-target serve --region log=/srv/log,size=64M
+ready iwarp://127.0.0.1:7204
+app$ pmnbd serve --target iwarp://127.0.0.1/log --listen unix:/tmp/log.sock
+ready nbd+unix:///log?socket=/tmp/log.sock
+$ qemu-io -f raw -c 'write -P 9 1M 2M' -c flush 'nbd+unix:///log?socket=/tmp/log.sock'
+wrote 2097152/2097152 bytes at offset 1048576`,
+	},
+	{
+		page: "docs/howto-rotate-keys.md", machines: []string{"app1"},
+		before: `$ install -d /etc/pmnbd && umask 077
+$ pmnbd-target key new --initiator "$(pmnbd id)" --target pm1 >/etc/pmnbd/keys
+$ cp /etc/pmnbd/keys /etc/pmnbd/key
+target$ pmnbd-target serve --name pm1 --key-file /etc/pmnbd/keys --listen iwarps://127.0.0.1 --region log=/srv/log,size=64M
+ready iwarps://127.0.0.1:7205
+app$ pmnbd serve --key-file /etc/pmnbd/key --target iwarps://pm1@127.0.0.1/log --listen unix:/tmp/log.sock
+ready nbd+unix:///log?socket=/tmp/log.sock`,
+	},
+	{
+		page: "docs/howto-size.md", machines: []string{"app1"},
+		before: `target$ pmnbd-target serve --region log=/srv/log,size=64M
+ready iwarp://127.0.0.1:7204
+app$ pmnbd serve --target iwarp://127.0.0.1/log --listen unix:/tmp/log.sock
+ready nbd+unix:///log?socket=/tmp/log.sock`,
+	},
 	{page: "docs/tutorial-go.md", machines: []string{"app1"}},
 	{
 		page: "docs/tutorial-two-hosts.md", machines: []string{"app1", "pm1"},
@@ -42,24 +82,26 @@ var plays = []play{
 
 // unrun has the pages whose commands no test of this package runs, each with the reason.
 var unrun = map[string]string{
-	"README.md":             "has the commands of the tutorial",
-	"docs/attach.md":        "needs the kernel's NBD client: test/lab attaches (TestAttach, TestAttachRestart)",
-	"docs/benchmarks.md":    "takes minutes, and judges times",
-	"docs/compare.md":       "takes minutes, and judges times",
-	"docs/configuration.md": "shows forms; TestFlagsAndKeys (cmd/pmnbd-target) checks flags and keys",
-	"docs/contributing.md":  "has the targets of make, which .ci/run runs",
-	"docs/durability.md":    "shows status, which other pages run",
-	"docs/growth.md":        "takes minutes, and judges times",
-	"docs/install.md":       "changes the packages of a machine",
-	"docs/lab.md":           "has the targets of make that run the lab",
-	"docs/methods.md":       "takes minutes, and judges times",
-	"docs/mirror.md":        "shows forms of commands that test/e2e's tests of mirrors run",
-	"docs/nbd.md":           "shows the forms of two flags",
-	"docs/regions.md":       "shows forms, among them of device-dax, which only the lab has",
-	"docs/runbook.md":       "looks at what is broken: test/e2e breaks each",
-	"docs/security.md":      "shows forms; tutorial-two-hosts.md makes keys and encrypts",
-	"docs/status.md":        "shows forms; TestStatus and TestMetrics compare the tables with what daemons say",
-	"docs/systemd.md":       "needs systemd; tutorial-two-hosts.md installs the units and runs their command lines",
+	"README.md":              "has the commands of the tutorial",
+	"docs/attach.md":         "needs the kernel's NBD client: test/lab attaches (TestAttach, TestAttachRestart)",
+	"docs/benchmarks.md":     "takes minutes, and judges times",
+	"docs/compare.md":        "takes minutes, and judges times",
+	"docs/configuration.md":  "shows forms; TestFlagsAndKeys (cmd/pmnbd-target) checks flags and keys",
+	"docs/contributing.md":   "has the targets of make, which .ci/run runs",
+	"docs/durability.md":     "shows status, which other pages run",
+	"docs/growth.md":         "takes minutes, and judges times",
+	"docs/howto-zfs-slog.md": "needs ZFS, which the lab's kernel has not",
+	"docs/howto-rdma.md":     "needs an adapter: test/lab runs software ones",
+	"docs/install.md":        "changes the packages of a machine",
+	"docs/lab.md":            "has the targets of make that run the lab",
+	"docs/methods.md":        "takes minutes, and judges times",
+	"docs/mirror.md":         "shows forms of commands that test/e2e's tests of mirrors run",
+	"docs/nbd.md":            "shows the forms of two flags",
+	"docs/regions.md":        "shows forms, among them of device-dax, which only the lab has",
+	"docs/runbook.md":        "looks at what is broken: test/e2e breaks each",
+	"docs/security.md":       "shows forms; tutorial-two-hosts.md makes keys and encrypts",
+	"docs/status.md":         "shows forms; TestStatus and TestMetrics compare the tables with what daemons say",
+	"docs/systemd.md":        "needs systemd; tutorial-two-hosts.md installs the units and runs their command lines",
 }
 
 // TestPages runs the commands of each page as the page has them, and compares what they print.
@@ -68,6 +110,7 @@ func TestPages(t *testing.T) {
 	for _, p := range plays {
 		t.Run(p.page, func(t *testing.T) {
 			t.Parallel()
+			need(t, append(p.needs, nbdinfo, nbdcopy, qemuIO, qemuImg)...)
 			text, err := os.ReadFile(filepath.Join("../..", p.page))
 			require.NoError(t, err)
 			machines := newMachines(t, p.machines...)
