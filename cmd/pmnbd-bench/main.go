@@ -4,7 +4,8 @@
 // --suite it compares two exports in more ways, the CPU time of their servers included.
 //
 // For that it is a client: it imports nbd/client, and does not know what is behind an export.
-// pmnbd-bench methods is an initiator instead: on backend/remote it compares the durability
+// pmnbd-bench compare answers what an fsync costs on exports, block devices and directories, with a
+// report. pmnbd-bench methods is an initiator instead: on backend/remote it compares the durability
 // methods without NBD and without a block device.
 package main
 
@@ -49,6 +50,7 @@ The first --area bytes of every export are OVERWRITTEN.
 
 Usage:
   pmnbd-bench [flags] TARGET…
+  pmnbd-bench compare [flags] PLACE…    what would an fsync cost? pmnbd-bench compare --help
   pmnbd-bench methods [flags] TARGET…   compares durability methods: pmnbd-bench methods --help
   pmnbd-bench --version
 `
@@ -69,6 +71,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root := command.Command{
 		Name: "pmnbd-bench", Help: help, Run: until(benchmark),
 		Commands: []command.Command{
+			{Name: "compare", Help: compareHelp, Run: until(benchCompare)},
 			{Name: "methods", Help: methodsHelp, Run: until(benchMethods)},
 			{Name: "floor", Help: floorHelp, Run: func(call *command.Call) error { return benchFloor(ctx, call) }},
 		},

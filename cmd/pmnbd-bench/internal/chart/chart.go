@@ -68,7 +68,7 @@ var (
 func lineColour(i int) color.Color { return color.RGBA{R: 3, G: 3, B: uint8(i % Colours), A: 255} }
 
 // textSize is that of all text, in CSS pixels.
-const textSize = 11
+const textSize = 12
 
 // textStyle is the style of all text.
 func textStyle() draw.TextStyle {
@@ -112,7 +112,8 @@ func (c Chart) body() (string, error) {
 		}
 	}
 	// What was added may have widened the axes.
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = c.X.Min, c.X.Max, c.Y.Min, c.Y.Max
+	p.X.Min, p.X.Max = c.X.place(c.X.Min), c.X.place(c.X.Max)
+	p.Y.Min, p.Y.Max = c.Y.place(c.Y.Min), c.Y.place(c.Y.Max)
 
 	canvas := vgsvg.New(vg.Length(c.Width), vg.Length(c.Height))
 	// The last label of the X axis is wider than its tick, and half of it lies outside.
@@ -152,21 +153,18 @@ func (a Axis) apply(to *plot.Axis) {
 	to.Label.Text = a.Label
 	to.Label.Padding = 4
 	to.Padding = 0
-	to.Min, to.Max = a.Min, a.Max
+	to.Min, to.Max = a.place(a.Min), a.place(a.Max)
 	to.LineStyle = draw.LineStyle{Color: inkColour, Width: 1}
 	to.Tick.LineStyle = to.LineStyle
 	to.Tick.Length = 4
 	for _, s := range []*draw.TextStyle{&to.Label.TextStyle, &to.Tick.Label} {
 		s.Font, s.Color = textStyle().Font, inkColour
 	}
-	if a.Log {
-		to.Scale = plot.LogScale{}
-	}
 	var ticks plot.ConstantTicks
 	for _, t := range a.Ticks {
 		// Ends of axes are rounded; a tick there must not be lost.
 		if t.At >= a.Min*(1-1e-9) && t.At <= a.Max*(1+1e-9) {
-			ticks = append(ticks, plot.Tick{Value: t.At, Label: t.Label})
+			ticks = append(ticks, plot.Tick{Value: a.place(t.At), Label: t.Label})
 		}
 	}
 	to.Tick.Marker = ticks
@@ -185,11 +183,11 @@ func (c Chart) line(p *plot.Plot, i int) error {
 	}{YErrors: make(plotter.YErrors, len(points))}
 	whiskered := false
 	for n, q := range points {
-		xys[n] = plotter.XY{X: c.X.clamp(q.X), Y: c.Y.clamp(q.Y)}
+		xys[n] = plotter.XY{X: c.X.place(q.X), Y: c.Y.place(q.Y)}
 		if q.High > 0 {
 			whiskered = true
-			whiskers.YErrors[n].Low = xys[n].Y - c.Y.clamp(q.Low)
-			whiskers.YErrors[n].High = c.Y.clamp(q.High) - xys[n].Y
+			whiskers.YErrors[n].Low = xys[n].Y - c.Y.place(q.Low)
+			whiskers.YErrors[n].High = c.Y.place(q.High) - xys[n].Y
 		}
 	}
 	whiskers.XYs = xys
@@ -219,5 +217,12 @@ func (c Chart) line(p *plot.Plot, i int) error {
 	return nil
 }
 
-// clamp keeps v on the axis.
-func (a Axis) clamp(v float64) float64 { return math.Min(math.Max(v, a.Min), a.Max) }
+// place returns where v is on the axis, which for gonum is always linear: its logarithmic scale leaves
+// room for labels in the wrong place. What is beyond an end is put there.
+func (a Axis) place(v float64) float64 {
+	v = math.Min(math.Max(v, a.Min), a.Max)
+	if a.Log {
+		return math.Log10(v)
+	}
+	return v
+}

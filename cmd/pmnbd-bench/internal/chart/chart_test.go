@@ -100,7 +100,7 @@ func TestPercentAxis(t *testing.T) {
 	for _, tick := range PercentAxis("percentile", 4).Ticks {
 		labels = append(labels, tick.Label)
 	}
-	require.Equal(t, []string{"0 %", "90 %", "99 %", "99.9 %", "99.99 %", "50 %", "", ""}, labels)
+	require.Equal(t, []string{"", "90 %", "99 %", "99.9 %", "99.99 %", "50 %", "", ""}, labels)
 	require.InDelta(t, 3, Nines(.999), 1e-9)
 }
 

@@ -93,7 +93,11 @@ func PercentAxis(label string, nines float64) Axis {
 	a := Axis{Label: label, Max: math.Max(1, nines)}
 	for n := range int(a.Max + 1.001) {
 		at := 100 * (1 - math.Pow(10, -float64(n)))
-		a.Ticks = append(a.Ticks, Tick{At: float64(n), Label: strconv.FormatFloat(at, 'f', max(0, n-2), 64) + " %"})
+		t := Tick{At: float64(n)}
+		if n > 0 { // the median's label needs the room
+			t.Label = strconv.FormatFloat(at, 'f', max(0, n-2), 64) + " %"
+		}
+		a.Ticks = append(a.Ticks, t)
 	}
 	for _, at := range []float64{.5, .75, .95} {
 		t := Tick{At: Nines(at)}
