@@ -23,6 +23,7 @@ type play struct {
 }
 
 var plays = []play{
+	{page: "README.md", machines: []string{"app1"}},
 	{page: "docs/tutorial.md", machines: []string{"app1"}, skip: map[string]string{"make build": "the test has built"}},
 	{
 		page: "docs/howto-containers.md", machines: []string{"app1"},
@@ -82,7 +83,6 @@ ready nbd+unix:///log?socket=/tmp/log.sock`,
 
 // unrun has the pages whose commands no test of this package runs, each with the reason.
 var unrun = map[string]string{
-	"README.md":              "has the commands of the tutorial",
 	"docs/attach.md":         "needs the kernel's NBD client: test/lab attaches (TestAttach, TestAttachRestart)",
 	"docs/benchmarks.md":     "takes minutes, and judges times",
 	"docs/compare.md":        "takes minutes, and judges times",
