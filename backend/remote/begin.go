@@ -133,7 +133,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 			if err := b.judge(); err != nil {
 				return decision, err
 			}
-			if b.open(ctx, decision.Open); ctx.Err() != nil {
+			if b.open(ctx, &decision); ctx.Err() != nil {
 				return decision, ctx.Err()
 			}
 			continue
@@ -198,14 +198,14 @@ func (b *beginning) contents(i int, refused *wire.Refused) [16]byte {
 	return [16]byte{}
 }
 
-// open opens members. One that does not grant a session is told apart, and the next decision may do
-// without it.
-func (b *beginning) open(ctx context.Context, members persist.Members) {
+// open opens the members that decision says. One that does not grant a session is told apart, and the next
+// decision may do without it.
+func (b *beginning) open(ctx context.Context, decision *mirror.Decision) {
 	for slot := range persist.MaxMembers {
-		if !members.Has(slot) {
+		if !decision.Open.Has(slot) {
 			continue
 		}
-		i := b.leg(slot)
+		i := b.leg(&decision.Newest, slot)
 		g := b.device.legs[i]
 		g.life, g.owner, g.opening = b.number, b.owner, opening{}
 		b.life[i], b.opened = b.number, time.Now()
@@ -232,10 +232,11 @@ func (b *beginning) open(ctx context.Context, members persist.Members) {
 	}
 }
 
-// leg is the number of the leg that reached the member in slot.
-func (b *beginning) leg(slot int) int {
+// leg is the number of the leg that reached the member that m has in slot. A region that was removed may
+// have a record still, with a slot that another member has now.
+func (b *beginning) leg(m *persist.Record, slot int) int {
 	for i := range b.found.Legs {
-		if l := &b.found.Legs[i]; l.Reach != mirror.Away && int(l.Record.Slot) == slot {
+		if l := &b.found.Legs[i]; l.Reach != mirror.Away && l.MemberOf(m) && int(l.Record.Slot) == slot {
 			return i
 		}
 	}

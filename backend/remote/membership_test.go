@@ -129,3 +129,35 @@ func TestAddMember(t *testing.T) {
 	require.Equal(t, persist.Members(7), d.equal())
 	require.NoError(t, d.Close())
 }
+
+// A start opens the region that is a member now, and not one that was removed and keeps the record of a
+// member in the same slot.
+func TestASlotHasAnotherMember(t *testing.T) {
+	s := fakesOf(t, 3, 1, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	s.network(0).Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	told, err := d.RemoveMember(context.Background(), 0)
+	require.NoError(t, err)
+	require.Error(t, told)
+	s = append(s, newPair(t, rdmafake.New(rdmafake.Config{}), "fake:new", "", target.Config{}))
+	cfg := s[3:].config(t)
+	p, err := PrepareMember(context.Background(), cfg, uuid.UUID{0xee}, regionSize, false)
+	require.NoError(t, err)
+	slot, err := d.AddMember(context.Background(), cfg.Members[0], p)
+	require.NoError(t, err)
+	require.Equal(t, 0, slot)
+	require.Eventually(t, func() bool { return d.equal() == 7 }, patience, tick)
+	require.NoError(t, d.Close())
+	s.network(0).Up()
+	removed := s[0].region.Superblock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	d, err = Dial(ctx, s.config(t)) // which names both
+	require.NoError(t, err)
+	require.Equal(t, persist.Members(7), d.equal())
+	require.NoError(t, d.Close())
+	require.Equal(t, removed, s[0].region.Superblock(), "nobody opens it")
+	require.True(t, s[3].region.Superblock().Clean)
+}
