@@ -55,6 +55,9 @@ func (v *View) Electorates() (all [2]Electorate) {
 
 // Remove returns v with a generation pending in which the member in slot is none (mirror §4.9).
 func (v View) Remove(slot int) (next View, err error) {
+	if slot < 0 || slot >= persist.MaxMembers {
+		return v, ErrNoMember
+	}
 	member := persist.Member(slot)
 	f := v.Record.F &^ member
 	switch {

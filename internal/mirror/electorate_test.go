@@ -29,6 +29,7 @@ func TestRemove(t *testing.T) {
 		"the last equal one":            {serving(3, 1, "A"), 0, "", ErrBelowMin},
 		"one of two":                    {serving(2, 1, "AB"), 1, "", ErrTwo},
 		"one that is none":              {serving(3, 1, "ABC"), 3, "", ErrNoMember},
+		"one that cannot be":            {serving(3, 1, "ABC"), -1, "", ErrNoMember}, // no letter of a member
 		"the only equal one of several": {func() View { v := serving(3, 1, "AB"); v.Equal = 1; return v }(), 0, "", ErrNoneEqual},
 		"during a change":               {func() View { v := serving(3, 1, "ABC"); v.Pending = true; return v }(), 2, "", ErrChanging},
 		"before the life serves":        {func() View { v := serving(3, 1, "ABC"); v.Active = 0; return v }(), 2, "", ErrChanging},
