@@ -57,6 +57,20 @@ func TestRemove(t *testing.T) {
 }
 
 // A member that is added lacks everything, and is outside F.
+// A generation that replaces one which removes a member sets no bits of that member: a target refuses that,
+// and the generation would never be active.
+func TestRemoveThenLetGo(t *testing.T) {
+	v, err := serving(4, 1, "ABC").Remove(2)
+	require.NoError(t, err)
+	v, err = v.LetGo(1, true)
+	require.NoError(t, err)
+	r, fill := v.RecordFor(0)
+	require.Equal(t, members("A"), r.F)
+	require.Equal(t, members("ABD"), r.Present())
+	require.Equal(t, members("B"), fill)
+	require.Equal(t, members("B"), v.Lacking)
+}
+
 func TestAdd(t *testing.T) {
 	v := serving(2, 1, "AB")
 	next, err := v.Add(2, uuid(2), 7)

@@ -217,7 +217,13 @@ func TestViewProperty(t *testing.T) {
 		var written persist.Members
 		for range 40 {
 			before, slot := v, rng.IntN(persist.MaxMembers)
-			switch rng.IntN(5) {
+			switch rng.IntN(8) {
+			case 5:
+				v, _ = v.Remove(slot)
+			case 6:
+				v, _ = v.Add(slot, [16]byte{byte(slot), byte(rng.IntN(9)), 1}, 9)
+			case 7:
+				v, _ = v.SetMinCopies(slot)
 			case 0:
 				v, _ = v.LetGo(slot, rng.IntN(3) == 0)
 			case 1:
@@ -245,7 +251,7 @@ func TestViewProperty(t *testing.T) {
 				require.True(t, Behind(&before.Record, &v.Record))
 				require.False(t, Behind(&v.Record, &before.Record))
 				if before.Pending || before.Serves() {
-					require.Zero(t, before.Lacking&^v.Lacking, "what was owed")
+					require.Zero(t, before.Lacking&v.Record.Present()&^v.Lacking, "what was owed")
 				}
 				require.GreaterOrEqual(t, v.Record.F.Count(), int(v.Record.MinCopies))
 			}
@@ -256,9 +262,12 @@ func TestViewProperty(t *testing.T) {
 			if v.Serves() {
 				require.NotZero(t, v.Equal&(v.Active|v.Record.F))
 			}
-			r, fill := v.RecordFor(int(v.Record.Slot))
-			require.NoError(t, r.Check())
-			require.Zero(t, fill&r.F)
+			for slot := range slots(v.Record.Present()) {
+				r, fill := v.RecordFor(slot)
+				require.NoError(t, r.Check())
+				require.Zero(t, fill&r.F)
+				require.Zero(t, fill&^r.Present(), "bits of a member that is none: its target refuses that")
+			}
 		}
 	}
 }

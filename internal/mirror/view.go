@@ -72,6 +72,7 @@ func (v View) begin(f, joiner persist.Members) View {
 		g.Count = last.Count + 1
 	}
 	v.Lacking |= v.Active &^ v.Equal &^ f // a leg that leaves F before it was equal (mirror §3.6)
+	v.Lacking &= v.Record.Present()       // nobody keeps bits of one that a pending generation removes (mirror §4.9)
 	v.Record = Descend(&v.Record, g, f)
 	v.Record.Arbiter = v.Arbiter
 	v.Pending, v.Joiner = true, joiner
@@ -193,7 +194,7 @@ func (v *View) RecordFor(leg int) (r persist.Record, fill persist.Members) {
 	case v.Joiner.Has(leg):
 		return r, r.Present() &^ r.F
 	}
-	return r, v.Lacking &^ r.F
+	return r, v.Lacking & r.Present() &^ r.F
 }
 
 // Activated returns v after all of F have the pending record durably.
