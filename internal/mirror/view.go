@@ -194,7 +194,7 @@ func (v *View) RecordFor(leg int) (r persist.Record, fill persist.Members) {
 	case v.Joiner.Has(leg):
 		return r, r.Present() &^ r.F
 	}
-	return r, v.Lacking & r.Present() &^ r.F
+	return r, v.Lacking &^ r.F
 }
 
 // Activated returns v after all of F have the pending record durably.

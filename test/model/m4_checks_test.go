@@ -17,6 +17,14 @@ func check4(name string, c m4cfg, states int, bad string) check {
 	return check{"M4 " + name, func(limit int) result { return explore(m4model(c), limit) }, states, bad}
 }
 
+// check4To is check4 that visits so many states at most.
+func check4To(bound int, name string, c m4cfg, states int, bad string) check {
+	return check{"M4 " + name, func(limit int) result { return explore(m4model(c), min(limit, bound)) }, states, bad}
+}
+
+// with drops a rule of M4, and looks whether anything is stuck.
+func (c m4cfg) with(rule string) m4cfg { c.mut = rule; return c }
+
 // without drops a rule of M4.
 func (c m4cfg) without(rule string) m4cfg { c.mut, c.live = rule, false; return c }
 
@@ -61,6 +69,11 @@ var (
 	m4v2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 2, crashes: 1, flushes: 1, reads: 1, changes: 2}
 	m4v3 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, crashes: 1, flushes: 1, changes: 2}
 	m4v4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, drops: 1, crashes: 1, flushes: 1, changes: 1}
+	// changes of the members, and of M
+	m4e1 = m4cfg{n: 3, m: 2, nb: 1, lives: 2, crashes: 1, drops: 2, changes: 2, alters: 1}
+	m4e2 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, crashes: 2, alters: 1}
+	m4e3 = m4cfg{n: 3, late: 1, m: 1, nb: 1, maxv: 1, lives: 1, drops: 1, flushes: 1, changes: 2, alters: 1}
+	m4e4 = m4cfg{n: 3, m: 1, nb: 1, lives: 1, drops: 1, changes: 2, alters: 2, live: true}
 	// liveness
 	m4l1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, crashes: 1, kills: 1, drops: 1, flushes: 1, changes: 4, live: true}
 	m4l2 = m4cfg{n: 3, m: 2, nb: 1, lives: 2, crashes: 1, drops: 1, flushes: 1, changes: 3, live: true}
@@ -91,6 +104,10 @@ func checks4() []check {
 		check4("V1 volatile, kill", m4v1, 134336, ""),
 		check4("V2 volatile, host crash", m4v2, 245148, ""),
 		check4("V3 volatile, three legs", m4v3, 1955940, ""),
+		check4To(200_000, "E1 a change, lost connections, host crash", m4e1, 200002, ""),
+		check4("E2 a change, three lives", m4e2, 58529, ""),
+		check4("E3 a new member", m4e3, 145780, ""),
+		check4("E4 changes, liveness", m4e4, 5643, ""),
 		check4("F1 started by force on both sides", m4f1, 347884, ""),
 		check4("F2 the same, and a third", m4f2, 1418805, ""),
 		check4("F3 started by force on what is left", m4f3, 58890, ""),
@@ -135,6 +152,11 @@ func checks4() []check {
 		check4("without: torn-serves", m4f3.without("torn-serves"), 2184, halfCopied),
 		check4("without: split-ignored", m4f2.without("split-ignored"), 95296, oneSide),
 		check4("without: unequal-leaves-with-its-bits", m4t4.without("unequal-leaves-with-its-bits"), 961716, unequalLegs),
+		check4("without: change-passes-by", m4e1.without("change-passes-by"), 39470, twoActive),
+		check4("without: start-in-a-change", m4e2.without("start-in-a-change"), 15986, twoActive),
+		check4("without: newcomer-without-bits", m4e3.without("newcomer-without-bits"), 57522, lostMirrorFlush),
+		check4("without: leaver-comes-back", m4e4.with("leaver-comes-back"), 5772, stuck),
+		check4("without: bits-of-a-leaver", m4e4.with("bits-of-a-leaver"), 5415, stuck),
 		check4("without: no-compare", m4a1.without("no-compare"), 9939, twoActive),
 		check4("without: legs-before-arbiter", m4a2.without("legs-before-arbiter"), 4339, falseSplit),
 

@@ -161,7 +161,7 @@ func (x *m4) barrierAt(i, l int) {
 			g.bits[p.sy-1] &^= p.clr
 		}
 		for y := range x.n {
-			if g.r.f&bit(y) == 0 && !x.mut("bits-not-set") {
+			if of(g.r.el)&^g.r.f&bit(y) != 0 && !x.mut("bits-not-set") {
 				g.bits[y] |= blocks
 			}
 		}

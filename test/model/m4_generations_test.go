@@ -28,6 +28,9 @@ func (x *m4) begin(p *m4life, f uint8, join int) {
 	if !x.mut("contents-forgotten") {
 		p.fill |= p.f & p.stale &^ f // or without its contents
 	}
+	if !x.mut("bits-of-a-leaver") {
+		p.fill &= of(p.el)
+	}
 	p.cg, p.cf, p.cw, p.join = max(p.g, p.cg)+1, f, 0, uint8(join)
 	if !x.mut("attempts-forgotten") {
 		p.hist = x.shorten(p.hist)
@@ -79,10 +82,13 @@ func (x *m4) activate(s *m4state, i int) {
 		p.endSync()
 	}
 	p.eq &= p.f
+	if p.sy != 0 && of(p.el)&bit(int(p.sy)-1) == 0 && !x.mut("leaver-comes-back") {
+		p.endSync()
+	}
 	if p.hg == 0 {
 		p.hg, p.hf = p.g, p.f
 	}
-	p.cg, p.cf, p.cw, p.join, p.fill = 0, 0, 0, 0, 0
+	p.cg, p.cf, p.cw, p.join, p.fill, p.bel = 0, 0, 0, 0, 0, 0
 }
 
 // letGo lets life i begin a generation without a leg that is lost.
@@ -100,7 +106,10 @@ func (x *m4) letGo(i int) {
 			continue
 		}
 		f := base &^ bit(l)
-		if may := count(f) >= x.cfg.m && f&p0.eq != 0 || x.mut("below-min") && f != 0; !may {
+		if x.passesBy(p0.bel, f) {
+			continue
+		}
+		if may := count(f) >= least(p0.el) && f&p0.eq != 0 || x.mut("below-min") && f != 0; !may {
 			continue
 		}
 		n := *s0
@@ -125,7 +134,7 @@ func (x *m4) letGo(i int) {
 // enough lets life i begin a generation of the equal legs alone, because a FLUSH waits.
 func (x *m4) enough(i int) {
 	p0 := &x.s0.p[i]
-	if p0.act && p0.cg == 0 && p0.f&^p0.eq != 0 && count(p0.eq) >= x.cfg.m && p0.fl == 1 && p0.eq&^p0.conn == 0 {
+	if p0.act && p0.cg == 0 && p0.f&^p0.eq != 0 && count(p0.eq) >= least(p0.el) && p0.fl == 1 && p0.eq&^p0.conn == 0 {
 		n := *x.s0
 		x.begin(&n.p[i], p0.eq, 0)
 		x.emit(label(i, "enough copies are equal, begins generation %d%s", n.p[i].cg, names(p0.eq)), false, n)
@@ -166,7 +175,7 @@ func (x *m4) arbitrate(i int) {
 	p := &n.p[i]
 	switch {
 	case n.aG == p.ag && n.aBy == p.aby || x.mut("no-compare"):
-		n.aG, n.aBy, n.aF, n.aHist = p.cg, uint8(i), p.cf, p.hist
+		n.aG, n.aBy, n.aF, n.aEl, n.aHist = p.cg, uint8(i), p.cf, p.el, p.hist
 		fallthrough
 	case n.aG == p.cg && n.aBy == uint8(i) && n.aF == p.cf:
 		p.ag, p.aby = p.cg, uint8(i)
@@ -180,6 +189,9 @@ func (x *m4) arbitrate(i int) {
 
 // record writes the generation that life i has begun to leg l.
 func (x *m4) record(i, l int) {
+	if x.s0.p[i].fill&^of(x.s0.p[i].el) != 0 {
+		return // its target refuses bits of a leg that is no member
+	}
 	n := *x.s0
 	p, g := &n.p[i], &n.l[l]
 	src := -1
@@ -198,7 +210,7 @@ func (x *m4) record(i, l int) {
 			g.bits[y] = n.l[src].bits[y]
 		}
 	}
-	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf)}
+	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf), el: p.el}
 	for y := range x.n { // F is named with its contents ids
 		if p.cf&bit(y) != 0 && p.stale&bit(y) == 0 {
 			n.l[y].gone = false

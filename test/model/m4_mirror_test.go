@@ -14,9 +14,12 @@ import (
 
 // record returns what leg l of f would persist in the product.
 func (f *m4found) record(l int, r *rec) persist.Record {
-	p := persist.Record{Set: [16]byte{1}, Slot: uint8(l), MinCopies: f.m, Ancestor: ancestor(r.g, r.by+1, r.f)}
+	p := persist.Record{Set: [16]byte{1}, Slot: uint8(l), MinCopies: least(r.el), Ancestor: ancestor(r.g, r.by+1, r.f)}
 	p.Torn, p.Arbiter = !p.F.Has(l), f.arb
 	for slot := range int(f.n) {
+		if of(r.el)&bit(slot) == 0 {
+			continue
+		}
 		p.Members[slot] = persist.Membership{UUID: [16]byte{byte(slot + 1)}, Contents: [16]byte{byte(slot + 1)}, Epoch: 1}
 	}
 	i := 0
@@ -38,7 +41,7 @@ func ancestor(g, by, f uint8) persist.Ancestor {
 func (f *m4found) product(probed uint8) mirror.Found {
 	found := mirror.Found{Degraded: f.force}
 	for l := range int(f.n) {
-		if f.reached&bit(l) == 0 {
+		if f.reached&bit(l) == 0 || f.r[l].g == 0 {
 			continue
 		}
 		leg := mirror.Leg{Reach: mirror.Held, Record: f.record(l, &f.r[l]), Contents: [16]byte{byte(l + 1)}, Epoch: 1, Clean: f.clean&bit(l) != 0}
@@ -76,7 +79,7 @@ func (f *m4found) compare() error {
 		return fmt.Errorf("clean %v, the model %v", got.Clean, d.cleanEnd)
 	}
 	if d.cleanEnd {
-		return f.same(&got, d.cand, d.cand, f.gone&^d.cand)
+		return f.same(&got, &d, d.cand, d.cand, f.gone&of(d.m.el)&^d.cand)
 	}
 	for l := range int(f.n) { // the model tries every source, the product prefers one
 		if d.cand&bit(l) == 0 {
@@ -85,10 +88,10 @@ func (f *m4found) compare() error {
 		found.Prefer = persist.Members(bit(l))
 		got = mirror.Decide(found)
 		begins := d.cand
-		if f.m == 1 {
+		if least(d.m.el) == 1 && !passesBy(d.before, bit(l)) {
 			begins = bit(l)
 		}
-		if err := f.same(&got, begins, bit(l), (1<<f.n-1)&^bit(l)); err != nil {
+		if err := f.same(&got, &d, begins, bit(l), of(d.m.el)&^bit(l)); err != nil {
 			return err
 		}
 	}
@@ -96,9 +99,9 @@ func (f *m4found) compare() error {
 }
 
 // same checks what a life begins with.
-func (f *m4found) same(got *mirror.Decision, begins, eq, fill uint8) error {
+func (f *m4found) same(got *mirror.Decision, d *m4decision, begins, eq, fill uint8) error {
 	want := mirror.Begin
-	if count(begins) < f.m {
+	if count(begins) < least(d.m.el) {
 		want, begins = mirror.Copy, 0
 	}
 	if got.Outcome != want || uint8(got.F) != begins || uint8(got.Equal) != eq || uint8(got.Fill) != fill {
@@ -132,7 +135,7 @@ func TestMirrorDecidesAsTheModel(t *testing.T) {
 		name string
 		cfg  m4cfg
 	}{
-		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7},
+		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7}, {"E1", m4e1}, {"E2", m4e2},
 	}
 	most := 5_000
 	if os.Getenv("PMNBD_MODEL") == "all" {
@@ -192,7 +195,7 @@ func anywhere(rng *rand.Rand) m4found {
 	n := 2 + uint8(rng.IntN(2))
 	all := uint8(1<<n - 1)
 	f := m4found{n: n, m: 1 + uint8(rng.IntN(int(n))), force: rng.IntN(3) == 0, arb: rng.IntN(6) == 0}
-	tree := []rec{{g: 1, f: all, hist: put(0, 1, 1, all)}}
+	tree := []rec{{g: 1, f: all, hist: put(0, 1, 1, all), el: elect(all, f.m)}}
 	for by := range uint8(ni) {
 		r := tree[rng.IntN(len(tree))]
 		if by == 0 {

@@ -36,7 +36,7 @@ func (x *m4) source(i int) int {
 func (x *m4) mayMeet(i, l int) bool {
 	s0, p0 := x.s0, &x.s0.p[i]
 	inF := p0.f&bit(l) != 0
-	if p0.eq&bit(l) != 0 || s0.l[l].dead || p0.act && inF && !s0.holds(i, l) {
+	if p0.eq&bit(l) != 0 || s0.l[l].dead || of(p0.el)&bit(l) == 0 || p0.act && inF && !s0.holds(i, l) {
 		return false
 	}
 	if s0.l[l].gone || p0.stale&bit(l) != 0 {
@@ -90,7 +90,7 @@ func (x *m4) meet(i, l int) {
 // beginSync opens leg l for life i, if it has no session, and begins to copy what it lacks.
 func (x *m4) beginSync(n *m4state, i, l int) {
 	p, g := &n.p[i], &n.l[l]
-	mine := rec{g: p.g, by: p.mby, f: p.mf, hist: p.hist, torn: true}
+	mine := rec{g: p.g, by: p.mby, f: p.mf, hist: p.hist, torn: true, el: p.el}
 	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
 	if g.own != uint8(i+1) {
 		g.own, g.life = uint8(i+1), uint8(i)
@@ -189,8 +189,8 @@ func (x *m4) synced(i, to int) {
 		n.l[to].dur = n.l[to].mem
 		p.eq |= bit(to)
 		p.endSync()
-		if count(p.eq) >= x.cfg.m {
-			p.fill = x.all &^ p.eq
+		if count(p.eq) >= least(p.el) && !x.passesBy(p.bel, p.eq) {
+			p.fill = of(p.el) &^ p.eq
 			x.begin(p, p.eq, 0)
 		}
 		x.emit(label(i, "%s is equal", legName(to)), false, n)
@@ -198,7 +198,7 @@ func (x *m4) synced(i, to int) {
 		p.eq |= bit(to)
 		p.endSync()
 		x.emit(label(i, "%s is equal", legName(to)), false, n)
-	case n.changes > 0:
+	case n.changes > 0 && (of(p.el)&bit(to) != 0 || x.mut("leaver-comes-back")):
 		n.changes--
 		x.begin(p, p.f|bit(to), to+1)
 		x.emit(label(i, "%s lacks nothing, begins generation %d%s", legName(to), p.cg, names(p.cf)), false, n)

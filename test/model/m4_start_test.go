@@ -24,6 +24,7 @@ type m4decision struct {
 	m        rec  // the newest record
 	cand     uint8
 	cleanEnd bool
+	before   uint8 // the members and M of a record that may be the active one
 }
 
 // older orders generations by life first. A life's number is larger than any that it found on a leg
@@ -101,7 +102,7 @@ func (f *m4found) newest(d *m4decision) {
 	for l := range int(f.n) {
 		o := &f.r[l]
 		switch {
-		case f.reached&bit(l) == 0 || f.passedOver(l):
+		case f.reached&bit(l) == 0 || o.g == 0 || f.passedOver(l):
 		case !d.found || older(&d.m, o, f.mut):
 			d.m, d.found, d.split = *o, true, false
 		case d.m.g == o.g && d.m.by != o.by && f.mut == "numbers-alone":
@@ -119,15 +120,16 @@ func (f *m4found) decide() (d m4decision) {
 	if !d.found {
 		return d
 	}
-	have := f.reached &^ f.gone
+	have := f.reached &^ f.gone & of(d.m.el)
 	d.cand = d.m.f & have & f.held
 	d.ok = d.m.f&^have == 0 ||
-		f.m*2 > f.n && count(have)*2 > f.n && d.cand != 0 ||
+		majority(d.m.el, have) && d.cand != 0 ||
 		f.force && d.cand != 0
+	f.before(&d)
 	for l := range int(f.n) {
 		o := &f.r[l]
 		switch {
-		case f.reached&bit(l) == 0 || f.passedOver(l):
+		case f.reached&bit(l) == 0 || o.g == 0 || f.passedOver(l):
 		case o.torn: // it cannot have gone its own way
 		case !behind(o, &d.m, f.mut, f.full&bit(l) != 0):
 			d.split = true
@@ -205,7 +207,7 @@ func (x *m4) found(i int) m4found {
 		}
 	}
 	if x.cfg.arb {
-		f.aRec = rec{g: s.aG, by: s.aBy, f: s.aF, hist: s.aHist}
+		f.aRec = rec{g: s.aG, by: s.aBy, f: s.aF, hist: s.aHist, el: s.aEl}
 	}
 	return f
 }
@@ -254,13 +256,14 @@ func (x *m4) serve(i int, f *m4found, d *m4decision, eq uint8) {
 	}
 	p := &n.p[i]
 	p.pc, p.g, p.mby, p.mf, p.hist, p.eq, p.me = lRun, m.g, m.by, m.f, m.hist, eq, uint8(i+1)
+	p.el, p.bel = m.el, d.before
 	p.fill = f.gone
 	if !d.cleanEnd && !x.mut("bits-not-filled") {
-		p.fill = x.all &^ eq
+		p.fill = of(m.el) &^ eq
 	}
 	p.lb, p.ag, p.aby = n.gfl, n.aG, n.aBy
 	begins := d.cand
-	if !d.cleanEnd && x.cfg.m == 1 {
+	if !d.cleanEnd && least(m.el) == 1 && !x.passesBy(d.before, eq) {
 		begins = eq
 	}
 	if x.mut("no-equalize") {
@@ -270,7 +273,7 @@ func (x *m4) serve(i int, f *m4found, d *m4decision, eq uint8) {
 		begins = d.cand
 	}
 	event := label(i, "reached %s, newest generation %d%s, clean %v, reads from %s", names(f.reached), m.g, names(m.f), d.cleanEnd, names(p.eq))
-	if count(begins) >= x.cfg.m {
+	if count(begins) >= least(m.el) {
 		x.begin(p, begins, 0)
 		event += fmt.Sprintf(", begins generation %d%s", p.cg, names(p.cf))
 	} else {

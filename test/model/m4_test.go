@@ -28,6 +28,7 @@ type rec struct {
 	g, by, f uint8  // generation, the life that wrote it (its nonce), the legs that have every flushed write
 	hist     uint64 // lineage: who wrote generation n, as by+1, and its legs: 2 and 3 bits at 5n
 	torn     bool   // half copied
+	el       uint8  // the members, and M: see elect
 }
 
 type m4leg struct {
@@ -54,6 +55,7 @@ type m4life struct {
 	fsnap, lb      [nb]uint8
 	act            bool
 	g, f, eq       uint8 // generation, its legs, those that may be read
+	el, bel        uint8 // the members and M; those before, while that may count
 	hist           uint64
 	cg, cf, cw     uint8 // a change of generation: number, legs, written to
 	join           uint8 // leg + 1 that it takes in
@@ -74,11 +76,12 @@ type m4state struct {
 	vown, vblk                                   [5]uint8
 	gfl                                          [nb]uint8 // what FLUSH has promised
 	actG, actF, actBy                            uint8     // the newest active generation
-	aG, aF, aBy                                  uint8     // the arbiter's record
+	aG, aF, aBy, aEl                             uint8     // the arbiter's record
 	aHist                                        uint64
 	flushedBy                                    uint8 // lives that had a FLUSH answered
 	drops, powers, deaths, kills, crashes        uint8
 	flushes, reads, closes, starts, changes, bad uint8
+	alters                                       uint8 // changes of the members, or of M
 }
 
 // An m4cfg says how much of everything there may be, and which rule is dropped.
@@ -86,6 +89,8 @@ type m4cfg struct {
 	n, m, nb, maxv, lives                 uint8 // legs, M, blocks, writes, lives
 	drops, powers, deaths, kills, crashes uint8
 	flushes, reads, closes, changes       uint8
+	alters                                uint8 // changes of the members, or of M
+	late                                  uint8 // legs, the last ones, that are no members at first
 	lineage                               uint8 // generations that a record remembers beside its own; 0: all
 	arb                                   bool  // an arbiter holds the newest generation, by compare and swap
 	takeover                              bool  // a life may begin while the one before lives
@@ -125,23 +130,23 @@ func names(m uint8) (s string) {
 }
 
 func m4model(cfg m4cfg) model[m4state] {
-	all := uint8(1<<cfg.n - 1)
-	first := put(0, 1, 1, all)
+	all := uint8(1<<(cfg.n-cfg.late) - 1)
+	first, el := put(0, 1, 1, all), elect(all, cfg.m)
 	init := m4state{next: 1, drops: cfg.drops, powers: cfg.powers, deaths: cfg.deaths, kills: cfg.kills, crashes: cfg.crashes,
-		flushes: cfg.flushes, reads: cfg.reads, closes: cfg.closes, starts: cfg.lives - 1, changes: cfg.changes,
-		actG: 1, actF: all, aG: 1, aF: all, aHist: first}
-	for i := range cfg.n {
-		init.l[i] = m4leg{r: rec{g: 1, f: all, hist: first}, own: 1}
+		flushes: cfg.flushes, reads: cfg.reads, closes: cfg.closes, starts: cfg.lives - 1, changes: cfg.changes, alters: cfg.alters,
+		actG: 1, actF: all, aG: 1, aF: all, aEl: el, aHist: first}
+	for i := range cfg.n - cfg.late {
+		init.l[i] = m4leg{r: rec{g: 1, f: all, hist: first, el: el}, own: 1}
 	}
-	init.p[0] = m4life{pc: lRun, me: 1, ag: 1, open: all, conn: all, act: true, g: 1, mf: all, f: all, eq: all, hist: first, hg: 1, hf: all}
+	init.p[0] = m4life{pc: lRun, me: 1, ag: 1, open: all, conn: all, act: true, g: 1, mf: all, f: all, eq: all, el: el, hist: first, hg: 1, hf: all}
 	succ := func(s m4state, emit emitFn[m4state]) {
-		x := m4{cfg: &cfg, s0: &s, n: int(cfg.n), all: all, allb: uint8(1<<cfg.nb - 1)}
+		x := m4{cfg: &cfg, s0: &s, n: int(cfg.n), all: uint8(1<<cfg.n - 1), allb: uint8(1<<cfg.nb - 1)}
 		x.emit = func(l string, f bool, n m4state) { n.normalize(); emit(l, f, n) }
 		x.next()
 	}
 	m := model[m4state]{init, succ, func(s *m4state) string { return cfg.broken(s) }, nil}
 	if cfg.live {
-		m.goal = func(s *m4state) bool { return s.done(all) }
+		m.goal = (*m4state).done
 	}
 	return m
 }
@@ -191,6 +196,8 @@ func (x *m4) next() {
 			x.letGo(i)
 			x.enough(i)
 			x.change(i)
+			x.alter(i)
+			x.tell(i)
 			x.resync(i)
 			x.sessions(i)
 			x.ends(i)
@@ -251,13 +258,13 @@ func (cfg *m4cfg) broken(s *m4state) string {
 }
 
 // done reports whether every request has completed, and all legs are in F.
-func (s *m4state) done(all uint8) bool {
+func (s *m4state) done() bool {
 	for i := range s.p {
 		p := &s.p[i]
 		if p.pc == lOpening || p.pc == lClosing {
 			return false
 		}
-		if p.pc == lRun && (p.fl != 0 || p.cg != 0 || p.cov != p.last || s.changes > 0 && p.f != all) {
+		if p.pc == lRun && (p.fl != 0 || p.cg != 0 || p.cov != p.last || s.changes > 0 && p.f != of(p.el)) {
 			return false
 		}
 	}

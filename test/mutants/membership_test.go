@@ -43,6 +43,16 @@ var memberships = []mutant{
 		old: "next.Lacking |= persist.Member(slot)", new: "",
 		pkg: "./internal/mirror", run: "^TestAdd$",
 	}, {
+		name: "bits-of-a-leaver", rule: "mirror §4.9 a generation that replaces a removal names the leaver nowhere",
+		in:  "internal/mirror.View.begin",
+		old: "v.Lacking &= v.Record.Present()", new: "",
+		pkg: "./internal/mirror", run: "^TestRemoveThenLetGo$",
+	}, {
+		name: "a start opens who had the slot before", rule: "mirror §4.9 a slot can have another member",
+		in:  "backend/remote.beginning.leg",
+		old: "l.MemberOf(m) &&", new: "",
+		pkg: "./backend/remote", run: "^TestASlotHasAnotherMember$",
+	}, {
 		name: "a member that is being removed is needed", rule: "mirror §4.5 a life that goes on finishes the change that its header names",
 		in:  "backend/remote.header.relies",
 		old: "& h.Mirror.Record.Present()", new: "",
