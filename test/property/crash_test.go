@@ -66,7 +66,7 @@ var wanted = flag.Int64("crashes", 0, "how many crashes TestCrashes and TestMirr
 func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {
 	w := worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")]
 	rt.Log(w.name)
-	s := newStation(t, w, turns)
+	s := newStation(t, w, turns, nil)
 	m := &crashes{s: s, id: 1, model: &model{t: t, past: history{base: make([]byte, size)}}}
 	whole := false
 	defer func() { m.close(rt, whole) }()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,14 +19,25 @@ import (
 	"pmnbd/test/pmemsim"
 )
 
-// A fleet is the targets of a mirror: a station for each member, by slot, with a network of its own.
+// A fleet is the targets of a mirror: a station for each member, in the order of the slots at first, and
+// those for regions that may become members. Each has a network of its own.
 type fleet struct {
 	troupe
-	worlds  []world
-	members []*station
-	min     int // copies
-	cut     []bool
-	journal journal
+	shape
+	stations []*station
+	cut      []bool
+	journal  journal
+}
+
+// A shape is what a fleet is made of. The first worlds are those of members.
+type shape struct {
+	worlds     []world
+	members    int
+	async      int // how many members, the last ones, are asynchronous
+	min        int // copies
+	legTimeout time.Duration
+	asyncDrop  bool
+	arbitrated bool
 }
 
 // A journal keeps the last lines that the devices of a check log.
@@ -37,8 +49,8 @@ type journal struct {
 func (j *journal) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.lines = append(j.lines, string(line)); len(j.lines) > 150 {
-		j.lines = j.lines[75:]
+	if j.lines = append(j.lines, string(line)); len(j.lines) > 300 {
+		j.lines = j.lines[150:]
 	}
 	return len(line), nil
 }
@@ -49,53 +61,84 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "")
 }
 
-// newFleet makes the regions of the stations one mirror, as pmnbd mirror create does.
-func newFleet(t testing.TB, worlds []world, minCopies int, turns turns, legTimeout time.Duration) *fleet {
-	f := &fleet{troupe: troupe{t: t, turns: turns, mirror: &remote.Config{LegTimeout: legTimeout}}, worlds: worlds, min: minCopies, cut: make([]bool, len(worlds))}
+// newFleet makes the regions of the first stations one mirror, as pmnbd mirror create does.
+func newFleet(t testing.TB, turns turns, shape shape) *fleet {
+	f := &fleet{troupe: troupe{t: t, turns: turns, mirror: &remote.Config{LegTimeout: shape.legTimeout, AsyncDrop: shape.asyncDrop}}, shape: shape, cut: make([]bool, len(shape.worlds))}
 	f.mirror.Log = slog.New(slog.NewTextHandler(&f.journal, nil))
+	if shape.arbitrated {
+		f.mirror.Arbiter = &arbiter{}
+	}
 	var err error
 	f.dir, err = os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
-	r := persist.Record{Set: [16]byte{0xee}, MinCopies: uint8(minCopies)}
+	r := persist.Record{Set: theSet, MinCopies: uint8(shape.min)}
+	r.F = persist.Member(shape.members-shape.async) - 1
+	r.Async = (persist.Member(shape.members) - 1) &^ r.F
 	r.Generation = persist.Generation{Life: 1, Count: 2, Nonce: [16]byte{1}}
-	r.Lineage[0] = persist.Ancestor{Generation: persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, F: persist.Member(len(worlds)) - 1}
-	for slot, w := range worlds {
-		turns.slot = slot
-		s := newStation(t, w, turns)
-		f.members, f.networks = append(f.members, s), append(f.networks, s.network)
+	r.Lineage[0] = persist.Ancestor{Generation: persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, F: r.F}
+	for i, w := range shape.worlds {
+		turns.slot = i
+		s := newStation(t, w, turns, f.mirror.Log.With("at", address(i)))
+		f.stations, f.networks = append(f.stations, s), append(f.networks, s.network)
 		sb := s.region.Superblock()
-		r.F |= persist.Member(slot)
-		r.Members[slot] = persist.Membership{UUID: s.region.UUID(), Contents: sb.Contents, Epoch: sb.Epoch}
+		if i < shape.members {
+			r.Members[i] = persist.Membership{UUID: s.region.UUID(), Contents: sb.Contents, Epoch: sb.Epoch}
+			f.listed = append(f.listed, i)
+		}
 	}
-	for slot, s := range f.members {
-		r.Slot = uint8(slot)
-		require.NoError(t, s.region.SetRecord(r, 0))
+	for slot, s := range f.stations[:shape.members] {
+		r.Slot, r.Torn = uint8(slot), r.Async.Has(slot)
+		require.NoError(t, s.region.SetRecord(r, r.Async&^persist.Member(slot)))
 	}
 	return f
 }
 
-// reachable returns the members whose targets run, on a network that works.
-func (f *fleet) reachable() (m persist.Members) {
-	for slot, s := range f.members {
-		if !f.cut[slot] && !s.isDown() {
-			m |= persist.Member(slot)
+// theSet is the UUID of a fleet's mirror.
+var theSet = [16]byte{0xee}
+
+// at returns the number of the station that r has in slot, or -1.
+func (f *fleet) at(r *persist.Record, slot int) int {
+	return slices.IndexFunc(f.stations, func(s *station) bool { return r.Present().Has(slot) && s.region.UUID() == r.Members[slot].UUID })
+}
+
+// slotOf returns the slot that r has station i in, or -1.
+func (f *fleet) slotOf(r *persist.Record, i int) int {
+	for slot := range r.Members {
+		if f.at(r, slot) == i {
+			return slot
 		}
 	}
-	return m
+	return -1
 }
 
-// isolate cuts the network of a member for good, or lets it work again.
-func (f *fleet) isolate(slot int, cut bool) {
-	if f.cut[slot] = cut; cut {
-		f.networks[slot].Down()
-	} else if !f.members[slot].isDown() {
-		f.networks[slot].Up()
+// in reports whether r has station i in F.
+func (f *fleet) in(r *persist.Record, i int) bool {
+	slot := f.slotOf(r, i)
+	return slot >= 0 && r.F.Has(slot)
+}
+
+// reachable returns the stations whose targets run, on a network that works.
+func (f *fleet) reachable() (all []int) {
+	for i, s := range f.stations {
+		if !f.cut[i] && !s.isDown() {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// isolate cuts the network of station i for good, or lets it work again.
+func (f *fleet) isolate(i int, cut bool) {
+	if f.cut[i] = cut; cut {
+		f.networks[i].Down()
+	} else if !f.stations[i].isDown() {
+		f.networks[i].Up()
 	}
 }
 
-// superblock returns what the member in slot persists: a target that starts now finds it.
-func (f *fleet) superblock(slot int) region.Superblock {
-	s := f.members[slot]
+// superblock returns what the region of station i persists: a target that starts now finds it.
+func (f *fleet) superblock(i int) region.Superblock {
+	s := f.stations[i]
 	if !s.isDown() {
 		return s.region.Superblock()
 	}
@@ -106,31 +149,36 @@ func (f *fleet) superblock(slot int) region.Superblock {
 	return info.Superblock
 }
 
-// survived returns an error if the member in slot lacks something that is durable.
-func (f *fleet) survived(slot int, past *history) (err error) {
-	f.members[slot].mem.Durable(func(medium []byte) { err = past.survived(medium[region.DataOffset:]) })
+// durable calls check with what is durable in the data extent of station i.
+func (f *fleet) durable(i int, check func(data []byte) error) (err error) {
+	f.stations[i].mem.Durable(func(medium []byte) { err = check(medium[region.DataOffset:]) })
 	return err
 }
 
 // revive ends all outages.
 func (f *fleet) revive() {
-	for slot, s := range f.members {
+	for i, s := range f.stations {
 		s.revive()
-		f.isolate(slot, false)
+		f.isolate(i, false)
 	}
 }
 
 // close ends the targets. All living processes have closed.
 func (f *fleet) close() {
 	f.end()
-	for _, s := range f.members {
+	for _, s := range f.stations {
 		s.close()
 	}
 	require.NoError(f.t, os.RemoveAll(f.dir))
 }
 
-// evict writes some cache lines of a member back.
-func (f *fleet) evict(slot int, c crash) { f.members[slot].mem.Evict(pmemsim.Seeded(c.seed, c.part)) }
+// target is the target of station i as the process sees it.
+func (p *process) target(i int) remote.Target {
+	return remote.Target{Provider: device{p.in.networks[i], p}, Addr: address(i), Region: "r"}
+}
+
+// evict writes some cache lines of a station back.
+func (f *fleet) evict(i int, c crash) { f.stations[i].mem.Evict(pmemsim.Seeded(c.seed, c.part)) }
 
 // descends reports whether a record comes from generation g.
 func descends(r *persist.Record, g persist.Generation) bool {

@@ -18,6 +18,7 @@ type history struct {
 	base  []byte  // durable
 	log   []entry // oldest first
 	first int     // the number of log[0]
+	trail *trail  // nil unless a member follows
 }
 
 // An entry is a write, a zero, or the whole contents as a new owner found them.
@@ -29,7 +30,10 @@ type entry struct {
 }
 
 // add appends c.
-func (h *history) add(c change, fua bool) { h.log = append(h.log, entry{change: c, fua: fua}) }
+func (h *history) add(c change, fua bool) {
+	h.log = append(h.log, entry{change: c, fua: fua})
+	h.trail.add(c, fua)
+}
 
 // end is the number of the next entry.
 func (h *history) end() int { return h.first + len(h.log) }
@@ -39,6 +43,7 @@ func (h *history) written(n int) {
 	if n >= h.first {
 		h.log[n-h.first].durable = true
 	}
+	h.trail.promised(n, n+1, true)
 	h.fold()
 }
 
@@ -50,6 +55,7 @@ func (h *history) flushed(end int) {
 			e.durable = true
 		}
 	}
+	h.trail.promised(0, end, false)
 	h.fold()
 }
 
@@ -58,6 +64,7 @@ func (h *history) closed() {
 	for i := range h.log {
 		h.log[i].durable = true
 	}
+	h.trail.promised(0, h.end(), true)
 	h.fold()
 }
 

@@ -21,7 +21,7 @@ func (m *mirrorCrashes) kill(rt *rapid.T) {
 	at := rapid.IntRange(0, 40).Draw(rt, "at step") // 0: between two batches
 	closing := rapid.IntRange(0, 3).Draw(rt, "closing") == 0
 	late := rapid.SampledFrom([]string{"lost", "before", "after"}).Draw(rt, "what was on its way")
-	away := rapid.IntRange(-1, len(m.f.members)-1).Draw(rt, "target")
+	away := rapid.IntRange(-1, len(m.f.stations)-1).Draw(rt, "target")
 	c := drawCrash(rt)
 	next := rapid.SampledFrom([]string{"adopts", "adopts", "adopts", "accepts loss", "another id"}).Draw(rt, "the next")
 	lanes := rapid.IntRange(1, 3).Draw(rt, "lanes")
@@ -35,6 +35,7 @@ func (m *mirrorCrashes) kill(rt *rapid.T) {
 	client, batch := m.draw(rt)
 
 	p := m.p
+	m.mayAlter(rt)
 	p.trapAt(at, late != "lost")
 	client.Submit(batch...)
 	switch {
@@ -50,8 +51,8 @@ func (m *mirrorCrashes) kill(rt *rapid.T) {
 	if late == "before" {
 		m.thaw()
 	}
-	if away >= 0 && !m.f.members[away].isDown() {
-		m.f.members[away].crash(c)
+	if away >= 0 && !m.f.stations[away].isDown() {
+		m.f.stations[away].crash(c)
 		if rapid.Bool().Draw(rt, "restart") {
 			m.starts(rt, away)
 		}
@@ -112,6 +113,7 @@ func (m *mirrorCrashes) closes(p *process) {
 func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interruption) {
 	straight := true
 	for left := 100; ; {
+		m.lists(rt)
 		q := m.f.process(m.id, p.left)
 		p = q
 		if len(interruptions) > 0 {
@@ -137,12 +139,12 @@ func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interru
 			m.inherits = !straight || !m.clean()
 			return
 		case errors.As(err, &loss):
-			require.NotZero(rt, m.gone, "lost without need: %v", err)
+			require.NotEmpty(rt, m.gone, "lost without need: %v", err)
 			m.begin(rt, m.f.state())
 			return
 		case errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch):
 			straight = false // a process that was killed was faster
-		case m.gone != 0:
+		case len(m.gone) > 0:
 			m.force(rt, q)
 			return
 		default:
@@ -161,8 +163,8 @@ func (m *mirrorCrashes) interrupt(rt *rapid.T, q *process, i interruption) {
 		q.start(m.lanes, false)
 		return
 	}
-	slot := int(i.crash.seed % uint64(len(m.f.members)))
-	s := m.f.members[slot]
+	at := int(i.crash.seed % uint64(len(m.f.stations)))
+	s := m.f.stations[at]
 	if s.isDown() {
 		q.start(m.lanes, false)
 		return
@@ -172,7 +174,7 @@ func (m *mirrorCrashes) interrupt(rt *rapid.T, q *process, i interruption) {
 	m.either(time.Minute, crashed, q.opened)
 	s.crash(i.crash)
 	m.inspect(rt)
-	m.starts(rt, slot)
+	m.starts(rt, at)
 }
 
 // accepts runs a process with AcceptLoss. It has what was acknowledged, unless a member lost its
@@ -182,7 +184,7 @@ func (m *mirrorCrashes) accepts(rt *rapid.T, p *process) {
 		q := m.start(rt, p.left, true)
 		var refused *remote.RefusedError
 		switch {
-		case q.err == nil && m.gone != 0:
+		case q.err == nil && len(m.gone) > 0:
 			m.inherit(rt, q, m.past.survived)
 			return
 		case q.err == nil:
@@ -205,6 +207,7 @@ func (m *mirrorCrashes) refused(rt *rapid.T, p *process) {
 	if p.step() {
 		p.leave()
 	}
+	m.lists(rt)
 	q := m.f.process(p.id, p.left)
 	q.start(m.lanes, false)
 	m.opens(rt, q)

@@ -3,6 +3,7 @@ package property
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,11 +29,12 @@ func (m *mirrorCrashes) begin(rt *rapid.T, dir string) {
 // start starts a process and waits until it serves. Members that it cannot begin without come back
 // while it waits. It may fail if a member has lost its contents, or because of what it finds in dir.
 func (m *mirrorCrashes) start(rt *rapid.T, dir string, acceptLoss bool) *process {
+	m.lists(rt)
 	p := m.f.process(m.id, dir)
-	reach := m.f.reachable()
+	reach, known := m.f.reachable(), m.records()
 	p.start(m.lanes, acceptLoss)
 	if m.opens(rt, p) && p.err == nil {
-		m.proven(rt, reach)
+		m.proven(rt, known, slices.DeleteFunc(reach, func(i int) bool { return !slices.Contains(p.listed, i) }))
 	}
 	return p
 }
@@ -44,7 +46,7 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
 	}
 	m.heal(rt)
 	if !m.within(10*time.Minute, p.opened) {
-		require.NotZero(rt, m.gone, "the mirror does not begin, although all members are there")
+		require.NotEmpty(rt, m.gone, "the mirror does not begin, although all members are there")
 		p.cancel()
 		<-p.opened
 	}
@@ -54,32 +56,44 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
 // force has an operator begin with what there is, because members have lost what they had. Nothing
 // is promised of it. If nothing is left, there is another mirror.
 func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
-	require.NotZero(rt, m.gone, "%v", failed.err)
+	require.NotEmpty(rt, m.gone, "%v", failed.err)
 	m.f.mirror.Degraded = true
 	m.heal(rt)
 	p := m.start(rt, m.f.state(), true)
 	m.f.mirror.Degraded = false
-	m.active, m.gone = persist.Record{}, 0
+	m.active, m.gone = persist.Record{}, nil
 	if p.err != nil {
-		m.f.sweep(nil)
-		m.f.close()
-		arbitrated := m.f.mirror.Arbiter != nil
-		m.f = newFleet(m.f.t, m.f.worlds, m.f.min, m.f.turns, m.f.mirror.LegTimeout)
-		if arbitrated {
-			m.f.mirror.Arbiter = &arbiter{}
-		}
-		m.past = history{base: make([]byte, size)}
-		m.begin(rt, m.f.state())
+		m.renew(rt)
 		return
 	}
 	m.inherit(rt, p, func([]byte) error { return nil })
 	m.past = history{base: bytes.Clone(m.data)}
+	m.follow()
 	m.flush(rt)
 }
 
-// proven checks that a life may begin that reached these members: all of F of the generation before,
-// or enough that no others are a majority, or with an arbiter one of F (mirror §4.2).
-func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
+// renew begins another mirror, of new regions.
+func (m *mirrorCrashes) renew(rt *rapid.T) {
+	m.f.sweep(nil)
+	m.f.close()
+	m.f = newFleet(m.f.t, m.f.turns, m.f.shape)
+	m.active, m.gone, m.past = persist.Record{}, nil, history{base: make([]byte, size)}
+	m.follow()
+	m.begin(rt, m.f.state())
+}
+
+// records returns the records of all stations.
+func (m *mirrorCrashes) records() (all []persist.Record) {
+	for i := range m.f.stations {
+		all = append(all, m.f.superblock(i).Record)
+	}
+	return all
+}
+
+// proven checks that a life may begin that reached these stations: all of F of the generation before,
+// or enough that no others are a majority, or with an arbiter one of F (mirror §4.2). The members and M are
+// those of the generation before, which known has unless it was begun meanwhile.
+func (m *mirrorCrashes) proven(rt *rapid.T, known []persist.Record, reach []int) {
 	if m.f.mirror.Degraded {
 		return
 	}
@@ -88,8 +102,22 @@ func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
 		if before.Life == newest.Life {
 			continue
 		}
-		require.True(rt, before.F&^reach == 0 || m.f.mirror.Arbiter != nil && before.F&reach != 0 || 2*m.f.min > len(m.f.members) && 2*reach.Count() > len(m.f.members) && before.F&reach != 0,
-			"a life began with %v, behind generation %v{%v}", reach, before.Generation, before.F)
+		r := &newest
+		for i := range known {
+			if known[i].Generation == before.Generation {
+				r = &known[i]
+			}
+		}
+		var held persist.Members
+		for slot := range r.Members {
+			if slices.Contains(reach, m.f.at(r, slot)) {
+				held |= persist.Member(slot)
+			}
+		}
+		voters := r.Voters()
+		require.True(rt, before.F&^held == 0 || m.f.mirror.Arbiter != nil && before.F&held != 0 ||
+			2*int(r.MinCopies) > voters.Count() && 2*(held&voters).Count() > voters.Count() && before.F&held != 0,
+			"a life began with stations %v, behind generation %v{%v}", reach, before.Generation, before.F)
 		return
 	}
 }
@@ -98,6 +126,7 @@ func (m *mirrorCrashes) proven(rt *rapid.T, reach persist.Members) {
 // From then on the model expects those bytes.
 func (m *mirrorCrashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 	m.p, m.dev, m.s = p, p.dev, subject{dev: p.dev, process: p}
+	m.forgets()
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect()
 	m.data = m.readAll(rt)
@@ -174,8 +203,8 @@ func (m *mirrorCrashes) reopen(rt *rapid.T) {
 // clean reports whether all members in F were closed.
 func (m *mirrorCrashes) clean() bool {
 	newest := m.newest()
-	for slot := range m.f.members {
-		if newest.F.Has(slot) && !m.f.superblock(slot).Clean {
+	for i := range m.f.stations {
+		if m.f.in(&newest, i) && !m.f.superblock(i).Clean {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package property
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/remote"
 	"pmnbd/persist"
-	"pmnbd/persist/region"
 )
 
 // TestMirrorCrashes lets targets, networks and initiators of a mirror crash (mirror §3 to §6). The
@@ -23,31 +23,37 @@ import (
 // The flag -crashes keeps it going until it has counted that many crashes.
 func TestMirrorCrashes(t *testing.T) {
 	fewer(t, 15)
+	defer func() {
+		for _, k := range kinds {
+			t.Logf("%d crashes of fleets with %s", k.crashes.Load(), k.name)
+		}
+	}()
 	untilWanted(t, manyMirrorCrashes)
 }
 
 // manyMirrorCrashes is one check.
 func manyMirrorCrashes(t testing.TB, rt *rapid.T, turns turns) {
-	shape := rapid.SampledFrom([]struct{ legs, min int }{{2, 1}, {3, 2}, {3, 1}, {2, 2}}).Draw(rt, "members and least copies")
-	var of []world
-	for range shape.legs {
-		of = append(of, worlds[rapid.IntRange(0, len(worlds)-1).Draw(rt, "world")])
-	}
-	timeout := rapid.SampledFrom([]time.Duration{0, 2 * time.Second, time.Minute}).Draw(rt, "leg timeout")
-	m := &mirrorCrashes{model: &model{t: t, past: history{base: make([]byte, size)}}, id: 1, f: newFleet(t, of, shape.min, turns, timeout)}
-	if rapid.Bool().Draw(rt, "arbiter") {
-		m.f.mirror.Arbiter = &arbiter{}
-	}
+	kind := rapid.SampledFrom(kinds).Draw(rt, "fleet")
+	defer kind.counts(crashed.Load())
+	m := &mirrorCrashes{model: &model{t: t, past: history{base: make([]byte, size)}}, id: 1, f: newFleet(t, turns, kind.draw(rt))}
 	m.lanes = rapid.IntRange(1, 3).Draw(rt, "lanes")
+	m.follow()
 	whole := false
 	defer func() { m.close(rt, whole) }()
 	m.begin(rt, m.f.state())
 	m.inherits = false // no life was there before
-	rt.Repeat(map[string]func(*rapid.T){
+	actions := map[string]func(*rapid.T){
 		"": m.inspect, "submit": m.submit, "submit more": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp,
 		"lose": m.lose, "isolate": m.isolate, "rejoin": m.rejoin, "evict": m.evict, "crash": m.crash, "restart": m.restart, "let time pass": m.wait,
 		"reopen": m.reopen, "take over": m.takeOver, "kill": m.kill,
-	})
+	}
+	if kind.changes {
+		actions["change"], actions["change more"], actions["split"] = m.alters, m.alters, m.split
+	}
+	if kind.follows {
+		actions["promote"] = m.promote
+	}
+	rt.Repeat(actions)
 	m.end(rt)
 	whole = true
 }
@@ -60,9 +66,11 @@ type mirrorCrashes struct {
 	lanes    int
 	p        *process
 	dev      *remote.Device
-	inherits bool            // the life before did not close
-	active   persist.Record  // of the newest generation that was seen to be active
-	gone     persist.Members // they have lost their contents
+	inherits bool           // the life before did not close
+	active   persist.Record // of the newest generation that was seen to be active
+	gone     []int          // stations that have lost their contents
+	change   *alteration    // of the members, or M; nil: none is under way
+	side     []int          // the stations that did not go their own ways; nil: nobody did
 }
 
 // within reports whether done is closed before so much time has passed.
@@ -83,7 +91,9 @@ func (m *mirrorCrashes) completes(rt *rapid.T, e *expectation) {
 	if m.within(m.f.mirror.LegTimeout+time.Minute, e.reply.done) {
 		return
 	}
-	require.Less(rt, m.inSync(), m.f.min, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
+	if !m.changing() { // no member goes that the change needs
+		require.Less(rt, m.inSync(), m.dev.Snapshot().Mirror.MinCopies, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
+	}
 	m.heal(rt)
 	require.True(rt, m.within(10*time.Minute, e.reply.done), "%s waits, although all members are there: %+v", e.what, m.dev.Snapshot().Mirror)
 }
@@ -150,27 +160,33 @@ func (m *mirrorCrashes) flush(rt *rapid.T) {
 // thing was a FLUSH.
 func (m *mirrorCrashes) rest(rt *rapid.T) {
 	newest := m.newest()
-	for slot, s := range m.f.members {
-		if !newest.F.Has(slot) {
+	for i, s := range m.f.stations {
+		if !m.f.in(&newest, i) {
 			continue
 		}
-		var err error
-		s.mem.Durable(func(medium []byte) {
-			if !bytes.Equal(m.data, medium[region.DataOffset:]) {
-				err = errNotFlushed
-			}
-		})
-		require.NoError(rt, err, "member %v, generation %v{%v}", persist.Member(slot), newest.Generation, newest.F)
+		require.NoError(rt, m.f.durable(i, m.same), "station %d, generation %v{%v}", i, newest.Generation, newest.F)
 		if !s.isDown() {
-			require.True(rt, bytes.Equal(m.data, s.region.Data()), "member %v shows other bytes than it has", persist.Member(slot))
+			require.True(rt, bytes.Equal(m.data, s.region.Data()), "station %d shows other bytes than it has", i)
 		}
 	}
+	m.caught()
+}
+
+// same returns an error if data is not what a READ returns.
+func (m *mirrorCrashes) same(data []byte) error {
+	if !bytes.Equal(m.data, data) {
+		return errNotFlushed
+	}
+	return nil
 }
 
 // newest returns the record of the newest generation that a member has.
 func (m *mirrorCrashes) newest() (newest persist.Record) {
-	for slot := range m.f.members {
-		if r := m.f.superblock(slot).Record; newest == (persist.Record{}) || newest.Before(r.Generation) {
+	for i := range m.f.stations {
+		if m.side != nil && !slices.Contains(m.side, i) {
+			continue
+		}
+		if r := m.f.superblock(i).Record; newest == (persist.Record{}) || newest.Before(r.Generation) {
 			newest = r
 		}
 	}
@@ -183,12 +199,14 @@ func (m *mirrorCrashes) inspect(rt *rapid.T) {
 	m.note()
 	newest := m.newest()
 	active := true
-	for slot := range m.f.members {
-		if newest.F.Has(slot) {
-			require.NoError(rt, m.f.survived(slot, &m.past), "member %v of generation %v{%v} lacks what was flushed", persist.Member(slot), newest.Generation, newest.F)
-			active = active && m.f.superblock(slot).Record.Generation == newest.Generation
+	for i := range m.f.stations {
+		if m.f.in(&newest, i) {
+			require.NoError(rt, m.f.durable(i, m.past.survived), "station %d, in generation %v{%v}, lacks what was flushed", i, newest.Generation, newest.F)
+			active = active && m.f.superblock(i).Record.Generation == newest.Generation
 		}
 	}
+	m.altered(rt)
+	m.trails(rt)
 	if !active || newest.Generation == m.active.Generation {
 		return
 	}
@@ -208,15 +226,15 @@ func (m *mirrorCrashes) note() {
 	}
 }
 
-// slot draws a member.
-func (m *mirrorCrashes) slot(rt *rapid.T) int {
-	return rapid.IntRange(0, len(m.f.members)-1).Draw(rt, "member")
+// station draws a station.
+func (m *mirrorCrashes) station(rt *rapid.T) int {
+	return rapid.IntRange(0, len(m.f.stations)-1).Draw(rt, "station")
 }
 
 // lose breaks the connections to a member: idle ones, or with requests held on the wire and lost.
 func (m *mirrorCrashes) lose(rt *rapid.T) {
 	m.room(rt)
-	network := m.f.networks[m.slot(rt)]
+	network := m.f.networks[m.station(rt)]
 	if rapid.Bool().Draw(rt, "in flight") {
 		network.Pause()
 		m.batch(rt)
@@ -231,20 +249,20 @@ func (m *mirrorCrashes) lose(rt *rapid.T) {
 // isolate cuts a member off, until it rejoins.
 func (m *mirrorCrashes) isolate(rt *rapid.T) {
 	m.room(rt)
-	slot := m.slot(rt)
+	i := m.station(rt)
 	if rapid.Bool().Draw(rt, "in flight") {
-		m.f.networks[slot].Pause()
+		m.f.networks[i].Pause()
 		m.batch(rt)
-		defer m.f.networks[slot].Resume()
+		defer m.f.networks[i].Resume()
 	}
-	m.f.isolate(slot, true)
+	m.f.isolate(i, true)
 }
 
 // rejoin connects a member again that was cut off.
-func (m *mirrorCrashes) rejoin(rt *rapid.T) { m.f.isolate(m.slot(rt), false) }
+func (m *mirrorCrashes) rejoin(rt *rapid.T) { m.f.isolate(m.station(rt), false) }
 
 // evict writes some cache lines back.
-func (m *mirrorCrashes) evict(rt *rapid.T) { m.f.evict(m.slot(rt), drawCrash(rt)) }
+func (m *mirrorCrashes) evict(rt *rapid.T) { m.f.evict(m.station(rt), drawCrash(rt)) }
 
 // wait lets time pass, in which members that are away are let go.
 func (m *mirrorCrashes) wait(rt *rapid.T) {
@@ -253,7 +271,7 @@ func (m *mirrorCrashes) wait(rt *rapid.T) {
 
 // crash ends a target, now or when it is about to write something back.
 func (m *mirrorCrashes) crash(rt *rapid.T) {
-	s := m.f.members[m.slot(rt)]
+	s := m.f.stations[m.station(rt)]
 	if s.isDown() {
 		rt.Skip("it is down")
 	}
@@ -274,48 +292,51 @@ func (m *mirrorCrashes) crash(rt *rapid.T) {
 
 // restart starts a target again, perhaps not at the first try.
 func (m *mirrorCrashes) restart(rt *rapid.T) {
-	slot := m.slot(rt)
-	if !m.f.members[slot].isDown() {
+	i := m.station(rt)
+	if !m.f.stations[i].isDown() {
 		rt.Skip("it runs")
 	}
 	var starts []int
 	if rapid.IntRange(0, 3).Draw(rt, "starts") == 0 {
 		starts = append(starts, rapid.IntRange(1, 3).Draw(rt, "crash at start"))
 	}
-	m.starts(rt, slot, starts...)
+	m.starts(rt, i, starts...)
 }
 
-// starts starts a target again.
-func (m *mirrorCrashes) starts(rt *rapid.T, slot int, starts ...int) {
+// starts starts the target of station i again.
+func (m *mirrorCrashes) starts(rt *rapid.T, i int, starts ...int) {
 	m.note()
-	in := m.newest().F.Has(slot)
-	_, lost := m.f.members[slot].restart(crash{power: true}, starts...)
-	if m.f.cut[slot] {
-		m.f.networks[slot].Down()
+	newest := m.newest()
+	in, member := m.f.in(&newest, i), m.f.slotOf(&newest, i) >= 0
+	_, lost := m.f.stations[i].restart(crash{power: true}, starts...)
+	if m.f.cut[i] {
+		m.f.networks[i].Down()
 	}
-	if !lost {
+	if !lost || !member && m.change == nil {
 		return
 	}
-	require.True(rt, !in || m.inherits && m.durable == 0, "the contents of %v count as lost, but nobody can have read them", persist.Member(slot))
-	m.gone |= persist.Member(slot)
+	require.True(rt, !in || m.inherits && m.durable == 0, "the contents of station %d count as lost, but nobody can have read them", i)
+	m.gone = append(m.gone, i)
 	m.doomed = true // unless another member is equal
 }
 
 // heal ends all outages.
 func (m *mirrorCrashes) heal(rt *rapid.T) {
-	for slot, s := range m.f.members {
+	for i, s := range m.f.stations {
 		if s.isDown() {
-			m.starts(rt, slot)
+			m.starts(rt, i)
 		}
-		m.f.isolate(slot, false)
+		m.f.isolate(i, false)
 	}
 }
 
 // end ends a run in which nothing failed: the members in F must hold exactly what was flushed.
 func (m *mirrorCrashes) end(rt *rapid.T) {
 	m.heal(rt)
+	m.settles(rt)
 	m.flush(rt)
 	m.inspect(rt)
+	m.whole(rt)
 	require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
 	backendtest.AllBack(m.t, m.dev)
 }

@@ -41,6 +41,7 @@ type process struct {
 	id     byte
 	dir    string // its state and its window
 	left   string // what it leaves behind: the dir of the next process
+	listed []int  // see troupe
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -74,6 +75,7 @@ type troupe struct {
 	dir      string               // of all that they leave
 	networks []*rdmafake.Provider // one to each target
 	mirror   *remote.Config       // what a process of a mirror has beside its members; nil: one region
+	listed   []int                // the targets of a mirror that the next process names
 	made     int
 	all      []*process
 }
@@ -111,7 +113,7 @@ func (s *troupe) end() {
 func (s *troupe) process(id byte, dir string) *process {
 	s.made++
 	p := &process{
-		t: s.t, in: s, turns: s.turns, number: s.made, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.made)),
+		t: s.t, in: s, turns: s.turns, number: s.made, id: id, dir: dir, left: filepath.Join(s.dir, fmt.Sprintf("left-%d", s.made)), listed: s.listed,
 		killed: make(chan struct{}), buried: make(chan struct{}), opened: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -134,8 +136,9 @@ func (p *process) start(lanes int, acceptLoss bool) {
 		if also.Arbiter != nil {
 			cfg.Arbiter = asked{also.Arbiter, p}
 		}
-		for slot, n := range p.in.networks {
-			cfg.Members = append(cfg.Members, remote.Target{Provider: device{n, p}, Addr: address(slot), Region: "r"})
+		cfg.AsyncDrop = also.AsyncDrop
+		for _, i := range p.listed {
+			cfg.Members = append(cfg.Members, p.target(i))
 		}
 	}
 	p.ended.Go(func() {

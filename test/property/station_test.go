@@ -2,6 +2,7 @@ package property
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -36,6 +37,7 @@ type station struct {
 	network *rdmafake.Provider
 	mem     *pmemsim.Memory
 	boot    byte
+	log     *slog.Logger // nil: none
 	region  *region.Region
 	stop    func()
 
@@ -45,10 +47,10 @@ type station struct {
 	slow bool // a flush of the whole extent does not end
 }
 
-func newStation(t testing.TB, w world, turns turns) *station {
+func newStation(t testing.TB, w world, turns turns, log *slog.Logger) *station {
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
-	s := &station{troupe: troupe{t: t, turns: turns, dir: dir}, w: w, boot: 1}
+	s := &station{troupe: troupe{t: t, turns: turns, dir: dir}, w: w, boot: 1, log: log}
 	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }
 	w.fake.Pushed = func(off uint64, n uint32) { s.mem.Pushed(region.DataOffset+off, n) }
@@ -97,7 +99,7 @@ func (s *station) set(flag *bool, to bool) {
 // start starts the target and the network.
 func (s *station) start() {
 	r := s.open()
-	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct}, []*region.Region{r})
+	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct, Log: s.log}, []*region.Region{r})
 	s.network.Up()
 	l, err := s.network.Listen(context.Background(), address(s.turns.slot))
 	require.NoError(s.t, err)
