@@ -60,6 +60,8 @@ type conn struct {
 	place sync.Mutex
 	nc    net.Conn
 
+	tls *sockio.Handshaken // set while the client negotiates, if it upgrades to TLS
+
 	// stopping makes the reader end, because of Shutdown or a reply that the socket
 	// refused.
 	stopping atomic.Bool
@@ -67,7 +69,7 @@ type conn struct {
 	disc atomic.Bool
 
 	// The fields below are set when transmission begins.
-	raw    *sockio.Socket // nc; set earlier, like sock, if the client upgrades to TLS
+	raw    *sockio.Socket // nc
 	sock   sockio.Stream  // raw, or TLS over it
 	exp    *export
 	dev    backend.Device
@@ -118,8 +120,11 @@ type request struct {
 // run serves the client until it leaves, breaks the protocol, or the server shuts down.
 func (c *conn) run() {
 	defer func() {
-		if c.sock != nil {
+		switch {
+		case c.sock != nil:
 			_ = c.sock.Close()
+		case c.tls != nil:
+			_ = c.tls.Close()
 		}
 		_ = c.current().Close()
 	}()
@@ -188,20 +193,28 @@ func (c *conn) handshake() (terms, error) {
 	return agreed, c.nc.SetWriteDeadline(time.Time{})
 }
 
-// takeOver makes a Socket of the connection, with these deadlines. Before that no thread
-// waits for a client, who may be a stranger.
-func (c *conn) takeOver(until time.Time) error {
+// takeOver makes a Stream of the connection, without deadlines. Before that no thread waits for a
+// client, who may be a stranger.
+func (c *conn) takeOver() error {
 	c.place.Lock()
-	raw, err := sockio.New(c.nc)
+	raw, sock, err := c.streamLocked()
 	if err == nil {
-		c.raw, c.nc = raw, raw
+		c.raw, c.nc, c.sock = raw, raw, sock
 	}
 	c.place.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		c.setReadDeadline(time.Time{}) // unless it is interrupted
 	}
-	c.setReadDeadline(until)
-	return raw.SetWriteDeadline(until)
+	return err
+}
+
+func (c *conn) streamLocked() (*sockio.Socket, sockio.Stream, error) {
+	if c.tls != nil {
+		sock, raw, err := c.tls.Take()
+		return raw, sock, err
+	}
+	raw, err := sockio.New(c.nc)
+	return raw, raw, err
 }
 
 // current returns the connection, for other goroutines than the reader.
@@ -212,25 +225,17 @@ func (c *conn) current() net.Conn {
 }
 
 // startTLS upgrades the connection to TLS.
-func (c *conn) startTLS() (io.ReadWriter, error) {
-	if err := c.takeOver(c.began.Add(c.srv.cfg.HandshakeTimeout)); err != nil {
+func (c *conn) startTLS() (_ io.ReadWriter, err error) {
+	if c.tls, err = c.srv.handshakes.serve(c, c.srv.cfg.TLS); err != nil {
 		return nil, err
 	}
-	s, err := c.srv.handshakes.serve(c, c.srv.cfg.TLS)
-	if err != nil {
-		return nil, err
-	}
-	c.sock = s
-	return s, nil
+	return c.tls, nil
 }
 
 // setUp prepares c for transmission.
 func (c *conn) setUp(agreed terms) error {
-	if c.sock == nil {
-		if err := c.takeOver(time.Time{}); err != nil {
-			return err
-		}
-		c.sock = c.raw
+	if err := c.takeOver(); err != nil {
+		return err
 	}
 	c.terms, c.rules = agreed, agreed.rules()
 	exp := agreed.export

@@ -62,9 +62,9 @@ func (s *Server) TLSHandshakes() latency.Histogram {
 }
 
 // serve does the server's handshake on c's connection.
-func (h *handshakes) serve(c *conn, cfg *tls.Config) (*sockio.TLS, error) {
+func (h *handshakes) serve(c *conn, cfg *tls.Config) (*sockio.Handshaken, error) {
 	began := c.now()
-	s, err := sockio.ServeTLS(c.raw, cfg)
+	s, err := sockio.HandshakeTLS(c.nc, cfg)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.took.Note(c.now() - began)

@@ -18,6 +18,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/sockio"
 	"pmnbd/nbd/wire"
 )
 
@@ -315,4 +316,31 @@ func TestTLSNeedsFixedNewstyle(t *testing.T) {
 	greet(t, nc, 0)
 	require.Equal(t, wire.RepErrInvalid, last(t, nc, wire.OptStartTLS, nil))
 	require.Equal(t, wire.RepErrTLSReqd, last(t, nc, wire.OptGo, wire.AppendInfoRequest(nil, "disk")))
+}
+
+// A client that negotiates holds no thread, with TLS neither: it may be a stranger, and it may wait for as
+// long as it likes.
+func TestNegotiationHoldsNoThread(t *testing.T) {
+	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, newMem(t, 1<<20))
+	blocks := func() (n int) {
+		f.srv.mu.Lock()
+		defer f.srv.mu.Unlock()
+		for c := range f.srv.conns {
+			if _, ok := c.current().(*sockio.Socket); ok {
+				n++
+			}
+		}
+		return n
+	}
+	nc := f.raw()
+	greet(t, nc, wire.ClientFixedNewstyle)
+	require.Zero(t, blocks())
+	c := startTLS(t, nc, clientTLS())
+	require.Equal(t, wire.RepAck, last(t, c, wire.OptList, nil))
+	require.Zero(t, blocks())
+	require.Equal(t, wire.RepAck, last(t, c, wire.OptGo, wire.AppendInfoRequest(nil, "disk")))
+	_, err := c.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdFlush, Cookie: 7}))
+	require.NoError(t, err)
+	require.EqualValues(t, 7, recvReply(t, c).Cookie)
+	require.Equal(t, 1, blocks(), "a client that is served has a thread that waits for it")
 }

@@ -126,6 +126,9 @@ func (h *Handshaken) Write(p []byte) (int, error) { return h.t.conn.Write(p) }
 // State returns what the handshake agreed on.
 func (h *Handshaken) State() tls.ConnectionState { return h.t.conn.ConnectionState() }
 
+// Close closes the connection, and sends a close_notify within its deadlines.
+func (h *Handshaken) Close() error { return h.t.conn.Close() }
+
 // Take makes a Stream of h, whose connection it takes over, and also returns the Socket beneath. If
 // it fails, the connection is still the caller's. h is of no use afterwards.
 func (h *Handshaken) Take() (*TLS, *Socket, error) {

@@ -88,6 +88,11 @@ var trust = []mutant{
 		old: "for len(t.ends) < maxSealed &&", new: "for len(t.ends) < 1 &&",
 		pkg: "./internal/sockio", run: "^TestTLSRecordsPerCall$",
 	}, {
+		name: "a stranger's TLS holds a thread", rule: "a client that negotiates holds no thread",
+		in:  "nbd.conn.startTLS",
+		old: "if c.tls, err =", new: "if err = c.takeOver(); err != nil { return nil, err }; if c.tls, err =",
+		pkg: "./nbd", run: "^TestNegotiationHoldsNoThread$",
+	}, {
 		name: "keys are never used up", rule: "the keys of a TLS connection encrypt 256 GiB at most",
 		in:  "internal/sockio.TLS.usedUp",
 		old: "return t.limit > 0 && t.spent >= t.limit", new: "return false",
