@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func randomBytes(n int) []byte {
@@ -47,6 +49,25 @@ func BenchmarkCRC(b *testing.B) {
 					crc = update(crc, p)
 				}
 			})
+		}
+	}
+}
+
+// The CRC reads nothing beside what it is given: there may be no memory.
+func TestCRCReadsNothingBeside(t *testing.T) {
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(mem)) }()
+	require.NoError(t, unix.Mprotect(mem[:page], unix.PROT_NONE))
+	require.NoError(t, unix.Mprotect(mem[3*page:], unix.PROT_NONE))
+	in := mem[page : 3*page]
+	copy(in, randomBytes(len(in)))
+	for n := range len(in) + 1 {
+		for _, p := range [][]byte{in[:n], in[len(in)-n:]} {
+			if want, got := crc32.Update(1, castagnoli, p), updateCRC(1, p); want != got {
+				require.Equal(t, want, got, "%d bytes", n)
+			}
 		}
 	}
 }
