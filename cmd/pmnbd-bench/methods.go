@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
@@ -58,12 +56,14 @@ type methodOptions struct {
 	rounds        int
 	json          string
 	allowVolatile bool
-	targets       []methodTarget
+	identity
+	targets []methodTarget
 }
 
 type methodTarget struct {
 	label string
 	endpoint.Endpoint
+	name string // of the target, for its key
 }
 
 func parseMethods(call *command.Call) (methodOptions, error) {
@@ -73,7 +73,12 @@ func parseMethods(call *command.Call) (methodOptions, error) {
 	fs.IntVar(&o.rounds, "rounds", 5, "in how many rounds, each of which visits every cell")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.allowVolatile, "allow-volatile", false, "accept regions of class volatile")
+	keyFile := fs.String("key-file", "", "the `file` with the keys that this initiator and the targets share (docs/security.md)")
 	if err := call.Parse("TARGET", "[…]"); err != nil {
+		return o, err
+	}
+	var err error
+	if o.identity, err = identify(*keyFile); err != nil {
 		return o, err
 	}
 	switch {
@@ -94,7 +99,11 @@ func parseMethods(call *command.Call) (methodOptions, error) {
 		if slices.ContainsFunc(o.targets, func(other methodTarget) bool { return other.label == label }) {
 			return o, flags.Usagef("two targets are called %q; give them labels, as in a=%s", label, uri)
 		}
-		o.targets = append(o.targets, methodTarget{label, e})
+		name, err := o.target(e)
+		if err != nil {
+			return o, err
+		}
+		o.targets = append(o.targets, methodTarget{label, e, name})
 	}
 	return o, nil
 }
@@ -124,14 +133,13 @@ func measureMethods(ctx context.Context, o methodOptions) (_ *methodReport, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
-	id := uuid.New()
 	for n := range o.rounds {
 		for i := range r.Ways {
 			w := &r.Ways[(i+n)%len(r.Ways)] // so that no way always follows the same other one
 			if w.Refused != "" {
 				continue
 			}
-			if err := w.visit(ctx, n, o, id, state); err != nil {
+			if err := w.visit(ctx, n, o, state); err != nil {
 				return nil, fmt.Errorf("%s: %v: %w", w.Target, w.method, err)
 			}
 		}
@@ -144,14 +152,15 @@ func measureMethods(ctx context.Context, o methodOptions) (_ *methodReport, err 
 const openTimeout = 30 * time.Second
 
 // visit measures every cell of w for one round.
-func (w *way) visit(ctx context.Context, n int, o methodOptions, id uuid.UUID, state string) (err error) {
+func (w *way) visit(ctx context.Context, n int, o methodOptions, state string) (err error) {
 	transport, err := provider.For(w.at.Provider, provider.Config{})
 	if err != nil {
 		return err
 	}
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	dev, err := remote.Dial(opening, remote.Config{
-		Provider: transport, Addr: w.at.Address(), Region: w.at.Region, ID: id, StateDir: state,
+		Provider: transport, Addr: w.at.Address(), Region: w.at.Region, ID: o.id, StateDir: state,
+		Target: w.name, Key: o.key(), Encrypted: w.at.Encrypted(),
 		Method: w.method, AllowVolatile: o.allowVolatile,
 	})
 	cancel()

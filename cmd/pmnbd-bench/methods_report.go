@@ -21,6 +21,7 @@ type way struct {
 	Refused string `json:"refused,omitempty"`
 
 	at     endpoint.Endpoint
+	name   string // of the target, for its key
 	method persist.Method
 	cells  []*methodCell // a shape each, in the order of shapes
 }
@@ -49,7 +50,7 @@ func newMethodReport(o methodOptions) *methodReport {
 	r := &methodReport{PerCell: o.perCell.Seconds(), Rounds: o.rounds, OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU()}
 	for _, t := range o.targets {
 		for _, m := range measuredMethods {
-			w := way{Target: t.label, URI: t.String(), Method: m.String(), at: t.Endpoint, method: m}
+			w := way{Target: t.label, URI: t.String(), Method: m.String(), at: t.Endpoint, name: t.name, method: m}
 			for _, s := range shapes() {
 				w.cells = append(w.cells, &methodCell{Target: t.label, Method: w.Method, shape: s})
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/mem"
+	"pmnbd/cmd/internal/keyfile"
 	"pmnbd/persist/region"
 	sessions "pmnbd/persist/target"
 	"pmnbd/rdma/iwarp"
@@ -34,6 +36,9 @@ func TestMethodsUsage(t *testing.T) {
 		{"one label twice", []string{"a=" + uri, "a=iwarp://h/x"}, `"a"`},
 		{"no time", []string{"--time=1us", uri}, "--time"},
 		{"no rounds", []string{"--rounds=0", uri}, "--rounds"},
+		{"TLS without a key", []string{"iwarps://h/x"}, "needs --key-file"},
+		{"a name without a key", []string{"iwarp://pm1@h/x"}, "needs --key-file"},
+		{"keys of two initiators", []string{"--key-file=" + keyFile(t, aLine("1", "pm1"), aLine("2", "pm1")), uri}, "several initiators"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, _, stderr := runs(t, append([]string{"methods"}, tc.args...)...)
@@ -43,13 +48,48 @@ func TestMethodsUsage(t *testing.T) {
 	}
 }
 
-// A region in memory has one sound method; of the others the reason is given.
+// aLine is a line of a key file: the key of the initiator whose id ends with digit, and a target.
+func aLine(digit, target string) string {
+	return "6f9619ff-8b86-d011-b42d-00c04fc9640" + digit + " " + target + " " + strings.Repeat(digit+"f0e", 16)
+}
+
+// keyFile makes a key file.
+func keyFile(t *testing.T, lines ...string) string {
+	path := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+	return path
+}
+
+// A region in memory has one sound method; of the others the reason is given. With a key the
+// connections can be encrypted.
 func TestMethods(t *testing.T) {
+	path := keyFile(t, aLine("3", "pm1"))
+	f, err := keyfile.Read(path)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		target sessions.Config
+		wire   iwarp.Config
+		args   []string
+		uri    string
+	}{
+		"no key":    {uri: "go=iwarp://%s/r"},
+		"a key":     {sessions.Config{Name: "pm1", Keys: f.OfTarget("pm1")}, iwarp.Config{}, []string{"--key-file=" + path}, "go=iwarp://%s/r"},
+		"encrypted": {sessions.Config{Name: "pm1", Keys: f.OfTarget("pm1"), Encrypted: map[string]bool{"r": true}}, iwarp.Config{Encrypt: true}, []string{"--key-file=" + path}, "go=iwarps://pm1@%s/r"},
+	} {
+		t.Run(name, func(t *testing.T) { testMethods(t, c.target, c.wire, c.uri, c.args...) })
+	}
+	code, _, stderr := runs(t, "methods", "--key-file="+path, "iwarp://pm2@127.0.0.1/r")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no key of initiator")
+}
+
+func testMethods(t *testing.T, target sessions.Config, wire iwarp.Config, uri string, args ...string) {
 	r, err := region.Open(region.PathMemfd, region.OpenOptions{Name: "r", CreateSize: 4 << 20, AllowVolatile: true})
 	require.NoError(t, err)
-	l, err := iwarp.New(iwarp.Config{}).Listen(context.Background(), "127.0.0.1:0")
+	l, err := iwarp.New(wire).Listen(context.Background(), "127.0.0.1:0")
 	require.NoError(t, err)
-	s := sessions.New(sessions.Config{Log: slog.New(slog.DiscardHandler)}, []*region.Region{r})
+	target.Log = slog.New(slog.DiscardHandler)
+	s := sessions.New(target, []*region.Region{r})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	defer func() {
@@ -59,7 +99,8 @@ func TestMethods(t *testing.T) {
 	}()
 
 	raw := filepath.Join(t.TempDir(), "raw.json")
-	code, stdout, stderr := runs(t, "methods", "--allow-volatile", "--time=1ms", "--rounds=2", "--json="+raw, "go=iwarp://"+l.Addr()+"/r")
+	args = append(args, "--allow-volatile", "--time=1ms", "--rounds=2", "--json="+raw, fmt.Sprintf(uri, l.Addr()))
+	code, stdout, stderr := runs(t, append([]string{"methods"}, args...)...)
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `(?m)^\| 65536 × 32 \| [0-9.]+ \([0-9.]+–[0-9.]+\) \|$`, stdout)
 	require.Regexp(t, `(?m)^\* go apm: .*only class pmem`, stdout)
