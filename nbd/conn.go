@@ -249,8 +249,7 @@ func (c *conn) setUp(agreed terms) error {
 		c.free = append(c.free, maxInFlight-1-i)
 		c.table[i].op.Sink, c.table[i].op.Tag = c, i
 	}
-	exp.enter(c)
-	return nil
+	return exp.enter(c)
 }
 
 // finish gives back the memory that the reader holds, and waits until all requests have

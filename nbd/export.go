@@ -29,8 +29,10 @@ type export struct {
 
 	mu   sync.Mutex
 	live map[*conn]struct{} // connections in transmission
-	past Commands           // of connections that have left
-	took Latencies          // likewise
+	// withdrawn: no client may enter any more.
+	withdrawn bool
+	past      Commands  // of connections that have left
+	took      Latencies // likewise
 
 	flush background
 }
@@ -97,13 +99,19 @@ func newExport(e Export, log *slog.Logger, maxConns int, memories map[*backend.A
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
 // enter adds a connection before it reads its first request. It gives the connection its number,
-// and notes whether it is the only one.
-func (x *export) enter(c *conn) {
+// and notes whether it is the only one. The export may have been withdrawn since the client chose it.
+func (x *export) enter(c *conn) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.withdrawn {
+		return errWithdrawn
+	}
 	x.live[c] = struct{}{}
 	c.number, c.alone = x.entered.Add(1), len(x.live) == 1
+	return nil
 }
+
+var errWithdrawn = errors.New("the export is served no more")
 
 // leave removes a connection, which has no ops outstanding. It reports whether that was the
 // last one.

@@ -348,7 +348,7 @@ func TestOldClients(t *testing.T) {
 				readFull(t, nc, b)
 				e, err := wire.DecodeExport(b)
 				require.NoError(t, err)
-				require.Equal(t, new(terms).offer(f.srv.exports[0]), e)
+				require.Equal(t, new(terms).offer(f.srv.served()[0]), e)
 				require.Equal(t, make([]byte, len(b)-wire.ExportReplySize), b[wire.ExportReplySize:])
 				_, err = nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdFlush, Cookie: 9}))
 				require.NoError(t, err)

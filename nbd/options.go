@@ -35,7 +35,7 @@ func (n *negotiation) option(o wire.Option, data []byte) (reply []byte, end erro
 	}
 	switch o {
 	case wire.OptList:
-		for _, x := range n.srv.exports {
+		for _, x := range n.srv.served() {
 			// There is no description: go-nbd's client takes what follows the name for
 			// another export. Other clients ask for INFO_DESCRIPTION.
 			reply = wire.AppendServer(reply, x.name, "")

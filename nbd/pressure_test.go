@@ -66,7 +66,7 @@ func TestNeverReading(t *testing.T) {
 				}
 				_, err := c.Write(stream)
 				require.NoError(t, err)
-				x := f.srv.exports[0]
+				x := f.srv.served()[0]
 				// The connection has reached its cap when it has no room for one READ more.
 				budget := x.arenas.Read.Budget()
 				for budget.Total()-budget.Free() <= x.sinkCap-chunksFor(size) {
@@ -165,7 +165,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 				dev := newWindowed(t, 1<<20, 28, 2, 30)
 				waits := make(chan struct{})
 				f := serveWith(t, Config{MaxConnections: 2}, dev)
-				x := f.srv.exports[0]
+				x := f.srv.served()[0]
 				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries.Budget, "reservations": x.reservations}[what]
 				b.Pressure = sync.OnceFunc(func() { close(waits) })
 				nc := f.enterRaw()
@@ -271,7 +271,7 @@ func TestStalled(t *testing.T) {
 func stalledPayload(t *testing.T, stall time.Duration, dripping bool) {
 	dev := newWindowed(t, 1<<20, 2*(4+1), 2, 30)
 	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
-	x := f.srv.exports[0]
+	x := f.srv.served()[0]
 	waits := make(chan struct{})
 	x.reservations.Pressure = sync.OnceFunc(func() { close(waits) })
 	all := x.reservations.Total()

@@ -34,11 +34,11 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pmnbd/backend"
 	"pmnbd/internal/loglimit"
-	"pmnbd/nbd/wire"
 )
 
 // Config configures a Server. The zero value works.
@@ -102,9 +102,12 @@ type Export struct {
 // A Server serves exports to NBD clients. The devices belong to the caller, who closes
 // them after Shutdown.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger // for what clients do
-	exports []*export    // the first is the default
+	cfg Config
+	log *slog.Logger // for what clients do
+
+	exports atomic.Pointer[[]*export] // the first is the default
+
+	changing sync.Mutex // held by Change
 
 	mu        sync.Mutex
 	closed    bool
@@ -127,40 +130,23 @@ func New(cfg Config, exports ...Export) (*Server, error) {
 		conns:     make(map[*conn]struct{}),
 	}
 	s.log = loglimit.PerMessage(s.cfg.Log, samples, sampled)
-	memories := make(map[*backend.Arenas]*memory)
-	for _, e := range exports {
-		if len(e.Name) > wire.MaxString {
-			return nil, fmt.Errorf("export name of %d bytes: at most %d are allowed", len(e.Name), wire.MaxString)
-		}
-		if s.lookup(e.Name) != nil {
-			return nil, fmt.Errorf("export %q: the name is taken", e.Name)
-		}
-		x, err := newExport(e, s.log, s.cfg.MaxConnections, memories)
-		if err != nil {
-			return nil, fmt.Errorf("export %q: %w", e.Name, err)
-		}
-		s.exports = append(s.exports, x)
-	}
+	s.exports.Store(new([]*export))
 	if cfg.RequireTLS && cfg.TLS == nil {
 		return nil, errors.New("TLS is required but not configured")
 	}
-	if len(s.exports) == 0 {
-		return nil, errors.New("a server needs at least one export")
+	if err := s.Change(exports...); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
 // lookup finds an export. The empty name stands for the default.
 func (s *Server) lookup(name string) *export {
-	for _, x := range s.exports {
-		if x.name == name {
-			return x
-		}
+	exports := s.served()
+	if x := find(exports, name); x != nil || name != "" {
+		return x
 	}
-	if name == "" && len(s.exports) > 0 {
-		return s.exports[0]
-	}
-	return nil
+	return exports[0]
 }
 
 // Serve accepts clients of l until Shutdown, and then returns nil. It closes l. Several

@@ -69,7 +69,7 @@ func serveExports(t testing.TB, cfg Config, exports ...Export) *fixture {
 		f.shutdown()
 		require.Less(t, openFiles(t), before, "the listener is closed, and all connections are")
 		backendtest.AllBack(t, dev)
-		for _, x := range srv.exports {
+		for _, x := range srv.served() {
 			require.Equal(t, x.reservations.Total(), x.reservations.Free(), "reservations")
 			require.Equal(t, x.common.Total(), x.common.Free(), "common chunks of the read arena")
 		}

@@ -43,7 +43,7 @@ func (f *fixture) stuck() int {
 
 // count returns for how many connections in transmission is reports true.
 func (f *fixture) count(is func(c *conn) bool) (n int) {
-	x := f.srv.exports[0]
+	x := f.srv.served()[0]
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for c := range x.live {
@@ -58,7 +58,7 @@ func (f *fixture) count(is func(c *conn) bool) (n int) {
 
 // exhausted reports whether the common chunks are too few for a READ of size bytes.
 func (f *fixture) exhausted(size int) bool {
-	return f.srv.exports[0].common.Free() < chunksFor(size)-ownSinks
+	return f.srv.served()[0].common.Free() < chunksFor(size)-ownSinks
 }
 
 // connections returns how many clients are in transmission.
@@ -122,7 +122,7 @@ func TestSilentReaders(t *testing.T) {
 		require.Equal(t, silent, f.stuck())
 		require.True(t, f.exhausted(1<<20), "the silent readers gave something back")
 	}
-	x := f.srv.exports[0]
+	x := f.srv.served()[0]
 	require.Equal(t, silent+2*len(loads), f.connections())
 	require.Positive(t, x.short.Load(), "READs of 1 MiB came in parts")
 	read := x.arenas.Read.Budget()
@@ -153,7 +153,7 @@ func BenchmarkBesideSilentReaders(b *testing.B) {
 // parts serves exports of a device with few common chunks, and takes all of those.
 func parts(t *testing.T, dev backend.Device) *fixture {
 	f := serveWith(t, Config{TLS: serverTLS(tls.NoClientCert)}, dev)
-	x := f.srv.exports[0]
+	x := f.srv.served()[0]
 	all := x.common.Total()
 	require.NoError(t, x.common.Take(all, nil))
 	t.Cleanup(func() { x.common.Give(all) })
@@ -186,7 +186,7 @@ func TestReadInParts(t *testing.T) {
 			}
 			_, err := c.Write(stream)
 			require.NoError(t, err)
-			short := f.srv.exports[0].short.Load()
+			short := f.srv.served()[0].short.Load()
 			for range want {
 				r, a := c.recv(t, known(t, want...))
 				if r.Off == size {
@@ -198,7 +198,7 @@ func TestReadInParts(t *testing.T) {
 					require.True(t, bytes.Equal(data[r.Off:r.Off+r.Len], a.data), "%+v", r)
 				}
 			}
-			require.Greater(t, f.srv.exports[0].short.Load(), short)
+			require.Greater(t, f.srv.served()[0].short.Load(), short)
 			require.NoError(t, c.socket.Close())
 		})
 	}
@@ -367,5 +367,5 @@ func TestOwnPartIsNobodyElses(t *testing.T) {
 func TestExportsOfOneDevice(t *testing.T) {
 	dev := newMem(t, 1<<20)
 	f := serveExports(t, Config{}, Export{Name: "disk", Device: dev}, Export{Name: "read-only", Device: dev, ReadOnly: true})
-	require.Same(t, f.srv.exports[0].memory, f.srv.exports[1].memory)
+	require.Same(t, f.srv.served()[0].memory, f.srv.served()[1].memory)
 }

@@ -118,8 +118,9 @@ func (c *conn) counted() Client {
 // Snapshot describes all exports, in their order. It adds up the counters of the
 // connections, so that requests need no shared counter.
 func (s *Server) Snapshot() []Snapshot {
-	all := make([]Snapshot, 0, len(s.exports))
-	for _, x := range s.exports {
+	exports := s.served()
+	all := make([]Snapshot, 0, len(exports))
+	for _, x := range exports {
 		all = append(all, x.snapshot())
 	}
 	return all

@@ -229,7 +229,7 @@ func TestHalfPayloads(t *testing.T) {
 		_, err := f.enterRaw().Write(half)
 		require.NoError(t, err)
 	}
-	x := f.srv.exports[0]
+	x := f.srv.served()[0]
 	require.Eventually(t, func() bool { return x.reservations.Free() == 0 && x.reservations.Waiting() }, patience, time.Millisecond)
 	for _, size := range []int{4096, 100_000, backend.ChunkSize - 1, backend.ChunkSize} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {

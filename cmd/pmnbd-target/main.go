@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/reload"
 	"pmnbd/persist/region"
 )
 
@@ -20,6 +21,7 @@ var root = command.Command{
 Usage:
   pmnbd-target serve --listen iwarp://HOST:PORT --region NAME=PATH[,size=SIZE] [--region …]
   pmnbd-target status [--json]
+  pmnbd-target reload
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
   pmnbd-target region inspect PATH [--json]
   pmnbd-target region list DIR…
@@ -31,6 +33,7 @@ Usage:
 
 serve     serves regions until SIGTERM. Prints "ready" and its addresses once it serves.
 status    shows the regions that are served on this machine, and their state.
+reload    has a pmnbd-target that serves read its file and its keys again.
 region    makes regions, finds and shows them, removes them, and returns failed ones to service.
 inspect-platform
           shows memory, adapters and nodes, and which durability methods each region can have.
@@ -46,6 +49,7 @@ line or in the configuration file.
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},
 		{Name: "status", Help: statusHelp, Run: showStatus},
+		{Name: "reload", Help: reloadHelp, Run: func(call *command.Call) error { return reload.Run(call, program) }},
 		regionCommand,
 		{Name: "inspect-platform", Help: inspectPlatformHelp, Run: inspectPlatform},
 		keyCommand,

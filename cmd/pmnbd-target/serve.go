@@ -17,6 +17,7 @@ import (
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/localuser"
 	"pmnbd/cmd/internal/provider"
+	"pmnbd/cmd/internal/reload"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/sockio"
 	"pmnbd/numa"
@@ -65,12 +66,17 @@ func serve(call *command.Call) error {
 	if err != nil {
 		return err
 	}
+	s.args = call.Args
+	s.reloader.Nothing = cfg.KeyFile == "" && !call.Flags.Changed("config")
 	return s.run(call.Stdout, signals)
 }
 
 // A service is everything that serve opened.
 type service struct {
 	cfg       config
+	args      []string // of the command line
+	said      config   // what these and the file said last
+	reloader  *reload.Reloader
 	log       *zap.Logger
 	regions   []*region.Region
 	target    *target.Server
@@ -82,7 +88,8 @@ type service struct {
 
 // open opens everything, or nothing.
 func open(cfg config, log *zap.Logger) (_ *service, err error) {
-	s := &service{cfg: cfg, log: log}
+	s := &service{cfg: cfg, said: cfg, log: log}
+	s.reloader = reload.New(log, s.reload)
 	if err := cfg.place(log, numa.Sysfs, numa.Confine); err != nil {
 		return nil, err
 	}
@@ -140,8 +147,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 		s.log.Warn("sessions do not authenticate: everybody who reaches a listener owns the regions, every user of this machine too", zap.Strings("listeners", s.uris))
 	}
 	for _, r := range s.regions {
-		s.log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
-			zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
+		s.logServed(r)
 	}
 	failed := make(chan error, len(s.listeners))
 	var serving sync.WaitGroup
@@ -152,10 +158,10 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		})
 	}
-	stopReload := daemon.OnReload(s.log, s.cfg.KeyFile, s.reloadKeys)
+	stopReload := s.reloader.OnHangup()
 	header := status.NewHeader(program)
 	document := func() status.Document { return report{header, s.uris, s.target.Snapshot()} }
-	shown := status.Serve(s.control, s.metrics, s.log, document)
+	shown := status.Serve(s.control, s.metrics, s.log, document, s.reloader.Command())
 	line := func() string { return document().Health().Line() }
 	err := daemon.Ready(s.log, stdout, s.uris, line())
 	follow := daemon.Follow(s.log, line)
@@ -169,13 +175,18 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	}
 	err = errors.Join(err, follow.Close())
 	daemon.Stopping(s.log, 0)
-	err = errors.Join(err, s.target.Close(), shown.Close())
+	err = errors.Join(err, s.reloader.Close(), s.target.Close(), shown.Close())
 	serving.Wait()
 	stopReload()
 	for _, r := range s.regions {
 		err = errors.Join(err, r.Close())
 	}
 	return err
+}
+
+func (s *service) logServed(r *region.Region) {
+	s.log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
+		zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
 }
 
 // sayDoubt logs how far the flush is that settles doubt, for regions whose owner waits for it.
@@ -196,14 +207,4 @@ func (c *config) transport(server *target.Server) provider.Config {
 		p.Allow, p.Denied = localuser.New().Allow, localuser.Told
 	}
 	return p
-}
-
-// reloadKeys reads the keys again. If that fails they stay what they were.
-func (s *service) reloadKeys() ([]zap.Field, error) {
-	keys, err := readKeys(&s.cfg, s.log)
-	if err != nil {
-		return nil, err
-	}
-	s.target.SetKeys(keys)
-	return []zap.Field{zap.Int("initiators", len(keys))}, nil
 }

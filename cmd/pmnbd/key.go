@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -22,7 +23,7 @@ import (
 type keys struct {
 	path string
 	id   uuid.UUID
-	used []string // the names of the targets that the command line names
+	used []string // the names of targets without whose keys the file is not taken
 	now  atomic.Pointer[map[string]wire.Key]
 }
 
@@ -74,6 +75,23 @@ func (k *keys) without(name string, own map[string]wire.Key) error {
 
 // get is the key that proves the next handshake with the target called name; nil if there is none.
 func (k *keys) get(name string) []byte { return (*k.now.Load())[name] }
+
+// A keyring has the keys that count now, and, while a reload opens exports, those that will. It is empty
+// without --key-file.
+type keyring struct{ now, next atomic.Pointer[keys] }
+
+// latest returns the keys with which exports are opened.
+func (r *keyring) latest() *keys { return cmp.Or(r.next.Load(), r.now.Load()) }
+
+// get is the key that proves the next handshake with the target called name; nil if there is none.
+func (r *keyring) get(name string) []byte {
+	if next := r.next.Load(); next != nil {
+		if key := next.get(name); key != nil {
+			return key
+		}
+	}
+	return r.now.Load().get(name)
+}
 
 const keyHelp = `Shows the keys that this initiator and targets share. pmnbd-target key new makes them.
 

@@ -10,6 +10,7 @@ import (
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/keyfile"
+	"pmnbd/cmd/internal/reload"
 	"pmnbd/cmd/pmnbd/internal/report"
 )
 
@@ -22,6 +23,7 @@ var root = command.Command{
 Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
+  pmnbd reload
   pmnbd mirror create|status|verify|add|remove|replace|set|discard
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd detach /dev/nbdX
@@ -30,6 +32,7 @@ Usage:
 
 serve     opens regions and serves them to NBD clients until SIGTERM. Prints "ready" and the URIs once it serves.
 status    shows the exports that are served on this machine, and their state.
+reload    has a pmnbd that serves read its file and its keys again.
 mirror    makes regions of several targets one device with several copies, shows such a device, and changes it.
 attach    makes a block device of an export that is served on this machine.
 detach    takes the block device away again.
@@ -46,6 +49,7 @@ Two commands to try it without special hardware:
 	Commands: []command.Command{
 		{Name: "serve", Help: serveHelp, Run: serve},
 		{Name: "status", Help: statusHelp, Run: showStatus},
+		{Name: "reload", Help: reloadHelp, Run: func(call *command.Call) error { return reload.Run(call, report.Program) }},
 		{Name: "mirror", Help: mirrorHelp, Commands: []command.Command{
 			{Name: "create", Help: mirrorCreateHelp, Run: createMirror},
 			{Name: "status", Help: mirrorStatusHelp, Run: mirrorStatus},

@@ -67,11 +67,12 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 	}
 	s.ordering.Lock()
 	defer s.ordering.Unlock()
-	i := slices.IndexFunc(s.exports, func(x export) bool { return x.name == o.Export })
+	exports := s.exports()
+	i := slices.IndexFunc(exports, func(x *export) bool { return x.name == o.Export })
 	if i < 0 {
 		return nil, fmt.Errorf("no export is called %q", o.Export)
 	}
-	x := &s.exports[i]
+	x := exports[i]
 	d := &done{Member: o.Member}
 	switch o.Do {
 	case orderRemove:
@@ -93,7 +94,7 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 		if err != nil {
 			return nil, err
 		}
-		t, err := connecting([]endpoint.Endpoint{e}, s.cfg.spin, s.keys)
+		t, err := connecting([]endpoint.Endpoint{e}, s.cfg.spin, s.keys.latest())
 		if err != nil {
 			return nil, err
 		}
@@ -102,6 +103,7 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 			return nil, err
 		}
 		d.Member = remote.MemberLetter(slot)
+		x.keys = append(x.keys, t[0].Name)
 		x.targets = append(slices.DeleteFunc(slices.Clone(x.targets), e.Same), e)
 	default:
 		return nil, fmt.Errorf("this release does not know how to %q", o.Do)

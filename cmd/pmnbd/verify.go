@@ -45,8 +45,8 @@ func (s *initiator) verify(ctx context.Context, query url.Values, say func(any) 
 	if !s.shown.serving() {
 		return errors.New("it does not serve yet")
 	}
-	for i := range s.exports {
-		if x := &s.exports[i]; x.name == name {
+	for _, x := range s.exports() {
+		if x.name == name {
 			v, err := x.dev.Verify(ctx, remote.VerifyOptions{
 				From:     query.Get("from"),
 				Progress: func(v remote.Verification) { _ = say(v) }, // ctx ends if nobody hears it

@@ -154,7 +154,7 @@ func TestBarrierKeepsBits(t *testing.T) {
 						require.NoError(t, s.region.FlushBits(memberC, before))
 					}
 					if c.doubt {
-						s.server.exports["log"].syncer.doubted()
+						s.server.served()["log"].syncer.doubted()
 					}
 					p.parts(c.parts...)
 					k.mu.Lock()
@@ -192,7 +192,7 @@ func TestKeepBitsAllocatesNothing(t *testing.T) {
 				p, _ := s.become(t, memberA|memberB|memberC)
 				p.record(memberOf(s.region, 1, 2, c.f), 0)
 			}
-			conn := s.server.exports["log"].session.conn
+			conn := s.server.served()["log"].session.conn
 			for ranges, all := range map[string][]persist.Range{
 				"some": {{Off: 4096, Len: 4096}, {Off: 9 * chunk, Len: 1}},
 				"many": amplified(persist.Range{Len: size}),

@@ -60,7 +60,7 @@ func TestResumeTellsWhatIsDurable(t *testing.T) {
 			l.send(barrier(7, true))
 			<-s.began
 			p.send(barrier(7, true))
-			c := s.server.exports["log"].session.conn
+			c := s.server.served()["log"].session.conn
 			require.NoError(t, p.conn.Close())
 			<-c.done
 			release()

@@ -128,6 +128,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "the target is handling another request for the region, try again"}
 	}
 	defer e.granting.Unlock()
+	if e.withdrawn {
+		return nil, unknown(m.Region)
+	}
 	if r := e.check(m, resume); r != nil {
 		return nil, r
 	}
@@ -161,18 +164,19 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 // exportFor returns the region that m names, or the reason to refuse m in whatever state
 // the region is.
 func (c *conn) exportFor(m *wire.Open) (*export, *wire.Refused) {
-	e := c.s.exports[m.Region]
-	allow, some := c.s.cfg.Allow[m.Region]
+	offer := c.s.offer.Load()
+	e := offer.exports[m.Region]
+	allow, some := offer.Allow[m.Region]
 	switch {
 	case e == nil:
-		return nil, &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("the target serves no region %q", m.Region)}
+		return nil, unknown(m.Region)
 	case c.hint != nil:
 		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "OPEN or RESUME on a connection that was made to JOIN"}
 	case m.Owner.ID == ([16]byte{}):
 		return nil, &wire.Refused{Code: wire.CodeInvalid, Text: "the owner has no id"}
 	case some && !slices.Contains(allow, m.Owner.ID):
 		return nil, &wire.Refused{Code: wire.CodeNotAllowed, Text: fmt.Sprintf("the target does not allow the region to initiator %s", uuid.UUID(m.Owner.ID))}
-	case c.s.cfg.Encrypted[m.Region] && c.Caps().Channel == nil:
+	case offer.Encrypted[m.Region] && c.Caps().Channel == nil:
 		return nil, &wire.Refused{Code: wire.CodeClear, Text: "the target demands it for this region"}
 	}
 	return e, nil

@@ -121,7 +121,7 @@ func TestLaneIsTakenOnce(t *testing.T) {
 	o := p.open(alice)
 	l, err := s.connectLane(t, o, 1, nil)
 	require.NoError(t, err)
-	session := s.server.exports["log"].session
+	session := s.server.served()["log"].session
 	session.mu.Lock()
 	lane := session.lanes[1]
 	session.mu.Unlock()

@@ -77,7 +77,7 @@ func TestHeartbeatExtendsTheLease(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)
 	p.open(alice)
-	session := s.server.exports["log"].session
+	session := s.server.served()["log"].session
 	old := clock() - int64(Lease) - 1
 	session.heard.Store(old)
 	var hb wire.HeartbeatAck
@@ -92,7 +92,7 @@ func TestDataExtendTheLease(t *testing.T) {
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), unix.Fdatasync, Config{Heartbeat: time.Millisecond})
 	p := s.connect(t)
 	o := p.open(alice)
-	session := s.server.exports["log"].session
+	session := s.server.served()["log"].session
 	for range 3 {
 		old := clock() - int64(Lease) - 1
 		session.heard.Store(old)

@@ -32,7 +32,7 @@ func (p *peer) beat(seq uint64) uint64 {
 // marking reports whether the mark of region log is about to advance. The target decides
 // that before it answers a heartbeat.
 func (s *site) marking() bool {
-	y := s.server.exports["log"].syncer
+	y := s.server.served()["log"].syncer
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.marking
@@ -40,7 +40,7 @@ func (s *site) marking() bool {
 
 // passed makes the syncer believe that an interval has passed.
 func (s *site) passed() {
-	y := s.server.exports["log"].syncer
+	y := s.server.served()["log"].syncer
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.markedAt -= int64(s.server.cfg.MarkInterval)

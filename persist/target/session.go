@@ -120,7 +120,7 @@ var errNoSession = errors.New("no such session")
 // then on a grant destroys c with that session. But c can do nothing in the session until
 // it has sent JOIN.
 func (s *Server) takeIn(c *conn, hint *wire.JoinHint) error {
-	for _, e := range s.exports {
+	for _, e := range s.served() {
 		if e.r.UUID() != hint.Region {
 			continue
 		}

@@ -115,8 +115,8 @@ type LaneSnapshot struct {
 
 // Snapshot returns a snapshot of each region, sorted by name.
 func (s *Server) Snapshot() []RegionSnapshot {
-	all := make([]RegionSnapshot, 0, len(s.exports))
-	for _, e := range s.exports {
+	all := make([]RegionSnapshot, 0, len(s.served()))
+	for _, e := range s.served() {
 		all = append(all, e.snapshot())
 	}
 	slices.SortFunc(all, func(a, b RegionSnapshot) int { return strings.Compare(a.Name, b.Name) })

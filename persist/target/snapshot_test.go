@@ -75,7 +75,7 @@ func TestSnapshot(t *testing.T) {
 	// The connection breaks, and the lease continues.
 	p = s.connect(t)
 	o = p.open(bob)
-	c := s.server.exports["log"].session.conn
+	c := s.server.served()["log"].session.conn
 	require.NoError(t, p.conn.Close())
 	<-c.done
 	silent := snapshot()

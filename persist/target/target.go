@@ -6,8 +6,8 @@
 // never acknowledges what is not durable (design §3, §5). It owns the regions' leases,
 // the order of a grant, and each lane's goroutine.
 //
-// Lock order, outermost first: export.granting → export.mu. Nothing that a grant joins
-// waits for either.
+// Lock order, outermost first: Server.changing → export.granting → export.mu. Nothing that a
+// grant joins waits for any of them.
 package target
 
 import (
@@ -67,11 +67,8 @@ type Config struct {
 	Keys Keys
 	// Name is the target's name, which its keys belong to: at most wire.MaxTarget bytes.
 	Name string
-	// Allow names, by region, the ids of the initiators that may OPEN it. Anybody may
-	// OPEN a region that is not in Allow. Without Keys ids are not proven, so Allow then
-	// prevents mistakes, not attacks.
-	Allow map[string][][16]byte
-	// Encrypted has the names of the regions that only encrypted connections may OPEN.
+	// Allow and Encrypted are those of the first Offer.
+	Allow     map[string][][16]byte
 	Encrypted map[string]bool
 	// Log gets one line for each change of state. It may be nil.
 	Log *slog.Logger
@@ -81,16 +78,18 @@ type Config struct {
 
 // A Server grants sessions on regions.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	exports map[string]*export
-	keys    atomic.Pointer[Keys] // nil if sessions do not authenticate
-	decoy   []wire.Key           // a key that nobody has, for ids without a key
+	cfg   Config
+	log   *slog.Logger
+	offer atomic.Pointer[offered]
+	keys  atomic.Pointer[Keys] // nil if sessions do not authenticate
+	decoy []wire.Key           // a key that nobody has, for ids without a key
 
 	strangers strangers
 	// The logs of what strangers do. Anybody who reaches the port can do it as often as
 	// they like, so they are limited.
 	breaches, refusals *slog.Logger
+
+	changing sync.Mutex // held by Change, and by Close when it is through with connections
 
 	mu        sync.Mutex
 	closed    bool
@@ -106,7 +105,8 @@ type export struct {
 	syncer  *syncer
 	started int64 // by clock
 
-	granting sync.Mutex // held by a grant or a CLOSE, from the checks to the result
+	granting  sync.Mutex // held by a grant or a CLOSE, from the checks to the result
+	withdrawn bool       // nobody gets the region any more; guarded by granting
 
 	mu      sync.Mutex
 	session *session               // the last session that was granted and did not close
@@ -144,7 +144,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, exports: make(map[string]*export),
+		cfg:       cfg,
 		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	s.logTo(cfg.Log)
@@ -155,12 +155,18 @@ func New(cfg Config, regions []*region.Region) *Server {
 		s.decoy = []wire.Key{decoy}
 		s.SetKeys(cfg.Keys)
 	}
+	exports := make(map[string]*export)
 	for _, r := range regions {
-		e := &export{s: s, r: r, started: clock()}
-		e.syncer = newSyncer(e)
-		s.exports[r.Name()] = e
+		exports[r.Name()] = s.newExport(r)
 	}
+	s.offer.Store(&offered{Offer{regions, cfg.Allow, cfg.Encrypted}, exports})
 	return s
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // quiet is how long the log has no second line of the same kind about strangers. It is
@@ -247,7 +253,9 @@ func (s *Server) Close() error {
 		errs = append(errs, c.interrupt())
 	}
 	s.running.Wait()
-	for _, e := range s.exports {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for _, e := range s.served() {
 		e.syncer.close()
 	}
 	return errors.Join(errs...)

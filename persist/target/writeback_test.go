@@ -95,7 +95,7 @@ func TestBarrierWritesBackOnce(t *testing.T) {
 func TestWriteBackAllocatesNothing(t *testing.T) {
 	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: regiontest.Discard}, Config{step: step})
 	s.connect(t).open(alice)
-	c := s.server.exports["log"].session.conn
+	c := s.server.served()["log"].session.conn
 	all := amplified(persist.Range{Len: size})
 	ranges := make([]persist.Range, len(all))
 	require.Zero(t, testing.AllocsPerRun(100, func() {

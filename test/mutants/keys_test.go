@@ -60,7 +60,7 @@ var trust = []mutant{
 	}, {
 		name: "an encrypted region is served in clear", rule: "a region can demand encryption",
 		in:  "persist/target.conn.exportFor",
-		old: "case c.s.cfg.Encrypted[m.Region] && c.Caps().Channel == nil:", new: "case false:",
+		old: "case offer.Encrypted[m.Region] && c.Caps().Channel == nil:", new: "case false:",
 		pkg: "./persist/target", run: "^TestEncryptedRegion$",
 	}, {
 		name: "iwarps:// is content with a clear connection", rule: "nothing falls back to a clear connection",

@@ -23,6 +23,21 @@ var mistakes = []mutant{
 		old: "keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)", new: "_ = keyfile.Secret; keyPEM, err := os.ReadFile(keyFile)",
 		pkg: "./cmd/pmnbd", run: "^TestTLSFiles$",
 	}, {
+		name: "a held region is withdrawn", rule: "a reload ends no session",
+		in:  "persist/target.export.holderLocked",
+		old: "&& left > 0", new: "&& left > 1<<62",
+		pkg: "./persist/target", run: "^TestWithdraw$",
+	}, {
+		name: "a late grant gets a withdrawn region", rule: "a withdrawn region is nobody's",
+		in:  "persist/target.conn.open",
+		old: "if e.withdrawn {", new: "if false {",
+		pkg: "./persist/target", run: "^TestWithdrawDuringAGrant$",
+	}, {
+		name: "an export with clients is withdrawn", rule: "a reload ends no client",
+		in:  "nbd.withdraw",
+		old: "n > 0", new: "n > 1<<30",
+		pkg: "./nbd", run: "^TestChangeOfABusyExport$",
+	}, {
 		name: "NBD clients on other hosts need no certificate", rule: "clients on other hosts authenticate",
 		in:  "cmd/pmnbd.config.authenticated",
 		old: "return c.requireTLS && c.verifyPeer", new: "return c.requireTLS",
@@ -44,8 +59,8 @@ var mistakes = []mutant{
 		pkg: "./cmd/internal/status", run: "^TestFindLeavesOneSocket$",
 	}, {
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads files again and ends nothing",
-		in:  "cmd/internal/daemon.OnReload",
-		old: "c := make(chan os.Signal, 1)", new: `if file == "" { signal.Reset(syscall.SIGHUP); return func() {} }; c := make(chan os.Signal, 1)`,
+		in:  "cmd/pmnbd.serve",
+		old: "daemon.HoldReload()", new: "",
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
 		name: "attach makes a file in /dev", rule: "a missing device is not replaced by a file",

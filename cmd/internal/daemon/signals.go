@@ -5,8 +5,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"go.uber.org/zap"
 )
 
 // Signals delivers the signals that ask a process to end: SIGTERM and SIGINT, and SIGHUP,
@@ -35,43 +33,30 @@ func ending() []os.Signal {
 	return all
 }
 
-// HoldReload makes the process ignore SIGHUP until OnReload. A daemon calls it first of all.
+// HoldReload makes the process ignore SIGHUP until OnHangup. A daemon calls it first of all.
 func HoldReload() { signal.Ignore(syscall.SIGHUP) }
 
-// OnReload calls read for each SIGHUP, one at a time, to read file again, and logs what came
-// of it, with the fields that read returns. A daemon that has no file, "", says so and goes
-// on: the same command must not reload one daemon and end another. stop waits for read.
-func OnReload(log *zap.Logger, file string, read func() ([]zap.Field, error)) (stop func()) {
+// OnHangup calls do for each SIGHUP, one at a time. stop ends the context of a do that is under way,
+// and waits for it.
+func OnHangup(do func(context.Context)) (stop func()) {
 	c := make(chan os.Signal, 1)
-	end, ended := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
 	signal.Notify(c, syscall.SIGHUP)
 	go func() {
 		defer close(ended)
 		for {
 			select {
 			case <-c:
-				reload(log, file, read)
-			case <-end:
+				do(ctx)
+			case <-ctx.Done():
 				return
 			}
 		}
 	}()
 	return func() {
 		signal.Stop(c)
-		close(end)
+		cancel()
 		<-ended
 	}
-}
-
-func reload(log *zap.Logger, file string, read func() ([]zap.Field, error)) {
-	if file == "" {
-		log.Info("SIGHUP: there is nothing to read again, since there is no --key-file; SIGTERM would end this process")
-		return
-	}
-	fields, err := read()
-	if err != nil {
-		log.Error("keys not changed", zap.Error(err))
-		return
-	}
-	log.Info("keys read again: they count from the next handshake", append(fields, zap.String("file", file))...)
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 )
 
 // What a child of TestSignals does with its signals is said by this variable.
@@ -37,7 +37,7 @@ func child(how string) {
 	if how == "reload" {
 		send(syscall.SIGHUP) // no harm
 		called := make(chan struct{})
-		defer OnReload(zap.NewNop(), "keys", func() ([]zap.Field, error) { called <- struct{}{}; return nil, nil })()
+		defer OnHangup(func(context.Context) { called <- struct{}{} })()
 		for range 3 {
 			send(syscall.SIGHUP)
 			<-called

@@ -1,0 +1,179 @@
+// Package reload has a daemon read its configuration file and its keys again while it serves: at
+// SIGHUP, and when the command reload asks for it on the control socket.
+//
+// It exists so that both daemons do it alike: one reload at a time, everything in it or nothing, and
+// whoever asked hears what came of it. What a daemon changes, it says itself (New). The
+// package imports command, daemon and status.
+package reload
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
+)
+
+// Path is where the control socket takes the request.
+const Path = "/reload"
+
+// Changes say what a reload has changed.
+type Changes struct {
+	// Added, Removed and Changed name regions or exports.
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+	// Keys: the key file was read again.
+	Keys bool `json:"keys,omitempty"`
+	// Wrong says what did not end in order, though everything has changed.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+// String is what the command prints.
+func (c *Changes) String() string {
+	var parts []string
+	for _, p := range []struct {
+		did   string
+		names []string
+	}{{"added", c.Added}, {"removed", c.Removed}, {"changed", c.Changed}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.did+" "+strings.Join(p.names, ", "))
+		}
+	}
+	if c.Keys {
+		parts = append(parts, "keys read again: they count from the next handshake")
+	}
+	return cmp.Or(strings.Join(parts, "; "), "nothing has changed")
+}
+
+// A Reloader reloads one daemon. Close ends it.
+type Reloader struct {
+	log *zap.Logger
+	do  func(context.Context) (*Changes, error)
+	// Nothing: the daemon has neither a file nor keys to read again.
+	Nothing bool
+
+	living context.Context //nolint:containedctx // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex // held by a reload
+}
+
+// New returns a Reloader. do reads everything again and changes what is to be changed, all or nothing:
+// if it fails, nothing has changed.
+func New(log *zap.Logger, do func(context.Context) (*Changes, error)) *Reloader {
+	r := &Reloader{log: log, do: do}
+	r.living, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// Close ends a reload that is under way, and waits for it. No other begins. It is idempotent.
+func (r *Reloader) Close() error {
+	r.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return nil
+}
+
+var (
+	errNothing = errors.New("there is nothing to read again: the process was started without --config and without --key-file")
+	errEnding  = errors.New("the process is ending")
+)
+
+func (r *Reloader) run(ctx context.Context) (*Changes, error) {
+	if r.Nothing {
+		return nil, errNothing
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.living, cancel)()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.living.Err() != nil {
+		return nil, errEnding
+	}
+	c, err := r.do(ctx)
+	if err != nil {
+		r.log.Error("reload: nothing changed", zap.Error(err))
+		return nil, err
+	}
+	r.log.Info("read again", zap.Strings("added", c.Added), zap.Strings("removed", c.Removed), zap.Strings("changed", c.Changed), zap.Bool("keys", c.Keys))
+	if c.Wrong != "" {
+		r.log.Error("reload: what was removed did not end in order", zap.String("error", c.Wrong))
+	}
+	return c, nil
+}
+
+// OnHangup reloads at each SIGHUP. A daemon that has nothing to read says so and goes on: the same
+// command must not reload one daemon and end another. stop ends a reload that is under way, and waits
+// for it.
+func (r *Reloader) OnHangup() (stop func()) {
+	return daemon.OnHangup(func(ctx context.Context) {
+		if _, err := r.run(ctx); errors.Is(err, errNothing) { // run has logged everything else
+			r.log.Info("SIGHUP: " + err.Error() + "; SIGTERM would end it")
+		}
+	})
+}
+
+// Command reloads when the control socket is asked.
+func (r *Reloader) Command() status.Command {
+	return status.Command{Path: Path, Run: func(ctx context.Context, _ url.Values, say func(any) error) error {
+		c, err := r.run(ctx)
+		if err != nil {
+			return err
+		}
+		return say(c)
+	}}
+}
+
+// A Document is what a daemon says of itself. Its header tells its process.
+type Document struct{ status.Header }
+
+// Run runs the command reload: every process of program at --control reads again, or the one of --pid.
+func Run(call *command.Call, program string) error {
+	control := status.DefaultPlace()
+	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	pid := call.Flags.Int("pid", 0, "only the process with this `PID`, as systemd's $MAINPID (default all)")
+	if err := call.Parse(); err != nil {
+		return err
+	}
+	if *pid < 0 {
+		return flags.Usagef("--pid %d: use the number of a process", *pid)
+	}
+	ctx := context.Background()
+	found, err := status.Find[Document](ctx, &control, program)
+	asked := 0
+	for _, f := range found {
+		if *pid != 0 && f.Document.PID != *pid {
+			continue
+		}
+		asked++
+		var c Changes
+		failed := status.Do(ctx, f.Socket, Path, nil, func(line json.RawMessage) error { return json.Unmarshal(line, &c) })
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("process %d: %w", f.Document.PID, failed))
+			continue
+		}
+		_, failed = fmt.Fprintf(call.Stdout, "process %d: %s\n", f.Document.PID, c.String())
+		if c.Wrong != "" {
+			failed = errors.Join(failed, fmt.Errorf("process %d: %s", f.Document.PID, c.Wrong))
+		}
+		err = errors.Join(err, failed)
+	}
+	switch {
+	case asked > 0 || err != nil:
+		return err
+	case *pid != 0:
+		return fmt.Errorf("no %s has process id %d: looked at %v", program, *pid, &control)
+	}
+	return status.Nobody(&control, program)
+}

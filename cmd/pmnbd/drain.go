@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"pmnbd/cmd/internal/daemon"
+)
+
+// drain finishes the requests that were read, flushes, and closes the regions. A client that
+// does not take its replies has half of --drain-timeout for that, so that the writes of others
+// are not lost for its sake. After --drain-timeout, or at the next signal, drain gives up and
+// returns an error that says what that costs.
+func (s *initiator) drain(signals <-chan os.Signal) error {
+	defer daemon.Every(daemon.SayEvery, s.sayDrain)()
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
+		defer cancel()
+		err := s.nbd.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			done <- errors.Join(err, s.closeDevices())
+			return
+		}
+		// Shutdown has cut the connections. It ends once the devices have completed what
+		// they still owe these.
+		done <- errors.Join(s.closeDevices(), s.nbd.Shutdown(context.Background()))
+	}()
+	timer := time.NewTimer(s.cfg.drainTimeout)
+	defer timer.Stop()
+	why := ""
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		why = fmt.Sprintf("not drained in %v", s.cfg.drainTimeout)
+	case sig := <-signals:
+		why = fmt.Sprintf("%v while draining", sig)
+	}
+	var unflushed uint64
+	for _, x := range s.exports() {
+		unflushed += x.dev.Unflushed()
+	}
+	return notDrained(why, unflushed)
+}
+
+// sayDrain logs how far draining is.
+func (s *initiator) sayDrain() {
+	clients := 0
+	for _, x := range s.nbd.Snapshot() {
+		clients += x.Connections
+	}
+	for _, x := range s.exports() {
+		shot := x.dev.Snapshot()
+		s.log.Info("draining: the rest is flushed first", zap.String("export", x.name), zap.String("state", string(shot.State)),
+			zap.Uint64("unflushed_bytes", shot.Window.Unflushed), zap.Int("clients", clients))
+	}
+}
+
+// notDrained is the error of a drain that gave up, with unflushed bytes.
+func notDrained(why string, unflushed uint64) error {
+	if unflushed == 0 {
+		return fmt.Errorf("%s: nothing is lost: all that was acknowledged is flushed; the next start takes the regions back", why)
+	}
+	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed: start pmnbd again on this host before it reboots, or they are lost", why, unflushed)
+}
+
+// closeDevices closes all devices at once, so that a slow one takes no time from the others.
+func (s *initiator) closeDevices() error {
+	exports := s.exports()
+	errs := make([]error, len(exports))
+	var closing sync.WaitGroup
+	for i, x := range exports {
+		closing.Go(func() {
+			if err := x.dev.Close(); err != nil {
+				errs[i] = fmt.Errorf("export %q: %w", x.name, err)
+			}
+		})
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,155 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"pmnbd/persist/region"
+	"pmnbd/persist/wire"
+)
+
+// An Offer is what a server serves, and to whom. Nobody changes one that a server has.
+type Offer struct {
+	// Regions are served by their names.
+	Regions []*region.Region
+	// Allow names, by region, the ids of the initiators that may OPEN it. Anybody may
+	// OPEN a region that is not in Allow. Without Keys ids are not proven, so Allow then
+	// prevents mistakes, not attacks.
+	Allow map[string][][16]byte
+	// Encrypted has the names of the regions that only encrypted connections may OPEN.
+	Encrypted map[string]bool
+}
+
+// An offered is an Offer in force.
+type offered struct {
+	Offer
+	exports map[string]*export
+}
+
+// served returns the regions that are served now. Nobody changes the map.
+func (s *Server) served() map[string]*export { return s.offer.Load().exports }
+
+// newExport begins to serve r.
+func (s *Server) newExport(r *region.Region) *export {
+	e := &export{s: s, r: r, started: clock()}
+	e.syncer = newSyncer(e)
+	return e
+}
+
+// A HeldError means that a region cannot be withdrawn: an initiator holds it.
+type HeldError struct {
+	Region string
+	Holder uuid.UUID     // zero: it is being granted
+	Left   time.Duration // of the holder's lease, unless it shows that it lives
+}
+
+func (e *HeldError) Error() string {
+	if e.Holder == uuid.Nil {
+		return fmt.Sprintf("region %s is being granted to an initiator", e.Region)
+	}
+	return fmt.Sprintf("region %s is held by initiator %s, for %d more seconds and longer while that lives: end its pmnbd first", e.Region, e.Holder, int64(e.Left.Seconds()+1))
+}
+
+// errWithdrawing is the error of a Change after Close.
+var errWithdrawing = errors.New("the target is ending")
+
+// Change makes the server serve what o offers, and nothing else. Sessions on regions that it served
+// before and that o has (the same *region.Region) go on: who may OPEN them counts from the next OPEN or
+// RESUME. A region that o does not have is withdrawn. If an initiator holds that, Change fails with a
+// *HeldError for each such region, and changes nothing. The caller closes the regions that are
+// withdrawn once Change has returned.
+func (s *Server) Change(o Offer) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.isClosed() {
+		return errWithdrawing
+	}
+	old, next := s.served(), make(map[string]*export)
+	var begun, gone []*export
+	for _, r := range o.Regions {
+		if e := old[r.Name()]; e != nil && e.r == r {
+			next[r.Name()] = e
+			continue
+		}
+		e := s.newExport(r)
+		begun, next[r.Name()] = append(begun, e), e
+	}
+	for name, e := range old {
+		if next[name] != e {
+			gone = append(gone, e)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *export) int { return strings.Compare(a.r.Name(), b.r.Name()) })
+	if err := withdraw(gone); err != nil {
+		closeAll(begun)
+		return err
+	}
+	s.offer.Store(&offered{o, next})
+	for _, e := range gone {
+		e.granting.Unlock() // a grant that waits finds it withdrawn
+	}
+	closeAll(gone)
+	return nil
+}
+
+func closeAll(exports []*export) {
+	for _, e := range exports {
+		e.syncer.close()
+	}
+}
+
+// withdraw lets nobody have the regions any more, or changes nothing. It returns with the lock
+// granting of each.
+func withdraw(exports []*export) error {
+	var held []error
+	var locked []*export
+	for _, e := range exports {
+		if !e.granting.TryLock() {
+			held = append(held, &HeldError{Region: e.r.Name()})
+			continue
+		}
+		locked = append(locked, e)
+		if err := e.holderLocked(); err != nil {
+			held = append(held, err)
+		}
+	}
+	for _, e := range locked {
+		if len(held) > 0 {
+			break
+		}
+		// The session of an owner whose lease is over may still have queue pairs.
+		if e.session != nil {
+			if err := e.session.end(nil); err != nil {
+				held = append(held, fmt.Errorf("region %s: the adapter did not end the previous session, restart pmnbd-target: %w", e.r.Name(), err))
+			}
+		}
+	}
+	for _, e := range locked {
+		if len(held) > 0 {
+			e.granting.Unlock()
+			continue
+		}
+		e.withdrawn = true
+	}
+	return errors.Join(held...)
+}
+
+// holderLocked returns a *HeldError if the region's owner has not closed, and its lease runs. The lock
+// is e.granting.
+func (e *export) holderLocked() error {
+	sb := e.r.Superblock()
+	if left := e.leaseLeft(e.session); e.held(&sb, e.session) && left > 0 {
+		return &HeldError{Region: e.r.Name(), Holder: sb.Owner.ID, Left: left}
+	}
+	return nil
+}
+
+// unknown refuses a region that the target does not serve.
+func unknown(name string) *wire.Refused {
+	return &wire.Refused{Code: wire.CodeUnknownRegion, Text: fmt.Sprintf("the target serves no region %q", name)}
+}
