@@ -24,7 +24,7 @@ build: ## build bin/pmnbd, bin/pmnbd-target and bin/pmnbd-bench
 demo-deps: build
 	@scripts/install-deps demo
 
-demo: ## run a device on loopback: verified work, then a table of latencies
+demo: ## run a device on loopback: verified work, then what an fsync costs: bin/demo.html
 	@scripts/demo $(MAKE) --no-print-directory demo-deps
 
 test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to see each)
