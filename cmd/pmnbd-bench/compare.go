@@ -51,10 +51,18 @@ func benchCompare(ctx context.Context, call *command.Call) error {
 			return err
 		}
 	}
-	meter := progress.Start(call.Stderr, "compare")
-	cfg.Progress, cfg.Idle = meter.Share, lookAtMachine
+	var meter *progress.Meter // once all places are open
+	cfg.Progress = func(step string, share float64) {
+		if meter == nil {
+			meter = progress.Start(call.Stderr, "compare")
+		}
+		meter.Share(step, share)
+	}
+	cfg.Idle = lookAtMachine
 	r, err := compare.Run(ctx, cfg)
-	meter.Stop()
+	if meter != nil {
+		meter.Stop()
+	}
 	if err != nil {
 		return err
 	}

@@ -173,6 +173,31 @@ var commandMistakes = []mistake{
 		says: `--pids a=1,x: "x" is not the id of a process`,
 	},
 	{
+		name: "bench compare: no place", code: 2,
+		line: "pmnbd-bench compare",
+		says: "PLACE is missing: give PLACE […]",
+	},
+	{
+		name: "bench compare: a place of another kind", code: 2,
+		line: "pmnbd-bench compare http://x",
+		says: `"http://x" is neither an NBD URI (nbd://, nbd+unix://) nor a path`,
+	},
+	{
+		name: "bench compare: a file", code: 2,
+		line: "pmnbd-bench compare x={data}",
+		says: "x: {data} is a file: give its directory, in which compare makes a file of its own",
+	},
+	{
+		name: "bench compare: a missing directory", code: 1,
+		line: "pmnbd-bench compare x={new}",
+		says: "x: stat {new}: no such file or directory",
+	},
+	{
+		name: "bench compare: a device to overwrite that is no place", code: 2,
+		line: "pmnbd-bench compare --overwrite /dev/sdz {disk}",
+		says: "--overwrite /dev/sdz: no place of this command line is that device",
+	},
+	{
 		name: "bench methods: no target", code: 2,
 		line: "pmnbd-bench methods",
 		says: "TARGET is missing: give TARGET […]",

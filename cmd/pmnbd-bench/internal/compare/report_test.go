@@ -3,6 +3,8 @@ package compare
 import (
 	"bytes"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -146,4 +148,27 @@ func TestHTML(t *testing.T) {
 		require.Contains(t, page, want)
 	}
 	require.NotContains(t, page, "NaN")
+}
+
+// The picture in the documentation is made of the figures in docs/data, a report without its
+// histograms. To make it anew:
+//
+//	UPDATE_PICTURE=1 go test -count=1 -run TestPicture ./cmd/pmnbd-bench/internal/compare
+func TestPicture(t *testing.T) {
+	const docs = "../../../../docs"
+	f, err := os.Open(filepath.Join(docs, "data/compare.json"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	r, err := Load(f)
+	require.NoError(t, err)
+	c, _ := r.rateChart()
+	picture, err := c.Picture()
+	require.NoError(t, err)
+	path := filepath.Join(docs, "compare.svg")
+	if os.Getenv("UPDATE_PICTURE") != "" {
+		require.NoError(t, os.WriteFile(path, picture, 0o644))
+	}
+	kept, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(picture), string(kept))
 }

@@ -39,7 +39,8 @@ type Config struct {
 	Force bool
 	// Idle is how long Run looks at the machine before it begins, to see whether it is busy.
 	Idle time.Duration
-	// Progress is told the step that is under way and how far all of it is, from 0 to 1.
+	// Progress is told the step that is under way and how far all of it is, from 0 to 1, once all
+	// operands are open.
 	Progress func(step string, share float64)
 	System   storage.System
 
@@ -109,7 +110,6 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		}
 	}()
 	for _, o := range cfg.Operands {
-		cfg.Progress("open "+o.Label, 0)
 		p, err := open(ctx, o, &cfg, payload)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Label, err)

@@ -106,7 +106,7 @@ func TestRun(t *testing.T) {
 // A run that is interrupted ends soon and leaves nothing, wherever it was.
 func TestInterrupt(t *testing.T) {
 	hasWipefs(t)
-	for _, at := range []string{"open disk", "fill disk", "round 1 of 2, disk, log", "round 2 of 2, mem, random-64"} {
+	for _, at := range []string{"look whether the machine is busy", "fill disk", "round 1 of 2, disk, log", "round 2 of 2, mem, random-64"} {
 		t.Run(at, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
