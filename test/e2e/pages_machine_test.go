@@ -157,12 +157,23 @@ func (tty *terminal) wait(t *testing.T, from int, what string, has func(string) 
 // run types a command, waits until it has ended with 0, and returns what it has printed.
 func (tty *terminal) run(t *testing.T, command string) string {
 	t.Helper()
+	out, ok := tty.try(t, command)
+	require.True(t, ok, "%s\n%s", command, out)
+	return out
+}
+
+// try types a command, waits until it has ended, and returns what it has printed, with its exit code as the
+// last line if that is not 0.
+func (tty *terminal) try(t *testing.T, command string) (out string, ok bool) {
+	t.Helper()
 	from := tty.enter(t, command)
 	tty.wait(t, from, "the end of "+command, tty.hasEnded)
 	tty.busy = ""
 	out, rest, _ := strings.Cut(tty.out.String()[from:], mark)
-	require.True(t, strings.HasPrefix(rest, "0\n"), "%s\n%sexit code %s", command, out, rest)
-	return out
+	if strings.HasPrefix(rest, "0\n") {
+		return out, true
+	}
+	return out + "exit code " + rest, false
 }
 
 func (tty *terminal) hasEnded(out string) bool {
@@ -209,10 +220,12 @@ func (m *machine) do(t *testing.T, s step) {
 	default:
 		giveUp := time.Now().Add(outer)
 		for {
-			out := tty.run(t, s.command)
-			missing, ok := printed(out, s.prints)
+			out, ok := tty.try(t, s.command)
+			missing := "exit code 0"
 			if ok {
-				return
+				if missing, ok = printed(out, s.prints); ok {
+					return
+				}
 			}
 			// A process notices in its own time what happened to another: ask again.
 			if !asks.MatchString(s.command) || time.Now().After(giveUp) {
