@@ -32,6 +32,11 @@ var Rules = []Rule{
 		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote"},
 	},
 	{
+		Name: "ublk links no RDMA, no persistence and no other protocol server",
+		From: []string{"pmnbd/ublk/..."},
+		To:   []string{"pmnbd/rdma/...", "pmnbd/persist/...", "pmnbd/backend/remote", "pmnbd/nbd/..."},
+	},
+	{
 		Name: "only commands speak netlink, through cmd/pmnbd/internal/kernel and cmd/internal/localuser",
 		From: []string{"pmnbd/..."},
 		To:   []string{"github.com/mdlayher/netlink/...", "github.com/mdlayher/genetlink/..."},

@@ -119,6 +119,11 @@ var violations = []struct {
 		want: []string{"nbd links no RDMA and no persistence: pmnbd/nbd/wire -> pmnbd/persist"},
 	},
 	{
+		name: "ublk borrows from nbd",
+		add:  Graph{"pmnbd/ublk": {"pmnbd/nbd/wire"}},
+		want: []string{"ublk links no RDMA, no persistence and no other protocol server: pmnbd/ublk -> pmnbd/nbd/wire"},
+	},
+	{
 		name: "rdma knows a message of persist",
 		add:  Graph{"pmnbd/rdma": {"pmnbd/persist/wire"}, "pmnbd/rdma/iwarp": nil, "pmnbd/rdma/rdmatest": nil, "pmnbd/persist": nil, "pmnbd/backend/remote": nil},
 		want: []string{"rdma links no persistence, no device and no protocol server: pmnbd/rdma -> pmnbd/persist/wire"},

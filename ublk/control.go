@@ -1,0 +1,213 @@
+package ublk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrRemoved is the error of a block device that somebody has removed.
+	ErrRemoved = errors.New("the block device was removed")
+	// ErrNone is the error of a number without a block device.
+	ErrNone = errors.New("there is no such block device")
+	// ErrOther is the error of a block device with another identity.
+	ErrOther = errors.New("it is somebody else's and is left alone")
+)
+
+// create makes a block device.
+func (d *Device) create(_ context.Context, cfg *Config) error {
+	r, p, err := cfg.limits()
+	if err != nil {
+		return err
+	}
+	if err := d.canServe(); err != nil {
+		return err
+	}
+	asks := info{queues: uint16(Queues()), depth: depth, maxIO: uint32(r.maxIO), id: anyID, flags: features, identity: cfg.Identity}
+	if cfg.Number != Any {
+		asks.id = uint32(cfg.Number)
+	}
+	buf := make([]byte, infoSize)
+	asks.put(buf)
+	switch err := d.host.command(cmdAdd, asks.id, 0, buf); {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%s exists already: choose another number, or remove it with pmnbd detach", d.Path())
+	case err != nil:
+		return fmt.Errorf("make a block device: %w", err)
+	}
+	has := getInfo(buf)
+	d.number = int(has.id)
+	err = has.check()
+	if err == nil {
+		buf = make([]byte, paramsSize)
+		p.put(buf)
+		err = d.host.command(cmdSetParams, has.id, 0, buf)
+	}
+	if err == nil {
+		err = d.serve(cfg, r, int(has.queues))
+	}
+	if err == nil {
+		// The kernel reads the partition table before this returns, through the queues.
+		err = d.host.command(cmdStart, has.id, uint64(os.Getpid()), nil)
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("make %s: %w", d.Path(), err)
+	return errors.Join(err, d.abandon(), d.host.command(cmdDelete, has.id, 0, nil))
+}
+
+// pollRecovery is how often takeOver looks whether the process of the former server has ended. The
+// kernel does not report that.
+const pollRecovery = 20 * time.Millisecond
+
+// takeOver continues a block device whose server has ended.
+func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
+	r, p, err := cfg.limits()
+	if err != nil {
+		return err
+	}
+	if err := d.canServe(); err != nil {
+		return err
+	}
+	has, err := inspect(d.host, d.number)
+	switch {
+	case err != nil:
+		return err
+	case has.identity != cfg.Identity:
+		return fmt.Errorf("%s: %w", d.Path(), ErrOther)
+	}
+	if err := has.check(); err != nil {
+		return fmt.Errorf("continue %s: %w", d.Path(), err)
+	}
+	if err := d.fits(p); err != nil {
+		return fmt.Errorf("continue %s: %w", d.Path(), err)
+	}
+	for {
+		err = d.host.command(cmdStartRecovery, has.id, 0, nil)
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("continue %s: the process that serves it has not ended (pid %d): %w", d.Path(), has.pid, ctx.Err())
+		case <-time.After(pollRecovery):
+		}
+	}
+	if err == nil {
+		err = d.serve(cfg, r, int(has.queues))
+	}
+	if err == nil {
+		err = d.host.command(cmdEndRecovery, has.id, uint64(os.Getpid()), nil)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("continue %s: %w", d.Path(), err), d.abandon())
+	}
+	return nil
+}
+
+// fits checks that a device with limits p takes what the kernel was told once.
+func (d *Device) fits(p params) error {
+	buf := make([]byte, paramsSize)
+	native.PutUint32(buf, paramsSize)
+	if err := d.host.command(cmdGetParams, uint32(d.number), 0, buf); err != nil {
+		return err
+	}
+	told := getParams(buf)
+	switch {
+	case told.sectors != p.sectors:
+		return fmt.Errorf("the device has %d bytes, the block device %d", p.sectors<<sectorShift, told.sectors<<sectorShift)
+	case told.readOnly != p.readOnly:
+		return fmt.Errorf("the device was made read-only: %v, the block device: %v", p.readOnly, told.readOnly)
+	case told.maxIO > p.maxIO:
+		return fmt.Errorf("it sends requests of %d bytes, and the device takes %d: serve with a larger --window", told.maxIO<<sectorShift, p.maxIO<<sectorShift)
+	case told.maxZero > p.maxZero:
+		return fmt.Errorf("it sends zeroes of %d bytes, and the device takes %d: serve with a larger --window", uint64(told.maxZero)<<sectorShift, uint64(p.maxZero)<<sectorShift)
+	}
+	return nil
+}
+
+// abandon ends the queues of a device that did not begin.
+func (d *Device) abandon() error {
+	d.halt()
+	d.wg.Wait()
+	if d.file == nil {
+		return nil
+	}
+	return d.file.close()
+}
+
+// canServe checks that the kernel has what this package needs.
+func (d *Device) canServe() error {
+	buf := make([]byte, featuresSize)
+	err := d.host.command(cmdFeatures, anyID, 0, buf)
+	if has := native.Uint64(buf); err != nil || has&features != features {
+		return fmt.Errorf("the kernel's ublk driver is too old, it needs Linux 6.5 (features %#x): %w", has, errors.Join(err, unix.EOPNOTSUPP))
+	}
+	return nil
+}
+
+// inspect asks the kernel about a block device.
+func inspect(h host, number int) (info, error) {
+	buf := make([]byte, infoSize)
+	err := h.command(cmdGetInfo, uint32(number), 0, buf)
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return info{}, fmt.Errorf("%s: %w", Path(number), ErrNone)
+	case err != nil:
+		return info{}, fmt.Errorf("ask about %s: %w", Path(number), err)
+	}
+	return getInfo(buf), nil
+}
+
+// A State is what the kernel says of a block device.
+type State struct {
+	Identity uint64
+	PID      int  // of the server that has begun with it last
+	Served   bool // by a process that lives
+}
+
+// Inspect asks the kernel about /dev/ublkbN. The error is ErrNone if there is none.
+func Inspect(number int) (State, error) {
+	h, err := openHost()
+	if err != nil {
+		return State{}, err
+	}
+	has, err := inspect(h, number)
+	return State{Identity: has.identity, PID: int(has.pid), Served: has.state == stateLive}, errors.Join(err, h.close())
+}
+
+// Stop ends /dev/ublkbN if it has this identity: I/O fails from now on. A server that lives first
+// answers what it has taken; Stop waits for that.
+func Stop(number int, identity uint64) error { return order(cmdStop, "stop", number, identity) }
+
+// Delete gives the number of a stopped block device free. It waits until its server and all who have
+// it open have let go of it.
+func Delete(number int, identity uint64) error { return order(cmdDelete, "remove", number, identity) }
+
+func order(op uint32, what string, number int, identity uint64) error {
+	h, err := openHost()
+	if err != nil {
+		return err
+	}
+	return errors.Join(orderOf(h, op, what, number, identity), h.close())
+}
+
+func orderOf(h host, op uint32, what string, number int, identity uint64) error {
+	has, err := inspect(h, number)
+	if err != nil {
+		return err
+	}
+	if has.identity != identity {
+		return fmt.Errorf("%s: %w", Path(number), ErrOther)
+	}
+	if err := h.command(op, uint32(number), 0, nil); err != nil {
+		return fmt.Errorf("%s %s: %w", what, Path(number), err)
+	}
+	return nil
+}

@@ -1,0 +1,375 @@
+package ublk
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A fakeKernel is the driver, as far as this package can see it: devices, their states, queues, and
+// requests that wait, are delivered, and are given to the next server. mu guards all of it.
+type fakeKernel struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	features uint64
+	devices  map[uint32]*fakeDevice
+	// lie changes what ADD_DEV and GET_DEV_INFO answer.
+	lie func(*info)
+	// refuse is the result of every FETCH.
+	refuse int32
+	hosts  int // open
+}
+
+type fakeDevice struct {
+	k       *fakeKernel
+	info    info
+	params  params
+	state   uint16
+	open    bool // the char device
+	dying   int  // how often START_USER_RECOVERY still finds the former process
+	queues  []*fakeQueue
+	waiting []*fakeRequest // those that no server has
+}
+
+// A fakeQueue is a queue of a device that has a server. It is the server's port.
+type fakeQueue struct {
+	d         *fakeDevice
+	number    uint16
+	fetched   map[uint16]bool // the kernel may deliver with these tags
+	delivered map[uint16]*fakeRequest
+	cq        []completion
+	sq        []func()
+	woken     bool
+	closed    bool
+	enters    int // how often enter was called
+	copies    error
+	killed    error // the process is dead
+}
+
+// A fakeRequest is a request of the block layer.
+type fakeRequest struct {
+	desc    descriptor
+	payload []byte
+	done    chan int32
+	tries   int // to how many servers it was delivered
+}
+
+func newKernel() *fakeKernel {
+	k := &fakeKernel{features: features, devices: map[uint32]*fakeDevice{}}
+	k.changed.L = &k.mu
+	return k
+}
+
+func (k *fakeKernel) host() host {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hosts++
+	return k
+}
+
+func (k *fakeKernel) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hosts--
+	return nil
+}
+
+func (k *fakeKernel) command(op uint32, id uint32, data uint64, buf []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch op {
+	case cmdFeatures:
+		native.PutUint64(buf, k.features)
+		return nil
+	case cmdAdd:
+		return k.addLocked(id, buf)
+	}
+	d := k.devices[id]
+	if d == nil {
+		return unix.ENODEV
+	}
+	switch op {
+	case cmdGetInfo:
+		has := d.info
+		has.state = d.state
+		if k.lie != nil {
+			k.lie(&has)
+		}
+		has.put(buf)
+	case cmdSetParams:
+		d.params = getParams(buf)
+	case cmdGetParams:
+		d.params.put(buf)
+	case cmdStart, cmdEndRecovery:
+		if len(d.queues) != int(d.info.queues) {
+			return unix.EIO // the kernel would wait
+		}
+		d.info.pid, d.state = int32(data), stateLive
+		again := d.waiting
+		d.waiting = nil
+		for _, rq := range again {
+			d.deliverLocked(rq)
+		}
+	case cmdStartRecovery:
+		if d.dying > 0 {
+			d.dying--
+			return unix.EBUSY
+		}
+		if d.open || d.state != stateQuiesced {
+			return unix.EBUSY
+		}
+	case cmdStop:
+		d.stopLocked()
+	case cmdDelete:
+		d.stopLocked()
+		for d.open {
+			k.changed.Wait()
+		}
+		delete(k.devices, id)
+	default:
+		return unix.EOPNOTSUPP
+	}
+	return nil
+}
+
+func (k *fakeKernel) addLocked(id uint32, buf []byte) error {
+	has := getInfo(buf)
+	if id == anyID {
+		for id = 0; k.devices[id] != nil; id++ {
+		}
+	}
+	if k.devices[id] != nil {
+		return unix.EEXIST
+	}
+	has.id = id
+	k.devices[id] = &fakeDevice{k: k, info: has}
+	if k.lie != nil {
+		k.lie(&has)
+	}
+	has.put(buf)
+	return nil
+}
+
+func (d *fakeDevice) stopLocked() {
+	for d.state == stateLive && slices.ContainsFunc(d.queues, func(q *fakeQueue) bool { return len(q.delivered) > 0 }) {
+		d.k.changed.Wait()
+	}
+	d.state = stateDead
+	for _, rq := range d.waiting {
+		rq.done <- -int32(unix.EIO)
+	}
+	d.waiting = nil
+	for _, q := range d.queues {
+		for tag := range q.fetched {
+			q.cq = append(q.cq, completion{uint32(tag), -int32(unix.ENODEV)})
+		}
+		clear(q.fetched)
+	}
+	d.k.changed.Broadcast()
+}
+
+func (k *fakeKernel) open(id uint32) (charDevice, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.devices[id]
+	switch {
+	case d == nil:
+		return nil, unix.ENOENT
+	case d.open:
+		return nil, unix.EBUSY
+	}
+	d.open, d.queues = true, nil
+	return d, nil
+}
+
+func (d *fakeDevice) close() error {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	if len(d.queues) == 0 || d.queues[0].killed == nil {
+		d.open = false
+	}
+	d.k.changed.Broadcast()
+	return nil
+}
+
+func (d *fakeDevice) queue(number uint16) (port, error) {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	q := &fakeQueue{d: d, number: number, fetched: map[uint16]bool{}, delivered: map[uint16]*fakeRequest{}}
+	d.queues = append(d.queues, q)
+	return q, nil
+}
+
+// deliverLocked gives a request to the least busy queue, or keeps it for the next server.
+func (d *fakeDevice) deliverLocked(rq *fakeRequest) {
+	var to *fakeQueue
+	for _, q := range d.queues {
+		if !q.closed && len(q.fetched) > 0 && (to == nil || len(q.delivered) < len(to.delivered)) {
+			to = q
+		}
+	}
+	if d.state != stateLive || to == nil {
+		d.waiting = append(d.waiting, rq)
+		return
+	}
+	for tag := range to.fetched {
+		delete(to.fetched, tag)
+		to.delivered[tag] = rq
+		to.cq = append(to.cq, completion{tag: uint32(tag)})
+		break
+	}
+	rq.tries++
+	d.k.changed.Broadcast()
+}
+
+func (q *fakeQueue) lock() func() { q.d.k.mu.Lock(); return q.d.k.mu.Unlock }
+
+func (q *fakeQueue) descriptor(tag uint16) descriptor {
+	defer q.lock()()
+	if q.killed != nil {
+		return descriptor{opFlags: opFlush}
+	}
+	return q.delivered[tag].desc
+}
+
+func (q *fakeQueue) fetch(tag uint16) {
+	q.sq = append(q.sq, func() {
+		if q.d.k.refuse != 0 {
+			q.cq = append(q.cq, completion{uint32(tag), q.d.k.refuse})
+			return
+		}
+		q.fetched[tag] = true
+	})
+}
+
+func (q *fakeQueue) commit(tag uint16, result int32) {
+	q.sq = append(q.sq, func() {
+		rq := q.delivered[tag]
+		if rq == nil {
+			panic("a commit of nothing")
+		}
+		delete(q.delivered, tag)
+		if q.d.state == stateDead {
+			q.cq = append(q.cq, completion{uint32(tag), -int32(unix.ENODEV)})
+		} else {
+			q.fetched[tag] = true
+		}
+		rq.done <- result
+		for _, next := range q.d.waiting {
+			q.d.waiting = q.d.waiting[1:]
+			q.d.deliverLocked(next)
+			break
+		}
+		q.d.k.changed.Broadcast()
+	})
+}
+
+func (q *fakeQueue) enter(wait bool) error {
+	defer q.lock()()
+	q.enters++
+	if q.killed != nil {
+		return q.killed
+	}
+	for _, do := range q.sq {
+		do()
+	}
+	q.sq = q.sq[:0]
+	for wait && len(q.cq) == 0 && !q.woken && q.killed == nil {
+		q.d.k.changed.Wait()
+	}
+	q.woken = false
+	return q.killed
+}
+
+func (q *fakeQueue) next() (completion, bool) {
+	defer q.lock()()
+	if len(q.cq) == 0 {
+		return completion{}, false
+	}
+	c := q.cq[0]
+	q.cq = q.cq[1:]
+	return c, true
+}
+
+func (q *fakeQueue) receive(tag uint16, off int, p []byte) error {
+	defer q.lock()()
+	if err := errors.Join(q.copies, q.killed); err != nil {
+		return err
+	}
+	copy(p, q.delivered[tag].payload[off:][:len(p)])
+	return nil
+}
+
+func (q *fakeQueue) send(tag uint16, off int, p []byte) error {
+	defer q.lock()()
+	if err := errors.Join(q.copies, q.killed); err != nil {
+		return err
+	}
+	copy(q.delivered[tag].payload[off:][:len(p)], p)
+	return nil
+}
+
+func (q *fakeQueue) wake() {
+	defer q.lock()()
+	q.woken = true
+	q.d.k.changed.Broadcast()
+}
+
+// close ends the queue's server: what it has not answered waits for the next one.
+func (q *fakeQueue) close() error {
+	defer q.lock()()
+	if q.closed {
+		return errors.New("closed twice")
+	}
+	q.closed = true
+	if q.killed != nil {
+		return nil // the kernel has closed all
+	}
+	if q.d.state == stateLive {
+		q.d.state = stateQuiesced
+	}
+	for _, rq := range q.delivered {
+		q.d.waiting = append(q.d.waiting, rq)
+	}
+	clear(q.delivered)
+	clear(q.fetched)
+	return nil
+}
+
+// A disk is a block device as its users see it.
+type disk struct {
+	t *testing.T
+	d *fakeDevice
+}
+
+func (k *fakeKernel) disk(t *testing.T, number int) *disk {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.Contains(t, k.devices, uint32(number))
+	return &disk{t, k.devices[uint32(number)]}
+}
+
+// begin sends a request. off and n are in bytes.
+func (d *disk) begin(op uint32, off, n int, payload []byte) *fakeRequest {
+	rq := &fakeRequest{desc: descriptor{op, uint32(n >> sectorShift), uint64(off >> sectorShift)}, payload: payload, done: make(chan int32, 1)}
+	d.d.k.mu.Lock()
+	defer d.d.k.mu.Unlock()
+	d.d.deliverLocked(rq)
+	return rq
+}
+
+func (d *disk) write(off int, p []byte) *fakeRequest { return d.begin(opWrite, off, len(p), p) }
+
+func (d *disk) flush() *fakeRequest { return d.begin(opFlush, 0, 0, nil) }
+
+// read reads n bytes and waits for them.
+func (d *disk) read(off, n int) []byte {
+	d.t.Helper()
+	p := make([]byte, n)
+	require.EqualValues(d.t, n, <-d.begin(opRead, off, n, p).done)
+	return p
+}

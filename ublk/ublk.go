@@ -1,0 +1,268 @@
+// Package ublk serves a backend.Device as a block device of this machine, /dev/ublkbN, by Linux's
+// userspace block driver.
+//
+// It stands beside package nbd: a client of backend.Device that knows nothing of RDMA. Here the
+// kernel's block layer is the only client, and there is no socket:
+//
+//	dev, err := ublk.Open(ctx, ublk.Config{Device: d, Identity: id})
+//	if err != nil {
+//		return err
+//	}
+//	...
+//	err = dev.Shutdown(ctx) // then close d; /dev/ublkbN stays, and its I/O waits
+//
+// Each hardware queue of the block device has an io_uring and a thread of its own. A WRITE's payload
+// is copied by the kernel straight to its place in the device's write arena, and a READ's out of the
+// read arena (UBLK_F_USER_COPY), so payloads may lie in several chunks. Requests are submitted and
+// answered in batches, without an allocation for a request.
+//
+// The block device outlives its server. While it has none its I/O waits, and what the former one had
+// not answered the kernel gives to the next one (UBLK_F_USER_RECOVERY_REISSUE): Config.Recover. The
+// next server must have everything that the former one answered; the caller sees to that before it
+// calls Open.
+//
+// The package owns the ring, the memory that it shares with the kernel, and the threads. It may import
+// backend and internal/latency. It needs Linux 6.5, CAP_SYS_ADMIN and the module ublk_drv.
+package ublk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+
+	"pmnbd/backend"
+)
+
+const (
+	// MaxQueues bounds the queues of a block device: with more CPUs, several share one.
+	MaxQueues = 8
+	// maxRequest is the largest READ or WRITE in bytes: what Linux sends to other disks, too.
+	maxRequest = 1 << 20
+	// Any lets the kernel choose the number of a new device.
+	Any = -1
+)
+
+// Queues returns how many queues a new block device gets: one for each CPU, MaxQueues at most. A queue
+// can hold a chunk of each arena that nobody else gets, as a connection of package nbd can.
+func Queues() int { return min(runtime.NumCPU(), MaxQueues) }
+
+// Config says what to serve.
+type Config struct {
+	Device backend.Device
+	// Number is the N of /dev/ublkbN, or Any.
+	Number int
+	// ReadOnly makes a block device that cannot be written.
+	ReadOnly bool
+	// Identity tells this block device from one that somebody else made under the same number. The
+	// kernel keeps it. It is not 0.
+	Identity uint64
+	// Recover continues the block device with this Number and Identity, whose server has ended.
+	// Without it Open makes a new block device.
+	Recover bool
+	// Log gets a line when the device begins and ends, and none for a request. Nil logs nothing.
+	Log *slog.Logger
+
+	host host // the kernel, unless in tests
+}
+
+// A Device is a block device that this process serves.
+type Device struct {
+	number int
+	queues []*queue
+	log    *slog.Logger
+	host   host
+
+	wg   sync.WaitGroup // threads of queues
+	done chan struct{}
+	file charDevice
+
+	mu  sync.Mutex
+	err error // of the first queue that ended by itself
+}
+
+// A host is the kernel, for what is not a queue's.
+type host interface {
+	// command runs a command for the device with that id. It reads and writes buf.
+	command(op uint32, id uint32, data uint64, buf []byte) error
+	// open opens /dev/ublkcN.
+	open(id uint32) (charDevice, error)
+	close() error
+}
+
+// A charDevice is an open /dev/ublkcN, which the kernel gives to one process at a time.
+type charDevice interface {
+	// queue opens a queue, for the thread that calls it.
+	queue(number uint16) (port, error)
+	close() error
+}
+
+// Path returns the path of the block device with that number.
+func Path(number int) string { return fmt.Sprintf("/dev/ublkb%d", number) }
+
+// Number is the N of /dev/ublkbN.
+func (d *Device) Number() int { return d.number }
+
+// Path is /dev/ublkbN.
+func (d *Device) Path() string { return Path(d.number) }
+
+// Done is closed when the device has no queue any more: after Shutdown, when somebody has removed
+// the block device, or when the kernel broke the protocol. Err tells which.
+func (d *Device) Done() <-chan struct{} { return d.done }
+
+// Err returns why a queue has ended by itself, or nil. If the block device was removed it is
+// ErrRemoved.
+func (d *Device) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Open makes a block device and serves it, or continues one. When it returns, the block device can be
+// used. ctx bounds how long it waits for the former server's process to end.
+func Open(ctx context.Context, cfg Config) (_ *Device, err error) {
+	d := &Device{number: cfg.Number, log: cfg.Log, host: cfg.host, done: make(chan struct{})}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.host == nil {
+		if d.host, err = openHost(); err != nil {
+			return nil, err
+		}
+	}
+	begin := d.create
+	if cfg.Recover {
+		begin = d.takeOver
+	}
+	if err := begin(ctx, &cfg); err != nil {
+		return nil, errors.Join(err, d.host.close())
+	}
+	go d.await()
+	d.log.Info("block device begins", slog.String("device", d.Path()), slog.Int("queues", len(d.queues)), slog.Bool("continued", cfg.Recover))
+	return d, nil
+}
+
+// limits returns the bounds of requests, and the same for the kernel.
+func (cfg *Config) limits() (rules, params, error) {
+	has := cfg.Device.Info()
+	r := rules{size: has.Size, readOnly: cfg.ReadOnly, maxIO: min(maxRequest, uint64(has.MaxRequest)) &^ (1<<physicalShift - 1)}
+	if has.CanZero {
+		r.maxZero = min(cfg.Device.Arenas().MaxZero(), 1<<30) &^ (1<<physicalShift - 1)
+	}
+	switch {
+	case has.Size == 0 || has.Size%(1<<sectorShift) != 0:
+		return r, params{}, fmt.Errorf("a device of %d bytes: a block device has whole sectors of 512", has.Size)
+	case has.BlockMin > 1<<sectorShift:
+		return r, params{}, fmt.Errorf("the device takes blocks of %d bytes, and a block device has 512", has.BlockMin)
+	case r.maxIO == 0:
+		return r, params{}, fmt.Errorf("the device takes requests of %d bytes: a block device needs 4096", has.MaxRequest)
+	}
+	return r, params{
+		readOnly: cfg.ReadOnly, sectors: has.Size >> sectorShift,
+		maxIO: uint32(r.maxIO >> sectorShift), maxZero: uint32(r.maxZero >> sectorShift),
+	}, nil
+}
+
+// serve opens the queues of the device, one thread for each, and waits until all have fetched.
+func (d *Device) serve(cfg *Config, r rules, queues int) (err error) {
+	if d.file, err = d.host.open(uint32(d.number)); err != nil {
+		return err
+	}
+	fetched := make(chan error, queues)
+	for n := range queues {
+		q := newQueue(cfg.Device, r)
+		d.queues = append(d.queues, q)
+		d.wg.Go(func() { d.run(q, uint16(n), fetched) })
+	}
+	for range queues {
+		err = errors.Join(err, <-fetched)
+	}
+	return err
+}
+
+// run is the thread of a queue. It ends with its goroutine: the kernel takes the end of the thread that
+// has fetched for the end of the queue's server.
+func (d *Device) run(q *queue, n uint16, fetched chan<- error) {
+	runtime.LockOSThread()
+	p, err := d.file.queue(n)
+	if err == nil {
+		err = q.attach(p)
+	}
+	if err != nil {
+		fetched <- fmt.Errorf("queue %d of %s: %w", n, d.Path(), err)
+		return
+	}
+	fetched <- nil
+	if err := q.run(); err != nil {
+		d.mu.Lock()
+		if d.err == nil {
+			d.err = fmt.Errorf("queue %d of %s: %w", n, d.Path(), err)
+		}
+		d.mu.Unlock()
+		d.halt() // a block device with a queue less would let I/O wait
+	}
+}
+
+func (d *Device) halt() {
+	for _, q := range d.queues {
+		q.halt()
+	}
+}
+
+// await waits for the end of all queues and closes what they shared.
+func (d *Device) await() {
+	d.wg.Wait()
+	err := errors.Join(d.file.close(), d.host.close())
+	if err != nil {
+		d.mu.Lock()
+		d.err = errors.Join(d.err, err)
+		d.mu.Unlock()
+	}
+	level := slog.LevelInfo
+	var why slog.Attr
+	if err := d.Err(); err != nil {
+		why = slog.Any("cause", err)
+		if !errors.Is(err, ErrRemoved) {
+			level = slog.LevelError
+		}
+	}
+	d.log.LogAttrs(context.Background(), level, "block device ends", slog.String("device", d.Path()), why)
+	close(d.done)
+}
+
+// Shutdown answers the requests that were taken, and takes nothing more. The block device stays, and
+// its I/O waits for the next server. If ctx ends first, Shutdown returns its error; requests may still
+// be in the Device then: close that, and wait for Done. What the Device has not executed when it is
+// closed is left to the next server.
+func (d *Device) Shutdown(ctx context.Context) error {
+	d.halt()
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("shut %s down: %w", d.Path(), ctx.Err())
+	}
+}
+
+// A Snapshot describes a block device at one moment. Its JSON names do not change.
+type Snapshot struct {
+	Path     string    `json:"path"`
+	Queues   int       `json:"queues"`
+	Commands Commands  `json:"commands"`
+	Latency  Latencies `json:"latency"`
+}
+
+// Snapshot describes the block device. It adds up the counters of the queues.
+func (d *Device) Snapshot() Snapshot {
+	all := Snapshot{Path: d.Path(), Queues: len(d.queues)}
+	for _, q := range d.queues {
+		q.mu.Lock()
+		counts, took := q.counts, q.took
+		q.mu.Unlock()
+		all.Commands.add(&counts)
+		all.Latency.add(&took)
+	}
+	return all
+}
