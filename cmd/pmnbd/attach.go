@@ -23,10 +23,16 @@ pmnbd detach or SIGTERM, which leaves the device attached. When pmnbd was restar
 connects the device again; a device with one connection needs attach to be run again. docs/attach.md has
 the details.
 
+With --ublk the pmnbd that serves the export serves the block device, too, without a socket between. It needs
+root then. After a restart of that pmnbd the same command, with the /dev/ublkbN, connects the device again;
+pmnbd serve --ublk does it by itself.
+
 Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]
+  pmnbd attach --ublk [EXPORT] [/dev/ublkbN]
 
   pmnbd attach log /dev/nbd0 && mkfs.ext4 /dev/nbd0
+  pmnbd attach --ublk log
 `
 
 const (
@@ -39,9 +45,12 @@ const (
 
 // runAttach runs `pmnbd attach`.
 func runAttach(call *command.Call) error {
-	cfg, err := parseAttach(call)
+	cfg, byUblk, err := parseAttach(call)
 	if err != nil {
 		return err
+	}
+	if byUblk {
+		return runAttachUblk(call, &cfg.Control, call.Flags.Args())
 	}
 	k := attach.New(cfg)
 	defer k.Close()
@@ -60,31 +69,41 @@ func runAttach(call *command.Call) error {
 	return k.Keep(ctx, daemon.Log(call.Stderr).With(zap.Stringer("device", cfg.Device)))
 }
 
-func parseAttach(call *command.Call) (cfg attach.Config, err error) {
+// parseAttach reads the flags of attach. With byUblk the arguments are still to be read.
+func parseAttach(call *command.Call) (cfg attach.Config, byUblk bool, err error) {
 	cfg.Control = status.DefaultPlace()
 	set := call.Flags
 	set.IntVar(&cfg.Connections, "connections", 1, "how many connections the device has, `N`; with more than one the command stays")
 	set.DurationVar(&cfg.Timeout, "timeout", defaultDeadTimeout, "how long I/O waits for a pmnbd that has ended, before it and the device fail")
 	set.Var(&cfg.Control, "control", "the control socket of the server, or, with a / at its end, where to look for it")
+	set.BoolVar(&byUblk, "ublk", false, "make a ublk block device, which that server then serves by itself; without /dev/ublkbN the kernel chooses one")
 	if err := call.Parse("[EXPORT|URI]", "[/dev/nbdX]"); err != nil {
-		return cfg, err
+		return cfg, false, err
+	}
+	if byUblk {
+		for _, name := range []string{"connections", "timeout"} {
+			if set.Changed(name) {
+				return cfg, true, flags.Usagef("--%s is for /dev/nbdX: a ublk device has no connection, and waits for its pmnbd for ever", name)
+			}
+		}
+		return cfg, true, nil
 	}
 	switch set.NArg() {
 	case 0:
-		return cfg, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
+		return cfg, false, flags.Usagef("/dev/nbdX is missing: give [EXPORT|URI] /dev/nbdX")
 	case 2:
 		if cfg.Want, err = attach.ParseWant(set.Arg(0)); err != nil {
-			return cfg, flags.Usagef("%v", err)
+			return cfg, false, flags.Usagef("%v", err)
 		}
 	}
 	if cfg.Device, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
-		return cfg, flags.Usagef("%v", err)
+		return cfg, false, flags.Usagef("%v", err)
 	}
 	if cfg.Connections < 1 || cfg.Connections > maxAttachConnections {
-		return cfg, flags.Usagef("--connections %d: use 1 to %d", cfg.Connections, maxAttachConnections)
+		return cfg, false, flags.Usagef("--connections %d: use 1 to %d", cfg.Connections, maxAttachConnections)
 	}
 	if cfg.Timeout < time.Second || cfg.Timeout%time.Second != 0 {
-		return cfg, flags.Usagef("--timeout %v: use whole seconds, such as 10m", cfg.Timeout)
+		return cfg, false, flags.Usagef("--timeout %v: use whole seconds, such as 10m", cfg.Timeout)
 	}
-	return cfg, nil
+	return cfg, false, nil
 }

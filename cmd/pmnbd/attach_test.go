@@ -33,12 +33,13 @@ func TestParseAttach(t *testing.T) {
 		{args: []string{"/dev/nbd3", "--timeout", "1500ms"}, err: "use whole seconds"},
 		{args: []string{"/dev/nbd3", "--timeout", "0"}, err: "use whole seconds"},
 	} {
-		cfg, err := parseAttach(call(tc.args...))
+		cfg, byUblk, err := parseAttach(call(tc.args...))
 		if tc.err != "" {
 			require.ErrorContains(t, err, tc.err, tc.args)
 			continue
 		}
 		require.NoError(t, err, tc.args)
+		require.False(t, byUblk)
 		require.Equal(t, tc.want, cfg.Want)
 		require.Equal(t, kernel.Device{Index: 3, Root: "/"}, cfg.Device)
 	}

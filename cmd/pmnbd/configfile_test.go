@@ -35,6 +35,7 @@ var values = map[string][2]string{
 	"method": {`"gpspm"`, "gpspm"}, "string": {`"/a"`, "/a"},
 	"listen": {`["unix:/a", "tcp:2"]`, ""}, "arbiter": {`"etcd://e1:2379"`, "etcd://e1:2379"}, "socket-mode": {`"640"`, "640"},
 	"id": {`"6ba7b810-9dad-41d1-80b4-00c04fd430c8"`, "6ba7b810-9dad-41d1-80b4-00c04fd430c8"}, "tls": {`"off"`, "off"},
+	"ublk": {`["/dev/ublkb3"]`, "/dev/ublkb3"},
 }
 
 // TestFlagsAndKeys checks that each flag has a key in the file, which says the same, and that the

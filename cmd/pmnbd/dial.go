@@ -17,6 +17,7 @@ import (
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/endpoint"
 	"pmnbd/nbd"
+	"pmnbd/ublk"
 )
 
 // advised adds to the error of a start which flag can help.
@@ -50,7 +51,7 @@ func (s *initiator) dial(ctx context.Context, e exportSpec) (*export, error) {
 	cfg := remote.Config{
 		ID: s.id, StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
-		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections, Method: s.cfg.method,
+		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections + ublk.Queues(), Method: s.cfg.method,
 		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded,
 		WithoutArbiter: s.cfg.noArbiter, ResyncRate: uint64(s.cfg.resyncRate),
 		AsyncLag: uint64(s.cfg.asyncLag), AsyncLagTime: s.cfg.asyncLagTime, AsyncDrop: s.cfg.asyncDrop,

@@ -23,14 +23,16 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
 		defer cancel()
-		err := s.nbd.Shutdown(ctx)
+		err := errors.Join(s.ublks.shutdown(ctx), s.nbd.Shutdown(ctx))
 		if !errors.Is(err, context.DeadlineExceeded) {
 			done <- errors.Join(err, s.closeDevices())
 			return
 		}
 		// Shutdown has cut the connections. It ends once the devices have completed what
-		// they still owe these.
-		done <- errors.Join(s.closeDevices(), s.nbd.Shutdown(context.Background()))
+		// they still owe these. A block device leaves that to the next pmnbd.
+		err = errors.Join(s.closeDevices(), s.nbd.Shutdown(context.Background()))
+		s.ublks.watch.Wait()
+		done <- err
 	}()
 	timer := time.NewTimer(s.cfg.drainTimeout)
 	defer timer.Stop()

@@ -64,6 +64,7 @@ type config struct {
 	exports       []exportSpec // the first is the default
 	listen        []listenSpec
 	window        flags.Size // of each export
+	ublk          []ublkSpec
 	lanes         int
 	readOnly      bool
 	method        persist.Method // 0: the best sound one
@@ -116,6 +117,7 @@ func (c *config) schemes() []string {
 // pflag's.
 type unread struct {
 	targets, names, listen []string
+	ublk                   []string
 	tls, certificates      string
 	id, mode               string
 }
@@ -150,6 +152,7 @@ func (c *config) read(set *pflag.FlagSet, u *unread) (err error) {
 		say(err)
 	} else {
 		say(c.checkMirrors(set))
+		say(c.checkUblk(u.ublk))
 	}
 	for _, arg := range u.listen {
 		l, err := parseListen(arg)
@@ -181,6 +184,7 @@ func (c *config) declare(set *pflag.FlagSet, u *unread) {
 	set.StringArrayVar(&u.targets, "target", nil, "a region to serve, `iwarp://HOST:PORT/REGION`, iwarps:// for the same encrypted, or rdma://, or the members of a mirror with commas between; the first is the default export")
 	set.StringArrayVar(&u.names, "export", nil, "the `name` of an export; give none, or one for each --target, in the same order (default the region's name)")
 	set.StringArrayVar(&u.listen, "listen", nil, "where NBD clients connect, `unix:/PATH or tcp:HOST:PORT`; without HOST it is 127.0.0.1, port 0 chooses one")
+	set.StringArrayVar(&u.ublk, "ublk", nil, "a block device of this machine to make of an export, or to continue after a restart, `[EXPORT=]/dev/ublkbN`; needs root, Linux 6.5 and the module ublk_drv")
 	set.BoolVar(&c.readOnly, "read-only", false, "refuse requests that would change an export's contents")
 	set.Var(&c.window, "window", "how much acknowledged but not yet flushed data an export holds, `SIZE`; a quarter of it is the largest request")
 	set.IntVar(&c.lanes, "lanes", remote.DefaultLanes, "how many connections to the target carry an export's data, `N`")

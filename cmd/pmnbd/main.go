@@ -26,7 +26,8 @@ Usage:
   pmnbd reload
   pmnbd mirror create|status|verify|add|remove|replace|set|discard
   pmnbd attach [EXPORT|URI] /dev/nbdX
-  pmnbd detach /dev/nbdX
+  pmnbd attach --ublk [EXPORT] [/dev/ublkbN]
+  pmnbd detach /dev/nbdX|/dev/ublkbN
   pmnbd id
   pmnbd key show FILE
 

@@ -140,6 +140,11 @@ func (s *initiator) plan(next *config) (*plan, error) {
 		p.all[n], p.gone = x, slices.Delete(p.gone, i, i+1)
 		p.keys = append(p.keys, x.keys...)
 	}
+	for _, x := range p.gone {
+		if d := s.ublks.of(x.name); d != "" {
+			return nil, fmt.Errorf("export %q is %s: detach that first", x.name, d)
+		}
+	}
 	p.keys = slices.DeleteFunc(p.keys, func(name string) bool { return name == "" }) // without keys
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,7 @@ type initiator struct {
 	metrics   net.Listener // nil: none
 	keys      keyring
 	arbiter   *arbiter.Etcd // nil: none
+	ublks     ublks
 	nbd       *nbd.Server
 	shown     shown
 	follow    daemon.Follower   // tells systemd how it is
@@ -116,6 +118,7 @@ func serve(call *command.Call) error {
 func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	s := &initiator{cfg: cfg, log: log, id: cfg.id}
 	s.reloader = reload.New(log, s.reload)
+	s.ublks.failed = make(chan error, 1)
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
 	if s.listeners, err = handedOver(); err != nil {
@@ -124,8 +127,8 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	for _, l := range s.listeners {
 		opened.Add(l)
 	}
-	if len(s.listeners)+len(cfg.listen) == 0 {
-		return nil, flags.Usagef("nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT")
+	if len(s.listeners)+len(cfg.listen)+len(cfg.ublk) == 0 {
+		return nil, flags.Usagef("nowhere to serve: use --listen unix:/PATH, --listen tcp:HOST:PORT or --ublk /dev/ublkbN")
 	}
 	if s.id == uuid.Nil {
 		if s.id, err = remote.InitiatorID(cfg.stateDir); err != nil {
@@ -178,7 +181,7 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	if s.metrics, err = s.cfg.metrics.Listen(); err != nil {
 		return errors.Join(err, s.control.Close())
 	}
-	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics, commands: []status.Command{{Path: verifyPath, Run: s.verify}, {Path: orderPath, Run: s.order}, s.reloader.Command()}}
+	s.shown.door = door{log: s.log, control: s.control, metrics: s.metrics, commands: []status.Command{{Path: verifyPath, Run: s.verify}, {Path: orderPath, Run: s.order}, s.reloader.Command(), {Path: ublkPath, Run: s.attachUblk}}}
 	opened.Add(&s.shown)
 	s.follow = daemon.Follow(s.log, func() string { return s.shown.document().Health().Line() })
 	opened.Add(s.follow)
@@ -223,17 +226,13 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		}()
 	}
-	s.shown.serve(s.report)
-	var uris []string
-	for _, x := range s.exports() {
-		uris = append(uris, x.uris...)
-	}
-	err := daemon.Ready(s.log, stdout, uris, s.shown.document().Health().Line())
+	err := s.ready(stdout)
 	if err == nil {
 		select {
 		case sig := <-signals:
 			s.log.Info("draining", zap.Stringer("signal", sig), zap.Duration("timeout", s.cfg.drainTimeout))
 		case err = <-failed:
+		case err = <-s.ublks.failed:
 		}
 	}
 	err = errors.Join(err, s.reloader.Close(), s.follow.Close())
@@ -243,6 +242,19 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		err = errors.Join(err, s.arbiter.Close())
 	}
 	return err
+}
+
+// ready begins with the block devices, shows the exports, and says that the process serves.
+func (s *initiator) ready(stdout io.Writer) error {
+	if err := s.beginUblk(context.Background()); err != nil {
+		return err
+	}
+	s.shown.serve(s.report)
+	var uris []string
+	for _, x := range s.exports() {
+		uris = append(uris, x.uris...)
+	}
+	return daemon.Ready(s.log, stdout, uris, s.shown.document().Health().Line())
 }
 
 // report adds the exports to what the control socket says.
@@ -256,5 +268,6 @@ func (s *initiator) report(d *report.Document) {
 		}
 		x := exports[i]
 		d.Exports = append(d.Exports, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
+		s.ublks.report(&d.Exports[len(d.Exports)-1])
 	}
 }

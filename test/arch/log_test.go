@@ -21,7 +21,7 @@ func warnings(t *testing.T) map[string]string {
 	for path, text := range texts(t, ".go") {
 		dir, _, _ := strings.Cut(path, "/")
 		switch {
-		case !slices.Contains([]string{"cmd", "backend", "persist", "nbd", "rdma", "internal", "numa"}, dir),
+		case !slices.Contains([]string{"cmd", "backend", "persist", "nbd", "ublk", "rdma", "internal", "numa"}, dir),
 			strings.HasSuffix(path, "_test.go"), strings.HasSuffix(filepath.Dir(path), "test"):
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/latency"
 	"pmnbd/nbd"
+	"pmnbd/ublk"
 )
 
 // Program is the name of this binary's processes on their control sockets.
@@ -49,7 +50,9 @@ func (s *Starting) Text(h *status.Header) string {
 // An Export is what a Document says of one export.
 type Export struct {
 	nbd.Snapshot
-	ReadOnly bool            `json:"read_only"`
-	Listen   []string        `json:"listen"` // URIs for NBD clients
-	Device   remote.Snapshot `json:"device"`
+	ReadOnly bool     `json:"read_only"`
+	Listen   []string `json:"listen"` // URIs for NBD clients
+	// Ublk are the block devices that the process serves by itself.
+	Ublk   []ublk.Snapshot `json:"ublk,omitempty"`
+	Device remote.Snapshot `json:"device"`
 }

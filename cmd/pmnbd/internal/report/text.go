@@ -81,6 +81,10 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 		line += fmt.Sprintf("%d waiting for the next", b.Waiting)
 	}
 	row("barriers", "%s", line)
+	for i := range e.Ublk {
+		u := &e.Ublk[i]
+		row("serves", "%s, queues: %d", u.Path, u.Queues)
+	}
 	row("clients", "%d connected, %d since the start", e.Connections, e.Entered)
 	_ = w.Flush()
 

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"pmnbd/backend/remote"
+	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/status"
+	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/internal/plain"
+	"pmnbd/nbd"
+	"pmnbd/ublk"
+)
+
+// A ublkSpec is what --ublk says: an export, and the block device that it is, too.
+type ublkSpec struct {
+	export string // "": the only one
+	number int
+}
+
+// parseUblk reads [EXPORT=]/dev/ublkbN.
+func parseUblk(arg string) (s ublkSpec, err error) {
+	path := arg
+	if i := strings.LastIndex(arg, "="); i >= 0 {
+		s.export, path = arg[:i], arg[i+1:]
+	}
+	if s.number, err = parseUblkDevice(path); err != nil {
+		return s, flags.Usagef("--ublk %s: %v", arg, err)
+	}
+	return s, nil
+}
+
+// ublkPrefix begins the path of a ublk block device.
+const ublkPrefix = "/dev/ublkb"
+
+// parseUblkDevice returns the N of /dev/ublkbN.
+func parseUblkDevice(path string) (int, error) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(path, ublkPrefix), 10, 20) // a minor number
+	if err != nil || path != ublk.Path(int(n)) {
+		return 0, fmt.Errorf("%q is not a ublk device: use /dev/ublkb0, /dev/ublkb1, …", path)
+	}
+	return int(n), nil
+}
+
+// checkUblk pairs every --ublk with its export.
+func (c *config) checkUblk(args []string) error {
+	for _, arg := range args {
+		s, err := parseUblk(arg)
+		if err != nil {
+			return err
+		}
+		switch {
+		case s.export == "" && len(c.exports) > 1:
+			return flags.Usagef("--ublk %s: say which of the exports, EXPORT=%s", arg, arg)
+		case s.export == "":
+			s.export = c.exports[0].name
+		case !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return e.name == s.export }):
+			return flags.Usagef("--ublk %s: no export is called %q", arg, s.export)
+		}
+		if slices.ContainsFunc(c.ublk, func(o ublkSpec) bool { return o.number == s.number }) {
+			return flags.Usagef("--ublk %s: the device is given twice", arg)
+		}
+		c.ublk = append(c.ublk, s)
+	}
+	return nil
+}
+
+// The identity that the kernel keeps of a block device: ublkMark in the upper 16 bits says that a
+// pmnbd made it, and the rest stands for the region and its lineage.
+const (
+	ublkMark      = 0x706d
+	ublkMarkShift = 48
+)
+
+// ublkIdentity is the identity of a block device with what has this region and lineage. As long as
+// the lineage stays, no acknowledged write can have been lost and nobody else can have had the
+// region, so a pmnbd may go on with the block device.
+func ublkIdentity(region, lineage uuid.UUID) uint64 {
+	sum := sha256.Sum256(slices.Concat(region[:], lineage[:]))
+	return ublkMark<<ublkMarkShift | binary.BigEndian.Uint64(sum[:])>>(64-ublkMarkShift)
+}
+
+// ours reports whether a pmnbd made a block device with that identity.
+func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
+
+// ublkTimeout bounds how long a start waits for the process of the former server to end.
+const ublkTimeout = 10 * time.Second
+
+// ublks are the block devices that a process serves.
+type ublks struct {
+	mu      sync.Mutex
+	devices []ublkDevice
+	past    []ublkPast
+	closed  bool           // no more begin
+	watch   sync.WaitGroup // of devices
+	failed  chan error     // gets the error of a device that ended by itself
+}
+
+// A ublkPast is what devices of an export counted that have ended.
+type ublkPast struct {
+	export string
+	ublk.Snapshot
+}
+
+type ublkDevice struct {
+	*ublk.Device
+	export string
+}
+
+// errNotFollowing is the error of a block device whose kernel would miss writes that were answered
+// to it.
+var errNotFollowing = errors.New("its server was another one: acknowledged writes may have been lost since, or another initiator may have had the region")
+
+// openUblk makes the block device of an export, or continues it.
+func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.Device, error) {
+	shot := x.dev.Snapshot()
+	if shot.State != remote.StateOpen {
+		return nil, fmt.Errorf("export %q is %s: the block device would wait for its target", x.name, shot.State)
+	}
+	cfg := ublk.Config{
+		Device: x.dev, Number: number, ReadOnly: s.cfg.readOnly, Log: daemon.Slog(s.log),
+		Identity: ublkIdentity(shot.RegionUUID, shot.Lineage),
+	}
+	if number != ublk.Any {
+		switch has, err := ublk.Inspect(number); {
+		case errors.Is(err, ublk.ErrNone):
+		case err != nil:
+			return nil, err
+		case has.Identity == cfg.Identity:
+			cfg.Recover = true
+		case ours(has.Identity):
+			return nil, command.WithCode(fmt.Errorf("%s: %w: let its users see it fail, with pmnbd detach --force, then start again", ublk.Path(number), errNotFollowing), exitLoss)
+		default:
+			return nil, fmt.Errorf("%s, of pid %d: %w", ublk.Path(number), has.PID, ublk.ErrOther)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
+	defer cancel()
+	d, err := ublk.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return d, s.ublks.add(ublkDevice{d, x.name})
+}
+
+// add takes a device in, unless the process drains.
+func (u *ublks) add(d ublkDevice) error {
+	u.mu.Lock()
+	closed := u.closed
+	if !closed {
+		u.devices = append(u.devices, d)
+		u.watch.Go(func() { u.await(d) })
+	}
+	u.mu.Unlock()
+	if closed {
+		return errors.Join(errors.New("pmnbd ends"), d.Shutdown(context.Background()))
+	}
+	return nil
+}
+
+// await forgets a block device when it has ended, and tells run if it did so by itself.
+func (u *ublks) await(d ublkDevice) {
+	<-d.Done()
+	u.mu.Lock()
+	u.devices = slices.DeleteFunc(u.devices, func(o ublkDevice) bool { return o.Device == d.Device })
+	u.past = append(u.past, ublkPast{d.export, d.Snapshot()})
+	u.mu.Unlock()
+	if err := d.Err(); err != nil && !errors.Is(err, ublk.ErrRemoved) {
+		select {
+		case u.failed <- err:
+		default: // run has one already
+		}
+	}
+}
+
+// list returns the block devices.
+func (u *ublks) list() []ublkDevice {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.devices)
+}
+
+// exportNamed returns the export of that name, or nil.
+func (s *initiator) exportNamed(name string) *export {
+	for _, x := range s.exports() {
+		if x.name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+// of returns the path of a block device of an export, "" if there is none.
+func (u *ublks) of(export string) string {
+	for _, d := range u.list() {
+		if d.export == export {
+			return d.Path()
+		}
+	}
+	return ""
+}
+
+// beginUblk opens the block devices of --ublk.
+func (s *initiator) beginUblk(ctx context.Context) error {
+	for _, spec := range s.cfg.ublk {
+		x := s.exportNamed(spec.export)
+		if x == nil {
+			return fmt.Errorf("--ublk %s: no export is called %q any more", ublk.Path(spec.number), spec.export)
+		}
+		d, err := s.openUblk(ctx, x, spec.number)
+		if err != nil {
+			return fmt.Errorf("--ublk %s: %w", ublk.Path(spec.number), err)
+		}
+		x.uris = append(x.uris, d.Path())
+	}
+	return nil
+}
+
+// shutdown ends all block devices, which stay: their I/O waits for the next pmnbd.
+func (u *ublks) shutdown(ctx context.Context) error {
+	u.mu.Lock()
+	u.closed = true
+	u.mu.Unlock()
+	var errs []error
+	for _, d := range u.list() {
+		errs = append(errs, d.Shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// report adds the block devices of an export to what it says: its commands are those of all its clients.
+func (u *ublks) report(e *report.Export) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	count := func(s ublk.Snapshot) {
+		for _, n := range []struct {
+			sum *nbd.Count
+			add ublk.Count
+		}{
+			{&e.Commands.Read, s.Commands.Read}, {&e.Commands.Write, s.Commands.Write}, {&e.Commands.Flush, s.Commands.Flush},
+			{&e.Commands.Trim, s.Commands.Trim}, {&e.Commands.WriteZeroes, s.Commands.WriteZeroes},
+		} {
+			n.sum.Requests += n.add.Requests
+			n.sum.Bytes += n.add.Bytes
+			n.sum.FUA += n.add.FUA
+			n.sum.Errors += n.add.Errors
+		}
+		took := nbd.Latencies(s.Latency)
+		e.Latency.Add(&took)
+	}
+	for _, d := range u.devices {
+		if d.export == e.Name {
+			shot := d.Snapshot()
+			count(shot)
+			e.Ublk = append(e.Ublk, shot)
+		}
+	}
+	for _, p := range u.past {
+		if p.export == e.Name {
+			count(p.Snapshot)
+		}
+	}
+}
+
+// ublkPath is where the control socket takes the command of pmnbd attach --ublk.
+const ublkPath = "/ublk"
+
+// attachUblk runs that command: it says the path of the block device.
+func (s *initiator) attachUblk(ctx context.Context, query url.Values, say func(any) error) error {
+	name, device := query.Get("export"), query.Get("device")
+	number := ublk.Any
+	if device != "" {
+		var err error
+		if number, err = parseUblkDevice(device); err != nil {
+			return err
+		}
+	}
+	if !s.shown.serving() {
+		return errors.New("it does not serve yet")
+	}
+	s.ordering.Lock()
+	defer s.ordering.Unlock()
+	x := s.exportNamed(name)
+	if x == nil {
+		return fmt.Errorf("it serves no export %q", name)
+	}
+	for _, d := range s.ublks.list() {
+		if number == d.Number() {
+			return fmt.Errorf("%s is export %s here already", d.Path(), d.export)
+		}
+	}
+	d, err := s.openUblk(ctx, x, number)
+	if err != nil {
+		return err
+	}
+	return say(d.Path())
+}
+
+// runAttachUblk runs `pmnbd attach --ublk`: the pmnbd that serves the export makes the block device.
+func runAttachUblk(call *command.Call, control *status.Place, args []string) error {
+	device, name := "", ""
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "/dev/") {
+		device, args = args[n-1], args[:n-1]
+		if _, err := parseUblkDevice(device); err != nil {
+			return flags.Usagef("%v", err)
+		}
+	}
+	switch len(args) {
+	case 0:
+	case 1:
+		name = args[0]
+	default:
+		return flags.Usagef("too many arguments: give [EXPORT] [/dev/ublkbN]")
+	}
+	socket, name, err := exportAt(control, name)
+	if err != nil {
+		return err
+	}
+	return status.Do(context.Background(), socket, ublkPath, url.Values{"export": {name}, "device": {device}}, func(line json.RawMessage) error {
+		var path string
+		if err := json.Unmarshal(line, &path); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(call.Stdout, "attached %s to %s\n", plain.Text(path), name)
+		return err
+	})
+}
+
+// exportAt finds the export of that name, or the only one, and the control socket of its process.
+func exportAt(control *status.Place, name string) (socket, export string, err error) {
+	found, unheard := findExports(context.Background(), control, name)
+	var names []string
+	for _, f := range found {
+		for i := range f.Document.Exports {
+			socket = f.Socket
+			names = append(names, f.Document.Exports[i].Name)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return "", "", errors.Join(fmt.Errorf("no pmnbd serves such an export: looked at %v", control), unheard)
+	case len(names) > 1:
+		return "", "", fmt.Errorf("several could be meant, name one: %s", strings.Join(names, " "))
+	case unheard != nil && name == "":
+		return "", "", fmt.Errorf("name the export: it could be another than %s: %w", names[0], unheard)
+	}
+	return socket, names[0], nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/nbd"
+	"pmnbd/ublk"
+)
+
+func TestParseUblk(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want []ublkSpec
+		says string // a usage error
+	}{
+		"the only export":   {[]string{logTarget, "--ublk=/dev/ublkb3"}, []ublkSpec{{"log", 3}}, ""},
+		"named":             {[]string{logTarget, dataTarget, "--ublk=data=/dev/ublkb0"}, []ublkSpec{{"data", 0}}, ""},
+		"both":              {[]string{logTarget, dataTarget, "--ublk=data=/dev/ublkb0", "--ublk=log=/dev/ublkb1"}, []ublkSpec{{"data", 0}, {"log", 1}}, ""},
+		"an export twice":   {[]string{logTarget, "--ublk=/dev/ublkb0", "--ublk=/dev/ublkb1"}, []ublkSpec{{"log", 0}, {"log", 1}}, ""},
+		"a name with =":     {[]string{logTarget, "--export=a=b", "--ublk=a=b=/dev/ublkb0"}, []ublkSpec{{"a=b", 0}}, ""},
+		"which of two":      {[]string{logTarget, dataTarget, "--ublk=/dev/ublkb0"}, nil, "say which of the exports"},
+		"no such export":    {[]string{logTarget, "--ublk=data=/dev/ublkb0"}, nil, `no export is called "data"`},
+		"a device twice":    {[]string{logTarget, "--ublk=/dev/ublkb0", "--ublk=log=/dev/ublkb0"}, nil, "given twice"},
+		"another device":    {[]string{logTarget, "--ublk=/dev/nbd0"}, nil, "not a ublk device"},
+		"no number":         {[]string{logTarget, "--ublk=/dev/ublkb"}, nil, "not a ublk device"},
+		"zeroes":            {[]string{logTarget, "--ublk=/dev/ublkb00"}, nil, "not a ublk device"},
+		"a number too high": {[]string{logTarget, "--ublk=/dev/ublkb1048576"}, nil, "not a ublk device"},
+		"signs":             {[]string{logTarget, "--ublk=/dev/ublkb-1"}, nil, "not a ublk device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := parse(call(tt.args...))
+			if tt.says != "" {
+				require.ErrorContains(t, err, tt.says)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, cfg.ublk)
+		})
+	}
+	for _, args := range [][]string{
+		{"attach", "--ublk", "log", "/dev/nbd0"}, {"attach", "--ublk", "a", "b"}, {"attach", "--ublk", "--connections", "2"},
+		{"attach", "--ublk", "--timeout", "1h"}, {"attach", "log", "/dev/ublkb0"}, {"detach", "/dev/ublkb"}, {"detach", "/dev/ublkb0x"},
+	} {
+		require.Equal(t, 2, run(args, io.Discard, io.Discard), args)
+	}
+}
+
+// TestUblkIdentity: the identity that the kernel keeps is another one for each region and lineage, and always
+// says that it is ours. A block device goes on only where both are the same (docs/rules.md).
+func TestUblkIdentity(t *testing.T) {
+	region, lineage := uuid.New(), uuid.New()
+	id := ublkIdentity(region, lineage)
+	require.Equal(t, id, ublkIdentity(region, lineage))
+	require.True(t, ours(id))
+	require.False(t, ours(0))
+	require.False(t, ours(1))
+	for name, other := range map[string]uint64{
+		"another lineage": ublkIdentity(region, uuid.New()),
+		"another region":  ublkIdentity(uuid.New(), lineage),
+		"swapped":         ublkIdentity(lineage, region),
+	} {
+		require.NotEqual(t, id, other, name)
+		require.True(t, ours(other), name)
+	}
+	fixed := uuid.MustParse("6d6e6264-0000-4000-8000-000000000001")
+	require.EqualValues(t, 0x706d, ublkIdentity(fixed, fixed)>>48)
+}
+
+// TestUblkReport: what block devices have counted is in the export's counters, and stays there when they end.
+func TestUblkReport(t *testing.T) {
+	shot := ublk.Snapshot{Path: "/dev/ublkb0", Commands: ublk.Commands{
+		Read: ublk.Count{Requests: 1, Bytes: 2}, Write: ublk.Count{Requests: 3, Bytes: 4, FUA: 1, Errors: 1}, Flush: ublk.Count{Requests: 5},
+		Trim: ublk.Count{Requests: 6}, WriteZeroes: ublk.Count{Requests: 7},
+	}}
+	shot.Latency.Flush.Note(1)
+	u := ublks{past: []ublkPast{{"log", shot}, {"data", shot}, {"log", shot}}}
+	e := report.Export{Snapshot: nbd.Snapshot{Name: "log", Commands: nbd.Commands{Write: nbd.Count{Requests: 10}}}}
+	u.report(&e)
+	require.Equal(t, nbd.Commands{
+		Read: nbd.Count{Requests: 2, Bytes: 4}, Write: nbd.Count{Requests: 16, Bytes: 8, FUA: 2, Errors: 2}, Flush: nbd.Count{Requests: 10},
+		Trim: nbd.Count{Requests: 12}, WriteZeroes: nbd.Count{Requests: 14},
+	}, e.Commands)
+	require.EqualValues(t, 2, e.Latency.Flush.Count())
+	require.Empty(t, e.Ublk)
+}

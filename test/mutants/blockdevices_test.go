@@ -1,0 +1,61 @@
+package mutants
+
+// blockDevices are mutants of the block devices that pmnbd serves without a socket (docs/rules.md).
+var blockDevices = []mutant{
+	{
+		name: "a queue that fails leaves its writes in the device", rule: "§6.5 no older write lands after a newer one",
+		in:  "ublk.queue.run",
+		old: "q.awaitDevice()", new: "_ = q",
+		pkg: "./ublk", run: "^TestBreach$", hangs: true,
+	}, {
+		name: "the kernel hears that a closed device failed", rule: "what was not executed is left to the next server",
+		in:  "ublk.left",
+		old: "errors.Is(op.Err, backend.ErrClosed)", new: "false",
+		pkg: "./ublk", run: "^TestClosedDeviceLeavesRequests$", hangs: true,
+	}, {
+		name: "a queue takes requests after its end has begun", rule: "a queue that ends takes nothing more",
+		in:  "ublk.queue.arrivals",
+		old: "case q.stopping.Load():", new: "case false:",
+		pkg: "./ublk", run: "^TestClosedDeviceLeavesRequests$", hangs: true,
+	}, {
+		name: "a block device goes on whoever had it", rule: "§6 a device continues only with the same lineage",
+		in:  "ublk.Device.takeOver",
+		old: "case has.identity != cfg.Identity:", new: "case false:",
+		pkg: "./ublk", run: "^TestRecoveryRefused$", hangs: true,
+	}, {
+		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",
+		in:  "cmd/pmnbd.ublkIdentity",
+		old: "slices.Concat(region[:], lineage[:])", new: "slices.Concat(region[:])",
+		pkg: "./cmd/pmnbd", run: "^TestUblkIdentity$",
+	}, {
+		name: "a block device goes on with smaller requests", rule: "a server takes what the kernel was told",
+		in:  "ublk.Device.fits",
+		old: "case told.maxIO > p.maxIO:", new: "case false:",
+		pkg: "./ublk", run: "^TestRecoveryRefused$", hangs: true,
+	}, {
+		name: "a descriptor may reach past the end", rule: "everything that the kernel says is bounded",
+		in:  "ublk.rules.parse",
+		old: "d.start > (r.size-op.Len)>>sectorShift", new: "d.start > r.size>>sectorShift",
+		pkg: "./ublk", run: "^TestParse$",
+	}, {
+		name: "a descriptor may have any length", rule: "everything that the kernel says is bounded",
+		in:  "ublk.rules.parse",
+		old: "case op.Len > most:", new: "case false:",
+		pkg: "./ublk", run: "^TestParse$",
+	}, {
+		name: "a completion may name a tag that is ours", rule: "everything that the kernel says is bounded",
+		in:  "ublk.queue.arrivals",
+		old: "|| q.slots[c.tag].place != kernels", new: "",
+		pkg: "./ublk", run: "^TestBreach$", hangs: true,
+	}, {
+		name: "writes are answered after the post", rule: "§4.3 reply before the post",
+		in:  "ublk.queue.submit",
+		old: "err := q.flush(); q.dev.Post()", new: "q.dev.Post(); err := q.flush()",
+		pkg: "./ublk", run: "^TestAnswersBeforePost$", hangs: true,
+	}, {
+		name: "whoever gives up waiting keeps its pins", rule: "§4.8 pins come back",
+		in:  "ublk.intake.run",
+		old: "in.room.Unpin()", new: "_ = in",
+		pkg: "./ublk", run: "^TestShutdownWhileWaiting$",
+	},
+}
