@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/progress"
+	"pmnbd/cmd/internal/status"
 	"pmnbd/internal/flush"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -42,7 +44,8 @@ Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
 `},
 		{Name: "inspect", Run: regionInspect, Help: `Shows the superblock of the region at PATH, and what the machine says of its memory. Changes nothing, and
-works while the region is served.
+works while the region is served. Then it also asks the pmnbd-target that serves it for the session: which key
+has proven it, and what encrypts it.
 
 Usage:
   pmnbd-target region inspect PATH [--json]
@@ -105,6 +108,8 @@ func regionCreate(call *command.Call) error {
 
 func regionInspect(call *command.Call) error {
 	asJSON := call.Flags.Bool("json", false, "print JSON")
+	control := status.DefaultPlace()
+	call.Flags.Var(&control, "control", "the control socket of the pmnbd-target that serves the region, or, with a / at its end, where to look for it")
 	if err := call.Parse("PATH"); err != nil {
 		return err
 	}
@@ -112,12 +117,14 @@ func regionInspect(call *command.Call) error {
 	if err != nil {
 		return err
 	}
+	v := viewOf(info)
+	v.Session = sessionOf(&control, info.Superblock.UUID)
 	if *asJSON {
 		enc := json.NewEncoder(call.Stdout)
 		enc.SetIndent("", "  ")
-		return enc.Encode(viewOf(info))
+		return enc.Encode(v)
 	}
-	_, err = io.WriteString(call.Stdout, table(info))
+	_, err = io.WriteString(call.Stdout, v.table(info))
 	return err
 }
 
@@ -179,6 +186,8 @@ type regionView struct {
 	Copies          [2]string             `json:"copies"`
 	Life            uint64                `json:"life"`
 	Member          *memberView           `json:"member"` // null: no member of a mirror
+	// Session is what the pmnbd-target that serves the region says; null: none does, or none has a session.
+	Session *target.SessionSnapshot `json:"session"`
 	// What follows is about the memory as it is now, on this machine.
 	ClassNow string        `json:"class_now"`         // "": it could not be a region here
 	Exposed  string        `json:"exposed,omitempty"` // why a pmnbd-target of this user would not serve it
@@ -223,9 +232,22 @@ func viewOf(info region.Info) regionView {
 	return v
 }
 
+// sessionOf asks the processes at place for the session on the region with that UUID. A process that
+// cannot be asked says nothing: the superblock is what inspect is for.
+func sessionOf(place *status.Place, id [16]byte) *target.SessionSnapshot {
+	found, _ := status.Find[report](context.Background(), place, program)
+	for i := range found {
+		for j := range found[i].Document.Regions {
+			if r := &found[i].Document.Regions[j]; r.UUID == id {
+				return r.Session
+			}
+		}
+	}
+	return nil
+}
+
 // table shows a region to people, what matters most first.
-func table(info region.Info) string {
-	v := viewOf(info)
+func (v *regionView) table(info region.Info) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
@@ -258,6 +280,9 @@ func table(info region.Info) string {
 		row("owner", "%s (run %s)", v.Owner.ID, v.Owner.Nonce)
 	} else {
 		row("owner", "none")
+	}
+	if v.Session != nil {
+		row("session", "%s, %s", v.Session.Method, status.Trust(v.Session.Key, v.Session.Cipher))
 	}
 	if v.Cleared != "" {
 		row("last cleared", "%q", v.Cleared)

@@ -140,7 +140,8 @@ func TestShowPlatform(t *testing.T) {
 			b, err := json.Marshal(viewOf(i).Platform)
 			require.NoError(t, err)
 			require.JSONEq(t, c.json, string(b))
-			shown := table(i)
+			v := viewOf(i)
+			shown := v.table(i)
 			for _, s := range c.says {
 				require.Contains(t, shown, s)
 			}

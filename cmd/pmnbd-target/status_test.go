@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
+	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 )
 
@@ -103,4 +105,37 @@ func TestStatus(t *testing.T) {
 		require.Contains(t, out+errs, c.says)
 		require.Equal(t, code == 0, errs == "")
 	}
+}
+
+// `region inspect` of a region that is served shows which key has proven the session, and what encrypts it.
+func TestInspectShowsTheSession(t *testing.T) {
+	path := filepath.Join(memory(t), "log")
+	code, _, errs := ran("region", "create", "log", path, "--size", "1M")
+	require.Zero(t, code, errs)
+	info, err := region.Inspect(path)
+	require.NoError(t, err)
+	place := status.Place{}
+	require.NoError(t, place.Set("unix:"+t.TempDir()+"/"))
+	inspect := func(args ...string) string {
+		code, out, errs := ran(append([]string{"region", "inspect", path, "--control", place.String()}, args...)...)
+		require.Zero(t, code, errs)
+		return out
+	}
+	require.NotContains(t, inspect(), "session", "nobody serves it")
+	require.Contains(t, inspect("--json"), `"session": null`)
+
+	l, err := place.Listen("target")
+	require.NoError(t, err)
+	served := sample()
+	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return served })
+	require.NotContains(t, inspect(), "session", "the target serves others")
+	require.NoError(t, s.Close())
+
+	served.Regions[0].UUID = info.Superblock.UUID
+	l, err = place.Listen("target")
+	require.NoError(t, err)
+	s = status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return served })
+	defer func() { require.NoError(t, s.Close()) }()
+	require.Regexp(t, `session +gpspm, proven by key 330b8fefc38ca1ed, encrypted with TLS 1\.3\n`, inspect())
+	require.Contains(t, inspect("--json"), `"key": "330b8fefc38ca1ed"`)
 }
