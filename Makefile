@@ -34,6 +34,7 @@ test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to 
 bench: ## compare with a chain of two nbdkits, and encrypted with clear: ratios as Markdown tables
 	@scripts/bench
 	@scripts/bench encrypted
+	@scripts/bench nbd-tls
 
 bench-mirror: ## compare mirrors of two and of three with a region alone: ratios as Markdown tables; time a resync
 	@scripts/bench mirror 2
