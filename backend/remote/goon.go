@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,8 +60,13 @@ func (h *header) seats(legs []Config, found []mirror.Leg) ([]int, error) {
 	for _, i := range unknown {
 		seat(i, firstFree(taken, h.relies()&^taken, record.Present()&^taken), true)
 	}
+	left := h.departing()
 	for _, i := range strangers {
-		seat(i, firstFree(taken), false)
+		slot := int(found[i].Record.Slot)
+		if !found[i].MemberOf(&left) || taken.Has(slot) {
+			slot = firstFree(taken)
+		}
+		seat(i, slot, false)
 	}
 	if missing := h.relies() &^ real; missing != 0 {
 		return nil, fmt.Errorf("member %v of the mirror is none of the targets: %w", missing, errNotListed)
@@ -103,7 +109,33 @@ func (r *replayer) goOn(d *Device) {
 		r.core.copies.office.term = d.term
 	}
 	r.core.copies.office.begin(&r.core.copies.view)
+	h := r.file.header()
+	if r.core.copies.known = h.departing(); !h.Mirror.Pending {
+		r.core.copies.departLocked() // nobody else has the mutex yet
+	}
 	r.core.copies.begin()
+}
+
+// farewell waits until the members that the life has removed know it, or cannot be told.
+func (r *replayer) farewell(ctx context.Context) {
+	k := r.core.copies
+	if k == nil {
+		return
+	}
+	c := &k.core.commit
+	c.mu.Lock()
+	leaving := k.left
+	c.mu.Unlock()
+	for _, left := range leaving {
+		if left == nil {
+			continue
+		}
+		select {
+		case <-left.told:
+		case <-r.core.over:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // left returns the error of a replay that ended with err, and left the sessions with leaving. A life

@@ -103,6 +103,8 @@ type device interface {
 	// before anything is acknowledged that depends on it.
 	noteSession(g *leg, o *wire.Opened)
 	noteMark(g *leg, mark uint64)
+	// forgetSession has the next run know nothing of the member in slot, which was removed.
+	forgetSession(slot int)
 	// fail ends the device for good.
 	fail(cause error)
 }
@@ -214,7 +216,7 @@ func (g *leg) serve() {
 	if g.granted.Heartbeat != 0 {
 		interval, lease = time.Duration(g.granted.Heartbeat)*time.Millisecond, time.Duration(g.granted.Lease)*time.Millisecond
 	}
-	if !g.up.Load() && !g.vacant {
+	if !g.up.Load() && (!g.vacant || g.leaver != nil) {
 		g.broke <- struct{}{}
 	}
 	go g.heartbeats(interval, lease)

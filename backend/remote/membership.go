@@ -232,6 +232,7 @@ func (k *copies) departs(g *leg) bool {
 	if err != nil {
 		g.log.Warn("a removed member could not be told, and keeps its record", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
 	}
+	g.device.forgetSession(g.slot)
 	if e := g.device.dropClaim(g.leaver.uuid); e != nil {
 		g.log.Warn("the lock of a removed member was not given back", slog.String("region", g.cfg.Region), slog.Any("error", e))
 	}

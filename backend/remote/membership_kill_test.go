@@ -51,10 +51,11 @@ func TestMirrorKilledInARemoval(t *testing.T) {
 				return err
 			})
 			require.Equal(t, persist.Members(3), d.equal())
-			was := h.record(2)
-			require.True(t, was.Present().Has(2))
+			sb := h.pairs[2].region.Superblock()
+			require.Zero(t, sb.Record, "it was told that it is out")
+			require.True(t, sb.Clean)
 			require.NoError(t, d.Close())
-			require.Equal(t, was, h.record(2), "nobody writes to it")
+			require.Equal(t, sb, h.pairs[2].region.Superblock(), "nobody writes to it")
 		})
 		t.Run(persist.Member(slow).String()+", M", func(t *testing.T) {
 			h := newMirrorHost(t, 3)
@@ -63,6 +64,35 @@ func TestMirrorKilledInARemoval(t *testing.T) {
 			require.NoError(t, d.Close())
 		})
 	}
+}
+
+// One that was killed before it had told a removed member does so in its next run.
+func TestMirrorKilledBeforeAFarewell(t *testing.T) {
+	h := newMirrorHost(t, 3)
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.network(2).Pause()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = d.RemoveMember(context.Background(), 2) // the kill ends it
+	}()
+	require.Eventually(t, func() bool {
+		d.core.commit.mu.Lock()
+		defer d.core.commit.mu.Unlock()
+		v := &d.core.copies.view
+		return !v.Pending && v.Active == 3
+	}, patience, tick)
+	h.write(c, stripe, block)
+	h.kill(d)
+	<-ended
+	h.network(2).Resume()
+	require.NotZero(t, h.record(2))
+	d, c = h.run()
+	h.readsAll(c)
+	require.Zero(t, h.record(2))
+	require.NoError(t, d.Close())
 }
 
 // One that was killed while it added a member finishes that, too, and copies everything to the member,

@@ -161,6 +161,7 @@ func (r *replayer) run(ctx context.Context) error {
 		err = fmt.Errorf("%d bytes were not flushed: %w", r.core.unflushed(), err)
 	} else {
 		r.file.update(func(h *header) { h.State = windowDrained })
+		r.farewell(ctx)
 	}
 	err = r.left(err, r.core.leave(ctx, err == nil && clean))
 	close(done)

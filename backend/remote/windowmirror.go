@@ -71,12 +71,26 @@ func (d *Device) noteMirror(v mirror.View) {
 		if v.Serves() {
 			h.Opened = 1
 		}
-		for slot := range h.Sessions {
-			if !v.Pending && !v.Record.Present().Has(slot) {
-				h.Sessions[slot] = session{} // it was removed
-			}
-		}
 	})
+}
+
+// forgetSession implements device.
+func (d *Device) forgetSession(slot int) {
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Sessions[slot] = session{} })
+	}
+}
+
+// departing returns the record of the life in h with the members that it has removed, or is about to
+// remove, and whose targets nobody has told that.
+func (h *header) departing() persist.Record {
+	r := h.Mirror.Record
+	for slot := range h.Sessions {
+		if s := &h.Sessions[slot]; s.Epoch != 0 && !r.Present().Has(slot) {
+			r.Members[slot].UUID = s.UUID
+		}
+	}
+	return r
 }
 
 // noteLife keeps the sessions with which owner begins a life, and the generation that is pending. It

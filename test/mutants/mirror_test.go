@@ -243,6 +243,11 @@ var mirrors = []mutant{
 		old: "case !f.Asked:", new: "case !f.Asked && false:",
 		pkg: "./internal/mirror", run: "^TestDecideWithAnArbiter$",
 	}, {
+		name: "a removal that a next run finishes is not told", rule: "mirror §4.9 when the generation is active, the member gets the zero record",
+		in:  "backend/remote.replayer.goOn",
+		old: "if r.core.copies.known = h.departing(); !h.Mirror.Pending {", new: "if !h.Mirror.Pending {",
+		pkg: "./backend/remote", run: "^TestMirrorKilledInARemoval$",
+	}, {
 		name: "--degraded begins without the arbiter", rule: "mirror §4.8 an operator has to say that the arbiter is not asked",
 		in:  "internal/mirror.Found.unasked",
 		old: "(f.Asked || f.WithoutArbiter)", new: "true",
