@@ -98,8 +98,9 @@ func (c Chart) SVG() (template.HTML, error) {
 func (c Chart) body() (string, error) {
 	p := plot.New()
 	p.BackgroundColor = nil
-	c.X.apply(&p.X)
-	c.Y.apply(&p.Y)
+	c.X.apply(&p.X, "")
+	// A space keeps the labels off their ticks if the reader's font is wider than gonum's.
+	c.Y.apply(&p.Y, "\u00a0")
 	grid := plotter.NewGrid()
 	for _, s := range []*draw.LineStyle{&grid.Horizontal, &grid.Vertical} {
 		s.Color, s.Width = gridColour, 1
@@ -148,8 +149,8 @@ func adapt(svg string) string {
 	})
 }
 
-// apply gives a's looks and values to an axis of a plot.
-func (a Axis) apply(to *plot.Axis) {
+// apply gives a's looks and values to an axis of a plot, whose labels end with behind.
+func (a Axis) apply(to *plot.Axis, behind string) {
 	to.Label.Text = a.Label
 	to.Label.Padding = 4
 	to.Padding = 0
@@ -164,6 +165,9 @@ func (a Axis) apply(to *plot.Axis) {
 	for _, t := range a.Ticks {
 		// Ends of axes are rounded; a tick there must not be lost.
 		if t.At >= a.Min*(1-1e-9) && t.At <= a.Max*(1+1e-9) {
+			if t.Label != "" {
+				t.Label += behind
+			}
 			ticks = append(ticks, plot.Tick{Value: a.place(t.At), Label: t.Label})
 		}
 	}

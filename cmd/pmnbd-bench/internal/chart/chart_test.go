@@ -42,7 +42,7 @@ func TestSVG(t *testing.T) {
 	require.NotContains(t, svg, "http", "nothing from elsewhere")
 	require.NotRegexp(t, `#[0-9A-Fa-f]{6}`, svg, "every colour is a variable")
 	for _, want := range []string{
-		"var(--line0)", "var(--line1)", "var(--ink)", "var(--grid)", "stroke-dasharray", ">writers<", ">10k<",
+		"var(--line0)", "var(--line1)", "var(--ink)", "var(--grid)", "stroke-dasharray", ">writers<", ">10k\u00a0<",
 		`aria-label="fsyncs per second &lt;of&gt; &#34;two&#34;"`,
 	} {
 		require.Contains(t, svg, want)
