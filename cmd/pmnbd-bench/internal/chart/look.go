@@ -40,8 +40,9 @@ func CSS() template.CSS {
 		"svg text { font-family: \"Liberation Sans\", Arimo, Arial, Helvetica, sans-serif; }\n")
 }
 
-// dashes are those of the lines, in turn: a reader who sees no colours has these.
-var dashes = [][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {4, 2}, {12, 3}, {1, 3}, {9, 3, 2, 3, 2, 3}}
+// dashes are those of the lines, in turn: a reader who sees no colours has these. There are fewer than
+// colours, so that the ninth line is not the first again.
+var dashes = [][]vg.Length{nil, {7, 3}, {2, 2}, {9, 3, 2, 3}, {4, 2}, {12, 3}, {1, 3}}
 
 // shapes are those of the lines' marks.
 var shapes = []draw.GlyphDrawer{
