@@ -2,7 +2,7 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/soak scripts/stress .ci/run \
+SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
 # Build with RDMA adapters if their libraries are installed. Native FLUSH needs those of
 # rdma-core 45. If the system's are older, the lab's guests use those in NEWER.
@@ -13,7 +13,7 @@ NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo demo-deps test bench bench-mirror soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross clean
+.PHONY: help build demo demo-deps test bench bench-mirror soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross packages packages-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -90,8 +90,18 @@ check: lint ## run vet, gofmt and lint
 cross: ## build for every supported architecture, without cgo
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./... || exit 1; done
 
+packages: bin/nfpm ## build Debian packages and RPMs into bin/packages
+	GO='$(GO)' scripts/packages
+
+packages-test: packages ## install, upgrade, use and remove the Debian packages in a clean root; run lintian
+	scripts/install-deps packages
+	scripts/packages-test
+
 clean: ## remove bin/
 	rm -rf bin
+
+bin/nfpm: tools/packages/go.mod tools/packages/go.sum
+	cd tools/packages && $(GO) build -o ../../bin/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 
 # This takes about two minutes the first time; Go's build cache keeps the result.
 $(LINT): tools/go.mod tools/go.sum

@@ -277,7 +277,9 @@ func TestServiceUser(t *testing.T) {
 	}
 	started := func(unit, keyFlag, flag string, flags ...string) *process {
 		require.NoError(t, buildOnce())
-		line := strings.NewReplacer("/usr/bin", binaries, "unix:/run/pmnbd/", controls(h.home), "/var/lib/pmnbd", filepath.Join(h.home, "state"),
+		file := filepath.Join(h.home, unit+".toml") // the flags say the rest
+		require.NoError(t, os.WriteFile(file, []byte("log-level = \"debug\"\n"), 0o644))
+		line := strings.NewReplacer("/etc/pmnbd/%i.toml", file, "/etc/pmnbd/target.toml", file, "/usr/bin", binaries, "unix:/run/pmnbd/", controls(h.home), "/var/lib/pmnbd", filepath.Join(h.home, "state"),
 			"/dev/shm/pmnbd", filepath.Join(h.home, "window"), keyFlag, "--key-file="+keys, flag, strings.Join(flags, " ")).Replace(directive(t, unit, "ExecStart"))
 		args := strings.Fields(line)
 		require.NotContains(t, line, "$")

@@ -89,6 +89,10 @@ func (c *Command) run(name, first string, call *Call) error {
 			_, err := io.WriteString(call.Stdout, c.version())
 			return err
 		}
+	case "man", "completion":
+		if name == c.Name && len(c.Commands) > 0 {
+			return c.generate(first, call.Stdout)
+		}
 	case "help":
 		if len(c.Commands) > 0 { // to other commands it is an argument
 			call.Args = []string{"--help"}
