@@ -308,8 +308,11 @@ func (g *leg) renounce(ctx context.Context, c *dialed, epoch uint64) error {
 	return nil
 }
 
-// demand is ask for a request that is not to be refused.
+// demand is ask for a request that is not to be refused. It waits maxAttempt at most: no heartbeats tell
+// whether the target is still there.
 func (g *leg) demand(ctx context.Context, c *dialed, msg []byte, answer interface{ Decode([]byte) error }) error {
+	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
+	defer cancel()
 	var refused wire.Refused
 	t, err := g.ask(ctx, c, msg, answer, &refused)
 	if err == nil && t == wire.TypeRefused {
