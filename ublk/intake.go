@@ -1,6 +1,7 @@
 package ublk
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -173,7 +174,7 @@ func (in *intake) run() {
 		if !in.try(&s.op) {
 			in.submit() // who waits has nothing that others wait for
 			if s.op.Err = in.await(&s.op); s.op.Err != nil {
-				if s.op.Err == backend.ErrStopped {
+				if errors.Is(s.op.Err, backend.ErrStopped) {
 					s.op.Err = errLeft
 				}
 				in.room.Unpin() // it may have taken some

@@ -60,7 +60,7 @@ var errLeft = errors.New("left to the next server")
 // left reports whether the kernel must not hear of the end of op: it gives such a request to the
 // next server of the device.
 func left(op *backend.Op) bool {
-	return op.Err != nil && (op.Err == errLeft || errors.Is(op.Err, backend.ErrClosed))
+	return errors.Is(op.Err, errLeft) || errors.Is(op.Err, backend.ErrClosed)
 }
 
 // result returns what the kernel hears of op: the bytes of a READ or WRITE, or a negative error
