@@ -26,18 +26,19 @@ func (c *conn) flush(b *wire.Barrier) error {
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	if !e.r.MayBlock() {
-		began := time.Now()
-		err := c.writeBack(b.Ranges)
-		e.wrote[c.lane].Note(time.Since(began))
-		if errors.Is(err, errEnded) {
-			return err // the connection is gone
+		if c.beside(b.Ranges) {
+			return c.hand(b)
 		}
+		began := time.Now()
+		err := e.r.Flush(b.Ranges)
+		e.wrote[c.lane].Note(time.Since(began))
 		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
 	}
 	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
-		return e.syncer.add(c, b.Seq)
+		c.behind = true
+		return e.syncer.add(syncJob{c: c, seq: b.Seq, last: true})
 	}
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -42,7 +41,7 @@ type conn struct {
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier
 	asked     asked
-	piece     [1]persist.Range // one step of a flush
+	behind    bool // the syncer may still have a part of a barrier
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // closed when nothing of the lane touches a region any more, unless alive is set

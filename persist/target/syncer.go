@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
@@ -14,7 +15,8 @@ import (
 )
 
 // A syncer does for a region what its lanes must not wait for: it syncs class file for
-// barriers, keeps records of class file (mirror.go), flushes the whole extent to settle the
+// barriers, writes back large parts of barriers (writeback.go), keeps records of class file
+// (mirror.go), flushes the whole extent to settle the
 // doubt that a new owner inherits (design §3.8), and advances the mark (mark.go). One sync serves every barrier that
 // arrived before the sync began, on any lane (design §3.5). During doubt it acknowledges
 // no barrier.
@@ -51,10 +53,12 @@ type recordJob struct {
 	kept bool // the region has it, or refused it
 }
 
-// A syncJob is the last part of a barrier on a lane.
+// A syncJob is a part of a barrier on a lane. For class file it is the last one.
 type syncJob struct {
-	c   *conn
-	seq uint64
+	c      *conn
+	seq    uint64
+	last   bool
+	ranges []persist.Range // to write back
 }
 
 func newSyncer(e *export) *syncer {
@@ -78,14 +82,14 @@ func (y *syncer) doubted() {
 	y.signal()
 }
 
-// add queues the last part of barrier seq of c's lane. It returns an error if the peer
-// has more unanswered barriers than credits, because they would fill the memory.
-func (y *syncer) add(c *conn, seq uint64) error {
+// add queues a job. It returns an error if the peer has more unanswered parts of barriers
+// than credits, because they would fill the memory.
+func (y *syncer) add(job syncJob) error {
 	y.mu.Lock()
 	unanswered := 1
 	for _, jobs := range [][]syncJob{y.active, y.jobs} {
 		for _, j := range jobs {
-			if j.c == c {
+			if j.c == job.c {
 				unanswered++
 			}
 		}
@@ -94,10 +98,18 @@ func (y *syncer) add(c *conn, seq uint64) error {
 		y.mu.Unlock()
 		return fmt.Errorf("%w: more than %d unanswered barriers", errStranger, credits)
 	}
-	y.jobs = append(y.jobs, syncJob{c, seq})
+	y.jobs = append(y.jobs, job)
 	y.mu.Unlock()
 	y.signal()
 	return nil
+}
+
+// has reports whether a job of c has no answer yet.
+func (y *syncer) has(c *conn) bool {
+	its := func(j syncJob) bool { return j.c == c }
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return slices.ContainsFunc(y.active, its) || slices.ContainsFunc(y.jobs, its)
 }
 
 func (y *syncer) signal() {
@@ -177,15 +189,9 @@ func (y *syncer) run() {
 			err = y.e.r.Flush(nil) // the whole file
 			y.began.Store(0)
 		}
-		for _, j := range jobs {
-			var lost error
-			if err != nil {
-				lost = j.c.fail(j.seq, wire.CodeFailed, err.Error(), &out)
-			} else {
-				lost = j.c.ack(wire.BarrierAck{Seq: j.seq, Last: true}, &out)
-			}
-			if lost != nil {
-				_ = j.c.interrupt() // the initiator must not wait for its answer for ever
+		for i := range jobs {
+			if lost := y.finish(&jobs[i], err, &out); lost != nil {
+				_ = jobs[i].c.interrupt() // the initiator must not wait for its answer for ever
 			}
 		}
 		y.mu.Lock()
@@ -202,6 +208,25 @@ func (y *syncer) run() {
 
 // errAgain: doubt was set again during its flush.
 var errAgain = errors.New("doubted again")
+
+// finish writes back what a job names, and answers it. err is why that cannot be done. finish
+// returns an error if the answer did not go out.
+func (y *syncer) finish(j *syncJob, err error, out *outbox) error {
+	if err == nil && len(j.ranges) > 0 {
+		y.began.Store(clock())
+		began := time.Now()
+		err = y.writeBack(j)
+		y.e.wrote[j.c.lane].Note(time.Since(began))
+		y.began.Store(0)
+	}
+	switch {
+	case errors.Is(err, errEnded):
+		return err
+	case err != nil:
+		return j.c.fail(j.seq, wire.CodeFailed, err.Error(), out)
+	}
+	return j.c.ack(wire.BarrierAck{Seq: j.seq, Last: j.last}, out)
+}
 
 // settle settles the doubt, if there is any, by a flush of the whole extent. It starts
 // again if the doubt is set again, and returns early, in doubt, if the server closes.

@@ -73,7 +73,7 @@ type Config struct {
 	// Log gets one line for each change of state. It may be nil.
 	Log *slog.Logger
 
-	step uint64 // flushStep, smaller in tests
+	step, lanePart uint64 // flushStep and lanePart, smaller in tests
 }
 
 // A Server grants sessions on regions.
@@ -133,6 +133,9 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	if cfg.step == 0 {
 		cfg.step = flushStep
+	}
+	if cfg.lanePart == 0 {
+		cfg.lanePart = min(lanePart, cfg.step)
 	}
 	if cfg.OpenTimeout == 0 {
 		cfg.OpenTimeout = OpenTimeout

@@ -5,37 +5,56 @@ import (
 	"slices"
 
 	"pmnbd/persist"
+	"pmnbd/persist/wire"
 )
 
 // flushStep is how many bytes a flush writes back before it checks whether to continue.
 // That takes milliseconds, which a grant can wait for.
 const flushStep = 64 << 20
 
-// writeBack makes ranges, which lie in the region, durable with the CPU. It may change
-// ranges. One message names 254 of them, and each can be the whole region. So writeBack
-// writes each byte back only once, and stops if the lane is interrupted, because a grant
-// waits for it.
-func (c *conn) writeBack(ranges []persist.Range) error {
-	r, step := c.session.export.r, c.s.cfg.step
-	left := step
+// lanePart is how many bytes of one part of a barrier the lane's goroutine writes back itself. That
+// takes about a millisecond, and the syncer would take longer to wake up for much less. All other
+// messages of the lane wait meanwhile, heartbeats too, but never for more parts than the lane has
+// credits (design §5).
+const lanePart = 4 << 20
+
+// beside reports whether the syncer has to write back ranges for c: they have more bytes than a
+// lane may wait for, or the part before them is still with the syncer. The initiator takes
+// answers only in the order of its messages.
+func (c *conn) beside(ranges []persist.Range) bool {
+	if c.behind = c.behind && c.session.export.syncer.has(c); c.behind {
+		return true
+	}
+	if c.session.export.r.FencesOnly() {
+		return false // bytes do not matter
+	}
+	left := c.s.cfg.lanePart
 	for _, g := range ranges {
 		if g.Len > left {
-			return c.writeBackMuch(merge(ranges))
+			return true
 		}
 		left -= g.Len
 	}
-	return r.Flush(ranges)
+	return false
 }
 
-func (c *conn) writeBackMuch(ranges []persist.Range) error {
-	for _, g := range ranges {
+// hand hands a part of a barrier to the syncer. Its message names 254 ranges, and each can be the
+// whole region, so they are merged: the syncer writes each byte back once.
+func (c *conn) hand(b *wire.Barrier) error {
+	c.behind = true
+	return c.session.export.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last, ranges: merge(slices.Clone(b.Ranges))})
+}
+
+// writeBack makes what a job names durable with the CPU, in steps. It stops if the lane is
+// interrupted, because a grant waits for it.
+func (y *syncer) writeBack(j *syncJob) error {
+	for _, g := range j.ranges {
 		for g.Len > 0 {
-			if c.dead.Load() {
+			if j.c.dead.Load() {
 				return errEnded
 			}
-			n := min(g.Len, c.s.cfg.step)
-			c.piece[0] = persist.Range{Off: g.Off, Len: n}
-			if err := c.session.export.r.Flush(c.piece[:]); err != nil {
+			n := min(g.Len, y.e.s.cfg.step)
+			if err := y.e.r.Flush([]persist.Range{{Off: g.Off, Len: n}}); err != nil {
 				return err
 			}
 			g.Off += n

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -91,19 +92,78 @@ func TestBarrierWritesBackOnce(t *testing.T) {
 	}
 }
 
-// Barriers of any size are merged and written back without an allocation.
+// A part of a barrier that the lane writes back itself costs no allocation.
 func TestWriteBackAllocatesNothing(t *testing.T) {
 	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: regiontest.Discard}, Config{step: step})
 	s.connect(t).open(alice)
 	c := s.server.served()["log"].session.conn
-	all := amplified(persist.Range{Len: size})
-	ranges := make([]persist.Range, len(all))
+	ranges := amplified(persist.Range{Len: 128})
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		copy(ranges, all)
-		if err := c.writeBack(ranges); err != nil {
+		if c.beside(ranges) {
+			t.Error("not on the lane")
+		}
+		if err := s.region.Flush(ranges); err != nil {
 			t.Error(err)
 		}
 	}))
+}
+
+// While much is written back, the lane goes on: it answers heartbeats, which name the barrier, and
+// acknowledges what comes behind in the order in which it came.
+func TestHeartbeatsDuringAWriteBack(t *testing.T) {
+	large := []persist.Range{{Off: odd, Len: 3 * step}}
+	small := []persist.Range{{Len: odd}}
+	began, proceed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, _ uint64) {
+		if off == odd {
+			once.Do(func() { close(began); <-proceed })
+		}
+	}}, Config{step: step, lanePart: step / 2})
+	release := sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(release) // before the server is stopped
+	p := s.connect(t)
+	p.open(alice)
+	parts := []wire.Barrier{
+		{Seq: 1, Ranges: large}, {Seq: 1, Ranges: small}, {Seq: 1, Last: true},
+		{Seq: 2, Last: true, Ranges: small}, {Seq: 3, Last: true, Ranges: large},
+	}
+	for _, m := range parts {
+		p.send(m.Append(nil))
+		<-began
+	}
+	for seq := range uint64(3) {
+		var hb wire.HeartbeatAck
+		p.ask(&wire.Heartbeat{Seq: seq}, &hb)
+		require.Equal(t, seq, hb.Seq)
+		require.EqualValues(t, 1, hb.Barrier)
+	}
+	release()
+	for _, m := range parts {
+		var ack wire.BarrierAck
+		require.NoError(t, p.decode(&ack))
+		require.Equal(t, wire.BarrierAck{Seq: m.Seq, Last: m.Last}, ack)
+	}
+	p.durable(4)
+	require.False(t, s.server.served()["log"].syncer.has(s.server.served()["log"].session.conn))
+	var ack wire.BarrierAck
+	p.ask(&wire.Barrier{Seq: 5, Last: true, Ranges: small}, &ack)
+	require.EqualValues(t, 5, s.server.Snapshot()[0].Barriers)
+}
+
+// With caches that survive a power failure a barrier is a fence, so nothing is handed on however
+// much it names.
+func TestFencesAreTheLanes(t *testing.T) {
+	for name, c := range map[string]struct {
+		medium regiontest.Medium
+		beside bool
+	}{"ADR": {regiontest.ADR, true}, "eADR": {regiontest.EADR, false}} {
+		t.Run(name, func(t *testing.T) {
+			s := serveWith(t, filepath.Join(t.TempDir(), "region"), c.medium, Config{step: step})
+			s.connect(t).open(alice)
+			require.Equal(t, c.beside, s.server.served()["log"].session.conn.beside([]persist.Range{{Len: size}}))
+		})
+	}
 }
 
 // A takeover waits for the step that is being written back, not for the barrier or those

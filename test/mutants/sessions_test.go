@@ -15,8 +15,8 @@ var sessions = []mutant{
 	}, {
 		name: "a barrier that waits for a sync is reported durable", rule: "§3.5 a sync that began after it",
 		in:  "persist/target.syncer.add",
-		old: "y.jobs = append(y.jobs, syncJob{c, seq})",
-		new: "y.e.noteDurable(c, seq); y.jobs = append(y.jobs, syncJob{c, seq})",
+		old: "y.jobs = append(y.jobs, job)",
+		new: "y.e.noteDurable(job.c, job.seq); y.jobs = append(y.jobs, job)",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
 		name: "arriving data extend no lease", rule: "§5 lease",
@@ -68,7 +68,7 @@ var sessions = []mutant{
 	}, {
 		name: "class volatile stays in the caches", rule: "§3.6 its timing is that of persistent memory",
 		in:  "persist/region.Region.writeBack",
-		old: "if r.class == persist.ClassPMem && r.platform", new: "if r.class == persist.ClassVolatile || r.platform",
+		old: "if r.FencesOnly() {", new: "if r.FencesOnly() || r.class == persist.ClassVolatile {",
 		pkg: "./persist/target", run: "^TestVolatileFlushesLines$",
 	}, {
 		name: "an acknowledgement in doubt", rule: "§3.8 barriers wait until it is settled",

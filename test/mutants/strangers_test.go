@@ -84,14 +84,24 @@ var strangers = []mutant{
 		pkg: "./rdma/iwarp", run: "^TestAllow$",
 	}, {
 		name: "a barrier writes overlapping ranges back twice", rule: "a barrier writes each byte back once",
-		in:  "persist/target.conn.writeBack",
-		old: "return c.writeBackMuch(merge(ranges))", new: "return c.writeBackMuch(ranges)",
+		in:  "persist/target.conn.hand",
+		old: "merge(slices.Clone(b.Ranges))", new: "slices.Clone(b.Ranges)",
 		pkg: "./persist/target", run: "^TestBarrierWritesBackOnce$",
 	}, {
 		name: "a grant waits for a whole barrier", rule: "a grant waits for one step of a flush",
-		in:  "persist/target.conn.writeBackMuch",
-		old: "if c.dead.Load() {", new: "if false {",
+		in:  "persist/target.syncer.writeBack",
+		old: "if j.c.dead.Load() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
+	}, {
+		name: "a lane writes back as much as a barrier names", rule: "what a lane's messages wait for at the target is bounded",
+		in:  "persist/target.conn.beside",
+		old: "if g.Len > left {", new: "if false {",
+		pkg: "./persist/target", run: "^TestHeartbeatsDuringAWriteBack$", hangs: true,
+	}, {
+		name: "a small part of a barrier overtakes a large one", rule: "the target answers parts of barriers in their order",
+		in:  "persist/target.conn.beside",
+		old: "if c.behind = c.behind && c.session.export.syncer.has(c); c.behind {", new: "if c.behind = false; c.behind {",
+		pkg: "./persist/target", run: "^TestHeartbeatsDuringAWriteBack$",
 	}, {
 		name: "a refusal moves the cursor", rule: "a peer's text reaches people as plain text",
 		in:  "persist/wire.text",
