@@ -2,7 +2,7 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress .ci/run \
+SHELLS := scripts/bench scripts/bench-growth scripts/bench-processes scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
 # Build with RDMA adapters if their libraries are installed. Native FLUSH needs those of
 # rdma-core 45. If the system's are older, the lab's guests use those in NEWER.
@@ -13,7 +13,7 @@ NEWER := $(CURDIR)/bin/rdma-core/usr/lib/$(shell uname -m)-linux-gnu/pkgconfig
 TAGGED = $(addprefix -tags=,$(TAGS))
 LAB    := kernel=$$(scripts/lab-kernel) && PMNBD_LAB_KERNEL=$$kernel
 
-.PHONY: help build demo demo-deps test bench bench-mirror soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross packages packages-test clean
+.PHONY: help build demo demo-deps test bench bench-mirror bench-growth soak stress fuzz lab-deps lab smoke lab-bench lab-shell lint check cross packages packages-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F "\t" "{ printf \"%-9s %s\\n\", \$$1, \$$2 }"
@@ -40,6 +40,9 @@ bench-mirror: ## compare mirrors of two and of three with a region alone: ratios
 	@scripts/bench mirror 2
 	@scripts/bench mirror 3
 	@scripts/bench resync
+
+bench-growth: ## measure how cost grows with connections, lanes, window, ranges, region and request, ten minutes: bin/growth.json
+	@scripts/bench-growth
 
 soak: ## run what takes too long for CI, half an hour and more (SOAK=seconds)
 	scripts/install-deps test newer-qemu

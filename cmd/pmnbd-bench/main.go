@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -74,6 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 			{Name: "compare", Help: compareHelp, Run: until(benchCompare)},
 			{Name: "methods", Help: methodsHelp, Run: until(benchMethods)},
 			{Name: "floor", Help: floorHelp, Run: func(call *command.Call) error { return benchFloor(ctx, call) }},
+			{Name: "charts", Help: chartsHelp, Run: benchCharts},
 		},
 	}
 	return root.Main(args, stdout, stderr)
@@ -103,13 +105,16 @@ func benchmark(ctx context.Context, call *command.Call) error {
 
 func parse(call *command.Call) (options, error) {
 	o := options{area: 64 << 20, pids: make(map[string][]int)}
-	var depth, connections int
+	var depth, connections, ranges int
+	block := flags.Size(blockSize)
 	var pids []string
 	fs := call.Flags
 	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
 	fs.IntVar(&depth, "depth", 1, "how many operations each connection has in flight")
 	fs.IntVar(&connections, "connections", 1, "how many connections each export gets, each with an equal part of the area")
+	fs.Var(&block, "block", "how many bytes a request has")
+	fs.IntVar(&ranges, "ranges", 0, "measure FLUSHes instead, each after `N` writes of separate blocks; CPU time is then per write")
 	fs.Var(&o.area, "area", "how much of each target to write and read, from its beginning")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.suite, "suite", false, "compare the first two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown; others, labelled "+labelFloor+" and "+labelOneHop+", are measured in some rows only")
@@ -138,23 +143,30 @@ func parse(call *command.Call) (options, error) {
 		return o, flags.Usagef("--depth %d: use 1 to 1024", depth)
 	case connections < 1 || connections > 64:
 		return o, flags.Usagef("--connections %d: use 1 to 64", connections)
+	case block < 512 || block > maxBlock || block&(block-1) != 0:
+		return o, flags.Usagef("--block %v: use a power of two from 512 to %v", block, flags.Size(maxBlock))
+	case ranges < 0 || ranges > 1<<20:
+		return o, flags.Usagef("--ranges %d: use 1 to %d", ranges, 1<<20)
 	case o.area < blockSize || o.area > 1<<40:
 		return o, flags.Usagef("--area %v: use 4K to 1T", o.area)
 	}
 	for _, t := range o.targets {
-		if t.dir != "" && (depth > 1 || connections > 1 || o.suite) {
-			return o, flags.Usagef("%s: a disk is measured with --depth 1 and --connections 1 only, and without --suite", t.label)
+		if t.dir != "" && (depth > 1 || connections > 1 || block != blockSize || ranges > 0 || o.suite) {
+			return o, flags.Usagef("%s: a disk is measured with --depth 1, --connections 1 and --block %d only, without --ranges and --suite", t.label, blockSize)
 		}
 	}
-	o.works = plain(depth, connections)
+	o.works = plain(depth, connections, int(block))
+	if ranges > 0 {
+		o.works = []workload{{name: fmt.Sprintf("flush of %d", ranges), cmds: []verb{cmdFlush}, depth: rangesDepth, conns: connections, block: int(block), ranges: ranges}}
+	}
 	if o.suite {
 		o.works = suite()
 		others := slices.ContainsFunc(o.targets[min(2, len(o.targets)):], func(t target) bool { return t.label != labelFloor && t.label != labelOneHop })
 		switch {
 		case len(o.targets) < 2 || others:
 			return o, flags.Usagef("--suite compares two targets, there are %d; those labelled %s and %s come behind them", len(o.targets), labelFloor, labelOneHop)
-		case fs.Changed("depth") || fs.Changed("connections"):
-			return o, flags.Usagef("--suite has depths and connections of its own: leave out --depth and --connections")
+		case fs.Changed("depth") || fs.Changed("connections") || fs.Changed("block") || fs.Changed("ranges"):
+			return o, flags.Usagef("--suite has workloads of its own: leave out --depth, --connections, --block and --ranges")
 		}
 	}
 	for _, arg := range pids {

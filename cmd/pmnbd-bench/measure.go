@@ -75,15 +75,23 @@ func open(ctx context.Context, t target, o options, payload []byte) (r *row, err
 	return r, nil
 }
 
-// part returns how much of area each connection of w has, in bytes.
+// part returns how much of area each connection of w has, in bytes; 0 if that is too little.
 func part(area int64, w workload) int64 {
 	block := int64(w.block)
-	return area / int64(w.conns) / block * block
+	size := area / int64(w.conns) / block * block
+	if size < 2*block*int64(w.ranges) {
+		return 0
+	}
+	return size
 }
 
 // measure opens all targets and visits every cell of the table in every round.
 func measure(ctx context.Context, o options) (_ *report, err error) {
-	payload := make([]byte, fillSize)
+	largest := fillSize
+	for _, w := range o.works {
+		largest = max(largest, w.block)
+	}
+	payload := make([]byte, largest)
 	// Random bytes, so that no layer below can save work on zeroes or by compression.
 	_, _ = rand.NewChaCha8([32]byte{}).Read(payload) // never fails
 
@@ -161,7 +169,11 @@ func visit(ctx context.Context, c *cell, r *row, w workload, n int, o options, p
 		wg.Go(func() {
 			// The same offsets for every target.
 			l := load{conn: conns[i], work: w, area: extent{int64(i) * size, size}, rng: rand.New(rand.NewPCG(uint64(n), uint64(i)))}
-			samples[i], errs[i] = l.drive(warm, measured, nil)
+			run := l.drive
+			if w.ranges > 0 {
+				run = l.flushes
+			}
+			samples[i], errs[i] = run(warm, measured, nil)
 			dones[i] = l.done
 		})
 	}

@@ -75,6 +75,11 @@ func TestExports(t *testing.T) {
 		require.Equal(t, len(suite())+2, strings.Count(stdout, "\n|"))
 		require.FileExists(t, raw)
 	})
+	t.Run("ranges", func(t *testing.T) {
+		code, stdout, stderr := runs(t, "--ranges=100", "--block=512", "--time=10ms", "--rounds=1", "--area=1M", "x="+unix)
+		require.Zero(t, code, stderr)
+		require.Contains(t, stdout, "flush of 100")
+	})
 	t.Run("an export that is not served", func(t *testing.T) {
 		code, stdout, stderr := runs(t, "x="+tcp+"-")
 		require.Equal(t, 1, code)

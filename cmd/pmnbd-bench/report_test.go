@@ -38,7 +38,7 @@ func TestPercentile(t *testing.T) {
 }
 
 func sample() *report {
-	r := &report{PerCell: 2, Rounds: 2, works: plain(1, 1)}
+	r := &report{PerCell: 2, Rounds: 2, works: plain(1, 1, blockSize)}
 	r.add(target{label: "memory region"})
 	r.add(target{label: "disk", dir: "/x"})
 	for i, c := range r.Cells {
@@ -82,7 +82,7 @@ func TestSave(t *testing.T) {
 // Ratios are those of the rounds, so that a bad moment spoils one round and not
 // the median.
 func TestMarkdown(t *testing.T) {
-	r := &report{PerCell: 4, Rounds: 4, OS: "linux/amd64", CPUs: 2, Load: 1.5, suite: true, works: plain(32, 1)[:1]}
+	r := &report{PerCell: 4, Rounds: 4, OS: "linux/amd64", CPUs: 2, Load: 1.5, suite: true, works: plain(32, 1, blockSize)[:1]}
 	r.add(target{label: "a"})
 	r.add(target{label: "b"})
 	for n, ops := range [][2]int{{3000, 1000}, {4000, 1000}, {100, 50}, {0, 50}} {

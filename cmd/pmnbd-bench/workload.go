@@ -58,6 +58,9 @@ type workload struct {
 	// single means that the client sends each request in a system call of its own, even if
 	// others are ready.
 	single bool
+	// ranges, unless 0, is how many WRITEs of separate blocks come before each FLUSH, which is
+	// the only one that is measured (ranges.go).
+	ranges int
 	// beside is the label of a third target of a suite that is measured, too, or "".
 	beside string
 }
@@ -75,11 +78,14 @@ var operations = []workload{
 	{name: "write+flush", cmds: []verb{cmdWrite, cmdFlush}},
 }
 
-// plain returns the operations with one depth and number of connections.
-func plain(depth, conns int) []workload {
+// maxBlock is the size in bytes of the largest request.
+const maxBlock = 32 << 20
+
+// plain returns the operations with one depth, number of connections and size of requests.
+func plain(depth, conns, block int) []workload {
 	ws := slices.Clone(operations)
 	for i := range ws {
-		ws[i].depth, ws[i].conns, ws[i].block = depth, conns, blockSize
+		ws[i].depth, ws[i].conns, ws[i].block = depth, conns, block
 	}
 	return ws
 }
@@ -120,7 +126,7 @@ type load struct {
 	area extent
 	rng  *rand.Rand
 
-	next int64 // the next block of a sequential workload
+	next int64 // the next block of a sequential workload, or one with ranges
 	done int   // operations that ended, those of the warm-up and the last ones, too
 }
 

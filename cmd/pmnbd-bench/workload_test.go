@@ -61,10 +61,10 @@ func TestDrive(t *testing.T) {
 		work   workload
 		newest bool
 	}{
-		{"writes", plain(1, 1)[0], false},
-		{"reads, many at a time", plain(8, 1)[1], false},
-		{"write and flush", plain(1, 1)[2], false},
-		{"write and flush, replies out of order", plain(4, 1)[2], true},
+		{"writes", plain(1, 1, blockSize)[0], false},
+		{"reads, many at a time", plain(8, 1, blockSize)[1], false},
+		{"write and flush", plain(1, 1, blockSize)[2], false},
+		{"write and flush, replies out of order", plain(4, 1, blockSize)[2], true},
 		{"one send each", workload{cmds: []verb{cmdFUA}, depth: 4, block: blockSize, single: true}, false},
 		{"sequential", workload{cmds: []verb{cmdWrite}, depth: 2, block: 2 * blockSize, sequential: true}, false},
 	} {
@@ -113,14 +113,14 @@ func inBubble(test func(*testing.T)) func(*testing.T) {
 
 func TestDriveStopsAtAnError(t *testing.T) {
 	lost := errors.New("lost")
-	l := load{conn: &fake{t: t, err: lost}, work: plain(2, 1)[0], area: extent{0, blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
+	l := load{conn: &fake{t: t, err: lost}, work: plain(2, 1, blockSize)[0], area: extent{0, blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
 	_, err := l.drive(0, time.Hour, nil)
 	require.ErrorIs(t, err, lost)
 }
 
 // The load generator's own cost is in every figure: it must not grow by garbage.
 func TestDriveDoesNotAllocatePerOperation(t *testing.T) {
-	l := load{conn: quiet{}, work: plain(1, 1)[2], area: extent{0, 16 * blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
+	l := load{conn: quiet{}, work: plain(1, 1, blockSize)[2], area: extent{0, 16 * blockSize}, rng: rand.New(rand.NewPCG(1, 1))}
 	samples := make([]time.Duration, 0, 1<<20)
 	operations := 0
 	n := testing.AllocsPerRun(10, func() {
