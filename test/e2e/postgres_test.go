@@ -67,7 +67,8 @@ listen_addresses = ''
 unix_socket_directories = '/run/pg'
 max_wal_size = 32MB
 min_wal_size = 4MB
-EOF`)
+EOF
+		sync /mnt/data/pg/postgresql.conf`) // PostgreSQL does not: the shell has written it
 	shell.run(t, pg("pg_ctl", started))
 	shell.run(t, pg("pgbench", "-i -q 2>&1"))
 	shell.run(t, pg("psql", "-qc 'CREATE TABLE acknowledged (n integer PRIMARY KEY)'"))
