@@ -105,7 +105,7 @@ var commandMistakes = []mistake{
 	{
 		name: "detach: no device", code: 2,
 		line: "pmnbd detach",
-		says: "/dev/nbdX is missing: give /dev/nbdX",
+		says: "/dev/nbdX|/dev/ublkbN is missing: give /dev/nbdX|/dev/ublkbN",
 	},
 	{
 		name: "detach: no such device", code: 2,

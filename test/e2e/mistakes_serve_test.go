@@ -5,12 +5,12 @@ var serveMistakes = []mistake{
 	{
 		name: "no command", code: 2,
 		line: "pmnbd",
-		says: "a command is missing: use serve, status, mirror, attach, detach, id or key, or --help",
+		says: "a command is missing: use serve, status, reload, mirror, attach, detach, id or key, or --help",
 	},
 	{
 		name: "unknown command", code: 2,
 		line: "pmnbd swerve",
-		says: `unknown command "swerve": use serve, status, mirror, attach, detach, id or key, or --help`,
+		says: `unknown command "swerve": use serve, status, reload, mirror, attach, detach, id or key, or --help`,
 	},
 	{
 		name: "unknown flag", code: 2,
@@ -30,7 +30,7 @@ var serveMistakes = []mistake{
 	{
 		name: "no listener", code: 2,
 		line: "pmnbd serve --target {uri}/idle",
-		says: "nowhere to serve: use --listen unix:/PATH or --listen tcp:HOST:PORT",
+		says: "nowhere to serve: use --listen unix:/PATH, --listen tcp:HOST:PORT or --ublk /dev/ublkbN",
 	},
 	{
 		name: "a target without a region", code: 2,

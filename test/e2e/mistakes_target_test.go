@@ -5,12 +5,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: no command", code: 2,
 		line: "pmnbd-target",
-		says: "a command is missing: use serve, status, region, inspect-platform or key, or --help",
+		says: "a command is missing: use serve, status, reload, region, inspect-platform or key, or --help",
 	},
 	{
 		name: "target: unknown command", code: 2,
 		line: "pmnbd-target swerve",
-		says: `unknown command "swerve": use serve, status, region, inspect-platform or key, or --help`,
+		says: `unknown command "swerve": use serve, status, reload, region, inspect-platform or key, or --help`,
 	},
 	{
 		name: "target: unknown flag", code: 2,
