@@ -101,7 +101,7 @@ func levelOf(e ast.Expr) string {
 // docs/log.md has each message of level warn and above, with its level, and no other.
 func TestLogPage(t *testing.T) {
 	logged := warnings(t)
-	for _, m := range regexp.MustCompile("(?m)^\\| \\*([^*]+)\\* \\| (\\w+) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(docsPage(t, "log.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| \*([^*]+)\* \| (\w+) \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(docsPage(t, "log.md"), -1) {
 		require.Equal(t, logged[m[1]], m[2], "docs/log.md: the level of %q; none: nothing logs it", m[1])
 		delete(logged, m[1])
 	}

@@ -28,13 +28,12 @@ type machine struct {
 
 // A terminal is a shell in a machine.
 type terminal struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   journal
-	pid   string // of the shell, as the machine has it
-	busy  string // the command that has not ended
-	ended int    // how many commands have
-	done  chan struct{}
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  journal
+	pid  string // of the shell, as the machine has it
+	busy string // the command that has not ended
+	done chan struct{}
 }
 
 // newMachines makes a machine for each name, app1 and pm1 to pm4, with a network between them.
