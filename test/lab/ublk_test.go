@@ -37,6 +37,7 @@ func TestUblkRestart(t *testing.T) {
 		target := serve(t, "pmnbd-target", "--listen", "iwarp://127.0.0.1:7204", "--region", "disk="+dax)
 		initiator := initiate(t, target.ready[0], "--ublk", ublkDisk)
 		sh(t, "stat -c %t:%T "+ublkDisk+" >/run/device; cat /sys/block/ublkb0/diskseq >>/run/device")
+		whole := t // an initiator outlives the subtest that starts it
 		for _, tt := range []struct {
 			name   string
 			killed bool // acknowledged, unflushed writes are in the window alone
@@ -65,7 +66,7 @@ func TestUblkRestart(t *testing.T) {
 					require.FailNow(t, "the load ended before the initiator", "%v", err)
 				default:
 				}
-				initiator = initiate(t, target.ready[0], "--ublk", ublkDisk)
+				initiator = initiate(whole, target.ready[0], "--ublk", ublkDisk)
 				if tt.killed {
 					sh(t, "grep -q 'adopting the window' /run/pmnbd.log")
 				}
@@ -77,7 +78,7 @@ func TestUblkRestart(t *testing.T) {
 		// Another lineage must not go on: what was acknowledged to the kernel may be gone.
 		initiator.kill()
 		err := try("rm -f /dev/shm/pmnbd*/*; timeout 60 pmnbd serve --target " + target.ready[0] + "/disk --listen unix:" + socket +
-			" --id " + initiatorID + " --accept-loss --ublk " + ublkDisk + " 2>&1 | tee /run/refused; test ${PIPESTATUS[0]} = 3")
+			" --id " + initiatorID + " --accept-loss --ublk " + ublkDisk + " >/run/refused 2>&1 || code=$?; cat /run/refused; test $code = 3")
 		require.NoError(t, err)
 		sh(t, "grep 'its server was another one' /run/refused")
 		require.Error(t, try("pmnbd detach "+ublkDisk), "nobody serves it")
