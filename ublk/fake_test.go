@@ -13,6 +13,7 @@ import (
 // A fakeKernel is the driver, as far as this package can see it: devices, their states, queues, and
 // requests that wait, are delivered, and are given to the next server. mu guards all of it.
 type fakeKernel struct {
+	queues   uint16 // that a device gets at most; 0: as many as it asks for
 	mu       sync.Mutex
 	changed  sync.Cond
 	features uint64
@@ -146,6 +147,9 @@ func (k *fakeKernel) addLocked(id uint32, buf []byte) error {
 		return unix.EEXIST
 	}
 	has.id = id
+	if k.queues > 0 {
+		has.queues = k.queues
+	}
 	k.devices[id] = &fakeDevice{k: k, info: has}
 	if k.lie != nil {
 		k.lie(&has)
@@ -292,7 +296,17 @@ func (q *fakeQueue) next() (completion, bool) {
 	}
 	c := q.cq[0]
 	q.cq = q.cq[1:]
+	q.d.k.changed.Broadcast()
 	return c, true
+}
+
+// taken waits until the servers of a device have looked at all that was delivered to them.
+func (k *fakeKernel) taken(number uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for slices.ContainsFunc(k.devices[number].queues, func(q *fakeQueue) bool { return len(q.cq) > 0 }) {
+		k.changed.Wait()
+	}
 }
 
 func (q *fakeQueue) receive(tag uint16, off int, p []byte) error {
