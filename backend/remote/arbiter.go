@@ -193,7 +193,7 @@ func (k *copies) holds(members persist.Members) (held bool, came <-chan struct{}
 	return members == 0, k.came
 }
 
-// cameLocked tells whoever waits for a leg that one is back. The caller holds commit.mu.
+// cameLocked wakes a start that waits for a leg to come back. The caller holds commit.mu.
 func (k *copies) cameLocked() {
 	close(k.came)
 	k.came = make(chan struct{})

@@ -12,7 +12,8 @@ import (
 )
 
 // A Forgetting has the arbiter of a mirror forget what it holds, because an operator has decided to go on
-// with other members. Until the next start tells it anew, the mirror begins by Config.Degraded alone.
+// with other members. Only Config.Degraded begins the mirror then, and that start tells the arbiter what it
+// has begun.
 type Forgetting struct {
 	// Set is the UUID of the mirror.
 	Set uuid.UUID
@@ -29,7 +30,7 @@ type Forgetting struct {
 
 // FindForgetting asks the targets of Config.Members which mirror they belong to, and Config.Arbiter what
 // it holds of that. It changes nothing, but has become the initiator that may have the mirror: it fails,
-// or waits as the arbiter does, while another one may. Whoever gets a Forgetting ends it with Close.
+// or waits as the arbiter does, while another one may. The caller ends the Forgetting with Close.
 func FindForgetting(ctx context.Context, cfg Config) (_ *Forgetting, err error) {
 	cfg.AllowVolatile = true
 	if err := cfg.complete(); err != nil {
@@ -86,5 +87,5 @@ func (x *Forgetting) Do(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the mirror back to whoever wants it.
+// Close gives the mirror back, so that another initiator may have it.
 func (x *Forgetting) Close() error { return x.device.release() }

@@ -183,7 +183,7 @@ func (h told) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Whoever stands in between without a key can decrypt and encrypt, and gets no session: what
+// A man in the middle without a key can decrypt and encrypt, but gets no session: what
 // proves a connection on the one side does not prove it on the other. That holds for the first
 // lane and for any other, and for encryption on one side alone. Nobody falls back to anything.
 func TestManInTheMiddle(t *testing.T) {
