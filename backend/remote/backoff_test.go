@@ -9,30 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
-	"pmnbd/persist"
 )
-
-// A member that is of no use, and that M needs, stays where it is: its target is not asked again and
-// again, because each time it would write its superblock.
-func TestUselessMemberIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := beating(t, 2, 2)
-		d := s.dialImpatient(t, 1)
-		c := backendtest.NewClient(t, d)
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-		s.network(1).Down()
-		s.loseContents(t, 1)
-		epoch := s[1].region.Superblock().Epoch
-		s.network(1).Up()
-		require.Eventually(t, func() bool { return d.Snapshot().Mirror.Legs[1].State == LegFailed }, time.Hour, time.Second)
-		time.Sleep(time.Hour)
-		require.LessOrEqual(t, s[1].region.Superblock().Epoch, epoch+1)
-		require.Equal(t, persist.Members(3), s.record(0).F)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, d.Shutdown(ctx))
-	})
-}
 
 // A member outside F whose sessions come to nothing is tried ever more rarely.
 func TestSpareBackoff(t *testing.T) {

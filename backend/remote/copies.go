@@ -308,6 +308,9 @@ func (k *copies) takeIn(g *leg) error {
 		}
 		return nil
 	}
+	if k.view.Lacks(g.slot, g.granted.ContentsID) {
+		return k.regainedLocked(g)
+	}
 	if k.view.Active.Has(g.slot) || !k.view.Serves() {
 		next := k.view.Equaled(g.slot, k.sessionsLocked())
 		if begins := next.Record.Generation != k.view.Record.Generation; begins {

@@ -80,7 +80,10 @@ func (g *leg) keep() {
 		case <-g.broke:
 		}
 		t := g.cut()
-		if g.vain++; !g.core.spares(g) || time.Since(o.back) > lasts || errors.Is(t.cause, errLetGo) {
+		if time.Since(o.back) > lasts {
+			g.faulty = false
+		}
+		if g.vain++; !g.core.spares(g) && !g.faulty || time.Since(o.back) > lasts || errors.Is(t.cause, errLetGo) {
 			g.vain = 0
 		}
 		if g.core.failed() != nil {
@@ -92,7 +95,7 @@ func (g *leg) keep() {
 			continue
 		}
 		err := g.lasting(t.cause)
-		if g.core.copies.blames(g, err) {
+		if g.blamed(err) {
 			err = nil
 		}
 		if err == nil {
@@ -195,7 +198,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if err := g.sitOut(); err != nil {
 			return err
 		}
-		if spares := g.core.spares(g); o.attempts > 0 || spares && g.vain > 0 {
+		if spares := g.core.spares(g) || g.faulty; o.attempts > 0 || spares && g.vain > 0 {
 			pause := backoff(max(o.attempts, 1)-1, g.cfg.Jitter())
 			if spares {
 				pause = max(pause, spareBackoff(g.vain))
@@ -226,8 +229,11 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		switch {
 		case errors.Is(err, errStopped):
 			return err
-		case errors.As(err, &end) && !g.core.copies.blames(g, err):
-			return err
+		case errors.As(err, &end):
+			if !g.blamed(err) {
+				return err
+			}
+			g.vain++
 		}
 		t = g.core.stillLost(g, err)
 		if text := err.Error(); text != o.said {

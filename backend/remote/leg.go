@@ -86,6 +86,7 @@ type leg struct {
 	// Of the keeper.
 	accused bool      // the last loss was an access or operation error
 	owes    debt      // what waited when the session came back last
+	faulty  bool      // it was of no use, and no session has lasted since
 	vain    int       // sessions in a row that soon ended, or that the mirror had no use for
 	lostAt  time.Time // when the outage began that is not over, or the last one
 }

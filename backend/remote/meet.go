@@ -97,9 +97,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	if !serves && meeting == mirror.ResyncAll && k.view.Equal.Has(int(o.Record.Slot)) && !l.Lost(&k.view.Record) {
 		meeting = mirror.Resume // the source of the copies that come first (mirror §4.4)
 	}
-	if meeting == mirror.Resume && g.bad != nil {
-		meeting = mirror.Gone // it failed once, and is let go first
-	}
+	meeting = k.retriedLocked(g, meeting, o)
 	switch {
 	case meeting == mirror.Gone:
 		if g.bad == nil {

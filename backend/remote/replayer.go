@@ -184,7 +184,7 @@ func (r *replayer) flush() (clean bool, err error) {
 		case err := <-flushed:
 			return true, err
 		case <-look.C:
-			if !r.core.unequal() {
+			if !r.core.unequal() || r.core.copies.regains() { // what that member lacks, only this life knows
 				continue
 			}
 			r.log.Info("the window is replayed, but the members of the mirror are not equal yet: the next life compares them in full", slog.String("region", r.region))

@@ -211,8 +211,9 @@ func (x *m4) record(i, l int) {
 		}
 	}
 	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf), el: p.el}
-	for y := range x.n { // F is named with its contents ids
-		if p.cf&bit(y) != 0 && p.stale&bit(y) == 0 {
+	for y := range x.n { // F is named with its contents ids, but for one that is being copied to
+		named := (p.eq|1<<p.join>>1)&bit(y) != 0
+		if p.cf&bit(y) != 0 && p.stale&bit(y) == 0 && named {
 			n.l[y].gone = false
 		}
 	}

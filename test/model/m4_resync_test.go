@@ -22,10 +22,13 @@ func (x *m4) resync(i int) {
 }
 
 // source returns a leg that life i may copy from, or -1.
-func (x *m4) source(i int) int {
+func (x *m4) source(i int) int { return x.sourceBut(i, -1) }
+
+// sourceBut is source for a copy to leg l, which may still count as equal.
+func (x *m4) sourceBut(i, l int) int {
 	src := -1
 	for y := range x.n {
-		if x.s0.p[i].eq&bit(y) != 0 && x.s0.holds(i, y) {
+		if y != l && x.s0.p[i].eq&bit(y) != 0 && x.s0.holds(i, y) {
 			src = y
 		}
 	}
@@ -36,6 +39,9 @@ func (x *m4) source(i int) int {
 func (x *m4) mayMeet(i, l int) bool {
 	s0, p0 := x.s0, &x.s0.p[i]
 	inF := p0.f&bit(l) != 0
+	if x.regains(i, l) {
+		return s0.l[l].own == uint8(i+1) && x.sourceBut(i, l) >= 0
+	}
 	if p0.eq&bit(l) != 0 || s0.l[l].dead || of(p0.el)&bit(l) == 0 || p0.act && inF && !s0.holds(i, l) {
 		return false
 	}
@@ -51,6 +57,14 @@ func (x *m4) mayMeet(i, l int) bool {
 	}
 	// A life that opened it only RESUMEs, and a younger life may have it.
 	return (s0.l[l].own == uint8(i+1) || p0.open&bit(l) == 0) && s0.l[l].life <= uint8(i) && x.source(i) >= 0
+}
+
+// regains reports whether leg l is in F of life i, has lost its contents, and cannot be let go, because too
+// few copies would remain. It stays in F, is equal no more, and everything is copied to it.
+func (x *m4) regains(i, l int) bool {
+	s0, p0 := x.s0, &x.s0.p[i]
+	lost := s0.l[l].gone || p0.stale&bit(l) != 0
+	return lost && p0.act && p0.f&bit(l) != 0 && !s0.l[l].dead && count(p0.f) <= least(p0.el)
 }
 
 // meet lets life i take leg l back, if nothing active is known there that it does not know of.
@@ -91,6 +105,10 @@ func (x *m4) meet(i, l int) {
 func (x *m4) beginSync(n *m4state, i, l int) {
 	p, g := &n.p[i], &n.l[l]
 	mine := rec{g: p.g, by: p.mby, f: p.mf, hist: p.hist, torn: true, el: p.el}
+	if x.regains(i, l) && !x.mut("regained-is-equal") {
+		p.eq &^= bit(l)
+		p.cut()
+	}
 	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
 	if g.own != uint8(i+1) {
 		g.own, g.life = uint8(i+1), uint8(i)
@@ -104,13 +122,13 @@ func (x *m4) beginSync(n *m4state, i, l int) {
 	p.stale &^= bit(l)
 	p.pos[l] = p.cov
 	p.sy = uint8(l + 1)
-	p.todo = n.l[x.source(i)].bits[l]
+	p.todo = n.l[x.sourceBut(i, l)].bits[l]
 	if inF || !p.act {
 		p.todo = x.allb
 	}
 	if all {
 		p.todo = x.allb
-		if p.act || x.mut("contents-named-early") { // no record names it in F: with the bits, its new contents id is noted
+		if p.act && !inF || x.mut("contents-named-early") { // no record names it in F: with the bits, its new contents id is noted
 			g.gone = false
 		}
 		for y := range x.n {
@@ -194,6 +212,13 @@ func (x *m4) synced(i, to int) {
 			x.begin(p, p.eq, 0)
 		}
 		x.emit(label(i, "%s is equal", legName(to)), false, n)
+	case n.l[to].gone && p.f&bit(to) != 0: // it has everything again, and a generation says so
+		if n.changes > 0 {
+			n.changes--
+			x.begin(p, p.f, to+1)
+			x.emit(label(i, "%s has everything again, begins generation %d%s", legName(to), p.cg, names(p.cf)), false, n)
+		}
+		return
 	case p.f&bit(to) != 0:
 		p.eq |= bit(to)
 		p.endSync()

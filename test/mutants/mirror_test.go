@@ -243,6 +243,21 @@ var mirrors = []mutant{
 		old: "case !f.Asked:", new: "case !f.Asked && false:",
 		pkg: "./internal/mirror", run: "^TestDecideWithAnArbiter$",
 	}, {
+		name: "regained-is-equal", rule: "mirror §3.6 a member that lost its contents is equal no more",
+		in:  "internal/mirror.View.Regains",
+		old: "v.Equal &^= member", new: "",
+		pkg: "./internal/mirror", run: "^TestRegain$",
+	}, {
+		name: "a member that the mirror needs is not asked again", rule: "mirror §3.3 the device goes on when a member is back that it cannot do without",
+		in:  "backend/remote.copies.sitsOut",
+		old: "case inF && g.bad != nil: return k.doesWithoutLocked(g)", new: "case inF && g.bad != nil: return true",
+		pkg: "./backend/remote", run: "^TestNeededMemberIsAskedAgain$",
+	}, {
+		name: "a killed life ends while a member regains its contents", rule: "mirror §4.5 only the life itself knows what its members have",
+		in:  "backend/remote.replayer.flush",
+		old: "|| r.core.copies.regains()", new: "",
+		pkg: "./backend/remote", run: "^TestKilledWhileAMemberRegains$",
+	}, {
 		name: "a removal that a next run finishes is not told", rule: "mirror §4.9 when the generation is active, the member gets the zero record",
 		in:  "backend/remote.replayer.goOn",
 		old: "if r.core.copies.known = h.departing(); !h.Mirror.Pending {", new: "if !h.Mirror.Pending {",

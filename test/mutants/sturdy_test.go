@@ -26,9 +26,9 @@ var sturdy = []mutant{
 		pkg: "./persist/region", run: "^TestClearDrawsContents$",
 	}, {
 		name: "useless member is asked again and again", rule: "a session changes the target's superblock: none that can only be in vain",
-		in:  "backend/remote.copies.sitsOut",
-		old: "case inF && g.bad != nil, !inF && k.view.Pending:", new: "case !inF && k.view.Pending:",
-		pkg: "./backend/remote", run: "^TestUselessMemberIsLeftAlone$", hangs: true,
+		in:  "backend/remote.leg.comeBack",
+		old: "g.core.spares(g) || g.faulty", new: "g.core.spares(g)",
+		pkg: "./backend/remote", run: "^TestNeededMemberIsAskedAgain$",
 	}, {
 		name: "sessions in vain have no back-off", rule: "a session changes the target's superblock: ever fewer that come to nothing",
 		in:  "backend/remote.spareBackoff",

@@ -1,0 +1,45 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+
+	"pmnbd/persist"
+)
+
+// A member of F that lost its contents is let go. Where too few copies would remain, it stays in F
+// instead: it is equal no more, so no FLUSH succeeds and nobody reads from it, and everything is copied to
+// it. Its record and those of the others name the contents that it had, so no start takes it for a member
+// that has the data. When it has everything again, a generation names what it has now (mirror §3.6).
+
+// Regains returns v with leg in F and no longer equal, because it lost its contents and cannot be let go.
+// ok is false if it can be let go, if no generation of this life is active yet, if one is pending, or if
+// no other leg is equal.
+func (v View) Regains(leg int) (next View, ok bool) {
+	member := persist.Member(leg)
+	if v.Pending || !v.Active.Has(leg) || !v.Record.F.Has(leg) || v.Equal&^member == 0 {
+		return v, false
+	}
+	if _, err := v.LetGo(leg, true); !errors.Is(err, ErrBelowMin) {
+		return v, false
+	}
+	v.Equal &^= member
+	return v, true
+}
+
+// Lacks reports whether leg is in F of the newest active generation without the contents that its
+// record names; contents are what it has.
+func (v *View) Lacks(leg int, contents [16]byte) bool {
+	return v.Active.Has(leg) && v.Record.F.Has(leg) && !v.Equal.Has(leg) && v.Record.Members[leg].Contents != contents
+}
+
+// Regained returns v with a generation pending that has the same F, and names contents and epoch of leg.
+// It has everything again that the others have.
+func (v View) Regained(leg int, contents [16]byte, epoch uint64) (next View, err error) {
+	if v.Pending || !v.Lacks(leg, contents) {
+		return v, fmt.Errorf("name what %v has: %w", persist.Member(leg), ErrChanging)
+	}
+	next = v.begin(v.Record.F, persist.Member(leg))
+	next.name(leg, contents, epoch)
+	return next, nil
+}
