@@ -35,6 +35,14 @@ func (c *chunks) take() (off, n uint64) {
 	return off, min(c.each, c.size-off)
 }
 
+// put takes the chunk at off back, which was taken.
+func (c *chunks) put(off uint64) {
+	i := off / c.each
+	c.bits[i/8] |= 1 << (i % 8)
+	c.next = min(c.next, i/8*8)
+	c.left++
+}
+
 // fill sets all bits.
 func (c *chunks) fill() {
 	for i := range c.bits {

@@ -60,20 +60,21 @@ type VerifyOptions struct {
 var (
 	// ErrNoMirror: the device has a region alone.
 	ErrNoMirror = errors.New("the export is no mirror")
-	// ErrNotVerified: members were lost, or the mirror changed, before everything was compared.
+	// ErrNotVerified: members left F, or the device ended, before everything was compared.
 	ErrNotVerified = errors.New("not everything was compared")
 )
 
 // Verify compares the members in sync with each other, by digests that their targets make (mirror §5.7),
 // while clients go on. Config.ResyncRate bounds how much a second. Chunks that differ are reported; nobody
-// knows which member is right, so nothing is copied unless an option says from where. Beside an error
-// Verify returns what it has found so far. One Verify can run at a time.
+// knows which member is right, so nothing is copied unless an option says from where. If a member is away it
+// waits until that one is back or let go. Beside an error Verify returns what it has found so far. One Verify
+// can run at a time.
 func (d *Device) Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 	k := d.core.copies
 	if k == nil {
 		return nil, ErrNoMirror
 	}
-	v, err := k.beginVerify(d.info.Size, o.From)
+	v, err := k.beginVerify(ctx, d.info.Size, o.From)
 	if err != nil {
 		return nil, err
 	}
@@ -112,27 +113,31 @@ func (d *Device) Verify(ctx context.Context, o VerifyOptions) (*Verification, er
 }
 
 // A verification is a Verify under way. For each member but one it has a part: a resync whose source is
-// that one, and which copies only if it is told to.
+// that one, and which copies only if it is told to. The parts end with the first session that is lost, and
+// others go on where they were (verify_rounds.go).
 type verification struct {
 	copies  *copies
 	from    *leg // the source; set once, like what follows
 	copying bool
 	size    uint64
 	members persist.Members
-	parts   []*resync
-	session uint64        // of the source: see bindLocked
-	conns   []rdma.Conn   // its lanes'
-	done    chan struct{} // closed once all parts have ended
+	regions [persist.MaxMembers]persist.Membership // what the members are, by slot
+	done    chan struct{}                          // closed once the last parts have ended
+
+	// Set while no part runs.
+	session uint64      // of the source: see bindLocked
+	conns   []rdma.Conn // its lanes'
 
 	mu      sync.Mutex
+	parts   []*resync
 	found   map[uint64]*Difference // by offset
 	differs []byte                 // a bit for each chunk that differs
 	count   int                    // of those bits
-	broken  bool                   // a part has ended early
+	broken  bool                   // one of parts has ended early
 }
 
-// beginVerify starts the parts.
-func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
+// beginVerify starts the parts. ctx ends the verification.
+func (k *copies) beginVerify(ctx context.Context, size uint64, from string) (*verification, error) {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +154,10 @@ func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
 	case f.Count() < 2:
 		return nil, fmt.Errorf("only member %v is in sync: there is nothing to compare it with", f)
 	}
-	v := &verification{copies: k, size: size, members: f, copying: from != "", differs: make([]byte, chunkBits(size)), done: make(chan struct{}), found: make(map[uint64]*Difference)}
+	v := &verification{
+		copies: k, size: size, members: f, regions: k.view.Record.Members, copying: from != "",
+		done: make(chan struct{}), found: make(map[uint64]*Difference), differs: make([]byte, chunkBits(size)),
+	}
 	var legs []*leg
 	for _, g := range k.core.legs {
 		if !f.Has(g.slot) {
@@ -168,14 +176,14 @@ func (k *copies) beginVerify(size uint64, from string) (*verification, error) {
 		}
 	}
 	v.from = legs[source]
-	v.bindLocked()
 	pieces := k.pieces[len(k.core.legs)*copiesAhead:]
 	for _, g := range slices.Delete(legs, source, source+1) {
 		v.parts = append(v.parts, v.newPart(g, pieces[:verifyAhead]))
 		pieces = pieces[verifyAhead:]
 	}
 	k.checks = true
-	v.startLocked()
+	k.ended.Add(1)
+	go v.drive(ctx, v.startLocked())
 	return v, nil
 }
 
@@ -216,8 +224,9 @@ func (v *verification) sourceLocked(s *stream) *lane {
 }
 
 // startLocked starts the parts' goroutines, which copies.end waits for. The caller holds commit.mu.
-func (v *verification) startLocked() {
-	var running sync.WaitGroup
+func (v *verification) startLocked() (running *sync.WaitGroup) {
+	running = new(sync.WaitGroup)
+	v.bindLocked()
 	for _, r := range v.parts {
 		for _, l := range r.leg.lanes { // it is equal, so no resync has them
 			l.mu.Lock()
@@ -230,10 +239,7 @@ func (v *verification) startLocked() {
 			v.run(r)
 		})
 	}
-	go func() {
-		running.Wait()
-		close(v.done)
-	}()
+	return running
 }
 
 // run drives a part until it is through, or has to end.
@@ -260,14 +266,14 @@ func (v *verification) run(r *resync) {
 		case <-v.copies.life.Done():
 		}
 	}
-	for i := range r.pieces {
-		r.pieces[i].state = pieceFree
-	}
 	r.detach()
+	r.reclaim()
 }
 
 // end ends all parts.
 func (v *verification) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for _, r := range v.parts {
 		r.end()
 	}
@@ -333,12 +339,12 @@ func (v *verification) incomplete() bool {
 
 // sofar is what was found, with the differences if all has ended.
 func (v *verification) sofar(ended bool) Verification {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	s := Verification{Members: v.members.String(), Total: v.size * uint64(len(v.parts))}
 	for _, r := range v.parts {
 		s.Compared += r.compared.Load()
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	s.Different, s.Differences = v.count, []Difference{}
 	if !ended {
 		return s

@@ -151,10 +151,13 @@ func TestVerifyCopiesDurably(t *testing.T) {
 // A Verify that is cut short says so, and leaves nothing behind.
 func TestVerifyIsCutShort(t *testing.T) {
 	for name, cut := range map[string]func(s pairs, d *Device, cancel func()){
-		"cancelled":         func(_ pairs, _ *Device, cancel func()) { cancel() },
-		"a member is lost":  func(s pairs, _ *Device, _ func()) { s.network(1).Cut() },
-		"the source":        func(s pairs, _ *Device, _ func()) { s.network(0).Cut() },
-		"a member is away":  func(s pairs, _ *Device, _ func()) { s.network(2).Down() },
+		"cancelled":          func(_ pairs, _ *Device, cancel func()) { cancel() },
+		"a member is let go": func(s pairs, _ *Device, _ func()) { s.network(2).Down() },
+		"the source is":      func(s pairs, _ *Device, _ func()) { s.network(0).Down() },
+		"cancelled while a member is away": func(s pairs, _ *Device, cancel func()) {
+			s.network(2).Down()
+			time.AfterFunc(10*time.Second, cancel)
+		},
 		"the device closes": func(_ pairs, d *Device, _ func()) { go func() { _ = d.Close() }() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,6 +180,7 @@ func TestVerifyIsCutShort(t *testing.T) {
 				}})
 				require.ErrorIs(t, err, ErrNotVerified)
 				require.Less(t, v.Compared, v.Total)
+				s.network(0).Up()
 				s.network(2).Up()
 				if name != "the device closes" {
 					s.inSync(t, d)

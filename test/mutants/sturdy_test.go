@@ -90,6 +90,21 @@ var sturdy = []mutant{
 		old: "return view.Flushes() &&", new: "return true || view.Flushes() &&",
 		pkg: "./backend/remote", run: "^TestVerifyIsCutShort$", hangs: true,
 	}, {
+		name: "verify forgets what was under way", rule: "mirror §5.7 chunks under way begin anew in the next sessions",
+		in:  "backend/remote.resync.reclaim",
+		old: "r.todo.put(p.start)", new: "",
+		pkg: "./backend/remote", run: "^TestVerifyGoesOn$",
+	}, {
+		name: "verify takes copies for durable", rule: "mirror §5.7 what was copied and is not durable is compared again",
+		in:  "backend/remote.resync.reclaim",
+		old: "for _, c := range r.shares[i].copied {", new: "for _, c := range r.shares[i].copied[:0] {",
+		pkg: "./backend/remote", run: "^TestVerifyCopiesAgain$",
+	}, {
+		name: "verify goes on with another member", rule: "mirror §5.7 it ends if a member is another one, or has other contents",
+		in:  "backend/remote.verification.standsLocked",
+		old: "now.UUID != then.UUID || now.Contents != then.Contents", new: "false",
+		pkg: "./backend/remote", run: "^TestVerifyStands$",
+	}, {
 		name: "hung disk has no loss timeout", rule: "§5 --loss-timeout bounds a barrier that the target is working on",
 		in:  "backend/remote.overdue.find",
 		old: "if k.loss > 0 && owed > k.loss && !goes {", new: "if false {",
