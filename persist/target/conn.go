@@ -41,7 +41,8 @@ type conn struct {
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier
 	asked     asked
-	behind    bool // the syncer may still have a part of a barrier
+	behind    bool        // the syncer may still have a part of a barrier
+	leaves    atomic.Bool // what the syncer still has is to be dropped
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // closed when nothing of the lane touches a region any more, unless alive is set

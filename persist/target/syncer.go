@@ -30,11 +30,12 @@ type syncer struct {
 	began  atomic.Int64  // when the current sync or flush began, by clock, or 0
 	doubts atomic.Uint64 // how often doubt was set: a flush settles only doubt from before it began
 
-	mu     sync.Mutex
-	idle   sync.Cond // active became empty
-	jobs   []syncJob
-	active []syncJob // being synced
-	closed bool
+	mu       sync.Mutex
+	idle     sync.Cond // another job has its answer, or a record is kept
+	jobs     []syncJob
+	active   []syncJob // being synced and answered
+	answered int       // how many of active have their answer
+	closed   bool
 
 	record    *recordJob // to be kept
 	recording *recordJob // being kept
@@ -82,12 +83,19 @@ func (y *syncer) doubted() {
 	y.signal()
 }
 
+// unansweredLocked returns the jobs without an answer, the oldest first. An answer gives the
+// peer its credit back, so what has one must not count any more, even while the syncer still
+// works on what came with it.
+func (y *syncer) unansweredLocked() [2][]syncJob {
+	return [2][]syncJob{y.active[y.answered:], y.jobs}
+}
+
 // add queues a job. It returns an error if the peer has more unanswered parts of barriers
 // than credits, because they would fill the memory.
 func (y *syncer) add(job syncJob) error {
 	y.mu.Lock()
 	unanswered := 1
-	for _, jobs := range [][]syncJob{y.active, y.jobs} {
+	for _, jobs := range y.unansweredLocked() {
 		for _, j := range jobs {
 			if j.c == job.c {
 				unanswered++
@@ -109,7 +117,8 @@ func (y *syncer) has(c *conn) bool {
 	its := func(j syncJob) bool { return j.c == c }
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return slices.ContainsFunc(y.active, its) || slices.ContainsFunc(y.jobs, its)
+	jobs := y.unansweredLocked()
+	return slices.ContainsFunc(jobs[0], its) || slices.ContainsFunc(jobs[1], its)
 }
 
 func (y *syncer) signal() {
@@ -119,18 +128,21 @@ func (y *syncer) signal() {
 	}
 }
 
-// forget drops c's barriers and record that wait for a sync, and waits for the sync of the
-// others.
+// forget drops c's barriers and record that wait for the syncer, and waits for the sync of
+// the others. It does not wait for all that they name to be written back: nobody wants the
+// answer any more.
 // Only c's goroutine calls it, or anybody after that goroutine has ended.
 func (y *syncer) forget(c *conn) {
 	its := func(j syncJob) bool { return j.c == c }
+	c.leaves.Store(true)
+	defer c.leaves.Store(false)
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.jobs = slices.DeleteFunc(y.jobs, its)
 	if y.record != nil && y.record.c == c {
 		y.record = nil
 	}
-	for slices.ContainsFunc(y.active, its) {
+	for slices.ContainsFunc(y.active[y.answered:], its) {
 		y.idle.Wait()
 	}
 	for y.recording != nil && y.recording.c == c {
@@ -142,7 +154,7 @@ func (y *syncer) forget(c *conn) {
 func (y *syncer) oldest(s *session) uint64 {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	for _, jobs := range [][]syncJob{y.active, y.jobs} {
+	for _, jobs := range y.unansweredLocked() {
 		for _, j := range jobs {
 			if j.c.session == s {
 				return j.seq
@@ -193,11 +205,14 @@ func (y *syncer) run() {
 			if lost := y.finish(&jobs[i], err, &out); lost != nil {
 				_ = jobs[i].c.interrupt() // the initiator must not wait for its answer for ever
 			}
+			y.mu.Lock()
+			jobs[i] = syncJob{}
+			y.answered++
+			y.idle.Broadcast()
+			y.mu.Unlock()
 		}
 		y.mu.Lock()
-		clear(y.active)
-		y.active = y.active[:0]
-		y.idle.Broadcast()
+		y.active, y.answered = y.active[:0], 0
 		y.mu.Unlock()
 		if err == nil {
 			y.look() // behind the answers, which need not wait for it
@@ -219,9 +234,12 @@ func (y *syncer) finish(j *syncJob, err error, out *outbox) error {
 		y.e.wrote[j.c.lane].Note(time.Since(began))
 		y.began.Store(0)
 	}
+	if err == nil {
+		err = y.e.r.Failed() // the part before may have failed, and this one may name nothing
+	}
 	switch {
 	case errors.Is(err, errEnded):
-		return err
+		return nil // nobody waits for the answer
 	case err != nil:
 		return j.c.fail(j.seq, wire.CodeFailed, err.Error(), out)
 	}

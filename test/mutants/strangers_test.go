@@ -90,8 +90,23 @@ var strangers = []mutant{
 	}, {
 		name: "a grant waits for a whole barrier", rule: "a grant waits for one step of a flush",
 		in:  "persist/target.syncer.writeBack",
-		old: "if j.c.dead.Load() {", new: "if false {",
+		old: "if j.c.leaves.Load() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
+	}, {
+		name: "CLOSE waits for a whole barrier", rule: "a grant waits for one step of a flush",
+		in:  "persist/target.syncer.forget",
+		old: "c.leaves.Store(true)", new: "c.leaves.Store(c.dead.Load())",
+		pkg: "./persist/target", run: "^TestCloseDuringAWriteBack$", hangs: true,
+	}, {
+		name: "a part that names nothing follows a part that failed, and counts as durable", rule: "no acknowledgement after a failure",
+		in:  "persist/target.syncer.finish",
+		old: "err = y.e.r.Failed()", new: "",
+		pkg: "./persist/target", run: "^TestWriteBackFails$",
+	}, {
+		name: "parts keep their credits after their answers", rule: "an answer gives a credit back",
+		in:  "persist/target.syncer.run",
+		old: "y.answered++", new: "",
+		pkg: "./persist/target", run: "^TestAnswersGiveCreditsBack$", hangs: true,
 	}, {
 		name: "a lane writes back as much as a barrier names", rule: "what a lane's messages wait for at the target is bounded",
 		in:  "persist/target.conn.beside",
