@@ -8,6 +8,7 @@ package rdmatest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -96,9 +97,14 @@ func (e *End) Next(t testing.TB) rdma.Completion {
 		}
 		require.NoError(t, e.err, "while a completion was due")
 	case <-time.After(patience):
-		require.Fail(t, "no completion")
+		require.Fail(t, "no completion", "%s has none.%s", e.describe(), standstill())
 	}
 	panic("unreachable")
+}
+
+// describe names the end in a failure.
+func (e *End) describe() string {
+	return fmt.Sprintf("The connection to %s, of which %d bytes of Writes and Read Responses have arrived,", e.Conn.RemoteAddr(), e.Conn.Arrived())
 }
 
 // Failed waits until the connection has failed, and returns its error.
@@ -107,7 +113,7 @@ func (e *End) Failed(t testing.TB) error {
 	select {
 	case <-e.done:
 	case <-time.After(patience):
-		require.Fail(t, "the connection lives on")
+		require.Fail(t, "the connection lives on", "%s has not failed.%s", e.describe(), standstill())
 	}
 	return e.err
 }
