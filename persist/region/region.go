@@ -256,7 +256,7 @@ func (r *Region) expect(o OpenOptions) error {
 		return fmt.Errorf("%s: %w: it is %q, not %q", r.path, ErrName, r.name, o.Name)
 	}
 	if o.CreateSize != 0 && o.CreateSize != r.size {
-		return fmt.Errorf("%s: %w: it has %d bytes, not %d", r.path, ErrSize, r.size, o.CreateSize)
+		return fmt.Errorf("%s: %w: it has %d bytes, not %d: a region keeps its size, so leave the size out, or name another path", r.path, ErrSize, r.size, o.CreateSize)
 	}
 	return nil
 }

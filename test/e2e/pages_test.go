@@ -70,7 +70,16 @@ ready nbd+unix:///log?socket=/tmp/log.sock`,
 	{page: "docs/tutorial-go.md", machines: []string{"app1"}},
 	{
 		page: "docs/tutorial-two-hosts.md", machines: []string{"app1", "pm1"},
-		skip: map[string]string{"install -m 755 bin/": "a machine of the test has the binaries there"},
+		needs: []peer{{"promtool", "prometheus"}},
+		skip: map[string]string{
+			"install -m 755 bin/":          "a machine of the test has the binaries there",
+			"apt install ":                 "scripts/packages-test installs the packages",
+			"pmnbd attach ":                "needs the kernel's NBD client, as the next two",
+			"mkfs.ext4 /dev/nbd0":          "test/lab makes filesystems",
+			"mount /dev/nbd0":              "test/lab mounts them",
+			"cp /usr/share/doc/pmnbd-doc":  "the package is not installed",
+			"systemctl restart prometheus": "no Prometheus runs: promtool tests the rules",
+		},
 		aside: map[string]func(*testing.T, map[string]*machine){
 			"(umask 077; pmnbd-target key new": func(t *testing.T, m map[string]*machine) {
 				id := m["app1"].terminal(t, "app1").run(t, "runuser -u pmnbd -- pmnbd id --state-dir /var/lib/pmnbd")
@@ -79,6 +88,9 @@ ready nbd+unix:///log?socket=/tmp/log.sock`,
 			"chown pmnbd /etc/pmnbd/key ": func(t *testing.T, m map[string]*machine) {
 				key := m["pm1"].terminal(t, "pm1").run(t, "cat /etc/pmnbd/keys")
 				m["app1"].terminal(t, "app1").run(t, "echo '"+strings.TrimSpace(key)+"' >/etc/pmnbd/key")
+			},
+			"promtool check": func(t *testing.T, m map[string]*machine) {
+				m["app1"].terminal(t, "app1").run(t, "cp dist/prometheus/alerts.yml /etc/prometheus/pmnbd-alerts.yml")
 			},
 		},
 	},
