@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,11 @@ type play struct {
 	aside map[string]func(*testing.T, map[string]*machine)
 }
 
-var plays = []play{
+// plays are all of them.
+var plays = slices.Concat(guides, references)
+
+// guides are plays of pages that lead a reader through something.
+var guides = []play{
 	{
 		page: "README.md", machines: []string{"app1"},
 		skip: map[string]string{"make demo": "TestDemo of test/lab runs it", "make test": "it runs this test"},
@@ -101,9 +106,7 @@ var unrun = map[string]string{
 	"docs/attach.md":           "needs the kernel's NBD client: test/lab attaches (TestAttach, TestAttachRestart)",
 	"docs/benchmarks.md":       "takes minutes, and judges times",
 	"docs/compare.md":          "takes minutes, and judges times",
-	"docs/configuration.md":    "shows forms; TestFlagsAndKeys (cmd/pmnbd-target) checks flags and keys",
 	"docs/contributing.md":     "has the targets of make, which .ci/run runs",
-	"docs/durability.md":       "shows status, which other pages run",
 	"docs/growth.md":           "takes minutes, and judges times",
 	"docs/howto-zfs-slog.md":   "needs ZFS, which the lab's kernel has not",
 	"docs/howto-postgresql.md": "needs the kernel's NBD client: TestPostgres does the same with nbdfuse",
@@ -111,12 +114,7 @@ var unrun = map[string]string{
 	"docs/install.md":          "changes the packages of a machine",
 	"docs/lab.md":              "has the targets of make that run the lab",
 	"docs/methods.md":          "takes minutes, and judges times",
-	"docs/mirror.md":           "shows forms of commands that test/e2e's tests of mirrors run",
-	"docs/nbd.md":              "shows the forms of two flags",
-	"docs/regions.md":          "shows forms, among them of device-dax, which only the lab has",
 	"docs/runbook.md":          "looks at what is broken: test/e2e breaks each",
-	"docs/security.md":         "shows forms; tutorial-two-hosts.md makes keys and encrypts",
-	"docs/status.md":           "shows forms; TestStatus and TestMetrics compare the tables with what daemons say",
 	"docs/systemd.md":          "needs systemd; tutorial-two-hosts.md installs the units and runs their command lines",
 }
 
