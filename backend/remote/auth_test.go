@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
@@ -35,7 +36,9 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 	if key != nil {
 		cfg.Target, cfg.Key = targetName, only(key)
 	}
-	return p, cfg, func(keys ...wire.Key) { p.server.SetKeys(target.Keys{id: keys}) }
+	return p, cfg, func(keys ...wire.Key) {
+		require.NoError(t, p.server.Change(target.Offer{Regions: []*region.Region{p.region}, Keys: target.Keys{id: keys}}))
+	}
 }
 
 // Both ends prove that they have the key, on every lane, at the start and when a lost

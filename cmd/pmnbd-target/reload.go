@@ -80,16 +80,13 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	c := &reload.Changes{Keys: next.KeyFile != ""}
 	regions, begun, err := s.openRegions(&next, c)
 	if err == nil {
-		err = s.target.Change(target.Offer{Regions: regions, Allow: next.allow(), Encrypted: next.encrypted()})
+		err = s.target.Change(target.Offer{Regions: regions, Allow: next.allow(), Encrypted: next.encrypted(), Keys: keys})
 	}
 	if err != nil {
 		for _, undo := range begun {
 			err = errors.Join(err, undo())
 		}
 		return nil, err
-	}
-	if keys != nil {
-		s.target.SetKeys(keys)
 	}
 	if was := s.said.LogLevel.String(); next.LogLevel.String() != was {
 		err = s.cfg.LogLevel.Set(next.LogLevel.String())

@@ -13,16 +13,11 @@ import (
 // an id has several valid keys: the old and the new one.
 type Keys map[[16]byte][]wire.Key
 
-// SetKeys replaces Config.Keys, which must not have been nil. Granted sessions continue.
-// When an initiator comes back, it must prove itself with one of the new keys.
-func (s *Server) SetKeys(keys Keys) { s.keys.Store(&keys) }
-
-// authenticate checks the proof of m, decoded from msg. From then on c signs its answers.
+// authenticate checks the proof of m, decoded from msg, by keys. From then on c signs its answers.
 // If the proof is wrong or missing, authenticate returns the answer to send. All refusals
 // are alike, so a peer without a key learns neither which ids have a key nor which
 // regions exist.
-func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge, refused *wire.Refused) {
-	keys := c.s.keys.Load()
+func (c *conn) authenticate(keys Keys, m *wire.Open, msg []byte) (challenge *wire.Challenge, refused *wire.Refused) {
 	if keys == nil {
 		return nil, nil
 	}
@@ -32,7 +27,7 @@ func (c *conn) authenticate(m *wire.Open, msg []byte) (challenge *wire.Challenge
 		_, _ = rand.Read(c.challenge.Nonce[:]) // never fails (crypto/rand)
 		return c.challenge, nil
 	}
-	its := (*keys)[m.Owner.ID]
+	its := keys[m.Owner.ID]
 	if len(its) == 0 {
 		its = c.s.decoy // so the check takes as long
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -222,16 +223,22 @@ func TestRotation(t *testing.T) {
 		require.NoError(t, p.decode(&r))
 		return r.Code != wire.CodeAuth
 	}
+	change := func(keys Keys) {
+		t.Helper()
+		require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Keys: keys}))
+	}
 	p, _, o := s.openKeyed(t, aliceKey, alice)
 	require.True(t, try(aliceKey))
 	require.False(t, try(next))
-	s.server.SetKeys(Keys{alice.ID: {aliceKey, next}})
+	change(Keys{alice.ID: {aliceKey, next}})
 	require.True(t, try(aliceKey))
 	require.True(t, try(next))
-	s.server.SetKeys(Keys{alice.ID: {next}})
+	change(Keys{alice.ID: {next}})
 	require.False(t, try(aliceKey))
 	require.True(t, try(next))
-	s.server.SetKeys(Keys{})
+	change(Keys{})
+	require.False(t, try(next))
+	require.ErrorIs(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}), errKeys, "or everybody could have it")
 	require.False(t, try(next))
 	require.NoError(t, p.write(o, 1, 0, []byte("goes on")))
 }

@@ -60,7 +60,8 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 	if !c.s.strangers.leave(c) {
 		return errCrowded
 	}
-	challenge, refused := c.authenticate(m, msg)
+	offer := c.s.offer.Load()
+	challenge, refused := c.authenticate(offer.Keys, m, msg)
 	if challenge != nil {
 		c.s.stranger(c, spoken)
 		c.deadline.Reset(c.s.cfg.ProofTimeout) // time for another round trip
@@ -71,7 +72,7 @@ func (c *conn) grant(m *wire.Open, msg []byte, resume bool) error {
 		return c.refuse(refused, msg)
 	}
 	c.deadline.Stop() // the grant itself has no deadline
-	opened, refused := c.open(m, resume)
+	opened, refused := c.open(offer, m, resume)
 	if refused != nil {
 		err := c.refuse(refused, msg)
 		c.standBy()
@@ -108,9 +109,9 @@ func (c *conn) refuse(r *wire.Refused, request []byte) error {
 
 // open grants a session, in the order of design §5, or returns the refusal. RESUME grants
 // a new session to the same owner. Nobody else had the region in between, so no new doubt
-// arises.
-func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
-	e, refused := c.exportFor(m)
+// arises. offer is what the server offered when c proved its key.
+func (c *conn) open(offer *offered, m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
+	e, refused := c.exportFor(offer, m)
 	if refused != nil {
 		return nil, refused
 	}
@@ -130,6 +131,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	defer e.granting.Unlock()
 	if e.withdrawn {
 		return nil, unknown(m.Region)
+	}
+	if c.s.offer.Load() != offer { // c may have the region no more, or its key may not count
+		return nil, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: "what the target serves, and to whom, has just changed: try again"}
 	}
 	if r := e.check(m, resume); r != nil {
 		return nil, r
@@ -161,10 +165,9 @@ func (c *conn) open(m *wire.Open, resume bool) (*wire.Opened, *wire.Refused) {
 	return opened, nil
 }
 
-// exportFor returns the region that m names, or the reason to refuse m in whatever state
-// the region is.
-func (c *conn) exportFor(m *wire.Open) (*export, *wire.Refused) {
-	offer := c.s.offer.Load()
+// exportFor returns the region of offer that m names, or the reason to refuse m in whatever
+// state the region is.
+func (c *conn) exportFor(offer *offered, m *wire.Open) (*export, *wire.Refused) {
 	e := offer.exports[m.Region]
 	allow, some := offer.Allow[m.Region]
 	switch {

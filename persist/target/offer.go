@@ -23,6 +23,9 @@ type Offer struct {
 	Allow map[string][][16]byte
 	// Encrypted has the names of the regions that only encrypted connections may OPEN.
 	Encrypted map[string]bool
+	// Keys has the keys with which sessions authenticate from now on. It is nil if and only if
+	// Config.Keys is.
+	Keys Keys
 }
 
 // An offered is an Offer in force.
@@ -58,9 +61,12 @@ func (e *HeldError) Error() string {
 // errWithdrawing is the error of a Change after Close.
 var errWithdrawing = errors.New("the target is ending")
 
+// errKeys is the error of a Change that would begin or cease to ask for keys.
+var errKeys = errors.New("a server has keys from its start to its end, or never")
+
 // Change makes the server serve what o offers, and nothing else. Sessions on regions that it served
-// before and that o has (the same *region.Region) go on: who may OPEN them counts from the next OPEN or
-// RESUME. A region that o does not have is withdrawn. If an initiator holds that, Change fails with a
+// before and that o has (the same *region.Region) go on: who may OPEN them, and with which key, counts
+// from the next OPEN or RESUME. No session is granted partly by the old offer and partly by o. A region that o does not have is withdrawn. If an initiator holds that, Change fails with a
 // *HeldError for each such region, and changes nothing. The caller closes the regions that are
 // withdrawn once Change has returned.
 func (s *Server) Change(o Offer) error {
@@ -68,6 +74,9 @@ func (s *Server) Change(o Offer) error {
 	defer s.changing.Unlock()
 	if s.isClosed() {
 		return errWithdrawing
+	}
+	if (o.Keys == nil) != (s.cfg.Keys == nil) {
+		return errKeys
 	}
 	old, next := s.served(), make(map[string]*export)
 	var begun, gone []*export

@@ -88,6 +88,27 @@ func TestWithdrawDuringAGrant(t *testing.T) {
 	s.server.offer.Store(&offered{})
 }
 
+// A grant is by one offer: one that was being made while the offer changed has to be asked for again. Else
+// an initiator whose key is gone could have a region that is new, or one that is taken from it.
+func TestChangeDuringAGrant(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	epoch := p.refused(alice, 0).Epoch
+	s.server.mu.Lock()
+	require.Len(t, s.server.conns, 1)
+	var c *conn
+	for c = range s.server.conns {
+	}
+	s.server.mu.Unlock()
+	before := s.server.offer.Load()
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Allow: map[string][][16]byte{"log": {bob.ID}}}))
+	_, refused := c.open(before, &wire.Open{Methods: everyMethod, Owner: alice, Region: "log", Epoch: epoch, Flags: wire.OpenAllowVolatile}, false)
+	require.Equal(t, wire.CodeBusy, refused.Code)
+	require.Zero(t, refused.Holder, "so that the initiator asks again")
+	require.Equal(t, epoch, s.region.Superblock().Epoch)
+	require.Equal(t, wire.CodeNotAllowed, p.refused(alice, epoch).Code)
+}
+
 // Changes come while initiators open and close.
 func TestChangeRaces(t *testing.T) {
 	s := newSite(t)

@@ -63,11 +63,11 @@ type Config struct {
 	// DirectWrite and RelaxedOrdering are what the operator declares about the adapters
 	// of this machine (see Facts).
 	DirectWrite, RelaxedOrdering bool
-	// Keys has the keys with which sessions authenticate. If it is nil, they do not.
+	// Keys has the keys with which sessions authenticate. If it is nil, they do not, and never will.
 	Keys Keys
 	// Name is the target's name, which its keys belong to: at most wire.MaxTarget bytes.
 	Name string
-	// Allow and Encrypted are those of the first Offer.
+	// Allow and Encrypted are those of the first Offer, and Keys are its keys.
 	Allow     map[string][][16]byte
 	Encrypted map[string]bool
 	// Log gets one line for each change of state. It may be nil.
@@ -81,8 +81,7 @@ type Server struct {
 	cfg   Config
 	log   *slog.Logger
 	offer atomic.Pointer[offered]
-	keys  atomic.Pointer[Keys] // nil if sessions do not authenticate
-	decoy []wire.Key           // a key that nobody has, for ids without a key
+	decoy []wire.Key // a key that nobody has, for ids without a key
 
 	strangers strangers
 	// The logs of what strangers do. Anybody who reaches the port can do it as often as
@@ -156,13 +155,12 @@ func New(cfg Config, regions []*region.Region) *Server {
 		decoy := make(wire.Key, wire.MinKey)
 		_, _ = rand.Read(decoy) // never fails (crypto/rand)
 		s.decoy = []wire.Key{decoy}
-		s.SetKeys(cfg.Keys)
 	}
 	exports := make(map[string]*export)
 	for _, r := range regions {
 		exports[r.Name()] = s.newExport(r)
 	}
-	s.offer.Store(&offered{Offer{regions, cfg.Allow, cfg.Encrypted}, exports})
+	s.offer.Store(&offered{Offer{regions, cfg.Allow, cfg.Encrypted, cfg.Keys}, exports})
 	return s
 }
 
