@@ -158,7 +158,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		})
 	}
-	stopReload := s.reloader.OnHangup()
+	s.reloader.OnHangup()
 	header := status.NewHeader(program)
 	document := func() status.Document { return report{header, s.uris, s.target.Snapshot()} }
 	shown := status.Serve(s.control, s.metrics, s.log, document, s.reloader.Command())
@@ -175,9 +175,11 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	}
 	err = errors.Join(err, follow.Close())
 	daemon.Stopping(s.log, 0)
-	err = errors.Join(err, s.reloader.Close(), s.target.Close(), shown.Close())
+	if ended := s.reloader.Close(); ended != nil {
+		<-ended
+	}
+	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()
-	stopReload()
 	for _, r := range s.regions {
 		err = errors.Join(err, r.Close())
 	}

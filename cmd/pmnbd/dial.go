@@ -41,36 +41,39 @@ func advised(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-// dial opens the export of a region, or of a mirror of several. While a mirror waits for its members, the control socket
-// says so.
-func (s *initiator) dial(ctx context.Context, e exportSpec) (*export, error) {
-	members, err := connecting(e.targets, s.cfg.spin, s.keys.latest())
+// dial opens the export of a region, or of a mirror of several, as c says. While a mirror waits for its members, the
+// control socket says so.
+func (s *initiator) dial(ctx context.Context, c *config, e exportSpec) (*export, error) {
+	keys := s.keys.latest()
+	members, err := connecting(e.targets, c.spin, keys)
 	if err != nil {
 		return nil, err
 	}
 	cfg := remote.Config{
-		ID: s.id, StateDir: s.cfg.stateDir, WindowDir: s.cfg.windowDir, AcceptLoss: s.cfg.acceptLoss,
+		ID: s.id, StateDir: c.stateDir, WindowDir: c.windowDir, AcceptLoss: c.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),
-		Window:       uint64(s.cfg.window), Lanes: s.cfg.lanes, Connections: s.cfg.connections + ublk.Queues(), Method: s.cfg.method,
-		LossTimeout: s.cfg.lossTimeout, LegTimeout: s.cfg.legTimeout, SyncTimeout: s.cfg.syncTimeout, Degraded: s.cfg.degraded,
-		WithoutArbiter: s.cfg.noArbiter, ResyncRate: uint64(s.cfg.resyncRate),
-		AsyncLag: uint64(s.cfg.asyncLag), AsyncLagTime: s.cfg.asyncLagTime, AsyncDrop: s.cfg.asyncDrop,
-		OpenTimeout: openTimeout, AllowVolatile: s.cfg.allowVolatile, Takeover: s.cfg.takeover, Log: daemon.Slog(s.log),
+		Window:       uint64(c.window), Lanes: c.lanes, Connections: c.connections + ublk.Queues(), Method: c.method,
+		LossTimeout: c.lossTimeout, LegTimeout: c.legTimeout, SyncTimeout: c.syncTimeout, Degraded: c.degraded,
+		WithoutArbiter: c.noArbiter, ResyncRate: uint64(c.resyncRate),
+		AsyncLag: uint64(c.asyncLag), AsyncLagTime: c.asyncLagTime, AsyncDrop: c.asyncDrop,
+		OpenTimeout: openTimeout, AllowVolatile: c.allowVolatile, Takeover: c.takeover, Log: daemon.Slog(s.log),
 	}
-	if s.keys.latest() != nil {
-		cfg.Key = s.keys.get
+	if keys != nil {
+		cfg.Key = s.keys.of(keys)
 	}
-	if len(members) > 1 || s.cfg.member {
+	if len(members) > 1 || c.member {
 		cfg.Members = members
 		cfg.Waits = func(why string) {
 			s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: why, Standby: strings.HasPrefix(why, arbiter.Standby)})
-			daemon.Waiting(s.log, fmt.Sprintf("export %q: %s", e.name, why))
+			if !s.shown.serving() { // then the Follower tells systemd
+				daemon.Waiting(s.log, fmt.Sprintf("export %q: %s", e.name, why))
+			}
 		}
 		if s.arbiter != nil {
 			cfg.Arbiter = s.arbiter
 		}
 	} else {
-		cfg.Single = s.cfg.single
+		cfg.Single = c.single
 		m := members[0]
 		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target, cfg.Encrypted = m.Provider, m.Addr, m.Region, m.Name, m.Encrypted
 	}

@@ -18,6 +18,16 @@ import (
 // are not lost for its sake. After --drain-timeout, or at the next signal, drain gives up and
 // returns an error that says what that costs.
 func (s *initiator) drain(signals <-chan os.Signal) error {
+	daemon.Stopping(s.log, s.cfg.drainTimeout)
+	if ended := s.reloader.Close(); ended != nil {
+		// What the reload has removed may take as long.
+		select {
+		case <-ended:
+		case sig := <-signals:
+			return notDrained(fmt.Sprintf("%v while a reload was ending", sig), s.unflushed())
+		}
+		daemon.Stopping(s.log, s.cfg.drainTimeout)
+	}
 	defer daemon.Every(daemon.SayEvery, s.sayDrain)()
 	done := make(chan error, 1)
 	go func() {
@@ -45,11 +55,7 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	case sig := <-signals:
 		why = fmt.Sprintf("%v while draining", sig)
 	}
-	var unflushed uint64
-	for _, x := range s.exports() {
-		unflushed += x.dev.Unflushed()
-	}
-	return notDrained(why, unflushed)
+	return notDrained(why, s.unflushed())
 }
 
 // sayDrain logs how far draining is.
@@ -58,10 +64,15 @@ func (s *initiator) sayDrain() {
 	for _, x := range s.nbd.Snapshot() {
 		clients += x.Connections
 	}
-	for _, x := range s.exports() {
+	s.sayUnflushed("draining: the rest is flushed first", s.exports(), zap.Int("clients", clients))
+}
+
+// sayUnflushed logs what exports still have to flush.
+func (s *initiator) sayUnflushed(what string, exports []*export, more ...zap.Field) {
+	for _, x := range exports {
 		shot := x.dev.Snapshot()
-		s.log.Info("draining: the rest is flushed first", zap.String("export", x.name), zap.String("state", string(shot.State)),
-			zap.Uint64("unflushed_bytes", shot.Window.Unflushed), zap.Int("clients", clients))
+		s.log.Info(what, append([]zap.Field{zap.String("export", x.name), zap.String("state", string(shot.State)),
+			zap.Uint64("unflushed_bytes", shot.Window.Unflushed)}, more...)...)
 	}
 }
 
@@ -73,18 +84,22 @@ func notDrained(why string, unflushed uint64) error {
 	return fmt.Errorf("%s: %d bytes that were acknowledged are not flushed: start pmnbd again on this host before it reboots, or they are lost", why, unflushed)
 }
 
-// closeDevices closes all devices at once, so that a slow one takes no time from the others.
+// closeDevices closes all devices.
 func (s *initiator) closeDevices() error {
-	exports := s.exports()
+	return closing(s.exports(), func(x *export) error { return x.dev.Close() })
+}
+
+// closing closes exports at once, so that a slow one takes no time from the others.
+func closing(exports []*export, closes func(*export) error) error {
 	errs := make([]error, len(exports))
-	var closing sync.WaitGroup
+	var all sync.WaitGroup
 	for i, x := range exports {
-		closing.Go(func() {
-			if err := x.dev.Close(); err != nil {
+		all.Go(func() {
+			if err := closes(x); err != nil {
 				errs[i] = fmt.Errorf("export %q: %w", x.name, err)
 			}
 		})
 	}
-	closing.Wait()
+	all.Wait()
 	return errors.Join(errs...)
 }

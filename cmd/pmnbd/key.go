@@ -83,14 +83,15 @@ type keyring struct{ now, next atomic.Pointer[keys] }
 // latest returns the keys with which exports are opened.
 func (r *keyring) latest() *keys { return cmp.Or(r.next.Load(), r.now.Load()) }
 
-// get is the key that proves the next handshake with the target called name; nil if there is none.
-func (r *keyring) get(name string) []byte {
-	if next := r.next.Load(); next != nil {
-		if key := next.get(name); key != nil {
-			return key
+// of returns what a device of that generation of keys proves its handshakes with: these keys while a reload opens
+// the device, and from then on those that count. Devices that were there before notice a reload once it is through.
+func (r *keyring) of(own *keys) func(target string) []byte {
+	return func(target string) []byte {
+		if r.next.Load() == own {
+			return own.get(target)
 		}
+		return r.now.Load().get(target)
 	}
-	return r.now.Load().get(name)
 }
 
 const keyHelp = `Shows the keys that this initiator and targets share. pmnbd-target key new makes them.

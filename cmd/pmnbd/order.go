@@ -84,7 +84,7 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 		if told != nil {
 			d.NotTold = told.Error()
 		}
-		x.targets = slices.DeleteFunc(slices.Clone(x.targets), at.is)
+		x.drop(at.is)
 	case orderSet:
 		if err := x.dev.SetMinCopies(ctx, o.MinCopies); err != nil {
 			return nil, err
@@ -103,8 +103,8 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 			return nil, err
 		}
 		d.Member = remote.MemberLetter(slot)
-		x.keys = append(x.keys, t[0].Name)
-		x.targets = append(slices.DeleteFunc(slices.Clone(x.targets), e.Same), e)
+		x.drop(e.Same)
+		x.targets, x.keys = append(x.targets, e), append(x.keys, t[0].Name)
 	default:
 		return nil, fmt.Errorf("this release does not know how to %q", o.Do)
 	}

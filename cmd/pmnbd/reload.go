@@ -13,15 +13,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/reload"
-	"pmnbd/internal/endpoint"
 )
 
 const reloadHelp = `Has pmnbd read the file of --config and its keys again, as SIGHUP does, and says what came of it. Exports are added and
 removed, and the keys and the log level change, while clients of other exports go on. An export that is removed is
 flushed, and its region is closed. If anything in the file is wrong, if a new export cannot be opened, or if clients use
-one that would be removed, nothing changes. What else has changed in the file takes a restart.
+one that would be removed, nothing changes. What else has changed in the file takes a restart. --accept-loss, --takeover
+and --degraded count for the start alone: a reload opens no export with them.
 
 Usage:
   pmnbd reload
@@ -50,9 +51,13 @@ func (s *initiator) reread() (config, map[string]string, error) {
 	said := settings(call.Flags)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(said)) {
-		if !slices.Contains(reloadable, name) && said[name] != s.said[name] {
-			names = append(names, name)
+		if slices.Contains(reloadable, name) || said[name] == s.said[name] {
+			continue
 		}
+		if name == "ublk" && slices.Equal(next.ublk, s.cfg.ublk) {
+			continue // it names the export now, as several need
+		}
+		names = append(names, name)
 	}
 	if (s.cfg.keyFile == "") != (next.keyFile == "") {
 		names = append(names, "key-file")
@@ -78,21 +83,17 @@ func (s *initiator) reload(ctx context.Context) (*reload.Changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if next.keyFile != "" {
-		k := &keys{path: next.keyFile, id: s.id, used: plan.keys}
-		if err := k.read(); err != nil {
-			return nil, err
-		}
-		s.keys.next.Store(k)
+	if plan.keys != nil {
+		s.keys.next.Store(plan.keys)
 		defer s.keys.next.Store(nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := s.begin(ctx, plan); err != nil {
+	if err := s.begin(ctx, plan, next.exports); err != nil {
 		return nil, err
 	}
-	if k := s.keys.next.Load(); k != nil {
-		s.keys.now.Store(k)
+	if plan.keys != nil {
+		s.keys.now.Store(plan.keys)
 	}
 	c := &reload.Changes{Keys: next.keyFile != ""}
 	var wrong error
@@ -105,70 +106,29 @@ func (s *initiator) reload(ctx context.Context) (*reload.Changes, error) {
 	}
 	for _, x := range plan.gone {
 		c.Removed = append(c.Removed, x.name)
-		wrong = errors.Join(wrong, s.end(x))
 	}
-	if wrong != nil {
-		c.Wrong = wrong.Error()
+	for n, x := range plan.all {
+		x.said = next.exports[n].targets
 	}
 	s.cfg.exports, s.cfg.keyFile, s.said = next.exports, next.keyFile, said
+	if wrong = errors.Join(wrong, s.end(plan.gone)); wrong != nil {
+		c.Wrong = wrong.Error()
+	}
 	return c, nil
 }
 
-// A plan is which exports a reload leaves, begins and ends.
-type plan struct {
-	all   []*export // in the order of the file; nil where an export is to be opened
-	specs []exportSpec
-	keys  []string // the targets of those that stay
-	gone  []*export
-	begun []*export
-}
-
-// plan compares the exports of a configuration with those that are open.
-func (s *initiator) plan(next *config) (*plan, error) {
-	p := &plan{gone: s.exports(), specs: next.exports, all: make([]*export, len(next.exports))}
-	for n, e := range next.exports {
-		i := slices.IndexFunc(p.gone, func(x *export) bool { return x.name == e.name })
-		if i < 0 {
-			continue
-		}
-		x := p.gone[i]
-		// pmnbd mirror may have changed the members, and the file may say so already, or not yet.
-		if !same(e.targets, x.said) && !same(e.targets, x.targets) {
-			return nil, flags.Usagef("export %q has other targets in the file, %s, and is served from %s: pmnbd mirror changes the members of a mirror; another region takes a reload without the export, and one with it",
-				e.name, uris(e.targets), uris(x.targets))
-		}
-		p.all[n], p.gone = x, slices.Delete(p.gone, i, i+1)
-		p.keys = append(p.keys, x.keys...)
-	}
-	for _, x := range p.gone {
-		if d := s.ublks.of(x.name); d != "" {
-			return nil, fmt.Errorf("export %q is %s: detach that first", x.name, d)
-		}
-	}
-	p.keys = slices.DeleteFunc(p.keys, func(name string) bool { return name == "" }) // without keys
-	return p, nil
-}
-
-// same tells whether two lists name the same regions.
-func same(a, b []endpoint.Endpoint) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(e endpoint.Endpoint) bool { return !slices.ContainsFunc(b, e.Same) })
-}
-
 // begin opens the new exports, and has the server serve those of the plan, or changes nothing.
-func (s *initiator) begin(ctx context.Context, p *plan) (err error) {
+func (s *initiator) begin(ctx context.Context, p *plan, specs []exportSpec) (err error) {
 	defer func() {
-		if err == nil {
-			return
-		}
-		for _, x := range p.begun {
-			err = errors.Join(err, x.dev.Close())
+		if err != nil {
+			err = errors.Join(err, s.end(p.begun))
 		}
 	}()
-	for n, e := range p.specs {
+	for n, e := range specs {
 		if p.all[n] != nil {
 			continue
 		}
-		x, err := s.dial(ctx, e)
+		x, err := s.dial(ctx, &p.cfg, e)
 		s.shown.begins(e.name)
 		if err != nil {
 			return fmt.Errorf("export %q: %w", e.name, advised(err))
@@ -184,13 +144,16 @@ func (s *initiator) begin(ctx context.Context, p *plan) (err error) {
 	return nil
 }
 
-// end flushes and closes an export that nobody uses. If its target is away for too long, what is not
-// flushed stays in the window, for the next start that has the export.
-func (s *initiator) end(x *export) error {
+// end flushes and closes exports that nobody uses, all at once. If a target is away for too long, what
+// is not flushed stays in the window, for the next start or reload that has the export.
+func (s *initiator) end(gone []*export) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	s.setLeaving(gone)
+	defer s.setLeaving(nil)
+	defer daemon.Every(daemon.SayEvery, func() { s.sayUnflushed("an export ends: the rest is flushed first", gone) })()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout)
 	defer cancel()
-	if err := x.dev.Shutdown(ctx); err != nil {
-		return fmt.Errorf("export %q: %w", x.name, err)
-	}
-	return nil
+	return closing(gone, func(x *export) error { return x.dev.Shutdown(ctx) })
 }

@@ -52,8 +52,9 @@ type initiator struct {
 	said      map[string]string // what its flags and the file said last, by flag
 	reloader  *reload.Reloader
 
-	mu  sync.Mutex // guards all
-	all []*export  // the first is the default
+	mu      sync.Mutex // guards what follows
+	all     []*export  // the first is the default
+	leaving []*export  // that nobody is served any more, and that are being flushed
 }
 
 // exports returns the exports that are open.
@@ -69,6 +70,24 @@ func (s *initiator) setExports(all []*export) {
 	s.all = all
 }
 
+// setLeaving notes which exports a reload is ending.
+func (s *initiator) setLeaving(all []*export) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaving = all
+}
+
+// unflushed counts the bytes that were acknowledged and are not flushed, of exports that a reload is
+// ending, too.
+func (s *initiator) unflushed() (n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range slices.Concat(s.all, s.leaving) {
+		n += x.dev.Unflushed()
+	}
+	return n
+}
+
 // An export is an open region, and the URIs by which clients reach it.
 type export struct {
 	name    string
@@ -76,7 +95,22 @@ type export struct {
 	dev     *remote.Device
 	targets []endpoint.Endpoint // that the next start names; changed by orders
 	said    []endpoint.Endpoint // that the command line or the file named
-	keys    []string            // the names of the targets, for whose keys it asks
+	keys    []string            // the names of targets, for whose keys it asks; "" without keys
+}
+
+// has tells whether e leads to a region of the export.
+func (x *export) has(e endpoint.Endpoint) bool { return slices.ContainsFunc(x.targets, e.Same) }
+
+// drop forgets the members that gone names.
+func (x *export) drop(gone func(endpoint.Endpoint) bool) {
+	var targets []endpoint.Endpoint // targets may be what the file said, too
+	var keys []string
+	for i, e := range x.targets {
+		if !gone(e) {
+			targets, keys = append(targets, e), append(keys, x.keys[i])
+		}
+	}
+	x.targets, x.keys = targets, keys
 }
 
 // exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged, or whose
@@ -105,7 +139,6 @@ func serve(call *command.Call) error {
 	s, err := open(cfg, log)
 	if err == nil {
 		s.args, s.said = call.Args, settings(call.Flags)
-		s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
 		err = s.run(call.Stdout, signals)
 	}
 	if errors.As(err, new(*remote.LossError)) || errors.As(err, new(*remote.MirrorError)) {
@@ -118,6 +151,7 @@ func serve(call *command.Call) error {
 func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	s := &initiator{cfg: cfg, log: log, id: cfg.id}
 	s.reloader = reload.New(log, s.reload)
+	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
 	s.ublks.failed = make(chan error, 1)
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
@@ -196,7 +230,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 		s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: "its region is being opened, and what an earlier pmnbd left is sent first"})
 	}
 	for _, e := range s.cfg.exports {
-		x, err := s.dial(signalled, e)
+		x, err := s.dial(signalled, &s.cfg, e)
 		err = advised(err)
 		if signalled.Err() != nil && err != nil {
 			err = fmt.Errorf("a signal ended the start; what was left is as it was: %w", err)
@@ -213,7 +247,7 @@ func (s *initiator) connect(opened *daemon.Opened) error {
 
 // run serves until a signal comes or a listener fails, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
-	defer s.reloader.OnHangup()()
+	s.reloader.OnHangup()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.authenticated() {
@@ -235,9 +269,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 		case err = <-s.ublks.failed:
 		}
 	}
-	err = errors.Join(err, s.reloader.Close(), s.follow.Close())
-	daemon.Stopping(s.log, s.cfg.drainTimeout)
-	err = errors.Join(err, s.drain(signals), s.shown.Close())
+	err = errors.Join(err, s.follow.Close(), s.drain(signals), s.shown.Close())
 	if s.arbiter != nil {
 		err = errors.Join(err, s.arbiter.Close())
 	}

@@ -38,6 +38,31 @@ var mistakes = []mutant{
 		old: "n > 0", new: "n > 1<<30",
 		pkg: "./nbd", run: "^TestChangeOfABusyExport$",
 	}, {
+		name: "a grant is partly by an older offer", rule: "keys and lists change together",
+		in:  "persist/target.conn.open",
+		old: "c.s.offer.Load() != offer", new: "false",
+		pkg: "./persist/target", run: "^TestChangeDuringAGrant$",
+	}, {
+		name: "a reload accepts losses", rule: "what is decided for one start counts for that",
+		in:  "cmd/pmnbd.config.later",
+		old: "l.acceptLoss,", new: "_,",
+		pkg: "./cmd/pmnbd", run: "^TestLater$",
+	}, {
+		name: "the keys of a reload count before it is through", rule: "a reload changes all or nothing",
+		in:  "cmd/pmnbd.keyring.of",
+		old: "if r.next.Load() == own {", new: "if own = cmp.Or(r.next.Load(), own); r.next.Load() != nil {",
+		pkg: "./cmd/pmnbd", run: "^TestKeysDuringAReload$",
+	}, {
+		name: "a reload opens a region twice", rule: "a region is one export",
+		in:  "cmd/pmnbd.initiator.plan",
+		old: "slices.ContainsFunc(e.targets, x.has)", new: "false",
+		pkg: "./cmd/pmnbd", run: "^TestPlan$",
+	}, {
+		name: "a reload removes an export beneath its block device", rule: "a reload ends no client",
+		in:  "cmd/pmnbd.initiator.plan",
+		old: `d != ""`, new: `d == "none"`,
+		pkg: "./cmd/pmnbd", run: "^TestPlan$",
+	}, {
 		name: "NBD clients on other hosts need no certificate", rule: "clients on other hosts authenticate",
 		in:  "cmd/pmnbd.config.authenticated",
 		old: "return c.requireTLS && c.verifyPeer", new: "return c.requireTLS",

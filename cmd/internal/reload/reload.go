@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 
@@ -65,23 +64,37 @@ type Reloader struct {
 
 	living context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
-	mu     sync.Mutex // held by a reload
+	turn   chan struct{} // has one while a reload goes on
+	deafen func()        // ends OnHangup, and waits for what that has begun
 }
 
 // New returns a Reloader. do reads everything again and changes what is to be changed, all or nothing:
 // if it fails, nothing has changed.
 func New(log *zap.Logger, do func(context.Context) (*Changes, error)) *Reloader {
-	r := &Reloader{log: log, do: do}
+	r := &Reloader{log: log, do: do, turn: make(chan struct{}, 1), deafen: func() {}}
 	r.living, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// Close ends a reload that is under way, and waits for it. No other begins. It is idempotent.
-func (r *Reloader) Close() error {
+// Close lets no reload begin any more, and ends the context of one that is under way. ended is closed
+// when that one has ended; it is nil if there is none. Close may be called several times.
+func (r *Reloader) Close() (ended <-chan struct{}) {
 	r.cancel()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return nil
+	select {
+	case r.turn <- struct{}{}:
+		<-r.turn
+		r.deafen()
+		return nil
+	default:
+	}
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		r.turn <- struct{}{}
+		<-r.turn
+		r.deafen()
+	}()
+	return c
 }
 
 var (
@@ -96,10 +109,16 @@ func (r *Reloader) run(ctx context.Context) (*Changes, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.living, cancel)()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+	}
 	if r.living.Err() != nil {
 		return nil, errEnding
+	}
+	if err := ctx.Err(); err != nil { // whoever asked has left
+		return nil, err
 	}
 	c, err := r.do(ctx)
 	if err != nil {
@@ -114,10 +133,9 @@ func (r *Reloader) run(ctx context.Context) (*Changes, error) {
 }
 
 // OnHangup reloads at each SIGHUP. A daemon that has nothing to read says so and goes on: the same
-// command must not reload one daemon and end another. stop ends a reload that is under way, and waits
-// for it.
-func (r *Reloader) OnHangup() (stop func()) {
-	return daemon.OnHangup(func(ctx context.Context) {
+// command must not reload one daemon and end another. Close ends it.
+func (r *Reloader) OnHangup() {
+	r.deafen = daemon.OnHangup(func(ctx context.Context) {
 		if _, err := r.run(ctx); errors.Is(err, errNothing) { // run has logged everything else
 			r.log.Info("SIGHUP: " + err.Error() + "; SIGTERM would end it")
 		}
@@ -150,8 +168,12 @@ func Run(call *command.Call, program string) error {
 		return flags.Usagef("--pid %d: use the number of a process", *pid)
 	}
 	ctx := context.Background()
-	found, err := status.Find[Document](ctx, &control, program)
+	found, unheard := status.Find[Document](ctx, &control, program)
 	asked := 0
+	err := unheard
+	if *pid != 0 {
+		err = nil // another process that does not answer is no failure of this one
+	}
 	for _, f := range found {
 		if *pid != 0 && f.Document.PID != *pid {
 			continue
@@ -170,10 +192,10 @@ func Run(call *command.Call, program string) error {
 		err = errors.Join(err, failed)
 	}
 	switch {
-	case asked > 0 || err != nil:
+	case asked > 0 || *pid == 0 && err != nil:
 		return err
 	case *pid != 0:
-		return fmt.Errorf("no %s has process id %d: looked at %v", program, *pid, &control)
+		return errors.Join(fmt.Errorf("no %s has process id %d: looked at %v", program, *pid, &control), unheard)
 	}
 	return status.Nobody(&control, program)
 }
