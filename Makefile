@@ -31,8 +31,9 @@ test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to 
 	scripts/install-deps test newer-qemu
 	$(GO) test -race -timeout 30m $(TAGGED) $(TESTFLAGS) ./...
 
-bench: ## compare with a chain of two nbdkits, and encrypted with clear: ratios as Markdown tables
+bench: ## compare with a chain of two nbdkits and with a floor, and encrypted with clear: ratios as Markdown tables
 	@scripts/bench
+	@scripts/bench floor
 	@scripts/bench encrypted
 	@scripts/bench nbd-tls
 

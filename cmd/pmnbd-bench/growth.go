@@ -81,7 +81,7 @@ func axisCharts() []axisChart {
 			cpuPanel(), {"time until a new pmnbd serves", chart.Duration, took, []string{"adopt"}},
 		}},
 		{"ranges", "Ranges in a barrier", "writes of separate blocks before a FLUSH", count, []panel{
-			{"CPU of both ends for a write and its part of the FLUSH", chart.Duration, cpu, []string{"flush"}},
+			{"CPU for a write and its share of a FLUSH", chart.Duration, cpu, []string{"flush"}},
 			{"latency of the FLUSH", chart.Duration, func(p growthPoint) float64 { return p.P50 }, []string{"flush"}},
 		}},
 		{"size", "Size of a request", "bytes of a request, 4 of them under way", bytesName, []panel{
@@ -89,7 +89,7 @@ func axisCharts() []axisChart {
 			{"bytes per second", func(v float64) string { return chart.Count(v) + "B" }, func(p growthPoint) float64 { return p.Rate * p.X }, []string{"write", "read", "write+flush"}},
 		}},
 		{"region", "Size of a region of class file", "size of the region, sparse", gibibytes, []panel{
-			cpuPanel(), {"time of a command, or until it is ready", chart.Duration, took, []string{"create", "inspect", "serve", "attach", "remove"}},
+			cpuPanel(), {"time of a command, or until ready", chart.Duration, took, []string{"create", "inspect", "serve", "attach", "remove"}},
 		}},
 	}
 }

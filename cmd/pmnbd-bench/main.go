@@ -108,6 +108,7 @@ func parse(call *command.Call) (options, error) {
 	var depth, connections, ranges int
 	block := flags.Size(blockSize)
 	var pids []string
+	var shape string
 	fs := call.Flags
 	fs.DurationVar(&o.perCell, "time", 2*time.Second, "how long to measure each cell of the table, over all rounds")
 	fs.IntVar(&o.rounds, "rounds", 4, "in how many rounds, each of which visits every cell")
@@ -118,6 +119,7 @@ func parse(call *command.Call) (options, error) {
 	fs.Var(&o.area, "area", "how much of each target to write and read, from its beginning")
 	fs.StringVar(&o.json, "json", "", "file for the figures of every round, as JSON")
 	fs.BoolVar(&o.suite, "suite", false, "compare the first two exports, in every way that docs/benchmarks.md names, and print ratios in Markdown; others, labelled "+labelFloor+" and "+labelOneHop+", are measured in some rows only")
+	fs.StringVar(&shape, "shape", "", "only those rows of --suite whose names end so: qd1, qd32, 'qd32 single', 4x16")
 	fs.StringArrayVar(&pids, "pids", nil, "the processes that serve a target, the one in front first, to measure what they use, `LABEL=PID[,PID...]`; can be repeated")
 	if err := call.Parse("[…]"); err != nil {
 		return o, err
@@ -160,14 +162,18 @@ func parse(call *command.Call) (options, error) {
 		o.works = []workload{{name: fmt.Sprintf("flush of %d", ranges), cmds: []verb{cmdFlush}, depth: rangesDepth, conns: connections, block: int(block), ranges: ranges}}
 	}
 	if o.suite {
-		o.works = suite()
+		o.works = slices.DeleteFunc(suite(), func(w workload) bool { return shape != "" && !strings.HasSuffix(w.name, " "+shape) })
 		others := slices.ContainsFunc(o.targets[min(2, len(o.targets)):], func(t target) bool { return t.label != labelFloor && t.label != labelOneHop })
 		switch {
 		case len(o.targets) < 2 || others:
 			return o, flags.Usagef("--suite compares two targets, there are %d; those labelled %s and %s come behind them", len(o.targets), labelFloor, labelOneHop)
 		case fs.Changed("depth") || fs.Changed("connections") || fs.Changed("block") || fs.Changed("ranges"):
 			return o, flags.Usagef("--suite has workloads of its own: leave out --depth, --connections, --block and --ranges")
+		case len(o.works) == 0:
+			return o, flags.Usagef("--shape %q: no row of --suite ends so", shape)
 		}
+	} else if shape != "" {
+		return o, flags.Usagef("--shape is for --suite")
 	}
 	for _, arg := range pids {
 		if err := o.addPIDs(arg); err != nil {

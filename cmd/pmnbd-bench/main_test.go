@@ -61,6 +61,8 @@ func TestUsage(t *testing.T) {
 		{"a suite of one", []string{"--suite", "a=nbd://h"}, "two targets"},
 		{"a suite of others", []string{"--suite", "a=nbd://h", "b=nbd://h", "c=nbd://h"}, "two targets"},
 		{"a suite of a disk", []string{"--suite", "a=nbd://h", "disk:."}, "--suite"},
+		{"a shape of no suite", []string{"--shape=qd1", "nbd://h"}, "--shape"},
+		{"a shape that no row has", []string{"--suite", "--shape=qd2", "a=nbd://h", "b=nbd://h"}, "--shape"},
 		{"a suite with a depth", []string{"--suite", "--depth=2", "a=nbd://h", "b=nbd://h"}, "--depth"},
 		{"processes of nobody", []string{"--pids=b=1", "a=nbd://h"}, "--pids"},
 		{"no process", []string{"--pids=a=1,x", "a=nbd://h"}, `"x"`},

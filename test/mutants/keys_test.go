@@ -78,6 +78,11 @@ var trust = []mutant{
 		old: "CurvePreferences: []tls.CurveID{tls.X25519MLKEM768},", new: "",
 		pkg: "./rdma/iwarp", run: "^TestTLSIsNotNegotiable$",
 	}, {
+		name: "an older TLS will do", rule: "TLS leaves no choice",
+		in:  "rdma/iwarp.tlsConfig",
+		old: "MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519MLKEM768},", new: "MinVersion: tls.VersionTLS12,",
+		pkg: "./rdma/iwarp", run: "^TestTLSIsNotNegotiable$",
+	}, {
 		name: "a listener at iwarps:// without keys", rule: "encryption without a key is refused",
 		in:  "cmd/pmnbd-target.config.checkListener",
 		old: "case l.Encrypted() && !c.authenticated():", new: "case false:",

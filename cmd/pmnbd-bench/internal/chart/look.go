@@ -81,11 +81,20 @@ func (c Chart) Picture() ([]byte, error) {
 	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
 	legend := vgsvg.New(vg.Length(c.Width), row)
 	canvas := draw.New(legend)
+	var names vg.Length
+	for _, s := range c.Series {
+		names += sampleWidth + 5 + style.Width(s.Name)
+	}
+	// Many series come closer to each other.
+	gap := vg.Length(2 * margin)
+	if n := len(c.Series); n > 1 {
+		gap = min(gap, max(5, (vg.Length(c.Width)-2*margin-names)/vg.Length(n-1)))
+	}
 	x := vg.Length(margin)
 	for i, s := range c.Series {
 		drawSample(canvas, i, vg.Point{X: x, Y: row / 2})
 		canvas.FillText(style, vg.Point{X: x + sampleWidth + 5, Y: row / 2}, s.Name)
-		x += sampleWidth + 5 + style.Width(s.Name) + 2*margin
+		x += sampleWidth + 5 + style.Width(s.Name) + gap
 	}
 	above, err := written(legend)
 	if err != nil {

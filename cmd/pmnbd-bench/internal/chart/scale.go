@@ -67,8 +67,10 @@ func Count(n float64) string {
 		return digits(n)
 	case n < 999.5e3:
 		return digits(n/1e3) + "k"
+	case n < 999.5e6:
+		return digits(n/1e6) + "M"
 	}
-	return digits(n/1e6) + "M"
+	return digits(n/1e9) + "G"
 }
 
 // digits writes three significant digits, and no zeros behind a point.
