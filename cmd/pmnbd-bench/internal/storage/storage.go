@@ -164,7 +164,10 @@ func (s System) block(number string, depth int) Storage {
 		Device: plain.Text(filepath.Base(dir)),
 		Vendor: attribute(dir, "device/vendor"), Model: attribute(dir, "device/model"),
 		WriteCache: attribute(dir, "queue/write_cache"), Rotational: attribute(dir, "queue/rotational"),
-		stat: filepath.Join(dir, "stat"),
+	}
+	// Drivers of persistent memory count nothing unless somebody asks for it: 0 writes would mean nothing.
+	if attribute(dir, "queue/iostats") != "0" {
+		st.stat = filepath.Join(dir, "stat")
 	}
 	s.judge(&st, dir, depth)
 	return st

@@ -161,6 +161,10 @@ func TestDevice(t *testing.T) {
 	m.file(dir+"/stat", "1 2 3 4 50\n")
 	_, _, ok = st.Counters()
 	require.False(t, ok, "an old kernel")
+	m.file(dir+"/stat", "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
+	m.file(dir+"/queue/iostats", "0\n")
+	_, _, ok = System{Root: m.root}.Device(unix.Mkdev(8, 1)).Counters()
+	require.False(t, ok, "a disk whose driver does not count")
 	_, _, ok = Storage{}.Counters()
 	require.False(t, ok)
 }
