@@ -27,9 +27,10 @@ demo-deps: build
 demo: ## run a device on loopback: verified work, then what an fsync costs: bin/demo.html
 	@scripts/demo $(MAKE) --no-print-directory demo-deps
 
+# Unless told otherwise the race detector has each process sleep for a second before it ends.
 test: ## run every test with the race detector, end to end too (TESTFLAGS=-v to see each)
 	scripts/install-deps test newer-qemu
-	$(GO) test -race -timeout 30m $(TAGGED) $(TESTFLAGS) ./...
+	GORACE="atexit_sleep_ms=50 $$GORACE" $(GO) test -race -timeout 30m $(TAGGED) $(TESTFLAGS) ./...
 
 bench: ## compare with a chain of two nbdkits and with a floor, and encrypted with clear: ratios as Markdown tables
 	@scripts/bench

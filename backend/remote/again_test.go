@@ -28,7 +28,7 @@ func (s pairs) copyingFirst(t *testing.T, prepare func()) (begun func() (*Device
 	require.Error(t, old.Shutdown(ctx))
 	prepare()
 	cfg := s.config(t)
-	cfg.LegTimeout, cfg.ResyncRate = 1, 1<<10
+	cfg.LegTimeout, cfg.ResyncRate = 1, 16<<10 // three minutes
 	type result struct {
 		d   *Device
 		err error

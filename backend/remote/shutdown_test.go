@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -68,15 +69,17 @@ func TestShutdownOfAFailedDevice(t *testing.T) {
 // A client that goes on behind the end of its device gets errors, and the process lives: a
 // chunk that somebody holds keeps its memory.
 func TestClientBehindTheEnd(t *testing.T) {
-	h := newHost(t)
-	d, _ := h.run()
-	b := gonbd.New(d)
-	_, err := b.WriteAt(backendtest.Pattern(block, 1), 0)
-	require.NoError(t, err)
-	require.ErrorContains(t, d.Close(), "still held")
-	_, err = b.WriteAt(backendtest.Pattern(block, 2), 0)
-	require.ErrorIs(t, err, backend.ErrClosed)
-	d, _ = h.run()
-	require.NoError(t, d.Close())
-	require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
+	synctest.Test(t, func(t *testing.T) { // release waits for the chunk
+		h := newHost(t)
+		d, _ := h.run()
+		b := gonbd.New(d)
+		_, err := b.WriteAt(backendtest.Pattern(block, 1), 0)
+		require.NoError(t, err)
+		require.ErrorContains(t, d.Close(), "still held")
+		_, err = b.WriteAt(backendtest.Pattern(block, 2), 0)
+		require.ErrorIs(t, err, backend.ErrClosed)
+		d, _ = h.run()
+		require.NoError(t, d.Close())
+		require.Equal(t, backendtest.Pattern(block, 1), h.region.Data()[:block])
+	})
 }

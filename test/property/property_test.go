@@ -104,6 +104,7 @@ func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain regi
 // wherever it lies, whichever client wrote it and however the requests overlap. Every request
 // completes, and a FLUSH makes the region equal to the model.
 func TestProperty(t *testing.T) {
+	fewer(t, 30)
 	for name, open := range map[string]func(t *testing.T) subject{
 		"memory": func(t *testing.T) subject {
 			d, err := mem.New(size)
