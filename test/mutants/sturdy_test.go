@@ -102,7 +102,7 @@ var sturdy = []mutant{
 	}, {
 		name: "verify goes on with another member", rule: "mirror §5.7 it ends if a member is another one, or has other contents",
 		in:  "backend/remote.verification.standsLocked",
-		old: "now.UUID != then.UUID || now.Contents != then.Contents", new: "false",
+		old: "(now.UUID != then.UUID || now.Contents != then.Contents)", new: "now == then",
 		pkg: "./backend/remote", run: "^TestVerifyStands$",
 	}, {
 		name: "hung disk has no loss timeout", rule: "§5 --loss-timeout bounds a barrier that the target is working on",

@@ -22,7 +22,7 @@ import (
 //
 // The flag -crashes keeps it going until it has counted that many crashes.
 func TestMirrorCrashes(t *testing.T) {
-	fewer(t, 15)
+	fewer(t, 8*len(kinds))
 	defer func() {
 		for _, k := range kinds {
 			t.Logf("%d crashes of fleets with %s", k.crashes.Load(), k.name)
