@@ -23,7 +23,7 @@ import (
 
 const mirrorVerifyHelp = `Compares the members in sync of the mirror that pmnbd serves on this machine, or of that of export NAME, by
 digests that their targets make. Clients go on meanwhile. pmnbd serve --resync-rate bounds how much is compared
-a second. Ctrl-C ends the comparison.
+a second. It waits for a member that is away, until the mirror lets that one go. Ctrl-C ends the comparison.
 
 It reports each chunk that differs, and then ends with exit code 1. Nobody knows which member is right, so nothing
 is changed, unless --from names one: then chunks that differ are copied from it to the others.

@@ -256,7 +256,7 @@ var mirrors = []mutant{
 		name: "a killed life ends while a member regains its contents", rule: "mirror §4.5 only the life itself knows what its members have",
 		in:  "backend/remote.replayer.flush",
 		old: "|| r.core.copies.regains()", new: "",
-		pkg: "./backend/remote", run: "^TestKilledWhileAMemberRegains$",
+		pkg: "./backend/remote", run: "^TestKilledWhileAMemberRegains$", hangs: true,
 	}, {
 		name: "a removal that a next run finishes is not told", rule: "mirror §4.9 when the generation is active, the member gets the zero record",
 		in:  "backend/remote.replayer.goOn",
