@@ -227,7 +227,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		}
 		var end *lastingError
 		switch {
-		case errors.Is(err, errStopped):
+		case errors.Is(err, errStopped), errors.Is(err, errRemoved):
 			return err
 		case errors.As(err, &end):
 			if !g.blamed(err) {

@@ -72,5 +72,10 @@ var memberships = []mutant{
 		in:  "backend/remote.Device.AddMember",
 		old: "|| said.Epoch != p.Epoch", new: "",
 		pkg: "./backend/remote", run: "^TestAddMemberIsRefused$",
+	}, {
+		name: "a member comes in that was removed", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
+		in:  "backend/remote.leg.revive",
+		old: "if g.leaver != nil {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestRemovedWhileItComesBack$", hangs: true,
 	},
 }

@@ -1,0 +1,59 @@
+package remote
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A member that comes back while it is removed does not come in: the others would be asked for bits that
+// they keep for nobody, and each such question ends their session (mirror §4.9).
+func TestRemovedWhileItComesBack(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	network := s.network(2)
+	var armed atomic.Bool
+	var once sync.Once
+	comes, goes := make(chan struct{}), make(chan struct{})
+	s.tap(2, func(wr *rdma.WorkRequest) {
+		if !armed.Load() || wr.Op != rdma.OpSend || wr.Local.Region == nil {
+			return
+		}
+		if typ, err := wire.TypeOf(wr.Local.Region.Mem[:wr.Local.Len]); err == nil && typ == wire.TypeRecord {
+			once.Do(func() {
+				close(comes)
+				<-goes
+			})
+		}
+	})
+	d := s.dialImpatient(t, 1)
+	c := backendtest.NewClient(t, d)
+	network.Down()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	armed.Store(true)
+	network.Up()
+	<-comes
+	epoch := s[0].region.Superblock().Epoch
+	type answer struct{ told, err error }
+	removed := make(chan answer, 1)
+	go func() {
+		told, err := d.RemoveMember(t.Context(), 2)
+		removed <- answer{told, err}
+	}()
+	require.Eventually(t, func() bool { m := d.Snapshot().Mirror; return m.Members == "AB" && !m.Pending }, patience, tick)
+	close(goes)
+	require.Equal(t, answer{}, <-removed)
+	require.Zero(t, s[2].region.Superblock().Record)
+	require.False(t, d.legs[2].up.Load())
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
+	require.Equal(t, persist.Members(3), d.equal())
+	require.NoError(t, d.Close())
+	require.Equal(t, epoch, s[0].region.Superblock().Epoch, "its session was lost")
+}
