@@ -1,6 +1,7 @@
 package region
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -147,6 +148,10 @@ func requireNoOtherBits(t require.TestingT, r *Region, members persist.Members) 
 func TestBitsSurviveCrashes(t *testing.T) {
 	if _, err := os.Stat("/dev/shm"); err != nil {
 		t.Skipf("no /dev/shm: %v", err)
+	}
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // make soak makes more
+		require.NoError(t, f.Value.Set("30"))
+		defer func() { _ = f.Value.Set(f.DefValue) }()
 	}
 	for _, class := range []persist.Class{persist.ClassPMem, persist.ClassFile} {
 		t.Run(class.String(), func(t *testing.T) {
