@@ -131,6 +131,7 @@ func serve(call *command.Call) error {
 		return err
 	}
 	sockio.Procs()
+	daemon.CrashBySignal()
 	daemon.HoldReload()
 	signals, stop := daemon.Signals()
 	defer stop()

@@ -88,6 +88,11 @@ var mistakes = []mutant{
 		old: "daemon.HoldReload()", new: "",
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
+		name: "a crash looks like a wrong command line", rule: "what the watchdog ends is started again",
+		in:  "cmd/pmnbd.serve",
+		old: "daemon.CrashBySignal()", new: "",
+		pkg: "./test/e2e", run: "^TestAbort$",
+	}, {
 		name: "attach makes a file in /dev", rule: "a missing device is not replaced by a file",
 		in:  "persist/region.amongDevices",
 		old: `return within("/dev") && !within("/dev/shm")`, new: `return dir == "/dev/none" && within("")`,
