@@ -1,8 +1,10 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -102,17 +104,19 @@ func TestAdoptionWaits(t *testing.T) {
 }
 
 // hungAdoption starts a run that adopts the window of a killed one, and returns once the target's disk hangs in
-// the barrier of the replay. read ends the hang, and expects that the next run adopts the window.
-func hungAdoption(ctx context.Context, t *testing.T, openTimeout time.Duration) (gaveUp <-chan error, read func()) {
+// the barrier of the replay. The run logs to log, if that is not nil. read ends the hang, and expects that the
+// next run adopts the window.
+func hungAdoption(ctx context.Context, t *testing.T, openTimeout time.Duration, log *slog.Logger) (gaveUp <-chan error, read func()) {
 	p := fake(t, rdmafake.Config{})
 	cfg := p.config(t)
 	cfg.WindowDir, cfg.LossTimeout = inMemory(t), 0
 	h := &host{&farm{t: t, region: p.region}, cfg}
 	killedDirty(h)
 	release := p.sync.block()
-	h.cfg.OpenTimeout = openTimeout
+	run := h.cfg
+	run.OpenTimeout, run.Log = openTimeout, cmp.Or(log, run.Log)
 	ended := make(chan error, 1)
-	go func() { _, err := Dial(ctx, h.cfg); ended <- err }()
+	go func() { _, err := Dial(ctx, run); ended <- err }()
 	for range 3 { // the syncs of the superblock, for RESUME
 		<-p.sync.began
 		next := p.sync.block()
@@ -135,7 +139,7 @@ func hungAdoption(ctx context.Context, t *testing.T, openTimeout time.Duration) 
 // adopts the window again.
 func TestAdoptionGivenUp(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
-	gaveUp, read := hungAdoption(ctx, t, 0)
+	gaveUp, read := hungAdoption(ctx, t, 0, nil)
 	stop()
 	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	read()
@@ -143,8 +147,51 @@ func TestAdoptionGivenUp(t *testing.T) {
 
 // A start ends when its replay makes no headway. The next start adopts the window again.
 func TestReplayStandsStill(t *testing.T) {
-	gaveUp, read := hungAdoption(context.Background(), t, 2*time.Second)
+	gaveUp, read := hungAdoption(context.Background(), t, 2*time.Second, nil)
 	require.ErrorContains(t, <-gaveUp, "come no further for 2s")
+	read()
+}
+
+// A said handler passes on the records of one message.
+type said struct {
+	slog.Handler
+	message string
+	records chan<- slog.Record
+}
+
+func (h said) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h said) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		select {
+		case h.records <- r:
+		default: // the test has one
+		}
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h said) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
+
+// A start whose replay takes long says how far it is, again and again.
+func TestReplaySaysHowFar(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	records := make(chan slog.Record, 1)
+	gaveUp, read := hungAdoption(ctx, t, 0, slog.New(said{slog.DiscardHandler, "adopting the window: it is sent to the target, and made durable", records}))
+	has := make(map[string]uint64)
+	r := <-records
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindUint64 {
+			has[a.Key] = a.Value.Uint64()
+		}
+		return true
+	})
+	require.Equal(t, map[string]uint64{"unflushed_bytes": block, "doubt_left_bytes": 0}, has)
+	stop()
+	require.ErrorIs(t, <-gaveUp, context.Canceled)
 	read()
 }
 

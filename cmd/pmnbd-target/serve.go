@@ -166,7 +166,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	line := func() string { return document().Health().Line() }
 	err := daemon.Ready(s.log, stdout, s.uris, line())
 	follow := daemon.Follow(s.log, line)
-	defer daemon.Every(daemon.SayEvery, s.sayDoubt)()
+	defer daemon.Every(daemon.SayEvery, func() { sayDoubt(s.log, s.target.Snapshot()) })()
 	if err == nil {
 		select {
 		case sig := <-signals:
@@ -193,10 +193,10 @@ func (s *service) logServed(r *region.Region) {
 }
 
 // sayDoubt logs how far the flush is that settles doubt, for regions whose owner waits for it.
-func (s *service) sayDoubt() {
-	for _, r := range s.target.Snapshot() {
+func sayDoubt(log *zap.Logger, all []target.RegionSnapshot) {
+	for _, r := range all {
 		if r.Doubt && r.Held && !r.Failed {
-			s.log.Info("settling doubt: barriers wait until everything readable is durable", zap.String("region", r.Name),
+			log.Info("settling doubt: barriers wait until everything readable is durable", zap.String("region", r.Name),
 				zap.Uint64("left_bytes", r.DoubtLeft), zap.Uint64("of_bytes", r.Size))
 		}
 	}

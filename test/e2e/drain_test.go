@@ -51,3 +51,23 @@ func TestEndWithTheTargetAway(t *testing.T) {
 	require.Contains(t, pmnbd.stderr.String(), "nothing is lost")
 	require.NotContains(t, pmnbd.stderr.String(), "bytes were not flushed")
 }
+
+// TestDrainSaysHowFar ends pmnbd while its target does not answer. The log says, again and again, what is still to
+// be flushed; whoever does not want to wait ends pmnbd with a second signal, and is told what that costs.
+func TestDrainSaysHowFar(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	target, uri := h.target(t, "r="+h.region(t, "r", "16M"))
+	pmnbd, unix, _ := h.initiator(t, uri, "r", "--drain-timeout=1h")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.flush())
+	target.signal(t, syscall.SIGSTOP)
+	require.NoError(t, c.write(0, noise(t, 64<<10)))
+	c.close()
+	pmnbd.signal(t, syscall.SIGTERM)
+	pmnbd.waitLog(t, `"msg":"draining: the rest is flushed first","export":"r","state":"open","unflushed_bytes":65536,"clients":0`)
+	pmnbd.signal(t, syscall.SIGTERM)
+	require.Equal(t, 1, pmnbd.wait(t))
+	require.Contains(t, pmnbd.stderr.String(), "terminated while draining: 65536 bytes that were acknowledged are not flushed")
+	target.signal(t, syscall.SIGCONT)
+}
