@@ -140,8 +140,8 @@ func TestIdleHoldsNothing(t *testing.T) {
 	for range 20 {
 		c.Read(0, 0, make([]byte, 4096))
 		require.NoError(t, c.Send())
-		dev.wait(1)
-		dev.release(1)
+		dev.Wait(1)
+		dev.Release(1)
 		_, errno, err := c.Recv()
 		require.NoError(t, err)
 		require.Zero(t, errno)
@@ -159,11 +159,11 @@ func TestShutdownFinishesRequests(t *testing.T) {
 		c.Write(tag, 0, []byte("data"), 0)
 	}
 	require.NoError(t, c.Send())
-	dev.wait(4)
+	dev.Wait(4)
 	var shutting sync.WaitGroup
 	shutting.Go(f.shutdown)
 	<-f.srv.done
-	dev.release(4)
+	dev.Release(4)
 	for range 4 {
 		_, errno, err := c.Recv()
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	c.Write(0, 0, []byte("data"), 0)
 	c.Read(1, 0, make([]byte, 4096))
 	require.NoError(t, c.Send())
-	dev.wait(2)
+	dev.Wait(2)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := f.srv.Shutdown(ctx)
@@ -191,7 +191,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	require.ErrorContains(t, err, "1 connections open")
 	_, _, err = c.Recv()
 	require.Error(t, err)
-	dev.release(2)
+	dev.Release(2)
 	f.shutdown()
 }
 
@@ -211,8 +211,8 @@ func TestDiscAnswersWhatIsInFlight(t *testing.T) {
 			}
 			_, err := c.Write(c.put(stream, wire.Request{Command: wire.CmdDisc}))
 			require.NoError(t, err)
-			dev.wait(8)
-			dev.release(8)
+			dev.Wait(8)
+			dev.Release(8)
 			for range 8 {
 				_, a := c.recv(t, known(t, sent...))
 				require.Zero(t, a.errno)

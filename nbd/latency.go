@@ -16,15 +16,10 @@ import (
 // does not include how long a request lay in the socket because the reader waited for room.
 //
 // The clock is read after each read of the socket and after each write, not for each request.
-type Latencies struct {
-	Read  latency.Histogram `json:"READ"`
-	Write latency.Histogram `json:"WRITE"` // without FUA
-	Flush latency.Histogram `json:"FLUSH"`
-	FUA   latency.Histogram `json:"FUA"` // WRITE and WRITE_ZEROES with the flag
-}
+type Latencies = latency.Requests
 
-// note notes how long rq took.
-func (n *Latencies) note(rq *request, d time.Duration) {
+// note notes in n how long rq took.
+func note(n *Latencies, rq *request, d time.Duration) {
 	switch {
 	case rq.op.FUA:
 		n.FUA.Note(d)
@@ -35,14 +30,6 @@ func (n *Latencies) note(rq *request, d time.Duration) {
 	case rq.command == wire.CmdFlush:
 		n.Flush.Note(d)
 	}
-}
-
-// Add adds those of m to n.
-func (n *Latencies) Add(m *Latencies) {
-	n.Read.Add(&m.Read)
-	n.Write.Add(&m.Write)
-	n.Flush.Add(&m.Flush)
-	n.FUA.Add(&m.FUA)
 }
 
 // now is the time since the connection began.

@@ -16,6 +16,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/devicetest"
 	"pmnbd/nbd/client"
 	"pmnbd/nbd/wire"
 )
@@ -33,11 +34,9 @@ func TestMoreThanInFlight(t *testing.T) {
 	_, err := nc.Write(stream)
 	require.NoError(t, err)
 	for range 3 {
-		dev.wait(maxInFlight)
-		dev.mu.Lock()
-		require.Len(t, dev.held, maxInFlight)
-		dev.mu.Unlock()
-		dev.release(maxInFlight)
+		dev.Wait(maxInFlight)
+		require.Equal(t, maxInFlight, dev.Held())
+		dev.Release(maxInFlight)
 	}
 	for i := range uint64(n) {
 		require.Equal(t, i, recvReply(t, nc).Cookie)
@@ -110,7 +109,7 @@ func TestWindow(t *testing.T) {
 		{"few entries", 60, 12},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := serveWith(t, Config{MaxConnections: 4}, newWindowed(t, 3*share, tt.chunks, 4, tt.entries))
+			f := serveWith(t, Config{MaxConnections: 4}, devicetest.NewWindowed(t, 3*share, tt.chunks, 4, tt.entries))
 			var wg sync.WaitGroup
 			for w := range uint64(3) {
 				wg.Go(func() { windowClient(t, f.client(), rand.New(rand.NewPCG(w, 9)), w*share, share) })
@@ -162,11 +161,11 @@ func TestHangUpWhileWaiting(t *testing.T) {
 	for _, what := range []string{"chunks", "entries", "reservations"} {
 		for _, how := range []string{"client hangs up", "server cuts"} {
 			t.Run(what+", "+how, func(t *testing.T) {
-				dev := newWindowed(t, 1<<20, 28, 2, 30)
+				dev := devicetest.NewWindowed(t, 1<<20, 28, 2, 30)
 				waits := make(chan struct{})
 				f := serveWith(t, Config{MaxConnections: 2}, dev)
 				x := f.srv.served()[0]
-				b := map[string]*backend.Budget{"chunks": dev.arenas.Write.Pins(), "entries": dev.arenas.Entries.Budget, "reservations": x.reservations}[what]
+				b := map[string]*backend.Budget{"chunks": dev.Arenas().Write.Pins(), "entries": dev.Arenas().Entries.Budget, "reservations": x.reservations}[what]
 				b.Pressure = sync.OnceFunc(func() { close(waits) })
 				nc := f.enterRaw()
 				hold := b.Free() - 1 // one is left for the first request
@@ -201,10 +200,10 @@ func TestHangUpWhileWaiting(t *testing.T) {
 // deadline of the payload must not hide that the client hangs up.
 func TestHangUpAfterAStall(t *testing.T) {
 	const size, stall = 600_000, time.Millisecond // three chunks
-	dev := newWindowed(t, 1<<20, 28, 2, 30)
+	dev := devicetest.NewWindowed(t, 1<<20, 28, 2, 30)
 	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
 	waits := make(chan struct{})
-	entries := dev.arenas.Entries
+	entries := dev.Arenas().Entries
 	entries.Pressure = sync.OnceFunc(func() { close(waits) })
 	other := f.client()
 	nc := f.enterRaw()
@@ -252,7 +251,7 @@ func TestStalled(t *testing.T) {
 	})
 	t.Run("slow, while nobody waits", func(t *testing.T) {
 		const size = 600_000
-		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, newWindowed(t, 1<<20, 2*(4+1), 2, 30))
+		f := serveWith(t, Config{MaxConnections: 2, stall: time.Millisecond}, devicetest.NewWindowed(t, 1<<20, 2*(4+1), 2, 30))
 		nc := f.enterRaw()
 		stream := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: size}), make([]byte, size)...)
 		drip(t, nc, func() error {
@@ -269,7 +268,7 @@ func TestStalled(t *testing.T) {
 // stalledPayload: a client has a reservation, for which another waits, and sends nothing of its
 // payload, or a byte now and then.
 func stalledPayload(t *testing.T, stall time.Duration, dripping bool) {
-	dev := newWindowed(t, 1<<20, 2*(4+1), 2, 30)
+	dev := devicetest.NewWindowed(t, 1<<20, 2*(4+1), 2, 30)
 	f := serveWith(t, Config{MaxConnections: 2, stall: stall}, dev)
 	x := f.srv.served()[0]
 	waits := make(chan struct{})
@@ -342,7 +341,7 @@ func drip(t *testing.T, nc net.Conn, some func() error) {
 // TestLeavingUnderLoad: clients leave at any point, and nothing of theirs stays behind, as
 // serve checks.
 func TestLeavingUnderLoad(t *testing.T) {
-	f := serveWith(t, Config{MaxConnections: 16}, newWindowed(t, 4<<20, 2*(4+1), 16, 64))
+	f := serveWith(t, Config{MaxConnections: 16}, devicetest.NewWindowed(t, 4<<20, 2*(4+1), 16, 64))
 	var wg sync.WaitGroup
 	for w := range uint64(4) {
 		wg.Go(func() {

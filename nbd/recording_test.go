@@ -97,7 +97,7 @@ func BenchmarkRecording(b *testing.B) {
 					now = served.now()
 				}
 				for i := range batches * depth {
-					alone.note(rq, now+time.Duration(i)<<8) // several buckets
+					note(&alone, rq, now+time.Duration(i)<<8) // several buckets
 				}
 				recording += used(b, unix.CLOCK_THREAD_CPUTIME_ID) - own
 			}

@@ -28,7 +28,7 @@ func (c *conn) Complete(op *backend.Op) {
 		c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 		return
 	}
-	c.counts.of(rq.command).count(rq)
+	c.counts.of(rq.command).Note(rq.length, rq.op.FUA, rq.op.Err)
 	if op.Cmd == backend.Write {
 		// So the reader can reuse the chunk before the reply is written.
 		release(op)
@@ -148,7 +148,7 @@ func (c *conn) freeRequestLocked(tag uint32, now time.Duration) {
 	if rq.partial.Load() {
 		rq.partial.Store(false)
 	} else {
-		c.took.note(rq, now-rq.came)
+		note(&c.took, rq, now-rq.came)
 		c.freed = append(c.freed, tag)
 	}
 	c.wakeReaderLocked()

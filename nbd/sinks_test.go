@@ -217,16 +217,14 @@ func TestNothingBetweenParts(t *testing.T) {
 	stream = wire.AppendRequest(stream, wire.Request{Command: wire.CmdRead, Cookie: 4, Off: size, Len: 1}) // refused
 	_, err := nc.Write(stream)
 	require.NoError(t, err)
-	dev.wait(1)
+	dev.Wait(1)
 	require.Eventually(t, func() bool { return f.count(func(c *conn) bool { return c.waiting }) == 1 }, patience, time.Millisecond)
-	dev.mu.Lock()
-	require.Len(t, dev.held, 1, "the FLUSH alone")
-	dev.mu.Unlock()
+	require.Equal(t, 1, dev.Held(), "the FLUSH alone")
 	var device sync.WaitGroup
 	device.Go(func() {
 		for range 1 + 3 + 1 { // the FLUSH, the parts, and the READ after them
-			dev.wait(1)
-			dev.release(1)
+			dev.Wait(1)
+			dev.Release(1)
 		}
 	})
 	defer device.Wait()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"pmnbd/internal/latency"
 	"pmnbd/nbd/wire"
 )
 
@@ -46,15 +47,7 @@ type Commands struct {
 }
 
 // A Count counts the requests of one command.
-type Count struct {
-	Requests uint64 `json:"requests"`
-	// Bytes is the sum of the lengths of those that succeeded.
-	Bytes uint64 `json:"bytes"`
-	// FUA counts those with the flag FUA that succeeded.
-	FUA uint64 `json:"fua"`
-	// Errors counts those that failed.
-	Errors uint64 `json:"errors"`
-}
+type Count = latency.Count
 
 // of returns the counter of a command.
 func (n *Commands) of(cmd wire.Command) *Count {
@@ -77,35 +70,15 @@ func (n *Commands) of(cmd wire.Command) *Count {
 	return &n.Other
 }
 
-// count counts rq when it is done.
-func (n *Count) count(rq *request) {
-	n.Requests++
-	if rq.op.Err != nil {
-		n.Errors++
-		return
-	}
-	n.Bytes += rq.length
-	if rq.op.FUA {
-		n.FUA++
-	}
-}
-
-func (n *Count) add(m Count) {
-	n.Requests += m.Requests
-	n.Bytes += m.Bytes
-	n.FUA += m.FUA
-	n.Errors += m.Errors
-}
-
 func (n *Commands) add(m Commands) {
-	n.Read.add(m.Read)
-	n.Write.add(m.Write)
-	n.Flush.add(m.Flush)
-	n.Trim.add(m.Trim)
-	n.Cache.add(m.Cache)
-	n.WriteZeroes.add(m.WriteZeroes)
-	n.BlockStatus.add(m.BlockStatus)
-	n.Other.add(m.Other)
+	n.Read.Add(m.Read)
+	n.Write.Add(m.Write)
+	n.Flush.Add(m.Flush)
+	n.Trim.Add(m.Trim)
+	n.Cache.Add(m.Cache)
+	n.WriteZeroes.Add(m.WriteZeroes)
+	n.BlockStatus.Add(m.BlockStatus)
+	n.Other.Add(m.Other)
 }
 
 // counted returns the connection and its counters.

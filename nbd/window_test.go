@@ -13,6 +13,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/devicetest"
 	"pmnbd/nbd/wire"
 )
 
@@ -21,23 +22,12 @@ const fullWindow = 2 * (4 + 1)
 
 // withholds serves a device that retires nothing until the test lets it. Each wait for a pin
 // sends a token.
-func withholds(t *testing.T, connections int) (f *fixture, dev *windowed, waits chan struct{}) {
-	dev = newWindowed(t, 8<<20, fullWindow, connections, 10_000)
-	dev.withheld = true
+func withholds(t *testing.T, connections int) (f *fixture, dev *devicetest.Windowed, waits chan struct{}) {
+	dev = devicetest.NewWindowed(t, 8<<20, fullWindow, connections, 10_000)
+	dev.Hold()
 	w := make(chan struct{}, 2*connections)
-	dev.arenas.Write.Pins().Pressure = func() { w <- struct{}{} }
+	dev.Arenas().Write.Pins().Pressure = func() { w <- struct{}{} }
 	return serveWith(t, Config{MaxConnections: connections}, dev), dev, w
-}
-
-// chunks returns in how many chunks the writes lie that d keeps.
-func (d *windowed) chunks() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	held := make(map[uint64]bool)
-	for i := d.window.Ring(0).Covered(); i < d.window.Ring(0).Head(); i++ {
-		held[d.window.Ring(0).At(i).Src/backend.ChunkSize] = true
-	}
-	return len(held)
 }
 
 // TestReadsNeedNothingOfTheWindow: 64 writers fill the window, and the device retires
@@ -77,8 +67,8 @@ func TestReadsNeedNothingOfTheWindow(t *testing.T) {
 	for range writers {
 		<-waits
 	}
-	require.Zero(t, dev.arenas.Write.Pins().Free())
-	require.Equal(t, fullWindow, dev.chunks())
+	require.Zero(t, dev.Arenas().Write.Pins().Free())
+	require.Equal(t, fullWindow, dev.Chunks())
 
 	for _, nc := range []net.Conn{before, f.enterRaw()} {
 		_, err := nc.Write(wire.AppendRequest(nil, wire.Request{Command: wire.CmdRead, Len: 1}))
@@ -87,11 +77,8 @@ func TestReadsNeedNothingOfTheWindow(t *testing.T) {
 		readN(t, nc, 1)
 	}
 
-	dev.mu.Lock()
-	dev.withheld = false
-	dev.mu.Unlock()
-	dev.arenas.Write.Pins().Pressure = dev.retire // too late for those that wait already, hence retire below
-	dev.retire()
+	dev.Arenas().Write.Pins().Pressure = dev.Retire // too late for those that wait already, hence Let
+	dev.Let()
 	clients.Wait()
 	for i := range uint64(each) {
 		require.Equal(t, backendtest.Pattern(size, uint32(i)), read(t, after, i*size, size))
@@ -128,11 +115,8 @@ func TestHeaderAcrossAChunksEnd(t *testing.T) {
 		readN(t, reader, 1)
 	}
 	sending.Wait()
-	require.Equal(t, fullWindow, dev.chunks())
-	dev.mu.Lock()
-	dev.withheld = false
-	dev.mu.Unlock()
-	dev.retire()
+	require.Equal(t, fullWindow, dev.Chunks())
+	dev.Let()
 }
 
 // TestLeavingAFullWindow: the window is full. Clients that have written to it, or wait for
@@ -157,24 +141,21 @@ func TestLeavingAFullWindow(t *testing.T) {
 		require.NoError(t, nc.(*net.UnixConn).CloseWrite())
 		closed(t, nc)
 	}
-	arena := dev.arenas.Write
+	arena := dev.Arenas().Write
 	require.Equal(t, writers, arena.Budget().Free(), "all but the window's")
 	require.Zero(t, arena.Pins().Free())
-	require.Equal(t, fullWindow, dev.chunks())
-	require.Equal(t, 10_000-fullWindow, dev.arenas.Entries.Free(), "clients that waited hold no entries")
-	dev.mu.Lock() // the server has started a FLUSH after the last client left
-	dev.withheld = false
-	dev.mu.Unlock()
-	dev.retire()
+	require.Equal(t, fullWindow, dev.Chunks())
+	require.Equal(t, 10_000-fullWindow, dev.Arenas().Entries.Free(), "clients that waited hold no entries")
+	dev.Let() // the server has started a FLUSH after the last client left
 }
 
 // TestReservationBehindALargePayload: a connection that waits for a reservation does not keep
 // the chunks of the payload before.
 func TestReservationBehindALargePayload(t *testing.T) {
 	const size = 1 << 20
-	dev := newWindowed(t, 2*size, fullWindow, 1, 10_000)
+	dev := devicetest.NewWindowed(t, 2*size, fullWindow, 1, 10_000)
 	f := serveWith(t, Config{MaxConnections: 1}, dev)
-	room := backend.NewAdmission(&dev.arenas)
+	room := backend.NewAdmission(dev.Arenas())
 	held, ok := room.TryReserve(nil, nil, fullWindow-6) // one more than the first needs is left
 	require.True(t, ok)
 	nc := f.enterRaw()
@@ -203,7 +184,7 @@ func TestReservationBehindALargePayload(t *testing.T) {
 // before it is complete.
 func TestStalledInAPayload(t *testing.T) {
 	const stalled = 2 * fullWindow
-	f := serveWith(t, Config{MaxConnections: stalled + 1}, newWindowed(t, 8<<20, fullWindow, stalled+1, 10_000))
+	f := serveWith(t, Config{MaxConnections: stalled + 1}, devicetest.NewWindowed(t, 8<<20, fullWindow, stalled+1, 10_000))
 	half := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 2}), 'x')
 	whole := append(wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1}), 'x')
 	for range stalled {
@@ -223,7 +204,7 @@ func TestStalledInAPayload(t *testing.T) {
 // chunk do not wait.
 func TestHalfPayloads(t *testing.T) {
 	const silent, most = 5, 64
-	f := serveWith(t, Config{MaxConnections: silent + 4, stall: time.Hour}, newWindowed(t, 8<<20, fullWindow, silent+4, 10_000))
+	f := serveWith(t, Config{MaxConnections: silent + 4, stall: time.Hour}, devicetest.NewWindowed(t, 8<<20, fullWindow, silent+4, 10_000))
 	half := wire.AppendRequest(nil, wire.Request{Command: wire.CmdWrite, Len: 1 << 20})
 	for range silent {
 		_, err := f.enterRaw().Write(half)

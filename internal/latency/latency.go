@@ -3,7 +3,8 @@
 // It exists so that the packages on the path of a request can measure without a metrics library: a
 // Histogram is an array of counters, and to note a duration costs a multiplication, two additions and
 // no memory. The owner of a Histogram guards it. Whoever shows it takes a copy, adds up copies, and
-// asks them for quantiles or buckets. The package imports nothing of this module.
+// asks them for quantiles or buckets. Count and Requests are what front ends say of their requests. The
+// package imports nothing of this module.
 package latency
 
 import (

@@ -112,7 +112,7 @@ var Rules = []Rule{
 		Name:   "nothing links the tests",
 		From:   []string{"pmnbd/..."},
 		To:     []string{"pmnbd/test/...", "pmnbd/persist/region/regiontest", "testing"},
-		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest", "pmnbd/internal/etcdtest"},
+		Except: []string{"pmnbd/test/...", "pmnbd/rdma/rdmatest", "pmnbd/backend/backendtest", "pmnbd/internal/devicetest", "pmnbd/internal/etcdtest"},
 	},
 }
 
