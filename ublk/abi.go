@@ -28,6 +28,8 @@ const (
 const (
 	ioFetch  = ioBoth<<30 | ioSize<<16 | 'u'<<8 | 0x20
 	ioCommit = ioBoth<<30 | ioSize<<16 | 'u'<<8 | 0x21 // and fetch
+	// ioNone is a command of another driver. This one refuses it after it has looked who sends it.
+	ioNone = ioBoth<<30 | ioSize<<16 | 'x'<<8 | 0x20
 )
 
 // The directions of an ioctl number.
@@ -42,6 +44,10 @@ const (
 	featureReissue  = 1 << 4 // USER_RECOVERY_REISSUE
 	featureIoctl    = 1 << 6 // CMD_IOCTL_ENCODE
 	featureUserCopy = 1 << 7 // USER_COPY
+
+	// featureQuiesce tells a kernel, 6.16 or newer, that resets a device when its server closes it
+	// (Device.reset). Nothing else of the feature is used.
+	featureQuiesce = 1 << 12 // QUIESCE
 
 	// features are what a device of this package has.
 	features = featureRecovery | featureReissue | featureIoctl | featureUserCopy

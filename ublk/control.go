@@ -17,15 +17,18 @@ var (
 	ErrNone = errors.New("there is no such block device")
 	// ErrOther is the error of a block device with another identity.
 	ErrOther = errors.New("it is somebody else's and is left alone")
+	// ErrHalf is the error of a block device that no server can continue any more: one was killed while
+	// it took the device over, and the kernel is older than 6.16.
+	ErrHalf = errors.New("a start was killed while it took the block device over, and this kernel does not let another one do that")
 )
 
 // create makes a block device.
-func (d *Device) create(_ context.Context, cfg *Config) error {
+func (d *Device) create(ctx context.Context, cfg *Config) error {
 	r, p, err := cfg.limits()
 	if err != nil {
 		return err
 	}
-	if err := d.canServe(); err != nil {
+	if _, err := d.canServe(); err != nil {
 		return err
 	}
 	asks := info{queues: uint16(Queues()), depth: depth, maxIO: uint32(r.maxIO), id: anyID, flags: features, identity: cfg.Identity}
@@ -49,17 +52,36 @@ func (d *Device) create(_ context.Context, cfg *Config) error {
 		err = d.host.command(cmdSetParams, has.id, 0, buf)
 	}
 	if err == nil {
-		err = d.serve(cfg, r, int(has.queues))
+		err = d.prepare(cfg, r, int(has.queues))
 	}
 	if err == nil {
-		// The kernel reads the partition table before this returns, through the queues.
-		err = d.host.command(cmdStart, has.id, uint64(os.Getpid()), nil)
+		err = d.fetch()
+	}
+	if err == nil {
+		err = d.start(ctx)
 	}
 	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("make %s: %w", d.Path(), err)
 	return errors.Join(err, d.abandon(), d.host.command(cmdDelete, has.id, 0, nil))
+}
+
+// start starts the device. Kernels older than 6.19 read the partition table before that command returns,
+// through the queues, and a process that is killed meanwhile waits for itself. So when ctx ends, the
+// queues refuse what the kernel reads.
+func (d *Device) start(ctx context.Context) error {
+	started := make(chan error, 1)
+	go func() { started <- d.host.command(cmdStart, uint32(d.number), uint64(os.Getpid()), nil) }()
+	select {
+	case err := <-started:
+		return err
+	case <-ctx.Done():
+		for _, q := range d.queues {
+			q.refuse()
+		}
+		return errors.Join(fmt.Errorf("the kernel's search for partitions had to be ended: %w", context.Cause(ctx)), <-started)
+	}
 }
 
 // pollRecovery is how often takeOver looks whether the process of the former server has ended. The
@@ -72,7 +94,8 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	if err := d.canServe(); err != nil {
+	kernel, err := d.canServe()
+	if err != nil {
 		return err
 	}
 	has, err := inspect(d.host, d.number)
@@ -81,6 +104,11 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 		return err
 	case has.identity != cfg.Identity:
 		return fmt.Errorf("%s: %w", d.Path(), ErrOther)
+	case has.state == stateDead:
+		if err := d.clear(ctx); err != nil {
+			return err
+		}
+		return d.create(ctx, cfg)
 	}
 	if err := has.check(); err != nil {
 		return fmt.Errorf("continue %s: %w", d.Path(), err)
@@ -88,19 +116,12 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 	if err := d.fits(p); err != nil {
 		return fmt.Errorf("continue %s: %w", d.Path(), err)
 	}
-	for {
-		err = d.host.command(cmdStartRecovery, has.id, 0, nil)
-		if !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("continue %s: the process that serves it has not ended (pid %d): %w", d.Path(), has.pid, ctx.Err())
-		case <-time.After(pollRecovery):
-		}
+	err = d.prepare(cfg, r, int(has.queues))
+	if err == nil {
+		err = d.awaitReset(ctx, has, kernel)
 	}
 	if err == nil {
-		err = d.serve(cfg, r, int(has.queues))
+		err = d.fetch()
 	}
 	if err == nil {
 		err = d.host.command(cmdEndRecovery, has.id, uint64(os.Getpid()), nil)
@@ -109,6 +130,76 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 		return errors.Join(fmt.Errorf("continue %s: %w", d.Path(), err), d.abandon())
 	}
 	return nil
+}
+
+// awaitReset waits until the former server has ended, and resets the device.
+func (d *Device) awaitReset(ctx context.Context, has info, kernel uint64) error {
+	for {
+		err := d.reset(has, kernel)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the process that serves it has not ended (pid %d): %w", has.pid, ctx.Err())
+		case <-time.After(pollRecovery):
+		}
+	}
+}
+
+// reset makes the kernel forget the former server. Kernels with featureQuiesce have done that when the
+// server closed the device, and START_USER_RECOVERY is an announcement. Older ones forget with this
+// command, which one process has then given before it was killed. To give it again is an error there,
+// or, as long as some queues have a server and others have none, crashes the kernel. So the queues are
+// asked first. EBUSY says that the former server has not ended.
+func (d *Device) reset(has info, kernel uint64) error {
+	if kernel&featureQuiesce == 0 {
+		owned, err := d.owned(has)
+		switch {
+		case err != nil:
+			return err
+		case owned == 0:
+			return nil
+		case owned < int(has.queues):
+			return ErrHalf
+		}
+	}
+	return d.host.command(cmdStartRecovery, has.id, 0, nil)
+}
+
+// owned counts the queues that have had a server since the last START_USER_RECOVERY.
+func (d *Device) owned(has info) (n int, err error) {
+	f, err := d.host.open(has.id)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	for q := range has.queues {
+		is, err := f.owned(q)
+		if err != nil {
+			return 0, err
+		}
+		if is {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// clear removes what is left of a block device that is stopped, or never began: nobody can do I/O on
+// it. The kernel keeps the number until all who have it open have closed it.
+func (d *Device) clear(ctx context.Context) error {
+	removed := make(chan error, 1)
+	go func() { removed <- d.host.command(cmdDelete, uint32(d.number), 0, nil) }()
+	select {
+	case err := <-removed:
+		if err != nil {
+			return fmt.Errorf("remove %s, which is stopped: %w", d.Path(), err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s is stopped, and a process still has it open or mounted: %w", d.Path(), ctx.Err())
+	}
 }
 
 // fits checks that a device with limits p takes what the kernel was told once.
@@ -142,14 +233,14 @@ func (d *Device) abandon() error {
 	return d.file.close()
 }
 
-// canServe checks that the kernel has what this package needs.
-func (d *Device) canServe() error {
+// canServe checks that the kernel has what this package needs, and returns the features that it has.
+func (d *Device) canServe() (has uint64, err error) {
 	buf := make([]byte, featuresSize)
-	err := d.host.command(cmdFeatures, anyID, 0, buf)
-	if has := native.Uint64(buf); err != nil || has&features != features {
-		return fmt.Errorf("the kernel's ublk driver is too old, it needs Linux 6.5 (features %#x): %w", has, errors.Join(err, unix.EOPNOTSUPP))
+	err = d.host.command(cmdFeatures, anyID, 0, buf)
+	if has = native.Uint64(buf); err != nil || has&features != features {
+		return 0, fmt.Errorf("the kernel's ublk driver is too old, it needs Linux 6.5 (features %#x): %w", has, errors.Join(err, unix.EOPNOTSUPP))
 	}
-	return nil
+	return has, nil
 }
 
 // inspect asks the kernel about a block device.

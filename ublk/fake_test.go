@@ -4,9 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"testing"
 
-	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,6 +12,8 @@ import (
 // requests that wait, are delivered, and are given to the next server. mu guards all of it.
 type fakeKernel struct {
 	queues   uint16 // that a device gets at most; 0: as many as it asks for
+	closing  func() // if not nil, called when a queue ends
+	scans    bool   // START_DEV waits for a READ
 	mu       sync.Mutex
 	changed  sync.Cond
 	features uint64
@@ -23,6 +23,8 @@ type fakeKernel struct {
 	// refuse is the result of every FETCH.
 	refuse int32
 	hosts  int // open
+	// scanned is the result of that READ.
+	scanned int32
 }
 
 type fakeDevice struct {
@@ -33,12 +35,15 @@ type fakeDevice struct {
 	open    bool // the char device
 	dying   int  // how often START_USER_RECOVERY still finds the former process
 	queues  []*fakeQueue
-	waiting []*fakeRequest // those that no server has
+	waiting []*fakeRequest  // those that no server has
+	owners  map[uint16]bool // queues that had a server since the last reset
+	mapped  bool            // by some process since then
 }
 
 // A fakeQueue is a queue of a device that has a server. It is the server's port.
 type fakeQueue struct {
-	d         *fakeDevice
+	k         *fakeKernel
+	d         *fakeDevice // nil until it is connected
 	number    uint16
 	fetched   map[uint16]bool // the kernel may deliver with these tags
 	delivered map[uint16]*fakeRequest
@@ -49,14 +54,6 @@ type fakeQueue struct {
 	enters    int // how often enter was called
 	copies    error
 	killed    error // the process is dead
-}
-
-// A fakeRequest is a request of the block layer.
-type fakeRequest struct {
-	desc    descriptor
-	payload []byte
-	done    chan int32
-	tries   int // to how many servers it was delivered
 }
 
 func newKernel() *fakeKernel {
@@ -115,14 +112,25 @@ func (k *fakeKernel) command(op uint32, id uint32, data uint64, buf []byte) erro
 		for _, rq := range again {
 			d.deliverLocked(rq)
 		}
+		if op == cmdStart && k.scans {
+			k.mu.Unlock()
+			k.scanned = <-(&disk{d: d}).begin(opRead, 0, 4096, make([]byte, 4096)).done
+			k.mu.Lock()
+		}
 	case cmdStartRecovery:
 		if d.dying > 0 {
 			d.dying--
 			return unix.EBUSY
 		}
-		if d.open || d.state != stateQuiesced {
+		switch {
+		case k.features&featureQuiesce == 0 && len(d.owners) == 0:
+			return unix.EINVAL
+		case d.open || d.state != stateQuiesced:
 			return unix.EBUSY
+		case k.features&featureQuiesce == 0 && len(d.owners) < int(d.info.queues):
+			panic("the kernel crashes")
 		}
+		d.resetLocked()
 	case cmdStop:
 		d.stopLocked()
 	case cmdDelete:
@@ -150,7 +158,7 @@ func (k *fakeKernel) addLocked(id uint32, buf []byte) error {
 	if k.queues > 0 {
 		has.queues = k.queues
 	}
-	k.devices[id] = &fakeDevice{k: k, info: has}
+	k.devices[id] = &fakeDevice{k: k, info: has, owners: map[uint16]bool{}}
 	if k.lie != nil {
 		k.lie(&has)
 	}
@@ -167,6 +175,14 @@ func (d *fakeDevice) stopLocked() {
 		rq.done <- -int32(unix.EIO)
 	}
 	d.waiting = nil
+	d.cancelLocked()
+}
+
+// cancelLocked gives the commands of all queues back, once nobody owes an answer.
+func (d *fakeDevice) cancelLocked() {
+	if slices.ContainsFunc(d.queues, func(q *fakeQueue) bool { return len(q.delivered) > 0 }) {
+		return
+	}
 	for _, q := range d.queues {
 		for tag := range q.fetched {
 			q.cq = append(q.cq, completion{uint32(tag), -int32(unix.ENODEV)})
@@ -174,6 +190,11 @@ func (d *fakeDevice) stopLocked() {
 		clear(q.fetched)
 	}
 	d.k.changed.Broadcast()
+}
+
+func (d *fakeDevice) resetLocked() {
+	clear(d.owners)
+	d.mapped = false
 }
 
 func (k *fakeKernel) open(id uint32) (charDevice, error) {
@@ -195,17 +216,35 @@ func (d *fakeDevice) close() error {
 	defer d.k.mu.Unlock()
 	if len(d.queues) == 0 || d.queues[0].killed == nil {
 		d.open = false
+		if d.k.features&featureQuiesce != 0 {
+			d.resetLocked()
+		}
 	}
 	d.k.changed.Broadcast()
 	return nil
 }
 
-func (d *fakeDevice) queue(number uint16) (port, error) {
+func (k *fakeKernel) port() (port, error) {
+	return &fakeQueue{k: k, fetched: map[uint16]bool{}, delivered: map[uint16]*fakeRequest{}}, nil
+}
+
+func (d *fakeDevice) connect(p port, number uint16) error {
 	d.k.mu.Lock()
 	defer d.k.mu.Unlock()
-	q := &fakeQueue{d: d, number: number, fetched: map[uint16]bool{}, delivered: map[uint16]*fakeRequest{}}
+	if d.mapped && number == 0 {
+		return errors.Join(unix.EINVAL, ErrHalf)
+	}
+	d.mapped = true
+	q := p.(*fakeQueue)
+	q.d, q.number = d, number
 	d.queues = append(d.queues, q)
-	return q, nil
+	return nil
+}
+
+func (d *fakeDevice) owned(number uint16) (bool, error) {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	return d.owners[number], nil
 }
 
 // deliverLocked gives a request to the least busy queue, or keeps it for the next server.
@@ -230,7 +269,7 @@ func (d *fakeDevice) deliverLocked(rq *fakeRequest) {
 	d.k.changed.Broadcast()
 }
 
-func (q *fakeQueue) lock() func() { q.d.k.mu.Lock(); return q.d.k.mu.Unlock }
+func (q *fakeQueue) lock() func() { q.k.mu.Lock(); return q.k.mu.Unlock }
 
 func (q *fakeQueue) descriptor(tag uint16) descriptor {
 	defer q.lock()()
@@ -247,6 +286,7 @@ func (q *fakeQueue) fetch(tag uint16) {
 			return
 		}
 		q.fetched[tag] = true
+		q.d.owners[q.number] = true
 	})
 }
 
@@ -267,6 +307,9 @@ func (q *fakeQueue) commit(tag uint16, result int32) {
 			q.d.waiting = q.d.waiting[1:]
 			q.d.deliverLocked(next)
 			break
+		}
+		if q.d.state == stateQuiesced {
+			q.d.cancelLocked()
 		}
 		q.d.k.changed.Broadcast()
 	})
@@ -300,15 +343,6 @@ func (q *fakeQueue) next() (completion, bool) {
 	return c, true
 }
 
-// taken waits until the servers of a device have looked at all that was delivered to them.
-func (k *fakeKernel) taken(number uint32) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for slices.ContainsFunc(k.devices[number].queues, func(q *fakeQueue) bool { return len(q.cq) > 0 }) {
-		k.changed.Wait()
-	}
-}
-
 func (q *fakeQueue) receive(tag uint16, off int, p []byte) error {
 	defer q.lock()()
 	if err := errors.Join(q.copies, q.killed); err != nil {
@@ -330,18 +364,21 @@ func (q *fakeQueue) send(tag uint16, off int, p []byte) error {
 func (q *fakeQueue) wake() {
 	defer q.lock()()
 	q.woken = true
-	q.d.k.changed.Broadcast()
+	q.k.changed.Broadcast()
 }
 
 // close ends the queue's server: what it has not answered waits for the next one.
 func (q *fakeQueue) close() error {
+	if q.k.closing != nil {
+		q.k.closing()
+	}
 	defer q.lock()()
 	if q.closed {
 		return errors.New("closed twice")
 	}
 	q.closed = true
-	if q.killed != nil {
-		return nil // the kernel has closed all
+	if q.killed != nil || q.d == nil {
+		return nil // the kernel has closed all, or has nothing of it
 	}
 	if q.d.state == stateLive {
 		q.d.state = stateQuiesced
@@ -351,39 +388,6 @@ func (q *fakeQueue) close() error {
 	}
 	clear(q.delivered)
 	clear(q.fetched)
+	q.d.cancelLocked()
 	return nil
-}
-
-// A disk is a block device as its users see it.
-type disk struct {
-	t *testing.T
-	d *fakeDevice
-}
-
-func (k *fakeKernel) disk(t *testing.T, number int) *disk {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	require.Contains(t, k.devices, uint32(number))
-	return &disk{t, k.devices[uint32(number)]}
-}
-
-// begin sends a request. off and n are in bytes.
-func (d *disk) begin(op uint32, off, n int, payload []byte) *fakeRequest {
-	rq := &fakeRequest{desc: descriptor{op, uint32(n >> sectorShift), uint64(off >> sectorShift)}, payload: payload, done: make(chan int32, 1)}
-	d.d.k.mu.Lock()
-	defer d.d.k.mu.Unlock()
-	d.d.deliverLocked(rq)
-	return rq
-}
-
-func (d *disk) write(off int, p []byte) *fakeRequest { return d.begin(opWrite, off, len(p), p) }
-
-func (d *disk) flush() *fakeRequest { return d.begin(opFlush, 0, 0, nil) }
-
-// read reads n bytes and waits for them.
-func (d *disk) read(off, n int) []byte {
-	d.t.Helper()
-	p := make([]byte, n)
-	require.EqualValues(d.t, n, <-d.begin(opRead, off, n, p).done)
-	return p
 }

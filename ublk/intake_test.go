@@ -10,13 +10,14 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/devicetest"
 )
 
-// waits makes the device say when somebody waits for a pin or an entry.
-func (d *windowed) waits() chan struct{} {
+// waiting makes the device say when somebody waits for a pin or an entry.
+func waiting(d *devicetest.Windowed) chan struct{} {
 	w := make(chan struct{}, 2*depth)
-	d.arenas.Write.Pins().Pressure = func() { w <- struct{}{} }
-	d.arenas.Entries.Pressure = func() { w <- struct{}{} }
+	d.Arenas().Write.Pins().Pressure = func() { w <- struct{}{} }
+	d.Arenas().Entries.Pressure = func() { w <- struct{}{} }
 	return w
 }
 
@@ -29,9 +30,9 @@ func TestWindowFull(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKernel()
-			dev := newWindowed(t, 32<<20, size.chunks, size.entries)
-			dev.hold()
-			waits := dev.waits()
+			dev := devicetest.NewWindowed(t, 32<<20, size.chunks, Queues(), size.entries)
+			dev.Hold()
+			waits := waiting(dev)
 			d := serveOn(t, k, dev)
 			disk := k.disk(t, 0)
 			// Each begins where the one before ended, and has a length of its own.
@@ -44,15 +45,13 @@ func TestWindowFull(t *testing.T) {
 			}
 			<-waits
 			require.Len(t, disk.read(0, 4096), 4096)
-			dev.let()
+			dev.Let()
 			// From now on, who waits makes room.
-			dev.mu.Lock()
-			dev.arenas.Write.Pins().Pressure, dev.arenas.Entries.Pressure = dev.retire, dev.retire
-			dev.mu.Unlock()
+			dev.Arenas().Write.Pins().Pressure, dev.Arenas().Entries.Pressure = dev.Retire, dev.Retire
 			for {
 				select {
 				case <-waits:
-					dev.retire()
+					dev.Retire()
 					continue
 				case n := <-sent[0].done:
 					require.EqualValues(t, len(sent[0].payload), n)
@@ -79,9 +78,9 @@ func TestShutdownWhileWaiting(t *testing.T) {
 	for name, op := range map[string]uint32{"write": opWrite, "zeroes": opWriteZeroes} {
 		t.Run(name, func(t *testing.T) {
 			k := newKernel()
-			dev := newWindowed(t, 8<<20, 4, 4)
-			dev.hold()
-			waits := dev.waits()
+			dev := devicetest.NewWindowed(t, 8<<20, 4, Queues(), 4)
+			dev.Hold()
+			waits := waiting(dev)
 			d := serveOn(t, k, dev)
 			disk := k.disk(t, 0)
 			for i := range 4 { // all entries
@@ -96,7 +95,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 			for _, rq := range late {
 				require.Empty(t, rq.done)
 			}
-			next := newMem(t, 8<<20)
+			next := devicetest.NewMem(t, 8<<20)
 			d = serveOn(t, k, next, continued)
 			for _, rq := range late {
 				require.GreaterOrEqual(t, <-rq.done, int32(0))
@@ -109,7 +108,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 // TestReadArenaFull: a READ waits for memory of the read arena, and WRITEs go on.
 func TestReadArenaFull(t *testing.T) {
 	k := newKernel()
-	dev := newMem(t, 1<<20)
+	dev := devicetest.NewMem(t, 1<<20)
 	arena := dev.Arenas().Read
 	held, ok := arena.TryGet(nil, arena.Budget().Total())
 	require.True(t, ok)
@@ -132,14 +131,14 @@ func TestReadArenaFull(t *testing.T) {
 // TestFewChunks: small payloads share chunks. A chunk for each would fill the window with little.
 func TestFewChunks(t *testing.T) {
 	k := newKernel()
-	dev := newWindowed(t, 8<<20, 16, 1000)
-	dev.hold()
+	dev := devicetest.NewWindowed(t, 8<<20, 16, Queues(), 1000)
+	dev.Hold()
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	for i := range 60 {
 		require.EqualValues(t, 4096, <-disk.write(i*4096, make([]byte, 4096)).done)
 	}
-	require.LessOrEqual(t, 16-dev.arenas.Write.Pins().Free(), len(d.queues))
+	require.LessOrEqual(t, 16-dev.Arenas().Write.Pins().Free(), len(d.queues))
 	shutDown(t, d)
 }
 
@@ -172,9 +171,10 @@ func TestAllocatesNothing(t *testing.T) {
 	for _, op := range []uint32{opRead, opWrite, opWrite | flagFUA, opFlush, opDiscard, opWriteZeroes} {
 		for _, n := range []uint32{8, 600, 2048} {
 			t.Run(fmt.Sprintf("%#x of %d sectors", op, n), func(t *testing.T) {
-				q := newQueue(newMem(t, 1<<20), rules{size: 1 << 20, maxIO: maxRequest, maxZero: 1 << 20})
+				q := newQueue(devicetest.NewMem(t, 1<<20), rules{size: 1 << 20, maxIO: maxRequest, maxZero: 1 << 20})
 				p := &scriptPort{ready: make([]completion, 0, depth)}
-				require.NoError(t, q.attach(p))
+				q.own(p)
+				require.NoError(t, q.fetch())
 				tag := uint16(0)
 				got := testing.AllocsPerRun(100, func() {
 					for range 4 {

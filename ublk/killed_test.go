@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend"
+	"pmnbd/internal/devicetest"
 )
 
 // A region is what outlives a server: the memory at the target, and the window, which holds acknowledged
@@ -96,6 +97,9 @@ func (k *fakeKernel) kill(l *life, d *fakeDevice) {
 		clear(q.fetched)
 	}
 	d.state, d.open = stateQuiesced, false
+	if k.features&featureQuiesce != 0 {
+		d.resetLocked()
+	}
 	k.changed.Broadcast()
 }
 
@@ -105,7 +109,7 @@ func TestKilled(t *testing.T) {
 	const blocks, block, writes, kills = 8, 4096, 60, 5
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		k, dev := newKernel(), newMem(t, blocks*block)
+		k, dev := newKernel(), devicetest.NewMem(t, blocks*block)
 		r := &region{mem: make([]byte, blocks*block)}
 		l := r.begin(dev)
 		d := serveOn(t, k, l)

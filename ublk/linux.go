@@ -37,37 +37,28 @@ func (h *linuxHost) close() error { return h.file.Close() }
 func (h *linuxHost) command(op uint32, id uint32, data uint64, buf []byte) (err error) {
 	runtime.LockOSThread() // the end of a thread ends its commands
 	defer runtime.UnlockOSThread()
-	r, err := newRing(1, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
 	// The kernel gets an address for longer than a call, so the buffer is mapped memory.
 	shared, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unix.Munmap(shared)) }()
+	r, err := newRing(1, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
 	n := copy(shared, buf)
 	addr := uint64(0)
 	if n > 0 {
 		addr = address(shared)
 	}
 	putControl(r.command(int(h.file.Fd()), op, 0), id, data, addr, uint16(n))
-	for { // a signal may end a wait
-		if err := r.enter(true); err != nil {
-			return err
-		}
-		_, result, ok := r.next()
-		switch {
-		case !ok:
-		case result < 0:
-			return unix.Errno(-result)
-		default:
-			copy(buf, shared)
-			return nil
-		}
+	if err := r.result(); err != nil {
+		return err
 	}
+	copy(buf, shared)
+	return nil
 }
 
 func (h *linuxHost) open(id uint32) (charDevice, error) {
@@ -84,9 +75,46 @@ type charFile int
 
 func (f charFile) close() error { return unix.Close(int(f)) }
 
-// queue opens a queue for the calling thread.
-func (f charFile) queue(number uint16) (_ port, err error) {
-	q := &linuxPort{file: int(f), number: number, event: -1}
+func (f charFile) connect(p port, number uint16) (err error) {
+	q := p.(*linuxPort)
+	page := os.Getpagesize()
+	round := func(n int) int { return (n + page - 1) &^ (page - 1) }
+	off := int64(number) * int64(round(maxDepth*descriptorSize))
+	q.file, q.number = int(f), number
+	q.descriptors, err = unix.Mmap(q.file, off, round(depth*descriptorSize), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(err, ErrHalf) // another process has mapped them since the device was reset
+	}
+	if err != nil {
+		return fmt.Errorf("map the requests of queue %d: %w", number, err)
+	}
+	return nil
+}
+
+// owned sends a command that the driver refuses in any case: as a stranger's, if the queue has a
+// server, and as an unknown one, if it has none.
+func (f charFile) owned(number uint16) (is bool, err error) {
+	runtime.LockOSThread() // the end of a thread ends its commands
+	defer runtime.UnlockOSThread()
+	r, err := newRing(1, false)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	putIO(r.command(int(f), ioNone, 0), number, 0, 0)
+	switch err := r.result(); {
+	case errors.Is(err, unix.EINVAL):
+		return true, nil
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return false, nil
+	default:
+		return false, fmt.Errorf("ask whose queue %d is: the driver's answer is unknown: %w", number, errors.Join(err, ErrHalf))
+	}
+}
+
+// port makes the port of a queue for the calling thread.
+func (*linuxHost) port() (_ port, err error) {
+	q := &linuxPort{file: -1, event: -1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, q.close())
@@ -94,12 +122,6 @@ func (f charFile) queue(number uint16) (_ port, err error) {
 	}()
 	if q.ring, err = newRing(2*depth, true); err != nil { // a command for each slot, and one read
 		return nil, err
-	}
-	page := os.Getpagesize()
-	round := func(n int) int { return (n + page - 1) &^ (page - 1) }
-	off := int64(number) * int64(round(maxDepth*descriptorSize))
-	if q.descriptors, err = unix.Mmap(q.file, off, round(depth*descriptorSize), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
-		return nil, fmt.Errorf("map the requests: %w", err)
 	}
 	if q.woken, err = wakeMemory(); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package ublk
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,38 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
+	"pmnbd/internal/latency"
 )
-
-// A port is the kernel's side of a queue. All methods but receive and wake are for the queue's
-// thread: the kernel takes commands of a queue from the thread alone that has fetched.
-type port interface {
-	// descriptor returns a copy of what the kernel says of the request with that tag.
-	descriptor(tag uint16) descriptor
-	// fetch tells the kernel, at the next enter, that it may deliver a request with that tag.
-	fetch(tag uint16)
-	// commit answers the request with that tag, at the next enter, and fetches the next one.
-	commit(tag uint16, result int32)
-	// enter sends what fetch and commit have queued. If wait is set it returns once there is a
-	// completion, or after wake.
-	enter(wait bool) error
-	// next returns a completion, if there is one.
-	next() (completion, bool)
-	// receive copies from the payload of a WRITE, from byte off on, all of p. Any goroutine may
-	// call it.
-	receive(tag uint16, off int, p []byte) error
-	// send copies all of p into the payload of a READ, from byte off on.
-	send(tag uint16, off int, p []byte) error
-	// wake makes an enter return that waits, now or next. Any goroutine may call it before close.
-	wake()
-	close() error
-}
-
-// A completion says that the kernel has a request with this tag (result 0), or that it takes no
-// command with it any more.
-type completion struct {
-	tag    uint32 // not bounded yet
-	result int32
-}
 
 // depth is how many requests a queue has at most. The kernel's NBD client has as many.
 const depth = 128
@@ -51,7 +20,9 @@ type slot struct {
 	op    backend.Op
 	tag   uint16
 	place place
-	came  time.Duration
+	// refused says that the kernel has an answer, and the device still has op.
+	refused bool
+	came    time.Duration
 }
 
 // place says who has a slot.
@@ -69,7 +40,7 @@ const (
 //	   ▲                                                              │ Complete, by the thread
 //	   └──enter── commit ◄── copy out ◄── done (mu) ◄─────────────────┘ or a completer
 //
-// The thread is the goroutine in run, locked to its thread. It owns all fields that are not marked
+// The thread is the goroutine in Device.run, locked to its thread. It owns all fields that are not marked
 // otherwise, and waits in the kernel alone. mu comes after the locks of the device, as the reply
 // lock of package nbd.
 type queue struct {
@@ -91,6 +62,8 @@ type queue struct {
 	unsent  bool // there are commits that no enter has sent
 	helpers sync.WaitGroup
 
+	fetched  chan error  // gets the result of fetch
+	refusing atomic.Bool // see refuse
 	stopping atomic.Bool
 	stop     chan struct{} // closed when stopping becomes true
 	more     chan struct{} // see alone
@@ -102,7 +75,7 @@ type queue struct {
 	open   bool     // port is there, and not closed
 	alone  bool     // the thread commits nothing any more; more has a token when done has a tag
 	counts Commands
-	took   Latencies
+	took   latency.Requests
 }
 
 func newQueue(dev backend.Device, r rules) *queue {
@@ -123,17 +96,14 @@ func newQueue(dev backend.Device, r rules) *queue {
 	return q
 }
 
-// attach offers all slots to the kernel behind p. The device can start once all queues have done that.
-func (q *queue) attach(p port) error {
+// own gives the queue its port.
+func (q *queue) own(p port) {
 	q.mu.Lock()
 	q.port, q.open = p, true
 	q.mu.Unlock()
-	if err := q.fetch(); err != nil {
-		return errors.Join(err, q.detach())
-	}
-	return nil
 }
 
+// fetch offers all slots to the kernel. The device can start once all queues have done that.
 func (q *queue) fetch() error {
 	for tag := range uint16(depth) {
 		q.port.fetch(tag)
@@ -144,29 +114,7 @@ func (q *queue) fetch() error {
 	return q.arrivals() // those that the kernel refuses; it delivers none before the start
 }
 
-// run serves until stop, until the device is removed, or until the kernel breaks the protocol.
-// When it returns, the device has none of its requests, and the port is closed: the kernel gives
-// the requests that were not answered to the next server.
-func (q *queue) run() error {
-	err := q.serve()
-	q.halt()
-	if err != nil {
-		q.awaitDevice()
-	}
-	q.helpers.Wait()
-	q.reads.drop()
-	q.writes.drop()
-	return errors.Join(err, q.detach())
-}
-
-// detach closes the port.
-func (q *queue) detach() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.open = false
-	return q.port.close()
-}
-
+// serve serves until stop, until the device is removed, or until the kernel breaks the protocol.
 func (q *queue) serve() error {
 	for {
 		if err := q.arrivals(); err != nil {
@@ -176,6 +124,9 @@ func (q *queue) serve() error {
 			return err
 		}
 		q.answer()
+		if q.refusing.Load() {
+			q.refuseReads()
+		}
 		if q.owed == 0 {
 			switch {
 			case q.stopping.Load():
@@ -232,6 +183,10 @@ func (q *queue) arrivals() error {
 			continue
 		case c.result != 0:
 			return fmt.Errorf("the kernel refuses to deliver requests: result %d", c.result)
+		case q.refusing.Load():
+			q.port.commit(s.tag, -int32(backend.EIO))
+			q.unsent = true
+			continue
 		case q.stopping.Load():
 			s.place = nobodys // the next server gets it
 			q.taken++
@@ -337,18 +292,23 @@ func (q *queue) answer() {
 		now := time.Since(q.began)
 		for _, tag := range done {
 			s := &q.slots[tag]
-			q.counts.of(s.op.Cmd).count(&s.op)
-			q.took.note(&s.op, now-s.came)
+			q.noteLocked(&s.op, now-s.came)
 		}
 	}
 	q.mu.Unlock()
 	for _, tag := range done {
 		s := &q.slots[tag]
 		if s.op.Cmd == backend.Read {
-			q.send(s)
+			if !s.refused {
+				q.send(s)
+			}
 			release(&s.op)
 		}
 		q.owed--
+		if s.refused {
+			s.refused = false
+			continue
+		}
 		if left(&s.op) {
 			s.place = nobodys
 			q.taken++
@@ -414,37 +374,3 @@ func (q *queue) wakeLocked() {
 // it to the next one only when this queue's thread has ended, and that waits for the device
 // (docs/rules.md).
 func (q *queue) Gone() bool { return false }
-
-// halt makes the queue stop: it answers what it has taken, and takes nothing more.
-func (q *queue) halt() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.stopping.Swap(true) {
-		close(q.stop)
-		q.wakeLocked()
-	}
-}
-
-// awaitDevice hands the rest of the batch to the device, and waits until the device has completed all
-// requests of a queue that commits nothing any more.
-func (q *queue) awaitDevice() {
-	if q.hand() {
-		q.dev.Post()
-	}
-	for {
-		q.mu.Lock()
-		q.alone = true
-		for _, tag := range q.done {
-			if op := &q.slots[tag].op; op.Cmd == backend.Read {
-				release(op)
-			}
-			q.owed--
-		}
-		q.done = q.done[:0]
-		q.mu.Unlock()
-		if q.owed == 0 {
-			return
-		}
-		<-q.more
-	}
-}

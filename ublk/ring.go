@@ -169,6 +169,23 @@ func (r *ring) next() (user uint64, result int32, ok bool) {
 	return user, result, true
 }
 
+// result sends the command that is prepared, waits for its end, and returns its error.
+func (r *ring) result() error {
+	for { // a signal may end a wait
+		if err := r.enter(true); err != nil {
+			return err
+		}
+		_, result, ok := r.next()
+		switch {
+		case !ok:
+		case result < 0:
+			return unix.Errno(-result)
+		default:
+			return nil
+		}
+	}
+}
+
 func (r *ring) close() error {
 	var err error
 	for i, m := range r.maps {

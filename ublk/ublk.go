@@ -32,8 +32,12 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"pmnbd/backend"
+	"pmnbd/internal/latency"
 )
 
 const (
@@ -75,9 +79,12 @@ type Device struct {
 	log    *slog.Logger
 	host   host
 
-	wg   sync.WaitGroup // threads of queues
-	done chan struct{}
-	file charDevice
+	wg    sync.WaitGroup // threads of queues
+	begin chan struct{}  // closed when the queues may fetch
+	done  chan struct{}
+	file  charDevice
+
+	halting atomic.Bool
 
 	mu  sync.Mutex
 	err error // of the first queue that ended by itself
@@ -89,13 +96,17 @@ type host interface {
 	command(op uint32, id uint32, data uint64, buf []byte) error
 	// open opens /dev/ublkcN.
 	open(id uint32) (charDevice, error)
+	// port makes the port of a queue, for the thread that calls it.
+	port() (port, error)
 	close() error
 }
 
 // A charDevice is an open /dev/ublkcN, which the kernel gives to one process at a time.
 type charDevice interface {
-	// queue opens a queue, for the thread that calls it.
-	queue(number uint16) (port, error)
+	// connect makes p the port of a queue. Any goroutine may call it, before p's thread fetches.
+	connect(p port, number uint16) error
+	// owned reports whether a queue has had a server since the last START_USER_RECOVERY.
+	owned(number uint16) (bool, error)
 	close() error
 }
 
@@ -121,9 +132,10 @@ func (d *Device) Err() error {
 }
 
 // Open makes a block device and serves it, or continues one. When it returns, the block device can be
-// used. ctx bounds how long it waits for the former server's process to end.
+// used. ctx bounds how long it waits for the former server's process to end, and for the kernel's search
+// for partitions. After that it still waits until the Device has completed what it has.
 func Open(ctx context.Context, cfg Config) (_ *Device, err error) {
-	d := &Device{number: cfg.Number, log: cfg.Log, host: cfg.host, done: make(chan struct{})}
+	d := &Device{number: cfg.Number, log: cfg.Log, host: cfg.host, begin: make(chan struct{}), done: make(chan struct{})}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -165,47 +177,104 @@ func (cfg *Config) limits() (rules, params, error) {
 	}, nil
 }
 
-// serve opens the queues of the device, one thread for each, and waits until all have fetched.
-func (d *Device) serve(cfg *Config, r rules, queues int) (err error) {
-	if d.file, err = d.host.open(uint32(d.number)); err != nil {
-		return err
-	}
-	fetched := make(chan error, queues)
+// prepare starts the threads of the queues, and has each make what it needs, as far as that does not
+// depend on /dev/ublkcN.
+func (d *Device) prepare(cfg *Config, r rules, queues int) (err error) {
+	made := make(chan error, queues)
 	for n := range queues {
 		q := newQueue(cfg.Device, r)
+		q.fetched = make(chan error, 1)
 		d.queues = append(d.queues, q)
-		d.wg.Go(func() { d.run(q, uint16(n), fetched) })
+		d.wg.Go(func() { ownThread(func() { d.run(q, n, made) }) })
 	}
 	for range queues {
-		err = errors.Join(err, <-fetched)
+		err = errors.Join(err, <-made)
 	}
 	return err
 }
 
-// run is the thread of a queue. It ends with its goroutine: the kernel takes the end of the thread that
-// has fetched for the end of the queue's server.
-func (d *Device) run(q *queue, n uint16, fetched chan<- error) {
-	runtime.LockOSThread()
-	p, err := d.file.queue(n)
-	if err == nil {
-		err = q.attach(p)
+// fetch makes this process the device's server. It fails before the first queue has fetched, or hardly
+// ever: some kernels cannot continue a device of which only a part had a server (reset).
+func (d *Device) fetch() (err error) {
+	if d.file, err = d.host.open(uint32(d.number)); err != nil {
+		return err
 	}
-	if err != nil {
-		fetched <- fmt.Errorf("queue %d of %s: %w", n, d.Path(), err)
+	for n, q := range d.queues {
+		if err := d.file.connect(q.port, uint16(n)); err != nil {
+			return err
+		}
+	}
+	close(d.begin)
+	for _, q := range d.queues {
+		err = errors.Join(err, <-q.fetched)
+	}
+	return err
+}
+
+// ownThread runs f on a thread that ends with f, as the kernel takes the end of the thread that has
+// fetched for the end of a queue's server. The goroutine ends with ownThread. Go does not end the first
+// thread of a process, so that one is not for f.
+func ownThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
 		return
 	}
-	fetched <- nil
-	if err := q.run(); err != nil {
-		d.mu.Lock()
-		if d.err == nil {
-			d.err = fmt.Errorf("queue %d of %s: %w", n, d.Path(), err)
-		}
-		d.mu.Unlock()
-		d.halt() // a block device with a queue less would let I/O wait
+	ended := make(chan struct{})
+	go func() { // on another thread: this goroutine has the first
+		defer close(ended)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-ended
+	runtime.UnlockOSThread()
+}
+
+// run is what the thread of queue n does.
+func (d *Device) run(q *queue, n int, made chan<- error) {
+	p, err := d.host.port()
+	if err != nil {
+		made <- err
+		return
+	}
+	q.own(p)
+	made <- nil
+	select {
+	case <-d.begin:
+		err = q.fetch()
+		q.fetched <- err
+	case <-q.stop:
+		err = errors.New("the device did not begin")
+	}
+	if err != nil {
+		d.fail(n, errors.Join(err, q.detach()))
+		return
+	}
+	err = q.serve()
+	if errors.Is(err, ErrRemoved) && d.halting.Load() {
+		err = nil // the kernel takes all queues for ended when one has
+	}
+	if err != nil {
+		d.fail(n, err) // before the queue ends and others hear of that
+	}
+	if err := q.end(err != nil); err != nil {
+		d.fail(n, err)
 	}
 }
 
+// fail notes why queue n has ended by itself, and ends the others: a block device with a queue less
+// would let I/O wait.
+func (d *Device) fail(n int, err error) {
+	d.mu.Lock()
+	if d.err == nil {
+		d.err = fmt.Errorf("queue %d of %s: %w", n, d.Path(), err)
+	}
+	d.mu.Unlock()
+	d.halt()
+}
+
 func (d *Device) halt() {
+	d.halting.Store(true)
 	for _, q := range d.queues {
 		q.halt()
 	}
@@ -248,10 +317,11 @@ func (d *Device) Shutdown(ctx context.Context) error {
 
 // A Snapshot describes a block device at one moment. Its JSON names do not change.
 type Snapshot struct {
-	Path     string    `json:"path"`
-	Queues   int       `json:"queues"`
-	Commands Commands  `json:"commands"`
-	Latency  Latencies `json:"latency"`
+	Path     string   `json:"path"`
+	Queues   int      `json:"queues"`
+	Commands Commands `json:"commands"`
+	// Latency says how long requests took, from when the server saw them until it answered.
+	Latency latency.Requests `json:"latency"`
 }
 
 // Snapshot describes the block device. It adds up the counters of the queues.
@@ -262,7 +332,7 @@ func (d *Device) Snapshot() Snapshot {
 		counts, took := q.counts, q.took
 		q.mu.Unlock()
 		all.Commands.add(&counts)
-		all.Latency.add(&took)
+		all.Latency.Add(&took)
 	}
 	return all
 }

@@ -13,12 +13,13 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/devicetest"
 )
 
 // TestServes writes and reads through the whole way, in sizes that begin, fill, split and leave chunks.
 func TestServes(t *testing.T) {
 	k := newKernel()
-	dev := newMem(t, 16<<20)
+	dev := devicetest.NewMem(t, 16<<20)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	sizes := []int{512, 4096, backend.ChunkSize - 512, 512, 31 << 10, backend.ChunkSize, 4096, 300 << 10, maxRequest, 1536}
@@ -58,14 +59,14 @@ func TestServes(t *testing.T) {
 // TestLimits checks what the kernel is told.
 func TestLimits(t *testing.T) {
 	k := newKernel()
-	d := serveOn(t, k, newMem(t, 1<<20), func(cfg *Config) { cfg.ReadOnly = true })
+	d := serveOn(t, k, devicetest.NewMem(t, 1<<20), func(cfg *Config) { cfg.ReadOnly = true })
 	fake := k.devices[0]
 	require.Equal(t, params{readOnly: true, sectors: 2048, maxIO: 2048, maxZero: 1 << 21}, fake.params)
 	require.EqualValues(t, features, fake.info.flags)
 	require.EqualValues(t, identity, fake.info.identity)
 	shutDown(t, d)
 
-	small := shaped{newMem(t, 1<<20), func(in *backend.Info) { in.MaxRequest, in.CanZero = 70_000, false }}
+	small := shaped{devicetest.NewMem(t, 1<<20), func(in *backend.Info) { in.MaxRequest, in.CanZero = 70_000, false }}
 	d = serveOn(t, k, small, func(cfg *Config) { cfg.Number = 5 })
 	require.Equal(t, params{sectors: 2048, maxIO: 136}, k.devices[5].params)
 	require.Equal(t, 5, d.Number())
@@ -76,7 +77,7 @@ func TestLimits(t *testing.T) {
 // TestRefused: what the parser refuses gets its error, and the device hears nothing of it.
 func TestRefused(t *testing.T) {
 	k := newKernel()
-	dev := newSlow(t, 1<<20)
+	dev := devicetest.NewSlow(t, 1<<20)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	p := make([]byte, 1<<20)
@@ -92,14 +93,14 @@ func TestRefused(t *testing.T) {
 		require.EqualValues(t, -int32(tt.want), <-tt.rq.done, name)
 	}
 	shutDown(t, d)
-	require.Empty(t, dev.batches)
+	require.Empty(t, dev.Batches())
 }
 
 // TestBatches: what came together is submitted together, and writes that the device acknowledges are
 // answered before it posts.
 func TestBatches(t *testing.T) {
 	k := newKernel()
-	dev := newSlow(t, 1<<20)
+	dev := devicetest.NewSlow(t, 1<<20)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	// The queue sleeps or not; lock it out while the requests come.
@@ -115,9 +116,9 @@ func TestBatches(t *testing.T) {
 	}
 	k.changed.Broadcast()
 	k.mu.Unlock()
-	dev.wait(10)
-	require.Equal(t, []int{10}, dev.batches)
-	dev.release()
+	dev.Wait(10)
+	require.Equal(t, []int{10}, dev.Batches())
+	dev.Release(dev.Held())
 	for _, rq := range sent {
 		require.Zero(t, <-rq.done)
 	}
@@ -127,7 +128,7 @@ func TestBatches(t *testing.T) {
 
 // A posting device notes what was answered when Post was called.
 type posting struct {
-	*slow
+	*devicetest.Slow
 	post func()
 }
 
@@ -135,8 +136,8 @@ func (d posting) Post() { d.post() }
 
 func TestAnswersBeforePost(t *testing.T) {
 	k := newKernel()
-	dev := posting{slow: newSlow(t, 1<<20)}
-	dev.through = func(*backend.Op) bool { return true }
+	dev := posting{Slow: devicetest.NewSlow(t, 1<<20)}
+	dev.Through = func(*backend.Op) bool { return true }
 	var rq *fakeRequest
 	answered := make(chan int, 1)
 	dev.post = func() { answered <- len(rq.done) }
@@ -153,7 +154,7 @@ func TestAnswersBeforePost(t *testing.T) {
 // TestCopyFails: a payload that cannot be copied fails its request alone, and leaves no memory behind.
 func TestCopyFails(t *testing.T) {
 	k := newKernel()
-	dev := newWindowed(t, 1<<20, 8, 100)
+	dev := devicetest.NewWindowed(t, 1<<20, 8, Queues(), 100)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	set := func(err error) {
@@ -200,7 +201,7 @@ func TestOpenFails(t *testing.T) {
 			if tt.dev == nil {
 				tt.dev = func(*backend.Info) {}
 			}
-			cfg := Config{Device: shaped{newMem(t, 1<<20), tt.dev}, Identity: identity, host: k.host()}
+			cfg := Config{Device: shaped{devicetest.NewMem(t, 1<<20), tt.dev}, Identity: identity, host: k.host()}
 			if tt.config != nil {
 				tt.config(&cfg)
 			}
@@ -225,8 +226,10 @@ func TestBreach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKernel()
-				dev := newSlow(t, 1<<20)
+				dev := devicetest.NewSlow(t, 1<<20)
 				d := serveOn(t, k, dev)
+				var known []error // when a queue ended
+				k.closing = func() { known = append(known, d.Err()) }
 				q := d.queues[0].port.(*fakeQueue)
 				rq := &fakeRequest{desc: descriptor{opWrite, 8, 0}, payload: make([]byte, 4096), done: make(chan int32, 1)}
 				k.mu.Lock()
@@ -235,7 +238,7 @@ func TestBreach(t *testing.T) {
 				q.cq = append(q.cq, completion{tag: 0})
 				k.changed.Broadcast()
 				k.mu.Unlock()
-				dev.wait(1)
+				dev.Wait(1)
 				k.mu.Lock()
 				q.cq = append(q.cq, c)
 				k.changed.Broadcast()
@@ -243,11 +246,14 @@ func TestBreach(t *testing.T) {
 				synctest.Wait()
 				require.False(t, q.closed, "the device still has the WRITE")
 				require.Empty(t, k.devices[0].waiting)
-				dev.release()
+				dev.Release(dev.Held())
 				<-d.Done()
 				require.ErrorContains(t, d.Err(), "the kernel")
 				require.Empty(t, rq.done, "the next server answers it")
 				require.Equal(t, []*fakeRequest{rq}, k.devices[0].waiting)
+				for _, err := range known {
+					require.ErrorContains(t, err, "the kernel", "queues that end after this one take the device for removed")
+				}
 			})
 		})
 	}
@@ -256,16 +262,16 @@ func TestBreach(t *testing.T) {
 // TestRemoved: a block device that somebody removes ends, with what was under way answered first.
 func TestRemoved(t *testing.T) {
 	k := newKernel()
-	dev := newSlow(t, 1<<20)
+	dev := devicetest.NewSlow(t, 1<<20)
 	d := serveOn(t, k, dev)
 	rq := k.disk(t, 0).flush()
-	dev.wait(1)
+	dev.Wait(1)
 	removed := make(chan error, 1)
 	require.ErrorIs(t, orderOf(k, cmdStop, "stop", 0, identity+1), ErrOther)
 	go func() {
 		removed <- errors.Join(orderOf(k, cmdStop, "stop", 0, identity), orderOf(k, cmdDelete, "remove", 0, identity))
 	}()
-	dev.release()
+	dev.Release(dev.Held())
 	require.Zero(t, <-rq.done)
 	<-d.Done()
 	require.NoError(t, <-removed)
@@ -277,12 +283,12 @@ func TestRemoved(t *testing.T) {
 // TestRecovery: what a server has not answered, the next one gets; what it has answered, it does not.
 func TestRecovery(t *testing.T) {
 	k := newKernel()
-	dev := newSlow(t, 1<<20)
+	dev := devicetest.NewSlow(t, 1<<20)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	old := disk.write(0, backendtest.Pattern(4096, 1))
-	dev.wait(1)
-	dev.release()
+	dev.Wait(1)
+	dev.Release(dev.Held())
 	require.EqualValues(t, 4096, <-old.done)
 	shutDown(t, d)
 
@@ -291,8 +297,8 @@ func TestRecovery(t *testing.T) {
 	require.Zero(t, later.tries)
 	k.devices[0].dying = 3 // the process takes its time to end
 	d = serveOn(t, k, dev, continued)
-	dev.wait(1)
-	dev.release()
+	dev.Wait(1)
+	dev.Release(dev.Held())
 	require.EqualValues(t, 4096, <-later.done)
 	require.Equal(t, 1, old.tries)
 	shutDown(t, d)
@@ -304,20 +310,17 @@ func TestRecovery(t *testing.T) {
 func TestClosedDeviceLeavesRequests(t *testing.T) {
 	k := newKernel()
 	k.queues = 1 // another one would end at once, and the kernel would keep what comes then
-	dev := newSlow(t, 1<<20)
+	dev := devicetest.NewSlow(t, 1<<20)
 	d := serveOn(t, k, dev)
 	disk := k.disk(t, 0)
 	rq := disk.write(0, backendtest.Pattern(4096, 1))
-	dev.wait(1)
+	dev.Wait(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, d.Shutdown(ctx), context.Canceled)
 	fresh := disk.flush() // it comes too late
 	k.taken(0)
-	dev.mu.Lock()
-	op := dev.held[0]
-	dev.held = nil
-	dev.mu.Unlock()
+	op := dev.Take(1)[0]
 	op.Err = fmt.Errorf("the target is away: %w", backend.ErrClosed)
 	sink := op.Sink
 	sink.Complete(op)
@@ -327,7 +330,7 @@ func TestClosedDeviceLeavesRequests(t *testing.T) {
 	require.Empty(t, rq.done)
 	require.Empty(t, fresh.done)
 
-	next := newMem(t, 1<<20)
+	next := devicetest.NewMem(t, 1<<20)
 	d = serveOn(t, k, next, continued)
 	require.EqualValues(t, 4096, <-rq.done)
 	require.Zero(t, <-fresh.done)
@@ -352,7 +355,7 @@ func TestRecoveryRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKernel()
-			dev := newMem(t, 1<<20)
+			dev := devicetest.NewMem(t, 1<<20)
 			shutDown(t, serveOn(t, k, dev))
 			rq := k.disk(t, 0).write(0, make([]byte, 4096))
 			cfg := Config{Device: dev, Identity: identity, Recover: true, host: k.host()}
@@ -380,7 +383,7 @@ func TestRecoveryRefused(t *testing.T) {
 // TestRecoveryWaits: the former server's process still lives.
 func TestRecoveryWaits(t *testing.T) {
 	k := newKernel()
-	dev := newMem(t, 1<<20)
+	dev := devicetest.NewMem(t, 1<<20)
 	d := serveOn(t, k, dev)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -153,7 +152,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	s := &initiator{cfg: cfg, log: log, id: cfg.id}
 	s.reloader = reload.New(log, s.reload)
 	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
-	s.ublks.failed = make(chan error, 1)
+	s.ublks.failed, s.ublks.closing = make(chan error, 1), make(chan struct{})
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
 	if s.listeners, err = handedOver(); err != nil {
@@ -261,14 +260,19 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 			}
 		}()
 	}
-	err := s.ready(stdout)
-	if err == nil {
+	sig, err := s.beginUblks(signals)
+	if err == nil && sig == nil {
+		err = s.ready(stdout)
+	}
+	if err == nil && sig == nil {
 		select {
-		case sig := <-signals:
-			s.log.Info("draining", zap.Stringer("signal", sig), zap.Duration("timeout", s.cfg.drainTimeout))
+		case sig = <-signals:
 		case err = <-failed:
 		case err = <-s.ublks.failed:
 		}
+	}
+	if sig != nil {
+		s.log.Info("draining", zap.Stringer("signal", sig), zap.Duration("timeout", s.cfg.drainTimeout))
 	}
 	err = errors.Join(err, s.follow.Close(), s.drain(signals), s.shown.Close())
 	if s.arbiter != nil {
@@ -277,11 +281,8 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 	return err
 }
 
-// ready begins with the block devices, shows the exports, and says that the process serves.
+// ready shows the exports, and says that the process serves.
 func (s *initiator) ready(stdout io.Writer) error {
-	if err := s.beginUblk(context.Background()); err != nil {
-		return err
-	}
 	s.shown.serve(s.report)
 	var uris []string
 	for _, x := range s.exports() {

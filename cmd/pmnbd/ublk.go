@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,6 @@ import (
 	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/internal/plain"
-	"pmnbd/nbd"
 	"pmnbd/ublk"
 )
 
@@ -98,8 +98,10 @@ func ublkIdentity(region, lineage uuid.UUID) uint64 {
 // ours reports whether a pmnbd made a block device with that identity.
 func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
 
-// ublkTimeout bounds how long a start waits for the process of the former server to end.
-const ublkTimeout = 10 * time.Second
+// ublkTimeout bounds how long a start waits for the process of the former server to end. Kernels older
+// than 6.16 notice the end of a server whose queues were full only when its requests time out, which is
+// 30 s later.
+const ublkTimeout = 60 * time.Second
 
 // ublks are the block devices that a process serves.
 type ublks struct {
@@ -107,6 +109,7 @@ type ublks struct {
 	devices []ublkDevice
 	past    []ublkPast
 	closed  bool           // no more begin
+	closing chan struct{}  // closed with that
 	watch   sync.WaitGroup // of devices
 	failed  chan error     // gets the error of a device that ended by itself
 }
@@ -151,7 +154,19 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 	}
 	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
 	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.ublks.closing:
+			cancel()
+		case <-ended:
+		}
+	}()
 	d, err := ublk.Open(ctx, cfg)
+	if errors.Is(err, ublk.ErrHalf) {
+		err = command.WithCode(fmt.Errorf("%w: let its users see it fail, with pmnbd detach --force, then start again", err), exitLoss)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +230,18 @@ func (u *ublks) of(export string) string {
 	return ""
 }
 
-// beginUblk opens the block devices of --ublk.
+// beginUblks opens the block devices of --ublk, unless a signal comes first, which it returns.
+func (s *initiator) beginUblks(signals <-chan os.Signal) (os.Signal, error) {
+	begun := make(chan error, 1)
+	go func() { begun <- s.beginUblk(context.Background()) }()
+	select {
+	case err := <-begun:
+		return nil, err
+	case sig := <-signals:
+		return sig, nil // drain ends what has begun
+	}
+}
+
 func (s *initiator) beginUblk(ctx context.Context) error {
 	for _, spec := range s.cfg.ublk {
 		x := s.exportNamed(spec.export)
@@ -236,6 +262,7 @@ func (u *ublks) shutdown(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true
 	u.mu.Unlock()
+	close(u.closing)
 	var errs []error
 	for _, d := range u.list() {
 		errs = append(errs, d.Shutdown(ctx))
@@ -248,20 +275,12 @@ func (u *ublks) report(e *report.Export) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	count := func(s ublk.Snapshot) {
-		for _, n := range []struct {
-			sum *nbd.Count
-			add ublk.Count
-		}{
-			{&e.Commands.Read, s.Commands.Read}, {&e.Commands.Write, s.Commands.Write}, {&e.Commands.Flush, s.Commands.Flush},
-			{&e.Commands.Trim, s.Commands.Trim}, {&e.Commands.WriteZeroes, s.Commands.WriteZeroes},
-		} {
-			n.sum.Requests += n.add.Requests
-			n.sum.Bytes += n.add.Bytes
-			n.sum.FUA += n.add.FUA
-			n.sum.Errors += n.add.Errors
-		}
-		took := nbd.Latencies(s.Latency)
-		e.Latency.Add(&took)
+		e.Commands.Read.Add(s.Commands.Read)
+		e.Commands.Write.Add(s.Commands.Write)
+		e.Commands.Flush.Add(s.Commands.Flush)
+		e.Commands.Trim.Add(s.Commands.Trim)
+		e.Commands.WriteZeroes.Add(s.Commands.WriteZeroes)
+		e.Latency.Add(&s.Latency)
 	}
 	for _, d := range u.devices {
 		if d.export == e.Name {

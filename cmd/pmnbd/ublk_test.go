@@ -74,8 +74,8 @@ func TestUblkIdentity(t *testing.T) {
 // TestUblkReport: what block devices have counted is in the export's counters, and stays there when they end.
 func TestUblkReport(t *testing.T) {
 	shot := ublk.Snapshot{Path: "/dev/ublkb0", Commands: ublk.Commands{
-		Read: ublk.Count{Requests: 1, Bytes: 2}, Write: ublk.Count{Requests: 3, Bytes: 4, FUA: 1, Errors: 1}, Flush: ublk.Count{Requests: 5},
-		Trim: ublk.Count{Requests: 6}, WriteZeroes: ublk.Count{Requests: 7},
+		Read: nbd.Count{Requests: 1, Bytes: 2}, Write: nbd.Count{Requests: 3, Bytes: 4, FUA: 1, Errors: 1}, Flush: nbd.Count{Requests: 5},
+		Trim: nbd.Count{Requests: 6}, WriteZeroes: nbd.Count{Requests: 7},
 	}}
 	shot.Latency.Flush.Note(1)
 	u := ublks{past: []ublkPast{{"log", shot}, {"data", shot}, {"log", shot}}}

@@ -4,7 +4,7 @@ package mutants
 var blockDevices = []mutant{
 	{
 		name: "a queue that fails leaves its writes in the device", rule: "§6.5 no older write lands after a newer one",
-		in:  "ublk.queue.run",
+		in:  "ublk.queue.end",
 		old: "q.awaitDevice()", new: "_ = q",
 		pkg: "./ublk", run: "^TestBreach$", hangs: true,
 	}, {
@@ -22,6 +22,26 @@ var blockDevices = []mutant{
 		in:  "ublk.Device.takeOver",
 		old: "case has.identity != cfg.Identity:", new: "case false:",
 		pkg: "./ublk", run: "^TestRecoveryRefused$", hangs: true,
+	}, {
+		name: "a device is reset though a part of its queues has a server", rule: "a start that was killed costs at most the device",
+		in:  "ublk.Device.reset",
+		old: "case owned < int(has.queues):", new: "case false:",
+		pkg: "./ublk", run: "^TestRecoveryCutShort$",
+	}, {
+		name: "a device that never began is continued", rule: "a start that was killed costs at most the device",
+		in:  "ublk.Device.takeOver",
+		old: "case has.state == stateDead:", new: "case false:",
+		pkg: "./ublk", run: "^TestNeverBegun$", hangs: true,
+	}, {
+		name: "the search for partitions goes on without a target", rule: "a start that waits for the target can be ended",
+		in:  "ublk.Device.start",
+		old: "q.refuse()", new: "_ = q",
+		pkg: "./ublk", run: "^TestBeginsWithoutTarget$", hangs: true,
+	}, {
+		name: "a queue has the first thread", rule: "a queue's thread ends with the queue",
+		in:  "ublk.ownThread",
+		old: "unix.Gettid() != unix.Getpid()", new: "true",
+		pkg: "./ublk", run: "^TestOwnThread$",
 	}, {
 		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",
 		in:  "cmd/pmnbd.ublkIdentity",

@@ -1,0 +1,59 @@
+package ublk
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A disk is a block device as its users see it.
+type disk struct {
+	t *testing.T
+	d *fakeDevice
+}
+
+func (k *fakeKernel) disk(t *testing.T, number int) *disk {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.Contains(t, k.devices, uint32(number))
+	return &disk{t, k.devices[uint32(number)]}
+}
+
+// begin sends a request. off and n are in bytes.
+func (d *disk) begin(op uint32, off, n int, payload []byte) *fakeRequest {
+	rq := &fakeRequest{desc: descriptor{op, uint32(n >> sectorShift), uint64(off >> sectorShift)}, payload: payload, done: make(chan int32, 1)}
+	d.d.k.mu.Lock()
+	defer d.d.k.mu.Unlock()
+	d.d.deliverLocked(rq)
+	return rq
+}
+
+func (d *disk) write(off int, p []byte) *fakeRequest { return d.begin(opWrite, off, len(p), p) }
+
+func (d *disk) flush() *fakeRequest { return d.begin(opFlush, 0, 0, nil) }
+
+// read reads n bytes and waits for them.
+func (d *disk) read(off, n int) []byte {
+	d.t.Helper()
+	p := make([]byte, n)
+	require.EqualValues(d.t, n, <-d.begin(opRead, off, n, p).done)
+	return p
+}
+
+// A fakeRequest is a request of the block layer.
+type fakeRequest struct {
+	desc    descriptor
+	payload []byte
+	done    chan int32
+	tries   int // to how many servers it was delivered
+}
+
+// taken waits until the servers of a device have looked at all that was delivered to them.
+func (k *fakeKernel) taken(number uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for slices.ContainsFunc(k.devices[number].queues, func(q *fakeQueue) bool { return len(q.cq) > 0 }) {
+		k.changed.Wait()
+	}
+}

@@ -1,0 +1,124 @@
+package ublk
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/internal/devicetest"
+)
+
+// TestOwnThread: a queue's thread is not the first of the process, which would not end with the queue.
+func TestOwnThread(t *testing.T) {
+	require.Equal(t, unix.Getpid(), onFirst[0])
+	require.NotEqual(t, unix.Getpid(), onFirst[1])
+	ended := make(chan int)
+	go ownThread(func() { ended <- unix.Gettid() })
+	require.NotEqual(t, unix.Getpid(), <-ended)
+}
+
+// TestRecoveryCutShort kills servers while they take a device over. The next one goes on, or says that the
+// kernel does not let it. It never makes an old kernel crash.
+func TestRecoveryCutShort(t *testing.T) {
+	const old, since616 = features, features | featureQuiesce
+	for name, tt := range map[string]struct {
+		kernel uint64
+		cut    func(*fakeDevice)
+		stuck  bool
+	}{
+		"before it began":                    {kernel: old, cut: func(*fakeDevice) {}},
+		"behind the command":                 {kernel: old, cut: (*fakeDevice).resetLocked},
+		"behind the mapping":                 {kernel: old, cut: func(d *fakeDevice) { d.resetLocked(); d.mapped = true }, stuck: true},
+		"between two queues":                 {kernel: old, cut: func(d *fakeDevice) { d.resetLocked(); d.mapped, d.owners[1] = true, true }, stuck: true},
+		"a newer kernel, before it began":    {kernel: since616, cut: func(*fakeDevice) {}},
+		"a newer kernel, between two queues": {kernel: since616, cut: (*fakeDevice).resetLocked}, // closing the device did that
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+			k.features = tt.kernel
+			k.lie = func(i *info) { i.queues = 2 }
+			k.queues = 2
+			shutDown(t, serveOn(t, k, dev))
+			disk := k.disk(t, 0)
+			rq := disk.write(0, make([]byte, 4096))
+			k.mu.Lock()
+			tt.cut(disk.d)
+			k.mu.Unlock()
+			if tt.stuck {
+				_, err := Open(t.Context(), Config{Device: dev, Identity: identity, Recover: true, host: k.host()})
+				require.ErrorIs(t, err, ErrHalf)
+				require.Zero(t, k.hosts)
+				require.Empty(t, rq.done)
+				return
+			}
+			d := serveOn(t, k, dev, continued)
+			require.EqualValues(t, 4096, <-rq.done)
+			shutDown(t, d)
+		})
+	}
+}
+
+// TestNeverBegun: a device that is stopped, or whose server was killed before it began, is made anew.
+func TestNeverBegun(t *testing.T) {
+	for name, began := range map[string]bool{"stopped": true, "never began": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+				if began {
+					d := serveOn(t, k, dev)
+					require.NoError(t, orderOf(k, cmdStop, "stop", 0, identity))
+					<-d.Done()
+				} else {
+					buf := make([]byte, infoSize)
+					(&info{queues: 1, depth: depth, id: 0, flags: features, identity: identity}).put(buf)
+					require.NoError(t, k.command(cmdAdd, 0, 0, buf))
+				}
+				was := k.disk(t, 0).d
+
+				was.open = true // somebody's, or the former server's
+				ctx, cancel := context.WithTimeout(t.Context(), pollRecovery)
+				defer cancel()
+				_, err := Open(ctx, Config{Device: dev, Identity: identity, Recover: true, host: k.host()})
+				require.ErrorContains(t, err, "a process still has it open")
+				require.NoError(t, was.close())
+				synctest.Wait() // it is gone now
+
+				k.mu.Lock()
+				k.devices[0] = was
+				k.mu.Unlock()
+				d := serveOn(t, k, dev, continued)
+				require.NotSame(t, was, k.disk(t, 0).d)
+				require.EqualValues(t, 4096, <-k.disk(t, 0).write(0, make([]byte, 4096)).done)
+				shutDown(t, d)
+			})
+		})
+	}
+}
+
+// TestBeginsWithoutTarget: the kernel looks for partitions, and the device does not answer. The start can be
+// ended, so that the process can end, and leaves no block device. Memory stays with the device while it has it.
+func TestBeginsWithoutTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, dev := newKernel(), devicetest.NewSlow(t, 1<<20)
+		k.scans = true
+		ctx, cancel := context.WithCancel(t.Context())
+		opened := make(chan error, 1)
+		go func() {
+			_, err := Open(ctx, Config{Device: dev, Identity: identity, host: k.host()})
+			opened <- err
+		}()
+		dev.Wait(1)
+		synctest.Wait()
+		require.Empty(t, opened)
+		cancel()
+		synctest.Wait()
+		require.Equal(t, -int32(unix.EIO), k.scanned)
+		require.Empty(t, opened, "the device still has the READ")
+		dev.Release(1)
+		require.ErrorIs(t, <-opened, context.Canceled)
+		require.Empty(t, k.devices)
+	})
+}
