@@ -75,8 +75,8 @@ smoke: lab-deps build ## run the part of the lab that CI runs, six minutes at mo
 	done && $$ok
 
 lab-bench: LABDEPS += lab-bench
-lab-bench: lab-deps build ## measure what durability methods cost: bin/methods.json, 8 minutes; half an hour on a busy host
-	$(LAB) PMNBD_LAB_BENCH=$(CURDIR)/bin $(GO) test -count=1 -timeout 60m -v $(TAGGED) -run '^TestBench$$' ./test/lab
+lab-bench: lab-deps build ## measure methods and block devices: bin/methods.json, bin/devices.json, 20 minutes (RUN=devices: a part)
+	$(LAB) PMNBD_LAB_BENCH=$(CURDIR)/bin $(GO) test -count=1 -timeout 60m -v $(TAGGED) -run '^TestBench$$$(addprefix /,$(RUN))' ./test/lab
 
 lab-shell: lab-deps build ## open a shell in a guest of the lab (SETUP='rxe devdax nbd')
 	$(LAB) $(GO) run $(TAGGED) ./test/lab/shell $(SETUP)

@@ -3,6 +3,7 @@ package lab_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -13,17 +14,24 @@ import (
 
 type (
 	// A way is a client that makes a block device of an export.
-	way        struct{ name, attach, detach string }
+	way        struct{ name, path, attach, detach string }
 	filesystem struct{ name, mkfs, fsck string }
 )
 
+const (
+	nbdDisk  = "/dev/nbd0"
+	ublkDisk = "/dev/ublkb0"
+)
+
 var (
-	byAttach = way{"attach", "pmnbd attach disk /dev/nbd0", "pmnbd detach /dev/nbd0"}
+	byAttach = way{"attach", nbdDisk, "pmnbd attach disk /dev/nbd0", "pmnbd detach /dev/nbd0"}
+	byUblk   = way{"attach --ublk", ublkDisk, "pmnbd attach --ublk disk /dev/ublkb0", "pmnbd detach /dev/ublkb0"}
 	ways     = []way{
-		{"nbd-client", attach, "nbd-client -d /dev/nbd0"},
-		{"nbd-client, four connections", "nbd-client -C 4 -unix " + socket + " -N disk /dev/nbd0", "nbd-client -d /dev/nbd0"},
-		{"nbd-client by ioctl", "nbd-client -nonetlink -unix " + socket + " -N disk /dev/nbd0", "nbd-client -nonetlink -d /dev/nbd0"},
+		{"nbd-client", nbdDisk, attach, "nbd-client -d /dev/nbd0"},
+		{"nbd-client, four connections", nbdDisk, "nbd-client -C 4 -unix " + socket + " -N disk /dev/nbd0", "nbd-client -d /dev/nbd0"},
+		{"nbd-client by ioctl", nbdDisk, "nbd-client -nonetlink -unix " + socket + " -N disk /dev/nbd0", "nbd-client -nonetlink -d /dev/nbd0"},
 		byAttach,
+		byUblk,
 	}
 	xfs         = filesystem{"xfs", "mkfs.xfs -q -f", "xfs_repair -n"}
 	filesystems = []filesystem{
@@ -31,6 +39,14 @@ var (
 		xfs,
 	}
 )
+
+// mount is a script that mounts the device.
+func (w way) mount() string { return "mkdir -p /mnt/disk; mount " + w.path + " /mnt/disk\n" }
+
+// noErrors is a script that fails if the kernel has complained of the device.
+func (w way) noErrors() string {
+	return "! dmesg | grep -E 'error.*" + filepath.Base(w.path) + "|" + filepath.Base(w.path) + ".*error|WARNING'\n"
+}
 
 // carriers are the transports on which attaching is tested.
 var carriers = []struct{ name, device, listen string }{
@@ -43,7 +59,7 @@ var carriers = []struct{ name, device, listen string }{
 func carried(t *testing.T, size int64, fn func(t *testing.T, name string)) {
 	for _, c := range carriers {
 		t.Run(c.name, func(t *testing.T) {
-			g := lab.Guest{Setup: []string{"devdax", "nbd"}, NVDIMM: lab.Memory(t, size)}
+			g := lab.Guest{Setup: []string{"devdax", "nbd", "ublk"}, NVDIMM: lab.Memory(t, size)}
 			if c.device != "" {
 				needVerbs(t)
 				g.Setup = append(g.Setup, c.device)
@@ -68,10 +84,10 @@ func TestAttach(t *testing.T) {
 		for _, w := range ways {
 			for _, fs := range filesystems {
 				t.Run(w.name+" "+fs.name, func(t *testing.T) {
-					sh(t, w.attach+"\n"+fs.mkfs+" /dev/nbd0\n"+mount+extend+`
+					sh(t, w.attach+"\n"+fs.mkfs+" "+w.path+"\n"+w.mount()+extend+`
 						fio --name=fsync --directory=/mnt/disk --rw=randwrite --bsrange=512-64k --size=8m --fsync=8 --verify=crc32c --verify_fatal=1 --output-format=terse
-						`+umount+fs.fsck+" /dev/nbd0\n"+w.detach+"\n"+
-						w.attach+"\n"+mount+extended+umount+w.detach)
+						`+umount+fs.fsck+" "+w.path+"\n"+w.detach+"\n"+
+						w.attach+"\n"+w.mount()+extended+umount+w.detach+"\n"+w.noErrors())
 				})
 			}
 		}
@@ -102,39 +118,50 @@ func TestAttachRestart(t *testing.T) {
 				} else {
 					sh(t, "pmnbd attach disk /dev/nbd0")
 				}
-				// The load ends by itself. The restart comes in the middle of it.
-				load := exec.Command("fio", "--name=load", "--filename=/dev/nbd0", "--direct=1", "--rw=randwrite", "--bs=4k",
-					"--iodepth=8", "--ioengine=libaio", "--size=8m", "--io_size=16m", "--fsync=16", "--verify=crc32c", "--verify_fatal=1")
-				load.Stdout, load.Stderr = os.Stdout, os.Stdout
-				sh(t, "awk '{ print $5 }' /sys/block/nbd0/stat >/run/before")
-				require.NoError(t, load.Start())
-				ended := make(chan error, 1)
-				go func() { ended <- load.Wait() }()
-				sh(t, "until [ $(awk '{ print $5 }' /sys/block/nbd0/stat) -gt $(( $(cat /run/before) + 200 )) ]; do sleep 0.05; done")
-				if tt.killed {
-					require.NoError(t, os.Truncate("/run/pmnbd.log", 0))
-					initiator.kill()
-				} else {
-					initiator.stop()
-				}
-				select {
-				case err := <-ended:
-					require.FailNow(t, "the load ended before the initiator", "%v", err)
-				default:
-				}
-				initiator = initiate(t, target.ready[0])
-				if tt.killed {
-					sh(t, "grep -q 'adopting the window' /run/pmnbd.log")
-				}
-				if !tt.stays {
-					sh(t, "pmnbd attach disk /dev/nbd0")
-				}
-				require.NoError(t, <-ended)
+				initiator = restart(t, nbdDisk, initiator, tt.killed, func() *server {
+					next := initiate(t, target.ready[0])
+					if !tt.stays {
+						sh(t, "pmnbd attach disk /dev/nbd0")
+					}
+					return next
+				})
 				sh(t, "pmnbd detach /dev/nbd0")
 				initiator.stop()
 			})
 		}
 	})
+}
+
+// restart ends an initiator in the middle of a load on its device, cleanly or by a kill, and begins the
+// next. No call of the load fails, and the load reads back what it wrote.
+func restart(t *testing.T, path string, s *server, killed bool, begin func() *server) *server {
+	t.Helper()
+	load := exec.Command("fio", "--name=load", "--filename="+path, "--direct=1", "--rw=randwrite", "--bs=4k",
+		"--iodepth=8", "--ioengine=libaio", "--size=8m", "--io_size=16m", "--fsync=16", "--verify=crc32c", "--verify_fatal=1")
+	load.Stdout, load.Stderr = os.Stdout, os.Stdout
+	stat := "awk '{ print $5 }' /sys/block/" + filepath.Base(path) + "/stat"
+	sh(t, stat+" >/run/before")
+	require.NoError(t, load.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- load.Wait() }()
+	sh(t, "until [ $("+stat+") -gt $(( $(cat /run/before) + 200 )) ]; do sleep 0.05; done")
+	if killed {
+		require.NoError(t, os.Truncate("/run/pmnbd.log", 0))
+		s.kill()
+	} else {
+		s.stop()
+	}
+	select {
+	case err := <-ended:
+		require.FailNow(t, "the load ended before the initiator", "%v", err)
+	default:
+	}
+	s = begin()
+	if killed {
+		sh(t, "grep -q 'adopting the window' /run/pmnbd.log")
+	}
+	require.NoError(t, <-ended)
+	return s
 }
 
 // keep starts an attach that runs until the test ends.

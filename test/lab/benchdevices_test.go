@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 // A bench is a block device that the benchmark attaches and detaches.
 type bench struct {
 	name string
+	// method is that of ours, and its transport.
+	method string
 	// pmem says that it needs the NVDIMM as /dev/pmem0. Otherwise it needs a target, or
 	// nothing.
 	pmem bool
@@ -32,14 +35,17 @@ func benches() []bench {
 	}}}
 	for _, tr := range transports {
 		for _, method := range []string{"gpspm", "apm", "flush"} {
-			all = append(all, bench{name: tr.name + " " + method, path: "/dev/nbd0", up: func(t *testing.T) func() {
-				initiator := initiate(t, tr.uri, "--method", method)
-				sh(t, attach)
-				return func() {
-					sh(t, "nbd-client -d /dev/nbd0")
-					initiator.stop()
-				}
-			}})
+			name := tr.name + " " + method
+			for _, w := range []way{ways[0], byUblk} {
+				all = append(all, bench{name: name + ", " + filepath.Base(w.path), method: name, path: w.path, up: func(t *testing.T) func() {
+					initiator := initiate(t, tr.uri, "--method", method)
+					sh(t, w.attach)
+					return func() {
+						sh(t, w.detach)
+						initiator.stop()
+					}
+				}})
+			}
 		}
 	}
 	all = append(all, bench{name: "local pmem", pmem: true, path: "/dev/pmem0", up: func(*testing.T) func() { return func() {} }})
@@ -74,9 +80,14 @@ type visit struct {
 	// time.
 	One   float64 `json:"one_per_s"`
 	Eight float64 `json:"eight_per_s"`
+	// Read is the median of reads one after the other, in µs. Reads counts those per second of
+	// one job that has 32 under way.
+	Read  float64 `json:"read_us"`
+	Reads float64 `json:"reads_per_s"`
 }
 
-// benchDevices writes 4 KiB and syncs, on every block device in every round.
+// benchDevices writes 4 KiB and syncs, and reads 4 KiB, on every block device in every round. Every
+// other round visits the devices in the reverse order.
 func benchDevices(t *testing.T) {
 	const rounds = 5
 	var visits []visit
@@ -93,8 +104,12 @@ func benchDevices(t *testing.T) {
 				sh(t, "ndctl create-namespace -f -e namespace0.0 -m devdax -M dev -a 2M >/dev/null; until [ -c "+dax+" ]; do sleep 0.05; done")
 				target = benchTarget(t)
 			}
-			for _, b := range benches() {
-				if b.pmem != pmem || refused[b.name] {
+			all := benches()
+			if n%2 == 1 {
+				slices.Reverse(all)
+			}
+			for _, b := range all {
+				if b.pmem != pmem || refused[b.method] {
 					continue
 				}
 				down := b.up(t)
@@ -114,43 +129,72 @@ func benchDevices(t *testing.T) {
 
 // deviceTable returns a table with a row for each device: medians over the rounds, with the
 // least and the most in parentheses. A time is the median of a write plus that of an fdatasync.
-// The ratio compares it with the first device in the same round.
+// Ratios compare it with other devices in the same round: with nbdkit, with NVMe over rxe, and, of
+// ublk, with nbd by the same method and transport.
 func deviceTable(visits []visit) string {
 	spread := func(v []float64, format string) string {
+		if len(v) == 0 {
+			return ""
+		}
 		slices.Sort(v)
 		return fmt.Sprintf(strings.ReplaceAll("F (F–F)", "F", format), v[len(v)/2], v[0], v[len(v)-1])
 	}
 	var b strings.Builder
-	b.WriteString("| device | write + fdatasync, µs | ratio | one job, /s | eight jobs, /s |\n|-|-:|-:|-:|-:|\n")
-	devices := benches()
-	for _, d := range devices {
-		var times, ratios, one, eight []float64
-		for _, v := range visits {
-			if v.Device != d.name {
-				continue
-			}
-			times, one, eight = append(times, v.Write+v.Sync), append(one, v.One), append(eight, v.Eight)
-			for _, first := range visits {
-				if first.Device == devices[0].name && first.Round == v.Round {
-					ratios = append(ratios, (v.Write+v.Sync)/(first.Write+first.Sync))
+	b.WriteString("| device | write + fdatasync, µs | ÷ nbdkit | ÷ NVMe rxe | ÷ nbd | eight jobs, /s | read, µs | ÷ nbd | reads at depth 32, /s | ÷ nbd |\n" +
+		"|-|-:|-:|-:|-:|-:|-:|-:|-:|-:|\n")
+	for _, d := range benches() {
+		// against returns the ratios of what a device has, in the rounds in which other was visited, too.
+		against := func(other string, has func(*visit) float64) string {
+			var ratios []float64
+			for i := range visits {
+				for j := range visits {
+					if visits[i].Device == d.name && visits[j].Device == other && visits[i].Round == visits[j].Round {
+						ratios = append(ratios, has(&visits[i])/has(&visits[j]))
+					}
 				}
 			}
+			return spread(ratios, "%.2f")
 		}
-		if len(times) > 0 {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", d.name,
-				spread(times, "%.0f"), spread(ratios, "%.2f"), spread(one, "%.0f"), spread(eight, "%.0f"))
+		all := func(has func(*visit) float64) string {
+			var values []float64
+			for i := range visits {
+				if visits[i].Device == d.name {
+					values = append(values, has(&visits[i]))
+				}
+			}
+			return spread(values, "%.0f")
+		}
+		durable := func(v *visit) float64 { return v.Write + v.Sync }
+		read := func(v *visit) float64 { return v.Read }
+		reads := func(v *visit) float64 { return v.Reads }
+		nbd := ""
+		if rest, ok := strings.CutSuffix(d.name, filepath.Base(ublkDisk)); ok {
+			nbd = rest + filepath.Base(nbdDisk)
+		}
+		if all(read) != "" {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", d.name,
+				all(durable), against("nbdkit memory", durable), against("NVMe rxe", durable), against(nbd, durable),
+				all(func(v *visit) float64 { return v.Eight }), all(read), against(nbd, read), all(reads), against(nbd, reads))
 		}
 	}
 	return b.String()
 }
 
 // fio writes 4 KiB at random places for a second, with an fdatasync after each: with one job,
-// then with eight.
+// then with eight. Then it reads as long, one block after the other, and 32 at a time.
 func (v *visit) fio(t *testing.T, path string) {
 	t.Helper()
-	args := []string{"--output-format=json", "--filename=" + path, "--direct=1", "--ioengine=psync", "--rw=randwrite", "--bs=4k",
-		"--size=64m", "--fdatasync=1", "--time_based", "--runtime=1", "--thread", "--group_reporting", "--stonewall"}
-	cmd := exec.Command("fio", append(args, "--name=one", "--name=eight", "--new_group", "--numjobs=8")...)
+	args := []string{"--output-format=json", "--filename=" + path, "--direct=1", "--bs=4k",
+		"--size=64m", "--time_based", "--runtime=1", "--thread", "--group_reporting", "--stonewall", "--new_group"}
+	for _, job := range []string{
+		"one --ioengine=psync --rw=randwrite --fdatasync=1",
+		"eight --ioengine=psync --rw=randwrite --fdatasync=1 --numjobs=8",
+		"read --ioengine=psync --rw=randread",
+		"reads --ioengine=libaio --rw=randread --iodepth=32",
+	} {
+		args = append(args, strings.Fields("--name="+job)...)
+	}
+	cmd := exec.Command("fio", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -158,22 +202,25 @@ func (v *visit) fio(t *testing.T, path string) {
 	type latency struct {
 		Percentile map[string]float64 `json:"percentile"`
 	}
+	type direction struct {
+		IOPS float64 `json:"iops"`
+		Lat  latency `json:"clat_ns"`
+	}
 	var got struct {
 		Jobs []struct {
-			Write struct {
-				IOPS float64 `json:"iops"`
-				Lat  latency `json:"clat_ns"`
-			} `json:"write"`
-			Sync struct {
+			Read  direction `json:"read"`
+			Write direction `json:"write"`
+			Sync  struct {
 				Lat latency `json:"lat_ns"`
 			} `json:"sync"`
 		} `json:"jobs"`
 	}
 	require.NoError(t, json.Unmarshal(out, &got), "%s", out)
-	require.Len(t, got.Jobs, 2)
-	one, eight := got.Jobs[0], got.Jobs[1]
+	require.Len(t, got.Jobs, 4)
+	one, eight, read, reads := got.Jobs[0], got.Jobs[1], got.Jobs[2].Read, got.Jobs[3].Read
 	require.Positive(t, one.Write.IOPS)
 	const median = "50.000000"
 	v.Write, v.Sync = one.Write.Lat.Percentile[median]/1e3, one.Sync.Lat.Percentile[median]/1e3
 	v.One, v.Eight = one.Write.IOPS, eight.Write.IOPS
+	v.Read, v.Reads = read.Lat.Percentile[median]/1e3, reads.IOPS
 }

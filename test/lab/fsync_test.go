@@ -24,30 +24,88 @@ import (
 // memory. That machine loses its power in the middle, twice, and boots again. No call may fail,
 // the filesystem must be whole, and every synced record must be there.
 func TestFsyncOverTargetPowerCuts(t *testing.T) {
-	for _, tt := range filesystems {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, tt := range synced {
+		t.Run(tt.name(), func(t *testing.T) {
 			lab.Need(t)
 			s := newSite(t, 0, "iwarp://10.0.0.1:7204", 384<<20)
 			if !lab.Inside() {
 				powerCuts(t, s)
 				return
 			}
-			initiator := initiate(t, s.listen)
-			sh(t, plug+tt.mkfs+disk+mount)
-			synced := syncRecords(t, records{})
-			log, err := os.ReadFile("/run/pmnbd.log")
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, bytes.Count(log, []byte("the session goes on")), cuts)
-			sh(t, umount+tt.fsck+disk+unplug)
-			initiator.stop()
-
-			// This guest has nothing of what was written: all of it comes from the target.
-			initiate(t, s.listen)
-			sh(t, plug+mount)
-			checkRecords(t, synced)
-			sh(t, umount+unplug+noErrors)
+			tt.run(t, s.listen, func() records { return syncRecords(t, records{}) })
 		})
 	}
+}
+
+// TestFsyncOverTargetKills does the same with a target that is killed, and starts again.
+func TestFsyncOverTargetKills(t *testing.T) {
+	g := lab.Guest{Setup: []string{"devdax", "nbd", "ublk"}, NVDIMM: lab.Memory(t, 384<<20)}
+	lab.Run(t, g, func(t *testing.T) {
+		args := []string{"--listen", "iwarp://127.0.0.1:7204", "--region", "disk=" + dax}
+		for _, tt := range synced {
+			t.Run(tt.name(), func(t *testing.T) {
+				sh(t, "pmnbd-target region create --force disk "+dax+"; rm -f /dev/shm/pmnbd*/* /run/pmnbd.log")
+				target := serve(t, "pmnbd-target", args...)
+				tt.run(t, target.ready[0], func() records {
+					type result struct {
+						records
+						error
+					}
+					ended, more := make(chan result, 1), make(chan int, 100)
+					go func() {
+						n, err := trySyncRecords(records{}, more)
+						ended <- result{n, err}
+					}()
+					for range cuts {
+						<-more
+						target.kill()
+						target = serve(t, "pmnbd-target", args...)
+						for len(more) > 0 { // those from before
+							<-more
+						}
+					}
+					<-more
+					require.NoError(t, os.WriteFile("/out/"+enough, nil, 0o600))
+					r := <-ended
+					require.NoError(t, r.error)
+					return r.records
+				})
+				target.stop()
+			})
+		}
+	})
+}
+
+// synced are the filesystems and devices on which records are synced.
+var synced = []onDisk{{filesystems[0], byAttach}, {xfs, byAttach}, {filesystems[0], byUblk}, {xfs, byUblk}}
+
+// onDisk is a filesystem on a block device.
+type onDisk struct {
+	fs filesystem
+	on way
+}
+
+func (d onDisk) name() string { return d.fs.name + " on " + d.on.path }
+
+// run makes the filesystem, has the records written while the target goes away and comes back, and
+// checks the filesystem and the records, these with another pmnbd too.
+func (d onDisk) run(t *testing.T, target string, write func() records) {
+	plug, unplug := d.on.attach+"\n", d.on.detach+"\n"
+	initiator := initiate(t, target)
+	sh(t, plug+d.fs.mkfs+" "+d.on.path+"\n"+d.on.mount())
+	synced := write()
+	log, err := os.ReadFile("/run/pmnbd.log")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, bytes.Count(log, []byte("the session goes on")), cuts)
+	sh(t, umount+d.fs.fsck+" "+d.on.path+"\n"+unplug)
+	initiator.stop()
+
+	// This guest has nothing of what was written: all of it comes from the target.
+	initiator = initiate(t, target)
+	sh(t, plug+d.on.mount())
+	checkRecords(t, synced)
+	sh(t, umount+unplug+d.on.noErrors())
+	initiator.stop()
 }
 
 // Pieces of scripts.
@@ -109,13 +167,14 @@ func record(i, n int) []byte {
 // enough exists or all writers have failed. Whenever the files have another hundred synced records
 // together, it prints how many. It returns how many each file has now.
 func syncRecords(t *testing.T, synced records) records {
-	synced, err := trySyncRecords(synced)
+	synced, err := trySyncRecords(synced, nil)
 	require.NoError(t, err)
 	return synced
 }
 
-// trySyncRecords is syncRecords for a goroutine of its own.
-func trySyncRecords(synced records) (records, error) {
+// trySyncRecords is syncRecords for a goroutine of its own. What it prints also goes to more, if that
+// is not nil.
+func trySyncRecords(synced records, more chan<- int) (records, error) {
 	var writers sync.WaitGroup
 	var total atomic.Int64
 	var errs [recordFiles]error
@@ -127,6 +186,9 @@ func trySyncRecords(synced records) (records, error) {
 			synced[i], errs[i] = appendRecords(i, synced[i], func() {
 				if n := total.Add(1); n%100 == 0 {
 					fmt.Printf("synced %d\n", n)
+					if more != nil {
+						more <- int(n)
+					}
 				}
 			})
 		})

@@ -42,7 +42,7 @@ func TestMdFsync(t *testing.T) {
 	stop, block := make(chan struct{}), aligned(t)
 	load.Go(func() {
 		defer close(stop)
-		synced, errs[0] = trySyncRecords(records{})
+		synced, errs[0] = trySyncRecords(records{}, nil)
 	})
 	load.Go(func() { written, errs[1] = writeSparsely(block, stop) })
 

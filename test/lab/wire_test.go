@@ -53,7 +53,7 @@ func newSite(t *testing.T, n int, listen string, size int64, devices ...string) 
 	return &site{
 		listen,
 		lab.Guest{Setup: append(setup, "devdax"), NVDIMM: lab.Memory(t, size), Wires: []*lab.End{a}},
-		lab.Guest{Setup: append(setup, "nbd"), Wires: []*lab.End{b}},
+		lab.Guest{Setup: append(setup, "nbd", "ublk"), Wires: []*lab.End{b}},
 	}
 }
 
