@@ -2,7 +2,7 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/bench-growth scripts/bench-processes scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress .ci/run \
+SHELLS := scripts/bench scripts/bench-growth scripts/bench-processes scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress scripts/units-test .ci/run \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
 # Build with RDMA adapters if their libraries are installed. Native FLUSH needs those of
 # rdma-core 45. If the system's are older, the lab's guests use those in NEWER.
@@ -98,7 +98,7 @@ cross: ## build for every supported architecture, without cgo
 packages: bin/nfpm ## build Debian packages and RPMs into bin/packages
 	GO='$(GO)' scripts/packages
 
-packages-test: packages ## install, upgrade, use and remove the Debian packages in a clean root; run lintian
+packages-test: packages ## install, upgrade, use and remove the packages in clean roots; boot the units with systemd; run lintian
 	scripts/install-deps packages
 	scripts/packages-test
 

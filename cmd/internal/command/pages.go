@@ -37,7 +37,7 @@ func (c *Command) each(name string, f func(name string, c *Command, set *pflag.F
 func (c *Command) man() string {
 	var b strings.Builder
 	first, _, _ := strings.Cut(c.Help, "\n")
-	what := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(first, c.Name+" "), "is a "), ".")
+	what := strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(first, c.Name+" "), "is a "), ".:")
 	fmt.Fprintf(&b, ".TH %s 8 \"\" \"pmnbd %s\" \"System Administration\"\n.SH NAME\n%s \\- %s\n", roff(strings.ToUpper(c.Name)), release.Version, roff(c.Name), roff(what))
 	c.each(c.Name, func(name string, c *Command, set *pflag.FlagSet) {
 		fmt.Fprintf(&b, ".SH %s\n.nf\n%s\n.fi\n", roff(strings.ToUpper(name)), roff(strings.TrimSpace(c.Help)))
