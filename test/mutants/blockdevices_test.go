@@ -38,9 +38,14 @@ var blockDevices = []mutant{
 		old: "q.refuse()", new: "_ = q",
 		pkg: "./ublk", run: "^TestBeginsWithoutTarget$", hangs: true,
 	}, {
+		name: "a queue fails, and says so when it has ended", rule: "a server that fails says why",
+		in:  "ublk.Device.run",
+		old: "if err != nil { d.fail(n, err) }", new: "defer func() { if err != nil { d.fail(n, err) } }()",
+		pkg: "./ublk", run: "^TestBreach$",
+	}, {
 		name: "a queue has the first thread", rule: "a queue's thread ends with the queue",
 		in:  "ublk.ownThread",
-		old: "unix.Gettid() != unix.Getpid()", new: "true",
+		old: "unix.Gettid() != unix.Getpid()", new: "unix.Gettid() != 0",
 		pkg: "./ublk", run: "^TestOwnThread$",
 	}, {
 		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",

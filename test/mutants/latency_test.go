@@ -5,7 +5,7 @@ var latencies = []mutant{
 	{
 		name: "a request whose client gave up is not measured", rule: "what waited leaves a trace, if its client gave up too",
 		in:  "nbd.conn.freeRequestLocked",
-		old: "note(&c.took, rq, now-rq.came)", new: "if c.broken == nil { c.took.note(rq, now-rq.came) }",
+		old: "note(&c.took, rq, now-rq.came)", new: "if c.broken == nil { note(&c.took, rq, now-rq.came) }",
 		pkg: "./nbd", run: "^TestLatencyOfWait$",
 	}, {
 		name: "a request takes no time", rule: "a request takes from the read of its header",
