@@ -215,7 +215,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: another size", code: 1,
 		line: "pmnbd-target serve --region free={free},size=32M --listen iwarp://127.0.0.1:0",
-		says: "region free: {free}: region size: it has 4194304 bytes, not 33554432",
+		says: "region free: {free}: region size: it has 4194304 bytes, not 33554432: a region keeps its size, so leave the size out, or name another path",
 	},
 	{
 		name: "target: a region that is served already", code: 1,
