@@ -45,12 +45,12 @@ func (c *conn) hand(b *wire.Barrier) error {
 	return c.session.export.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last, ranges: merge(slices.Clone(b.Ranges))})
 }
 
-// writeBack makes what a job names durable with the CPU, in steps. It stops if the lane has ended
-// or leaves its session, because a grant waits for it.
+// writeBack makes what a job names durable with the CPU, in steps. It stops if the lane is
+// interrupted or leaves its session, because a grant waits for it.
 func (y *syncer) writeBack(j *syncJob) error {
 	for _, g := range j.ranges {
 		for g.Len > 0 {
-			if j.c.leaves.Load() {
+			if j.c.dead.Load() || j.c.leaves.Load() {
 				return errEnded
 			}
 			n := min(g.Len, y.e.s.cfg.step)
