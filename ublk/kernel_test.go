@@ -58,6 +58,7 @@ func dies(t *testing.T, deaths []string, stuck bool) {
 		switch how {
 		case "serve":
 			load = fill(t, "8")
+			until(t, "[ $(awk '{ print $5 }' /sys/block/ublkb0/stat) -gt 0 ]")
 		case "hold":
 			// The kernel notices the end of such a server only when requests time out.
 			require.NoError(t, os.WriteFile("/sys/block/ublkb0/queue/io_timeout", []byte("1000"), 0))
@@ -92,7 +93,7 @@ func dies(t *testing.T, deaths []string, stuck bool) {
 
 // fill writes to the block device with so many requests at a time, from both CPUs.
 func fill(t *testing.T, depth string) *exec.Cmd {
-	load := exec.Command("fio", "--name=fill", "--filename="+Path(0), "--direct=1", "--rw=write", "--bs=4k", "--size=4m", "--ioengine=libaio",
+	load := exec.Command("fio", "--name=fill", "--filename="+Path(0), "--direct=1", "--rw=write", "--bs=4k", "--size=4m", "--io_size=16m", "--ioengine=libaio",
 		"--iodepth="+depth, "--numjobs=2", "--cpus_allowed=0,1", "--cpus_allowed_policy=split", "--output-format=terse")
 	load.Stdout, load.Stderr = os.Stdout, os.Stdout
 	require.NoError(t, load.Start())

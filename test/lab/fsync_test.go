@@ -85,7 +85,7 @@ type onDisk struct {
 	on way
 }
 
-func (d onDisk) name() string { return d.fs.name + " on " + d.on.path }
+func (d onDisk) name() string { return d.fs.name + " on " + filepath.Base(d.on.path) }
 
 // run makes the filesystem, has the records written while the target goes away and comes back, and
 // checks the filesystem and the records, these with another pmnbd too.
