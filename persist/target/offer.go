@@ -66,7 +66,8 @@ var errKeys = errors.New("a server has keys from its start to its end, or never"
 
 // Change makes the server serve what o offers, and nothing else. Sessions on regions that it served
 // before and that o has (the same *region.Region) go on: who may OPEN them, and with which key, counts
-// from the next OPEN or RESUME. No session is granted partly by the old offer and partly by o. A region that o does not have is withdrawn. If an initiator holds that, Change fails with a
+// from the next OPEN or RESUME. No session is granted partly by the old offer and partly by o. A
+// region that o does not have is withdrawn. If an initiator holds that, Change fails with a
 // *HeldError for each such region, and changes nothing. The caller closes the regions that are
 // withdrawn once Change has returned.
 func (s *Server) Change(o Offer) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
@@ -121,13 +122,42 @@ func TestChangeRaces(t *testing.T) {
 			s.server.Snapshot()
 		}
 	})
-	for range 20 {
+	for granted := 0; granted < 20; {
 		p := s.connect(t)
-		o := p.open(alice)
+		o, again := p.openMeanwhile(alice)
+		if again {
+			continue
+		}
+		granted++
 		var closed wire.Closed
 		p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
 	}
 	all.Wait()
 	s.stop()
 	require.ErrorIs(t, s.server.Change(Offer{}), errWithdrawing)
+}
+
+// openMeanwhile gets a session. It reports true if the offer changed during one of its OPENs: then
+// another connection must ask again.
+func (p *peer) openMeanwhile(owner persist.Owner) (o wire.Opened, again bool) {
+	p.t.Helper()
+	m := wire.Open{Methods: everyMethod, Owner: owner, Region: "log", Flags: wire.OpenAllowVolatile}
+	for {
+		p.send(m.Append(nil))
+		msg, err := p.receive()
+		require.NoError(p.t, err)
+		if typ, err := wire.TypeOf(msg); err == nil && typ == wire.TypeOpened {
+			require.NoError(p.t, o.Decode(msg))
+			return o, false
+		}
+		var r wire.Refused
+		require.NoError(p.t, r.Decode(msg))
+		if r.Code == wire.CodeBusy {
+			require.Contains(p.t, r.Text, "has just changed")
+			return o, true
+		}
+		require.Equal(p.t, wire.CodeEpoch, r.Code, r.Text)
+		require.Zero(p.t, m.Epoch, "the epoch that a refusal named is refused")
+		m.Epoch = r.Epoch
+	}
 }
