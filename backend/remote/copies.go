@@ -309,7 +309,7 @@ func (k *copies) takeIn(g *leg) error {
 		return nil
 	}
 	if k.view.Lacks(g.slot, g.granted.ContentsID) {
-		return k.regainedLocked(g)
+		return k.generationLocked(k.view.Regained(g.slot, g.granted.ContentsID, g.granted.Epoch))
 	}
 	if k.view.Active.Has(g.slot) || !k.view.Serves() {
 		next := k.view.Equaled(g.slot, k.sessionsLocked())
@@ -326,10 +326,15 @@ func (k *copies) takeIn(g *leg) error {
 		k.rouse()
 		return nil
 	}
+	return k.generationLocked(k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch))
+}
+
+// generationLocked begins the generation that makes the view next, unless err says why there can be none.
+// The caller holds commit.mu.
+func (k *copies) generationLocked(next mirror.View, err error) error {
 	if k.settled != nil {
 		return errStopped
 	}
-	next, err := k.view.TakeIn(g.slot, g.granted.ContentsID, g.granted.Epoch)
 	if err != nil {
 		return err
 	}

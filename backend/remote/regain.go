@@ -50,25 +50,6 @@ func (k *copies) regainsLocked(g *leg, slot int) bool {
 	return true
 }
 
-// regainedLocked begins the generation that names what the member of g has now, which is everything. The
-// caller holds commit.mu.
-func (k *copies) regainedLocked(g *leg) error {
-	if k.settled != nil {
-		return errStopped
-	}
-	next, err := k.view.Regained(g.slot, g.granted.ContentsID, g.granted.Epoch)
-	if err != nil {
-		return err
-	}
-	if !k.office.mayChangeLocked() {
-		k.rouse()
-		return errArbiterAway
-	}
-	k.changeLocked(next)
-	k.rouse()
-	return nil
-}
-
 // regains reports whether a member of F lacks the contents that its record names.
 func (k *copies) regains() bool {
 	c := &k.core.commit
