@@ -22,15 +22,14 @@ func TestKeysAreUsedUp(t *testing.T) {
 				for i := range uint64(n) {
 					wrs = append(wrs, rdma.WorkRequest{ID: i, Op: op, Signaled: true, Local: a.Local(0, size), Remote: b.At(0)})
 				}
-				posted, err := a.Conn.Post(wrs)
 				if !encrypt {
-					require.NoError(t, err)
-					require.Equal(t, n, posted)
+					a.Post(t, wrs...)
 					for i := range uint64(n) {
 						require.Equal(t, i, a.Next(t).ID)
 					}
 					return
 				}
+				_, _ = a.Conn.Post(wrs) // it may be lost already
 				ours, theirs := a.Failed(t), b.Failed(t)
 				require.ErrorIs(t, ours, rdma.ErrLost)
 				require.ErrorIs(t, theirs, rdma.ErrLost)

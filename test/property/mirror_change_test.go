@@ -92,19 +92,20 @@ func (m *mirrorCrashes) alter(rt *rapid.T) {
 	if len(free) > 0 {
 		in = rapid.SampledFrom(free).Draw(rt, "who comes")
 	}
+	leaver := m.f.slotOf(&now, out) // now: a station that starts again changes under the process
 	var run func(ctx context.Context) error
 	switch what {
 	case "add":
 		run = func(ctx context.Context) error { return m.adds(ctx, p, in) }
 	case "remove":
-		run = func(ctx context.Context) error { return a.removes(ctx, p, m.f.slotOf(&now, out)) }
+		run = func(ctx context.Context) error { return a.removes(ctx, p, leaver) }
 	case "replace":
 		run = func(ctx context.Context) error {
 			if err := m.adds(ctx, p, in); err != nil {
 				return err
 			}
 			m.copied(ctx, p)
-			return a.removes(ctx, p, m.f.slotOf(&now, out))
+			return a.removes(ctx, p, leaver)
 		}
 	default:
 		set = rapid.IntRange(1, 3).Draw(rt, "M")
