@@ -131,7 +131,7 @@ func (r *replayer) farewell(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-left.told: //nolint:errcheck // whoever sends it has logged it
+		case <-left.told: //nolint:errcheck // departs has logged the error
 		case <-r.core.over:
 		case <-ctx.Done():
 		}

@@ -38,7 +38,7 @@ func TestVerifyGoesOn(t *testing.T) {
 				s[1].region.Data()[regionSize-1] ^= 1
 				said, last := 0, uint64(0)
 				v, err := d.Verify(t.Context(), VerifyOptions{Progress: func(v Verification) {
-					require.LessOrEqual(t, last, v.Compared, "it begins anew")
+					require.LessOrEqual(t, last, v.Compared, "the count has gone back")
 					last = v.Compared
 					if said++; said%3 == 2 && said < 10 {
 						lose(t, s)
@@ -60,7 +60,7 @@ func TestVerifyGoesOn(t *testing.T) {
 	}
 }
 
-// What was copied, and was not durable when the session was lost, is compared again: the target may have
+// Places that were copied but not yet durable when the session was lost are compared again: the target may have
 // lost its power.
 func TestVerifyCopiesAgain(t *testing.T) {
 	s := fakes(t, 2, rdmafake.Config{})

@@ -9,8 +9,8 @@ import (
 const rangesDepth = 32
 
 // flushes repeats a number of WRITEs and a FLUSH for warm + measured, at least once. Between two
-// WRITEs lies a block that is not written, so that each is a range of its own to whoever makes them
-// durable. It appends to samples how long each FLUSH took that began after warm. It counts WRITEs.
+// WRITEs lies a block that is not written, so that the server cannot merge them into one range.
+// It appends to samples how long each FLUSH took that began after warm. It counts WRITEs.
 func (l *load) flushes(warm, measured time.Duration, samples []time.Duration) ([]time.Duration, error) {
 	begin := time.Now()
 	for {

@@ -31,7 +31,7 @@ func (r *recorder) buffered() bool        { return len(r.unread) > 0 }
 func (r *recorder) bound(time.Time) error { return nil }
 func (r *recorder) Close() error          { return nil }
 
-// No two writes before a FLUSH touch each other, whatever their number is to the depth.
+// No two writes before a FLUSH touch each other, with fewer, as many and more than the depth.
 func TestFlushes(t *testing.T) {
 	for _, ranges := range []int{1, rangesDepth, 2*rangesDepth + 1} {
 		w := workload{cmds: []verb{cmdFlush}, depth: rangesDepth, conns: 1, block: 512, ranges: ranges}

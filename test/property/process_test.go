@@ -100,12 +100,13 @@ func (s *troupe) sweep(now *process) {
 	}
 }
 
-// end ends what runs of the processes. All living ones have closed.
+// end ends what runs of the processes. All living ones have closed, unless a check has failed: a device
+// that never closes is given up.
 func (s *troupe) end() {
 	for _, p := range s.all {
 		p.cancel()
-		p.ended.Wait()
 		p.giveUp()
+		p.ended.Wait()
 	}
 }
 

@@ -117,7 +117,7 @@ func (r *Reloader) run(ctx context.Context) (*Changes, error) {
 	if r.living.Err() != nil {
 		return nil, errEnding
 	}
-	if err := ctx.Err(); err != nil { // whoever asked has left
+	if err := ctx.Err(); err != nil { // the caller has given up
 		return nil, err
 	}
 	c, err := r.do(ctx)
