@@ -19,10 +19,13 @@ const (
 	ClassFile
 	// ClassPMem is persistent memory: device-dax, or MAP_SYNC on a DAX filesystem.
 	ClassPMem
+	// ClassProtected is DRAM that the target's host saves to a disk before it loses its
+	// power: an operator declares it, for a host with a UPS.
+	ClassProtected
 )
 
 // Known reports whether c is one of the classes above.
-func (c Class) Known() bool { return ClassVolatile <= c && c <= ClassPMem }
+func (c Class) Known() bool { return ClassVolatile <= c && c <= ClassProtected }
 
 func (c Class) String() string {
 	switch c {
@@ -32,6 +35,8 @@ func (c Class) String() string {
 		return "file"
 	case ClassPMem:
 		return "pmem"
+	case ClassProtected:
+		return "protected"
 	}
 	return fmt.Sprintf("class %d", uint8(c))
 }
@@ -97,8 +102,8 @@ type Reason uint8
 const (
 	// ReasonSound: it can.
 	ReasonSound Reason = iota
-	// ReasonClass: only class pmem is persistent as soon as the adapter has placed the
-	// data. This region needs a CPU or a sync of the target.
+	// ReasonClass: only classes pmem and protected keep data as soon as the adapter has
+	// placed them. This region needs a CPU or a sync of the target.
 	ReasonClass
 	// ReasonDevice: the target's device has no native persistent FLUSH, or could not
 	// register the region with it.
@@ -119,7 +124,7 @@ func (r Reason) String() string {
 	case ReasonSound:
 		return "sound"
 	case ReasonClass:
-		return "only class pmem is durable without the target's CPU"
+		return "only class pmem or protected is durable without the target's CPU"
 	case ReasonDevice:
 		return "the target's device lacks native persistent FLUSH"
 	case ReasonCaches:

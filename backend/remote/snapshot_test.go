@@ -19,7 +19,7 @@ func TestSnapshot(t *testing.T) {
 	s := d.Snapshot()
 	require.Equal(t, Snapshot{
 		Region: "log", RegionUUID: p.region.UUID(), Target: p.addr, Class: "file", Size: regionSize,
-		Method: "gpspm", MethodWhy: "not flush: only class pmem is durable without the target's CPU; not apm: only class pmem is durable without the target's CPU", Epoch: s.Epoch, Owner: uuid.UUID{1}, Lineage: s.Lineage, State: StateOpen, Since: s.Since,
+		Method: "gpspm", MethodWhy: "not flush: only class pmem or protected is durable without the target's CPU; not apm: only class pmem or protected is durable without the target's CPU", Epoch: s.Epoch, Owner: uuid.UUID{1}, Lineage: s.Lineage, State: StateOpen, Since: s.Since,
 		Lanes:  []LaneSnapshot{{Peer: s.Lanes[0].Peer}},
 		Window: WindowSnapshot{Limit: 16 << 20, EntriesLimit: 16 << 20 / 2048}, Targets: []TargetSnapshot{{Target: p.addr, Region: "log"}},
 	}, s)

@@ -252,7 +252,7 @@ func (r *Region) writeBackBits(members persist.Members, ranges []persist.Range) 
 	if members &= outside(rec); members == 0 {
 		return nil
 	}
-	if r.class == persist.ClassPMem && r.platform.Domain.EADR() {
+	if r.FencesOnly() {
 		r.medium.Fence()
 		return nil
 	}

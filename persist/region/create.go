@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,8 +34,14 @@ type CreateOptions struct {
 	// Size is the size of the data extent in bytes. 0 means as much as an existing file
 	// has room for.
 	Size uint64
-	// Force discards what an existing file holds.
+	// Force discards what an existing file holds, and an image in Save.
 	Force bool
+	// Class is 0 for the class that the memory has, or persist.ClassProtected. Save is then
+	// the directory for its image, and SaveWithin how long a save may take, 0 for
+	// DefaultSaveWithin.
+	Class      persist.Class
+	Save       string
+	SaveWithin time.Duration
 	// Progress hears of the steps. Nil hears nothing.
 	Progress Progress
 }
@@ -47,6 +54,9 @@ func Create(path string, o CreateOptions) (Info, error) { return create(path, o,
 func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
 	if path == PathMemfd {
 		return Info{}, fmt.Errorf("%w: anonymous memory exists only while pmnbd-target serves it: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
+	}
+	if o.Class != 0 {
+		return Info{}, fmt.Errorf("%w: class %v cannot be created yet", ErrClass, o.Class)
 	}
 	f, _, err := createFile(path, o, true, on)
 	if errors.Is(err, os.ErrExist) {

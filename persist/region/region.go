@@ -50,6 +50,9 @@ type OpenOptions struct {
 	Name string
 	// AllowVolatile permits class volatile. It does not change the class.
 	AllowVolatile bool
+	// Save is the directory where the image of a region of class protected lies. A region
+	// of another class is refused with it, and one of class protected without it (ErrSave).
+	Save string
 	// CreateSize, unless 0, creates a region of that size in bytes, named Name, if path
 	// does not exist. An existing region must have that size. PathMemfd requires it.
 	CreateSize uint64

@@ -21,9 +21,9 @@ var (
 func (r *Region) MayBlock() bool { return r.class == persist.ClassFile }
 
 // FencesOnly reports whether Flush takes the same time for any ranges: the caches survive a power
-// failure, so nothing is written back.
+// failure, or a CPU saves the memory before one, so nothing is written back.
 func (r *Region) FencesOnly() bool {
-	return r.class == persist.ClassPMem && r.platform.Domain.EADR()
+	return r.class == persist.ClassProtected || r.class == persist.ClassPMem && r.platform.Domain.EADR()
 }
 
 // Failed returns why the region cannot make anything durable any more, or nil. The error

@@ -5,7 +5,8 @@ import "pmnbd/persist"
 // Facts decide which methods are sound for a session.
 type Facts struct {
 	Class persist.Class
-	// EADR: the persistence domain of the region's memory includes the CPU caches.
+	// EADR: the persistence domain of the region's memory includes the CPU caches. Class
+	// protected needs no such domain: a CPU saves it, and reads its caches.
 	EADR bool
 	// PlacesByDMA: the target's adapter writes memory by DMA. Software providers and
 	// devices place with CPU stores.
@@ -27,7 +28,7 @@ func WhyNot(m persist.Method, f Facts) persist.Reason {
 	switch {
 	case m == persist.MethodGPSPM:
 		return persist.ReasonSound
-	case f.Class != persist.ClassPMem:
+	case f.Class != persist.ClassPMem && f.Class != persist.ClassProtected:
 		return persist.ReasonClass
 	case m == persist.MethodFlush && f.PersistentFlush:
 		return persist.ReasonSound
@@ -35,7 +36,7 @@ func WhyNot(m persist.Method, f Facts) persist.Reason {
 		return persist.ReasonDevice
 	case f.RelaxedOrdering && f.PlacesByDMA:
 		return persist.ReasonRelaxed
-	case f.EADR, f.DirectWrite && f.PlacesByDMA:
+	case f.EADR, f.Class == persist.ClassProtected, f.DirectWrite && f.PlacesByDMA:
 		return persist.ReasonSound
 	case f.DirectWrite:
 		return persist.ReasonStores

@@ -49,8 +49,8 @@ func TestSnapshot(t *testing.T) {
 	require.InDelta(t, Lease.Seconds(), held.LeaseLeft, Lease.Seconds()/2)
 	require.Equal(t, "gpspm", held.Session.Method)
 	require.Equal(t, []MethodSnapshot{
-		{"flush", false, "only class pmem is durable without the target's CPU"},
-		{"apm", false, "only class pmem is durable without the target's CPU"},
+		{"flush", false, "only class pmem or protected is durable without the target's CPU"},
+		{"apm", false, "only class pmem or protected is durable without the target's CPU"},
 		{"gpspm", true, "sound"},
 	}, held.Session.Methods)
 	require.Len(t, held.Session.Lanes, 1)

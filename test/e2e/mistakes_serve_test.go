@@ -105,7 +105,7 @@ var serveMistakes = []mistake{
 	{
 		name: "an unsound method", code: 1,
 		line: "pmnbd serve --target {uri}/idle --listen {socket} --method apm",
-		says: `export "idle": the target refuses region idle: no sound method: apm is not sound here: only class pmem is durable without the target's CPU`,
+		says: `export "idle": the target refuses region idle: no sound method: apm is not sound here: only class pmem or protected is durable without the target's CPU`,
 	},
 	{
 		name: "an invalid method", code: 2,

@@ -31,12 +31,12 @@ func TestDiskByMethod(t *testing.T) {
 		refusals []refusal
 	}{
 		{"flush", lab.Guest{}, []refusal{
-			{"flush", rxe + "/memory", "only class pmem is durable"},
+			{"flush", rxe + "/memory", "only class pmem or protected is durable"},
 			{"flush", siw + "/disk", "lacks native FLUSH"},
 			{"apm", rxe + "/disk", "CPU caches are not persistent"},
 		}},
 		{"apm", lab.Guest{EADR: true}, []refusal{
-			{"apm", rxe + "/memory", "only class pmem is durable"},
+			{"apm", rxe + "/memory", "only class pmem or protected is durable"},
 		}},
 	} {
 		t.Run(tt.method, func(t *testing.T) {

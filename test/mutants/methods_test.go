@@ -6,7 +6,7 @@ var methods = []mutant{
 	{
 		name: "direct-write-to-pmem counts for CPU stores", rule: "§3.3 only for adapters that place by DMA",
 		in:  "persist/target.WhyNot",
-		old: "case f.EADR, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.DirectWrite:",
+		old: "case f.EADR, f.Class == persist.ClassProtected, f.DirectWrite && f.PlacesByDMA:", new: "case f.EADR, f.Class == persist.ClassProtected, f.DirectWrite:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "relaxed ordering does not forbid apm", rule: "§3.3 a Read does not push relaxed writes",
@@ -16,7 +16,7 @@ var methods = []mutant{
 	}, {
 		name: "apm is granted on page cache", rule: "§3.3 apm needs class pmem",
 		in:  "persist/target.WhyNot",
-		old: "case f.Class != persist.ClassPMem:", new: "case f.Class == persist.ClassVolatile:",
+		old: "case f.Class != persist.ClassPMem && f.Class != persist.ClassProtected:", new: "case f.Class == persist.ClassVolatile:",
 		pkg: "./persist/target", run: "^TestWhyNot$",
 	}, {
 		name: "flush is granted without a device that has it", rule: "§3.3 native persistent FLUSH",
