@@ -121,7 +121,7 @@ func (a *Arena) Chunk(off uint64) *Chunk { return &a.chunks[off/ChunkSize] }
 // been released.
 func (a *Arena) Close() error {
 	if held := a.budget.Total() - a.budget.Free(); held != 0 {
-		return fmt.Errorf("close an arena: %d chunks are still held", held)
+		return fmt.Errorf("close an arena with chunks that are still held (%d)", held)
 	}
 	mem := a.mem
 	a.mem = nil

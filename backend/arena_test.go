@@ -31,7 +31,7 @@ func TestArena(t *testing.T) {
 	c.Retain()
 	require.False(t, c.Release(), "one reference is left")
 	require.Equal(t, 1, a.Budget().Free())
-	require.ErrorContains(t, a.Close(), "2 chunks are still held")
+	require.ErrorContains(t, a.Close(), "chunks that are still held (2)")
 	require.True(t, c.Release())
 	require.Equal(t, 2, a.Budget().Free())
 	require.Panics(t, func() { c.Release() })

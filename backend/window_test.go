@@ -51,7 +51,7 @@ func TestWindow(t *testing.T) {
 	r.Cover(to)
 	w.Free(1, from, to)
 
-	require.ErrorContains(t, arena.Close(), "2 chunks are still held")
+	require.ErrorContains(t, arena.Close(), "chunks that are still held (2)")
 	chunks[0].Release()
 	chunks[1].Release()
 	require.NoError(t, w.Close())

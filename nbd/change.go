@@ -16,7 +16,7 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("export %q has %d clients: detach or unmount it first", e.Export, e.Clients)
+	return fmt.Sprintf("export %q has clients (%d): detach or unmount it first", e.Export, e.Clients)
 }
 
 // Change makes the server serve exports, and no others. The first is the default. Clients of an export

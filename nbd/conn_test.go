@@ -188,7 +188,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	cancel()
 	err := f.srv.Shutdown(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "1 connections open")
+	require.ErrorContains(t, err, "open connections (1)")
 	_, _, err = c.Recv()
 	require.Error(t, err)
 	dev.Release(2)

@@ -338,5 +338,5 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		c.kill()
 	}
 	s.mu.Unlock()
-	return fmt.Errorf("shut down with %d connections open: %w", n, ctx.Err())
+	return fmt.Errorf("shut down with open connections (%d): %w", n, ctx.Err())
 }

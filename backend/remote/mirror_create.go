@@ -65,7 +65,7 @@ func CreateMirror(ctx context.Context, cfg Config, made NewMirror) (_ *MirrorSna
 	case made.Async < 0 || n < 1:
 		return nil, fmt.Errorf("%d asynchronous members of %d: at least one must be none", made.Async, all)
 	case made.MinCopies < 0 || made.MinCopies > n:
-		return nil, fmt.Errorf("%d copies at least of %d members: use 1 to %d", made.MinCopies, n, n)
+		return nil, fmt.Errorf("the least number of copies is %d: use 1 to %d", made.MinCopies, n)
 	case made.From < 0 || made.From > n:
 		return nil, fmt.Errorf("member %d of %d cannot be kept", made.From, n)
 	}

@@ -125,7 +125,7 @@ func (g *leg) tryOpen(ctx context.Context) (o wire.Opened, conns []dialed, err e
 // joinAll connects the other lanes of the session that o grants on the first of conns.
 func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]dialed, error) {
 	if g.cfg.Lanes > int(o.Lanes) {
-		return conns, fmt.Errorf("the target allows %d lanes for a session, not %d: %w", o.Lanes, g.cfg.Lanes, rdma.ErrNotSupported)
+		return conns, fmt.Errorf("a session has at most so many lanes at the target: %d, and not %d: %w", o.Lanes, g.cfg.Lanes, rdma.ErrNotSupported)
 	}
 	conns[0].credits, conns[0].durable = o.Credits, o.Durable
 	for n := 1; n < g.cfg.Lanes; n++ {
@@ -149,7 +149,7 @@ func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]di
 	}
 	for _, c := range conns {
 		if int(c.credits) <= g.reserved() {
-			return conns, fmt.Errorf("the target takes %d messages at a time, too few to send barriers: %w", c.credits, wire.ErrMalformed)
+			return conns, fmt.Errorf("the number of messages that the target takes at a time, %d, is too small to send barriers: %w", c.credits, wire.ErrMalformed)
 		}
 	}
 	return conns, nil

@@ -66,7 +66,7 @@ func open(ctx context.Context, t target, o options, payload []byte) (r *row, err
 	}
 	for _, w := range o.works {
 		if part(r.area, w) == 0 {
-			return nil, errors.Join(fmt.Errorf("%d bytes are too small for %d connections", r.area, w.conns), r.close())
+			return nil, errors.Join(fmt.Errorf("%d bytes are too small for so many connections: %d", r.area, w.conns), r.close())
 		}
 	}
 	if err := fill(c, extent{0, r.area}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/internal/endpoint"
 	"pmnbd/persist"
 )
@@ -87,8 +88,8 @@ func (c *methodCell) medians() (m []float64) {
 // of the host. The second table is for hosts that do other work, too.
 func (r *methodReport) markdown(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d CPUs; %d rounds of %g s, alternating; median (least–most) of the rounds' medians. %v in µs, the others as ratios of it: less is faster.\n\n",
-		r.OS, r.CPUs, r.Rounds, r.PerCell/float64(r.Rounds), measuredMethods[0])
+	fmt.Fprintf(&b, "%s, %s; %s of %g s, alternating; median (least–most) of the rounds' medians. %v in µs, the others as ratios of it: less is faster.\n\n",
+		r.OS, flags.Count(r.CPUs, "CPU"), flags.Count(r.Rounds, "round"), r.PerCell/float64(r.Rounds), measuredMethods[0])
 	r.rows(&b, func(first, w *way, n int) string {
 		if w == first {
 			return spreadOf(w.cells[n].medians()).String()

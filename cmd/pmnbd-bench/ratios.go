@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"pmnbd/cmd/internal/flags"
 )
 
 // A ratio sets the first target against the second under one workload, round by round. The
@@ -117,8 +119,8 @@ func (r *report) addRatios() {
 func (r *report) markdown(w io.Writer) error {
 	t := r.labels
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s to %s. %s, %d CPUs, a load of %s before the run; %d alternating rounds of %.2g s; the median, and the least and the most of the rounds.\n\n",
-		t[0], t[1], r.OS, r.CPUs, number(r.Load), r.Rounds, r.PerCell/float64(r.Rounds))
+	fmt.Fprintf(&b, "%s to %s. %s, %s, a load of %s before the run; %s of %.2g s, alternating; the median, and the least and the most of the rounds.\n\n",
+		t[0], t[1], r.OS, flags.Count(r.CPUs, "CPU"), number(r.Load), flags.Count(r.Rounds, "round"), r.PerCell/float64(r.Rounds))
 	b.WriteString("| row | ratio of rates | ratio of CPU | front | CPU, µs per operation | context switches | p50, µs |\n|-|-:|-:|-:|-:|-:|-:|\n")
 	for _, c := range r.Ratios {
 		x, y := c.sides[0], c.sides[1]

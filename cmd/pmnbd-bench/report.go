@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"pmnbd/cmd/internal/flags"
 )
 
 // A round is one visit to a cell.
@@ -138,8 +140,8 @@ func (r *report) table(w io.Writer) error {
 		width = max(width, utf8.RuneCountInString(t))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d bytes, depth %d, connections %d, %g s per cell in %d alternating rounds; latencies in µs\n\n",
-		r.works[0].block, r.works[0].depth, r.works[0].conns, r.PerCell, r.Rounds)
+	fmt.Fprintf(&b, "%d bytes, depth %d, connections %d, %g s per cell in %s, alternating; latencies in µs\n\n",
+		r.works[0].block, r.works[0].depth, r.works[0].conns, r.PerCell, flags.Count(r.Rounds, "round"))
 	// A column is three numbers: "   p50     p99     ops/s".
 	const column = "  %9s %9s %9s"
 	heading, line := fmt.Sprintf("%-*s", width, ""), fmt.Sprintf("%-*s", width, "target")

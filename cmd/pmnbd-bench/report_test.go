@@ -53,7 +53,7 @@ func sample() *report {
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, sample().table(&b))
-	require.Equal(t, `4096 bytes, depth 1, connections 1, 2 s per cell in 2 alternating rounds; latencies in µs
+	require.Equal(t, `4096 bytes, depth 1, connections 1, 2 s per cell in 2 rounds, alternating; latencies in µs
 
                                        write                           read                    write+flush
 target               p50       p99     ops/s        p50       p99     ops/s        p50       p99     ops/s
@@ -95,7 +95,7 @@ func TestMarkdown(t *testing.T) {
 	r.addRatios()
 	var b bytes.Buffer
 	require.NoError(t, r.markdown(&b))
-	require.Contains(t, b.String(), "a to b. linux/amd64, 2 CPUs, a load of 1.50 before the run; 4 alternating rounds of 1 s")
+	require.Contains(t, b.String(), "a to b. linux/amd64, 2 CPUs, a load of 1.50 before the run; 4 rounds of 1 s, alternating")
 	require.Contains(t, b.String(), "| write | 3.00 (2.00–4.00) | 0.25 | 0.50 | 1.00, 4.00 | 5.00, 4.00 | 20.0, 40.0 |\n")
 	require.NotContains(t, b.String(), "floor")
 	require.NotContains(t, b.String(), "one hop")

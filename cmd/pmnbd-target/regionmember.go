@@ -116,7 +116,7 @@ func memberRows(row func(name, format string, args ...any), v *memberView, life 
 		case m.Behind == nil:
 			what = "behind; the file is too short to tell by how much"
 		default:
-			what = fmt.Sprintf("behind: may lack %s (%d chunks of %s)", flags.Size(*m.Behind), *m.Chunks, flags.Size(v.ChunkSize))
+			what = fmt.Sprintf("behind: may lack %s (%s of %s)", flags.Size(*m.Behind), flags.Count(*m.Chunks, "chunk"), flags.Size(v.ChunkSize))
 		}
 		if m.Member == v.Member {
 			what = "this region, " + what

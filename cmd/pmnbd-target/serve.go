@@ -53,7 +53,7 @@ func serve(call *command.Call) error {
 		return err
 	}
 	if checkOnly {
-		_, err = fmt.Fprintf(call.Stdout, "ok: %d regions, %d listeners\n", len(cfg.Regions), len(cfg.Listen))
+		_, err = fmt.Fprintf(call.Stdout, "ok: %s, %s\n", flags.Count(len(cfg.Regions), "region"), flags.Count(len(cfg.Listen), "listener"))
 		return err
 	}
 	sockio.Procs()

@@ -124,7 +124,7 @@ func regionText(r *target.RegionSnapshot) string {
 		}
 		row("doubt", "yes: some of what can be read may not be durable%s", left)
 	}
-	barriers := fmt.Sprintf("%d, with %d fdatasyncs", r.Barriers, r.Syncs)
+	barriers := fmt.Sprintf("%d, with %s", r.Barriers, flags.Count(r.Syncs, "fdatasync"))
 	if r.Syncing > 0 {
 		barriers += fmt.Sprintf("; syncing for %.0f s", r.Syncing)
 	}

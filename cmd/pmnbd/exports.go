@@ -25,7 +25,7 @@ func parseExports(targets, names []string) ([]exportSpec, error) {
 		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
 	}
 	if len(names) > 0 && len(names) != len(targets) {
-		return nil, flags.Usagef("--export is given %d times and --target %d times: name every export, or none", len(names), len(targets))
+		return nil, flags.Usagef("--export is given %s and --target %s: name every export, or none", flags.Count(len(names), "time"), flags.Count(len(targets), "time"))
 	}
 	all := make([]exportSpec, 0, len(targets))
 	for i, s := range targets {

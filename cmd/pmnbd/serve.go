@@ -126,7 +126,7 @@ func serve(call *command.Call) error {
 	case err != nil:
 		return err
 	case cfg.checkOnly:
-		_, err = fmt.Fprintf(call.Stdout, "ok: %d exports, %d listeners\n", len(cfg.exports), len(cfg.listen))
+		_, err = fmt.Fprintf(call.Stdout, "ok: %s, %s\n", flags.Count(len(cfg.exports), "export"), flags.Count(len(cfg.listen), "listener"))
 		return err
 	}
 	sockio.Procs()

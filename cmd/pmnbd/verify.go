@@ -153,7 +153,7 @@ func progressOn(w io.Writer) func(*remote.Verification) {
 		case v == nil:
 			_, _ = io.WriteString(w, "\r\x1b[K")
 		case v.Total > 0:
-			_, _ = fmt.Fprintf(w, "\r\x1b[K%v of %v compared, %d chunks differ", flags.Size(v.Compared).Rounded(), flags.Size(v.Total).Rounded(), v.Different)
+			_, _ = fmt.Fprintf(w, "\r\x1b[K%v of %v compared, chunks that differ: %d", flags.Size(v.Compared).Rounded(), flags.Size(v.Total).Rounded(), v.Different)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func progressOn(w io.Writer) func(*remote.Verification) {
 func told(w io.Writer, export string, v *remote.Verification, copied, asJSON bool) error {
 	var differ error
 	if v.Different > 0 && !copied {
-		differ = fmt.Errorf("%d chunks differ between members %s: find out which member is right, and copy from it with --from", v.Different, v.Members)
+		differ = fmt.Errorf("members %s differ in %s: find out which member is right, and copy from it with --from", v.Members, flags.Count(v.Different, "chunk"))
 	}
 	if asJSON {
 		b, err := json.MarshalIndent(v, "", "  ")
@@ -190,9 +190,9 @@ func told(w io.Writer, export string, v *remote.Verification, copied, asJSON boo
 		fmt.Fprintf(&out, "and %d more\n", more)
 	}
 	if v.Compared == v.Total {
-		fmt.Fprintf(&out, "mirror %s: compared members %s, %v of each: %d chunks differ\n", export, v.Members, flags.Size(v.Total/uint64(len(v.Members)-1)).Rounded(), v.Different)
+		fmt.Fprintf(&out, "mirror %s: compared members %s, %v of each; chunks that differ: %d\n", export, v.Members, flags.Size(v.Total/uint64(len(v.Members)-1)).Rounded(), v.Different)
 	} else {
-		fmt.Fprintf(&out, "mirror %s: compared members %s in part: %d chunks differ\n", export, v.Members, v.Different)
+		fmt.Fprintf(&out, "mirror %s: compared members %s in part; chunks that differ: %d\n", export, v.Members, v.Different)
 	}
 	_, err := io.WriteString(w, out.String())
 	return errors.Join(err, differ)

@@ -97,7 +97,7 @@ var proofs = []start{
 	{name: "4.2b a majority", n: 3, m: 2, legs: []string{"A held clean 1.1{ABC}", "B held 1.1{ABC}", "C away"},
 		want: Begin, f: "AB", eq: "AB", clean: true, why: "a majority"},
 	{name: "4.2b a majority with one of F copies first", n: 3, m: 2, legs: []string{"A held 1.1{ABC} 1.2{AB}", "B away", "C held 1.1{ABC}"},
-		want: Copy, eq: "A", fill: "BC", why: "2 copies are the least"},
+		want: Copy, eq: "A", fill: "BC", why: "the least number of copies is 2"},
 	{name: "4.2b one of three is none", n: 3, m: 2, legs: []string{"A held 1.1{ABC}", "B away", "C away"},
 		want: Wait, waits: "BC", why: "2 of 3 members would do"},
 	{name: "4.2b M = 1 of three needs all of F", n: 3, m: 1, legs: []string{"A held 1.1{ABC}", "B held 1.1{ABC}", "C away"},

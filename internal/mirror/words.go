@@ -98,7 +98,7 @@ func (f *Found) beginning(s *survey, d *Decision) string {
 	}
 	why := fmt.Sprintf("generation %s is the newest, and %s; %s%s", generation(m), s.proof(f, s.held), end, f.names(m, d.Equal))
 	if d.Outcome == Copy {
-		why += fmt.Sprintf("; copies first, because %d copies are the least", m.MinCopies)
+		why += fmt.Sprintf("; copies first, because the least number of copies is %d", m.MinCopies)
 	}
 	return why
 }

@@ -24,7 +24,7 @@ target = "`+uri+`/one"
 [[export]]
 target = "`+uri+`/two"
 `), 0o600))
-	require.Equal(t, "ok: 2 exports, 1 listeners\n", h.run(t, "pmnbd", "serve", "--config", file, "--check"))
+	require.Equal(t, "ok: 2 exports, 1 listener\n", h.run(t, "pmnbd", "serve", "--config", file, "--check"))
 	p := start(t, h.home, "pmnbd", "serve", "--config", file, "--listen", "unix:"+other)
 	require.Equal(t, []string{"nbd+unix:///first?socket=" + other, "nbd+unix:///two?socket=" + other}, p.waitReady(t))
 	require.Len(t, h.exports(t), 2)

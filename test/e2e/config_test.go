@@ -29,7 +29,7 @@ size = "16M"
 allow = [%q]
 `, path, alice), 0o600))
 
-	require.Equal(t, "ok: 1 regions, 1 listeners\n", h.run(t, "pmnbd-target", "serve", "--config", file, "--check"))
+	require.Equal(t, "ok: 1 region, 1 listener\n", h.run(t, "pmnbd-target", "serve", "--config", file, "--check"))
 	require.NoFileExists(t, path, "--check must change nothing")
 	var platform struct {
 		Regions []struct{ Name, Path, Note string }

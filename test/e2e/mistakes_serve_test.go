@@ -75,7 +75,7 @@ var serveMistakes = []mistake{
 	{
 		name: "too few names", code: 2,
 		line: "pmnbd serve --target {uri}/idle --target {uri}/mine --export a --listen {socket}",
-		says: "--export is given 1 times and --target 2 times: name every export, or none",
+		says: "--export is given 1 time and --target 2 times: name every export, or none",
 	},
 	{
 		name: "a missing target", code: 1,

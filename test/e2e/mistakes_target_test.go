@@ -275,7 +275,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: key file, wrong words", code: 1,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {wordkeys}",
-		says: "key file: {wordkeys}:1: 4 words: use INITIATOR-ID TARGET-NAME KEY",
+		says: "key file: {wordkeys}:1: the number of words is 4: use INITIATOR-ID TARGET-NAME KEY",
 	},
 	{
 		name: "target: a key file of the old format", code: 1,

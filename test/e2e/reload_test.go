@@ -126,7 +126,7 @@ func TestReloadInitiator(t *testing.T) {
 	two := dialNBD(t, at("two"))
 	require.NoError(t, two.write(0, data)) // and no FLUSH
 	written(t, file, "%s", listen+export("one"))
-	refuses(2, `export "two" has 1 clients`)
+	refuses(2, `export "two" has clients (1)`)
 	two.close()
 	written(t, file, "%s", listen+export("one")+export("no"))
 	refuses(2, `export "no": `)

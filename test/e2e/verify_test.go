@@ -24,7 +24,7 @@ func TestMirrorVerify(t *testing.T) {
 	r.during(t, func() {
 		code, out, errs := verify()
 		require.Zero(t, code, errs)
-		require.Equal(t, "mirror rig: compared members AB, 48M of each: 0 chunks differ\n", out)
+		require.Equal(t, "mirror rig: compared members AB, 48M of each; chunks that differ: 0\n", out)
 	})
 
 	const at = 40<<20 + 12345 // the load does not write there
@@ -52,7 +52,7 @@ func TestMirrorVerify(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Contains(t, out, fmt.Sprintf("differs: offset %d, length %d: A ", 40<<20, 256<<10))
 		require.Equal(t, 2, strings.Count(out, "\n"))
-		require.Contains(t, errs, "1 chunks differ between members AB")
+		require.Contains(t, errs, "members AB differ in 1 chunk")
 		require.EqualValues(t, []byte{1}, readRegion(t, l.path, at, 1), "nothing is changed unasked")
 
 		code, out, errs = verify("--json", "--from", r.legs[0].uri+"/rig")
@@ -90,6 +90,6 @@ func TestMirrorVerifyTakesLong(t *testing.T) {
 	require.Equal(t, 1, p.wait(t))
 	require.Contains(t, p.stderr.String(), "a signal ended the comparison")
 	r.pmnbd.waitLog(t, "a verification of the mirror was cut short")
-	require.Contains(t, r.run(t, "pmnbd", "mirror", "verify", "--control", controls(r.home)), "48M of each: 0 chunks differ")
+	require.Contains(t, r.run(t, "pmnbd", "mirror", "verify", "--control", controls(r.home)), "48M of each; chunks that differ: 0")
 	r.pmnbd.stop(t)
 }

@@ -90,7 +90,7 @@ func parseLine(fields []string) (l Line, err error) {
 		return l, errors.New("a line of the old format, which names no target: give each initiator and target a key of their own, as pmnbd-target key new makes it (docs/security.md, Keys)")
 	}
 	if len(fields) != 3 {
-		return l, fmt.Errorf("%d words: use %s", len(fields), Form)
+		return l, fmt.Errorf("the number of words is %d: use %s", len(fields), Form)
 	}
 	u, err := uuid.Parse(fields[0])
 	if err != nil || u == uuid.Nil {

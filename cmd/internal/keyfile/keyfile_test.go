@@ -76,7 +76,7 @@ func TestReadErrors(t *testing.T) {
 		"empty":                 {"# nothing\n", 0o600, "has no key: each line is INITIATOR-ID TARGET-NAME KEY"},
 		"a key alone":           {"\n" + hexKey + "\n", 0o600, ":2: 1 words"},
 		"the old format":        {line + alice + " " + hexKey, 0o600, ":2: a line of the old format, which names no target: "},
-		"two words":             {line + alice + " pm1", 0o600, ":2: 2 words: use INITIATOR-ID TARGET-NAME KEY"},
+		"two words":             {line + alice + " pm1", 0o600, ":2: the number of words is 2: use INITIATOR-ID TARGET-NAME KEY"},
 		"four words":            {line + line[:len(line)-1] + " x", 0o600, ":2: 4 words"},
 		"no id":                 {"me pm1 " + hexKey, 0o600, "not the id of an initiator"},
 		"the nil id":            {uuid.Nil.String() + " pm1 " + hexKey, 0o600, "not the id of an initiator"},

@@ -255,7 +255,7 @@ func (r *Report) percentiles(p Pattern) chart.Chart {
 // facts are the conditions of the run.
 func (r *Report) facts() [][2]string {
 	h := r.Host
-	machine := fmt.Sprintf("%s, %d CPUs, Linux %s, %s", h.CPU, h.CPUs, h.Kernel, h.OS)
+	machine := fmt.Sprintf("%s, %s, Linux %s, %s", h.CPU, flags.Count(h.CPUs, "CPU"), h.Kernel, h.OS)
 	if h.Virtual {
 		machine += ", a virtual machine"
 	}
@@ -267,7 +267,7 @@ func (r *Report) facts() [][2]string {
 		{"Machine", machine},
 		{"Before the run", busy},
 		{"During the run", fmt.Sprintf("%.1f %% of the CPUs taken by the hypervisor", 100*h.Stolen)},
-		{"Time", fmt.Sprintf("%g s for each pattern on each subject, in %d alternating rounds", r.PerCell, r.Rounds)},
+		{"Time", fmt.Sprintf("%g s for each pattern on each subject, in %s, alternating", r.PerCell, flags.Count(r.Rounds, "round"))},
 		{"Area", "the first " + flags.Size(r.Area).Rounded() + " of each subject, filled with random bytes before"},
 		{"Program", "pmnbd-bench compare " + r.Version},
 	}

@@ -15,8 +15,8 @@ func (r *Report) Text() string {
 	for _, l := range r.Headline {
 		b.WriteString(l + "\n")
 	}
-	fmt.Fprintf(&b, "\nA closed loop: each writer waits for its fsync before it writes again. %g s for each row in %d alternating rounds, on the first %s. fsyncs/s has the least and the most of the rounds.\n\n",
-		r.PerCell, r.Rounds, flags.Size(r.Area).Rounded())
+	fmt.Fprintf(&b, "\nA closed loop: each writer waits for its fsync before it writes again. %g s for each row in %s, alternating, on the first %s. fsyncs/s has the least and the most of the rounds.\n\n",
+		r.PerCell, flags.Count(r.Rounds, "round"), flags.Size(r.Area).Rounded())
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max", "fsyncs/s", ""}}
 	for _, p := range r.Patterns {
 		rows = append(rows, []string{p.Title})

@@ -52,9 +52,9 @@ func (r *Report) warnOf(p *place) (all []Warning) {
 	if c := r.cell(p.Label, "log"); c != nil && c.Commits > 0 && p.Form != FormExport && p.disk.NoSync == "" {
 		switch {
 		case c.DiskCounted && c.DiskWrites < uint64(c.Commits)/2:
-			add("no-effect", true, "During %d fsyncs on %s its disk completed %d writes: the data went no further than the page cache.", c.Commits, p.Label, c.DiskWrites)
+			add("no-effect", true, "During %d fsyncs on %s its disk completed %s: the data went no further than the page cache.", c.Commits, p.Label, flags.Count(c.DiskWrites, "write"))
 		case c.DiskCounted && p.disk.WriteCache == "write back" && c.DiskFlushes < uint64(c.Commits)/2 && !stacked(p.disk.Device):
-			add("no-flushes", true, "During %d fsyncs on %s its disk completed %d flushes: the data may still be in the disk's volatile cache.", c.Commits, p.Label, c.DiskFlushes)
+			add("no-flushes", true, "During %d fsyncs on %s its disk completed %s: the data may still be in the disk's volatile cache.", c.Commits, p.Label, flags.Count(c.DiskFlushes, "flush request"))
 		case p.disk.Kind != storage.PMem && c.P50 < tooFast:
 			add("too-fast", true, "An fsync on %s takes %s. No disk is so fast: it ends in memory.", p.Label, chart.Duration(c.P50))
 		}
@@ -110,7 +110,7 @@ func (r *Report) warnOfAll(places []*place) (all []Warning) {
 	case h.Busy > tooBusy:
 		add("busy", "Others used %.0f %% of this machine's CPUs just before the run. Latencies are those of a busy machine.", 100*h.Busy)
 	case h.Busy < 0 && h.Load > float64(h.CPUs)/2:
-		add("busy", "The load of this machine was %.1f on %d CPUs before the run. Latencies are those of a busy machine.", h.Load, h.CPUs)
+		add("busy", "The load of this machine was %.1f on %s before the run. Latencies are those of a busy machine.", h.Load, flags.Count(h.CPUs, "CPU"))
 	}
 	if r.Host.Stolen > tooStolen {
 		add("stolen", "The hypervisor gave %.0f %% of this machine's CPUs to others during the run.", 100*r.Host.Stolen)

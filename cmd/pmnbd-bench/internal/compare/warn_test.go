@@ -27,7 +27,7 @@ func TestWarnings(t *testing.T) {
 		{name: "tmpfs", place: directory("disk", tmpfs), code: "no-sync", unfair: true, says: "tmpfs"},
 		{name: "a disk that works", place: directory("disk", ssd()), change: func(r *Report) { logged(r, 5000, 5000) }},
 		{name: "page cache", place: directory("disk", ssd()), change: func(r *Report) { logged(r, 10, 10) }, code: "no-effect", unfair: true, says: "During 4000 fsyncs on disk its disk completed 10 writes"},
-		{name: "no flushes", place: directory("disk", ssd()), change: func(r *Report) { logged(r, 5000, 10) }, code: "no-flushes", unfair: true, says: "10 flushes"},
+		{name: "no flushes", place: directory("disk", ssd()), change: func(r *Report) { logged(r, 5000, 10) }, code: "no-flushes", unfair: true, says: "10 flush requests"},
 		{name: "no flushes needed", place: directory("disk", storage.Storage{Kind: storage.Protected, WriteCache: "write through"}), change: func(r *Report) { logged(r, 5000, 0) }},
 		{name: "flushes of the disks below", place: directory("disk", storage.Storage{Kind: storage.Cached, Device: "dm-0", WriteCache: "write back"}), change: func(r *Report) { logged(r, 5000, 0) }},
 		{name: "too fast", place: directory("disk", ssd()), change: func(r *Report) { r.cell("disk", "log").P50 = 1 }, code: "too-fast", unfair: true, says: "takes 1 µs"},

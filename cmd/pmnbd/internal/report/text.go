@@ -60,7 +60,7 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 		row("doubt", "yes: what the previous session wrote may not be durable; the next FLUSH makes it so%s", left)
 	}
 	for i, l := range d.Lanes {
-		row(fmt.Sprintf("lane %d", i), "%s, %d work requests, %d of them outstanding", l.Peer, l.Posted, l.Outstanding)
+		row(fmt.Sprintf("lane %d", i), "%s, %s, %d outstanding", l.Peer, flags.Count(l.Posted, "work request"), l.Outstanding)
 	}
 	win := &d.Window
 	row("window", "%s of %s, %d of %d entries; %s not flushed",

@@ -48,7 +48,7 @@ func TestText(t *testing.T) {
   method    gpspm: sound for every class
   session   epoch 3, owner 6ba7b810-9dad-41d1-80b4-00c04fd430c8
   trust     proven by key 330b8fefc38ca1ed, encrypted with TLS 1.3
-  lane 0    10.0.0.2:7204, 1234 work requests, 5 of them outstanding
+  lane 0    10.0.0.2:7204, 1234 work requests, 5 outstanding
   window    3M of 80M, 12 of 32768 entries; 48K not flushed
   barriers  100 for 407 FLUSH and FUA, 4.1 each; 20 to make room; one under way, 3 waiting for the next
   clients   2 connected, 5 since the start
