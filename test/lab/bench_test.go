@@ -19,7 +19,8 @@ const benchVar = "PMNBD_LAB_BENCH"
 
 // TestBench measures what the durability methods cost, in a guest whose caches are persistent, then in
 // one whose caches are not: there apm is not sound on devices that place with CPU stores. Then it
-// measures how block devices on the same memory do, in another guest of the first kind.
+// measures how block devices on the same memory do, in another guest of the first kind, and in a third
+// what a second copy costs, ours and the kernel's.
 func TestBench(t *testing.T) {
 	needVerbs(t)
 	results := os.Getenv(benchVar)
@@ -36,6 +37,7 @@ func TestBench(t *testing.T) {
 		{"eadr", true, func(t *testing.T) { benchMethods(t, "--time 500ms --rounds 5") }, "methods"},
 		{"mem-ctrl", false, func(t *testing.T) { benchMethods(t, "--time 500ms --rounds 5") }, "methods"},
 		{"devices", true, benchDevices, "devices"},
+		{"copies", true, benchCopies, "copies"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nvdimm := lab.Memory(t, 256<<20)
@@ -70,9 +72,11 @@ func TestBench(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(results, name), append(all, '\n'), 0o666))
 	}
-	if devices, ok := found["devices"]; ok {
-		delete(found, "devices")
-		write("devices.json", devices)
+	for _, name := range []string{"devices", "copies"} {
+		if alone, ok := found[name]; ok {
+			delete(found, name)
+			write(name+".json", alone)
+		}
 	}
 	if len(found) == 2 {
 		write("methods.json", found)
