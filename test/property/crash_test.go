@@ -374,7 +374,7 @@ func (m *crashes) close(rt *rapid.T, whole bool) {
 	m.s.revive()
 	if m.p != nil {
 		if !whole { // after a failed check its Close might never return
-			m.p.abandon()
+			m.p.giveUp()
 		}
 		err := m.p.close()
 		if whole {

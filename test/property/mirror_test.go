@@ -352,7 +352,7 @@ func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
 	m.f.revive()
 	if m.p != nil {
 		if !whole { // after a failed check its Close might never return
-			m.p.abandon()
+			m.p.giveUp()
 		}
 		err := m.shut(rt, m.p)
 		if whole {

@@ -54,13 +54,12 @@ type process struct {
 	err    error
 	ended  sync.WaitGroup
 
-	abandoned atomic.Bool
-	slept     atomic.Uint64
-	closes    sync.Once
-	closed    chan struct{} // closed when dev is, with closeErr
-	given     context.Context
-	giveUp    context.CancelFunc // ends a close that waits for targets
-	closeErr  error
+	slept    atomic.Uint64
+	closes   sync.Once
+	closed   chan struct{} // closed when dev is, with closeErr
+	given    context.Context
+	giveUp   context.CancelFunc // ends a close, whatever that waits for
+	closeErr error
 
 	mu    sync.Mutex
 	dead  bool
@@ -285,11 +284,6 @@ func duplicate(from, to string) (err error) {
 	}
 }
 
-// abandon makes the device fail for good, so that it can be closed whatever it waits for.
-// RESUME is the first post on a connection and still passes; the next one fails, a heartbeat if
-// there is nothing else.
-func (p *process) abandon() { p.abandoned.Store(true) }
-
 // bury lets a dead process connect again, and so end.
 func (p *process) bury() {
 	p.rites.Do(func() {
@@ -346,20 +340,16 @@ func (d domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recv
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, d.p, !alive, new(atomic.Int32)}, nil
+	return conn{c, d.p, !alive}, nil
 }
 
 type conn struct {
 	rdma.Conn
 	p      *process
-	beyond bool          // made after the process died
-	posts  *atomic.Int32 // how many times the caller has posted
+	beyond bool // made after the process died
 }
 
 func (c conn) Post(wrs []rdma.WorkRequest) (int, error) {
-	if first := c.posts.Add(1) == 1; c.p.abandoned.Load() && !first {
-		return 0, fmt.Errorf("abandoned: %w", rdma.ErrLocalAccess)
-	}
 	if !c.p.step() && !c.beyond {
 		return 0, fmt.Errorf("killed: %w", rdma.ErrLost)
 	}
