@@ -141,6 +141,7 @@ func (s *initiator) begin(ctx context.Context, p *plan, specs []exportSpec) (err
 		s.setExports(was)
 		return err
 	}
+	s.setLeaving(p.gone)
 	return nil
 }
 

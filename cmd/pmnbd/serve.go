@@ -54,6 +54,7 @@ type initiator struct {
 	mu      sync.Mutex // guards what follows
 	all     []*export  // the first is the default
 	leaving []*export  // that nobody is served any more, and that are being flushed
+	left    time.Time  // since when
 }
 
 // exports returns the exports that are open.
@@ -73,7 +74,22 @@ func (s *initiator) setExports(all []*export) {
 func (s *initiator) setLeaving(all []*export) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.leaving) == 0 {
+		s.left = time.Now()
+	}
 	s.leaving = all
+}
+
+// reportLeaving adds the exports that a reload is ending.
+func (s *initiator) reportLeaving(d *report.Document) {
+	s.mu.Lock()
+	leaving, since := s.leaving, s.left.UTC().Round(time.Millisecond)
+	s.mu.Unlock()
+	for _, x := range leaving {
+		if shot := x.dev.Snapshot(); shot.State != remote.StateClosed {
+			d.Removing = append(d.Removing, report.Removing{Name: x.name, Since: since, Device: shot})
+		}
+	}
 }
 
 // unflushed counts the bytes that were acknowledged and are not flushed, of exports that a reload is
@@ -304,4 +320,5 @@ func (s *initiator) report(d *report.Document) {
 		d.Exports = append(d.Exports, report.Export{Snapshot: shot, ReadOnly: s.cfg.readOnly, Listen: x.uris, Device: x.dev.Snapshot()})
 		s.ublks.report(&d.Exports[len(d.Exports)-1])
 	}
+	s.reportLeaving(d)
 }

@@ -65,6 +65,9 @@ func showStatus(call *command.Call) error {
 		for i := range f.Document.Exports {
 			texts = append(texts, f.Document.Exports[i].Text(&f.Document.Header, time.Now()))
 		}
+		for i := range f.Document.Removing {
+			texts = append(texts, f.Document.Removing[i].Text(&f.Document.Header, time.Now()))
+		}
 	}
 	_, written := io.WriteString(call.Stdout, strings.Join(texts, "\n"))
 	return errors.Join(written, err)
@@ -79,7 +82,8 @@ func findExports(ctx context.Context, control *status.Place, name string) ([]sta
 		d := &f.Document
 		d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return name != "" && e.Name != name })
 		d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return name != "" && w.Name != name })
-		if len(d.Exports)+len(d.Starting) > 0 {
+		d.Removing = slices.DeleteFunc(d.Removing, func(r report.Removing) bool { return name != "" && r.Name != name })
+		if len(d.Exports)+len(d.Starting)+len(d.Removing) > 0 {
 			found = append(found, f)
 		}
 	}

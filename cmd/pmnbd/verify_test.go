@@ -26,7 +26,7 @@ func TestVerifyTells(t *testing.T) {
 	}{
 		"equal": {remote.Verification{Members: "ABC", Compared: 128 << 20, Total: 128 << 20}, "mirror log: compared members ABC, 64M of each; chunks that differ: 0\n", ""},
 		"different": {remote.Verification{Members: "ABC", Compared: 128 << 20, Total: 128 << 20, Different: 3, Differences: differ(false)},
-			"differs: offset 1048576, length 262144: A 0123456789abcdef C f123456789abcdef\nand 2 more\nmirror log: compared members ABC, 64M of each; chunks that differ: 3\n", "3 chunks differ"},
+			"differs: offset 1048576, length 262144: A 0123456789abcdef C f123456789abcdef\nand 2 more\nmirror log: compared members ABC, 64M of each; chunks that differ: 3\n", "differ in 3 chunks"},
 		"copied": {remote.Verification{Members: "AC", Compared: 64 << 20, Total: 64 << 20, Different: 1, Differences: differ(true)},
 			"differs: offset 1048576, length 262144: A 0123456789abcdef C f123456789abcdef, copied\nmirror log: compared members AC, 64M of each; chunks that differ: 1\n", ""},
 		"cut short": {remote.Verification{Members: "AB", Compared: 1, Total: 64 << 20}, "mirror log: compared members AB in part; chunks that differ: 0\n", ""},

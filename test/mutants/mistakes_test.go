@@ -63,6 +63,11 @@ var mistakes = []mutant{
 		old: `d != ""`, new: `d == "none"`,
 		pkg: "./cmd/pmnbd", run: "^TestPlan$",
 	}, {
+		name: "an export that a reload removes is not shown", rule: "what is acknowledged and not flushed is shown",
+		in:  "cmd/pmnbd.initiator.reportLeaving",
+		old: "shot.State != remote.StateClosed", new: "false && shot.State != remote.StateClosed",
+		pkg: "./test/e2e", run: "^TestReloadAndEnd$",
+	}, {
 		name: "NBD clients on other hosts need no certificate", rule: "clients on other hosts authenticate",
 		in:  "cmd/pmnbd.config.authenticated",
 		old: "return c.requireTLS && c.verifyPeer", new: "return c.requireTLS",

@@ -191,7 +191,7 @@ func (k *Keeper) renew(l *locked, a *Attachment, src *source) error {
 		return fmt.Errorf("export %s is %s: %s", src.export, s.State, s.Cause)
 	}
 	if a.Connections != len(k.socks) {
-		return fmt.Errorf("%v was attached with --connections %d: use that again, or detach it first", l, a.Connections)
+		return fmt.Errorf("%v was attached with another number of connections: use --connections %d, or detach it first", l, a.Connections)
 	}
 	f, err := l.Hold(false)
 	if err != nil {

@@ -25,6 +25,9 @@ func (d Document) Health() status.Health {
 	for i := range d.Exports {
 		h = append(h, d.Exports[i].condition())
 	}
+	for i := range d.Removing {
+		h = append(h, d.Removing[i].condition())
+	}
 	return h
 }
 

@@ -25,6 +25,8 @@ type Document struct {
 	Exports []Export `json:"exports"` // the first is the default
 	// Starting are the exports that wait for members of their mirrors. Exports is empty meanwhile.
 	Starting []Starting `json:"starting,omitempty"`
+	// Removing are the exports that a reload has removed, and that are not flushed and closed yet.
+	Removing []Removing `json:"removing,omitempty"`
 	// TLSHandshakes is how long TLS handshakes with clients took, those that failed too.
 	TLSHandshakes latency.Histogram `json:"tls_handshakes"`
 }

@@ -25,8 +25,8 @@ func (w *Watched) Since(before *Watched) string {
 	h := w.Health()
 	for i := range h {
 		out.WriteString(h[i : i+1].Text())
-		if i >= len(w.Starting) {
-			e := &w.Exports[i-len(w.Starting)]
+		if n := i - len(w.Starting); n >= 0 && n < len(w.Exports) {
+			e := &w.Exports[n]
 			e.since(&out, before.export(e.Name), w.At.Sub(before.At).Seconds())
 		}
 	}
