@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,10 +25,12 @@ var regionCommand = command.Command{
 	Name: "region",
 	Help: `A region is a named, fixed-size extent of memory: a device-dax device or a file on DAX (class pmem:
 persistent memory), a file on ext4, xfs or f2fs (class file: durable after fdatasync), or a file on tmpfs
-(class volatile: gone with the power). See docs/regions.md.
+(class volatile: gone with the power; or class protected: saved to a disk before the power goes). See
+docs/regions.md.
 
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]   make a region
+  pmnbd-target region create NAME PATH --size SIZE --class protected --save DIR   one with an image
   pmnbd-target region inspect PATH [--json]                      show what a region knows of itself
   pmnbd-target region list DIR…                                  list the regions in directories
   pmnbd-target region remove PATH [--force]                      remove a region
@@ -40,15 +43,21 @@ Usage:
 makes a file there, and removes it again if that fails. It allocates all space at once. NAME is letters,
 digits, '.', '_' and '-'.
 
+With --class protected the region is memory (PATH on tmpfs or hugetlbfs) that "pmnbd-target save" writes to
+its image, DIR/NAME.save, when a UPS says that the power goes. The command writes the image in full and
+measures the disk.
+
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
+  pmnbd-target region create NAME PATH --size SIZE --class protected --save DIR [--save-within TIME] [--force]
 `},
 		{Name: "inspect", Run: regionInspect, Help: `Shows the superblock of the region at PATH, and what the machine says of its memory. Changes nothing, and
 works while the region is served. Then it also asks the pmnbd-target that serves it for the session: which key
-has proven it, and what encrypts it.
+has proven it, and what encrypts it. With --save it shows the region's image, too: also if the memory is gone
+and only the image is left, of which NAME.save then is the PATH.
 
 Usage:
-  pmnbd-target region inspect PATH [--json]
+  pmnbd-target region inspect PATH [--save DIR] [--json]
 `},
 		{Name: "list", Run: regionList, Help: `Lists the regions among the files and device-dax devices in each DIR, with their states: clean, unclean
 (or in use), doubt, torn (half of a mirror's copy), SUSPECT or FAILED. Changes nothing.
@@ -75,7 +84,10 @@ Usage:
 func regionCreate(call *command.Call) error {
 	var size flags.Size
 	call.Flags.Var(&size, "size", "size of the data extent: bytes, or K, M, G, T (binary); a multiple of 4K.\nNot needed for a device or a file that exists: all of it, less 2M")
-	force := call.Flags.Bool("force", false, "discard what an existing file or device holds")
+	force := call.Flags.Bool("force", false, "discard what an existing file or device holds, and an image in --save")
+	class := call.Flags.String("class", "", "protected, or nothing: then the class is the memory's")
+	save := call.Flags.String("save", "", "class protected: the directory for the image, on a disk that the UPS feeds")
+	within := call.Flags.Duration("save-within", region.DefaultSaveWithin, "class protected: how long a save may take")
 	if err := call.Parse("NAME", "PATH"); err != nil {
 		return err
 	}
@@ -88,8 +100,13 @@ func regionCreate(call *command.Call) error {
 			return flags.Usagef("--size %s: %v", size.String(), err)
 		}
 	}
+	o := region.CreateOptions{Name: name, Size: uint64(size), Force: *force}
+	if err := protect(&o, *class, *save, *within); err != nil {
+		return err
+	}
 	shown := progress.Start(call.Stderr, "create "+name)
-	info, err := region.Create(path, region.CreateOptions{Name: name, Size: uint64(size), Force: *force, Progress: shown.Set})
+	o.Progress = shown.Set
+	info, err := region.Create(path, o)
 	shown.Stop()
 	if err != nil {
 		return err
@@ -101,6 +118,10 @@ func regionCreate(call *command.Call) error {
 		note = ": its contents go with the power, serve needs --allow-volatile"
 	case persist.ClassPMem:
 		note = ": " + persistence(info)
+	case persist.ClassProtected:
+		p := info.Protection
+		note = fmt.Sprintf(": a save of all of it takes %s at the %s of %s, and may take %v; serve needs save=%s",
+			round(p.Longest), rate(p.Speed), p.Image, p.SaveWithin, *save)
 	}
 	_, err = fmt.Fprintf(call.Stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
 	return err
@@ -108,16 +129,27 @@ func regionCreate(call *command.Call) error {
 
 func regionInspect(call *command.Call) error {
 	asJSON := call.Flags.Bool("json", false, "print JSON")
+	save := call.Flags.String("save", "", "the directory of the image of a region of class protected")
 	control := status.DefaultPlace()
 	call.Flags.Var(&control, "control", "the control socket of the pmnbd-target that serves the region, or, with a / at its end, where to look for it")
 	if err := call.Parse("PATH"); err != nil {
 		return err
 	}
 	info, err := region.Inspect(call.Flags.Arg(0))
+	if errors.Is(err, region.ErrNoSuperblock) {
+		return inspectImage(call, *asJSON, err)
+	}
 	if err != nil {
 		return err
 	}
 	v := viewOf(info)
+	if *save != "" {
+		p, err := region.InspectImage(region.ImagePath(*save, info.Superblock.Name))
+		if err != nil {
+			return err
+		}
+		v.Image = imageOf(p)
+	}
 	v.Session = sessionOf(&control, info.Superblock.UUID)
 	if *asJSON {
 		enc := json.NewEncoder(call.Stdout)
@@ -186,6 +218,7 @@ type regionView struct {
 	Copies          [2]string             `json:"copies"`
 	Life            uint64                `json:"life"`
 	Member          *memberView           `json:"member"` // null: no member of a mirror
+	Image           *imageView            `json:"image,omitempty"`
 	// Session is what the pmnbd-target that serves the region says; null: none does, or none has a session.
 	Session *target.SessionSnapshot `json:"session"`
 	// What follows is about the memory as it is now, on this machine.
@@ -268,6 +301,7 @@ func (v *regionView) table(info region.Info) string {
 		row("persistence", "%s", persistence(info))
 	}
 	row("state", "%s", state(&info.Superblock))
+	v.Image.rows(row)
 	if v.Failed {
 		row("failure", "%q", v.Failure)
 	}

@@ -180,7 +180,7 @@ func TestRegionErrors(t *testing.T) {
 		{"region create log " + path + " --size 1X", 2, "use bytes, or a whole number and K, M, G or T"},
 		{"region create log " + path + " --size 0", 2, "use a positive multiple of 4096"},
 		{"region create log " + path + " --size 5K", 2, "use a positive multiple of 4096"},
-		{"region create log " + path + " --sise 4K", 2, "flags here: --size --force --help"},
+		{"region create log " + path + " --sise 4K", 2, "flags here: --size --force --class --save --save-within --help"},
 		{"region create log " + path, 1, "a new region needs a size"},
 		{"region create log " + empty, 1, "give a size"},
 		{"region create log " + path + " --size 8388605T", 1, "no room"},

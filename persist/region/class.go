@@ -84,7 +84,7 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) 
 	if err != nil {
 		return medium.Memory{}, err
 	}
-	mem := medium.Memory{Class: class, Flags: unix.MAP_SHARED}
+	mem := medium.Memory{Class: class, Flags: unix.MAP_SHARED, RAM: inMemory(fs.Type)}
 	if class != persist.ClassFile {
 		return mem, nil
 	}
@@ -102,6 +102,12 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) 
 	}
 	mem.DAX = true
 	return m.directAccess(mem)
+}
+
+// inMemory reports whether files of a filesystem, by its magic number, are memory and nothing
+// else.
+func inMemory(magic int64) bool {
+	return magic == unix.TMPFS_MAGIC || magic == unix.RAMFS_MAGIC || magic == unix.HUGETLBFS_MAGIC
 }
 
 // directAccess sets the class of memory that is mapped directly, without a page cache. It

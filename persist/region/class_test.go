@@ -69,7 +69,7 @@ func TestClassify(t *testing.T) {
 	memfd := os.NewFile(uintptr(fd), PathMemfd)
 	mem, err := thisMachine.Identify(memfd)
 	require.NoError(t, err)
-	require.Equal(t, medium.Memory{Class: persist.ClassVolatile, Flags: unix.MAP_SHARED}, mem)
+	require.Equal(t, medium.Memory{Class: persist.ClassVolatile, RAM: true, Flags: unix.MAP_SHARED}, mem)
 	require.NoError(t, memfd.Close())
 
 	for path, reason := range map[string]string{

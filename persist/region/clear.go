@@ -79,6 +79,9 @@ func (r *Region) clear(reason string, p Progress) error {
 	if r.platform.Counted {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns
 	}
+	if err := r.liveLocked(&sb); err != nil {
+		return err
+	}
 	for range 2 { // both copies: neither may keep an older state
 		if err := r.writeLocked(sb); err != nil {
 			return r.failLocked(err)

@@ -55,8 +55,11 @@ func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
 	if path == PathMemfd {
 		return Info{}, fmt.Errorf("%w: anonymous memory exists only while pmnbd-target serves it: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
 	}
-	if o.Class != 0 {
-		return Info{}, fmt.Errorf("%w: class %v cannot be created yet", ErrClass, o.Class)
+	if o.Class == persist.ClassProtected {
+		return createProtected(path, o, on)
+	}
+	if o.Class != 0 || o.Save != "" {
+		return Info{}, fmt.Errorf("%w: only class %v can be asked for, and only it has an image", ErrClass, persist.ClassProtected)
 	}
 	f, _, err := createFile(path, o, true, on)
 	if errors.Is(err, os.ErrExist) {
@@ -92,6 +95,9 @@ func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medi
 		return nil, medium.Memory{}, err
 	}
 	mem, err := lockAndClassify(f, on)
+	if err == nil {
+		err = o.declare(&mem)
+	}
 	if err == nil && mem.Class == persist.ClassVolatile && !allowVolatile {
 		err = refuseVolatile(path, mem.Why)
 	}
@@ -152,6 +158,9 @@ func reuseFile(path string, o CreateOptions, on medium.Medium) (*os.File, error)
 	f, mem, err := openLocked(path, on)
 	if err != nil {
 		return nil, err
+	}
+	if err := o.declare(&mem); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	again := reformat
 	if mem.Device != 0 {

@@ -27,6 +27,9 @@ type Info struct {
 	// Bits has how many chunks each other member of the region's mirror may lack, by slot.
 	// It is nil if the region is no member, or if the file is too short to have bits.
 	Bits []uint64
+	// Protection is what Create made of the image of class protected, otherwise nil.
+	// InspectImage says what an image is now.
+	Protection *Protection
 	// Exposed is ErrExposed if this process would refuse to serve the region, otherwise
 	// nil.
 	Exposed error
@@ -78,6 +81,9 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	found, err := readCopies(header[:])
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
+	}
+	if mem.RAM && found.best.Class == persist.ClassProtected {
+		mem.Class = persist.ClassProtected
 	}
 	bits, err := countBits(f, &mem, &found.best.Record)
 	if err != nil {

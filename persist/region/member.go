@@ -79,6 +79,9 @@ func (r *Region) SetRecord(rec persist.Record, fill persist.Members) error {
 	if err != nil {
 		return fmt.Errorf("region %q: %w: %w", r.name, ErrRecord, err)
 	}
+	if err := r.liveLocked(&sb); err != nil {
+		return err
+	}
 	if err := r.recordLocked(sb, fill|newcomers(&old, &rec)); err != nil {
 		return r.failLocked(err)
 	}

@@ -3,12 +3,23 @@ package region
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region/internal/image"
 )
 
-// ErrSave means that a region cannot be saved, or its image cannot be used. Class protected
-// is the one that has an image.
-var ErrSave = errors.New("save")
+// ErrSave means that a region cannot be saved, or that its image cannot be used. Only regions
+// of class protected have an image.
+var ErrSave = errors.New("save refused")
 
 // DefaultSaveWithin is how long a save may take if nobody says it.
 const DefaultSaveWithin = 2 * time.Minute
@@ -31,46 +42,324 @@ type Protection struct {
 	SavedAt time.Time
 	// Dirty is how many bytes a save would write now, of Size in all.
 	Dirty, Size uint64
-	// Speed is what the disk was measured to take, in bytes a second: at creation, at each
-	// open and at each save of some length.
+	// Speed is what the disk took when it was measured last, in bytes a second: at creation,
+	// at each open, and at a save of some length.
 	Speed uint64
-	// Expected is how long a save would take now, and SaveWithin how long it may take.
-	Expected, SaveWithin time.Duration
-	// Losses counts how often the contents were lost, LostAt says when that was last, and
-	// LostWhy why, since this process opened the region.
-	Losses  uint32
-	LostAt  time.Time
-	LostWhy string
-	// Loaded: this open of the region read its contents from the image.
-	Loaded bool
-	// LoadTook is how long that took.
+	// Expected is how long a save would take now, Longest how long one of everything would,
+	// and SaveWithin how long a save may take.
+	Expected, Longest, SaveWithin time.Duration
+	// Losses counts how often the contents were lost, LostAt says when that was last.
+	Losses uint32
+	LostAt time.Time
+	// Lost says why this open of the region lost them, or is "".
+	Lost string
+	// Loaded: this open of the region read the contents from the image, in LoadTook.
+	Loaded   bool
 	LoadTook time.Duration
+}
+
+// saving is what a region of class protected has beside the others.
+type saving struct {
+	im *image.Image // under the region's lock
+	// head is the newest header, for those who do not wait for the lock.
+	head atomic.Pointer[image.Header]
+	// changeable is what im says. Before it is set nothing may change the memory.
+	changeable atomic.Bool
+	// dirty has a bit for each block that may differ from the image's.
+	dirty []atomic.Uint64
+
+	mu sync.Mutex // of the rest, inside the region's lock
+	// unknown: the session of epoch does not tell what it stores, or not yet.
+	unknown bool
+	epoch   uint64
+
+	lost     string
+	loaded   bool
+	loadTook time.Duration
+}
+
+func newSaving(im *image.Image) *saving {
+	s := &saving{im: im, dirty: make([]atomic.Uint64, (im.Blocks()+63)/64)}
+	s.showLocked()
+	return s
+}
+
+// showLocked makes what the image is visible to callers that hold no lock.
+func (s *saving) showLocked() {
+	h := s.im.Header()
+	s.head.Store(&h)
+	s.changeable.Store(s.im.Changeable())
+}
+
+// liveLocked makes the image live, with next as the superblock, unless it is so already and
+// names next's epoch and record. So nobody finds it whole once the memory has changed, and
+// after a loss the epoch goes on from the highest one. If the disk fails, the region does not:
+// nothing has changed.
+func (r *Region) liveLocked(next *Superblock) error {
+	s := r.saving
+	if s == nil {
+		return nil
+	}
+	old := r.Superblock()
+	if s.im.Changeable() && next.Epoch <= s.im.Header().Epoch && next.Record == old.Record {
+		return nil
+	}
+	err := s.im.MakeLive(func(h *image.Header) { describe(h, next) })
+	s.showLocked()
+	if err != nil {
+		return fmt.Errorf("region %q: %w: nothing changes while its image cannot say so: %w", r.name, ErrSave, err)
+	}
+	return nil
+}
+
+// describe puts what a header says of a superblock into h. The epoch never goes back.
+func describe(h *image.Header, sb *Superblock) {
+	h.Epoch, h.Contents, h.Boot = max(h.Epoch, sb.Epoch), sb.Contents, sb.Boot
+	sb.encode(h.Superblock[:])
+}
+
+// changing is called before ranges change, or after a session has changed them.
+func (r *Region) changing(ranges []persist.Range) error {
+	s := r.saving
+	if s == nil {
+		return nil
+	}
+	if !s.changeable.Load() {
+		if err := r.makeLive(); err != nil {
+			return err
+		}
+	}
+	for _, g := range ranges {
+		s.mark(g)
+	}
+	return nil
+}
+
+func (r *Region) makeLive() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	sb := r.Superblock()
+	return r.liveLocked(&sb)
+}
+
+// mark notes that the image lacks a range of the data extent.
+func (s *saving) mark(g persist.Range) {
+	if g.Len == 0 {
+		return
+	}
+	for i := (DataOffset + g.Off) / image.BlockSize; i <= (DataOffset+g.Off+g.Len-1)/image.BlockSize; i++ {
+		s.dirty[i/64].Or(1 << (i % 64))
+	}
+}
+
+// markAll notes that the image lacks everything.
+func (s *saving) markAll() {
+	for i := range s.dirty {
+		s.dirty[i].Store(^uint64(0))
+	}
+}
+
+// unknownFrom notes that nobody knows what is stored from epoch on.
+func (s *saving) unknownFrom(epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unknown && s.epoch != epoch {
+		s.markAll() // the former epoch did not say what it stored
+	}
+	s.unknown, s.epoch = true, epoch
+}
+
+// Unknown notes that nobody knows what will be stored in the region from now on. Everything
+// is dirty until Known or a Save. An Update that raises the epoch does the same by itself. If
+// the former epoch did not end with Known, everything stays dirty until a Save.
+func (r *Region) Unknown() {
+	if r.saving != nil {
+		r.saving.unknownFrom(r.sb.Load().Epoch)
+	}
+}
+
+// Known notes that the session of the present epoch has ended with CLOSE, and that all that it
+// stored lies in ranges that Flush or Zero got. Only those, and what was dirty before, are
+// dirty.
+func (r *Region) Known() {
+	s := r.saving
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch == r.sb.Load().Epoch {
+		s.unknown = false
+	}
+}
+
+// lacks returns what says whether the image lacks a block, and how many bytes it lacks. The
+// first block has the superblock: whenever the memory may change, so may that.
+func (s *saving) lacks(size uint64) (dirty func(int) bool, n uint64) {
+	s.mu.Lock()
+	all := s.unknown
+	s.mu.Unlock()
+	if all {
+		return func(int) bool { return true }, size
+	}
+	live := s.head.Load().State == image.Live
+	dirty = func(i int) bool { return i == 0 && live || s.dirty[i/64].Load()&(1<<(i%64)) != 0 }
+	if s.dirty[0].Load()&1 == 0 && live {
+		n = image.BlockSize
+	}
+	for i := range s.dirty {
+		n += uint64(bits.OnesCount64(s.dirty[i].Load())) * image.BlockSize
+	}
+	return dirty, min(n, size) // the last block may be shorter
 }
 
 // Save writes what differs from the image to it, and returns when the image is whole and
 // durable. Nobody may change the memory meanwhile: sessions have ended, and their memory keys
 // are destroyed. If ctx ends, or a write fails, the image is not whole, and the region goes on
-// as before: another Save may succeed.
-func (r *Region) Save(_ context.Context) (Saved, error) { return Saved{}, r.errUnprotected() }
+// as before: another Save may succeed. It saves a failed region, too, with the failure.
+func (r *Region) Save(ctx context.Context) (Saved, error) {
+	s := r.saving
+	if s == nil {
+		return Saved{}, r.errUnprotected()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return Saved{}, r.errClosed()
+	}
+	if err := r.ownLocked(); err != nil {
+		return Saved{}, r.failLocked(err)
+	}
+	began := time.Now()
+	sb := r.Superblock()
+	dirty, n := s.lacks(uint64(len(r.mem)))
+	if h := s.im.Header(); h.State == image.Whole && n == 0 && same(&h, &sb) {
+		return Saved{}, nil
+	}
+	saved, err := r.saveLocked(ctx, &sb, dirty)
+	s.showLocked()
+	if err != nil {
+		return saved, fmt.Errorf("save region %q: %w", r.name, err)
+	}
+	s.mu.Lock()
+	s.unknown = false
+	s.mu.Unlock()
+	for i := range s.dirty {
+		s.dirty[i].Store(0)
+	}
+	saved.Took = time.Since(began)
+	if saved.Bytes >= noteworthy {
+		s.im.Note(saved.Bytes, saved.Took)
+		s.showLocked()
+	}
+	return saved, nil
+}
+
+// noteworthy is how many bytes a save has at least whose speed is worth remembering.
+const noteworthy = 256 << 20
+
+func (r *Region) saveLocked(ctx context.Context, sb *Superblock, dirty func(int) bool) (Saved, error) {
+	r.saving.changeable.Store(false) // a caller of changing waits, and then makes the image live
+	n, err := r.saving.im.Save(ctx, r.mem, dirty, sum, func(h *image.Header) {
+		describe(h, sb)
+		h.SavedAt = time.Now().UnixNano()
+	})
+	return Saved{Bytes: n}, err
+}
+
+// sum returns the CRC32C of b, a part of a mapping.
+func sum(b []byte) (crc uint32, err error) {
+	defer caught(b, debug.SetPanicOnFault(true), &err)
+	return crc32.Checksum(b, castagnoli), nil
+}
+
+// same reports whether the superblock of h is sb, but for the boot.
+func same(h *image.Header, sb *Superblock) bool {
+	saved, err := decode(h.Superblock[:])
+	saved.Boot = sb.Boot
+	return err == nil && saved == *sb
+}
 
 // Protection says how the image is. ok is false for any other class than protected.
-func (r *Region) Protection() (p Protection, ok bool) { return Protection{}, false }
+func (r *Region) Protection() (p Protection, ok bool) {
+	s := r.saving
+	if s == nil {
+		return Protection{}, false
+	}
+	p = protectionOf(s.im.Path(), s.head.Load())
+	p.Whole = p.Whole && !s.changeable.Load()
+	_, p.Dirty = s.lacks(p.Size)
+	p.Expected = atSpeed(p.Dirty, p.Speed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.Lost, p.Loaded, p.LoadTook = s.lost, s.loaded, s.loadTook
+	return p, true
+}
+
+// protectionOf says what a header tells. Nobody knows what is dirty if it is live.
+func protectionOf(path string, h *image.Header) Protection {
+	p := Protection{Image: path, Whole: h.State == image.Whole, Size: h.Bytes, Speed: h.Speed, SaveWithin: h.Within, Losses: h.Losses}
+	if h.SavedAt != 0 {
+		p.SavedAt = time.Unix(0, h.SavedAt)
+	}
+	if h.LostAt != 0 {
+		p.LostAt = time.Unix(0, h.LostAt)
+	}
+	if !p.Whole {
+		p.Dirty = p.Size
+	}
+	p.Expected, p.Longest = atSpeed(p.Dirty, p.Speed), atSpeed(p.Size, p.Speed)
+	return p
+}
+
+func atSpeed(n, speed uint64) time.Duration {
+	return time.Duration(float64(n) / float64(max(speed, 1)) * float64(time.Second))
+}
 
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
-// read-only, gone or too slow. It writes one page to the disk, and waits as long as the disk
-// does. Regions of other classes have no trouble.
-func (r *Region) SaveTrouble() error { return nil }
+// read-only, gone, full or too slow. It writes one page to the disk and waits as long as the
+// disk does, and as long as a Save that is under way. Regions of other classes have no
+// trouble.
+func (r *Region) SaveTrouble() error {
+	s := r.saving
+	if s == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	err := troubleOf(s.im.Path())
+	if err == nil {
+		err = s.im.Probe()
+	}
+	if err != nil {
+		return fmt.Errorf("region %q cannot be saved: %w", r.name, err)
+	}
+	// While a session lives, everything is dirty: what one needs to begin is time for all.
+	if p := protectionOf(s.im.Path(), s.head.Load()); p.Longest > p.SaveWithin {
+		return fmt.Errorf("region %q cannot be saved in time: its %d bytes take %v at the %d bytes/s of %s, and may take %v: use a faster disk, or create it with a longer --save-within",
+			r.name, p.Size, p.Longest.Round(time.Second/10), p.Speed, p.Image, p.SaveWithin)
+	}
+	return nil
+}
 
-// Unknown notes that nobody knows what will be stored in the region from now on. Everything
-// is dirty until Known or a Save. An Update that raises the epoch does the same. If the
-// former epoch did not end with Known, everything stays dirty until a Save.
-func (r *Region) Unknown() {}
-
-// Known notes that the session of the present epoch has ended with CLOSE, and that all that
-// it stored lies in ranges that Flush or Zero had. Only those, and what was dirty before, are
-// dirty.
-func (r *Region) Known() {}
+// troubleOf returns why the file at path would not take a save.
+func troubleOf(path string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return fmt.Errorf("%s: %w: the disk is gone, or somebody removed the image", path, err)
+	}
+	if fs.Flags&unix.ST_RDONLY != 0 {
+		return fmt.Errorf("%s: %w", path, unix.EROFS)
+	}
+	return nil
+}
 
 func (r *Region) errUnprotected() error {
-	return errors.New("region " + r.name + ": it is not of class protected, and has no image")
+	return fmt.Errorf("region %q: %w: it is of class %v and has no image", r.name, ErrSave, r.class)
 }

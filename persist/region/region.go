@@ -88,6 +88,8 @@ type Region struct {
 	closed     bool
 
 	bits bitmaps
+
+	saving *saving // nil, but for class protected
 }
 
 // Open opens the region at path and locks it against every other Open, Create and Clear.
@@ -103,6 +105,9 @@ func Open(path string, o OpenOptions) (*Region, error) {
 }
 
 func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
+	if o.Save != "" {
+		return openProtected(path, o, on)
+	}
 	f, mem, err := openOrCreate(path, o, on)
 	if err != nil {
 		return nil, err
@@ -134,7 +139,11 @@ func openOrCreate(path string, o OpenOptions, on medium.Medium) (*os.File, mediu
 		err = fmt.Errorf("%w: make it with `pmnbd-target region create NAME PATH --size SIZE`", err)
 	}
 	if err == nil && mem.Class == persist.ClassVolatile && !o.AllowVolatile {
-		err = errors.Join(refuseVolatile(path, mem.Why), f.Close())
+		err = refuseVolatile(path, mem.Why)
+		if isProtected(f, &mem) {
+			err = needsSave(path)
+		}
+		err = errors.Join(err, f.Close())
 	}
 	return f, mem, err
 }
@@ -188,6 +197,9 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 		return nil, fmt.Errorf("%s: %w", path, explain(err))
 	}
 	sb := &found.best
+	if sb.Class == persist.ClassProtected && m.Class != sb.Class {
+		return nil, needsSave(path)
+	}
 	if sb.Class != m.Class {
 		return nil, fmt.Errorf("%s: %w: it was made as class %v and is class %v now: create a region here and copy the data into it",
 			path, ErrClass, sb.Class, m.Class)
@@ -275,7 +287,11 @@ func (r *Region) Close() error {
 	r.closed = true
 	mem := r.mem
 	r.mem = nil
-	return errors.Join(unix.Munmap(mem), r.file.Close())
+	err := errors.Join(unix.Munmap(mem), r.file.Close())
+	if r.saving != nil {
+		err = errors.Join(err, r.saving.im.Close())
+	}
+	return err
 }
 
 // Name returns the region's name.
@@ -308,7 +324,8 @@ func (r *Region) Superblock() Superblock { return *r.sb.Load() }
 // changes and Update returns the error. f must not call the region and must not wait. It
 // must not change the UUID, name, size, class or failure, nor the record except by
 // ServeAlone, and never lowers the mark or the life. On a failed region Update returns the
-// failure.
+// failure. An error of ErrSave means that the disk of a region of class protected could not
+// note that the region changes: nothing has changed, and the region has not failed.
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -333,6 +350,12 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" ||
 		sb.Life < old.Life || sb.Record != old.Record && sb.Record != aloneRecord(old.Record) {
 		return fmt.Errorf("region %q: superblock not written: an update changed a field that it must not change", r.name)
+	}
+	if err := r.liveLocked(&sb); err != nil {
+		return err
+	}
+	if r.saving != nil && sb.Epoch != old.Epoch {
+		r.saving.unknownFrom(sb.Epoch)
 	}
 	if err := r.writeLocked(sb); err != nil {
 		return r.failLocked(err)

@@ -79,6 +79,9 @@ func (r *Region) Flush(ranges []persist.Range) error {
 	if err := r.Failed(); err != nil {
 		return err
 	}
+	if err := r.changing(ranges); err != nil {
+		return err
+	}
 	if err := r.writeBack(ranges); err != nil {
 		return r.Fail(err)
 	}
@@ -103,6 +106,9 @@ func (r *Region) writeBack(ranges []persist.Range) (err error) {
 func (r *Region) Zero(g persist.Range) error {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
+	}
+	if err := r.changing([]persist.Range{g}); err != nil {
+		return err
 	}
 	if err := r.zero(g); err != nil {
 		return r.Fail(err)

@@ -38,6 +38,8 @@ type Memory struct {
 	// Device is the size in bytes of a device-dax device, or 0 for a file. A device can
 	// only be mapped: not read, written, allocated or synced.
 	Device uint64
+	// RAM: the file is memory of this boot and nothing else (tmpfs, ramfs, hugetlbfs).
+	RAM bool
 	// DAX: the file is mapped directly, without a page cache.
 	DAX bool
 	// Flags are the flags with which mmap(2) maps the memory.

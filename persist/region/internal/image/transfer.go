@@ -1,0 +1,207 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// inFlight is how many blocks are written or read at a time: enough to keep a disk busy while
+// a CPU computes a CRC.
+const inFlight = 4
+
+// A Sum returns the CRC32C of memory, or the error of touching it.
+type Sum func([]byte) (uint32, error)
+
+// Save makes the image whole: it writes the blocks of mem that dirty names, and then a header
+// with what set changes in it. It returns how many bytes of blocks it wrote. Nobody may change
+// mem meanwhile. After an error the image is Changeable, or was whole before it, or may be
+// whole: of mem as it is.
+func (im *Image) Save(ctx context.Context, mem []byte, dirty func(block int) bool, sum Sum, set func(*Header)) (uint64, error) {
+	if !im.Changeable() { // or the blocks would be older than a header that says whole
+		if err := im.MakeLive(func(*Header) {}); err != nil {
+			return 0, err
+		}
+	}
+	var written atomic.Uint64
+	err := each(ctx, im.lay.n, func(i int) error {
+		if !dirty(i) {
+			return nil
+		}
+		off, n := im.lay.block(i)
+		b := mem[off : off+n]
+		crc, err := sum(b)
+		if err != nil {
+			return err
+		}
+		if _, err := im.f.WriteAt(b, im.lay.blockOffset(i)); err != nil {
+			return fmt.Errorf("write block %d of %s: %w", i, im.f.Name(), err)
+		}
+		im.table[i] = crc // nobody else has this block
+		written.Add(n)
+		return nil
+	})
+	if err != nil {
+		return written.Load(), err
+	}
+	crc, err := im.writeTable()
+	if err != nil {
+		return written.Load(), err
+	}
+	next := im.head
+	set(&next)
+	next.State, next.Speed, next.Table = Whole, im.speed, crc
+	return written.Load(), im.write(next)
+}
+
+// writeTable makes the table durable, and the blocks that were written before.
+func (im *Image) writeTable() (uint32, error) {
+	b, err := buffer(im.lay.tableSize())
+	if err != nil {
+		return 0, err
+	}
+	crc := encodeTable(b, im.table)
+	if _, err = im.f.WriteAt(b, tableOffset); err != nil {
+		err = fmt.Errorf("write the table of %s: %w", im.f.Name(), err)
+	} else {
+		err = im.sync()
+	}
+	return crc, errors.Join(err, unix.Munmap(b))
+}
+
+// ReadTable reads the table of an image that is whole, so that a save can leave blocks out.
+// The error is ErrTorn, or one of reading.
+func (im *Image) ReadTable() error {
+	b, err := buffer(im.lay.tableSize())
+	if err != nil {
+		return err
+	}
+	if _, err = im.f.ReadAt(b, tableOffset); err != nil {
+		err = fmt.Errorf("read the table of %s: %w", im.f.Name(), err)
+	} else {
+		var table []uint32
+		if table, err = decodeTable(b, im.lay.n, im.head.Table); err == nil {
+			im.table = table
+		} else {
+			err = fmt.Errorf("%s: %w", im.f.Name(), err)
+		}
+	}
+	return errors.Join(err, unix.Munmap(b))
+}
+
+// Load reads an image that is whole into mem and checks every block. It calls ready before it
+// touches off to off+n of mem. The error is ErrTorn, or one of reading or of ready.
+func (im *Image) Load(ctx context.Context, mem []byte, ready func(off, n uint64) error, sum Sum) error {
+	if im.head.State != Whole {
+		return fmt.Errorf("%s: %w: it is %v", im.f.Name(), ErrTorn, im.head.State)
+	}
+	if err := im.ReadTable(); err != nil {
+		return err
+	}
+	return each(ctx, im.lay.n, func(i int) error {
+		off, n := im.lay.block(i)
+		if err := ready(off, n); err != nil {
+			return err
+		}
+		b := mem[off : off+n]
+		if _, err := im.f.ReadAt(b, im.lay.blockOffset(i)); err != nil {
+			return fmt.Errorf("read block %d of %s: %w", i, im.f.Name(), err)
+		}
+		switch crc, err := sum(b); {
+		case err != nil:
+			return err
+		case crc != im.table[i]:
+			return fmt.Errorf("%s: %w: wrong CRC of block %d", im.f.Name(), ErrTorn, i)
+		}
+		return nil
+	})
+}
+
+// Measure writes the scratch extent as Save writes blocks, and returns how many bytes the disk
+// took in a second. Later headers have that speed.
+func (im *Image) Measure(ctx context.Context) (uint64, error) {
+	b, err := buffer(BlockSize)
+	if err != nil {
+		return 0, err
+	}
+	fill(b)
+	n := im.lay.scratchBlocks()
+	began := time.Now()
+	err = each(ctx, n, func(i int) error {
+		_, err := im.f.WriteAt(b, im.lay.scratchOffset()+int64(i)*BlockSize)
+		return err
+	})
+	if err == nil {
+		err = im.f.Sync()
+	}
+	took := time.Since(began)
+	if err = errors.Join(err, unix.Munmap(b)); err != nil {
+		return 0, fmt.Errorf("measure %s: %w", im.f.Name(), err)
+	}
+	im.Note(uint64(n)*BlockSize, took)
+	return im.speed, nil
+}
+
+// Note remembers the speed of a save of n bytes.
+func (im *Image) Note(n uint64, took time.Duration) {
+	im.speed = max(1, uint64(float64(n)/max(took.Seconds(), 1e-6)))
+}
+
+// Probe writes one page of the scratch extent, durably.
+func (im *Image) Probe() error {
+	b, err := buffer(pageSize)
+	if err != nil {
+		return err
+	}
+	if _, err = im.f.WriteAt(b, im.lay.scratchOffset()); err == nil {
+		err = im.f.Sync()
+	}
+	if err != nil {
+		err = fmt.Errorf("write to %s: %w", im.f.Name(), err)
+	}
+	return errors.Join(err, unix.Munmap(b))
+}
+
+// fill fills b with bytes that a disk cannot compress.
+func fill(b []byte) {
+	x := uint64(0x9e3779b97f4a7c15)
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x >> 32)
+	}
+}
+
+// each calls f for 0 to n-1, some at a time, and returns when all calls have returned. After
+// an error, or when ctx has ended, it calls f no more.
+func each(ctx context.Context, n int, f func(i int) error) error {
+	var next atomic.Int64
+	var first atomic.Pointer[error]
+	var all sync.WaitGroup
+	for range min(n, inFlight) {
+		all.Go(func() {
+			for first.Load() == nil {
+				err := ctx.Err()
+				if i := int(next.Add(1) - 1); err == nil && i < n {
+					err = f(i)
+				} else if err == nil {
+					return
+				}
+				if err != nil {
+					first.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,498 @@
+package region
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region/internal/image"
+	"pmnbd/persist/region/internal/medium"
+)
+
+// protectedSize is the data extent of regions of class protected in tests: four blocks, the
+// last of which is shorter.
+const protectedSize = 3*image.BlockSize + 64<<10
+
+// A saver is a host on which images are on a disk, and everything else is memory. Its disk
+// fails when fail says so.
+type saver struct {
+	host
+	fail *func(op string) error // called before each write and sync of an image; nil: never
+}
+
+func (s saver) Storage(f image.File) image.File { return faulty{f, s.fail} }
+
+type faulty struct {
+	image.File
+	fail *func(op string) error
+}
+
+func (f faulty) WriteAt(b []byte, off int64) (int, error) {
+	if *f.fail != nil {
+		if err := (*f.fail)("write"); err != nil {
+			return 0, err
+		}
+	}
+	return f.File.WriteAt(b, off)
+}
+
+func (f faulty) Sync() error {
+	if *f.fail != nil {
+		if err := (*f.fail)("sync"); err != nil {
+			return err
+		}
+	}
+	return f.File.Sync()
+}
+
+func saverIn(boot [16]byte) saver {
+	return saver{host: host{
+		memoryOf: func(f *os.File) (medium.Memory, error) {
+			if strings.HasSuffix(f.Name(), imageSuffix) {
+				return medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}, nil
+			}
+			return medium.Memory{Class: persist.ClassVolatile, RAM: true, Flags: unix.MAP_SHARED}, nil
+		},
+		bootID: func() ([16]byte, error) { return boot, nil },
+	}, fail: new(func(string) error)}
+}
+
+// place is where a test keeps a region of class protected.
+type place struct{ memory, save string }
+
+func protectedAt(t testing.TB) place {
+	t.Helper()
+	dir := t.TempDir()
+	p := place{filepath.Join(dir, "memory"), filepath.Join(dir, "disk")}
+	require.NoError(t, os.Mkdir(p.save, 0o700))
+	_, err := create(p.memory, CreateOptions{Name: "r", Size: protectedSize, Class: persist.ClassProtected, Save: p.save}, saverIn(bootA))
+	require.NoError(t, err)
+	return p
+}
+
+func (p place) open(t testing.TB, on medium.Medium) *Region {
+	t.Helper()
+	r, err := open(p.memory, OpenOptions{Name: "r", Save: p.save}, on)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// powerOff takes the memory away.
+func (p place) powerOff(t testing.TB, r *Region) {
+	t.Helper()
+	require.NoError(t, r.Close())
+	require.NoError(t, os.Remove(p.memory))
+}
+
+// grant does what a session's begin does to a region.
+func grant(t testing.TB, r *Region) {
+	t.Helper()
+	require.NoError(t, r.Update(func(sb *Superblock) error {
+		sb.Epoch++
+		sb.Owner, sb.Clean = persist.Owner{ID: [16]byte{1}}, false
+		return nil
+	}))
+}
+
+// store writes random bytes into a range as a session does: a flush tells it.
+func store(t testing.TB, r *Region, g persist.Range, seed uint64) {
+	t.Helper()
+	random(r.Data()[g.Off:g.Off+g.Len], seed)
+	require.NoError(t, r.Flush([]persist.Range{g}))
+}
+
+func random(b []byte, seed uint64) {
+	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = c.Read(b) // never fails
+}
+
+func protection(t testing.TB, r *Region) Protection {
+	t.Helper()
+	p, ok := r.Protection()
+	require.True(t, ok)
+	return p
+}
+
+func TestProtectedSurvivesAPowerFailureAfterASave(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	require.Equal(t, persist.ClassProtected, r.Class())
+	require.True(t, r.FencesOnly())
+	require.True(t, protection(t, r).Whole, "a new region is saved")
+	grant(t, r)
+	require.False(t, protection(t, r).Whole)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.True(t, protection(t, r).Whole)
+	was, data := r.Superblock(), bytes.Clone(r.Data())
+	p.powerOff(t, r)
+
+	r = p.open(t, saverIn(bootB))
+	after := protection(t, r)
+	require.True(t, after.Loaded)
+	require.True(t, after.Whole, "the next power failure may come before anybody uses it")
+	require.Zero(t, after.Dirty)
+	require.Zero(t, after.Losses)
+	require.Equal(t, data, r.Data())
+	now := r.Superblock()
+	was.Boot = bootB
+	require.Equal(t, was, now, "all of it, with its owner, epoch and contents id")
+	p.powerOff(t, r)
+	require.Equal(t, data, p.open(t, saverIn(bootA)).Data())
+}
+
+func TestProtectedIsLostWithoutASave(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(t *testing.T, r *Region)
+		why    string
+	}{
+		{"a session that was never saved", func(t *testing.T, r *Region) {
+			grant(t, r)
+		}, "not saved"},
+		{"a session after a save", func(t *testing.T, r *Region) {
+			grant(t, r)
+			store(t, r, persist.Range{Len: 4096}, 1)
+			_, err := r.Save(context.Background())
+			require.NoError(t, err)
+			grant(t, r)
+		}, "not saved"},
+		{"zeroes after a save", func(t *testing.T, r *Region) {
+			require.NoError(t, r.Zero(persist.Range{Len: 4096}))
+		}, "not saved"},
+		{"a flush after a save", func(t *testing.T, r *Region) {
+			store(t, r, persist.Range{Len: 4096}, 1)
+		}, "not saved"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := protectedAt(t)
+			r := p.open(t, saverIn(bootA))
+			c.before(t, r)
+			was := r.Superblock()
+			p.powerOff(t, r)
+
+			r = p.open(t, saverIn(bootB))
+			after, now := protection(t, r), r.Superblock()
+			require.EqualValues(t, 1, after.Losses)
+			require.Contains(t, after.Lost, c.why)
+			require.False(t, after.LostAt.IsZero())
+			require.False(t, after.Whole)
+			require.Equal(t, make([]byte, protectedSize), r.Data())
+			require.Equal(t, was.UUID, now.UUID)
+			require.Equal(t, was.Owner, now.Owner, "it resumes, and finds other contents")
+			require.NotEqual(t, was.Contents, now.Contents)
+			require.Greater(t, now.Epoch, was.Epoch)
+			require.Greater(t, now.Mark, was.Mark)
+			p.powerOff(t, r)
+			r = p.open(t, saverIn(bootA))
+			require.EqualValues(t, 2, protection(t, r).Losses)
+			require.Greater(t, r.Superblock().Epoch, now.Epoch)
+		})
+	}
+}
+
+func TestProtectedKeepsItsMemoryOverARestart(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	was, data := r.Superblock(), bytes.Clone(r.Data())
+	require.NoError(t, r.Close())
+	r = p.open(t, saverIn(bootA))
+	require.Equal(t, was, r.Superblock())
+	require.Equal(t, data, r.Data())
+	require.EqualValues(t, DataOffset+protectedSize, protection(t, r).Dirty, "nobody knows what was stored")
+	saved, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.EqualValues(t, DataOffset+protectedSize, saved.Bytes)
+	require.NoError(t, r.Close())
+	r = p.open(t, saverIn(bootA))
+	require.Zero(t, protection(t, r).Dirty)
+	saved, err = r.Save(context.Background())
+	require.NoError(t, err)
+	require.Zero(t, saved.Bytes)
+	require.True(t, protection(t, r).Whole)
+}
+
+// TestOnlyWhatIsDirtyIsSaved: after a session that told everything, a save writes the blocks
+// that it named and the one with the superblock, and that is enough.
+func TestOnlyWhatIsDirtyIsSaved(t *testing.T) {
+	whole := uint64(DataOffset + protectedSize)
+	second := persist.Range{Off: image.BlockSize + 4096, Len: 8192}
+	for _, c := range []struct {
+		name  string
+		use   func(t *testing.T, r *Region)
+		dirty uint64
+	}{
+		{"nothing", func(*testing.T, *Region) {}, 0},
+		{"a session that lives", func(t *testing.T, r *Region) {
+			grant(t, r)
+			store(t, r, second, 2)
+		}, whole},
+		{"a session that told all", func(t *testing.T, r *Region) {
+			grant(t, r)
+			store(t, r, second, 2)
+			r.Known()
+		}, 2 * image.BlockSize},
+		{"zeroes of such a session", func(t *testing.T, r *Region) {
+			grant(t, r)
+			require.NoError(t, r.Zero(second))
+			r.Known()
+		}, 2 * image.BlockSize},
+		{"a range over two blocks", func(t *testing.T, r *Region) {
+			grant(t, r)
+			store(t, r, persist.Range{Off: image.BlockSize - 4096, Len: 8192}, 2)
+			r.Known()
+		}, 3 * image.BlockSize},
+		{"two that told all", func(t *testing.T, r *Region) {
+			for range 2 {
+				grant(t, r)
+				store(t, r, second, 2)
+				r.Known()
+			}
+		}, 2 * image.BlockSize},
+		{"one that told all after one that did not end", func(t *testing.T, r *Region) {
+			grant(t, r)
+			random(r.Data()[:4096], 3)
+			grant(t, r)
+			store(t, r, second, 2)
+			r.Known()
+		}, whole},
+		{"one whose method tells nothing", func(t *testing.T, r *Region) {
+			grant(t, r)
+			random(r.Data()[:4096], 3)
+		}, whole},
+		{"something unknown after one that told all", func(t *testing.T, r *Region) {
+			grant(t, r)
+			r.Known()
+			r.Unknown()
+			random(r.Data()[:4096], 3)
+		}, whole},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := protectedAt(t)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			_, err := r.Save(context.Background())
+			require.NoError(t, err)
+			c.use(t, r)
+			require.Equal(t, c.dirty, protection(t, r).Dirty)
+			saved, err := r.Save(context.Background())
+			require.NoError(t, err)
+			require.Equal(t, c.dirty, saved.Bytes)
+			require.Zero(t, protection(t, r).Dirty)
+			data := bytes.Clone(r.Data())
+			p.powerOff(t, r)
+			require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+		})
+	}
+}
+
+func TestProtectedRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		prep func(t *testing.T, p place)
+		o    OpenOptions // Save is relative to the place, if "yes"
+		boot [16]byte
+		says string
+	}{
+		{"without a directory", nil, OpenOptions{AllowVolatile: true}, bootA, "save=DIR"},
+		{"without a directory, volatile not allowed", nil, OpenOptions{}, bootA, "save=DIR"},
+		{"an image that is gone", func(t *testing.T, p place) {
+			require.NoError(t, os.Remove(ImagePath(p.save, "r")))
+		}, OpenOptions{Save: "yes"}, bootA, "region create --force"},
+		{"everything is gone", func(t *testing.T, p place) {
+			require.NoError(t, os.Remove(ImagePath(p.save, "r")))
+			require.NoError(t, os.Remove(p.memory))
+		}, OpenOptions{Save: "yes"}, bootA, "region create --force"},
+		{"an image that is damaged", func(t *testing.T, p place) {
+			overwrite(t, ImagePath(p.save, "r"), 0, bytes.Repeat([]byte{7}, 16<<10))
+		}, OpenOptions{Save: "yes"}, bootA, "region create --force"},
+		{"a short image", func(t *testing.T, p place) {
+			require.NoError(t, os.Truncate(ImagePath(p.save, "r"), image.BlockSize))
+		}, OpenOptions{Save: "yes"}, bootA, "region create --force"},
+		{"memory of another boot", nil, OpenOptions{Save: "yes"}, bootB, "another boot"},
+		{"memory of another region", func(t *testing.T, p place) {
+			other := protectedAt(t)
+			require.NoError(t, os.Remove(p.memory))
+			require.NoError(t, os.Rename(other.memory, p.memory))
+		}, OpenOptions{Save: "yes"}, bootA, "another region's"},
+		{"an old copy of the memory", func(t *testing.T, p place) {
+			copied, err := os.ReadFile(p.memory)
+			require.NoError(t, err)
+			r, err := open(p.memory, OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+			require.NoError(t, err)
+			grant(t, r)
+			grant(t, r)
+			require.NoError(t, r.Close())
+			require.NoError(t, os.WriteFile(p.memory, copied, 0o600))
+		}, OpenOptions{Save: "yes"}, bootA, "old copy"},
+		{"the image of another name", func(t *testing.T, p place) {
+			require.NoError(t, os.Rename(ImagePath(p.save, "r"), ImagePath(p.save, "q")))
+			require.NoError(t, os.Remove(p.memory))
+		}, OpenOptions{Name: "q", Save: "yes"}, bootA, `image of region "r"`},
+		{"another class", func(t *testing.T, p place) {
+			require.NoError(t, os.Remove(p.memory))
+			_, err := create(p.memory, CreateOptions{Name: "r", Size: protectedSize}, saverIn(bootA))
+			require.NoError(t, err)
+		}, OpenOptions{Save: "yes"}, bootA, "leave save= out"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := protectedAt(t)
+			if c.prep != nil {
+				c.prep(t, p)
+			}
+			if c.o.Save != "" {
+				c.o.Save = p.save
+				if c.o.Name == "" {
+					c.o.Name = "r"
+				}
+			}
+			_, err := open(p.memory, c.o, saverIn(c.boot))
+			require.ErrorIs(t, err, ErrSave)
+			require.ErrorContains(t, err, c.says)
+			require.Empty(t, held(t, filepath.Dir(p.memory)))
+		})
+	}
+}
+
+func overwrite(t testing.TB, path string, off int64, b []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(b, off)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
+
+func TestTornImageIsALoss(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		off  int64
+	}{{"table", 16 << 10}, {"first block", image.BlockSize + 100}, {"last block", 5*image.BlockSize + 60<<10}} {
+		t.Run(c.name, func(t *testing.T) {
+			p := protectedAt(t)
+			overwrite(t, ImagePath(p.save, "r"), c.off, []byte{0xff, 0, 0xff})
+			require.NoError(t, os.Remove(p.memory))
+			r := p.open(t, saverIn(bootB))
+			require.EqualValues(t, 1, protection(t, r).Losses)
+			require.Contains(t, protection(t, r).Lost, "CRC")
+			require.Equal(t, make([]byte, protectedSize), r.Data())
+		})
+	}
+}
+
+// TestProtectedAndADiskThatFails: what the image cannot announce does not happen, and the region
+// goes on when the disk does.
+func TestProtectedAndADiskThatFails(t *testing.T) {
+	p := protectedAt(t)
+	on := saverIn(bootA)
+	r := p.open(t, on)
+	broken := errors.New("broken")
+	*on.fail = func(string) error { return broken }
+	was := r.Superblock()
+	err := r.Update(func(sb *Superblock) error { sb.Epoch++; return nil })
+	require.ErrorIs(t, err, ErrSave)
+	require.ErrorIs(t, err, broken)
+	require.NoError(t, r.Failed(), "its memory is good")
+	require.Equal(t, was, r.Superblock())
+	require.ErrorIs(t, r.Zero(persist.Range{Len: 4096}), ErrSave)
+	require.ErrorIs(t, r.SaveTrouble(), broken)
+	*on.fail = nil
+	require.NoError(t, r.SaveTrouble())
+	grant(t, r)
+	*on.fail = func(string) error { return broken }
+	store(t, r, persist.Range{Len: 4096}, 1) // needs no disk
+	_, err = r.Save(context.Background())
+	require.ErrorIs(t, err, broken)
+	*on.fail = nil
+	_, err = r.Save(context.Background())
+	require.NoError(t, err)
+	data := bytes.Clone(r.Data())
+	p.powerOff(t, r)
+	require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+}
+
+func TestSaveIsInterrupted(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := r.Save(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, protection(t, r).Whole)
+	p.powerOff(t, r)
+	require.EqualValues(t, 1, protection(t, p.open(t, saverIn(bootB))).Losses)
+}
+
+func TestSaveTakesTooLong(t *testing.T) {
+	dir := t.TempDir()
+	o := CreateOptions{Name: "r", Size: protectedSize, Class: persist.ClassProtected, Save: dir, SaveWithin: time.Nanosecond}
+	_, err := create(filepath.Join(dir, "memory"), o, saverIn(bootA))
+	require.ErrorIs(t, err, ErrSave)
+	require.ErrorContains(t, err, "--save-within")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestCreateProtectedRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    CreateOptions
+		on   medium.Medium
+		is   error
+		says string
+	}{
+		{"no directory", CreateOptions{Class: persist.ClassProtected}, saverIn(bootA), ErrSave, "--save"},
+		{"a directory of another class", CreateOptions{Save: "yes"}, saverIn(bootA), ErrClass, "only class protected"},
+		{"another class", CreateOptions{Class: persist.ClassPMem}, saverIn(bootA), ErrClass, "only class protected"},
+		{"memory on a disk", CreateOptions{Class: persist.ClassProtected, Save: "yes"}, fileHost, ErrClass, "tmpfs"},
+		{"an image in memory", CreateOptions{Class: persist.ClassProtected, Save: "yes"}, hostOf(persist.ClassVolatile, bootA), ErrSave, "lost with the power"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.o.Name, c.o.Size = "r", testSize
+			if c.o.Save != "" {
+				c.o.Save = dir
+			}
+			_, err := create(filepath.Join(dir, "memory"), c.o, c.on)
+			require.ErrorIs(t, err, c.is)
+			require.ErrorContains(t, err, c.says)
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
+	t.Run("an image that is there", func(t *testing.T) {
+		p := protectedAt(t)
+		require.NoError(t, os.Remove(p.memory))
+		o := CreateOptions{Name: "r", Size: protectedSize, Class: persist.ClassProtected, Save: p.save}
+		_, err := create(p.memory, o, saverIn(bootA))
+		require.ErrorIs(t, err, os.ErrExist)
+		o.Force = true
+		_, err = create(p.memory, o, saverIn(bootA))
+		require.NoError(t, err)
+	})
+	t.Run("an image in use", func(t *testing.T) {
+		p := protectedAt(t)
+		p.open(t, saverIn(bootA))
+		o := CreateOptions{Name: "r", Size: protectedSize, Class: persist.ClassProtected, Save: p.save, Force: true}
+		_, err := create(p.memory+"2", o, saverIn(bootA))
+		require.ErrorIs(t, err, ErrInUse)
+	})
+}

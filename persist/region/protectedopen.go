@@ -1,0 +1,316 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region/internal/image"
+	"pmnbd/persist/region/internal/medium"
+)
+
+// openProtected opens a region of class protected, with its image. The lock on the image is
+// taken first, so that one process at a time brings memory and image together.
+func openProtected(path string, o OpenOptions, on medium.Medium) (*Region, error) {
+	if path == PathMemfd {
+		return nil, fmt.Errorf("%w: class %v cannot be in anonymous memory, which ends with the process: use a file on tmpfs or hugetlbfs", ErrSave, persist.ClassProtected)
+	}
+	if o.Name == "" {
+		info, err := inspectPath(path, on)
+		if err != nil {
+			return nil, err
+		}
+		o.Name = info.Superblock.Name
+	}
+	if err := CheckName(o.Name); err != nil {
+		return nil, err
+	}
+	boot, err := on.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	im, err := openImage(o.Save, o.Name, on)
+	if err != nil {
+		return nil, err
+	}
+	s := newSaving(im)
+	r, err := s.open(path, o, boot, on)
+	if err != nil {
+		return nil, errors.Join(err, im.Close())
+	}
+	return r, nil
+}
+
+func (s *saving) open(path string, o OpenOptions, boot [16]byte, on medium.Medium) (*Region, error) {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if err := s.bring(path, boot, on); err != nil {
+			return nil, err
+		}
+	}
+	f, mem, err := openLocked(path, on)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.load(f, path, mem, boot, on)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	err = r.expect(o)
+	if err == nil {
+		_, err = s.im.Measure(context.Background())
+		s.showLocked()
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.closeMemory())
+	}
+	return r, nil
+}
+
+// load opens the memory in f, which is locked, and compares it with the image. On success the
+// region owns f, and the image.
+func (s *saving) load(f *os.File, path string, mem medium.Memory, boot [16]byte, on medium.Medium) (*Region, error) {
+	if !mem.RAM {
+		return nil, fmt.Errorf("%s: %w: class %v is for files on tmpfs or hugetlbfs", path, ErrClass, persist.ClassProtected)
+	}
+	var header [2 * CopySize]byte
+	if err := readHeader(f, &mem, header[:]); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	found, err := readCopies(header[:])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, explain(err))
+	}
+	h := s.im.Header()
+	if err := belongs(&found.best, &h, boot); err != nil {
+		return nil, fmt.Errorf("%s and %s: %w", path, s.im.Path(), err)
+	}
+	mem.Class = persist.ClassProtected
+	r, err := load(f, path, mem, on)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mlock(r.mem); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: lock %d bytes in memory: %w: raise the limit on locked memory (LimitMEMLOCK=infinity)", path, len(r.mem), err), unix.Munmap(r.mem))
+	}
+	r.saving = s
+	if err := s.compare(r); err != nil {
+		return nil, errors.Join(err, unix.Munmap(r.mem))
+	}
+	return r, nil
+}
+
+// closeMemory is Close without the image.
+func (r *Region) closeMemory() error {
+	r.saving = nil
+	return r.Close()
+}
+
+// belongs returns an error if memory with the superblock sb is not what the image with header
+// h is of, or cannot be what was last there.
+func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
+	switch {
+	case sb.Class != persist.ClassProtected:
+		return fmt.Errorf("%w: the region is of class %v: leave save= out", ErrSave, sb.Class)
+	case sb.UUID != h.UUID || DataOffset+sb.Size != h.Bytes:
+		return fmt.Errorf("%w: the memory is another region's than the image: put the right one there, or remove the one that you do not need", ErrSave)
+	case sb.Boot != boot:
+		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: remove it, and the region comes from its image", ErrSave)
+	case h.Epoch > sb.Epoch+1: // one more than the memory may have been announced, and then not come
+		return fmt.Errorf("%w: the memory is in epoch %d, and the image names epoch %d: the memory is an old copy: remove it, and the region comes from its image", ErrSave, sb.Epoch, h.Epoch)
+	}
+	return nil
+}
+
+// compare finds out what a save would have to write. If the image is not what the memory is, it
+// makes the image live.
+func (s *saving) compare(r *Region) error {
+	sb := r.Superblock()
+	h := s.im.Header()
+	if h.State == image.Whole && same(&h, &sb) {
+		err := s.im.ReadTable()
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, image.ErrTorn) {
+			return err
+		}
+	}
+	s.markAll()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.liveLocked(&sb)
+}
+
+// bring makes the memory at path, which is not there: from the image if that is whole, and
+// otherwise empty. A crash in between leaves no memory, and the same is done again.
+func (s *saving) bring(path string, boot [16]byte, on medium.Medium) error {
+	h := s.im.Header()
+	sb, err := decode(h.Superblock[:])
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w: %w", s.im.Path(), ErrSave, err)
+	case sb.UUID != h.UUID || sb.Name != h.Name || DataOffset+sb.Size != h.Bytes || sb.Class != persist.ClassProtected:
+		return fmt.Errorf("%s: %w: its header and its superblock are of different regions", s.im.Path(), ErrSave)
+	}
+	if h.State == image.Whole {
+		began := time.Now()
+		err := s.fetch(path, &sb, boot, on)
+		if !errors.Is(err, image.ErrTorn) {
+			s.loaded, s.loadTook = err == nil, time.Since(began)
+			return err
+		}
+		return s.lose(path, sb, boot, err.Error(), on)
+	}
+	return s.lose(path, sb, boot, "the memory is gone, and was not saved: "+s.im.Path()+" is not whole", on)
+}
+
+// fetch loads the image. It gives the memory its name when all of it is there and checked.
+func (s *saving) fetch(path string, sb *Superblock, boot [16]byte, on medium.Medium) error {
+	h := s.im.Header()
+	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
+		ready := func(off, n uint64) error { return allocateAt(f, off, n) }
+		if err := s.im.Load(context.Background(), mem, ready, sum); err != nil {
+			return err
+		}
+		found, err := readCopies(mem[:2*CopySize])
+		if err != nil || found.best != *sb {
+			return fmt.Errorf("%s: %w: its first block does not have the superblock of its header (%w)", s.im.Path(), image.ErrTorn, err)
+		}
+		return reboot(mem, found, boot)
+	})
+}
+
+// reboot puts the boot into a superblock that was loaded. Its generation stays: it is the one
+// that the image has.
+func reboot(mem []byte, found copies, boot [16]byte) error {
+	for at, state := range found.states {
+		if state != CopyGood {
+			continue
+		}
+		page := mem[at*CopySize : (at+1)*CopySize]
+		sb, err := decode(page)
+		if err != nil {
+			return err
+		}
+		sb.Boot = boot
+		sb.encode(page)
+	}
+	return nil
+}
+
+// skippedMarks is by how much the mark rises in a loss. The image has the mark of the last
+// grant, and initiators were told higher ones. They must find other contents, and not take the
+// region for one that was restored from a copy.
+const skippedMarks = 1 << 32
+
+// lose makes empty memory of the region sb, with another contents id and an epoch that nobody
+// had. The image says so first.
+func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on medium.Medium) error {
+	h := s.im.Header()
+	sb.Epoch = max(sb.Epoch, h.Epoch) + 2 // a copy of the header may have rotted that had one more
+	sb.Mark += skippedMarks
+	sb.Contents, sb.Boot = newID(), boot
+	sb.Failed, sb.Failure, sb.Suspect, sb.Doubt = false, "", false, false
+	err := s.im.MakeLive(func(h *image.Header) {
+		describe(h, &sb)
+		h.Losses++
+		h.LostAt = time.Now().UnixNano()
+	})
+	s.showLocked()
+	if err != nil {
+		return fmt.Errorf("%w: its image cannot say that the contents are lost: %w", ErrSave, err)
+	}
+	s.lost = why
+	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
+		if err := allocateAt(f, 0, h.Bytes); err != nil {
+			return err
+		}
+		own := int(sb.Record.Slot)
+		for slot := range persist.MaxMembers { // nobody has what this region has
+			if outside(&sb.Record).Has(slot) {
+				at := bitmapOffset(own, slot)
+				var b bitmaps
+				b.shape(sb.Size)
+				setRun(mem[at:at+bitmapSize], 0, b.chunks)
+			}
+		}
+		m := medium.Memory{Class: persist.ClassProtected, Flags: unix.MAP_SHARED}
+		return writeFirst(f, mem[:2*CopySize], sb, &m, on)
+	})
+}
+
+// build makes a file of n bytes at path, which f fills, and gives it that name when it is
+// complete.
+func build(path string, n uint64, on medium.Medium, fill func(f *os.File, mem []byte) error) error {
+	part := path + ".new"
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // what a process left that was killed; the image's lock makes it ours
+	}
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = buildIn(f, n, on, fill)
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, part, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(part))
+	}
+	return errors.Join(err, f.Close())
+}
+
+func buildIn(f *os.File, n uint64, on medium.Medium, fill func(f *os.File, mem []byte) error) error {
+	m, err := on.Identify(f)
+	if err != nil {
+		return err
+	}
+	if !m.RAM {
+		return fmt.Errorf("%s: %w: class %v is for files on tmpfs or hugetlbfs", f.Name(), ErrClass, persist.ClassProtected)
+	}
+	if err := checkRoom(f, n); err != nil {
+		return err
+	}
+	if err := f.Truncate(int64(n)); err != nil {
+		return err
+	}
+	mem, err := m.Map(f, n, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return errors.Join(fill(f, mem), unix.Munmap(mem))
+}
+
+// allocateAt gives f the space of n bytes at off.
+func allocateAt(f *os.File, off, n uint64) error {
+	for end := off + n; off < end; {
+		piece := min(allocPiece, end-off)
+		switch err := unix.Fallocate(int(f.Fd()), 0, int64(off), int64(piece)); {
+		case err == nil:
+			off += piece
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("%s: allocate %d bytes: %w", f.Name(), n, err)
+		}
+	}
+	return nil
+}
+
+// needsSave returns the error for a region of class protected that is opened without its image.
+func needsSave(path string) error {
+	return fmt.Errorf("%s: %w: it is of class %v: name the directory of its image, save=DIR", path, ErrSave, persist.ClassProtected)
+}
+
+// isProtected reports whether f has a region of class protected.
+func isProtected(f *os.File, m *medium.Memory) bool {
+	var header [2 * CopySize]byte
+	if err := readHeader(f, m, header[:]); err != nil {
+		return false
+	}
+	found, err := readCopies(header[:])
+	return err == nil && found.best.Class == persist.ClassProtected
+}
