@@ -140,6 +140,9 @@ func (r Reason) String() string {
 // A Range is a run of bytes of a region's data extent.
 type Range struct{ Off, Len uint64 }
 
+// End returns where the range ends. It must not overflow.
+func (g Range) End() uint64 { return g.Off + g.Len }
+
 // An Owner names one run of an initiator, which alone may write. It is the initiator's id
 // and a nonce that each run draws at its start. The zero Owner is nobody.
 type Owner struct{ ID, Nonce [16]byte }

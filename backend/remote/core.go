@@ -20,6 +20,7 @@ type core struct {
 	copies  *copies       // nil if the device has a region alone; set once
 	gone    chan struct{} // holds one token once a leg's session was lost
 	over    chan struct{} // closed once the device has failed or was closed
+	bad     badCore
 }
 
 // newCore makes the core on a window, with a stream for each ring of its index.
@@ -245,11 +246,15 @@ func (x *core) bury() {
 	}
 }
 
-// endPart ends a part of op, and op with the last of them. Parts fail only when
-// the device does; op.Err is set if Submit could not enqueue all of them.
+// endPart ends a part of op, and op with the last of them. Parts fail when the device does, and where
+// the medium has lost what they ask for; op.Err is set if Submit could not enqueue all of them.
 func (x *core) endPart(op *backend.Op) (completed bool) {
-	if op.Parts.Add(-1) > 0 {
+	left := op.Parts.Add(-1)
+	if left&^partBad > 0 {
 		return false
+	}
+	if left&partBad != 0 && op.Err == nil {
+		op.Err = ErrBadPlace
 	}
 	if op.Err == nil {
 		op.Err = x.failed()

@@ -65,6 +65,8 @@ type lane struct {
 	control   []byte          // a message to send ahead of the queue
 	tag       uint64          // of its work request
 
+	divert   bool  // a READ went to another lane, which has to post it
+	stuck    error // why what is at the head of the queue can never go out
 	posting  bool
 	batch    []rdma.WorkRequest // built, not taken by the transport yet
 	taken    int                // of batch

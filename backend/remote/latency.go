@@ -61,6 +61,8 @@ type TargetSnapshot struct {
 	// DoubtLeft is how many bytes the target still has to flush before it can acknowledge a barrier
 	// in inherited doubt, as its last heartbeat said.
 	DoubtLeft uint64 `json:"doubt_left_bytes"`
+	// Bad is how many bytes of the region its medium has lost, as the target said when the session began.
+	Bad uint64 `json:"bad_bytes"`
 }
 
 // targetsLocked returns a snapshot of each leg. The caller holds commit.mu.
@@ -71,7 +73,7 @@ func (x *core) targetsLocked() []TargetSnapshot {
 			continue
 		}
 		all = append(all, TargetSnapshot{
-			Target: g.cfg.Addr, Region: g.cfg.Region, Key: g.key, Cipher: g.cipher, Barriers: x.commit.took[g.slot], Outages: g.outages, DoubtLeft: g.pulse.doubt.Load(),
+			Target: g.cfg.Addr, Region: g.cfg.Region, Key: g.key, Cipher: g.cipher, Barriers: x.commit.took[g.slot], Outages: g.outages, DoubtLeft: g.pulse.doubt.Load(), Bad: g.badPlaces.Load().bytes(),
 		})
 	}
 	return all

@@ -75,6 +75,7 @@ type leg struct {
 	late       atomic.Int64  // for how long others have waited for it alone, in nanoseconds
 	pulse      pulse
 	calls      calls
+	badPlaces  atomic.Pointer[badLeg] // nil: nothing of the region is bad
 	progress   advance
 	beat       chan struct{} // ends the heartbeats
 	beatEnded  chan struct{}
@@ -181,6 +182,7 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g.granted, g.method, g.fills = *o, o.Method, 0
+	g.knowBad(conns[0].bad)
 	g.trustLocked(&conns[0])
 	g.mark.Store(o.Mark)
 	if o.Flags&wire.OpenedDoubt != 0 {

@@ -39,6 +39,14 @@ func (l *lane) post() {
 	for l.broken == nil {
 		if l.taken == len(l.batch) {
 			l.buildLocked()
+			look = look || len(l.poster.sinks) > 0 // of READs that it has answered
+		}
+		if err := l.stuck; err != nil {
+			l.stuck = nil
+			l.mu.Unlock()
+			l.abort(err)
+			l.mu.Lock()
+			break
 		}
 		if l.taken == len(l.batch) && !look {
 			break // all is posted, or the completer goes on when there is a slot or credit
@@ -63,9 +71,19 @@ func (l *lane) post() {
 		l.mu.Lock()
 		l.taken += n
 	}
+	if len(l.poster.sinks) > 0 {
+		l.mu.Unlock()
+		l.poster.kick()
+		l.mu.Lock()
+	}
 	l.posting = false
 	l.idle.Broadcast()
+	divert := l.divert
+	l.divert = false
 	l.mu.Unlock()
+	if divert {
+		l.postOthers()
+	}
 }
 
 func (l *lane) slotsFreeLocked() bool {
@@ -99,6 +117,9 @@ func (l *lane) buildLocked() {
 			if l.zeroes.overlap(e.Off, uint64(e.Len)) {
 				return // and all behind it wait for the zeroes' acks
 			}
+			if bad := l.leg.badPlaces.Load(); bad != nil && !l.mayWriteLocked(bad, it.from) {
+				return
+			}
 			if e.Kind == backend.EntryZero {
 				msg, ok := l.zeroes.message(e)
 				if !ok {
@@ -118,6 +139,11 @@ func (l *lane) buildLocked() {
 			p := &l.reads[it.from]
 			if l.zeroes.overlap(p.off, uint64(p.len)) {
 				return // likewise
+			}
+			if bad := l.leg.badPlaces.Load(); bad != nil && bad.touched(p.off, uint64(p.len)) {
+				l.avoidLocked(int(it.from))
+				l.queue.pop()
+				break
 			}
 			l.addLocked(rdma.WorkRequest{
 				ID: tagRead | it.from, Op: rdma.OpRead, Signaled: true,

@@ -208,6 +208,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		return t, nil, errRemoved
 	}
 	g.granted, g.fills = *o, 0
+	g.knowBad(conns[0].bad)
 	g.trustLocked(&conns[0])
 	g.device.noteSession(g, o)
 	g.marked(o.Mark)

@@ -46,6 +46,7 @@ type dialed struct {
 	secret       *wire.Secret // of the session, once there is one
 	key          string       // the fingerprint of the key behind secret; empty without one
 	durable      wire.Durable // the last barrier of the lane that the target made durable
+	bad          *badLeg      // of lane 0: what of the region is bad; or nil
 }
 
 // connect makes the connection of a lane, with its receives posted.
@@ -128,6 +129,11 @@ func (g *leg) joinAll(ctx context.Context, conns []dialed, o *wire.Opened) ([]di
 		return conns, fmt.Errorf("a session has at most so many lanes at the target: %d, and not %d: %w", o.Lanes, g.cfg.Lanes, rdma.ErrNotSupported)
 	}
 	conns[0].credits, conns[0].durable = o.Credits, o.Durable
+	bad, err := g.askBad(ctx, &conns[0], o)
+	if err != nil {
+		return conns, fmt.Errorf("BAD: %w", err)
+	}
+	conns[0].bad = bad
 	for n := 1; n < g.cfg.Lanes; n++ {
 		c, err := g.connect(ctx, n, func(channel *rdma.Channel) []byte {
 			hint := wire.JoinHint{Lane: uint16(n), Epoch: o.Epoch, Region: o.UUID}

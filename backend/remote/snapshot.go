@@ -58,6 +58,8 @@ type Snapshot struct {
 	Lanes      []LaneSnapshot   `json:"lanes"`
 	Window     WindowSnapshot   `json:"window"`
 	Barriers   BarriersSnapshot `json:"barriers"`
+	// BadRequests counts the requests that got an I/O error because the medium has lost what they name.
+	BadRequests uint64 `json:"bad_requests"`
 	// Targets has one element for each copy, in the order of --target.
 	Targets []TargetSnapshot `json:"targets"`
 	// Mirror is nil for a region alone. What is of one session above is then of the first leg that
@@ -148,6 +150,7 @@ func (d *Device) Snapshot() Snapshot {
 	}
 	c.mu.Lock()
 	s.Doubt = c.doubts != 0
+	s.BadRequests = d.core.bad.requests.Load()
 	s.Targets = d.core.targetsLocked()
 	s.Barriers = BarriersSnapshot{Done: c.count, Answered: c.answered, Asked: c.asked, InFlight: c.current != nil, Waiting: uint64(len(c.waiting) + len(c.listed))}
 	if c.current != nil {

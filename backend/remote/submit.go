@@ -16,6 +16,11 @@ func (d *Device) Submit(ops []*backend.Op) {
 			d.core.endPart(op)
 		case backend.Write, backend.WriteZeroes:
 			used := 0
+			if op.Err = d.core.bad.refuse(op); op.Err != nil {
+				d.arenas.Entries.GiveRest(op, used)
+				op.Sink.Complete(op)
+				continue
+			}
 			if op.Cmd == backend.Write {
 				op.Err = s.each(op, func(s *stream, off, at uint64, n uint32) { s.writeLocked(off, at, n); used++ })
 			} else {

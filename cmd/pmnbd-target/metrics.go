@@ -46,6 +46,7 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Counter(s, "pmnbd_target_syncs_total", "Calls of fdatasync begun, those of the superblock among them.", r.Syncs)
 	status.Durations(s, "pmnbd_target_write_back_duration_seconds", "How long parts of barriers took to write back with the CPU, for classes volatile and pmem.", &r.WriteBack)
 	status.Durations(s, "pmnbd_target_fdatasync_duration_seconds", "How long calls of fdatasync took, those of the superblock among them.", &r.Fdatasync)
+	status.Gauge(s, "pmnbd_target_region_bad_bytes", "How much of the region its medium has lost.", badBytes(r.Bad))
 	status.Gauge(s, "pmnbd_target_region_doubt_left_bytes", "How much the flush that settles doubt still has to do.", r.DoubtLeft)
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
+	"pmnbd/persist/target"
 )
 
 func TestMetrics(t *testing.T) {
@@ -20,6 +21,7 @@ func TestMetrics(t *testing.T) {
 	r.Regions[0].Fdatasync.Note(2 * time.Second)
 	r.Regions[1].WriteBack.Note(time.Second)
 	r.Regions[0].DoubtLeft = 4096
+	r.Regions[0].Bad = []target.PlaceSnapshot{{Offset: 0, Length: 4096}, {Offset: 12288, Length: 8192}}
 	answer := httptest.NewRecorder()
 	status.MetricsHandler(zaptest.NewLogger(t), func() status.Document { return r }).ServeHTTP(answer, httptest.NewRequest("GET", status.MetricsPath, nil))
 	text := answer.Body.String()
@@ -37,6 +39,8 @@ pmnbd_target_member_behind_bytes{other="C",region="a"} 1.048576e+06
 pmnbd_target_member_in_sync{region="a"} 1
 pmnbd_target_member_info{member="A",mirror="03000000-0000-0000-0000-000000000000",region="a"} 1
 pmnbd_target_member_torn{region="a"} 0
+pmnbd_target_region_bad_bytes{region="a"} 12288
+pmnbd_target_region_bad_bytes{region="b"} 0
 pmnbd_target_region_clean{region="a"} 0
 pmnbd_target_region_clean{region="b"} 1
 pmnbd_target_region_doubt{region="a"} 1

@@ -226,6 +226,9 @@ type regionView struct {
 	Exposed  string        `json:"exposed,omitempty"` // why a pmnbd-target of this user would not serve it
 	Flush    string        `json:"flush"`             // the instruction that writes cache lines back
 	Platform *platformView `json:"platform"`          // null: no persistent memory
+	// Bad has the places that the medium has lost. BadUnknown is why there may be more.
+	Bad        []target.PlaceSnapshot `json:"bad_places"`
+	BadUnknown string                 `json:"bad_unknown,omitempty"`
 }
 
 type platformView struct {
@@ -245,7 +248,10 @@ func viewOf(info region.Info) regionView {
 		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid.UUID(sb.Boot).String(), ContentsID: uuid.UUID(sb.Contents).String(),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
 		Flush:  flush.Instruction(),
-		Life:   sb.Life, Member: memberOf(info),
+		Life:   sb.Life, Member: memberOf(info), Bad: target.PlacesOf(info.Bad),
+	}
+	if info.BadUnknown != nil {
+		v.BadUnknown = info.BadUnknown.Error()
 	}
 	if info.Class != 0 {
 		v.ClassNow = info.Class.String()
@@ -304,6 +310,9 @@ func (v *regionView) table(info region.Info) string {
 	v.Image.rows(row)
 	if v.Failed {
 		row("failure", "%q", v.Failure)
+	}
+	if text := badText(v.Bad, v.BadUnknown); text != "" {
+		row("bad places", "%s", text)
 	}
 	if v.Exposed != "" {
 		row("not served", "%s", v.Exposed)

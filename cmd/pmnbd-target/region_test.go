@@ -56,7 +56,7 @@ func TestRegionLife(t *testing.T) {
 	for name, want := range map[string]any{
 		"path": path, "name": "log", "size": float64(1 << 20), "class": "volatile", "version": 2.0, "generation": 2.0, "epoch": 1.0, "mark": 0.0,
 		"owner": nil, "life": 0.0, "member": nil, "clean": true, "doubt": false, "failed": false, "suspect": false, "unsafe_shutdowns": 0.0, "copies": []any{"good", "good"},
-		"class_now": "volatile", "platform": nil, "flush": flush.Instruction(),
+		"class_now": "volatile", "platform": nil, "bad_places": []any{}, "flush": flush.Instruction(),
 	} {
 		require.Equal(t, want, v[name], name)
 	}

@@ -124,6 +124,9 @@ func regionText(r *target.RegionSnapshot) string {
 		}
 		row("doubt", "yes: some of what can be read may not be durable%s", left)
 	}
+	if text := badText(r.Bad, r.BadUnknown); text != "" {
+		row("bad places", "%s", text)
+	}
 	barriers := fmt.Sprintf("%d, with %s", r.Barriers, flags.Count(r.Syncs, "fdatasync"))
 	if r.Syncing > 0 {
 		barriers += fmt.Sprintf("; syncing for %.0f s", r.Syncing)

@@ -30,6 +30,10 @@ type Info struct {
 	// Protection is what Create made of the image of class protected, otherwise nil.
 	// InspectImage says what an image is now.
 	Protection *Protection
+	// Bad has the places of the data extent that the medium is known to have lost. BadUnknown, if not nil,
+	// is why there may be more.
+	Bad        persist.BadPlaces
+	BadUnknown error
 	// Exposed is ErrExposed if this process would refuse to serve the region, otherwise
 	// nil.
 	Exposed error
@@ -89,7 +93,10 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("%s: read the bits of the mirror's members: %w", f.Name(), err)
 	}
+	var bad badPlaces
+	bad.find(f, &mem, found.best.Size, on)
 	return Info{
+		Bad: bad.places(), BadUnknown: bad.unknown,
 		Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.Class, Platform: mem.Platform, DAX: mem.DAX, Bits: bits,
 	}, nil
 }

@@ -17,6 +17,8 @@ import (
 type machine struct {
 	sys     string // the directory where sysfs is mounted
 	mapSync func(fd int) (bool, error)
+	// extents, unless nil, replaces fileExtents.
+	extents func(f *os.File, each func(extent)) error
 	// instruction names what writes cache lines back, or is flush.None.
 	instruction string
 }

@@ -32,6 +32,7 @@ type host struct {
 	// back, unless nil, writes back everything instead of them: n bytes at off of mem.
 	back  func(mem []byte, off, n uint64)
 	fence func()
+	bad   func() ([]persist.Range, error) // of the file
 }
 
 var thisHost host
@@ -41,6 +42,13 @@ func (h host) Identify(f *os.File) (medium.Memory, error) {
 		return h.memoryOf(f)
 	}
 	return thisMachine.Identify(f)
+}
+
+func (h host) Bad(f *os.File, m *medium.Memory) ([]persist.Range, error) {
+	if h.bad != nil {
+		return h.bad()
+	}
+	return thisMachine.Bad(f, m)
 }
 
 func (h host) BootID() ([16]byte, error) {

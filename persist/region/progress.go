@@ -26,15 +26,22 @@ const showPiece = 64 << 20
 func (r *Region) readBack(p Progress) (failed bool, err error) {
 	all := r.mem[bitsOffset : DataOffset+r.size]
 	total := uint64(len(all))
+	var bad persist.BadPlaces // of all: nobody can read them, so nothing of them is to be durable
+	for _, g := range r.Bad() {
+		bad = append(bad, persist.Range{Off: DataOffset - bitsOffset + g.Off, Len: g.Len})
+	}
 	for off := uint64(0); off < total; off += showPiece {
 		p.tell("read", off, total)
-		if err := readable(all[off:min(off+showPiece, total)]); err != nil {
-			return false, fmt.Errorf("region %q: read it: %w", r.name, err)
+		piece := persist.Range{Off: off, Len: min(showPiece, total-off)}
+		for _, g := range bad.Outside(piece) {
+			if err := readable(all[g.Off:g.End()]); err != nil {
+				return false, fmt.Errorf("region %q: read it: %w", r.name, err)
+			}
 		}
 	}
 	for off := uint64(0); off < r.size; off += showPiece {
 		p.tell("write back", off, r.size)
-		if err := r.writeBack([]persist.Range{{Off: off, Len: min(showPiece, r.size-off)}}); err != nil {
+		if err := r.writeBack(r.Bad().Outside(persist.Range{Off: off, Len: min(showPiece, r.size-off)})); err != nil {
 			return true, err
 		}
 	}

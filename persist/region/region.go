@@ -88,6 +88,7 @@ type Region struct {
 	closed     bool
 
 	bits bitmaps
+	bad  badPlaces
 
 	saving *saving // nil, but for class protected
 }
@@ -224,6 +225,7 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 	for i := range r.left {
 		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
 	}
+	r.bad.find(f, &m, r.size, on)
 	r.sb.Store(sb)
 	if sb.Failed {
 		r.setFailed(sb.Failure)

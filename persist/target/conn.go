@@ -309,6 +309,12 @@ func (c *conn) handle(msg []byte) error {
 		return c.zero(m)
 	case wire.TypeRecord, wire.TypeBits, wire.TypeDigest:
 		return c.mirror(t, msg)
+	case wire.TypeBad:
+		var m wire.Bad
+		if err := m.Decode(msg); err != nil {
+			return err
+		}
+		return c.bad(m)
 	case wire.TypeHeartbeat:
 		var m wire.Heartbeat
 		if err := m.Decode(msg); err != nil {

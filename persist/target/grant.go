@@ -264,6 +264,9 @@ func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 	if sb.Doubt {
 		opened.Flags |= wire.OpenedDoubt
 	}
+	if len(r.Bad()) > 0 {
+		opened.Flags |= wire.OpenedBad
+	}
 	return opened
 }
 

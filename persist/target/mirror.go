@@ -70,7 +70,7 @@ func (f *fills) clear(slot int, counted uint8, do func() error) error {
 
 // An asked counts the requests that one Poll returned. None of them had its answer when the
 // last one came, so that many were unanswered at the same time.
-type asked struct{ records, bits, digests int }
+type asked struct{ records, bits, digests, bads int }
 
 // mirror handles a message that only members of a mirror get, and DIGEST.
 func (c *conn) mirror(t wire.Type, msg []byte) error {

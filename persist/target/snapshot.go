@@ -51,6 +51,9 @@ type RegionSnapshot struct {
 	Fdatasync latency.Histogram `json:"fdatasync_latency"`
 	// DoubtLeft is how many bytes the flush that settles doubt still has to do.
 	DoubtLeft uint64 `json:"doubt_left_bytes"`
+	// Bad has the places of the region that its medium has lost. BadUnknown is why there may be more.
+	Bad        []PlaceSnapshot `json:"bad_places"`
+	BadUnknown string          `json:"bad_unknown,omitempty"`
 }
 
 // A MemberSnapshot describes a region as a member of a mirror, by its own record. Members are
@@ -152,6 +155,10 @@ func (e *export) snapshot() RegionSnapshot {
 			why := WhyNot(m, session.facts)
 			s.Session.Methods = append(s.Session.Methods, MethodSnapshot{Method: m.String(), Sound: why == persist.ReasonSound, Why: why.String()})
 		}
+	}
+	s.Bad = PlacesOf(e.r.Bad())
+	if err := e.r.BadUnknown(); err != nil {
+		s.BadUnknown = err.Error()
 	}
 	s.Member = e.member(&sb)
 	// The superblock does not have a failure that could not be recorded.

@@ -36,7 +36,7 @@ func TestSnapshot(t *testing.T) {
 
 	free := snapshot()
 	require.Equal(t, RegionSnapshot{
-		Name: "log", Path: s.path, UUID: s.region.UUID(), Class: "file", Size: size, Epoch: 1, Clean: true, Syncs: free.Syncs, Fdatasync: free.Fdatasync,
+		Name: "log", Path: s.path, UUID: s.region.UUID(), Class: "file", Size: size, Epoch: 1, Clean: true, Bad: []PlaceSnapshot{}, Syncs: free.Syncs, Fdatasync: free.Fdatasync,
 	}, free)
 
 	p := s.connect(t)

@@ -265,7 +265,7 @@ func (y *syncer) settle() error {
 				return nil
 			}
 			n := min(step, y.e.r.Size()-off)
-			if err := y.e.r.Flush([]persist.Range{{Off: off, Len: n}}); err != nil {
+			if err := y.e.r.FlushReadable(persist.Range{Off: off, Len: n}); err != nil {
 				return err
 			}
 			y.left.Store(y.e.r.Size() - off - n)

@@ -64,6 +64,8 @@ const (
 	TypeBitmap       Type = 22
 	TypeDigest       Type = 23
 	TypeDigested     Type = 24
+	TypeBad          Type = 25
+	TypeBadPlaces    Type = 26
 )
 
 func (t Type) String() string {
@@ -80,7 +82,7 @@ var typeNames = map[Type]string{
 	TypeBarrier: "BARRIER", TypeBarrierAck: "BARRIER_ACK", TypeBarrierFail: "BARRIER_FAIL",
 	TypeZero: "ZERO", TypeZeroAck: "ZERO_ACK", TypeChallenge: "CHALLENGE",
 	TypeRecord: "RECORD", TypeRecorded: "RECORDED", TypeBits: "BITS", TypeBitmap: "BITMAP",
-	TypeDigest: "DIGEST", TypeDigested: "DIGESTED",
+	TypeDigest: "DIGEST", TypeDigested: "DIGESTED", TypeBad: "BAD", TypeBadPlaces: "BAD_PLACES",
 }
 
 // ErrMalformed says that the bytes are not a valid message of the expected type.

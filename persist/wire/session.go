@@ -192,6 +192,9 @@ const (
 	OpenedDoubt OpenedFlags = 1 << iota
 	// OpenedUnclean: the previous owner did not close.
 	OpenedUnclean
+	// OpenedBad: the medium has lost places of the region. The initiator asks which (Bad), and reads none
+	// of them. One that does not know the flag finds out by reading.
+	OpenedBad
 )
 
 // Append appends the message to b.

@@ -41,6 +41,8 @@ func messages() map[Type]func() message {
 		TypeBitmap:       func() message { return new(Bitmap) },
 		TypeDigest:       func() message { return new(Digest) },
 		TypeDigested:     func() message { return new(Digested) },
+		TypeBad:          func() message { return new(Bad) },
+		TypeBadPlaces:    func() message { return new(BadPlaces) },
 	}
 }
 
@@ -75,7 +77,18 @@ func samples() []message {
 		&Bitmap{Seq: 1, From: 8, Slot: 2, Chunk: MinChunk, Bits: []byte{1, 2, 0xff}},
 		&Bitmap{Seq: 2, Chunk: MaxChunk, Bits: make([]byte, MaxBitmap)},
 		&Digest{Seq: 1, Off: 2, Len: 3}, &Digested{Seq: 4, Sum: token},
+		&Bad{Seq: 1, From: 1 << 40}, &BadPlaces{Seq: 2},
+		&BadPlaces{Seq: 3, More: true, Clears: true, Places: persist.BadPlaces{{Off: 4096, Len: 8192}, {Off: 1 << 40, Len: 4096}}},
+		&BadPlaces{Seq: 4, Places: manyPlaces(MaxBadPlaces)},
 	}
+}
+
+// manyPlaces returns n blocks, every second one from the first on.
+func manyPlaces(n int) (b persist.BadPlaces) {
+	for i := range uint64(n) {
+		b = append(b, persist.Range{Off: i * 2 * persist.BadBlock, Len: persist.BadBlock})
+	}
+	return b
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -139,6 +152,12 @@ func TestVectors(t *testing.T) {
 			"504d4e44 0003 0017 00000028 00000000 0000000000000009 0000000000001000 0000000000002000"},
 		"DIGESTED": {&Digested{Seq: 9, Sum: [32]byte{0xab, 31: 0xcd}},
 			"504d4e44 0003 0018 00000038 00000000 0000000000000009 ab" + strings.Repeat("00", 30) + "cd"},
+		"BAD": {&Bad{Seq: 9, From: 0x1000},
+			"504d4e44 0003 0019 00000020 00000000 0000000000000009 0000000000001000"},
+		"BAD_PLACES": {&BadPlaces{Seq: 9, More: true, Places: persist.BadPlaces{{Off: 0x1000, Len: 0x2000}}},
+			"504d4e44 0003 001a 00000030 00000000 0000000000000009 00000001 0001 0000 0000000000001000 0000000000002000"},
+		"BAD_PLACES that can be cleared": {&BadPlaces{Seq: 9, Clears: true},
+			"504d4e44 0003 001a 00000020 00000000 0000000000000009 00000002 0000 0000"},
 		"CHALLENGE": {&Challenge{Nonce{1, 31: 2}, "pm1"},
 			"504d4e44 0003 0012 00000130 00000000 01" + strings.Repeat("00", 30) + "02 03 706d31" + strings.Repeat("00", 252)},
 	} {
@@ -206,6 +225,14 @@ func TestDecodeRejectsFields(t *testing.T) {
 		"more bits than a bitmap may have": {&Bitmap{Chunk: MinChunk, Bits: make([]byte, MaxBitmap+1)}, func(b []byte) {}},
 		"chunks of no power of two":        {&Bitmap{Chunk: MinChunk}, func(b []byte) { b[39] = 1 }},
 		"chunks that are too small":        {&Bitmap{Chunk: MinChunk / 2}, func(b []byte) {}},
+		"bad places beyond the message":    {&BadPlaces{}, func(b []byte) { b[29] = 1 }},
+		"a place of part of a block":       {&BadPlaces{Places: manyPlaces(1)}, func(b []byte) { b[47] = 1 }},
+		"a place within a block":           {&BadPlaces{Places: manyPlaces(1)}, func(b []byte) { b[39] = 1 }},
+		"a place of no bytes":              {&BadPlaces{Places: manyPlaces(1)}, func(b []byte) { clear(b[40:48]) }},
+		"a place whose end overflows":      {&BadPlaces{Places: manyPlaces(1)}, func(b []byte) { b[32], b[40] = 0xff, 0xff }},
+		"places out of order":              {&BadPlaces{Places: manyPlaces(2)}, func(b []byte) { clear(b[48:56]) }},
+		"places that touch":                {&BadPlaces{Places: manyPlaces(2)}, func(b []byte) { b[54] = 0x10 }},
+		"more behind none":                 {&BadPlaces{}, func(b []byte) { b[27] = 1 }},
 		"chunks that are too large":        {&Bitmap{Chunk: MaxChunk * 2}, func(b []byte) {}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,6 +29,8 @@ type Medium struct {
 	// Sync, unless nil, replaces fdatasync(2). It makes the file with descriptor fd
 	// durable.
 	Sync func(fd int) error
+	// Bad has ranges of the data extent that the medium has lost.
+	Bad func() []persist.Range
 	// Data and Header, unless nil, replace the CPU: each writes back n bytes, Data at off
 	// in the data extent and Header at off in what lies in front of it: the superblock's
 	// copies, and the bits of a mirror's members.
@@ -58,6 +60,17 @@ func (w *wrapped) Identify(f *os.File) (medium.Memory, error) {
 		return w.Medium.Identify(f)
 	}
 	return medium.Memory{Class: persist.ClassPMem, Platform: medium.Platform{Domain: w.hooks.PMem}, Flags: unix.MAP_SHARED}, nil
+}
+
+func (w *wrapped) Bad(f *os.File, m *medium.Memory) ([]persist.Range, error) {
+	if w.hooks.Bad == nil {
+		return w.Medium.Bad(f, m)
+	}
+	var bad []persist.Range
+	for _, g := range w.hooks.Bad() {
+		bad = append(bad, persist.Range{Off: region.DataOffset + g.Off, Len: g.Len})
+	}
+	return bad, nil
 }
 
 func (w *wrapped) BootID() ([16]byte, error) {

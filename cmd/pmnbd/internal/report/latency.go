@@ -32,6 +32,7 @@ func (e *Export) collectTimes(s status.Scrape) {
 		leg := s.With("target", t.Target, "region", t.Region)
 		status.Durations(leg, "pmnbd_barrier_duration_seconds", "How long barriers took at the target, from when they were queued until its last lane answered.", &t.Barriers)
 		status.Durations(leg, "pmnbd_session_outage_seconds", "How long sessions that were lost took to come back.", &t.Outages)
+		status.Gauge(leg, "pmnbd_session_bad_bytes", "How much of the region its medium has lost.", t.Bad)
 		status.Gauge(leg, "pmnbd_session_doubt_left_bytes", "How much the target still has to flush before it can answer a barrier in inherited doubt.", t.DoubtLeft)
 	}
 }

@@ -32,6 +32,7 @@ func (e *Export) collect(s status.Scrape) {
 	status.Truth(s, "pmnbd_session_unclean", "1 if the session before was not closed.", d.Unclean)
 	status.Gauge(s, "pmnbd_session_epoch", "The session's number.", d.Epoch)
 	status.Counter(s, "pmnbd_session_recoveries_total", "How often the session was interrupted and went on.", d.Recoveries)
+	status.Counter(s, "pmnbd_bad_requests_total", "Requests that got an I/O error because the medium has lost what they name.", d.BadRequests)
 	status.Gauge(s, "pmnbd_device_size_bytes", "The device's size.", d.Size)
 	for i := range d.Targets {
 		t := &d.Targets[i]

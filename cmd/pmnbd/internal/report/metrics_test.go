@@ -24,7 +24,7 @@ func TestMetrics(t *testing.T) {
 	r.Exports[0].Latency.Write.Note(1500 * time.Millisecond)
 	d.Targets[0].Barriers.Note(time.Second)
 	d.Targets[0].Outages.Note(time.Minute)
-	d.Targets[0].DoubtLeft = 4096
+	d.Targets[0].DoubtLeft, d.Targets[0].Bad, d.BadRequests = 4096, 8192, 2
 	r.TLSHandshakes.Note(time.Millisecond)
 	answer := httptest.NewRecorder()
 	status.MetricsHandler(zaptest.NewLogger(t), func() status.Document { return r }).ServeHTTP(answer, httptest.NewRequest("GET", status.MetricsPath, nil))
@@ -32,7 +32,8 @@ func TestMetrics(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Equal(t, `pmnbd_barrier_at_target_seconds{export="log"} 0
+	require.Equal(t, `pmnbd_bad_requests_total{export="log"} 2
+pmnbd_barrier_at_target_seconds{export="log"} 0
 pmnbd_barrier_duration_seconds_sum{export="log",region="log",target="10.0.0.2:7204"} 1
 pmnbd_barrier_duration_seconds_count{export="log",region="log",target="10.0.0.2:7204"} 1
 pmnbd_barrier_requests_total{export="log"} 407
@@ -51,6 +52,7 @@ pmnbd_commands_total{command="WRITE",export="log"} 1000
 pmnbd_device_size_bytes{export="log"} 1.073741824e+09
 pmnbd_lane_outstanding_work_requests{export="log",lane="0"} 5
 pmnbd_lane_work_requests_total{export="log",lane="0"} 1234
+pmnbd_session_bad_bytes{export="log",region="log",target="10.0.0.2:7204"} 8192
 pmnbd_session_doubt{export="log"} 1
 pmnbd_session_doubt_left_bytes{export="log",region="log",target="10.0.0.2:7204"} 4096
 pmnbd_session_epoch{export="log"} 3

@@ -59,6 +59,11 @@ func (e *Export) Text(h *status.Header, now time.Time) string {
 		}
 		row("doubt", "yes: what the previous session wrote may not be durable; the next FLUSH makes it so%s", left)
 	}
+	for i := range d.Targets {
+		if t := &d.Targets[i]; t.Bad > 0 {
+			row("bad places", "%s of %s at %s are lost: %d requests there got an I/O error", flags.Size(t.Bad), t.Region, t.Target, d.BadRequests)
+		}
+	}
 	for i, l := range d.Lanes {
 		row(fmt.Sprintf("lane %d", i), "%s, %s, %d outstanding", l.Peer, flags.Count(l.Posted, "work request"), l.Outstanding)
 	}

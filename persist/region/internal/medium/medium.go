@@ -20,6 +20,9 @@ import (
 type Medium interface {
 	// Identify returns which memory the open file f is.
 	Identify(f *os.File) (Memory, error)
+	// Bad returns the places of f that the medium is known to have lost, as bytes of the file or
+	// device. It returns those of which it knows beside an error.
+	Bad(f *os.File, m *Memory) ([]persist.Range, error)
 	// BootID returns the host's boot id, which is random and new in every boot.
 	BootID() ([16]byte, error)
 	// Sync makes everything written to f durable, also through mappings.

@@ -1,0 +1,185 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"pmnbd/backend"
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// ErrBadPlace: the target's medium has lost what the request names, or a block of which it names a part.
+// Only that request fails.
+var ErrBadPlace = errors.New("the medium has lost what is there")
+
+// partBad, in Op.Parts, says that a part of the op is bad.
+const partBad int32 = 1 << 30
+
+// A badLeg is what the target of a leg says of bad places. Nobody changes one.
+type badLeg struct {
+	places persist.BadPlaces
+	clears bool // overwriting whole blocks makes them good
+}
+
+func (b *badLeg) touched(off, n uint64) bool {
+	_, bad := b.places.Touched(off, n)
+	return bad
+}
+
+func (b *badLeg) bytes() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.places.Bytes()
+}
+
+// A badCore is what a device knows of the bad places of all legs.
+type badCore struct {
+	requests atomic.Uint64             // that failed
+	legs     atomic.Pointer[[]*badLeg] // of legs that have any; nil: none has
+	mu       sync.Mutex                // of those who change it; innermost
+}
+
+// refuse returns an error if op, a WRITE or WRITE_ZEROES, must not be begun: no leg could be given what it
+// names a part of. A part of a block does not make a bad one good.
+func (b *badCore) refuse(op *backend.Op) error {
+	legs := b.legs.Load()
+	if legs == nil {
+		return nil
+	}
+	for _, g := range *legs {
+		if g.places.Torn(op.Off, op.Len) || !g.clears && g.touched(op.Off, op.Len) {
+			b.requests.Add(1)
+			return ErrBadPlace
+		}
+	}
+	return nil
+}
+
+// knowBad notes what the target of g says of bad places. They are known before a lane of the session posts
+// anything.
+func (g *leg) knowBad(bad *badLeg) { g.changeBad(func(*badLeg) *badLeg { return bad }) }
+
+// changeBad replaces what is known of g by what change makes of it.
+func (g *leg) changeBad(change func(*badLeg) *badLeg) {
+	b := &g.core.bad
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g.badPlaces.Store(change(g.badPlaces.Load()))
+	var all []*badLeg
+	for _, other := range g.core.legs {
+		if bad := other.badPlaces.Load(); bad != nil {
+			all = append(all, bad)
+		}
+	}
+	if all == nil {
+		b.legs.Store(nil)
+		return
+	}
+	b.legs.Store(&all)
+}
+
+// askBad asks for the bad places of the region that o grants. A target that has none, or an older one, does
+// not say that there are any.
+func (g *leg) askBad(ctx context.Context, c *dialed, o *wire.Opened) (*badLeg, error) {
+	if o.Flags&wire.OpenedBad == 0 {
+		return nil, nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // wakes Wait
+	bad, err := g.exchangeBad(c, o.Size)
+	if !stop() {
+		return nil, fmt.Errorf("%w: %w", rdma.ErrTimeout, ctx.Err()) // the connection is closed
+	}
+	return bad, err
+}
+
+func (g *leg) exchangeBad(c *dialed, size uint64) (*badLeg, error) {
+	bad := &badLeg{}
+	ask := wire.Bad{}
+	for {
+		ask.Seq++
+		n := copy(c.sends.Mem, ask.Append(nil))
+		wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(n)}}
+		if _, err := c.conn.Post([]rdma.WorkRequest{wr}); err != nil {
+			return nil, err
+		}
+		msg, again, err := g.answer(c.conn, c.recvs)
+		if err != nil {
+			return nil, err
+		}
+		var said wire.BadPlaces
+		if err := said.Decode(msg); err != nil {
+			return nil, fmt.Errorf("the target's answer: %w", err)
+		}
+		if err := c.conn.PostRecv([]rdma.WorkRequest{again}); err != nil {
+			return nil, err
+		}
+		bad.places, bad.clears = append(bad.places, said.Places...), said.Clears
+		if n := len(said.Places); said.Seq != ask.Seq || len(bad.places) > persist.MaxBad ||
+			n > 0 && (said.Places[0].Off < ask.From || said.Places[n-1].End() > size) {
+			return nil, fmt.Errorf("the target tells of bad places out of order, outside the region, or of more than %d: %w", persist.MaxBad, wire.ErrMalformed)
+		}
+		if !said.More {
+			break
+		}
+		ask.From = said.Places[len(said.Places)-1].End()
+	}
+	if len(bad.places) == 0 {
+		return nil, nil
+	}
+	return bad, nil
+}
+
+// avoidLocked ends READ part i, which was at the head of the queue, without asking the target: some of it is
+// bad there. Another leg that serves READs and has it all is asked instead (mirror §3.7).
+func (l *lane) avoidLocked(i int) {
+	r := &l.reads[i]
+	waits := false
+	for _, other := range l.lanes {
+		if bad := other.leg.badPlaces.Load(); !other.readable || bad != nil && bad.touched(r.off, uint64(r.len)) {
+			continue
+		}
+		if other.behind {
+			waits = true // for its replay
+			continue
+		}
+		other.pushReadLocked(i)
+		l.divert = true
+		return
+	}
+	if waits {
+		r.lane = nil
+		return
+	}
+	if r.op.Parts.Or(partBad)&partBad == 0 {
+		l.core.bad.requests.Add(1)
+	}
+	l.endReadLocked(&l.poster, i)
+}
+
+// postOthers posts what l has left to the other lanes of its stream.
+func (l *lane) postOthers() {
+	for _, other := range l.lanes {
+		if other != l {
+			other.post()
+		}
+	}
+}
+
+// mayWriteLocked reports whether the entry at pos of the ring, which is the next one to go out, may. It must
+// not touch a place that the target's medium has lost: the target's CPU could not place it. Such an entry
+// came before the place was known to be bad. It was acknowledged and is not durable, so the session ends as
+// after a barrier that failed.
+func (l *lane) mayWriteLocked(bad *badLeg, pos uint64) bool {
+	e := l.ring.At(pos)
+	if !bad.touched(e.Off, uint64(e.Len)) {
+		return true
+	}
+	l.stuck = &lastingError{fmt.Errorf("%d bytes at %d were acknowledged, and the target has lost the place since: %w", e.Len, e.Off, ErrBadPlace)}
+	return false
+}
