@@ -36,6 +36,8 @@ type FaultError struct {
 	Region *MemoryRegion
 	// Addr is the address that could not be touched.
 	Addr uintptr
+	// Reading: the memory was being read for the peer. Otherwise it was being written.
+	Reading bool
 }
 
 func (e *FaultError) Error() string {

@@ -12,6 +12,7 @@ import (
 	"pmnbd/persist"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
+	"pmnbd/rdma/iwarp"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -104,4 +105,80 @@ func TestBadPlacesAllocateNothing(t *testing.T) {
 			t.Fail()
 		}
 	}))
+}
+
+// lose has the memory of ranges be lost while it is served.
+func (p *pair) lose(t *testing.T, ranges ...persist.Range) {
+	t.Helper()
+	for _, g := range ranges {
+		require.NoError(t, unix.Mprotect(p.region.Data()[g.Off:g.End()], unix.PROT_NONE))
+	}
+}
+
+// A place that nobody knew of ends the session of the READ that finds it, and no more: the READ fails alone, and
+// the device lives, however many places one READ or several find. What was acknowledged arrives.
+func TestReadFindsBadPlaces(t *testing.T) {
+	p := newPair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", "", target.Config{})
+	cfg := p.config(t)
+	cfg.LossTimeout = 0
+	d, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(32*block, 1), 0), c.Flush()))
+	p.lose(t, persist.Range{Off: 3 * block, Len: 2 * block}, persist.Range{Off: 8 * block, Len: block}, persist.Range{Off: 20 * block, Len: block})
+	require.ErrorIs(t, c.Do(c.Write(block, backendtest.Pattern(block, 2), 0), c.Read(0, 16*block, 0)), ErrBadPlace)
+	require.Equal(t, persist.BadPlaces{{Off: 3 * block, Len: 2 * block}}, p.region.Bad(), "one that is known is enough")
+	require.NoError(t, c.Do(c.Flush()))
+	// Two in a row, and nothing else that could show that the target does its work.
+	require.ErrorIs(t, c.Do(c.Read(8*block, block, 0)), ErrBadPlace)
+	require.ErrorIs(t, c.Do(c.Read(20*block, block, 0)), ErrBadPlace)
+	for at := range uint64(32) {
+		r := c.Read(at*block, block, 0)
+		err := c.Do(r)
+		if _, bad := p.region.Bad().Touched(at*block, block); bad {
+			require.ErrorIs(t, err, ErrBadPlace)
+			continue
+		}
+		require.NoError(t, err, "block %d", at)
+		want := backendtest.Pattern(32*block, 1)[at*block:][:block]
+		if at == 1 {
+			want = backendtest.Pattern(block, 2)
+		}
+		require.Equal(t, want, r.Got)
+	}
+	require.NoError(t, c.Do(c.Flush()))
+	require.EqualValues(t, 3, d.Snapshot().Recoveries)
+	require.Equal(t, StateOpen, d.Snapshot().State)
+	require.NoError(t, p.region.Failed())
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// losing is a medium that has lost ranges.
+func losing(ranges ...persist.Range) regiontest.Medium {
+	m := regiontest.ADR
+	m.Bad = func() []persist.Range { return ranges }
+	return m
+}
+
+// A write that was acknowledged, and whose place is bad when it is to be sent again, cannot become durable: the
+// device fails, and says why. It never calls the write flushed.
+func TestReplayOverABadPlace(t *testing.T) {
+	f := newFarm(t)
+	d := f.dial(0)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8*block, 1), 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(3*block+512, backendtest.Pattern(512, 2), 0)))
+	f.stop()
+	flush := c.Flush()
+	c.Submit(flush)
+	f.start(f.path, losing(persist.Range{Off: 3 * block, Len: 1}))
+	err := c.Wait(flush)
+	require.ErrorIs(t, err, backend.ErrFailed)
+	require.ErrorIs(t, err, ErrBadPlace)
+	requireFailed(t, c)
+	require.Equal(t, backendtest.Pattern(8*block, 1), f.region.Data()[:8*block], "nothing was placed")
+	require.NoError(t, f.region.Failed())
+	backendtest.AllBack(t, d)
+	require.Error(t, d.Close())
 }

@@ -208,6 +208,9 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		return t, nil, errRemoved
 	}
 	g.granted, g.fills = *o, 0
+	if old := g.badPlaces.Load().bytes(); conns[0].bad.bytes() > old {
+		g.accused = false // a place that was lost explains why a READ ended the session
+	}
 	g.knowBad(conns[0].bad)
 	g.trustLocked(&conns[0])
 	g.device.noteSession(g, o)

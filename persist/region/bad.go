@@ -1,9 +1,14 @@
 package region
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
@@ -12,8 +17,9 @@ import (
 // badPlaces are the places of a region that its medium has lost. Touching one is a fault, or a machine
 // check: nobody may read there.
 type badPlaces struct {
-	list    atomic.Pointer[persist.BadPlaces] // nil: none
-	unknown error                             // why there may be more; set once
+	list    atomic.Pointer[persist.BadPlaces] // nil: none; stored under mu
+	mu      sync.Mutex
+	unknown error // why there may be more; set once
 }
 
 // find reads the bad places of the file or device f, of a region with a data extent of size bytes. It
@@ -64,4 +70,50 @@ func (r *Region) FlushReadable(g persist.Range) error {
 		return r.Flush([]persist.Range{g})
 	}
 	return r.Flush(bad.Outside(g))
+}
+
+// maxLost is how many bytes one fault can add to the bad places.
+const maxLost = 256 << 10
+
+// Lose notes that the medium has lost the block at address addr of the mapping, because reading it was a
+// fault, and the blocks behind it that cannot be read either. It returns them, as a range of the data
+// extent. If that is no loss of single blocks, the region fails: the address is not in the data extent, the
+// file has become shorter, or there are more bad places than a region may have.
+func (r *Region) Lose(addr uintptr) (persist.Range, error) {
+	cause := fmt.Errorf("%w at address %#x", ErrFault, addr)
+	off := uint64(addr - address(r.mem)) // wraps to beyond the end for an address in front of mem
+	if off < DataOffset || off-DataOffset >= r.size {
+		return persist.Range{}, r.Fail(cause)
+	}
+	if err := r.whole(); err != nil {
+		return persist.Range{}, r.Fail(errors.Join(cause, err))
+	}
+	off = (off - DataOffset) / persist.BadBlock * persist.BadBlock
+	lost := persist.Range{Off: off, Len: min(persist.BadBlock, r.size-off)}
+	for lost.Len < maxLost && lost.End() < r.size {
+		if readable(r.Data()[lost.End():min(lost.End()+persist.BadBlock, r.size)]) == nil {
+			break
+		}
+		lost.Len += persist.BadBlock
+	}
+	r.bad.mu.Lock()
+	defer r.bad.mu.Unlock()
+	list := persist.MakeBad(append(slices.Clone([]persist.Range(r.Bad())), lost), r.size)
+	if len(list) > persist.MaxBad {
+		return persist.Range{}, r.Fail(fmt.Errorf("%w, and more than %d places are bad", cause, persist.MaxBad))
+	}
+	r.bad.list.Store(&list)
+	return lost, nil
+}
+
+// whole returns an error if the region's file is shorter than it was.
+func (r *Region) whole() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG && uint64(st.Size) < DataOffset+r.size {
+		return fmt.Errorf("%w: it has %d bytes", ErrTruncated, st.Size)
+	}
+	return nil
 }

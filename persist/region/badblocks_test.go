@@ -205,3 +205,66 @@ func TestFlushAroundBadPlaces(t *testing.T) {
 	require.False(t, r.Superblock().Failed)
 	require.NoError(t, r.Close())
 }
+
+// A fault of a reader adds the blocks that cannot be read, and fails the region only if it is no loss of blocks.
+func TestLose(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost  []persist.Range // in the data extent
+		at    int             // where the fault was
+		left  int64           // the size of the file; 0: as it was
+		want  persist.BadPlaces
+		fails bool
+	}{
+		"a block":                 {[]persist.Range{{Off: 8192, Len: 4096}}, 8200, 0, persist.BadPlaces{{Off: 4096, Len: 8192}}, false},
+		"the last one":            {[]persist.Range{{Off: testSize - 4096, Len: 4096}}, testSize - 1, 0, persist.BadPlaces{{Off: 4096, Len: 4096}, {Off: testSize - 4096, Len: 4096}}, false},
+		"and those behind":        {[]persist.Range{{Off: 16384, Len: 12288}}, 16384, 0, persist.BadPlaces{{Off: 4096, Len: 4096}, {Off: 16384, Len: 12288}}, false},
+		"not those after a good":  {[]persist.Range{{Off: 16384, Len: 4096}, {Off: 24576, Len: 4096}}, 16384, 0, persist.BadPlaces{{Off: 4096, Len: 4096}, {Off: 16384, Len: 4096}}, false},
+		"known already":           {nil, 4096, 0, persist.BadPlaces{{Off: 4096, Len: 4096}}, false},
+		"in the superblock":       {nil, -1, 0, persist.BadPlaces{{Off: 4096, Len: 4096}}, true},
+		"behind the extent":       {nil, testSize, 0, persist.BadPlaces{{Off: 4096, Len: 4096}}, true},
+		"the file became shorter": {nil, testSize - 1, DataOffset + 4096, persist.BadPlaces{{Off: 4096, Len: 4096}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOf(persist.ClassFile, bootA)
+			path := created(t, h)
+			h.bad = func() ([]persist.Range, error) { return []persist.Range{{Off: DataOffset + 4096, Len: 512}}, nil }
+			r := opened(t, path, OpenOptions{}, h)
+			for _, g := range c.lost {
+				require.NoError(t, unix.Mprotect(r.Data()[g.Off:g.End()], unix.PROT_NONE))
+			}
+			if c.left != 0 {
+				require.NoError(t, os.Truncate(path, c.left))
+			}
+			_, err := r.Lose(address(r.Data()) + uintptr(c.at))
+			if c.fails {
+				require.ErrorIs(t, err, ErrFailed)
+				require.ErrorIs(t, r.Failed(), ErrFailed)
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, r.Failed())
+			}
+			require.Equal(t, c.want, r.Bad())
+		})
+	}
+}
+
+// What is lost differs from everything, and a digest that finds it lost adds it.
+func TestDigestOfBadPlaces(t *testing.T) {
+	h := hostOf(persist.ClassFile, bootA)
+	r := opened(t, created(t, h), OpenOptions{}, h)
+	sum := func(off, n uint64) [32]byte {
+		t.Helper()
+		s, err := r.Digest(persist.Range{Off: off, Len: n})
+		require.NoError(t, err)
+		return s
+	}
+	whole := sum(0, testSize)
+	require.Equal(t, whole, sum(0, testSize))
+	require.NoError(t, unix.Mprotect(r.Data()[8192:12288], unix.PROT_NONE))
+	first := sum(0, testSize)
+	require.NotEqual(t, whole, first)
+	require.NotEqual(t, first, sum(0, testSize), "not even itself")
+	require.Equal(t, persist.BadPlaces{{Off: 8192, Len: 4096}}, r.Bad())
+	require.Equal(t, sum(0, 8192), sum(12288, 8192), "beside it")
+	require.NoError(t, r.Failed())
+}

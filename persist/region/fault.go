@@ -11,6 +11,12 @@ import (
 // became shorter, or the medium lost what it held (SIGBUS).
 var ErrFault = errors.New("memory fault")
 
+// A faultError is ErrFault at an offset in the mapping.
+type faultError struct{ off uintptr }
+
+func (e *faultError) Error() string { return fmt.Sprintf("%v at offset %#x", ErrFault, e.off) }
+func (e *faultError) Unwrap() error { return ErrFault }
+
 // caught turns a fault into an error. A function that touches mem, a mapping, defers it
 // as
 //
@@ -30,7 +36,7 @@ func caught(mem []byte, was bool, err *error) {
 		if off >= uintptr(len(mem)) {
 			panic(p)
 		}
-		*err = fmt.Errorf("%w at offset %#x", ErrFault, off)
+		*err = &faultError{off}
 	default:
 		panic(p)
 	}

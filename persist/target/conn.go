@@ -134,7 +134,8 @@ func (c *conn) ended(err error) {
 	}
 }
 
-// broken fails the region if a fault on its memory ended the lane. A one-sided Write has
+// broken notes what a fault on the region's memory means that ended the lane. A READ has found a bad place: the
+// initiator hears of it when it comes back. Anything else fails the region. A one-sided Write has
 // no answer that could carry the error. The next barrier of any lane does, and the next
 // OPEN (design §6.2).
 func (c *conn) broken(err error) {
@@ -144,6 +145,15 @@ func (c *conn) broken(err error) {
 	}
 	var fault *rdma.FaultError
 	if s == nil || !errors.As(err, &fault) || fault.Region != s.mem {
+		return
+	}
+	if fault.Reading { // nothing that was to be durable is concerned
+		g, err := s.export.r.Lose(fault.Addr)
+		if err == nil {
+			c.log.Error("the medium has lost a place of the region: whoever reads there gets an I/O error", slog.String("region", s.export.r.Name()), slog.Uint64("offset", g.Off), slog.Uint64("bytes", g.Len))
+			return
+		}
+		c.log.Error("region failed", slog.String("region", s.export.r.Name()), slog.Any("error", err))
 		return
 	}
 	c.log.Error("region failed", slog.String("region", s.export.r.Name()), slog.Any("error", s.export.r.Fail(fault)))

@@ -137,6 +137,7 @@ func (c *conn) buildResponseLocked() bool {
 		}
 		c.d.mu.RUnlock()
 		if fault != nil {
+			fault.Reading = true
 			c.buildTerminateLocked(&badMemory, nil)
 			tx.dead, tx.err = true, fault
 			c.fail(fmt.Errorf("%s: %w", c.RemoteAddr(), fault)) // at once: the region's owner must hear of it
