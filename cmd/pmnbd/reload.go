@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
@@ -131,7 +132,7 @@ func (s *initiator) begin(ctx context.Context, p *plan, specs []exportSpec) (err
 		x, err := s.dial(ctx, &p.cfg, e)
 		s.shown.begins(e.name)
 		if err != nil {
-			return fmt.Errorf("export %q: %w", e.name, advised(err))
+			return fmt.Errorf("export %q: %w", e.name, undecided(err))
 		}
 		p.all[n], p.begun = x, append(p.begun, x)
 	}
@@ -143,6 +144,16 @@ func (s *initiator) begin(ctx context.Context, p *plan, specs []exportSpec) (err
 	}
 	s.setLeaving(p.gone)
 	return nil
+}
+
+// undecided is advised for an export of a reload, where no flag of the start helps.
+func undecided(err error) error {
+	var refused *remote.RefusedError
+	held := errors.As(err, &refused) && refused.Held()
+	if err = advised(err); held || errors.As(err, new(*remote.LossError)) {
+		err = fmt.Errorf("%w; a reload decides nothing of the kind: serve the export once by a pmnbd of its own with that flag, end that, and reload", err)
+	}
+	return err
 }
 
 // end flushes and closes exports that nobody uses, all at once. If a target is away for too long, what

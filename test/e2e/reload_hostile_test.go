@@ -187,8 +187,13 @@ func TestReloadDecidesNothing(t *testing.T) {
 	lost := slices.IndexFunc(windows, func(w string) bool { return strings.Contains(w, own) })
 	require.NoError(t, os.Remove(windows[lost]))
 	r.has(t, "one", "two")
-	r.fails(t, "--accept-loss goes on without it")
+	r.fails(t, "a reload decides nothing of the kind: serve the export once by a pmnbd of its own with that flag")
 	require.Len(t, r.exports(t), 1)
+	once := start(t, r.home, "pmnbd", "serve", "--target", r.uris["two"], "--listen", "unix:"+filepath.Join(r.home, "once"), "--accept-loss")
+	once.waitReady(t)
+	once.stop(t)
+	require.Contains(t, r.run(t, "pmnbd", "reload"), "added two", "as it says")
+	r.works(t)
 	r.end(t)
 }
 

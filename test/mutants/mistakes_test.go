@@ -63,6 +63,11 @@ var mistakes = []mutant{
 		old: `d != ""`, new: `d == "none"`,
 		pkg: "./cmd/pmnbd", run: "^TestPlan$",
 	}, {
+		name: "a reload opens a mirror without its arbiter", rule: "one host at a time has a mirror",
+		in:  "cmd/pmnbd.initiator.dial",
+		old: "if s.arbiter != nil {", new: "if s.arbiter != nil && !s.shown.serving() {",
+		pkg: "./test/e2e", run: "^TestReloadArbiter$", needs: "etcd",
+	}, {
 		name: "an export that a reload removes is not shown", rule: "what is acknowledged and not flushed is shown",
 		in:  "cmd/pmnbd.initiator.reportLeaving",
 		old: "shot.State != remote.StateClosed", new: "false && shot.State != remote.StateClosed",
