@@ -2,7 +2,7 @@
 
 GO     ?= go
 LINT   := bin/golangci-lint
-SHELLS := scripts/bench scripts/bench-growth scripts/bench-processes scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress scripts/units-test .ci/run \
+SHELLS := scripts/bench scripts/bench-growth scripts/bench-processes scripts/demo scripts/fuzz scripts/install-deps scripts/lab-kernel scripts/packages scripts/packages-test scripts/soak scripts/stress scripts/units-test .ci/run dist/power/apcupsd-doshutdown dist/power/apcupsd-battery \
 	test/lab/guest/init test/lab/guest/setup test/lab/guest/start
 # Build with RDMA adapters if their libraries are installed. Native FLUSH needs those of
 # rdma-core 45. If the system's are older, the lab's guests use those in NEWER.

@@ -34,6 +34,7 @@ type config struct {
 	Control         status.Place   `toml:"control"`
 	Metrics         status.Address `toml:"metrics"`
 	LogLevel        *daemon.Level  `toml:"log-level"`
+	Battery         batteryCommand `toml:"battery-command"`
 }
 
 var defaultListen = endpoint.Endpoint{Provider: "iwarp", Host: "127.0.0.1", Port: endpoint.DefaultPort}
@@ -47,7 +48,8 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.Func("region", "a region to serve, `"+regionForm+"`; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
 		"a PATH with a comma in it stands in double quotes;\n"+
 		"with allow=, which can be repeated, only those initiators may have the region;\n"+
-		"with encrypted, only connections to iwarps:// may", each(&c.Regions, parseRegion))
+		"with encrypted, only connections to iwarps:// may;\n"+
+		"with save=, it is of class protected, and its image lies in that directory", each(&c.Regions, parseRegion))
 	set.Func("listen", "where initiators connect, `iwarp://HOST:PORT`, iwarps:// for the same encrypted, or rdma://; port 0 chooses one (default "+defaultListen.String()+")",
 		each(&c.Listen, func(s string) (listenAddr, error) {
 			e, err := flags.ParseListen(s)
@@ -62,6 +64,8 @@ func (c *config) declare(set *pflag.FlagSet) {
 	set.BoolVar(&c.DirectWrite, "direct-write-to-pmem", c.DirectWrite, "declare that what the adapters of this host write does not stay in CPU caches\n"+
 		"(Intel DDIO, AMD SDCI and TPH are off): allows the method apm. If that is wrong, a power cut loses data")
 	set.BoolVar(&c.RelaxedOrdering, "relaxed-ordering", c.RelaxedOrdering, "declare that this platform forces PCIe relaxed ordering: forbids the method apm")
+	set.Func("battery-command", "the `COMMAND` that prints how the UPS is, as 'upsc ups@localhost' of NUT does: sessions on regions with save= are granted only\n"+
+		"while the battery lasts for a save (docs/howto-protected.md)", into(&c.Battery))
 	set.Func("numa", "confine the process to the CPUs of a node, `auto|off|NODE`: auto is that of the regions, else of the adapters (default auto)", into(&c.NUMA))
 	set.Func("spin", "the `DURATION` for which a lane at rdma:// polls before it sleeps; worthwhile only with a core for each lane (default 0s)", into(&c.Spin))
 	set.Var(&c.Control, "control", "the control socket, for pmnbd-target status; unix:/DIR/ puts target-PID.sock into DIR")

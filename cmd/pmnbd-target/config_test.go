@@ -43,7 +43,7 @@ var settings = map[string][2]struct {
 	flags []string
 }{
 	"region": {
-		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nallow = [\"" + alice.String() + "\"]\nencrypted = true\n", []string{"--region", `a="/a,b",size=1G,encrypted,allow=` + alice.String()}},
+		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nsave = '\"/s,t\"'\nallow = [\"" + alice.String() + "\"]\nencrypted = true\n", []string{"--region", `a="/a,b",size=1G,save="/s,t",encrypted,allow=` + alice.String()}},
 		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\npath = \"/c\"\n", []string{"--region", "b=/b", "--region", "c=/c"}},
 	},
 	"listen": {
@@ -57,6 +57,10 @@ var settings = map[string][2]struct {
 	"metrics": {
 		{`metrics = "9104"`, []string{"--metrics", ":9104"}},
 		{`metrics = "[::1]:9104"`, []string{"--metrics", "[::1]:9104"}},
+	},
+	"battery-command": {
+		{`battery-command = "upsc ups@localhost"`, []string{"--battery-command", "upsc  ups@localhost"}},
+		{`battery-command = "/usr/local/bin/ups"`, []string{"--battery-command", "/usr/local/bin/ups"}},
 	},
 	"log-level": {
 		{`log-level = "debug"`, []string{"--log-level", "debug"}},
@@ -196,6 +200,11 @@ func TestConfigErrors(t *testing.T) {
 		"a time without a unit":  {`spin = "50"`, `:1: spin: "50" has no unit: use 50s`},
 		"no address to scrape":   {"\nmetrics = \"pm1\"", `:2: metrics: "pm1" is not an address for metrics`},
 		"no place":               {`control = "/x"`, `:1: control: "/x" is not a control socket: use unix:`},
+		"no command":             {`battery-command = " "`, `:1: battery-command: it names no command`},
+		"a command in parts":     {"\nbattery-command = [\"upsc\"]", `:2: battery-command takes a command in quotes`},
+		"saved, and made":        {log + "size = \"1G\"\nsave = \"/saved\"", `region "log": with save=, make it first, in a file: pmnbd-target region create log PATH --class protected`},
+		"saved, in no file":      {"[[region]]\nname = \"log\"\npath = \"memfd:\"\nsave = \"/saved\"", "with save=, make it first, in a file"},
+		"a flag for a directory": {log + "save = \"/saved,alow=x\"", `:4: region.save: /saved,alow=x: a comma ends a path`},
 		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is not a size`},
 		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},
 		"no id":                  {log + `allow = ["me"]`, `:4: region.allow: "me" is not the id of an initiator`},
@@ -281,6 +290,14 @@ func TestRegionFlag(t *testing.T) {
 		{in: `log=a"b`, want: servedRegion{Name: "log", Path: regionPath{`a"b`}}},
 		{in: "log=memfd:,size=1M", want: servedRegion{Name: "log", Path: regionPath{"memfd:"}, Size: 1 << 20}},
 		{in: "log=a,allow=" + alice.String() + ",size=4K,allow=" + bob.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Size: 4096, Allow: []allowedID{{alice}, {bob}}}},
+		{in: `log=a,save="/s,t",encrypted=`, says: "encrypted has no value"},
+		{in: "log=a,save=/s", want: servedRegion{Name: "log", Path: regionPath{"a"}, Save: regionPath{"/s"}}},
+		{in: `log=a,save="/s,t",allow=` + alice.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Save: regionPath{"/s,t"}, Allow: []allowedID{{alice}}}},
+		{in: "log=a,save=/s,save=/t", says: "save is given twice"},
+		{in: "log=a,save=", says: "save names no directory"},
+		{in: "log=a,save", says: `unknown option "save"`},
+		{in: `log=a,save="/s`, says: "quotation mark"},
+		{in: "log=a,save=/s,", says: `unknown option ""`},
 		{in: "log=a,encrypted", says: "it is encrypted, and no address is: add --listen iwarps://HOST"},
 		{in: "log=a,encrypted=no", says: "encrypted has no value"},
 		{in: "log=memfd:", says: "needs a size"},

@@ -11,6 +11,7 @@ var fileSettings = configfile.Settings{
 	"allow-volatile":       {Takes: "true or false, without quotes", Kinds: configfile.Boolean},
 	"direct-write-to-pmem": {Takes: "true or false, without quotes", Kinds: configfile.Boolean},
 	"relaxed-ordering":     {Takes: "true or false, without quotes", Kinds: configfile.Boolean},
+	"battery-command":      {Takes: `a command in quotes: battery-command = "upsc ups@localhost"`, Kinds: configfile.Text},
 	"numa":                 {Takes: `"auto", "off" or the number of a node: numa = "auto"`, Kinds: configfile.Number},
 	"spin":                 {Takes: `a duration in quotes: spin = "50us"`, Kinds: configfile.Text},
 	"control":              {Takes: `a socket in quotes: control = "unix:/run/pmnbd/target.sock"`, Kinds: configfile.Text},
@@ -20,6 +21,7 @@ var fileSettings = configfile.Settings{
 	"region.name":          {Takes: `a name in quotes: name = "log"`, Kinds: configfile.Text},
 	"region.path":          {Takes: `a path in quotes: path = "/var/lib/pmnbd-target/log"`, Kinds: configfile.Text},
 	"region.size":          {Takes: `a size in quotes, or bytes: size = "8G"`, Kinds: configfile.Number},
+	"region.save":          {Takes: `a directory in quotes: save = "/var/lib/pmnbd-target/saved"`, Kinds: configfile.Text},
 	"region.encrypted":     {Takes: "true or false, without quotes", Kinds: configfile.Boolean},
 	"region.allow":         {Takes: `a list of ids: allow = ["6f9619ff-8b86-d011-b42d-00c04fc964ff"]`, Kinds: configfile.List, Items: configfile.Text},
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/status"
@@ -27,6 +28,8 @@ func condition(r *target.RegionSnapshot) status.Condition {
 	case r.Suspect:
 		c.Level, c.Why = status.Failed, "the platform lost power without saving what it had"
 		c.Next = "Nobody can have it: docs/regions.md says what that means for the data, and `pmnbd-target region clear PATH` ends it"
+	case r.Protection != nil && r.Protection.Refuses != "":
+		return refusing(c, r.Protection)
 	case r.Member != nil && r.Member.Torn:
 		c.Level, c.Why = status.Waiting, "a copy to it has begun and has not ended"
 		c.Next = "The mirror's pmnbd copies the rest once it has a session here"
@@ -36,6 +39,24 @@ func condition(r *target.RegionSnapshot) status.Condition {
 	case r.Syncing >= slowSync:
 		c.Level, c.Why = status.Waiting, fmt.Sprintf("barriers wait: the sync under way has taken %.0f s so far", r.Syncing)
 		c.Next = "Look at the disk beneath " + r.Path
+	case r.Protection != nil && r.Protection.LostAt != nil:
+		c.Why = fmt.Sprintf("its contents were lost, the last time at %s", r.Protection.LostAt.Format(time.RFC3339))
+	}
+	return c
+}
+
+// refusing is how well a region is that is granted to nobody because it was saved, or could not be.
+func refusing(c status.Condition, p *target.ProtectionSnapshot) status.Condition {
+	switch {
+	case p.Halted && p.Whole:
+		c.Level, c.Why = status.Failed, "it has been saved, and is granted to nobody"
+		c.Next = "Run `pmnbd-target resume` if the power stays"
+	case p.Halted:
+		c.Level, c.Why = status.Failed, "its sessions were ended for a save, and its image is not whole"
+		c.Next = "If no save is under way, the log says why: mend that and run `pmnbd-target save` again, or `pmnbd-target resume` if the power stays"
+	default:
+		c.Level, c.Why = status.Waiting, "no session is granted, because a save could not keep what it would store: "+p.Refuses
+		c.Next = "It goes on by itself once the power and the disk for saves are well"
 	}
 	return c
 }

@@ -22,6 +22,8 @@ Usage:
   pmnbd-target serve --listen iwarp://HOST:PORT --region NAME=PATH[,size=SIZE] [--region …]
   pmnbd-target status [--json]
   pmnbd-target reload
+  pmnbd-target save [--config FILE]
+  pmnbd-target resume
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
   pmnbd-target region inspect PATH [--json]
   pmnbd-target region list DIR…
@@ -34,6 +36,8 @@ Usage:
 serve     serves regions until SIGTERM. Prints "ready" and its addresses once it serves.
 status    shows the regions that are served on this machine, and their state.
 reload    has a pmnbd-target that serves read its file and its keys again.
+save      writes regions of class protected to their images, before the power goes.
+resume    has a pmnbd-target serve them again after a save.
 region    makes regions, finds and shows them, removes them, and returns failed ones to service.
 inspect-platform
           shows memory, adapters and nodes, and which durability methods each region can have.
@@ -50,6 +54,8 @@ line or in the configuration file.
 		{Name: "serve", Help: serveHelp, Run: serve},
 		{Name: "status", Help: statusHelp, Run: showStatus},
 		{Name: "reload", Help: reloadHelp, Run: func(call *command.Call) error { return reload.Run(call, program) }},
+		{Name: "save", Help: saveHelp, Run: saveRegions},
+		{Name: "resume", Help: resumeHelp, Run: resumeRegions},
 		regionCommand,
 		{Name: "inspect-platform", Help: inspectPlatformHelp, Run: inspectPlatform},
 		keyCommand,

@@ -12,6 +12,9 @@ import (
 func (r report) Collect(s status.Scrape) {
 	status.Gauge(s, "pmnbd_target_start_time_seconds", "When the process began to serve, since the epoch.", float64(r.Started.UnixMilli())/1e3)
 	status.Build(s, "pmnbd_target_build_info")
+	if r.Battery != nil {
+		collectBattery(s, r.Battery)
+	}
 	for i := range r.Regions {
 		collectRegion(s.With("region", r.Regions[i].Name), &r.Regions[i])
 	}
@@ -29,6 +32,9 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Gauge(s, "pmnbd_target_region_lease_left_seconds", "How long the owner may stay silent before another can have the region, 0 if nobody holds it.", r.LeaseLeft)
 	if m := r.Member; m != nil {
 		collectMember(s, m)
+	}
+	if p := r.Protection; p != nil {
+		collectProtection(s, p)
 	}
 	lanes := 0
 	if session := r.Session; session != nil {
@@ -48,6 +54,29 @@ func collectRegion(s status.Scrape, r *target.RegionSnapshot) {
 	status.Durations(s, "pmnbd_target_fdatasync_duration_seconds", "How long calls of fdatasync took, those of the superblock among them.", &r.Fdatasync)
 	status.Gauge(s, "pmnbd_target_region_bad_bytes", "How much of the region its medium has lost.", badBytes(r.Bad))
 	status.Gauge(s, "pmnbd_target_region_doubt_left_bytes", "How much the flush that settles doubt still has to do.", r.DoubtLeft)
+}
+
+func collectBattery(s status.Scrape, b *target.BatterySnapshot) {
+	status.Truth(s, "pmnbd_target_battery_unknown", "1 if the command of --battery-command failed.", b.Error != "")
+	status.Truth(s, "pmnbd_target_battery_on", "1 if the host runs on battery.", b.OnBattery)
+	if b.Runtime != nil {
+		status.Gauge(s, "pmnbd_target_battery_runtime_seconds", "How long the battery lasts, by its own words.", *b.Runtime)
+	}
+}
+
+func collectProtection(s status.Scrape, p *target.ProtectionSnapshot) {
+	saved := 0.0
+	if p.SavedAt != nil {
+		saved = float64(p.SavedAt.UnixMilli()) / 1e3
+	}
+	status.Truth(s, "pmnbd_target_image_whole", "1 if the image has everything: a power failure now loses nothing.", p.Whole)
+	status.Gauge(s, "pmnbd_target_image_saved_time_seconds", "When the last save ended, since the epoch; 0 if there was none.", saved)
+	status.Gauge(s, "pmnbd_target_image_dirty_bytes", "How much a save would write now.", p.Dirty)
+	status.Gauge(s, "pmnbd_target_image_disk_bytes_per_second", "What the disk for saves was measured to take.", p.Speed)
+	status.Gauge(s, "pmnbd_target_save_expected_seconds", "How long a save would take now.", p.Expected)
+	status.Gauge(s, "pmnbd_target_save_within_seconds", "How long a save may take.", p.Within)
+	status.Truth(s, "pmnbd_target_region_refusing", "1 if no session is granted, because the region was saved, or could not be.", p.Refuses != "")
+	status.Gauge(s, "pmnbd_target_region_losses", "How often the region's contents were lost.", uint64(p.Losses))
 }
 
 func collectMember(s status.Scrape, m *target.MemberSnapshot) {

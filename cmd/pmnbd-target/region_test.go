@@ -164,8 +164,8 @@ func TestRegionErrors(t *testing.T) {
 		code int
 		says string
 	}{
-		{"", 2, "use serve, status, reload, region, inspect-platform or key"},
-		{"regoin", 2, `unknown command "regoin": use serve, status, reload, region, inspect-platform or key`},
+		{"", 2, "use serve, status, reload, save, resume, region, inspect-platform or key"},
+		{"regoin", 2, `unknown command "regoin": use serve, status, reload, save, resume, region, inspect-platform or key`},
 		{"region", 2, "use create, inspect, list, remove or clear"},
 		{"region lsit", 2, `unknown command "lsit": use create, inspect, list, remove or clear`},
 		{"region list", 2, "DIR is missing: give DIR […]"},

@@ -17,6 +17,8 @@ type servedRegion struct {
 	// Size is the size of the region that is made if Path does not exist. If it is 0, Path
 	// must exist.
 	Size flags.Size `toml:"size"`
+	// Save is the directory of the image, of a region of class protected; "": it is of another class.
+	Save regionPath `toml:"save"`
 	// Allow are the ids of the initiators that may have the region; nil: all.
 	Allow []allowedID `toml:"allow"`
 	// Encrypted demands that connections to the region are encrypted.
@@ -45,7 +47,7 @@ func (a *allowedID) UnmarshalText(b []byte) (err error) {
 }
 
 // regionForm is the form of a region as a flag.
-const regionForm = "NAME=PATH[,size=SIZE][,allow=ID][,encrypted]"
+const regionForm = "NAME=PATH[,size=SIZE][,save=DIR][,allow=ID][,encrypted]"
 
 // parseRegion reads regionForm. A comma always ends the path, unless that is quoted
 // (flags.CutPath). If a misspelt option became part of the path, the region would be open to
@@ -61,11 +63,31 @@ func parseRegion(s string) (r servedRegion, err error) {
 	}
 	r.Path.string = path
 	for more && err == nil {
+		if dir, ok := strings.CutPrefix(options, "save="); ok {
+			options, more, err = r.saveTo(dir)
+			continue
+		}
 		var option string
 		option, options, more = strings.Cut(options, ",")
 		err = r.option(option)
 	}
 	return r, err
+}
+
+// saveTo reads the value of the option save at the beginning of s, which is a path like that of the
+// region. rest is what follows, and more says whether there is something.
+func (r *servedRegion) saveTo(s string) (rest string, more bool, err error) {
+	dir, rest, more, err := flags.CutPath(s)
+	switch {
+	case err != nil:
+		return "", false, r.usage("%v", err)
+	case r.Save.string != "":
+		return "", false, r.usage("save is given twice")
+	case dir == "":
+		return "", false, r.usage("save names no directory")
+	}
+	r.Save.string = dir
+	return rest, more, nil
 }
 
 // option reads an option behind the path.
@@ -106,6 +128,9 @@ func (r *servedRegion) check() error {
 	if r.Path.string == "" {
 		return r.usage("it has no path")
 	}
+	if r.Save.string != "" && (r.Size != 0 || r.Path.string == region.PathMemfd) {
+		return r.usage("with save=, make it first, in a file: pmnbd-target region create %s PATH --class protected --save DIR --size SIZE", r.Name)
+	}
 	if r.Size != 0 {
 		if err := region.CheckSize(uint64(r.Size)); err != nil {
 			return r.usage("%v", err)
@@ -117,6 +142,11 @@ func (r *servedRegion) check() error {
 		return r.usage("nobody is allowed: name the ids of initiators, or leave allow out")
 	}
 	return nil
+}
+
+// options are those with which the region is opened.
+func (r *servedRegion) options(allowVolatile bool) region.OpenOptions {
+	return region.OpenOptions{Name: r.Name, AllowVolatile: allowVolatile, CreateSize: uint64(r.Size), Save: r.Save.string}
 }
 
 func (r *servedRegion) usage(format string, args ...any) error {

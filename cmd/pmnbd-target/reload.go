@@ -129,6 +129,8 @@ func (s *service) openRegions(next *config, c *reload.Changes) (regions []*regio
 		switch {
 		case was.Path != n.Path:
 			return nil, begun, n.usage("its path has changed: remove it, reload, add it with the other path, and reload")
+		case was.Save != n.Save:
+			return nil, begun, n.usage("the directory of its image has changed: remove it, reload, move the image, add it with the other directory, and reload")
 		case n.Size != 0 && uint64(n.Size) != r.Size():
 			return nil, begun, n.usage("it has %d bytes, and its size is %v now", r.Size(), n.Size)
 		case !slices.Equal(was.Allow, n.Allow) || was.Encrypted != n.Encrypted:
@@ -142,7 +144,7 @@ func (s *service) openRegions(next *config, c *reload.Changes) (regions []*regio
 // begin opens a region. undo closes it, and removes it if begin made it.
 func begin(n *servedRegion, volatile bool) (r *region.Region, undo func() error, err error) {
 	_, missing := os.Lstat(n.Path.string)
-	r, err = region.Open(n.Path.string, region.OpenOptions{Name: n.Name, AllowVolatile: volatile, CreateSize: uint64(n.Size)})
+	r, err = region.Open(n.Path.string, n.options(volatile))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -106,7 +107,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
 	for _, r := range cfg.Regions {
-		served, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, AllowVolatile: cfg.AllowVolatile, CreateSize: uint64(r.Size)})
+		served, err := region.Open(r.Path.string, r.options(cfg.AllowVolatile))
 		if err != nil {
 			return nil, fmt.Errorf("region %s: %w", r.Name, err)
 		}
@@ -115,7 +116,7 @@ func open(cfg config, log *zap.Logger) (_ *service, err error) {
 	}
 	s.target = target.New(target.Config{
 		DirectWrite: cfg.DirectWrite, RelaxedOrdering: cfg.RelaxedOrdering,
-		Keys: keys, Name: s.cfg.Name, Allow: cfg.allow(), Encrypted: cfg.encrypted(), Log: daemon.Slog(log),
+		Keys: keys, Name: s.cfg.Name, Allow: cfg.allow(), Encrypted: cfg.encrypted(), Battery: cfg.Battery.asks(), Log: daemon.Slog(log),
 	}, s.regions)
 	opened.Add(s.target)
 	if s.control, err = cfg.Control.Listen("target"); err != nil {
@@ -161,8 +162,9 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	}
 	s.reloader.OnHangup()
 	header := status.NewHeader(program)
-	document := func() status.Document { return report{header, s.uris, s.target.Snapshot()} }
-	shown := status.Serve(s.control, s.metrics, s.log, document, s.reloader.Command())
+	document := func() status.Document { return report{header, s.uris, s.target.Battery(), s.target.Snapshot()} }
+	shown := status.Serve(s.control, s.metrics, s.log, document, append(s.saveCommands(), s.reloader.Command())...)
+	defer s.onPowerFailure()()
 	line := func() string { return document().Health().Line() }
 	err := daemon.Ready(s.log, stdout, s.uris, line())
 	follow := daemon.Follow(s.log, line)
@@ -175,7 +177,7 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}
 	}
 	err = errors.Join(err, follow.Close())
-	daemon.Stopping(s.log, 0)
+	daemon.Stopping(s.log, savesFor(s.target.Snapshot()))
 	if ended := s.reloader.Close(); ended != nil {
 		<-ended
 	}
@@ -190,6 +192,16 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 func (s *service) logServed(r *region.Region) {
 	s.log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
 		zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
+}
+
+// savesFor returns how long a save may take that is under way, which the end waits for.
+func savesFor(all []target.RegionSnapshot) (left time.Duration) {
+	for _, r := range all {
+		if p := r.Protection; p != nil && p.Halted && !p.Whole {
+			left = max(left, time.Duration(p.Within*float64(time.Second)))
+		}
+	}
+	return left
 }
 
 // sayDoubt logs how far the flush is that settles doubt, for regions whose owner waits for it.

@@ -32,6 +32,7 @@ Usage:
 type report struct {
 	status.Header
 	Listen  []string                `json:"listen"` // URIs for initiators
+	Battery *target.BatterySnapshot `json:"battery"`
 	Regions []target.RegionSnapshot `json:"regions"`
 }
 
@@ -73,6 +74,9 @@ func showStatus(call *command.Call) error {
 func (r *report) text(now time.Time) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "process %d, for %v, at %s\n", r.PID, now.Sub(r.Started).Round(time.Second), strings.Join(r.Listen, " "))
+	if r.Battery != nil {
+		fmt.Fprintf(&out, "battery: %s\n", batteryText(r.Battery))
+	}
 	for i := range r.Regions {
 		out.WriteString(regionText(&r.Regions[i]))
 	}
@@ -127,6 +131,9 @@ func regionText(r *target.RegionSnapshot) string {
 	if text := badText(r.Bad, r.BadUnknown); text != "" {
 		row("bad places", "%s", text)
 	}
+	if r.Protection != nil {
+		protectionRows(r.Protection, row)
+	}
 	barriers := fmt.Sprintf("%d, with %s", r.Barriers, flags.Count(r.Syncs, "fdatasync"))
 	if r.Syncing > 0 {
 		barriers += fmt.Sprintf("; syncing for %.0f s", r.Syncing)
@@ -143,6 +150,10 @@ func use(r *target.RegionSnapshot) string {
 		return "FAILED: " + r.Failure
 	case r.Suspect:
 		return "SUSPECT: serves nobody until `region clear`"
+	case r.Protection != nil && r.Protection.Halted && r.Protection.Whole:
+		return "saved, and granted to nobody until `pmnbd-target resume`"
+	case r.Protection != nil && r.Protection.Halted:
+		return "being saved, or NOT SAVED: granted to nobody until `pmnbd-target resume`"
 	case r.Session != nil && len(r.Session.Lanes) > 0:
 		return "in use"
 	case r.Held:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
@@ -47,6 +48,9 @@ func (s *session) endLease() error {
 	})
 	if err != nil {
 		return fmt.Errorf("mark the region clean: %w", err)
+	}
+	if e.image != nil && s.method == persist.MethodGPSPM {
+		e.image.Known() // every barrier has named what it covers, and CLOSE comes behind all of them
 	}
 	e.released.Store(true)
 	e.mu.Lock()

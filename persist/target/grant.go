@@ -118,6 +118,9 @@ func (c *conn) open(offer *offered, m *wire.Open, resume bool) (*wire.Opened, *w
 	if r := e.check(m, resume); r != nil {
 		return nil, r // nothing was destroyed
 	}
+	if r := e.withheld(m, resume); r != nil {
+		return nil, r
+	}
 	if r := c.disorders(); r != nil {
 		return nil, r
 	}
@@ -137,6 +140,9 @@ func (c *conn) open(offer *offered, m *wire.Open, resume bool) (*wire.Opened, *w
 	}
 	if r := e.check(m, resume); r != nil {
 		return nil, r
+	}
+	if r := e.withheld(m, resume); r != nil {
+		return nil, r // a save may have begun
 	}
 	sb, unclean, refused := e.succeedLocked(c, m, resume)
 	if refused != nil {
@@ -339,7 +345,7 @@ func (e *export) held(sb *region.Superblock, s *session) bool {
 // leaseLeft returns how long the owner may still stay silent: that of s or, if s is nil,
 // one that this run of the target has not heard. The result may be negative.
 func (e *export) leaseLeft(s *session) time.Duration {
-	since := e.started // a target that starts grants a lease
+	since := e.started.Load() // a target that starts grants a lease
 	if s != nil {
 		since = s.heard.Load()
 	}

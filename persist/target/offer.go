@@ -39,9 +39,25 @@ func (s *Server) served() map[string]*export { return s.offer.Load().exports }
 
 // newExport begins to serve r.
 func (s *Server) newExport(r *region.Region) *export {
-	e := &export{s: s, r: r, started: clock()}
+	e := &export{s: s, r: r}
+	e.started.Store(clock())
 	e.syncer = newSyncer(e)
+	switch _, ok := r.Protection(); {
+	case s.cfg.image != nil:
+		e.image = s.cfg.image(r)
+	case ok:
+		e.image = r
+	}
+	if e.image != nil {
+		e.watch(lookEvery)
+	}
 	return e
+}
+
+// close ends the goroutines of e. All its lanes must have ended.
+func (e *export) close() {
+	e.disk.close()
+	e.syncer.close()
 }
 
 // A HeldError means that a region cannot be withdrawn: an initiator holds it.
@@ -109,7 +125,7 @@ func (s *Server) Change(o Offer) error {
 
 func closeAll(exports []*export) {
 	for _, e := range exports {
-		e.syncer.close()
+		e.close()
 	}
 }
 

@@ -36,6 +36,8 @@ type RegionSnapshot struct {
 	Failed  bool   `json:"failed"`
 	Failure string `json:"failure,omitempty"`
 	Suspect bool   `json:"suspect"`
+	// Protection is nil unless the region is of class protected.
+	Protection *ProtectionSnapshot `json:"protection"`
 	// Member is nil if the region is no member of a mirror.
 	Member *MemberSnapshot `json:"member"`
 	// Barriers counts the barriers acknowledged in this run, on each lane. Syncs counts
@@ -160,7 +162,7 @@ func (e *export) snapshot() RegionSnapshot {
 	if err := e.r.BadUnknown(); err != nil {
 		s.BadUnknown = err.Error()
 	}
-	s.Member = e.member(&sb)
+	s.Member, s.Protection = e.member(&sb), e.protection()
 	// The superblock does not have a failure that could not be recorded.
 	s.Failure = e.r.Failure()
 	s.Failed = s.Failure != ""

@@ -11,6 +11,7 @@
 package target
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -70,10 +71,16 @@ type Config struct {
 	// Allow and Encrypted are those of the first Offer, and Keys are its keys.
 	Allow     map[string][][16]byte
 	Encrypted map[string]bool
+	// Battery asks the uninterruptible power supply how it is, and ends with its context. Nil:
+	// there is none to ask.
+	Battery func(context.Context) (Battery, error)
 	// Log gets one line for each change of state. It may be nil.
 	Log *slog.Logger
 
 	step, lanePart uint64 // flushStep and lanePart, smaller in tests
+	// image, unless nil, returns what saves the region, nil for one that is not of class
+	// protected. Only tests set it.
+	image func(*region.Region) protected
 }
 
 // A Server grants sessions on regions.
@@ -88,7 +95,10 @@ type Server struct {
 	// they like, so they are limited.
 	breaches, refusals *slog.Logger
 
-	changing sync.Mutex // held by Change, and by Close when it is through with connections
+	changing sync.Mutex // held by Change, Save and Resume, and by Close when it is through with connections
+
+	halted atomic.Bool // no session is granted on protected regions (save.go); stored with changing held
+	power  power
 
 	mu        sync.Mutex
 	closed    bool
@@ -101,8 +111,10 @@ type Server struct {
 type export struct {
 	s       *Server
 	r       *region.Region
+	image   protected // r, nil unless it is of class protected
+	disk    disk      // of image
 	syncer  *syncer
-	started int64 // by clock
+	started atomic.Int64 // when the lease of an owner began that this run has not heard, by clock
 
 	granting  sync.Mutex // held by a grant or a CLOSE, from the checks to the result
 	withdrawn bool       // nobody gets the region any more; guarded by granting
@@ -150,6 +162,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	s.logTo(cfg.Log)
+	s.power.start(cfg.Battery, lookEvery)
 	s.strangers.fewer.L = &s.strangers.mu
 	if cfg.Keys != nil {
 		decoy := make(wire.Key, wire.MinKey)
@@ -257,8 +270,9 @@ func (s *Server) Close() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, e := range s.served() {
-		e.syncer.close()
+		e.close()
 	}
+	s.power.close()
 	return errors.Join(errs...)
 }
 

@@ -85,7 +85,7 @@ func start(t *testing.T, home, name string, args ...string) *process {
 func command(t *testing.T, home, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	require.NoError(t, buildOnce())
-	if len(args) > 0 && (args[0] == "serve" || args[0] == "status" || args[0] == "reload") {
+	if len(args) > 0 && (args[0] == "serve" || args[0] == "status" || args[0] == "reload" || args[0] == "save" || args[0] == "resume") {
 		own := []string{args[0], "--control", controls(home)}
 		if name == "pmnbd" && args[0] == "serve" {
 			own = append(own, "--state-dir", home, "--window-dir", home)

@@ -208,7 +208,7 @@ func TestUnits(t *testing.T) {
 	require.True(t, strings.Contains(strings.ReplaceAll(string(page), "\n    ", "\n"), credentials), "docs/systemd.md shows another drop-in")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "pmnbd@log.service.d"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pmnbd@log.service.d", "keys.conf"), []byte(credentials), 0o600))
-	for _, unit := range []string{"pmnbd@log.service", "pmnbd@log.socket", "pmnbd-target.service"} {
+	for _, unit := range []string{"pmnbd@log.service", "pmnbd@log.socket", "pmnbd-target.service", "pmnbd-target-save.service"} {
 		cmd := exec.Command("systemd-analyze", "verify", "./"+unit)
 		cmd.Dir = dir
 		code, stdout, stderr := output(t, cmd)

@@ -143,7 +143,7 @@ var sessions = []mutant{
 	}, {
 		name: "a grant does not check the owner again under the lock", rule: "§5 how the target grants",
 		in:  "persist/target.conn.open",
-		old: "if r := e.check(m, resume); r != nil { return nil, r }; sb, unclean", new: "sb, unclean",
+		old: "if r := e.check(m, resume); r != nil { return nil, r }; if r := e.withheld(m, resume); r != nil { return nil, r }; sb, unclean", new: "sb, unclean",
 		pkg: "./persist/target", run: "^TestGrantLooksAgainUnderTheLock$",
 	}, {
 		name: "a lease keeps nobody out", rule: "§5 lease",
@@ -158,7 +158,7 @@ var sessions = []mutant{
 	}, {
 		name: "no grace after a target's start", rule: "§5 lease",
 		in:  "persist/target.export.leaseLeft",
-		old: "since := e.started", new: "since := int64(-1) << 62",
+		old: "since := e.started.Load()", new: "since := int64(-1) << 62",
 		pkg: "./persist/target", run: "^TestLease$",
 	}, {
 		name: "the epoch is not persisted", rule: "§5 how the target grants",

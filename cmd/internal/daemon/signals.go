@@ -38,11 +38,18 @@ func HoldReload() { signal.Ignore(syscall.SIGHUP) }
 
 // OnHangup calls do for each SIGHUP, one at a time. stop ends the context of a do that is under way,
 // and waits for it.
-func OnHangup(do func(context.Context)) (stop func()) {
+func OnHangup(do func(context.Context)) (stop func()) { return on(syscall.SIGHUP, do) }
+
+// OnPowerFailure calls do for each SIGPWR, one at a time. stop waits for a do that is under way.
+func OnPowerFailure(do func()) (stop func()) {
+	return on(syscall.SIGPWR, func(context.Context) { do() })
+}
+
+func on(sig os.Signal, do func(context.Context)) (stop func()) {
 	c := make(chan os.Signal, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	signal.Notify(c, syscall.SIGHUP)
+	signal.Notify(c, sig)
 	go func() {
 		defer close(ended)
 		for {

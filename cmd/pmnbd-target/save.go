@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"time"
+
+	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/daemon"
+	"pmnbd/cmd/internal/flags"
+	"pmnbd/cmd/internal/reload"
+	"pmnbd/cmd/internal/status"
+	"pmnbd/persist/region"
+	"pmnbd/persist/target"
+)
+
+const saveHelp = `Saves the regions of class protected: ends their sessions, writes what differs from their images, and returns when
+all images are whole and durable. Nobody gets such a region any more until "pmnbd-target resume" or a restart.
+Shutdown hooks of a UPS call this; SIGPWR has the same effect. With --config no pmnbd-target has to run: the
+command opens the regions in FILE that have save, and saves them itself. A region without memory has nothing to
+save, and keeps its image.
+
+Usage:
+  pmnbd-target save [--control ADDRESS]
+  pmnbd-target save --config FILE
+`
+
+const resumeHelp = `Ends what "pmnbd-target save" began: sessions are granted again. Initiators come back by themselves.
+
+Usage:
+  pmnbd-target resume [--control ADDRESS]
+`
+
+// The URL paths of the commands.
+const savePath, resumePath = "/save", "/resume"
+
+// A savedView is what came of the save of a region, in JSON.
+type savedView struct {
+	Region  string  `json:"region"`
+	Bytes   uint64  `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+func viewOfSaved(s *target.Saved) savedView {
+	v := savedView{Region: s.Region, Bytes: s.Bytes, Seconds: s.Took.Seconds()}
+	if s.Err != nil {
+		v.Error = s.Err.Error()
+	}
+	return v
+}
+
+// String is what the command prints.
+func (v *savedView) String() string {
+	if v.Error != "" {
+		return fmt.Sprintf("region %s NOT SAVED: %s", v.Region, v.Error)
+	}
+	took := time.Duration(v.Seconds * float64(time.Second))
+	line := fmt.Sprintf("region %s saved: wrote %s in %v", v.Region, flags.Size(v.Bytes).Rounded(), took.Round(time.Millisecond))
+	if v.Bytes > 0 && v.Seconds > 0 {
+		line += fmt.Sprintf(", %s/s", flags.Size(float64(v.Bytes)/v.Seconds).Rounded())
+	}
+	return line
+}
+
+// errNotSaved ends a save some of whose regions, which it has named, are not saved.
+var errNotSaved = errors.New("not every region is saved: a power failure now loses those that are not")
+
+// saveRegions runs `pmnbd-target save`.
+func saveRegions(call *command.Call) error {
+	file := call.Flags.String("config", "", "save the regions of this `FILE` without a running pmnbd-target")
+	control := status.DefaultPlace()
+	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	if err := call.Parse(); err != nil {
+		return err
+	}
+	if *file != "" {
+		return saveOffline(call.Stdout, *file)
+	}
+	failed := false
+	asked, err := askAll(&control, savePath, func(line json.RawMessage) error {
+		var v savedView
+		if err := json.Unmarshal(line, &v); err != nil {
+			return err
+		}
+		failed = failed || v.Error != ""
+		_, err := fmt.Fprintln(call.Stdout, v.String())
+		return err
+	})
+	switch {
+	case failed:
+		return errors.Join(errNotSaved, err)
+	case asked == 0 && err == nil:
+		return status.Nobody(&control, program)
+	}
+	return err
+}
+
+// askAll has every pmnbd-target at control run the command at path.
+func askAll(control *status.Place, path string, heard func(json.RawMessage) error) (asked int, err error) {
+	ctx := context.Background()
+	found, err := status.Find[reload.Document](ctx, control, program)
+	for _, f := range found {
+		if failed := status.Do(ctx, f.Socket, path, nil, heard); failed != nil {
+			err = errors.Join(err, fmt.Errorf("process %d: %w", f.Document.PID, failed))
+		}
+	}
+	return len(found), err
+}
+
+// saveOffline saves the regions of a configuration file that no pmnbd-target serves.
+func saveOffline(stdout io.Writer, file string) error {
+	var c config
+	if err := c.load(file); err != nil {
+		return err
+	}
+	failed := false
+	for i := range c.Regions {
+		r := &c.Regions[i]
+		if r.Save.string == "" {
+			continue
+		}
+		line, err := r.saveAlone()
+		if err != nil {
+			failed = true
+			line = (&savedView{Region: r.Name, Error: err.Error()}).String()
+		}
+		if _, err := fmt.Fprintln(stdout, line); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return errNotSaved
+	}
+	return nil
+}
+
+// saveAlone opens and saves a region, and says so. It never opens one without memory: that would
+// load the image, or lose a region whose image is not whole.
+func (r *servedRegion) saveAlone() (line string, err error) {
+	if err := r.check(); err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(r.Path.string); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("region %s has no memory: its image stays as it is", r.Name), nil
+	}
+	opened, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, Save: r.Save.string})
+	if errors.Is(err, region.ErrInUse) {
+		return "", fmt.Errorf("%w: `pmnbd-target save` without --config has that save it", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	saved, err := opened.Save(context.Background())
+	if err = errors.Join(err, opened.Close()); err != nil {
+		return "", err
+	}
+	v := viewOfSaved(&target.Saved{Region: r.Name, Bytes: saved.Bytes, Took: saved.Took})
+	return v.String(), nil
+}
+
+// resumeRegions runs `pmnbd-target resume`.
+func resumeRegions(call *command.Call) error {
+	control := status.DefaultPlace()
+	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
+	if err := call.Parse(); err != nil {
+		return err
+	}
+	asked, err := askAll(&control, resumePath, func(json.RawMessage) error { return nil })
+	if asked == 0 && err == nil {
+		return status.Nobody(&control, program)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(call.Stdout, "resumed: sessions are granted again")
+	}
+	return err
+}
+
+// saveCommands are what the control socket takes. A save goes on when its asker leaves: the power
+// may be about to go, and the asker to be killed.
+func (s *service) saveCommands() []status.Command {
+	return []status.Command{
+		{Path: savePath, Run: func(ctx context.Context, _ url.Values, say func(any) error) error {
+			saved, err := s.target.Save(context.WithoutCancel(ctx))
+			for i := range saved {
+				err = errors.Join(err, say(viewOfSaved(&saved[i])))
+			}
+			return err
+		}},
+		{Path: resumePath, Run: func(context.Context, url.Values, func(any) error) error { return s.target.Resume() }},
+	}
+}
+
+// onPowerFailure saves at each SIGPWR, which init and UPS software send when the power is about to
+// go. stop ends that, and waits for a save under way.
+func (s *service) onPowerFailure() (stop func()) {
+	return daemon.OnPowerFailure(func() {
+		s.log.Warn("SIGPWR: the power is about to go")
+		_, _ = s.target.Save(context.Background()) // it has logged what came of it
+	})
+}

@@ -1,0 +1,159 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A disk watches the disk that a region's saves go to.
+type disk struct {
+	trouble atomic.Pointer[error] // what the last look found; nil: there was none yet
+	began   atomic.Int64          // when the look under way began, by clock, or 0
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+}
+
+// watch begins to look at the disk that e is saved to, and logs when that or the battery makes
+// the server refuse sessions, and when it no longer does.
+func (e *export) watch(every time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e.disk.cancel = cancel
+	said := ""
+	e.disk.ended.Go(func() {
+		repeat(ctx, every, func() {
+			e.disk.look(e.image)
+			e.s.power.await(ctx) // else each start would have this in the log
+			why := e.short()
+			switch {
+			case why != "" && said == "":
+				e.s.log.Warn("no session is granted: a save could not keep what it would store", slog.String("region", e.r.Name()), slog.String("cause", why))
+			case why == "" && said != "":
+				e.s.log.Info("sessions are granted again", slog.String("region", e.r.Name()))
+			}
+			said = why
+		})
+	})
+}
+
+// look looks once. A disk that hangs holds it up.
+func (d *disk) look(image protected) {
+	d.began.Store(clock())
+	err := image.SaveTrouble()
+	d.trouble.Store(&err)
+	d.began.Store(0)
+}
+
+// close ends the goroutine, and waits for it.
+func (d *disk) close() {
+	if d.cancel != nil {
+		d.cancel()
+	}
+	d.ended.Wait()
+}
+
+// diskAnswers is how long a look may take.
+const diskAnswers = 10 * time.Second
+
+// wrong returns what is wrong with the disk, or "".
+func (d *disk) wrong() string {
+	found, began := d.trouble.Load(), d.began.Load()
+	switch {
+	case began != 0 && time.Duration(clock()-began) > diskAnswers:
+		return fmt.Sprintf("the disk for saves has not answered for %v", time.Duration(clock()-began).Round(time.Second))
+	case found == nil:
+		return "the disk for saves has not been looked at yet"
+	case *found != nil:
+		return (*found).Error()
+	}
+	return ""
+}
+
+// withholds returns why the server grants no session on e now, or "".
+func (e *export) withholds() string {
+	switch {
+	case e.image == nil:
+		return ""
+	case e.s.halted.Load():
+		return "the target has ended its sessions to save the region: `pmnbd-target resume` there, or its restart, lets initiators in again"
+	}
+	return e.short()
+}
+
+// short returns why a save of e, as it would be after a session, may fail, or "".
+func (e *export) short() string {
+	if why := e.disk.wrong(); why != "" {
+		return why
+	}
+	p, ok := e.image.Protection()
+	if !ok {
+		return ""
+	}
+	return e.s.power.tooShort(e.need(p.Longest)) // after most sessions everything is dirty
+}
+
+// need returns how long a save of all regions takes, with its own for that of e. It is the sum,
+// because they may share a disk.
+func (e *export) need(own time.Duration) time.Duration {
+	for _, other := range e.s.protects() {
+		if other == e {
+			continue
+		}
+		if p, ok := other.image.Protection(); ok {
+			own += p.Expected
+		}
+	}
+	return own
+}
+
+// A ProtectionSnapshot says how a region of class protected is saved. Its JSON names stay as
+// they are once published.
+type ProtectionSnapshot struct {
+	Image string `json:"image"`
+	// Whole: the image has everything. Otherwise a power failure now loses the region.
+	Whole bool `json:"whole"`
+	// SavedAt is when the last save ended, nil if there was none.
+	SavedAt *time.Time `json:"saved_at"`
+	// Dirty is how many bytes a save would write now.
+	Dirty uint64 `json:"dirty_bytes"`
+	// Speed is what the disk was measured to take, in bytes a second.
+	Speed uint64 `json:"disk_bytes_per_second"`
+	// Expected is how long a save would take now, Longest how long one of everything would, and
+	// Within how long it may take, in seconds.
+	Expected float64 `json:"expected_save_seconds"`
+	Longest  float64 `json:"longest_save_seconds"`
+	Within   float64 `json:"save_within_seconds"`
+	// Losses counts how often the contents were lost. LostAt is when that was last, or nil.
+	Losses uint32     `json:"losses"`
+	LostAt *time.Time `json:"lost_at"`
+	// Lost is why the present start of the target lost them, or "".
+	Lost string `json:"lost,omitempty"`
+	// Halted: a save has ended the sessions, and Resume has not been called. Refuses is why no
+	// session is granted now, or "".
+	Halted  bool   `json:"halted"`
+	Refuses string `json:"refuses,omitempty"`
+}
+
+// protection returns how e is saved, or nil.
+func (e *export) protection() *ProtectionSnapshot {
+	if e.image == nil {
+		return nil
+	}
+	p, _ := e.image.Protection()
+	return &ProtectionSnapshot{
+		Image: p.Image, Whole: p.Whole, SavedAt: unlessZero(p.SavedAt), Dirty: p.Dirty, Speed: p.Speed,
+		Expected: p.Expected.Seconds(), Longest: p.Longest.Seconds(), Within: p.SaveWithin.Seconds(),
+		Losses: p.Losses, LostAt: unlessZero(p.LostAt), Lost: p.Lost,
+		Halted: e.s.halted.Load(), Refuses: e.withholds(),
+	}
+}
+
+func unlessZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
