@@ -26,16 +26,25 @@ type badPlaces struct {
 // does not fail: a fault tells of places that it has not found.
 func (b *badPlaces) find(f *os.File, m *medium.Memory, size uint64, on medium.Medium) {
 	found, err := on.Bad(f, m)
-	var extent []persist.Range
+	b.keep(f, fromData(found, DataOffset), err, size)
+}
+
+// fromData returns what of found lies at data or behind, as seen from there.
+func fromData(found []persist.Range, data uint64) (extent []persist.Range) {
 	for _, g := range found {
-		if g.Off > maxSize || g.Len > maxSize || g.End() <= DataOffset {
+		if g.Off > maxSize || g.Len > maxSize || g.End() <= data {
 			continue
 		}
-		if g.Off < DataOffset {
-			g = persist.Range{Off: DataOffset, Len: g.End() - DataOffset}
+		if g.Off < data {
+			g = persist.Range{Off: data, Len: g.End() - data}
 		}
-		extent = append(extent, persist.Range{Off: g.Off - DataOffset, Len: g.Len})
+		extent = append(extent, persist.Range{Off: g.Off - data, Len: g.Len})
 	}
+	return extent
+}
+
+// keep keeps the bad places of a data extent of size bytes, which were found with an error or without.
+func (b *badPlaces) keep(f *os.File, extent []persist.Range, err error, size uint64) {
 	list := persist.MakeBad(extent, size)
 	if len(list) > persist.MaxBad {
 		err = fmt.Errorf("%d bad places are more than the %d that a region may have: replace the memory", len(list), persist.MaxBad)
@@ -108,6 +117,9 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 
 // whole returns an error if the region's file is shorter than it was.
 func (r *Region) whole() error {
+	if r.parts != nil {
+		return r.wholeParts()
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
 		return fmt.Errorf("stat: %w", err)

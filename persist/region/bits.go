@@ -235,7 +235,7 @@ func (r *Region) BitsSet(slot int) uint64 {
 // syncs the bits with the data. If a range lies outside the extent, FlushBits makes
 // nothing durable. On a failed region it returns the failure.
 func (r *Region) FlushBits(members persist.Members, ranges []persist.Range) error {
-	if members == 0 || r.class == persist.ClassFile {
+	if members == 0 || r.headSynced() {
 		return nil
 	}
 	if err := r.usable(ranges); err != nil {

@@ -70,8 +70,30 @@ func (m machine) deviceMemory(st *unix.Stat_t) (medium.Memory, error) {
 	if err != nil {
 		return medium.Memory{}, fmt.Errorf("identify the device: %w", err)
 	}
-	mem := medium.Memory{Platform: p, Device: size, Flags: unix.MAP_SHARED}
+	align, err := deviceAlign(dir)
+	if err != nil {
+		return medium.Memory{}, err
+	}
+	mem := medium.Memory{Platform: p, Device: size, Flags: unix.MAP_SHARED, Align: align}
 	return m.directAccess(mem)
+}
+
+// hugePage is the alignment of device-dax devices on kernels that do not tell it, and the
+// least of all: they have no smaller pages.
+const hugePage = 2 << 20
+
+// deviceAlign returns what mappings of the device-dax device with directory dir must be
+// aligned to, in bytes.
+func deviceAlign(dir string) (uint64, error) {
+	text, err := attribute(dir, "align")
+	if err != nil || text == "" {
+		return hugePage, err
+	}
+	align, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || align == 0 || align&(align-1) != 0 || align > 1<<40 {
+		return 0, fmt.Errorf("%w: a device-dax device with an alignment of %q bytes", ErrClass, text)
+	}
+	return align, nil
 }
 
 // fileMemory identifies the memory of a regular file.
@@ -85,6 +107,9 @@ func (m machine) fileMemory(f *os.File, st *unix.Stat_t) (medium.Memory, error) 
 		return medium.Memory{}, err
 	}
 	mem := medium.Memory{Class: class, Flags: unix.MAP_SHARED, RAM: inMemory(fs.Type)}
+	if fs.Type == unix.HUGETLBFS_MAGIC {
+		mem.Align = uint64(fs.Bsize)
+	}
 	if class != persist.ClassFile {
 		return mem, nil
 	}

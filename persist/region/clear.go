@@ -22,14 +22,18 @@ import (
 //
 // The region must not be open anywhere (ErrInUse). If Clear fails, the region stays as it was,
 // or has failed.
-func Clear(path, reason string) error { return clearRegion(path, reason, thisMachine, nil) }
-
-// ClearShowing is Clear, and p hears how far it is.
-func ClearShowing(path, reason string, p Progress) error {
-	return clearRegion(path, reason, thisMachine, p)
+//
+// further are the paths of the region's further parts, if it has several.
+func Clear(path, reason string, further ...string) error {
+	return clearRegion(path, reason, thisMachine, nil, further...)
 }
 
-func clearRegion(path, reason string, on medium.Medium, p Progress) error {
+// ClearShowing is Clear, and p hears how far it is.
+func ClearShowing(path, reason string, p Progress, further ...string) error {
+	return clearRegion(path, reason, thisMachine, p, further...)
+}
+
+func clearRegion(path, reason string, on medium.Medium, p Progress, further ...string) error {
 	reason = strings.TrimSpace(text(reason))
 	if reason == "" {
 		return errors.New("clear a region: give a reason")
@@ -38,7 +42,7 @@ func clearRegion(path, reason string, on medium.Medium, p Progress) error {
 	if err != nil {
 		return err
 	}
-	r, err := load(f, path, mem, on)
+	r, err := loadParts(f, path, mem, further, true, on)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -48,7 +52,13 @@ func clearRegion(path, reason string, on medium.Medium, p Progress) error {
 func (r *Region) clear(reason string, p Progress) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.class == persist.ClassFile {
+	if r.parts != nil && r.class == persist.ClassFile {
+		if failed, err := r.rewritePartsLocked(p); failed {
+			return r.failLocked(err)
+		} else if err != nil {
+			return err
+		}
+	} else if r.class == persist.ClassFile {
 		if err := rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size), p); err != nil {
 			return fmt.Errorf("region %q: rewrite its pages: %w", r.name, err)
 		}
@@ -83,7 +93,7 @@ func (r *Region) clear(reason string, p Progress) error {
 		return err
 	}
 	for range 2 { // both copies: neither may keep an older state
-		if err := r.writeLocked(sb); err != nil {
+		if err := r.renewLocked(sb); err != nil {
 			return r.failLocked(err)
 		}
 	}

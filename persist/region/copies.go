@@ -40,6 +40,9 @@ type copies struct {
 	best   Superblock
 	at     int // which copy is the best
 	states [2]CopyState
+	// lost: a further part lost a copy that may have been newer than the region's stamp
+	// allows.
+	lost bool
 }
 
 // rotten reports whether something other than an unfinished update damaged a copy. Then
@@ -101,7 +104,7 @@ func unfinished(page []byte) bool {
 // contents id to use if the old one no longer holds.
 func onOpen(c copies, m *medium.Memory, boot, fresh [16]byte) Superblock {
 	sb := c.best
-	if c.rotten() {
+	if c.rotten() || c.lost {
 		// The lost copy may have been newer, and may have granted epoch+1 to somebody.
 		// Nobody may mistake that owner for the one named here, and nobody else may get
 		// the same epoch. So the next epoch is best+2.
@@ -128,30 +131,34 @@ func (r *Region) writeLocked(sb Superblock) (err error) {
 	r.generation++ // also after a failed update: no number is used twice
 	sb.Generation = r.generation
 	at := 1 - r.newer
-	start := uint64(at * CopySize)
-	page := r.mem[start : start+CopySize]
-	generation := page[offGeneration : offGeneration+8]
 	var next [CopySize]byte
 	sb.encode(next[:])
-
-	// Each step is durable before the next one. Generation 0 shows that a copy is
-	// unfinished, whatever mixture of old and new bytes its body has.
-	storeGeneration(generation, 0)
-	r.left[at] = 0
-	if err := r.persistLocked(start+offGeneration, 8); err != nil {
-		return err
-	}
-	copy(page[:offGeneration], next[:offGeneration])
-	copy(page[offVersion:], next[offVersion:])
-	if err := r.persistLocked(start, CopySize); err != nil {
-		return err
-	}
-	storeGeneration(generation, generationTag|sb.Generation)
-	r.left[at] = generationTag | sb.Generation
-	if err := r.persistLocked(start+offGeneration, 8); err != nil {
+	if err := r.replaceLocked(r.persistLocked, uint64(at*CopySize), &next, &r.left[at]); err != nil {
 		return err
 	}
 	r.newer = at
 	r.sb.Store(&sb)
 	return nil
+}
+
+// replaceLocked replaces the copy of a superblock that is at start of the mapping. persist
+// makes bytes there durable. left gets the generation that the copy has after each step.
+func (r *Region) replaceLocked(persist func(off, n uint64) error, start uint64, next *[CopySize]byte, left *uint64) error {
+	page := r.mem[start : start+CopySize]
+	generation := page[offGeneration : offGeneration+8]
+	// Each step is durable before the next one. Generation 0 shows that a copy is
+	// unfinished, whatever mixture of old and new bytes its body has.
+	storeGeneration(generation, 0)
+	*left = 0
+	if err := persist(start+offGeneration, 8); err != nil {
+		return err
+	}
+	copy(page[:offGeneration], next[:offGeneration])
+	copy(page[offVersion:], next[offVersion:])
+	if err := persist(start, CopySize); err != nil {
+		return err
+	}
+	*left = binary.LittleEndian.Uint64(next[offGeneration:])
+	storeGeneration(generation, *left)
+	return persist(start+offGeneration, 8)
 }

@@ -201,7 +201,7 @@ func TestBothCopiesBad(t *testing.T) {
 	same := good
 	copy(same[CopySize:], same[:CopySize])
 	newer := good
-	newer[offVersion] = 3
+	newer[offVersion] = 4
 	binary.LittleEndian.PutUint32(newer[offCRC:], crc32.Checksum(newer[:offCRC], castagnoli))
 	for _, c := range []struct {
 		name string

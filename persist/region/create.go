@@ -44,14 +44,33 @@ type CreateOptions struct {
 	SaveWithin time.Duration
 	// Progress hears of the steps. Nil hears nothing.
 	Progress Progress
+	// Parts are the paths of further parts, in their order. Then Size is that of each part's
+	// data, the first one's too; 0 means as much as each existing file or device has room
+	// for.
+	Parts []string
+	// Wrap, unless nil, gets the machine's medium and returns the one that the region uses.
+	// Only tests set it, through persist/region/regiontest.
+	Wrap func(medium.Medium) medium.Medium
 }
 
 // Create makes a region at path: in a new file, or in an existing one that holds only
 // zeroes. When it returns, all of the region's space is allocated and durable. If Create
 // fails, it removes a file that it made.
-func Create(path string, o CreateOptions) (Info, error) { return create(path, o, thisMachine) }
+func Create(path string, o CreateOptions) (Info, error) {
+	on := thisMachine
+	if o.Wrap != nil {
+		on = o.Wrap(on)
+	}
+	return create(path, o, on)
+}
 
 func create(path string, o CreateOptions, on medium.Medium) (Info, error) {
+	if len(o.Parts) > 0 {
+		if o.Class != 0 || o.Save != "" {
+			return Info{}, fmt.Errorf("%w: a region of class %v cannot have several parts", ErrClass, persist.ClassProtected)
+		}
+		return createParts(path, o, on)
+	}
 	if path == PathMemfd {
 		return Info{}, fmt.Errorf("%w: anonymous memory exists only while pmnbd-target serves it: `serve --region NAME=%s,size=SIZE` makes it", ErrClass, PathMemfd)
 	}

@@ -25,7 +25,7 @@ func (r *Region) ownLocked() (err error) {
 				ErrForeign, i, found, left, r.path)
 		}
 	}
-	return nil
+	return r.ownPartsLocked()
 }
 
 // Check fails the region if another process has changed its superblock: then both

@@ -34,6 +34,8 @@ type Info struct {
 	// is why there may be more.
 	Bad        persist.BadPlaces
 	BadUnknown error
+	// Parts describes the parts, if the region has several and all of them were named.
+	Parts []PartInfo
 	// Exposed is ErrExposed if this process would refuse to serve the region, otherwise
 	// nil.
 	Exposed error
@@ -42,15 +44,20 @@ type Info struct {
 // Inspect reads the superblock of the region at path and counts the bits of a mirror's
 // members. It takes no lock and changes
 // nothing. So it can inspect a region that is being served, and that of another user.
-func Inspect(path string) (Info, error) { return inspectPath(path, thisMachine) }
+//
+// further are the paths of the region's further parts. Without them Inspect says of a region
+// of several parts what the first one has, and its class may be better than the region's.
+func Inspect(path string, further ...string) (Info, error) {
+	return inspectPath(path, thisMachine, further...)
+}
 
-func inspectPath(path string, on medium.Medium) (Info, error) {
+func inspectPath(path string, on medium.Medium, further ...string) (Info, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := inspect(f, on)
+	info, err := inspectParts(f, further, on)
 	// Open it again as serve would.
 	if node, refused := openNode(path, os.O_RDONLY|unix.O_NONBLOCK); errors.Is(refused, ErrExposed) {
 		info.Exposed = refused
@@ -84,7 +91,7 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	}
 	found, err := readCopies(header[:])
 	if err != nil {
-		return Info{}, fmt.Errorf("%s: %w", f.Name(), explain(err))
+		return Info{}, fmt.Errorf("%s: %w", f.Name(), notRegion(err, header[:]))
 	}
 	if mem.RAM && found.best.Class == persist.ClassProtected {
 		mem.Class = persist.ClassProtected

@@ -200,7 +200,7 @@ func (r *Region) settleBitsLocked() (err error) {
 		return nil
 	}
 	own, out := int(rec.Slot), outside(rec)
-	if r.class != persist.ClassFile { // whose sync has covered the bitmaps
+	if !r.headSynced() { // whose sync has covered the bitmaps
 		if err := r.persistBitsLocked(own, out); err != nil {
 			return err
 		}
@@ -224,8 +224,8 @@ func (r *Region) storeBits(f func(*bitmaps)) {
 
 // persistBitsLocked makes the bitmaps of members durable, of a region in slot own.
 func (r *Region) persistBitsLocked(own int, members persist.Members) error {
-	if r.class == persist.ClassFile {
-		return r.syncLocked()
+	if r.headSynced() {
+		return r.persistLocked(0, 0)
 	}
 	for slot := range persist.MaxMembers {
 		if members.Has(slot) {

@@ -149,8 +149,18 @@ func TestDeviceMemory(t *testing.T) {
 			require.Contains(t, got.Why, c.says)
 			require.Equal(t, c.says == "", got.Why == "")
 			got.Why = ""
+			c.want.Align = hugePage // sysfs does not tell it
 			require.Equal(t, c.want, got)
 		})
+	}
+}
+
+func TestDeviceAlign(t *testing.T) {
+	for text, want := range map[string]uint64{"": hugePage, "2097152\n": 2 << 20, "1073741824\n": 1 << 30, "0\n": 0, "3\n": 0, "x\n": 0} {
+		dir := sysfs(t, map[string]string{"dax0.0/align": text})
+		got, err := deviceAlign(filepath.Join(dir, "dax0.0"))
+		require.Equal(t, want, got, text)
+		require.Equal(t, want == 0, err != nil, text)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package region keeps regions, only for this module; it promises nothing to other
 // programs. A region is a named extent of memory on a target, of a fixed size, with its
-// superblock in front of the data extent (design §5).
+// superblock in front of the data extent (design §5). It is one file or device, or several
+// behind each other (part.go).
 //
 // It exists so that one place knows what a region's memory is, what makes writes to it
 // durable, and what has happened to it. It detects the class, keeps the superblock in two
@@ -27,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/latency"
+	"pmnbd/internal/vmem"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -56,6 +58,9 @@ type OpenOptions struct {
 	// CreateSize, unless 0, creates a region of that size in bytes, named Name, if path
 	// does not exist. An existing region must have that size. PathMemfd requires it.
 	CreateSize uint64
+	// Parts are the paths of the region's further parts, in their order. Open does not
+	// create them: a region of several parts needs Create.
+	Parts []string
 	// Wrap, unless nil, gets the machine's medium and returns the one that the region
 	// uses. Only tests set it, through persist/region/regiontest.
 	Wrap func(medium.Medium) medium.Medium
@@ -91,6 +96,12 @@ type Region struct {
 	bad  badPlaces
 
 	saving *saving // nil, but for class protected
+
+	// parts are those of a region of several, the first one with file. The slice and the
+	// files stay; it is nil for a region that is one file or device.
+	parts []part
+	space *vmem.Range   // what mem lies in, of a region of several parts
+	noted atomic.Uint32 // parts that the next Flush of nothing syncs (partflush.go)
 }
 
 // Open opens the region at path and locks it against every other Open, Create and Clear.
@@ -106,6 +117,9 @@ func Open(path string, o OpenOptions) (*Region, error) {
 }
 
 func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
+	if o.Save != "" && len(o.Parts) > 0 {
+		return nil, fmt.Errorf("%s: %w: a region of class %v cannot have several parts", path, ErrSave, persist.ClassProtected)
+	}
 	if o.Save != "" {
 		return openProtected(path, o, on)
 	}
@@ -113,7 +127,7 @@ func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := load(f, path, mem, on)
+	r, err := loadParts(f, path, mem, o.Parts, o.AllowVolatile, on)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -126,10 +140,10 @@ func open(path string, o OpenOptions, on medium.Medium) (*Region, error) {
 // openOrCreate opens the file of a region, locked. If o.CreateSize is set it creates a
 // missing file first.
 func openOrCreate(path string, o OpenOptions, on medium.Medium) (*os.File, medium.Memory, error) {
-	if path == PathMemfd {
+	if path == PathMemfd && len(o.Parts) == 0 {
 		return createMemfd(o, on)
 	}
-	if o.CreateSize != 0 {
+	if o.CreateSize != 0 && len(o.Parts) == 0 {
 		f, mem, err := createFile(path, CreateOptions{Name: o.Name, Size: o.CreateSize}, o.AllowVolatile, on)
 		if !errors.Is(err, os.ErrExist) {
 			return f, mem, err
@@ -187,37 +201,43 @@ func lockAndClassify(f *os.File, on medium.Medium) (medium.Memory, error) {
 }
 
 // load maps the region in f, which is locked, and brings its superblock up to date. On
-// success the region owns f.
-func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, error) {
+// success the region owns f, and the files of parts: none, or all parts of the region.
+func load(f *os.File, path string, m medium.Memory, on medium.Medium, parts ...part) (*Region, error) {
 	var header [2 * CopySize]byte
 	if err := readHeader(f, &m, header[:]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	found, err := readCopies(header[:])
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, explain(err))
+		return nil, fmt.Errorf("%s: %w", path, notRegion(err, header[:]))
 	}
 	sb := &found.best
 	if sb.Class == persist.ClassProtected && m.Class != sb.Class {
 		return nil, needsSave(path)
 	}
+	if err := readParts(parts, &found); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if parts != nil {
+		if m, err = weakest(parts); err != nil {
+			return nil, err
+		}
+		found.lost = lostStamp(parts, sb)
+	}
 	if sb.Class != m.Class {
 		return nil, fmt.Errorf("%s: %w: it was made as class %v and is class %v now: create a region here and copy the data into it",
 			path, ErrClass, sb.Class, m.Class)
-	}
-	total := DataOffset + sb.Size
-	if err := ensureAllocated(f, &m, total); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	boot, err := on.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	mem, err := m.Map(f, total, unix.PROT_READ|unix.PROT_WRITE)
+	mem, space, err := mapRegion(f, &m, parts, sb.Size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	r := &Region{
+		parts: parts, space: space,
 		path: path, file: f, mem: mem, name: sb.Name, size: sb.Size, class: m.Class, uuid: sb.UUID,
 		platform: m.Platform, medium: on, newer: found.at, generation: sb.Generation,
 	}
@@ -225,16 +245,51 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium) (*Region, 
 	for i := range r.left {
 		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
 	}
-	r.bad.find(f, &m, r.size, on)
+	if parts == nil {
+		r.bad.find(f, &m, r.size, on)
+	} else {
+		r.bad.findParts(parts, r.size, on)
+	}
 	r.sb.Store(sb)
 	if sb.Failed {
 		r.setFailed(sb.Failure)
 	}
 	next := onOpen(found, &m, boot, newID())
 	if err := r.establish(found, next); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unix.Munmap(mem))
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.unmap())
 	}
 	return r, nil
+}
+
+// mapRegion maps a region of size bytes. space is nil unless it has several parts.
+func mapRegion(f *os.File, m *medium.Memory, parts []part, size uint64) (mem []byte, space *vmem.Range, err error) {
+	for i := range parts {
+		if err := ensureAllocated(parts[i].file, &parts[i].mem, parts[i].data+parts[i].size); err != nil {
+			return nil, nil, fmt.Errorf("part %d, %s: %w", i, parts[i].path, err)
+		}
+	}
+	if parts != nil {
+		if space, err = mapParts(parts); err != nil {
+			return nil, nil, err
+		}
+		return space.Bytes(), space, nil
+	}
+	total := DataOffset + size
+	if err := ensureAllocated(f, m, total); err != nil {
+		return nil, nil, err
+	}
+	mem, err = m.Map(f, total, unix.PROT_READ|unix.PROT_WRITE)
+	return mem, nil, err
+}
+
+// unmap unmaps the region. Nothing may use its memory any more.
+func (r *Region) unmap() error {
+	mem := r.mem
+	r.mem = nil
+	if r.space != nil {
+		return r.space.Close()
+	}
+	return unix.Munmap(mem)
 }
 
 // establish makes the superblock that Open found durable, or next if it differs. The
@@ -247,6 +302,8 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 	defer r.mu.Unlock()
 	switch {
 	case found.best.Failed:
+	case r.parts != nil:
+		err = r.persistHeadsLocked()
 	case r.class == persist.ClassFile:
 		err = r.medium.Sync(r.file)
 	default:
@@ -255,8 +312,8 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 	if err == nil {
 		err = r.ownLocked()
 	}
-	if err == nil && (next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}) {
-		err = r.writeLocked(next)
+	if write := next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}; err == nil && (write || r.unsettled(&next)) {
+		err = r.renewAtOpenLocked(next)
 	}
 	if err == nil && !found.best.Failed {
 		err = r.settleBitsLocked()
@@ -287,9 +344,7 @@ func (r *Region) Close() error {
 		return nil
 	}
 	r.closed = true
-	mem := r.mem
-	r.mem = nil
-	err := errors.Join(unix.Munmap(mem), r.file.Close())
+	err := errors.Join(r.unmap(), release(r.file), closeFurther(r.parts))
 	if r.saving != nil {
 		err = errors.Join(err, r.saving.im.Close())
 	}
@@ -350,7 +405,7 @@ func (r *Region) Update(f func(*Superblock) error) error {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // changes only while the power is off
 	}
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" ||
-		sb.Life < old.Life || sb.Record != old.Record && sb.Record != aloneRecord(old.Record) {
+		sb.Parts != old.Parts || sb.Stamp != old.Stamp || sb.Stamping != old.Stamping || sb.Life < old.Life || sb.Record != old.Record && sb.Record != aloneRecord(old.Record) {
 		return fmt.Errorf("region %q: superblock not written: an update changed a field that it must not change", r.name)
 	}
 	if err := r.liveLocked(&sb); err != nil {
@@ -359,11 +414,11 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if r.saving != nil && sb.Epoch != old.Epoch {
 		r.saving.unknownFrom(sb.Epoch)
 	}
-	if err := r.writeLocked(sb); err != nil {
+	if err := r.renewLocked(sb); err != nil {
 		return r.failLocked(err)
 	}
 	if sb.Record != old.Record { // both copies have it, as in recordLocked
-		if err := r.writeLocked(sb); err != nil {
+		if err := r.renewLocked(sb); err != nil {
 			return r.failLocked(err)
 		}
 	}

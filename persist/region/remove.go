@@ -19,7 +19,15 @@ var ErrNotClean = errors.New("region is not clean")
 // must not be open anywhere (ErrInUse), and must be clean (ErrNotClean). With force its
 // state does not matter. Remove never removes anything that is not a region
 // (ErrNoSuperblock).
-func Remove(path string, force bool) error { return removeRegion(path, force, thisMachine) }
+//
+// further are the paths of the region's further parts, which Remove removes, too. Without
+// them it removes no region of several parts, unless forced. Then the first part alone goes.
+func Remove(path string, force bool, further ...string) error {
+	if len(further) > 0 {
+		return removeParts(path, force, thisMachine, further)
+	}
+	return removeRegion(path, force, thisMachine)
+}
 
 func removeRegion(path string, force bool, on medium.Medium) error {
 	f, mem, err := openLocked(path, on)
@@ -36,10 +44,15 @@ func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
 	}
 	found, err := readCopies(header[:])
+	if isPart(header[:]) || isPart(header[CopySize:]) {
+		err = errFurther(header[:])
+	}
 	sb := &found.best
 	switch {
 	case errors.Is(err, ErrNoSuperblock), err != nil && !force:
 		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	case err == nil && !force && sb.Parts > 0:
+		return fmt.Errorf("%s: not removed: %w: region %s has %d: name the further ones with --part", f.Name(), ErrPart, sb.Name, sb.Parts)
 	case err == nil && !force && (!sb.Clean || sb.Doubt || sb.Failed || sb.Suspect):
 		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it anyway",
 			f.Name(), ErrNotClean)
@@ -59,6 +72,52 @@ func remove(f *os.File, m *medium.Memory, force bool, on medium.Medium) error {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return errors.Join(wipe(b, on), unix.Munmap(b))
+}
+
+// removeParts removes a region of several parts, the first part first: without it there is
+// no region.
+func removeParts(path string, force bool, on medium.Medium, further []string) error {
+	f, mem, err := openLocked(path, on)
+	if err != nil {
+		return err
+	}
+	parts, err := openParts(f, mem, path, further, true, on)
+	if err == nil {
+		err = errors.Join(removable(parts, force), closeFurther(parts))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, path := range append([]string{path}, further...) {
+		if err := removeRegion(path, true, on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removable returns an error if parts are no region that may be removed.
+func removable(parts []part, force bool) error {
+	var header [2 * CopySize]byte
+	path := parts[0].path
+	if err := readHeader(parts[0].file, &parts[0].mem, header[:]); err != nil {
+		return fmt.Errorf("%s: not removed: %w", path, err)
+	}
+	found, err := readCopies(header[:])
+	if err == nil {
+		err = readParts(parts, &found)
+	}
+	sb := &found.best
+	switch {
+	case force:
+		return nil // removeRegion removes nothing that is neither a region nor a part
+	case err != nil:
+		return fmt.Errorf("%s: not removed: %w", path, err)
+	case !sb.Clean || sb.Doubt || sb.Failed || sb.Suspect:
+		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it anyway",
+			path, ErrNotClean)
+	}
+	return nil
 }
 
 // wipe clears the superblock's copies at the start of mem.

@@ -24,8 +24,11 @@ const (
 	maxName = 255
 	// MaxText is the length in bytes of the longest text in the superblock.
 	MaxText = 512
-	// Version is the version of the superblock that this package writes.
+	// Version is the version of the superblock that this package writes, unless the region
+	// has several parts: then it is VersionParts, so that an older pmnbd refuses the region.
 	Version = 2
+	// VersionParts is Version with the fields of a region of several parts (part.go).
+	VersionParts = 3
 
 	maxSize = math.MaxInt64 - DataOffset // so every offset fits an off_t
 )
@@ -47,7 +50,9 @@ const (
 //	 128 ├───────┬───────┬──────────────┼──────────────┬─────┬──────────┤
 //	     │class 1│name 1 │ failure (2)  │ clearing (2) │  0  │ mark (8) │ lengths of the texts
 //	 144 ├───────┴───────┴──────────────┼──────────────┴─────┴──────────┤
-//	     │ life (8)                     │ 0                             │
+//	     │ life (8)                     │ parts (1), 0 (7)              │
+//	 160 ├──────────────────────────────┼───────────────────────────────┤
+//	     │ stamp of the parts (8)       │ 0                             │
 //	 256 ├──────────────────────────────┴───────────────────────────────┤
 //	     │ name (255)                                                   │
 //	 512 ├──────────────────────────────────────────────────────────────┤
@@ -88,6 +93,8 @@ const (
 	offClearedLen = 132
 	offMark       = 136
 	offLife       = 144
+	offParts      = 152
+	offStamp      = 160
 	offName       = 256
 	offFailure    = 512
 	offCleared    = 1024
@@ -122,7 +129,8 @@ const (
 	flagDoubt
 	flagFailed
 	flagSuspect
-	flagsKnown = flagClean | flagDoubt | flagFailed | flagSuspect
+	flagStamping // version 3 alone
+	flagsKnown   = flagClean | flagDoubt | flagFailed | flagSuspect | flagStamping
 )
 
 // A Superblock is what a region persists about itself.
@@ -166,6 +174,21 @@ type Superblock struct {
 	// Record is the region's part in a mirror. It is zero for a region that is no member.
 	// Only SetRecord changes it.
 	Record persist.Record
+
+	// Parts is how many parts the region has, or 0 for a region that is one file or device.
+	Parts uint8
+	// Stamp is the number that every part's superblock has, too. Update raises it. While
+	// Stamping is set, parts may still have the number before (part.go).
+	Stamp    uint64
+	Stamping bool
+}
+
+// Version returns the version of the superblock's layout.
+func (s *Superblock) Version() int {
+	if s.Parts > 0 {
+		return VersionParts
+	}
+	return Version
 }
 
 // Errors of superblocks. Each is wrapped with the path.
@@ -231,6 +254,9 @@ func (s *Superblock) check() error {
 	if s.Failed != (s.Failure != "") {
 		return errors.New("the flag failed and the reason for the failure contradict each other")
 	}
+	if err := s.checkParts(); err != nil {
+		return err
+	}
 	return s.checkMember()
 }
 
@@ -257,12 +283,12 @@ func (s *Superblock) encode(b []byte) {
 	clear(b)
 	copy(b[offMagic:], magic)
 	le.PutUint64(b[offGeneration:], generationTag|s.Generation)
-	le.PutUint32(b[offVersion:], Version)
+	le.PutUint32(b[offVersion:], uint32(s.Version()))
 	var flags uint32
 	for _, f := range [...]struct {
 		set bool
 		bit uint32
-	}{{s.Clean, flagClean}, {s.Doubt, flagDoubt}, {s.Failed, flagFailed}, {s.Suspect, flagSuspect}} {
+	}{{s.Clean, flagClean}, {s.Doubt, flagDoubt}, {s.Failed, flagFailed}, {s.Suspect, flagSuspect}, {s.Stamping, flagStamping}} {
 		if f.set {
 			flags |= f.bit
 		}
@@ -273,6 +299,8 @@ func (s *Superblock) encode(b []byte) {
 	le.PutUint64(b[offEpoch:], s.Epoch)
 	le.PutUint64(b[offMark:], s.Mark)
 	le.PutUint64(b[offLife:], s.Life)
+	b[offParts] = s.Parts
+	le.PutUint64(b[offStamp:], s.Stamp)
 	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
 	copy(b[offOwnerID:], s.Owner.ID[:])
 	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
@@ -299,8 +327,8 @@ func decode(b []byte) (Superblock, error) {
 	if crc32.Checksum(b[:offCRC], castagnoli) != le.Uint32(b[offCRC:]) {
 		return Superblock{}, fmt.Errorf("%w: wrong CRC", ErrDamaged)
 	}
-	if v := le.Uint32(b[offVersion:]); v != Version {
-		return Superblock{}, fmt.Errorf("%w: it has version %d, and this pmnbd reads version %d", ErrVersion, v, Version)
+	if v := le.Uint32(b[offVersion:]); v != Version && v != VersionParts {
+		return Superblock{}, fmt.Errorf("%w: it has version %d, and this pmnbd reads versions %d and %d", ErrVersion, v, Version, VersionParts)
 	}
 	nName := int(b[offNameLen])
 	nFailure, nCleared := int(le.Uint16(b[offFailureLen:])), int(le.Uint16(b[offClearedLen:]))
@@ -328,6 +356,9 @@ func decode(b []byte) (Superblock, error) {
 		Contents:        [16]byte(b[offContents:]),
 		Life:            le.Uint64(b[offLife:]),
 		Record:          getRecord(b),
+		Parts:           b[offParts],
+		Stamp:           le.Uint64(b[offStamp:]),
+		Stamping:        flags&flagStamping != 0,
 	}
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -337,7 +368,7 @@ func decode(b []byte) (Superblock, error) {
 	var again [CopySize]byte
 	s.encode(again[:])
 	if flags&^flagsKnown != 0 || !bytes.Equal(again[:], b[:CopySize]) {
-		return Superblock{}, fmt.Errorf("%w: it has fields that version %d does not know", ErrDamaged, Version)
+		return Superblock{}, fmt.Errorf("%w: it has fields that version %d does not know", ErrDamaged, le.Uint32(b[offVersion:]))
 	}
 	return s, nil
 }

@@ -113,7 +113,7 @@ func TestDecodeRefuses(t *testing.T) {
 		want error
 	}{
 		{"magic", func(b []byte) { b[0] ^= 1 }, ErrNoSuperblock},
-		{"newer version", func(b []byte) { le.PutUint32(b[offVersion:], 3) }, ErrVersion},
+		{"newer version", func(b []byte) { le.PutUint32(b[offVersion:], 4) }, ErrVersion},
 		{"version 1, which was never released", func(b []byte) { le.PutUint32(b[offVersion:], 1) }, ErrVersion},
 		{"generation 0", func(b []byte) { le.PutUint64(b[offGeneration:], 0) }, ErrDamaged},
 		{"generation without its tag", func(b []byte) { b[offGeneration+7] = 0 }, ErrDamaged},

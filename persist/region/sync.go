@@ -62,7 +62,8 @@ func (r *Region) Fail(cause error) error {
 // Flush makes ranges of the data extent as durable as the class allows. For classes
 // volatile and pmem it writes back cache lines, or only fences if the caches survive a
 // power failure. For class file it syncs once for all ranges, or not at all if another
-// sync that began after the call has already succeeded. If a range lies outside the
+// sync that began after the call has already succeeded. Of a region of several parts it
+// syncs only those that the ranges touch, or with no ranges those that Note has named. If a range lies outside the
 // extent, Flush makes nothing durable. On a failed region it returns the failure: after a
 // failed sync the kernel takes the lost pages for clean, so a later success would prove
 // nothing.
@@ -74,6 +75,9 @@ func (r *Region) Flush(ranges []persist.Range) error {
 		}
 	}
 	if r.class == persist.ClassFile {
+		if r.parts != nil {
+			return r.flushParts(begun, ranges)
+		}
 		return r.flushFile(begun)
 	}
 	if err := r.Failed(); err != nil {
@@ -160,6 +164,9 @@ func (r *Region) Syncs() uint64 { return r.begun.Load() }
 
 // persistLocked makes n bytes at off of the superblock's copies durable.
 func (r *Region) persistLocked(off, n uint64) error {
+	if r.parts != nil {
+		return r.persistPartLocked(0, off, n)
+	}
 	if r.class == persist.ClassFile {
 		return r.syncLocked()
 	}

@@ -35,6 +35,8 @@ func (c *conn) flush(b *wire.Barrier) error {
 		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
+	} else if err := e.r.Note(b.Ranges); err != nil { // the syncer knows no ranges
+		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
 		c.behind = true

@@ -198,7 +198,7 @@ func (y *syncer) run() {
 		y.mu.Unlock()
 		if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
 			y.began.Store(clock())
-			err = y.e.r.Flush(nil) // the whole file
+			err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
 			y.began.Store(0)
 		}
 		for i := range jobs {

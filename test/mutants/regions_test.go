@@ -91,8 +91,8 @@ var regions = []mutant{
 		pkg: "./persist/region", run: "^TestRot$",
 	}, {
 		name: "the superblock's generation is durable before its body", rule: "§5 each step durable before the next",
-		in:  "persist/region.Region.writeLocked",
-		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, generationTag|sb.Generation)",
+		in:  "persist/region.Region.replaceLocked",
+		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, binary.LittleEndian.Uint64(next[offGeneration:]))",
 		pkg: model, run: crashes,
 	}, {
 		name: "a superblock counts before it is durable", rule: "§5 an epoch that was told stays",

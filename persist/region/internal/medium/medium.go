@@ -47,6 +47,9 @@ type Memory struct {
 	DAX bool
 	// Flags are the flags with which mmap(2) maps the memory.
 	Flags int
+	// Align, unless 0, is what the address, the offset and the length of a mapping must be
+	// a multiple of. 0 means the size of a page.
+	Align uint64
 	// Why says why the memory is volatile, if that is not obvious.
 	Why string
 }

@@ -1,0 +1,469 @@
+package region
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
+)
+
+// createdParts makes a region named "r" of n parts of testSize bytes in new files, on h.
+func createdParts(t testing.TB, h host, n int) []string {
+	t.Helper()
+	paths := partPaths(t.TempDir(), n)
+	_, err := create(paths[0], CreateOptions{Name: "r", Size: testSize, Parts: paths[1:]}, h)
+	require.NoError(t, err)
+	return paths
+}
+
+func partPaths(dir string, n int) (paths []string) {
+	for i := range n {
+		paths = append(paths, filepath.Join(dir, "part"+strconv.Itoa(i)))
+	}
+	return paths
+}
+
+// openedParts is opened for a region of several parts.
+func openedParts(t testing.TB, paths []string, h host) *Region {
+	t.Helper()
+	return opened(t, paths[0], OpenOptions{Parts: paths[1:]}, h)
+}
+
+// samplePart is a partHead in which every field differs from its neighbours.
+func samplePart() partHead {
+	return partHead{
+		region: [16]byte{0x10, 15: 0x1f}, stamp: 0x030405060708, class: persist.ClassPMem, place: 4, parts: 5,
+		size: 1 << 30, start: 3 << 30, data: 1 << 21,
+	}
+}
+
+// The layout is a promise to later versions, so this test has its own numbers.
+func TestPartLayout(t *testing.T) {
+	var b [CopySize]byte
+	h := samplePart()
+	h.encode(b[:])
+	require.Equal(t, "PMNBDPT\n", string(b[:8]))
+	require.Equal(t, []byte{8, 7, 6, 5, 4, 3, 0x5a, 0x5a}, b[8:16], "stamp")
+	require.Equal(t, []byte{1, 0, 0, 0}, b[16:20], "version")
+	require.Equal(t, []byte{3, 4, 5, 0}, b[20:24], "class, place, parts")
+	require.Equal(t, []byte{0, 0, 0, 0x40, 0, 0, 0, 0}, b[24:32], "size")
+	require.Equal(t, byte(0x10), b[32], "UUID of the region")
+	require.Equal(t, byte(0x1f), b[47])
+	require.Equal(t, []byte{0, 0, 0, 0xc0, 0, 0, 0, 0}, b[48:56], "place in the region")
+	require.Equal(t, []byte{0, 0, 0x20, 0, 0, 0, 0, 0}, b[56:64], "place in the part")
+	require.Equal(t, make([]byte, 4092-64), b[64:4092])
+	require.Equal(t, crc32.Checksum(b[:4092], crc32.MakeTable(crc32.Castagnoli)), binary.LittleEndian.Uint32(b[4092:]))
+	got, err := decodePart(b[:])
+	require.NoError(t, err)
+	require.Equal(t, h, got)
+
+	s := sample()
+	s.Parts, s.Stamp, s.Stamping = 7, 0x0102, true
+	s.encode(b[:])
+	require.Equal(t, []byte{3, 0, 0, 0, 0x1f, 0, 0, 0}, b[16:24], "version and flags of the first part")
+	require.Equal(t, []byte{7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0}, b[152:169], "parts and stamp")
+	again, err := decode(b[:])
+	require.NoError(t, err)
+	require.Equal(t, s, again)
+}
+
+func TestDecodePartRefuses(t *testing.T) {
+	le := binary.LittleEndian
+	for name, bend := range map[string]func(b []byte){
+		"the first part's place": func(b []byte) { b[offPartPlace] = 0 },
+		"a place behind all":     func(b []byte) { b[offPartPlace] = 5 },
+		"one part":               func(b []byte) { b[offPartParts] = 1 },
+		"too many":               func(b []byte) { b[offPartParts] = MaxParts + 1 },
+		"no class":               func(b []byte) { b[offPartClass] = 0 },
+		"no stamp":               func(b []byte) { le.PutUint64(b[offGeneration:], generationTag) },
+		"no bytes":               func(b []byte) { le.PutUint64(b[offSize:], 0) },
+		"data over the header":   func(b []byte) { le.PutUint64(b[offPartData:], 4096) },
+		"data beyond all":        func(b []byte) { le.PutUint64(b[offPartData:], 1<<63) },
+		"the start of the first": func(b []byte) { le.PutUint64(b[offPartStart:], 0) },
+		"a start beyond all":     func(b []byte) { le.PutUint64(b[offPartStart:], 1<<63) },
+		"an odd start":           func(b []byte) { le.PutUint64(b[offPartStart:], 4097) },
+		"an unknown field":       func(b []byte) { b[100] = 1 },
+		"no tag":                 func(b []byte) { b[15] = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b [CopySize]byte
+			h := samplePart()
+			h.encode(b[:])
+			bend(b[:])
+			_, err := decodePart(b[:])
+			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorContains(t, err, "CRC")
+			le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+			_, err = decodePart(b[:])
+			require.ErrorIs(t, err, ErrDamaged)
+			require.NotContains(t, err.Error(), "CRC")
+		})
+	}
+	var b [CopySize]byte
+	h := samplePart()
+	h.encode(b[:])
+	b[offVersion] = 2
+	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+	_, err := decodePart(b[:])
+	require.ErrorIs(t, err, ErrVersion)
+	_, err = decode(b[:])
+	require.ErrorIs(t, err, ErrNoSuperblock, "a part is no region")
+
+	// A region without parts has no stamp.
+	s := sample()
+	s.Parts, s.Stamp = 2, 1
+	s.encode(b[:])
+	b[offParts] = 0
+	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+	_, err = decode(b[:])
+	require.ErrorIs(t, err, ErrDamaged)
+}
+
+// The data of the parts lie behind each other in the region, and each file has its own.
+func TestParts(t *testing.T) {
+	onEachClass(t, func(t *testing.T, h host) {
+		const n = 4
+		paths := createdParts(t, h, n)
+		r := openedParts(t, paths, h)
+		require.Equal(t, paths, r.Parts())
+		require.Equal(t, paths[0], r.Path())
+		require.EqualValues(t, n*testSize, r.Size())
+		require.EqualValues(t, n, r.Superblock().Parts)
+		require.Equal(t, VersionParts, func() int { sb := r.Superblock(); return sb.Version() }())
+		data := r.Data()
+		require.Len(t, data, n*testSize)
+		require.Equal(t, n*testSize, cap(data))
+		for i := range data {
+			data[i] = byte(i/testSize*64 + i%61)
+		}
+		require.NoError(t, r.FlushAll())
+		require.NoError(t, r.Zero(persist.Range{Off: testSize - 1, Len: 2}))
+		require.NoError(t, r.Update(func(sb *Superblock) error { sb.Epoch = 9; return nil }))
+		data[testSize-1], data[testSize] = 1, 2
+		stamp := r.Superblock().Stamp
+		require.NoError(t, r.Close())
+		require.NoError(t, r.Close(), "again")
+		require.ErrorIs(t, r.Update(func(*Superblock) error { return nil }), ErrClosed)
+		require.Empty(t, held(t, filepath.Dir(paths[0])))
+
+		var all []byte
+		for i, path := range paths {
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Len(t, b, DataOffset+testSize)
+			all = append(all, b[DataOffset:]...)
+			require.Equal(t, i > 0, isPart(b))
+		}
+		for i, b := range all {
+			want := byte(i/testSize*64 + i%61)
+			switch i {
+			case testSize - 1:
+				want = 1
+			case testSize:
+				want = 2
+			}
+			if b != want {
+				t.Fatalf("byte %d", i)
+			}
+		}
+		info, err := inspectPath(paths[0], h, paths[1:]...)
+		require.NoError(t, err)
+		require.EqualValues(t, 9, info.Superblock.Epoch)
+		require.Equal(t, stamp, info.Superblock.Stamp)
+		require.Len(t, info.Parts, n)
+		for i, p := range info.Parts {
+			require.Equal(t, PartInfo{
+				Path: paths[i], Size: testSize, Start: uint64(i) * testSize, Stamp: stamp,
+				Copies: [2]CopyState{CopyGood, CopyGood}, Class: info.Class,
+			}, p)
+		}
+		r = openedParts(t, paths, h)
+		require.Equal(t, stamp, r.Superblock().Stamp, "a start raises no stamp")
+	})
+}
+
+// Each part can have a size and a kind of its own.
+func TestPartsOfDevices(t *testing.T) {
+	h := deviceHost(Platform{Domain: DomainMemory})
+	file := hostOf(persist.ClassPMem, bootA)
+	identify := h.memoryOf
+	h.memoryOf = func(f *os.File) (medium.Memory, error) {
+		if filepath.Base(f.Name()) != "dax0.0" {
+			return file.memoryOf(f)
+		}
+		m, err := identify(f)
+		m.Align = hugePage
+		return m, err
+	}
+	a, c := newDevice(t, 4<<20), newDevice(t, 6<<20)
+	b := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(b, make([]byte, 5<<20), 0o600))
+	info, err := create(a, CreateOptions{Name: "r", Parts: []string{b, c}}, h)
+	require.NoError(t, err)
+	require.EqualValues(t, (2+2+4)<<20, info.Superblock.Size, "the file's odd MiB would leave the device behind it no place")
+	require.Equal(t, []uint64{0, 2 << 20, 4 << 20}, []uint64{info.Parts[0].Start, info.Parts[1].Start, info.Parts[2].Start})
+	r := openedParts(t, []string{a, b, c}, h)
+	require.Equal(t, DomainNone, r.Platform().Domain, "the file's platform promises nothing")
+	r.Data()[len(r.Data())-1] = 7
+	require.NoError(t, r.FlushAll())
+	require.NoError(t, r.Close())
+	last, err := os.ReadFile(c)
+	require.NoError(t, err)
+	require.Equal(t, byte(7), last[len(last)-1])
+
+	require.NoError(t, removeParts(a, false, h, []string{b, c}))
+	require.NoFileExists(t, b)
+	_, err = inspectPath(a, h)
+	require.ErrorIs(t, err, ErrNoSuperblock)
+	_, err = inspectPath(c, h)
+	require.ErrorIs(t, err, ErrNoSuperblock)
+}
+
+// Parts that cannot be mapped behind each other are refused, before anything is changed.
+func TestPartsAlign(t *testing.T) {
+	const page, huge, giant = 4096, 2 << 20, 1 << 30
+	whole := func(n uint64) uint64 { return n - DataOffset }
+	for _, c := range []struct {
+		name  string
+		parts []part
+		want  error
+	}{
+		{"files", []part{{mem: medium.Memory{}, size: 5 * page}, {size: 3 * page}, {size: page}}, nil},
+		{"devices", []part{{mem: medium.Memory{Align: huge}, size: whole(8 * huge)}, {mem: medium.Memory{Align: huge}, size: 3 * huge}, {mem: medium.Memory{Align: huge}, size: page}}, nil},
+		{"a file before a device", []part{{size: 5 * page}, {mem: medium.Memory{Align: huge}, size: huge}}, ErrAlign},
+		{"a file behind a device that is not whole", []part{{mem: medium.Memory{Align: huge}, size: page}, {size: huge}}, ErrAlign},
+		{"giant pages", []part{{mem: medium.Memory{Align: giant}, size: whole(giant)}, {mem: medium.Memory{Align: giant}, size: giant, data: giant}}, nil},
+		{"giant pages behind huge ones", []part{{mem: medium.Memory{Align: huge}, size: whole(3 * huge)}, {mem: medium.Memory{Align: giant}, size: giant, data: giant}}, ErrAlign},
+		{"giant pages with data in the first", []part{{mem: medium.Memory{Align: giant}, size: whole(giant)}, {mem: medium.Memory{Align: giant}, size: giant, data: huge}}, ErrAlign},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			end := uint64(0)
+			for i := range c.parts {
+				p := &c.parts[i]
+				p.path, p.start = "/dev/dax"+strconv.Itoa(i)+".0", end
+				if end += p.size; p.data == 0 {
+					p.data = DataOffset
+				}
+			}
+			err := checkAligned(c.parts)
+			require.ErrorIs(t, err, c.want)
+			if c.want != nil {
+				require.ErrorContains(t, err, "/dev/dax")
+			}
+		})
+	}
+	// With giant pages, a further part's data begin at the second one.
+	parts := []part{{mem: medium.Memory{Device: 2 * giant, Align: giant}}, {mem: medium.Memory{Device: 3 * giant, Align: giant}}}
+	require.NoError(t, divide(parts, make([]newPart, 2), 0))
+	require.Equal(t, []uint64{whole(2 * giant), 2 * giant}, []uint64{parts[0].size, parts[1].size})
+	require.EqualValues(t, giant, parts[1].data)
+}
+
+// The weakest part decides what the region is, and the reason names it.
+func TestWeakestPart(t *testing.T) {
+	of := func(class persist.Class, domain Domain, why string) medium.Memory {
+		return medium.Memory{Class: class, Why: why, Platform: Platform{Domain: domain, Regions: []string{"region" + strconv.Itoa(int(class))}, Counted: domain != "", UnsafeShutdowns: 2}}
+	}
+	eadr, adr := of(persist.ClassPMem, DomainCaches, ""), of(persist.ClassPMem, DomainMemory, "")
+	file, volatile := of(persist.ClassFile, "", ""), of(persist.ClassVolatile, "", "it may be DRAM")
+	for _, c := range []struct {
+		name   string
+		parts  []medium.Memory
+		class  persist.Class
+		domain Domain
+		why    string
+	}{
+		{"eADR", []medium.Memory{eadr, eadr}, persist.ClassPMem, DomainCaches, ""},
+		{"eADR and ADR", []medium.Memory{eadr, adr, eadr}, persist.ClassPMem, DomainMemory, ""},
+		{"ADR and a file", []medium.Memory{adr, file}, persist.ClassFile, DomainNone, "part B is"},
+		{"a file and ADR", []medium.Memory{file, adr}, persist.ClassFile, DomainNone, "part A is"},
+		{"eADR and DRAM", []medium.Memory{eadr, eadr, volatile}, persist.ClassVolatile, DomainNone, "part C: it may be DRAM"},
+		{"a file and DRAM", []medium.Memory{file, volatile}, 0, "", "B is class volatile and A is class file"},
+		{"no class for parts", []medium.Memory{file, of(99, "", "")}, 0, "", "B: memory refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var parts []part
+			for i, m := range c.parts {
+				parts = append(parts, part{path: string(rune('A' + i)), mem: m})
+			}
+			m, err := weakest(parts)
+			if c.class == 0 {
+				require.ErrorIs(t, err, ErrClass)
+				require.ErrorContains(t, err, c.why)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.class, m.Class)
+			require.Equal(t, c.domain, m.Platform.Domain)
+			require.Contains(t, m.Why, c.why)
+			r := Region{class: m.Class, platform: m.Platform}
+			require.Equal(t, c.domain == DomainCaches, r.FencesOnly())
+		})
+	}
+	m, err := weakest([]part{{mem: adr}, {mem: eadr}, {mem: medium.Memory{Class: persist.ClassPMem, DAX: true}}})
+	require.NoError(t, err)
+	require.True(t, m.DAX)
+	require.Equal(t, []string{"region3"}, m.Platform.Regions)
+	require.EqualValues(t, 4, m.Platform.UnsafeShutdowns)
+}
+
+func TestPartsRefused(t *testing.T) {
+	paths := createdParts(t, fileHost, 3)
+	other := createdParts(t, fileHost, 3)
+	single := created(t, fileHost)
+	junk := filepath.Join(t.TempDir(), "junk")
+	require.NoError(t, os.WriteFile(junk, make([]byte, 3<<20), 0o600))
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Link(paths[1], link))
+	for _, c := range []struct {
+		name  string
+		parts []string
+		want  error
+		says  string
+	}{
+		{"none named", paths[:1], ErrPart, "region r has 3, and 1 were named"},
+		{"one missing", paths[:2], ErrPart, "region r has 3, and 2 were named"},
+		{"one gone", []string{paths[0], paths[1] + "x", paths[2]}, os.ErrNotExist, "part 1 of the region: open " + paths[1] + "x"},
+		{"swapped", []string{paths[0], paths[2], paths[1]}, ErrPart, "part 1, " + paths[2] + ": wrong parts: it is part 2 of region r, not part 1"},
+		{"the first swapped", []string{paths[1], paths[0], paths[2]}, ErrFurther, "part 1 of 3"},
+		{"foreign", []string{paths[0], paths[1], other[2]}, ErrPart, "part 2, " + other[2] + ": wrong parts: it is part 2 of another region"},
+		{"another region's first", []string{other[0], paths[1], other[2]}, ErrPart, "part 1, " + paths[1]},
+		{"a region", []string{paths[0], paths[1], single}, ErrPart, "part 2, " + single + ": wrong parts: it begins a region itself"},
+		{"no part", []string{paths[0], junk, paths[2]}, ErrPart, "part 1, " + junk + ": wrong parts: it is no part"},
+		{"twice", []string{paths[0], paths[1], paths[1]}, ErrPart, "parts 1 and 2 are the same"},
+		{"twice, by a link", []string{paths[0], paths[1], link}, ErrPart, "parts 1 and 2 are the same"},
+		{"the first as a further one", []string{paths[0], paths[0], paths[2]}, ErrPart, "parts 0 and 1 are the same"},
+		{"one more", append(paths[:3:3], junk), ErrPart, "region r has 3, and 4 were named"},
+		{"of a region that has one", []string{single, paths[1]}, ErrPart, "region r has 1, and 2 were named"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := open(c.parts[0], OpenOptions{Parts: c.parts[1:]}, fileHost)
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, c.says)
+			require.ErrorIs(t, clearRegion(c.parts[0], "x", fileHost, nil, c.parts[1:]...), c.want)
+			for _, path := range slices.Concat(c.parts, paths) {
+				require.Empty(t, held(t, filepath.Dir(path)))
+			}
+		})
+	}
+	require.ErrorIs(t, Remove(paths[0], false), ErrPart)
+	require.ErrorIs(t, Remove(paths[1], false), ErrFurther)
+	require.ErrorIs(t, Remove(paths[0], false, paths[2], paths[1]), ErrPart)
+	openedParts(t, paths, fileHost)
+}
+
+// A part is on memory of the class for which it was made, is whole, and is served by one
+// process.
+func TestPartMemory(t *testing.T) {
+	paths := createdParts(t, fileHost, 3)
+	bent := fileHost
+	bent.memoryOf = func(f *os.File) (medium.Memory, error) {
+		m := medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}
+		if f.Name() == paths[1] {
+			m.Class = persist.ClassVolatile
+		}
+		return m, nil
+	}
+	_, err := open(paths[0], OpenOptions{Parts: paths[1:]}, bent)
+	require.ErrorIs(t, err, ErrVolatile)
+	require.ErrorContains(t, err, paths[1])
+	_, err = open(paths[0], OpenOptions{Parts: paths[1:], AllowVolatile: true}, bent)
+	require.ErrorIs(t, err, ErrClass)
+	require.ErrorContains(t, err, "part 1, "+paths[1])
+	r := openedParts(t, paths, fileHost)
+	_, err = open(paths[0], OpenOptions{Parts: paths[1:]}, fileHost)
+	require.ErrorIs(t, err, ErrInUse)
+	_, err = open(paths[1], OpenOptions{}, fileHost)
+	require.ErrorIs(t, err, ErrInUse, "a further part is locked, too")
+	require.ErrorIs(t, Remove(paths[2], true), ErrInUse)
+	require.NoError(t, r.Close())
+	require.NoError(t, os.Truncate(paths[2], DataOffset+testSize-1))
+	_, err = open(paths[0], OpenOptions{Parts: paths[1:]}, fileHost)
+	require.ErrorIs(t, err, ErrTruncated)
+	require.ErrorContains(t, err, "part 2, "+paths[2])
+	require.Empty(t, held(t, filepath.Dir(paths[0])))
+}
+
+// A creation that fails leaves what was there, and no file of its own.
+func TestCreatePartsFails(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	require.NoError(t, os.WriteFile(full, append(make([]byte, 5<<20), 1), 0o600))
+	for _, c := range []struct {
+		name string
+		o    CreateOptions
+		want error
+	}{
+		{"a part holds data", CreateOptions{Size: testSize, Parts: []string{filepath.Join(dir, "b"), full}}, ErrNotEmpty},
+		{"no size", CreateOptions{Parts: []string{filepath.Join(dir, "b")}}, ErrSize},
+		{"odd size", CreateOptions{Size: 5000, Parts: []string{filepath.Join(dir, "b")}}, ErrSize},
+		{"twice", CreateOptions{Size: testSize, Parts: []string{filepath.Join(dir, "b"), filepath.Join(dir, "b")}}, ErrPart},
+		{"memfd", CreateOptions{Size: testSize, Parts: []string{PathMemfd}}, ErrClass},
+		{"in /dev", CreateOptions{Size: testSize, Parts: []string{"/dev/pmnbd-test-part"}}, os.ErrNotExist},
+		{"too many", CreateOptions{Size: testSize, Parts: partPaths(dir, MaxParts)}, ErrPart},
+		{"no room", CreateOptions{Size: 1 << 60, Parts: []string{filepath.Join(dir, "b"), filepath.Join(dir, "c")}}, unix.ENOSPC},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.o.Name = "r"
+			_, err := create(filepath.Join(dir, "a"), c.o, fileHost)
+			require.ErrorIs(t, err, c.want)
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, left, 1)
+			st, err := os.Stat(full)
+			require.NoError(t, err)
+			require.EqualValues(t, 5<<20+1, st.Size())
+			require.Empty(t, held(t, dir))
+		})
+	}
+	_, err := create(filepath.Join(dir, "a"), CreateOptions{Name: "r", Size: testSize, Force: true, Parts: []string{full}}, fileHost)
+	require.NoError(t, err)
+	openedParts(t, []string{filepath.Join(dir, "a"), full}, fileHost)
+}
+
+// The bad places of a part are at its place in the region.
+func TestBadOfParts(t *testing.T) {
+	h := hostOf(persist.ClassPMem, bootA)
+	paths := createdParts(t, h, 3)
+	h.bad = func() ([]persist.Range, error) { // of each part
+		return []persist.Range{{Off: DataOffset + 5000, Len: 512}, {Off: DataOffset + testSize, Len: 512}}, nil
+	}
+	r := openedParts(t, paths, h)
+	want := persist.BadPlaces{{Off: 4096, Len: 4096}, {Off: testSize + 4096, Len: 4096}, {Off: 2*testSize + 4096, Len: 4096}}
+	require.Equal(t, want, r.Bad())
+	info, err := inspectPath(paths[0], h, paths[1:]...)
+	require.NoError(t, err)
+	require.Equal(t, want, info.Bad)
+	require.NoError(t, r.Close())
+	h.bad = func() ([]persist.Range, error) { return nil, unix.EIO }
+	r = openedParts(t, paths, h)
+	require.ErrorContains(t, r.BadUnknown(), "part 2, "+paths[2])
+	lost, err := r.Lose(address(r.mem) + DataOffset + testSize + 5000)
+	require.NoError(t, err)
+	require.EqualValues(t, testSize+4096, lost.Off)
+	require.NoError(t, os.Truncate(paths[2], DataOffset))
+	_, err = r.Lose(address(r.mem) + DataOffset + 2*testSize)
+	require.ErrorIs(t, err, ErrFailed)
+	require.ErrorContains(t, err, paths[2])
+}
+
+// Class protected has one file and its image.
+func TestProtectedHasNoParts(t *testing.T) {
+	paths := partPaths(t.TempDir(), 2)
+	_, err := create(paths[0], CreateOptions{Name: "r", Size: testSize, Parts: paths[1:], Class: persist.ClassProtected, Save: t.TempDir()}, volatileHost)
+	require.ErrorIs(t, err, ErrClass)
+	_, err = open(paths[0], OpenOptions{Parts: paths[1:], Save: t.TempDir()}, volatileHost)
+	require.ErrorIs(t, err, ErrSave)
+	sb := sample()
+	sb.Failed, sb.Failure, sb.Parts, sb.Stamp, sb.Class = false, "", 2, 1, persist.ClassProtected
+	require.ErrorContains(t, sb.check(), "2 parts of class protected")
+}
