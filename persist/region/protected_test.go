@@ -496,3 +496,28 @@ func TestCreateProtectedRefusals(t *testing.T) {
 		require.ErrorIs(t, err, ErrInUse)
 	})
 }
+
+// TestSaveGoesLiveFirst: a save that begins with an image that is whole, for whatever reason, does
+// not overwrite its blocks before the header says so.
+func TestSaveGoesLiveFirst(t *testing.T) {
+	p := protectedAt(t)
+	on := saverIn(bootA)
+	r := p.open(t, on)
+	r.Unknown() // dirty, and still whole: nobody has changed anything
+	random(r.Data(), 1)
+	broken := errors.New("broken")
+	n := 0
+	*on.fail = func(op string) error {
+		if n++; op == "write" && n > 5 { // both copies of the header have been written and synced, and one block
+			return broken
+		}
+		return nil
+	}
+	_, err := r.Save(context.Background())
+	require.ErrorIs(t, err, broken)
+	*on.fail = nil
+	p.powerOff(t, r)
+	after := protection(t, p.open(t, saverIn(bootB)))
+	require.EqualValues(t, 1, after.Losses)
+	require.NotContains(t, after.Lost, "CRC", "the header tells")
+}

@@ -1,0 +1,97 @@
+package mutants
+
+const (
+	ofImages    = "./persist/region/internal/image"
+	cutAnywhere = "^TestCutAnywhere$"
+	lossOrSave  = "^TestProtectedIsLostWithoutASave$"
+)
+
+// protection are mutants of the image of class protected.
+var protection = []mutant{
+	{
+		name: "one copy of the header says live", rule: "memory changes only when both copies say live",
+		in:  "persist/region/internal/image.Image.Changeable",
+		old: "im.live[0] && im.live[1]", new: "im.head.State == Live",
+		pkg: ofImages, run: cutAnywhere,
+	}, {
+		name: "blocks are overwritten below a header that says whole", rule: "an image is live while it is written",
+		in:  "persist/region/internal/image.Image.Save",
+		old: "if !im.Changeable() {", new: "if false {",
+		pkg: "./persist/region", run: "^TestSaveGoesLiveFirst$",
+	}, {
+		name: "the header is written before the blocks are durable", rule: "blocks, sync, header",
+		in:  "persist/region/internal/image.Image.writeTable",
+		old: "err = im.sync()", new: "err = nil",
+		pkg: ofImages, run: cutAnywhere,
+	}, {
+		name: "a header is not durable when it counts", rule: "header, sync",
+		in:  "persist/region/internal/image.Image.write",
+		old: "if err := im.sync(); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: ofImages, run: cutAnywhere,
+	}, {
+		name: "a copy that was not written counts as live", rule: "a write that failed leaves its copy unknown",
+		in:  "persist/region/internal/image.Image.write",
+		old: "im.live[at] = false", new: "",
+		pkg: ofImages, run: "^TestDiskThatFails$",
+	}, {
+		name: "a load does not compare CRCs", rule: "every block is checked",
+		in:  "persist/region/internal/image.Image.Load",
+		old: "case crc != im.table[i]:", new: "case false:",
+		pkg: ofImages, run: "^TestRotIsFound$",
+	}, {
+		name: "the table is believed unchecked", rule: "every block is checked",
+		in:  "persist/region/internal/image.decodeTable",
+		old: "crc32.Checksum(b, castagnoli) != want", new: "false",
+		pkg: ofImages, run: "^TestRotIsFound$",
+	}, {
+		name: "an epoch begins before the image says live", rule: "live before the first change",
+		in:  "persist/region.Region.Update",
+		old: "if err := r.liveLocked(&sb); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: "./persist/region", run: lossOrSave,
+	}, {
+		name: "zeroes and flushes change what the image calls whole", rule: "live before the first change",
+		in:  "persist/region.Region.changing",
+		old: "if !s.changeable.Load() {", new: "if false {",
+		pkg: "./persist/region", run: lossOrSave,
+	}, {
+		name: "a lost region keeps its contents id", rule: "a loss is told",
+		in:  "persist/region.saving.lose",
+		old: "sb.Contents, sb.Boot = newID(), boot", new: "sb.Boot = boot",
+		pkg: "./persist/region", run: lossOrSave,
+	}, {
+		name: "a lost region's epoch goes back", rule: "epochs never go back",
+		in:  "persist/region.saving.lose",
+		old: "sb.Epoch = max(sb.Epoch, h.Epoch) + 2", new: "sb.Epoch = 1",
+		pkg: "./persist/region", run: lossOrSave,
+	}, {
+		name: "memory of another boot is used", rule: "memory is of this boot",
+		in:  "persist/region.belongs",
+		old: "case sb.Boot != boot:", new: "case false:",
+		pkg: "./persist/region", run: "^TestProtectedRefusals$",
+	}, {
+		name: "memory of another region is used", rule: "memory and image are one region's",
+		in:  "persist/region.belongs",
+		old: "sb.UUID != h.UUID ||", new: "",
+		pkg: "./persist/region", run: "^TestProtectedRefusals$",
+	}, {
+		name: "an old copy of the memory is used", rule: "epochs never go back",
+		in:  "persist/region.belongs",
+		old: "case h.Epoch > sb.Epoch+1:", new: "case false:",
+		pkg: "./persist/region", run: "^TestProtectedRefusals$",
+	}, {
+		name: "a session that lives has told everything", rule: "what cannot be known is dirty",
+		in:  "persist/region.Region.Update",
+		old: "r.saving.unknownFrom(sb.Epoch)", new: "",
+		pkg: "./persist/region", run: "^TestOnlyWhatIsDirtyIsSaved$",
+	}, {
+		name: "a session that did not end is forgotten", rule: "what cannot be known is dirty",
+		in:  "persist/region.saving.unknownFrom",
+		old: "s.markAll()", new: "",
+		pkg: "./persist/region", run: "^TestOnlyWhatIsDirtyIsSaved$",
+	}, {
+		name: "what was there before an open is clean", rule: "what cannot be known is dirty",
+		in:  "persist/region.saving.compare",
+		old: "s.markAll()", new: "",
+		pkg: "./persist/region", run: "^TestProtectedKeepsItsMemoryOverARestart$",
+	},
+}
