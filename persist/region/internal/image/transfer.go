@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,8 @@ import (
 )
 
 // inFlight is how many blocks are written or read at a time: enough to keep a disk busy while
-// a CPU computes a CRC.
-const inFlight = 4
+// CPUs copy others and compute their CRCs.
+const inFlight = 8
 
 // A Sum returns the CRC32C of memory, or the error of touching it.
 type Sum func([]byte) (uint32, error)
@@ -94,32 +95,42 @@ func (im *Image) ReadTable() error {
 	return errors.Join(err, unix.Munmap(b))
 }
 
-// Load reads an image that is whole into mem and checks every block. It calls ready before it
-// touches off to off+n of mem. The error is ErrTorn, or one of reading or of ready.
-func (im *Image) Load(ctx context.Context, mem []byte, ready func(off, n uint64) error, sum Sum) error {
+// A Put stores b at off of the memory. b is another's afterwards.
+type Put func(b []byte, off uint64) error
+
+// Load reads an image that is whole, checks every block and gives it to put, several at a time.
+// The error is ErrTorn, or one of reading or of put.
+//
+// It reads into few buffers again and again: pages of the memory itself would first have to be
+// cleared and mapped, which takes as long as a copy, and then some.
+func (im *Image) Load(ctx context.Context, put Put) error {
 	if im.head.State != Whole {
 		return fmt.Errorf("%s: %w: it is %v", im.f.Name(), ErrTorn, im.head.State)
 	}
 	if err := im.ReadTable(); err != nil {
 		return err
 	}
-	return each(ctx, im.lay.n, func(i int) error {
+	all, err := buffer(inFlight * BlockSize)
+	if err != nil {
+		return err
+	}
+	free := make(chan []byte, inFlight)
+	for i := range inFlight {
+		free <- all[i*BlockSize : (i+1)*BlockSize]
+	}
+	err = each(ctx, im.lay.n, func(i int) error {
+		b := <-free // one for each that each has at a time
+		defer func() { free <- b }()
 		off, n := im.lay.block(i)
-		if err := ready(off, n); err != nil {
-			return err
-		}
-		b := mem[off : off+n]
-		if _, err := im.f.ReadAt(b, im.lay.blockOffset(i)); err != nil {
+		if _, err := im.f.ReadAt(b[:n], im.lay.blockOffset(i)); err != nil {
 			return fmt.Errorf("read block %d of %s: %w", i, im.f.Name(), err)
 		}
-		switch crc, err := sum(b); {
-		case err != nil:
-			return err
-		case crc != im.table[i]:
+		if crc := crc32.Checksum(b[:n], castagnoli); crc != im.table[i] {
 			return fmt.Errorf("%s: %w: wrong CRC of block %d", im.f.Name(), ErrTorn, i)
 		}
-		return nil
+		return put(b[:n], off)
 	})
+	return errors.Join(err, unix.Munmap(all))
 }
 
 // Measure writes the scratch extent as Save writes blocks, and returns how many bytes the disk
