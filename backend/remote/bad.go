@@ -172,14 +172,71 @@ func (l *lane) postOthers() {
 }
 
 // mayWriteLocked reports whether the entry at pos of the ring, which is the next one to go out, may. It must
-// not touch a place that the target's medium has lost: the target's CPU could not place it. Such an entry
-// came before the place was known to be bad. It was acknowledged and is not durable, so the session ends as
-// after a barrier that failed.
+// not touch a place that the target's medium has lost: the target's CPU could not place it. If it and those behind
+// it overwrite whole blocks, a ZERO of these goes first. Its ack makes them good.
+//
+//	ZERO of the blocks ─► ack: the leg's list is without them ─► the entry
+//
+// Otherwise the entry came before the place was known to be bad. It was acknowledged and is not durable, so the
+// session ends as after a barrier that failed.
 func (l *lane) mayWriteLocked(bad *badLeg, pos uint64) bool {
 	e := l.ring.At(pos)
-	if !bad.touched(e.Off, uint64(e.Len)) {
+	g, touches := bad.places.Touched(e.Off, uint64(e.Len))
+	switch {
+	case !touches:
 		return true
+	case !bad.clears || !l.coversLocked(pos, g):
+		l.stuck = &lastingError{fmt.Errorf("%d bytes at %d were acknowledged, and the target has lost the place since: %w", e.Len, e.Off, ErrBadPlace)}
+		return false
 	}
-	l.stuck = &lastingError{fmt.Errorf("%d bytes at %d were acknowledged, and the target has lost the place since: %w", e.Len, e.Off, ErrBadPlace)}
+	l.mendLocked(g)
 	return false
+}
+
+// mendLocked sends a ZERO of bad blocks, if there is a credit. What overlaps it waits for its ack.
+func (l *lane) mendLocked(g persist.Range) {
+	msg, ok := l.zeroes.message(&backend.Entry{Off: g.Off, Len: uint32(g.Len)})
+	if !ok {
+		return // the ack of an earlier one goes on
+	}
+	l.addLocked(rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Inline: msg})
+	// The target has to hear which barrier makes durable what comes in the place of the zeroes: until then it
+	// tells of the blocks as bad.
+	l.mends = true
+}
+
+// coversLocked reports whether the entry at pos, and those that go on where it ends, overwrite all of g. Pieces of
+// one WRITE do, wherever it was cut, because they are published together.
+func (l *lane) coversLocked(pos uint64, g persist.Range) bool {
+	at := l.ring.At(pos).Off
+	if at > g.Off {
+		return false
+	}
+	for head := l.ring.Head(); pos < head; pos++ {
+		e := l.ring.At(pos)
+		if e.Off != at {
+			return false
+		}
+		if at += uint64(e.Len); at >= g.End() {
+			return true
+		}
+	}
+	return false
+}
+
+// mendedLocked notes that the target has executed the zero z: bad blocks in it are good.
+func (l *lane) mendedLocked(z wire.Zero) {
+	if l.leg.badPlaces.Load() == nil {
+		return
+	}
+	l.leg.changeBad(func(b *badLeg) *badLeg {
+		if b == nil {
+			return nil
+		}
+		left := b.places.Without(persist.Range{Off: z.Off, Len: z.Len})
+		if len(left) == 0 {
+			return nil
+		}
+		return &badLeg{left, b.clears}
+	})
 }

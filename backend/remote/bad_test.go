@@ -20,10 +20,18 @@ import (
 // adapter copies without a net.
 func badPair(t *testing.T, ranges ...persist.Range) *pair {
 	t.Helper()
-	p := newPairOn(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{}, regiontest.Medium{Bad: func() []persist.Range { return ranges }})
-	for _, g := range p.region.Bad() {
-		require.NoError(t, unix.Mprotect(p.region.Data()[g.Off:g.End()], unix.PROT_NONE))
+	return badPairOn(t, rdmafake.Config{}, regiontest.Medium{}, ranges...)
+}
+
+func badPairOn(t *testing.T, cfg rdmafake.Config, m regiontest.Medium, ranges ...persist.Range) *pair {
+	t.Helper()
+	var p *pair
+	m.Bad = func() []persist.Range { return ranges }
+	m.Mend = func(off, n uint64) error {
+		return unix.Mprotect(p.region.Data()[off:off+n], unix.PROT_READ|unix.PROT_WRITE)
 	}
+	p = newPairOn(t, rdmafake.New(cfg), "", "", target.Config{}, m)
+	p.lose(t, p.region.Bad()...)
 	return p
 }
 
@@ -181,4 +189,105 @@ func TestReplayOverABadPlace(t *testing.T) {
 	require.NoError(t, f.region.Failed())
 	backendtest.AllBack(t, d)
 	require.Error(t, d.Close())
+}
+
+// A write of whole bad blocks makes them good, however it is cut, and the target tells of them as bad until a FLUSH
+// has covered it. READs behind it in the order of requests get what it wrote.
+func TestOverwrittenBadPlaces(t *testing.T) {
+	const bad = 5 * block
+	for name, c := range map[string]struct {
+		medium regiontest.Medium
+		fake   rdmafake.Config
+		method persist.Method
+		ask    func(c *backendtest.Client) *backendtest.Request
+		want   []byte // of the three blocks that begin one before the bad one; nil: the write's
+	}{
+		"the block": {ask: func(c *backendtest.Client) *backendtest.Request {
+			return c.Write(bad, backendtest.Pattern(block, 7), 0)
+		}},
+		"around it": {ask: func(c *backendtest.Client) *backendtest.Request {
+			return c.Write(bad-block, backendtest.Pattern(3*block, 7), 0)
+		}},
+		"in two pieces": {ask: func(c *backendtest.Client) *backendtest.Request {
+			return c.Write(bad-block, backendtest.Pattern(3*block, 7), block+100)
+		}},
+		"zeroes": {ask: func(c *backendtest.Client) *backendtest.Request { return c.Zero(bad, block) }},
+		"apm": {
+			medium: regiontest.EADR, fake: rdmafake.Config{PlacesByDMA: true}, method: persist.MethodAPM,
+			ask: func(c *backendtest.Client) *backendtest.Request {
+				return c.Write(bad, backendtest.Pattern(block, 7), 0)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := badPairOn(t, c.fake, c.medium, persist.Range{Off: bad, Len: 512}, persist.Range{Off: 100 * block, Len: 512})
+			d := p.dial(t)
+			if c.method != 0 {
+				require.Equal(t, c.method.String(), d.Snapshot().Method)
+			}
+			client := backendtest.NewClient(t, d)
+			early, w := client.Read(bad, block, 0), c.ask(client)
+			late := client.Read(w.Off, int(w.Len), 0)
+			want := make([]byte, w.Len)
+			at := 0
+			for _, s := range w.Data {
+				at += copy(want[at:], s.Bytes())
+			}
+			client.Submit(early)
+			require.ErrorIs(t, client.Wait(early), ErrBadPlace)
+			require.NoError(t, client.Do(w, late))
+			require.Equal(t, want, late.Got)
+			require.Len(t, p.region.Bad(), 2, "an initiator that died now would leave what nobody wrote")
+			require.EqualValues(t, block, d.Snapshot().Targets[0].Bad)
+			require.NoError(t, client.Do(client.Flush()))
+			require.Equal(t, persist.BadPlaces{{Off: 100 * block, Len: block}}, p.region.Bad())
+			part := client.Write(bad+1, []byte("part"), 0)
+			require.NoError(t, client.Do(part, client.Flush()))
+			require.Zero(t, d.Snapshot().Recoveries)
+			require.EqualValues(t, 1, d.Snapshot().BadRequests)
+			backendtest.AllBack(t, d)
+			require.NoError(t, d.Close())
+			require.NoError(t, p.region.Failed())
+		})
+	}
+}
+
+// Where the kernel cannot make blocks good, as through a device, a write of the whole block gets EIO, too.
+func TestOverwriteThatClearsNothing(t *testing.T) {
+	p := badPair(t, persist.Range{Off: 5 * block, Len: block})
+	d := p.dial(t)
+	d.legs[0].changeBad(func(b *badLeg) *badLeg { return &badLeg{places: b.places} }) // as a device says
+	c := backendtest.NewClient(t, d)
+	require.ErrorIs(t, c.Do(c.Write(5*block, backendtest.Pattern(block, 1), 0)), ErrBadPlace)
+	require.ErrorIs(t, c.Do(c.Zero(0, 8*block)), ErrBadPlace)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(5*block, 1), 0), c.Flush()))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
+// A replay makes bad blocks good that the window has as a whole, also if the target was told to before it went.
+func TestReplayOverwritesABadPlace(t *testing.T) {
+	f := newFarm(t)
+	d := f.dial(0)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(8*block, 1), 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(3*block, backendtest.Pattern(block, 2), 0)))
+	for range 2 {
+		f.stop()
+		read := c.Read(2*block, 3*block, 0)
+		c.Submit(read)
+		m := losing(persist.Range{Off: 3 * block, Len: 1})
+		m.Mend = func(off, n uint64) error { return nil }
+		m.Data = regiontest.Discard
+		f.start(f.path, m)
+		require.NoError(t, c.Wait(read))
+		want := backendtest.Pattern(8*block, 1)[2*block : 5*block]
+		copy(want[block:], backendtest.Pattern(block, 2))
+		require.Equal(t, want, read.Got)
+		require.NoError(t, c.Do(c.Write(3*block, backendtest.Pattern(block, 2), 0)))
+	}
+	require.NoError(t, c.Do(c.Flush()))
+	require.Empty(t, f.region.Bad())
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
 }

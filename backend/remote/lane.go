@@ -66,6 +66,7 @@ type lane struct {
 	tag       uint64          // of its work request
 
 	divert   bool  // a READ went to another lane, which has to post it
+	mends    bool  // bad blocks were made good in this session
 	stuck    error // why what is at the head of the queue can never go out
 	posting  bool
 	batch    []rdma.WorkRequest // built, not taken by the transport yet
@@ -126,6 +127,7 @@ func (l *lane) connect(c dialed, readable bool) {
 	l.conn, l.recvs, l.done, l.ended = c.conn, c.recvs, make(chan struct{}), false
 	l.barrier = newGPSPM(c.sends, int(min(c.credits, maxMessages))-l.leg.reserved(), l.leg.granted.MaxMessage, tagBarrier)
 	l.zeroes, l.digests = zeroes{}, digests{}
+	l.mends, l.stuck, l.divert = false, nil, false
 	l.placed.clear()
 	l.batch, l.taken, l.control = l.batch[:0], 0, nil
 	l.out, l.back, l.asked = position{}, position{}, 0
@@ -289,9 +291,11 @@ func (l *lane) receiveLocked(c rdma.Completion) (done uint64, err error) {
 		if err := ack.Decode(msg); err != nil {
 			return 0, fmt.Errorf("%w: %w", rdma.ErrLost, err)
 		}
+		oldest := l.zeroes.out[l.zeroes.head]
 		if err := l.zeroes.acked(ack); err != nil {
 			return 0, err
 		}
+		l.mendedLocked(oldest)
 		return l.placedDoneLocked(), nil
 	case wire.TypeDigested:
 		var m wire.Digested

@@ -152,6 +152,9 @@ func (l *lane) buildLocked() {
 			})
 			l.queue.pop()
 		case itemBarrier:
+			if l.mends {
+				it.method = persist.MethodGPSPM
+			}
 			if it.method != persist.MethodGPSPM {
 				if !l.buildPlacedLocked(it) {
 					return // the completion of earlier ones brings the slots

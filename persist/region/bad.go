@@ -19,12 +19,17 @@ import (
 type badPlaces struct {
 	list    atomic.Pointer[persist.BadPlaces] // nil: none; stored under mu
 	mu      sync.Mutex
-	unknown error // why there may be more; set once
+	unknown error         // why there may be more; set once
+	clears  bool          // overwriting whole blocks makes them good; set once
+	mends   atomic.Uint64 // how many blocks were made good, ever; 0 while mending is empty
+	mended  uint64        // the same, also then; guarded by mu
+	mending []mended      // guarded by mu
 }
 
 // find reads the bad places of the file or device f, of a region with a data extent of size bytes. It
 // does not fail: a fault tells of places that it has not found.
 func (b *badPlaces) find(f *os.File, m *medium.Memory, size uint64, on medium.Medium) {
+	b.clears = mendable(f, m)
 	found, err := on.Bad(f, m)
 	b.keep(f, fromData(found, DataOffset), err, size)
 }
@@ -111,6 +116,7 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 	if len(list) > persist.MaxBad {
 		return persist.Range{}, r.Fail(fmt.Errorf("%w, and more than %d places are bad", cause, persist.MaxBad))
 	}
+	r.bad.mending = slices.DeleteFunc(r.bad.mending, func(m mended) bool { return m.block.Off < lost.End() && lost.Off < m.block.End() })
 	r.bad.list.Store(&list)
 	return lost, nil
 }

@@ -33,6 +33,7 @@ type host struct {
 	back  func(mem []byte, off, n uint64)
 	fence func()
 	bad   func() ([]persist.Range, error) // of the file
+	mend  func(off, n uint64) error       // of the file
 }
 
 var thisHost host
@@ -49,6 +50,13 @@ func (h host) Bad(f *os.File, m *medium.Memory) ([]persist.Range, error) {
 		return h.bad()
 	}
 	return thisMachine.Bad(f, m)
+}
+
+func (h host) Mend(f *os.File, off, n uint64) error {
+	if h.mend != nil {
+		return h.mend(off, n)
+	}
+	return thisMachine.Mend(f, off, n)
 }
 
 func (h host) BootID() ([16]byte, error) {

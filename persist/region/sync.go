@@ -106,7 +106,8 @@ func (r *Region) writeBack(ranges []persist.Range) (err error) {
 }
 
 // Zero stores zeroes in a range of the data extent. Like any other store they are durable
-// only after a Flush of that range. A fault fails the region.
+// only after a Flush of that range. It makes bad blocks good that lie in the range as a whole: see Settle. A
+// fault fails the region.
 func (r *Region) Zero(g persist.Range) error {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
@@ -114,7 +115,11 @@ func (r *Region) Zero(g persist.Range) error {
 	if err := r.changing([]persist.Range{g}); err != nil {
 		return err
 	}
-	if err := r.zero(g); err != nil {
+	err := r.mend(g)
+	if err == nil {
+		err = r.zero(g)
+	}
+	if err != nil {
 		return r.Fail(err)
 	}
 	return nil

@@ -31,9 +31,9 @@ func TestReadFindsABadPlace(t *testing.T) {
 	require.NotZero(t, o.Flags&wire.OpenedBad)
 	var places wire.BadPlaces
 	next.ask(&wire.Bad{Seq: 7}, &places)
-	require.Equal(t, wire.BadPlaces{Seq: 7, Places: persist.BadPlaces{{Off: 8192, Len: 4096}}}, places)
+	require.Equal(t, wire.BadPlaces{Seq: 7, Clears: true, Places: persist.BadPlaces{{Off: 8192, Len: 4096}}}, places)
 	next.ask(&wire.Bad{Seq: 8, From: 12288}, &places)
-	require.Equal(t, wire.BadPlaces{Seq: 8}, places)
+	require.Equal(t, wire.BadPlaces{Seq: 8, Clears: true}, places)
 	require.Equal(t, []PlaceSnapshot{{8192, 4096}}, s.server.Snapshot()[0].Bad)
 	require.NoError(t, next.write(o, 1, 4096, []byte("beside it")))
 	require.NoError(t, s.region.Failed())

@@ -25,6 +25,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 	} else if err != nil {
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
+	if number := e.r.Mending(); number != 0 {
+		e.settlings.cover(c, b, number)
+	}
 	if !e.r.MayBlock() {
 		if c.beside(b.Ranges) {
 			return c.hand(b)
@@ -100,6 +103,7 @@ func (c *conn) zero(m wire.Zero) error {
 func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
 		c.session.export.noteDurable(c, m.Seq)
+		c.session.export.settlings.durable(c, m.Seq)
 		c.session.export.barriers.Add(1)
 	}
 	return out.send(c, m.Append(out.buf[:0]))

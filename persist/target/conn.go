@@ -216,6 +216,7 @@ func (c *conn) release() {
 	}
 	if c.session != nil {
 		c.session.export.syncer.forget(c) // the syncer answers from c.mem
+		c.session.export.settlings.forget(c)
 	}
 	if c.msgs != nil {
 		if err := c.domain.Deregister(c.msgs); err != nil {

@@ -109,12 +109,13 @@ type Server struct {
 
 // An export is a region that the server serves.
 type export struct {
-	s       *Server
-	r       *region.Region
-	image   protected // r, nil unless it is of class protected
-	disk    disk      // of image
-	syncer  *syncer
-	started atomic.Int64 // when the lease of an owner began that this run has not heard, by clock
+	s         *Server
+	r         *region.Region
+	image     protected // r, nil unless it is of class protected
+	disk      disk      // of image
+	syncer    *syncer
+	settlings settlings
+	started   atomic.Int64 // when the lease of an owner began that this run has not heard, by clock
 
 	granting  sync.Mutex // held by a grant or a CLOSE, from the checks to the result
 	withdrawn bool       // nobody gets the region any more; guarded by granting

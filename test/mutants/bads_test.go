@@ -56,7 +56,37 @@ var bads = []mutant{
 	}, {
 		name: "a replay writes over a bad place", rule: "docs/regions.md, bad places: what was acknowledged cannot become durable",
 		in:  "backend/remote.lane.mayWriteLocked",
-		old: "if !bad.touched(e.Off, uint64(e.Len)) {", new: "if true {",
+		old: "case !touches:", new: "case true:",
 		pkg: "./backend/remote", run: "^TestReplayOverABadPlace$",
+	}, {
+		name: "a part of a bad block makes it good", rule: "docs/regions.md, bad places: only whole blocks",
+		in:  "backend/remote.lane.coversLocked",
+		old: "if at > g.Off { return false }", new: "return true",
+		pkg: "./backend/remote", run: "^TestReplayOverABadPlace$",
+	}, {
+		name: "a barrier under apm is not told where blocks were made good", rule: "docs/protocol.md, overwriting: BARRIERs under every method",
+		in:  "backend/remote.lane.buildLocked",
+		old: "if l.mends {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestOverwrittenBadPlaces$",
+	}, {
+		name: "zeroes make a bad block good at once", rule: "docs/regions.md, bad places: until a FLUSH has covered it",
+		in:  "persist/region.Region.mend",
+		old: "b.mends.Store(b.mended)", new: "left := r.Bad().Without(g); b.list.Store(&left)",
+		pkg: "./persist/region", run: "^TestMend$",
+	}, {
+		name: "a part of a barrier makes a whole block good", rule: "docs/protocol.md, overwriting: names all of the block",
+		in:  "persist/region.Region.Settle",
+		old: "if m.covered == m.block {", new: "if m.covered.Len > 0 {",
+		pkg: "./persist/region", run: "^TestMend$",
+	}, {
+		name: "a barrier from before makes a block good", rule: "docs/protocol.md, overwriting: a barrier behind the ZERO",
+		in:  "persist/region.Region.Settle",
+		old: "if m.number <= number {", new: "if true {",
+		pkg: "./persist/region", run: "^TestMendAfterTheBarrier$",
+	}, {
+		name: "a bad block is good before the target has said so", rule: "docs/protocol.md, overwriting: after ZERO_ACK",
+		in:  "backend/remote.lane.mendLocked",
+		old: "l.mends = true", new: "l.mends = true; l.mendedLocked(l.zeroes.out[(l.zeroes.head+l.zeroes.n-1)%zeroCredits]); l.zeroes.n--",
+		pkg: "./backend/remote", run: "^TestOverwrittenBadPlaces$",
 	},
 }

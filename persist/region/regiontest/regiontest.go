@@ -31,6 +31,8 @@ type Medium struct {
 	Sync func(fd int) error
 	// Bad has ranges of the data extent that the medium has lost.
 	Bad func() []persist.Range
+	// Mend, unless nil, makes n bytes at off of the data extent good again.
+	Mend func(off, n uint64) error
 	// Data and Header, unless nil, replace the CPU: each writes back n bytes, Data at off
 	// in the data extent and Header at off in what lies in front of it: the superblock's
 	// copies, and the bits of a mirror's members.
@@ -71,6 +73,13 @@ func (w *wrapped) Bad(f *os.File, m *medium.Memory) ([]persist.Range, error) {
 		bad = append(bad, persist.Range{Off: region.DataOffset + g.Off, Len: g.Len})
 	}
 	return bad, nil
+}
+
+func (w *wrapped) Mend(f *os.File, off, n uint64) error {
+	if w.hooks.Mend == nil {
+		return w.Medium.Mend(f, off, n)
+	}
+	return w.hooks.Mend(off-region.DataOffset, n)
 }
 
 func (w *wrapped) BootID() ([16]byte, error) {

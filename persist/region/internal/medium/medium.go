@@ -23,6 +23,8 @@ type Medium interface {
 	// Bad returns the places of f that the medium is known to have lost, as bytes of the file or
 	// device. It returns those of which it knows beside an error.
 	Bad(f *os.File, m *Memory) ([]persist.Range, error)
+	// Mend makes n bytes of f at off good again, in whole blocks, and zeroes. It fails where the kernel cannot.
+	Mend(f *os.File, off, n uint64) error
 	// BootID returns the host's boot id, which is random and new in every boot.
 	BootID() ([16]byte, error)
 	// Sync makes everything written to f durable, also through mappings.

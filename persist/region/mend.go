@@ -1,0 +1,159 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
+)
+
+// Overwriting a bad block makes it good, in three steps that a crash can separate:
+//
+//	ZERO: the kernel makes the block good, and zeroes ─► Writes ─► a barrier covers all of it: Settle
+//
+// The block stays among the bad ones until the last. Otherwise an initiator that died with its window after
+// the first step would leave zeroes where a FLUSH had promised something else.
+
+// A mended block is good for its medium, and bad for whoever opens the region.
+type mended struct {
+	number  uint64 // how many there had been, with it
+	block   persist.Range
+	covered persist.Range // by barriers
+}
+
+// mendable reports whether the memory of f is such that the kernel can make bad blocks of it good: a file. It
+// cannot through the mapping of a device, nor in huge pages.
+func mendable(f *os.File, m *medium.Memory) bool {
+	var fs unix.Statfs_t
+	return m.Device == 0 && unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Type != unix.HUGETLBFS_MAGIC
+}
+
+// BadClears reports whether a Zero of whole bad blocks makes them good.
+func (r *Region) BadClears() bool { return r.bad.clears }
+
+// Mending returns how many bad blocks have ever been made good, or 0 if none of them is still told as bad.
+func (r *Region) Mending() uint64 { return r.bad.mends.Load() }
+
+// mend makes the bad blocks in g good.
+func (r *Region) mend(g persist.Range) error {
+	if _, bad := r.Bad().Touched(g.Off, g.Len); !bad {
+		return nil
+	}
+	b := &r.bad
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bad := r.Bad()
+	for _, m := range b.mending { // their memory is good
+		bad = bad.Without(m.block)
+	}
+	if bad.Torn(g.Off, g.Len) {
+		return fmt.Errorf("%w: zeroes for a part of a bad block, in %d bytes at %d", ErrFault, g.Len, g.Off)
+	}
+	for {
+		lost, ok := bad.Touched(g.Off, g.Len)
+		if !ok {
+			break
+		}
+		if !b.clears {
+			return fmt.Errorf("%w: the kernel cannot make %d bad bytes at %d good here", ErrFault, lost.Len, lost.Off)
+		}
+		if err := r.mendMemory(lost); err != nil {
+			return fmt.Errorf("make %d bad bytes at %d good: %w", lost.Len, lost.Off, err)
+		}
+		bad = bad.Without(lost)
+		for off := lost.Off; off < lost.End(); off += persist.BadBlock {
+			b.mended++
+			b.mending = append(b.mending, mended{number: b.mended, block: persist.Range{Off: off, Len: persist.BadBlock}})
+		}
+		b.mends.Store(b.mended)
+	}
+	return nil
+}
+
+// mendMemory has the kernel make whole blocks good, in the parts where they lie.
+func (r *Region) mendMemory(g persist.Range) error {
+	if r.parts == nil {
+		return r.medium.Mend(r.file, DataOffset+g.Off, g.Len)
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		from, to := max(g.Off, p.start), min(g.End(), p.start+p.size)
+		if from >= to {
+			continue
+		}
+		if err := r.medium.Mend(p.file, p.data+from-p.start, to-from); err != nil {
+			return fmt.Errorf("part %d, %s: %w", i, p.path, err)
+		}
+	}
+	return nil
+}
+
+// Settle notes that ranges are durable, which a barrier named when Mending said number. A bad block that had been
+// made good then, and that barriers have covered as a whole since, is not bad any more.
+func (r *Region) Settle(ranges []persist.Range, number uint64) {
+	b := &r.bad
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := r.Bad()
+	kept := b.mending[:0]
+	for _, m := range b.mending {
+		for _, g := range ranges {
+			if m.number <= number {
+				m.cover(g)
+			}
+		}
+		if m.covered == m.block {
+			list = list.Without(m.block)
+			continue
+		}
+		kept = append(kept, m)
+	}
+	b.mending = kept
+	if len(kept) == 0 {
+		b.mends.Store(0)
+	}
+	if len(list) == 0 {
+		b.list.Store(nil)
+		return
+	}
+	b.list.Store(&list)
+}
+
+// cover adds g to what barriers have covered of m.
+func (m *mended) cover(g persist.Range) {
+	from, to := max(g.Off, m.block.Off), min(g.End(), m.block.End())
+	switch c := m.covered; {
+	case from >= to:
+	case c.Len > 0 && from <= c.End() && to >= c.Off:
+		from, to = min(from, c.Off), max(to, c.End())
+		m.covered = persist.Range{Off: from, Len: to - from}
+	case to-from > c.Len:
+		m.covered = persist.Range{Off: from, Len: to - from}
+	}
+}
+
+// Mend writes zeroes as any program writes to a file. For a file on DAX the kernel then makes the place good
+// (Linux 5.19 and later); for one on a disk the disk does; a page of tmpfs that is broken gives EIO. Where
+// writing does not help, the file gets another block in its place.
+func (machine) Mend(f *os.File, off, n uint64) error {
+	zeroes := make([]byte, n)
+	_, err := f.WriteAt(zeroes, int64(off))
+	if err == nil {
+		return nil
+	}
+	fd := int(f.Fd())
+	if again := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)); again != nil {
+		return errors.Join(err, fmt.Errorf("punch a hole: %w", again))
+	}
+	if again := unix.Fallocate(fd, 0, int64(off), int64(n)); again != nil {
+		return errors.Join(err, fmt.Errorf("allocate: %w", again))
+	}
+	if _, again := f.WriteAt(zeroes, int64(off)); again != nil {
+		return errors.Join(err, again)
+	}
+	return nil
+}
