@@ -47,6 +47,7 @@ func defaults() config {
 func (c *config) declare(set *pflag.FlagSet) {
 	set.Func("region", "a region to serve, `"+regionForm+"`; with a SIZE, pmnbd-target makes a PATH that does not exist; "+region.PathMemfd+" is anonymous memory;\n"+
 		"a PATH with a comma in it stands in double quotes;\n"+
+		"part=, which can be repeated, names the further parts of a region of several, in their order;\n"+
 		"with allow=, which can be repeated, only those initiators may have the region;\n"+
 		"with encrypted, only connections to iwarps:// may;\n"+
 		"with save=, it is of class protected, and its image lies in that directory", each(&c.Regions, parseRegion))

@@ -43,8 +43,8 @@ var settings = map[string][2]struct {
 	flags []string
 }{
 	"region": {
-		{"[[region]]\nname = \"a\"\npath = '\"/a,b\"'\nsize = \"1G\"\nsave = '\"/s,t\"'\nallow = [\"" + alice.String() + "\"]\nencrypted = true\n", []string{"--region", `a="/a,b",size=1G,save="/s,t",encrypted,allow=` + alice.String()}},
-		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\npath = \"/c\"\n", []string{"--region", "b=/b", "--region", "c=/c"}},
+		{"[[region]]\nname = \"a\"\nparts = ['\"/a,b\"', \"/p\"]\nsize = \"1G\"\nsave = '\"/s,t\"'\nallow = [\"" + alice.String() + "\"]\nencrypted = true\n", []string{"--region", `a="/a,b",part=/p,size=1G,save="/s,t",encrypted,allow=` + alice.String()}},
+		{"[[region]]\nname = \"b\"\npath = \"/b\"\n[[region]]\nname = \"c\"\nparts = [\"/c\", '\"/d,e\"', \"/f\"]\n", []string{"--region", "b=/b", "--region", `c=/c,part="/d,e",part=/f`}},
 	},
 	"listen": {
 		{`listen = ["iwarp://127.0.0.1:1"]`, []string{"--listen", "iwarp://127.0.0.1:1"}},
@@ -205,6 +205,10 @@ func TestConfigErrors(t *testing.T) {
 		"saved, and made":        {log + "size = \"1G\"\nsave = \"/saved\"", `region "log": with save=, make it first, in a file: pmnbd-target region create log PATH --class protected`},
 		"saved, in no file":      {"[[region]]\nname = \"log\"\npath = \"memfd:\"\nsave = \"/saved\"", "with save=, make it first, in a file"},
 		"a flag for a directory": {log + "save = \"/saved,alow=x\"", `:4: region.save: /saved,alow=x: a comma ends a path`},
+		"a path, and parts":      {log + "parts = [\"/b\"]", `region "log": it has path and parts: name all parts in parts`},
+		"one part":               {"[[region]]\nname = \"log\"\nparts = [\"/b\"]", `region "log": it has one part: use path`},
+		"parts in no list":       {"[[region]]\nname = \"log\"\nparts = \"/b\"", `:3: region.parts takes a list of paths`},
+		"a flag for a part":      {"[[region]]\nname = \"log\"\nparts = [\"/b\", \"/c,size=1G\"]", `a comma ends a path`},
 		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is not a size`},
 		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},
 		"no id":                  {log + `allow = ["me"]`, `:4: region.allow: "me" is not the id of an initiator`},
@@ -293,6 +297,15 @@ func TestRegionFlag(t *testing.T) {
 		{in: `log=a,save="/s,t",encrypted=`, says: "encrypted has no value"},
 		{in: "log=a,save=/s", want: servedRegion{Name: "log", Path: regionPath{"a"}, Save: regionPath{"/s"}}},
 		{in: `log=a,save="/s,t",allow=` + alice.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Save: regionPath{"/s,t"}, Allow: []allowedID{{alice}}}},
+		{in: `log=a,part="b,c",encrypted,part=d`, want: servedRegion{Name: "log", Path: regionPath{"a"}, Parts: []regionPath{{"b,c"}, {"d"}}, Encrypted: true}, says: "it is encrypted, and no address is"},
+		{in: "log=a,part=b,part=c,allow=" + alice.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Parts: []regionPath{{"b"}, {"c"}}, Allow: []allowedID{{alice}}}},
+		{in: "log=a,part=", says: "part names no file or device"},
+		{in: "log=a,part=b,part=b", says: "part b is named twice"},
+		{in: "log=a,part=a", says: "part a is named twice"},
+		{in: "log=a,part=memfd:", says: "anonymous memory cannot be a part"},
+		{in: "log=a,part=b,size=1G", says: "is not made by serve: leave size out"},
+		{in: "log=a,part=b,save=/s", says: "class protected cannot have several parts"},
+		{in: "log=a" + strings.Repeat(",part=x", 32), says: "named twice"},
 		{in: "log=a,save=/s,save=/t", says: "save is given twice"},
 		{in: "log=a,save=", says: "save names no directory"},
 		{in: "log=a,save", says: `unknown option "save"`},

@@ -20,6 +20,7 @@ var fileSettings = configfile.Settings{
 	"region":               {Takes: "a table for each region, under a line [[region]]", Kinds: configfile.Tables, Items: configfile.Table},
 	"region.name":          {Takes: `a name in quotes: name = "log"`, Kinds: configfile.Text},
 	"region.path":          {Takes: `a path in quotes: path = "/var/lib/pmnbd-target/log"`, Kinds: configfile.Text},
+	"region.parts":         {Takes: `a list of paths, the first part's first: parts = ["/dev/dax0.0", "/dev/dax1.0"]`, Kinds: configfile.List, Items: configfile.Text},
 	"region.size":          {Takes: `a size in quotes, or bytes: size = "8G"`, Kinds: configfile.Number},
 	"region.save":          {Takes: `a directory in quotes: save = "/var/lib/pmnbd-target/saved"`, Kinds: configfile.Text},
 	"region.encrypted":     {Takes: "true or false, without quotes", Kinds: configfile.Boolean},
@@ -27,4 +28,14 @@ var fileSettings = configfile.Settings{
 }
 
 // load reads the configuration file at path.
-func (c *config) load(path string) error { return fileSettings.Load(path, c) }
+func (c *config) load(path string) error {
+	if err := fileSettings.Load(path, c); err != nil {
+		return err
+	}
+	for i := range c.Regions {
+		if err := c.Regions[i].whole(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

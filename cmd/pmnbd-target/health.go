@@ -38,7 +38,7 @@ func condition(r *target.RegionSnapshot) status.Condition {
 		c.Next = "It goes on by itself, as fast as the memory or disk takes the whole region"
 	case r.Syncing >= slowSync:
 		c.Level, c.Why = status.Waiting, fmt.Sprintf("barriers wait: the sync under way has taken %.0f s so far", r.Syncing)
-		c.Next = "Look at the disk beneath " + r.Path
+		c.Next = "Look at the disk beneath " + pathText(r.Path, r.Parts)
 	case r.Protection != nil && r.Protection.LostAt != nil:
 		c.Why = fmt.Sprintf("its contents were lost, the last time at %s", r.Protection.LostAt.Format(time.RFC3339))
 	}

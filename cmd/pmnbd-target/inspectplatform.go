@@ -86,11 +86,13 @@ type adapterView struct {
 }
 
 type regionPlatformView struct {
-	Name  string `json:"name"`
-	Path  string `json:"path"`
-	Class string `json:"class"` // "": not known
-	Node  *int   `json:"node"`
-	Note  string `json:"note"` // why the class is not known, or serve would refuse the region
+	Name string `json:"name"`
+	Path string `json:"path"`
+	// Parts are the paths of all parts, of a region of several.
+	Parts []string `json:"parts"`
+	Class string   `json:"class"` // "": not known
+	Node  *int     `json:"node"`
+	Note  string   `json:"note"` // why the class is not known, or serve would refuse the region
 	// Methods by transport: "iwarp", or an adapter's name.
 	Methods []transportView `json:"methods"`
 }
@@ -182,19 +184,21 @@ func persistentMemory(sys string) ([]memoryView, error) {
 // regionPlatform finds out what inspect-platform shows of a region, and the region's size.
 func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterView) (v regionPlatformView, size uint64, err error) {
 	v, size = regionPlatformView{Name: r.Name, Path: r.Path.string, Methods: []transportView{}}, uint64(r.Size)
+	if len(r.Parts) > 0 {
+		v.Parts = r.paths()
+	}
 	facts := target.Facts{DirectWrite: c.DirectWrite, RelaxedOrdering: c.RelaxedOrdering}
-	dir, err := region.Device(sys, r.Path.string)
+	nodes, err := r.nodes(sys)
 	if err != nil {
 		return v, size, err
 	}
-	if dir != "" {
-		node, err := numa.OfDevice(dir)
-		if err != nil {
-			return v, size, err
-		}
-		v.Node = known(node)
+	if len(nodes) == 1 {
+		v.Node = known(nodes[0])
+	} else if len(nodes) > 1 {
+		v.Note = fmt.Sprintf("its parts are on nodes %v: what is written crosses between them", nodes)
 	}
-	info, err := region.Inspect(r.Path.string)
+	paths := r.paths()
+	info, err := region.Inspect(paths[0], paths[1:]...)
 	switch {
 	case r.Path.string == region.PathMemfd:
 		facts.Class = persist.ClassVolatile

@@ -58,7 +58,7 @@ func (p *machineView) text() string {
 
 	for _, r := range p.Regions {
 		row("")
-		row(fmt.Sprintf("region %s: class %s, node %s, %s", r.Name, cmp.Or(r.Class, "unknown"), nodeText(r.Node), r.Path))
+		row(fmt.Sprintf("region %s: class %s, node %s, %s", r.Name, cmp.Or(r.Class, "unknown"), nodeText(r.Node), pathText(r.Path, r.Parts)))
 		if r.Note != "" {
 			row("  " + r.Note)
 		}

@@ -115,7 +115,7 @@ func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
 	case len(regions) == 1:
 		return regions[0], ""
 	case len(regions) > 1:
-		return numa.None, "the regions are on several"
+		return numa.None, "the regions, or their parts, are on several"
 	case len(adapters) == 1:
 		return adapters[0], ""
 	case len(adapters) > 1:
@@ -128,12 +128,26 @@ func (n *nodeChoice) choose(regions, adapters []int) (node int, why string) {
 func (c *config) regionNodes(sys string) ([]int, error) {
 	var all []int
 	for _, r := range c.Regions {
-		dir, err := region.Device(sys, r.Path.string)
+		nodes, err := r.nodes(sys)
+		if err != nil {
+			return nil, fmt.Errorf("find the node of region %s: %w", r.Name, err)
+		}
+		for _, node := range nodes {
+			all = insert(all, node)
+		}
+	}
+	return all, nil
+}
+
+// nodes returns the nodes of the region's parts, as far as they are known.
+func (r *servedRegion) nodes(sys string) (all []int, err error) {
+	for _, path := range r.paths() {
+		dir, err := region.Device(sys, path)
 		if err == nil && dir != "" {
 			all, err = addNode(all, dir)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("find the node of region %s: %w", r.Name, err)
+			return nil, err
 		}
 	}
 	return all, nil
@@ -176,8 +190,13 @@ func addNode(all []int, dir string) ([]int, error) {
 	if err != nil || node == numa.None {
 		return all, err
 	}
+	return insert(all, node), nil
+}
+
+// insert adds a node to a sorted set.
+func insert(all []int, node int) []int {
 	if at, found := slices.BinarySearch(all, node); !found {
 		all = slices.Insert(all, at, node)
 	}
-	return all, nil
+	return all
 }

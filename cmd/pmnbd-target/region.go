@@ -31,6 +31,7 @@ docs/regions.md.
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]   make a region
   pmnbd-target region create NAME PATH --size SIZE --class protected --save DIR   one with an image
+  pmnbd-target region create NAME --part PATH --part PATH …      one of several files or devices
   pmnbd-target region inspect PATH [--json]                      show what a region knows of itself
   pmnbd-target region list DIR…                                  list the regions in directories
   pmnbd-target region remove PATH [--force]                      remove a region
@@ -47,9 +48,13 @@ With --class protected the region is memory (PATH on tmpfs or hugetlbfs) that "p
 its image, DIR/NAME.save, when a UPS says that the power goes. The command writes the image in full and
 measures the disk.
 
+With --part, repeated, the region has several parts, files or devices of any kind, one behind the other. All
+of them are named in that order wherever the region is: serve --region NAME=PATH,part=PATH.
+
 Usage:
   pmnbd-target region create NAME PATH [--size SIZE] [--force]
   pmnbd-target region create NAME PATH --size SIZE --class protected --save DIR [--save-within TIME] [--force]
+  pmnbd-target region create NAME --part PATH --part PATH … [--size-per-part SIZE] [--force]
 `},
 		{Name: "inspect", Run: regionInspect, Help: `Shows the superblock of the region at PATH, and what the machine says of its memory. Changes nothing, and
 works while the region is served. Then it also asks the pmnbd-target that serves it for the session: which key
@@ -58,6 +63,7 @@ and only the image is left, of which NAME.save then is the PATH.
 
 Usage:
   pmnbd-target region inspect PATH [--save DIR] [--json]
+  pmnbd-target region inspect --part PATH --part PATH … [--json]
 `},
 		{Name: "list", Run: regionList, Help: `Lists the regions among the files and device-dax devices in each DIR, with their states: clean, unclean
 (or in use), doubt, torn (half of a mirror's copy), SUSPECT or FAILED. Changes nothing.
@@ -70,6 +76,7 @@ Refuses while the region is served, and if it is not clean; never removes anythi
 
 Usage:
   pmnbd-target region remove PATH [--force]
+  pmnbd-target region remove --part PATH --part PATH … [--force]
 `},
 		{Name: "clear", Run: regionClear, Help: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
 owner, raises its epoch and sets doubt. Writes that were acknowledged but not flushed may be missing:
@@ -77,6 +84,7 @@ check what is stored there first (fsck, a database's own check). The region must
 
 Usage:
   pmnbd-target region clear PATH --reason TEXT
+  pmnbd-target region clear --part PATH --part PATH … --reason TEXT
 `},
 	},
 }
@@ -88,10 +96,17 @@ func regionCreate(call *command.Call) error {
 	class := call.Flags.String("class", "", "protected, or nothing: then the class is the memory's")
 	save := call.Flags.String("save", "", "class protected: the directory for the image, on a disk that the UPS feeds")
 	within := call.Flags.Duration("save-within", region.DefaultSaveWithin, "class protected: how long a save may take")
-	if err := call.Parse("NAME", "PATH"); err != nil {
+	parts := partFlag(call.Flags)
+	var each flags.Size
+	call.Flags.Var(&each, "size-per-part", "like --size, of each part of a region of several")
+	if err := call.Parse("NAME", "[PATH]"); err != nil {
 		return err
 	}
-	name, path := call.Flags.Arg(0), call.Flags.Arg(1)
+	name := call.Flags.Arg(0)
+	path, further, err := partPaths(call, 1, *parts)
+	if err != nil {
+		return err
+	}
 	if err := region.CheckName(name); err != nil {
 		return flags.Usagef("%v", err)
 	}
@@ -100,7 +115,17 @@ func regionCreate(call *command.Call) error {
 			return flags.Usagef("--size %s: %v", size.String(), err)
 		}
 	}
-	o := region.CreateOptions{Name: name, Size: uint64(size), Force: *force}
+	switch {
+	case len(further) > 0 && call.Flags.Changed("size"):
+		return flags.Usagef("--size is for a region of one part: use --size-per-part")
+	case len(further) == 0 && call.Flags.Changed("size-per-part"):
+		return flags.Usagef("--size-per-part is for a region of several parts: use --size")
+	case call.Flags.Changed("size-per-part"):
+		if err := region.CheckSize(uint64(each)); err != nil {
+			return flags.Usagef("--size-per-part %s: %v", each.String(), err)
+		}
+	}
+	o := region.CreateOptions{Name: name, Size: uint64(size) + uint64(each), Force: *force, Parts: further}
 	if err := protect(&o, *class, *save, *within); err != nil {
 		return err
 	}
@@ -123,7 +148,7 @@ func regionCreate(call *command.Call) error {
 		note = fmt.Sprintf(": a save of all of it takes %s at the %s of %s, and may take %v; serve needs save=%s",
 			round(p.Longest), rate(p.Speed), p.Image, p.SaveWithin, *save)
 	}
-	_, err = fmt.Fprintf(call.Stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, path, flags.Size(sb.Size), sb.Class, note)
+	_, err = fmt.Fprintf(call.Stdout, "created region %s at %s: %s, class %v%s\n", sb.Name, pathText(path, paths(info)), flags.Size(sb.Size), sb.Class, note)
 	return err
 }
 
@@ -132,10 +157,15 @@ func regionInspect(call *command.Call) error {
 	save := call.Flags.String("save", "", "the directory of the image of a region of class protected")
 	control := status.DefaultPlace()
 	call.Flags.Var(&control, "control", "the control socket of the pmnbd-target that serves the region, or, with a / at its end, where to look for it")
-	if err := call.Parse("PATH"); err != nil {
+	parts := partFlag(call.Flags)
+	if err := call.Parse("[PATH]"); err != nil {
 		return err
 	}
-	info, err := region.Inspect(call.Flags.Arg(0))
+	path, further, err := partPaths(call, 0, *parts)
+	if err != nil {
+		return err
+	}
+	info, err := region.Inspect(path, further...)
 	if errors.Is(err, region.ErrNoSuperblock) {
 		return inspectImage(call, *asJSON, err)
 	}
@@ -157,40 +187,6 @@ func regionInspect(call *command.Call) error {
 		return enc.Encode(v)
 	}
 	_, err = io.WriteString(call.Stdout, v.table(info))
-	return err
-}
-
-func regionClear(call *command.Call) error {
-	reason := call.Flags.String("reason", "", "why; kept in the superblock")
-	if err := call.Parse("PATH"); err != nil {
-		return err
-	}
-	if strings.TrimSpace(*reason) == "" {
-		return flags.Usagef("--reason is missing: say why, such as --reason 'disk replaced, fsck clean'")
-	}
-	before, err := region.Inspect(call.Flags.Arg(0))
-	if err != nil {
-		return err
-	}
-	shown := progress.Start(call.Stderr, "clear "+before.Superblock.Name)
-	err = region.ClearShowing(call.Flags.Arg(0), *reason, shown.Set)
-	shown.Stop()
-	if err != nil {
-		return err
-	}
-	info, err := region.Inspect(call.Flags.Arg(0))
-	if err != nil {
-		return err
-	}
-	sb := &info.Superblock
-	owner, contents := "no owner", ""
-	if sb.Owner != (persist.Owner{}) {
-		owner = "its mirror copies all of it"
-	}
-	if sb.Contents != before.Superblock.Contents {
-		contents = "new contents id, "
-	}
-	_, err = fmt.Fprintf(call.Stdout, "cleared region %s at %s: epoch %d, %s, %sin doubt until its first flush; reason: %q\n", sb.Name, info.Path, sb.Epoch, owner, contents, sb.Cleared)
 	return err
 }
 
@@ -216,6 +212,7 @@ type regionView struct {
 	BootID          string                `json:"boot_id"`
 	ContentsID      string                `json:"contents_id"`
 	Copies          [2]string             `json:"copies"`
+	Parts           *partsView            `json:"parts"` // null: the region is one file or device
 	Life            uint64                `json:"life"`
 	Member          *memberView           `json:"member"` // null: no member of a mirror
 	Image           *imageView            `json:"image,omitempty"`
@@ -243,10 +240,11 @@ func viewOf(info region.Info) regionView {
 	sb := &info.Superblock
 	v := regionView{
 		Path: info.Path, Name: sb.Name, UUID: uuid.UUID(sb.UUID).String(), Size: sb.Size, Class: sb.Class.String(),
-		Version: region.Version, Generation: sb.Generation, Epoch: sb.Epoch, Mark: sb.Mark,
+		Version: sb.Version(), Generation: sb.Generation, Epoch: sb.Epoch, Mark: sb.Mark,
 		Clean: sb.Clean, Doubt: sb.Doubt, Failed: sb.Failed, Failure: sb.Failure, Suspect: sb.Suspect, Cleared: sb.Cleared,
 		UnsafeShutdowns: sb.UnsafeShutdowns, BootID: uuid.UUID(sb.Boot).String(), ContentsID: uuid.UUID(sb.Contents).String(),
 		Copies: [2]string{info.Copies[0].String(), info.Copies[1].String()},
+		Parts:  partsOf(info),
 		Flush:  flush.Instruction(),
 		Life:   sb.Life, Member: memberOf(info), Bad: target.PlacesOf(info.Bad),
 	}
@@ -308,6 +306,7 @@ func (v *regionView) table(info region.Info) string {
 	}
 	row("state", "%s", state(&info.Superblock))
 	v.Image.rows(row)
+	v.Parts.rows(row)
 	if v.Failed {
 		row("failure", "%q", v.Failure)
 	}

@@ -14,6 +14,9 @@ import (
 type servedRegion struct {
 	Name string     `toml:"name"`
 	Path regionPath `toml:"path"`
+	// Parts are the further parts of a region of several. In the file the key has the first
+	// one, too, in the place of path.
+	Parts []regionPath `toml:"parts"`
 	// Size is the size of the region that is made if Path does not exist. If it is 0, Path
 	// must exist.
 	Size flags.Size `toml:"size"`
@@ -47,7 +50,7 @@ func (a *allowedID) UnmarshalText(b []byte) (err error) {
 }
 
 // regionForm is the form of a region as a flag.
-const regionForm = "NAME=PATH[,size=SIZE][,save=DIR][,allow=ID][,encrypted]"
+const regionForm = "NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted]"
 
 // parseRegion reads regionForm. A comma always ends the path, unless that is quoted
 // (flags.CutPath). If a misspelt option became part of the path, the region would be open to
@@ -65,6 +68,10 @@ func parseRegion(s string) (r servedRegion, err error) {
 	for more && err == nil {
 		if dir, ok := strings.CutPrefix(options, "save="); ok {
 			options, more, err = r.saveTo(dir)
+			continue
+		}
+		if part, ok := strings.CutPrefix(options, "part="); ok {
+			options, more, err = r.addPart(part)
 			continue
 		}
 		var option string
@@ -87,6 +94,19 @@ func (r *servedRegion) saveTo(s string) (rest string, more bool, err error) {
 		return "", false, r.usage("save names no directory")
 	}
 	r.Save.string = dir
+	return rest, more, nil
+}
+
+// addPart reads the value of the option part at the beginning of s, as saveTo does.
+func (r *servedRegion) addPart(s string) (rest string, more bool, err error) {
+	path, rest, more, err := flags.CutPath(s)
+	switch {
+	case err != nil:
+		return "", false, r.usage("%v", err)
+	case path == "":
+		return "", false, r.usage("part names no file or device")
+	}
+	r.Parts = append(r.Parts, regionPath{path})
 	return rest, more, nil
 }
 
@@ -128,6 +148,9 @@ func (r *servedRegion) check() error {
 	if r.Path.string == "" {
 		return r.usage("it has no path")
 	}
+	if err := r.checkParts(); err != nil {
+		return err
+	}
 	if r.Save.string != "" && (r.Size != 0 || r.Path.string == region.PathMemfd) {
 		return r.usage("with save=, make it first, in a file: pmnbd-target region create %s PATH --class protected --save DIR --size SIZE", r.Name)
 	}
@@ -146,7 +169,7 @@ func (r *servedRegion) check() error {
 
 // options are those with which the region is opened.
 func (r *servedRegion) options(allowVolatile bool) region.OpenOptions {
-	return region.OpenOptions{Name: r.Name, AllowVolatile: allowVolatile, CreateSize: uint64(r.Size), Save: r.Save.string}
+	return region.OpenOptions{Name: r.Name, AllowVolatile: allowVolatile, CreateSize: uint64(r.Size), Parts: r.paths()[1:], Save: r.Save.string}
 }
 
 func (r *servedRegion) usage(format string, args ...any) error {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/google/uuid"
+
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist/region"
@@ -23,6 +25,11 @@ func regionList(call *command.Call) error {
 		for _, l := range all {
 			if n++; n == 1 {
 				_, _ = fmt.Fprintln(w, "REGION\tSIZE\tCLASS\tSTATE\tPATH")
+			}
+			var part *region.FurtherError
+			if errors.As(l.Err, &part) {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%v\tpart %d of %d\t%s\n", uuid.UUID(part.Region), flags.Size(part.Size), part.Class, part.Place, part.Parts, l.Path)
+				continue
 			}
 			if l.Err != nil {
 				_, _ = fmt.Fprintf(w, "?\t?\t?\t%v\t%s\n", l.Err, l.Path)
@@ -60,12 +67,17 @@ func stateWord(sb *region.Superblock) string {
 
 func regionRemove(call *command.Call) error {
 	force := call.Flags.Bool("force", false, "remove it although it was not closed cleanly, is failed, suspect or damaged")
-	if err := call.Parse("PATH"); err != nil {
+	parts := partFlag(call.Flags)
+	if err := call.Parse("[PATH]"); err != nil {
 		return err
 	}
-	if err := region.Remove(call.Flags.Arg(0), *force); err != nil {
+	path, further, err := partPaths(call, 0, *parts)
+	if err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(call.Stdout, "removed the region at %s\n", call.Flags.Arg(0))
+	if err := region.Remove(path, *force, further...); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(call.Stdout, "removed the region at %s\n", path)
 	return err
 }

@@ -127,7 +127,7 @@ func (s *service) openRegions(next *config, c *reload.Changes) (regions []*regio
 		was, at := &s.said.Regions[i], slices.IndexFunc(s.regions, func(r *region.Region) bool { return r.Name() == n.Name })
 		r := s.regions[at]
 		switch {
-		case was.Path != n.Path:
+		case !slices.Equal(was.paths(), n.paths()):
 			return nil, begun, n.usage("its path has changed: remove it, reload, add it with the other path, and reload")
 		case was.Save != n.Save:
 			return nil, begun, n.usage("the directory of its image has changed: remove it, reload, move the image, add it with the other directory, and reload")

@@ -89,7 +89,7 @@ func regionText(r *target.RegionSnapshot) string {
 	fmt.Fprintf(&out, "region %s: %s\n", r.Name, use(r))
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, "  "+name+"\t"+format+"\n", args...) }
-	row("path", "%s, %s, class %s", r.Path, flags.Size(r.Size), r.Class)
+	row("path", "%s, %s, class %s", pathText(r.Path, r.Parts), flags.Size(r.Size), r.Class)
 	if r.Owner != nil {
 		row("session", "epoch %d, owner %s (run %s)", r.Epoch, r.Owner.ID, r.Owner.Nonce)
 	} else {

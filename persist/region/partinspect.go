@@ -31,9 +31,24 @@ func errFurther(header []byte) error {
 		return fmt.Errorf("%w: %w", ErrFurther, partErr)
 	}
 	h := &c.best
-	return fmt.Errorf("%w: part %d of %d of the region with UUID %v: name the region's first part first, then this one with --part or part=",
-		ErrFurther, h.place, h.parts, uuid.UUID(h.region))
+	return &FurtherError{Place: int(h.place), Parts: int(h.parts), Region: h.region, Size: h.size, Class: h.class}
 }
+
+// A FurtherError is ErrFurther, and says which part it is.
+type FurtherError struct {
+	Place, Parts int      // Place is at least 1
+	Region       [16]byte // its UUID
+	Size         uint64   // of the part's data, in bytes
+	Class        persist.Class
+}
+
+func (e *FurtherError) Error() string {
+	return fmt.Sprintf("%v: part %d of %d (from 0) of the region with UUID %v: name the region's first part first, then this one with --part or part=",
+		ErrFurther, e.Place, e.Parts, uuid.UUID(e.Region))
+}
+
+// Unwrap returns ErrFurther.
+func (e *FurtherError) Unwrap() error { return ErrFurther }
 
 // A PartInfo is what Inspect found out about a part of a region of several.
 type PartInfo struct {

@@ -15,8 +15,10 @@ import (
 // A RegionSnapshot describes a region at one moment. It is a copy. Its JSON names stay as
 // they are once published.
 type RegionSnapshot struct {
-	Name  string    `json:"name"`
-	Path  string    `json:"path"`
+	Name string `json:"name"`
+	Path string `json:"path"`
+	// Parts are the paths of all parts of a region of several.
+	Parts []string  `json:"parts,omitempty"`
 	UUID  uuid.UUID `json:"uuid"`
 	Class string    `json:"class"`
 	Size  uint64    `json:"size_bytes"`
@@ -134,7 +136,7 @@ func (e *export) snapshot() RegionSnapshot {
 	e.mu.Unlock()
 	sb := e.r.Superblock()
 	s := RegionSnapshot{
-		Name: e.r.Name(), Path: e.r.Path(), UUID: e.r.UUID(), Class: e.r.Class().String(), Size: e.r.Size(),
+		Name: e.r.Name(), Path: e.r.Path(), Parts: e.r.Parts(), UUID: e.r.UUID(), Class: e.r.Class().String(), Size: e.r.Size(),
 		Epoch: sb.Epoch, Held: e.held(&sb, session), Clean: sb.Clean, Doubt: sb.Doubt, Suspect: sb.Suspect,
 		Barriers: e.barriers.Load(), Syncs: e.r.Syncs(),
 		WriteBack: e.writeBacks(), Fdatasync: e.r.SyncLatency(),

@@ -89,7 +89,7 @@ var regionMistakes = []mistake{
 	{
 		name: "create: no path", code: 2,
 		line: "pmnbd-target region create r",
-		says: "PATH is missing: give NAME PATH",
+		says: "PATH is missing: name the region's file or device, or all of its parts with --part",
 	},
 	{
 		name: "create: no size", code: 1,
