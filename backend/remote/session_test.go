@@ -8,6 +8,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -146,7 +147,7 @@ func TestCheckGrant(t *testing.T) {
 		"no size":                    func(g *wire.Opened) { g.Size = 0 },
 		"size of a negative":         func(g *wire.Opened) { g.Size = 1 << 63 },
 		"base overflows":             func(g *wire.Opened) { g.Base = ^uint64(0) - 10 },
-		"unknown class":              func(g *wire.Opened) { g.Class = 4 },
+		"unknown class":              func(g *wire.Opened) { g.Class = persist.ClassProtected + 1 },
 		"no class":                   func(g *wire.Opened) { g.Class = 0 },
 		"no method":                  func(g *wire.Opened) { g.Methods = 1 << 2 },
 		"a method that is not sound": func(g *wire.Opened) { g.Method = 2 },
