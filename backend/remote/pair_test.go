@@ -124,13 +124,19 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
-	cfg.Log, cfg.Name = logtest.New(t), targetName
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "region")
 	}
+	return newPairOf(t, p, listen, path, region.OpenOptions{CreateSize: regionSize}, cfg, m)
+}
+
+// newPairOf is newPairOn with more to say of how the region is opened.
+func newPairOf(t testing.TB, p rdma.Provider, listen, path string, o region.OpenOptions, cfg target.Config, m regiontest.Medium) *pair {
+	cfg.Log, cfg.Name = logtest.New(t), targetName
 	h := &syncHook{began: make(chan struct{}, 16)}
 	m.Sync = h.sync
-	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: regionSize, AllowVolatile: true, Wrap: m.Wrap})
+	o.Name, o.AllowVolatile, o.Wrap = "log", true, m.Wrap
+	r, err := region.Open(path, o)
 	require.NoError(t, err)
 	s := target.New(cfg, []*region.Region{r})
 	l, err := p.Listen(context.Background(), listen)

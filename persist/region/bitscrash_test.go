@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"pmnbd/persist"
@@ -155,26 +156,35 @@ func TestBitsSurviveCrashes(t *testing.T) {
 	}
 	for _, class := range []persist.Class{persist.ClassPMem, persist.ClassFile} {
 		t.Run(class.String(), func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) { crashBits(rt, class) })
+			rapid.Check(t, func(rt *rapid.T) { crashBits(rt, class, 1) })
+		})
+		t.Run(class.String()+", parts", func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) { crashBits(rt, class, bitsParts) })
 		})
 	}
 }
 
-func crashBits(t *rapid.T, class persist.Class) {
+func crashBits(t *rapid.T, class persist.Class, parts int) {
 	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir) //nolint:errcheck // the next run makes its own
 	path := filepath.Join(dir, "region")
 	h := hostOf(class, bootA)
-	_, err = create(path, CreateOptions{Name: "r", Size: aside}, h)
-	require.NoError(t, err)
-	mem, err := pmemsim.Open(path, false)
-	require.NoError(t, err)
+	var further []string
+	var mem *pmemsim.Memory
+	if parts == 1 {
+		_, err = create(path, CreateOptions{Name: "r", Size: aside}, h)
+		require.NoError(t, err)
+		mem, err = pmemsim.Open(path, false)
+		require.NoError(t, err)
+		h.sync = func(int) error { mem.Lines(0, DataOffset+aside); return nil }
+	} else {
+		path, further, mem, h.sync = simulatedParts(t, dir, h)
+	}
 	defer mem.Close() //nolint:errcheck // it only unmaps
 	h.back = func(_ []byte, off, n uint64) { mem.Lines(off, n) }
-	h.sync = func(int) error { mem.Lines(0, DataOffset+aside); return nil }
 	start := func() *Region {
-		r, err := open(path, OpenOptions{}, h)
+		r, err := open(path, OpenOptions{Parts: further}, h)
 		require.NoError(t, err)
 		return r
 	}
@@ -328,5 +338,54 @@ func TestOpeningMakesBitsDurable(t *testing.T) {
 		r = opened(t, path, OpenOptions{}, h)
 		require.Equal(t, []int{3}, chunksOf(t, r, 1))
 		require.Equal(t, []int{3}, chunksOf(t, r, 2))
+	}
+}
+
+// bitsParts is how many parts a region has in these tests. Its data cannot be divided alike.
+const bitsParts = 3
+
+// simulatedParts makes a region of aside bytes in several parts. mem has them where the
+// region maps them, and sync makes the file with a descriptor durable.
+func simulatedParts(t require.TestingT, dir string, h host) (path string, further []string, mem *pmemsim.Memory, sync func(fd int) error) {
+	paths := partPaths(dir, bitsParts)
+	for i, size := range []int64{5 * sizeUnit, aside - 305*sizeUnit, 300 * sizeUnit} {
+		require.NoError(t, os.WriteFile(paths[i], nil, 0o600))
+		require.NoError(t, os.Truncate(paths[i], DataOffset+size))
+	}
+	var parts []part
+	end := uint64(0)
+	for i, path := range paths {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		defer f.Close() //nolint:errcheck // the region is opened again
+		info, err := f.Stat()
+		require.NoError(t, err)
+		m, err := h.Identify(f)
+		require.NoError(t, err)
+		parts = append(parts, part{path: path, file: f, mem: m, start: end, data: DataOffset, size: uint64(info.Size()) - DataOffset})
+		end = parts[i].end()
+	}
+	require.EqualValues(t, aside, end)
+	m, err := weakest(parts)
+	require.NoError(t, err)
+	require.NoError(t, formatParts(parts, CreateOptions{Name: "r"}, &m, h))
+	heads := roundUp(DataOffset+aside, hugePage)
+	spans := []pmemsim.Span{{Path: paths[0], Len: DataOffset + parts[0].size}}
+	for i, p := range parts[1:] {
+		spans = append(spans, pmemsim.Span{Path: p.path, Off: DataOffset, At: DataOffset + p.start, Len: p.size},
+			pmemsim.Span{Path: p.path, At: heads + uint64(i)*hugePage, Len: 2 * CopySize})
+	}
+	mem, err = pmemsim.OpenSpans(spans, heads+(bitsParts-1)*hugePage, false)
+	require.NoError(t, err)
+	return paths[0], paths[1:], mem, func(fd int) error {
+		var st, of unix.Stat_t
+		require.NoError(t, unix.Fstat(fd, &st))
+		for _, s := range spans {
+			require.NoError(t, unix.Stat(s.Path, &of))
+			if st.Ino == of.Ino {
+				mem.Lines(s.At, s.Len)
+			}
+		}
+		return nil
 	}
 }

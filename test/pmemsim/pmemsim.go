@@ -21,6 +21,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"pmnbd/internal/vmem"
 )
 
 // Line is the size in bytes of a cache line, which the medium takes as a whole.
@@ -32,7 +34,8 @@ var ErrLine = errors.New("not this memory")
 // Memory is a file that simulates persistent memory. Several goroutines may call its
 // methods at the same time. Close must wait until all others have returned.
 type Memory struct {
-	live []byte // the mapped file
+	live []byte      // the mapped file, or files
+	all  *vmem.Range // of files, otherwise nil
 
 	mu     sync.Mutex
 	medium []byte // what survives a power failure
@@ -63,10 +66,49 @@ func Open(path string, caches bool) (*Memory, error) {
 	return &Memory{live: live, medium: append([]byte(nil), live...), caches: caches}, nil
 }
 
+// A Span is a piece of a file, and where it lies in the memory.
+type Span struct {
+	Path string
+	// Off is where in the file the piece begins, At where in the memory. They and Len are
+	// multiples of a page, in bytes.
+	Off, At, Len uint64
+}
+
+// OpenSpans is Open for memory of size bytes that consists of pieces of several files.
+// Between them it is zero.
+func OpenSpans(spans []Span, size uint64, caches bool) (*Memory, error) {
+	all, err := vmem.Reserve(size, 2<<20)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Mprotect(all.Bytes(), unix.PROT_READ|unix.PROT_WRITE)
+	for _, s := range spans {
+		if err == nil {
+			err = mapSpan(all, s)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, all.Close())
+	}
+	return &Memory{live: all.Bytes(), all: all, medium: append([]byte(nil), all.Bytes()...), caches: caches}, nil
+}
+
+func mapSpan(all *vmem.Range, s Span) error {
+	f, err := os.OpenFile(s.Path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = all.Map(s.At, f, s.Off, s.Len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return errors.Join(err, f.Close()) // the mapping stays
+}
+
 // Close unmaps the file.
 func (m *Memory) Close() error {
 	live := m.live
 	m.live = nil
+	if m.all != nil {
+		return m.all.Close()
+	}
 	if live == nil {
 		return nil
 	}

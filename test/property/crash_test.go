@@ -23,12 +23,15 @@ import (
 )
 
 var worlds = []world{
-	{"gpspm", region.DomainMemory, rdmafake.Config{}, false, 1, "gpspm"},
-	{"gpspm, three lanes, tiny queues, an adapter", region.DomainMemory, rdmafake.Config{MaxSendWR: 3, MaxReads: 1, PlacesByDMA: true}, false, 3, "gpspm"},
-	{"apm on eADR", region.DomainCaches, rdmafake.Config{}, false, 2, "apm"},
-	{"apm on eADR, an adapter", region.DomainCaches, rdmafake.Config{PlacesByDMA: true}, false, 1, "apm"},
-	{"apm on ADR, an adapter past the caches", region.DomainMemory, rdmafake.Config{PlacesByDMA: true}, true, 2, "apm"},
-	{"flush, an adapter", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4, PlacesByDMA: true}, false, 2, "flush"},
+	{"gpspm", region.DomainMemory, rdmafake.Config{}, false, 1, "gpspm", 0},
+	{"gpspm, three lanes, tiny queues, an adapter", region.DomainMemory, rdmafake.Config{MaxSendWR: 3, MaxReads: 1, PlacesByDMA: true}, false, 3, "gpspm", 0},
+	{"apm on eADR", region.DomainCaches, rdmafake.Config{}, false, 2, "apm", 0},
+	{"apm on eADR, an adapter", region.DomainCaches, rdmafake.Config{PlacesByDMA: true}, false, 1, "apm", 0},
+	{"apm on ADR, an adapter past the caches", region.DomainMemory, rdmafake.Config{PlacesByDMA: true}, true, 2, "apm", 0},
+	{"flush, an adapter", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4, PlacesByDMA: true}, false, 2, "flush", 0},
+	{"gpspm, four parts", region.DomainMemory, rdmafake.Config{}, false, 2, "gpspm", 4},
+	{"apm on eADR, four parts", region.DomainCaches, rdmafake.Config{}, false, 1, "apm", 4},
+	{"flush, an adapter, four parts", region.DomainMemory, rdmafake.Config{PersistentFlush: true, MaxSendWR: 4, PlacesByDMA: true}, false, 2, "flush", 4},
 }
 
 // TestCrashes lets targets, networks and initiators crash. After any crash the medium holds

@@ -151,7 +151,7 @@ func (f *fleet) superblock(i int) region.Superblock {
 
 // durable calls check with what is durable in the data extent of station i.
 func (f *fleet) durable(i int, check func(data []byte) error) (err error) {
-	f.stations[i].mem.Durable(func(medium []byte) { err = check(medium[region.DataOffset:]) })
+	f.stations[i].mem.Durable(func(medium []byte) { err = check(medium[region.DataOffset:][:size]) })
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type world struct {
 	direct bool // direct-write-to-pmem is declared
 	lanes  int
 	method string // the method that the target must choose
+	parts  int    // of the region; 0: it is one file
 }
 
 // A station is a real target on simulated memory. It can crash at any time and comes back at
@@ -58,21 +60,62 @@ func newStation(t testing.TB, w world, turns turns, log *slog.Logger) *station {
 	w.fake.Strays = pmemsim.Seeded(1, 128)
 	s.network = rdmafake.New(w.fake)
 	s.networks = []*rdmafake.Provider{s.network}
-	path := filepath.Join(dir, "region")
 	made := regiontest.Medium{PMem: w.domain, Boot: [16]byte{1}}
-	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, Wrap: made.Wrap})
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
-	s.mem, err = pmemsim.Open(path, w.domain.EADR())
-	require.NoError(t, err)
+	if w.parts > 0 {
+		s.mem = s.makeParts(made)
+	} else {
+		s.mem = s.makeRegion(made)
+	}
 	s.start()
 	return s
+}
+
+// makeRegion makes the region, in one file.
+func (s *station) makeRegion(made regiontest.Medium) *pmemsim.Memory {
+	path := s.paths()[0]
+	r, err := region.Open(path, region.OpenOptions{Name: "r", CreateSize: size, Wrap: made.Wrap})
+	require.NoError(s.t, err)
+	require.NoError(s.t, r.Close())
+	mem, err := pmemsim.Open(path, s.w.domain.EADR())
+	require.NoError(s.t, err)
+	return mem
+}
+
+// paths are those of the region's parts.
+func (s *station) paths() []string {
+	paths := []string{filepath.Join(s.dir, "region")}
+	for i := 1; i < s.w.parts; i++ {
+		paths = append(paths, filepath.Join(s.dir, "part"+strconv.Itoa(i)))
+	}
+	return paths
+}
+
+// makeParts makes the region, of several files. The memory has them where the region maps
+// them, so that what the region writes back, and what the network flushes, is where it is in
+// one file: the first part's header, all data, and from the next huge page on one for each
+// further part's superblock.
+func (s *station) makeParts(made regiontest.Medium) *pmemsim.Memory {
+	const huge = region.DataOffset
+	paths, each := s.paths(), uint64(size)/uint64(s.w.parts)
+	_, err := region.Create(paths[0], region.CreateOptions{Name: "r", Size: each, Parts: paths[1:], Wrap: made.Wrap})
+	require.NoError(s.t, err)
+	heads := uint64(region.DataOffset+size+huge-1) / huge * huge
+	spans := []pmemsim.Span{{Path: paths[0], Len: region.DataOffset + each}}
+	for i, path := range paths[1:] {
+		i := uint64(i + 1)
+		spans = append(spans, pmemsim.Span{Path: path, Off: region.DataOffset, At: region.DataOffset + i*each, Len: each},
+			pmemsim.Span{Path: path, At: heads + (i-1)*huge, Len: 2 * region.CopySize})
+	}
+	mem, err := pmemsim.OpenSpans(spans, heads+uint64(s.w.parts-2)*huge+2*region.CopySize, s.w.domain.EADR())
+	require.NoError(s.t, err)
+	return mem
 }
 
 // open opens the region, as a starting target does.
 func (s *station) open() *region.Region {
 	m := regiontest.Medium{PMem: s.w.domain, Data: s.data, Header: s.mem.Lines, Boot: [16]byte{s.boot}}
-	r, err := region.Open(filepath.Join(s.dir, "region"), region.OpenOptions{Name: "r", Wrap: m.Wrap})
+	paths := s.paths()
+	r, err := region.Open(paths[0], region.OpenOptions{Name: "r", Parts: paths[1:], Wrap: m.Wrap})
 	require.NoError(s.t, err)
 	return r
 }
@@ -185,7 +228,7 @@ func (s *station) restart(c crash, starts ...int) (found []byte, lost bool) {
 	s.stop()
 	for {
 		s.mem.Trap(0, nil)
-		found = s.mem.Restart()[region.DataOffset:]
+		found = s.mem.Restart()[region.DataOffset:][:size]
 		if c.power {
 			s.boot++
 		}
