@@ -77,7 +77,7 @@ func (e *export) withholds() string {
 	switch {
 	case e.image == nil:
 		return ""
-	case e.s.halted.Load():
+	case e.halted():
 		return "the target has ended its sessions to save the region: `pmnbd-target resume` there, or its restart, lets initiators in again"
 	}
 	return e.short()
@@ -147,7 +147,7 @@ func (e *export) protection() *ProtectionSnapshot {
 		Image: p.Image, Whole: p.Whole, SavedAt: unlessZero(p.SavedAt), Dirty: p.Dirty, Speed: p.Speed,
 		Expected: p.Expected.Seconds(), Longest: p.Longest.Seconds(), Within: p.SaveWithin.Seconds(),
 		Losses: p.Losses, LostAt: unlessZero(p.LostAt), Lost: p.Lost,
-		Halted: e.s.halted.Load(), Refuses: e.withholds(),
+		Halted: e.halted(), Refuses: e.withholds(),
 	}
 }
 

@@ -88,6 +88,9 @@ func (e *export) save(ctx context.Context) Saved {
 			return Saved{Region: e.r.Name(), Err: err}
 		}
 	}
+	if err := e.syncer.rest(); err != nil {
+		log.Warn("the region failed, and is saved as it is", slog.Any("error", err))
+	}
 	done, err := e.image.Save(ctx)
 	if err != nil {
 		log.Error("region not saved", slog.Any("error", err))
@@ -108,13 +111,20 @@ func (s *Server) Resume() error {
 	if !s.halted.Load() {
 		return errNotHalted
 	}
-	for _, e := range s.protects() {
+	exports := s.protects()
+	for _, e := range exports {
 		e.heard()
 	}
 	s.halted.Store(false)
+	for _, e := range exports {
+		e.syncer.signal() // it may have work from before
+	}
 	s.log.Info("resumed: sessions are granted again")
 	return nil
 }
+
+// halted reports whether a save of e has begun, and Resume has not been called.
+func (e *export) halted() bool { return e.image != nil && e.s.halted.Load() }
 
 // heard begins the owner's lease again.
 func (e *export) heard() {

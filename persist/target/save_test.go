@@ -190,7 +190,6 @@ func TestSaveWaitsForAGrant(t *testing.T) {
 		ended <- err
 	}()
 	require.Eventually(t, s.server.halted.Load, 30*time.Second, time.Millisecond)
-	p.durable(1)
 	require.Empty(t, began)
 	e.granting.Unlock()
 	require.NoError(t, <-ended)
@@ -222,6 +221,53 @@ func TestGrantDuringASave(t *testing.T) {
 	require.Equal(t, wire.CodeBusy, r.Code)
 	require.Contains(t, r.Text, "pmnbd-target resume")
 	require.Equal(t, epoch, s.region.Superblock().Epoch)
+}
+
+// What the syncer had to do when the save began waits for Resume: an update of the superblock would
+// make the image live again.
+func TestNothingBehindASave(t *testing.T) {
+	s := newProtectedSite(t, Config{})
+	p := s.connect(t)
+	p.open(alice)
+	y := s.server.served()["log"].syncer
+	s.image.saving = func() {
+		y.mu.Lock() // as a heartbeat does just before the end
+		y.marking = true
+		y.mu.Unlock()
+		y.signal()
+	}
+	before := s.region.Superblock()
+	_, err := s.server.Save(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(y.wake) == 0 }, 30*time.Second, time.Millisecond)
+	y.turn.Lock() // it has come to its end
+	after := s.region.Superblock()
+	y.turn.Unlock()
+	require.Equal(t, before, after)
+	require.NoError(t, s.server.Resume())
+	require.Eventually(t, func() bool { return s.region.Superblock().Mark > before.Mark }, 30*time.Second, time.Millisecond)
+}
+
+// Everything that can be read is saved, so nothing is in doubt behind that.
+func TestSaveSettlesDoubt(t *testing.T) {
+	s := newProtectedSite(t, Config{})
+	y := s.server.served()["log"].syncer
+	y.turn.Lock()
+	p := s.connect(t)
+	o := p.open(alice)
+	var n wire.Opened
+	s.connect(t).ask(&wire.Open{Methods: everyMethod, Owner: bob, Epoch: o.Epoch, Region: "log", Flags: wire.OpenTakeover | wire.OpenAllowVolatile}, &n)
+	require.True(t, s.region.Superblock().Doubt)
+	s.server.halted.Store(true) // the save has begun, and the syncer does nothing by itself
+	y.turn.Unlock()
+	s.image.saving = func() {
+		if s.region.Superblock().Doubt {
+			t.Error("saved in doubt")
+		}
+	}
+	saved, err := s.server.Save(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, saved[0].Err)
 }
 
 // Two saves at a time do not meet in a region, and a save that fails can be tried again.

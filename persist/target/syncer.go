@@ -22,6 +22,7 @@ import (
 // no barrier.
 type syncer struct {
 	e    *export
+	turn sync.Mutex    // held while it works, outside mu
 	wake chan struct{} // holds one token while there may be work
 	done chan struct{}
 
@@ -183,42 +184,62 @@ func (y *syncer) run() {
 	defer close(y.done)
 	var out outbox
 	for range y.wake {
-		y.keepRecord(&out)
-		err := y.settle()
+		y.turn.Lock()
+		if !y.e.halted() { // an update of the superblock behind a save would make the image worthless
+			y.work(&out)
+		}
+		y.turn.Unlock()
 		if y.isClosed() {
 			return
 		}
-		y.mu.Lock()
-		if y.doubt.Load() && err == nil {
-			y.mu.Unlock() // set again in between, and so is the token in wake
-			continue
-		}
-		y.jobs, y.active = y.active[:0], y.jobs
-		jobs := y.active
-		y.mu.Unlock()
-		if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
-			y.began.Store(clock())
-			err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
-			y.began.Store(0)
-		}
-		for i := range jobs {
-			if lost := y.finish(&jobs[i], err, &out); lost != nil {
-				_ = jobs[i].c.interrupt() // the initiator must not wait for its answer for ever
-			}
-			y.mu.Lock()
-			jobs[i] = syncJob{}
-			y.answered++
-			y.idle.Broadcast()
-			y.mu.Unlock()
-		}
-		y.mu.Lock()
-		y.active, y.answered = y.active[:0], 0
-		y.mu.Unlock()
-		if err == nil {
-			y.look() // behind the answers, which need not wait for it
-			y.mark()
-		}
 	}
+}
+
+// work does all that there is to do.
+func (y *syncer) work(out *outbox) {
+	y.keepRecord(out)
+	err := y.settle()
+	if y.isClosed() {
+		return
+	}
+	y.mu.Lock()
+	if y.doubt.Load() && err == nil {
+		y.mu.Unlock() // set again in between, and so is the token in wake
+		return
+	}
+	y.jobs, y.active = y.active[:0], y.jobs
+	jobs := y.active
+	y.mu.Unlock()
+	if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
+		y.began.Store(clock())
+		err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
+		y.began.Store(0)
+	}
+	for i := range jobs {
+		if lost := y.finish(&jobs[i], err, out); lost != nil {
+			_ = jobs[i].c.interrupt() // the initiator must not wait for its answer for ever
+		}
+		y.mu.Lock()
+		jobs[i] = syncJob{}
+		y.answered++
+		y.idle.Broadcast()
+		y.mu.Unlock()
+	}
+	y.mu.Lock()
+	y.active, y.answered = y.active[:0], 0
+	y.mu.Unlock()
+	if err == nil {
+		y.look() // behind the answers, which need not wait for it
+		y.mark()
+	}
+}
+
+// rest returns when the syncer does nothing any more until the server resumes. All sessions have
+// ended. Doubt is settled, unless the region failed: what can be read will be saved.
+func (y *syncer) rest() error {
+	y.turn.Lock()
+	defer y.turn.Unlock()
+	return y.settle()
 }
 
 // errAgain: doubt was set again during its flush.

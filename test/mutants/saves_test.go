@@ -29,6 +29,16 @@ var saves = []mutant{
 		old: "s.halted.Store(true)", new: "",
 		pkg: "./persist/target", run: "^TestSaveEndsSessions$", hangs: true,
 	}, {
+		name: "the syncer works behind a save", rule: "nothing updates the superblock behind a save",
+		in:  "persist/target.syncer.run",
+		old: "if !y.e.halted() {", new: "if true {",
+		pkg: "./persist/target", run: "^TestNothingBehindASave$",
+	}, {
+		name: "a save leaves doubt", rule: "doubt is settled before a save",
+		in:  "persist/target.syncer.rest",
+		old: "return y.settle()", new: "return nil",
+		pkg: "./persist/target", run: "^TestSaveSettlesDoubt$",
+	}, {
 		name: "two saves at a time", rule: "saves do not meet in a region",
 		in:  "persist/target.Server.Save",
 		old: "s.changing.Lock() ; defer s.changing.Unlock()", new: "",
