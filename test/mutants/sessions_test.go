@@ -62,7 +62,7 @@ var sessions = []mutant{
 		pkg: model, run: crashes, few: true,
 	}, {
 		name: "an acknowledgement before the sync", rule: "§3.5 the sync begins after the barrier came",
-		in:  "persist/target.syncer.run",
+		in:  "persist/target.syncer.work",
 		old: "if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestAckAfterItsSync$", hangs: true,
 	}, {

@@ -104,7 +104,7 @@ var strangers = []mutant{
 		pkg: "./persist/target", run: "^TestWriteBackFails$",
 	}, {
 		name: "parts keep their credits after their answers", rule: "an answer gives a credit back",
-		in:  "persist/target.syncer.run",
+		in:  "persist/target.syncer.work",
 		old: "y.answered++", new: "",
 		pkg: "./persist/target", run: "^TestAnswersGiveCreditsBack$", hangs: true,
 	}, {
