@@ -65,7 +65,7 @@ func (c m2cfg) named() m2cfg {
 
 func TestModel(t *testing.T) {
 	quick := os.Getenv("PMNBD_MODEL") != "all"
-	for _, list := range [][]check{checks1(), checks3(), checks2(), checks4(), checksFollow()} {
+	for _, list := range [][]check{checks1(), checksTwo(), checks3(), checks2(), checks4(), checksTwoMirror(), checksFollow()} {
 		for _, c := range list {
 			t.Run(c.name, func(t *testing.T) {
 				if quick && c.states > c.quick() {

@@ -8,8 +8,9 @@ func (m *m1) commit() {
 	s0, emit := m.s0, m.emit
 	busy := s0.rec || s0.failed && !m.mut("failed-not-tested")
 	if m.cfg.slices {
-		busy = busy || s0.mkOn || s0.wpc == 0 && (s0.b[0].on || s0.b[1].on)
+		busy = busy || s0.mkOn || s0.wpc == 0 && m.full()
 		m.nextSlice(busy)
+		m.join()
 	}
 	if s0.wpc == 0 && (s0.pend&m.listable() != 0 || s0.own) && !busy && (!s0.b[0].on || !s0.b[1].on) {
 		n := s0
@@ -45,10 +46,11 @@ func (m *m1) listLanes() {
 	if m.cfg.slices {
 		n.wlanes = 0
 		for l := range n.win {
-			if sent(&n, l) > 0 {
+			if sent(&n, l) > m.ahead(&n, l) {
 				n.wlanes |= 1 << l
 			}
 		}
+		m.force(&n)
 	}
 	if m.mut("lane0-only") && n.wlanes != 0 {
 		n.wlanes = 1
@@ -77,7 +79,7 @@ func (m *m1) listLanes() {
 		if n.b[k].on {
 			k ^= 1
 		}
-		n.b[k] = m1bar{on: true, wait: n.wwait}
+		n.b[k] = m1bar{on: true, wait: n.wwait, cpu: m.cpu(&n)}
 		n.wwait, n.wslot, n.wpc = 0, k, 2
 		emit(fmt.Sprintf("barrier %d: lists dirty lanes %02b", k, n.wlanes), false, n)
 	}
@@ -114,7 +116,7 @@ func (m *m1) enqueueBarrier() {
 			n.dirty = s0.dirty
 		}
 		if m.cfg.slices {
-			r = blocks(n.win[l][:sent(&n, int(l))])
+			r = blocks(n.win[l][m.ahead(&n, int(l)):sent(&n, int(l))])
 			n.dirty |= blocks(n.win[l][sent(&n, int(l)):])
 		}
 		k := n.wslot
@@ -150,6 +152,9 @@ func (m *m1) acks() {
 					n := s0
 					n.b[k].tack &^= 1 << l
 					n.b[k].acks |= 1 << l
+					if older := k ^ 1; m.mut("newest-answer-only") && older == n.first {
+						n.b[older].tack &^= 1 << l
+					}
 					emit(fmt.Sprintf("barrier %d: ack of lane %d arrives", k, l), false, n)
 				}
 			}
@@ -158,6 +163,7 @@ func (m *m1) acks() {
 			n := s0
 			n.mkOn, n.mkLanes, n.mkWait, n.mkUpto = true, 3, b0.wait, b0.upto
 			n.b[k] = m1bar{}
+			n.succeeded(k)
 			if k == n.first {
 				n.first ^= 1
 			}
@@ -195,6 +201,10 @@ func (m *m1) retire() {
 					n.b[k].upto[l] -= min(n.b[k].upto[l], n.mkUpto[l])
 				}
 			}
+			for k := range n.pair.cut {
+				n.pair.cut[k].upto[l] -= min(n.pair.cut[k].upto[l], n.mkUpto[l])
+			}
+			n.pair.kept[l] -= min(n.pair.kept[l], n.mkUpto[l])
 			for c := range n.c {
 				n.c[c].at[l] -= min(n.c[c].at[l], n.mkUpto[l])
 			}

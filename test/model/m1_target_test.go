@@ -14,6 +14,7 @@ func (m *m1) lost(s *m1state, kill bool) {
 	}
 	s.tz, s.zun = [2]uint8{}, [2]uint8{}
 	s.pend |= s.wwait
+	m.cutOff(s, kill)
 	for k := range s.b {
 		s.pend |= s.b[k].wait
 	}
@@ -51,9 +52,13 @@ func place(s *m1state, e uint8) { s.cache[e>>3&3] = e & 7 }
 // recovery is RESUME and the replay after it.
 func (m *m1) recovery() {
 	s0, emit := m.s0, m.emit
+	if m.resumed() {
+		return
+	}
 	if s0.rec && !s0.failed && (!s0.mkOn || m.mut("replay-during-retire")) && (s0.tzold == [2]uint8{} || m.mut("no-join-of-zeroes")) {
 		n := s0
 		n.rec = false
+		m.replayed(&n)
 		for l := range n.win {
 			if m.cfg.slices {
 				n.rest[l] = uint8(qlen(&n.win[l]))
@@ -98,6 +103,9 @@ func (m *m1) target() {
 				if h&(1<<b) != 0 {
 					n.dur[b] = n.cache[b]
 				}
+			}
+			if m.received(&n, l, k) {
+				continue
 			}
 			n.b[k].tack |= 1 << l
 			emit(fmt.Sprintf("target: barrier %d on lane %d flushed, acknowledged", k, l), false, n)
@@ -151,7 +159,7 @@ func (m *m1) zeroes(l int) {
 // syncFails lets the barrier that lane l carries first fail, if the check allows it.
 func (m *m1) syncFails(l int) {
 	s0 := m.s0
-	if s0.nErr == 0 {
+	if s0.nErr == 0 || m.cfg.two {
 		return
 	}
 	e := s0
@@ -192,6 +200,7 @@ func (m *m1) faults() {
 		n.nPow--
 		m.lost(&n, false)
 		n.tzold = [2]uint8{}
+		n.pair.told = [2]uint8{}
 		n.cache = n.dur
 		emit("target: POWER LOSS, restart", true, n)
 	}

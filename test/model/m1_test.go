@@ -20,6 +20,7 @@ type m1bar struct {
 	on, closed              bool
 	lanes, tack, acks, wait uint8
 	zw                      uint8 // apm: lanes with a zero ahead that is not acknowledged
+	cpu                     bool  // two: only the target's CPU says when it is done
 	upto                    [2]uint8
 }
 
@@ -51,14 +52,19 @@ type m1state struct {
 	bad                                     uint8
 	rest                                    [2]uint8 // slices: entries at the end of each ring that the replay has not queued
 	own                                     bool     // slices: the slice that was queued needs its barrier
+	pair                                    m1pair
 }
 
 // An m1cfg says how many of each request and fault there may be, and which rule is dropped.
 type m1cfg struct {
 	nW, nZ, nF, nR, n2, nLoss, nPow, nKill, nEv, nErr uint8
 	blocks                                            []uint8
-	apm                                               bool // a barrier is an RDMA Read; the target makes a zero durable before it acknowledges it
-	slices                                            bool // a replay goes in slices of one entry for each lane, and one barrier is in flight at most
+	apm                                               bool  // a barrier is an RDMA Read; the target makes a zero durable before it acknowledges it
+	slices                                            bool  // a replay goes in slices of one entry for each lane, and one barrier is in flight at most
+	two                                               bool  // with slices: two barriers may be in flight
+	sync                                              int   // two: which barriers the target's syncer makes durable
+	nWant                                             uint8 // two: barriers for the window's sake
+	doubt                                             bool  // two: the session begins in doubt
 	mut                                               string
 }
 
@@ -70,7 +76,10 @@ type m1 struct {
 }
 
 func m1model(cfg m1cfg) model[m1state] {
-	init := m1state{nW: cfg.nW, nZ: cfg.nZ, nF: cfg.nF, nR: cfg.nR, n2: cfg.n2, nLoss: cfg.nLoss, nPow: cfg.nPow, nKill: cfg.nKill, nEv: cfg.nEv, nErr: cfg.nErr}
+	init := m1state{pair: newPair(&cfg), nW: cfg.nW, nZ: cfg.nZ, nF: cfg.nF, nR: cfg.nR, n2: cfg.n2, nLoss: cfg.nLoss, nPow: cfg.nPow, nKill: cfg.nKill, nEv: cfg.nEv, nErr: cfg.nErr}
+	if cfg.doubt {
+		init.ord[0], init.cache[0] = 1, 1
+	}
 	succ := func(s m1state, emit emitFn[m1state]) { (&m1{cfg, s, emit}).next() }
 	return model[m1state]{init, succ, m1bad, m1goal}
 }
@@ -146,11 +155,13 @@ func (m *m1) next() {
 		return
 	}
 	m.clients()
+	m.want()
 	m.commit()
 	m.acks()
 	m.retire()
 	m.recovery()
 	m.target()
+	m.syncer()
 	m.faults()
 }
 

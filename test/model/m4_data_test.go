@@ -125,6 +125,7 @@ func (x *m4) barriers(i int) {
 			x.barrierAt(i, l)
 		}
 	}
+	x.another(i)
 	need := p0.part()
 	if x.mut("ack-by-one-leg") && p0.back != 0 {
 		need = p0.back
@@ -200,5 +201,6 @@ func (x *m4) barrierDone(i int) {
 		p.clr = 0
 	}
 	p.bon, p.bto, p.back, p.cdur = false, 0, 0, 0
+	x.shift(p)
 	x.emit(event, false, n)
 }

@@ -10,7 +10,11 @@ func (x *m4) lose(s *m4state, i, l int) {
 	}
 	p.conn &^= bit(l)
 	if !x.mut("old-barrier-counts") || p.back&bit(l) != 0 {
-		p.cut()
+		if p.second.on && x.mut("cut-off-alone") {
+			x.cutFirst(p)
+		} else {
+			p.cut()
+		}
 	}
 	if p.sy == uint8(l+1) {
 		p.endSync()

@@ -46,6 +46,7 @@ type m4fstate struct {
 	todo     uint8    // blocks to copy
 	copied   uint8    // copied, and not durable
 	flushes  bool     // its part of the barrier in flight is durable
+	second   m4fsecond
 
 	drops, powers, leaves uint8
 }
@@ -53,7 +54,14 @@ type m4fstate struct {
 // An m4fcfg says how much of everything there may be, and which rule is dropped.
 type m4fcfg struct {
 	maxv, drops, powers, leaves uint8
+	two                         bool // two barriers may be in flight
 	mut                         string
+}
+
+// An m4fsecond is the second barrier in flight.
+type m4fsecond struct {
+	on, flushes bool
+	to, clear   uint8
 }
 
 type m4f struct {
@@ -149,6 +157,7 @@ func (x *m4f) barrier() {
 		}
 		return
 	}
+	x.another()
 	part := s.what == fSync && s.conn
 	if part && !s.flushes && s.pos[0] >= s.bto && s.pos[1] >= s.bto {
 		n := s
@@ -166,17 +175,39 @@ func (x *m4f) barrier() {
 	n.bits &^= s.bclear // before the ranges
 	n.clean &^= s.bclear
 	n.bits |= s.between(s.bars[s.k], s.bto)
-	n.bon, n.bto, n.bclear, n.flushes = false, 0, 0, false
+	n.bon, n.bto, n.bclear, n.flushes = s.second.on, s.second.to, s.second.clear, s.second.flushes
+	n.second = m4fsecond{}
 	event := fmt.Sprintf("barrier %d succeeds, FLUSH is answered", n.k)
 	if part {
 		n.todo &^= n.copied
 		n.copied = 0
-		if n.todo == 0 { // between two barriers
+		if n.todo == 0 && (!n.bon || x.mut("follows-between-two")) { // between two barriers
 			x.follows(&n)
 			event += "; the member has everything, and follows"
 		}
 	}
 	x.emit(event, false, n)
+}
+
+// another lets F begin a barrier behind the one in flight. It clears no bit that this one sets.
+func (x *m4f) another() {
+	s := x.s
+	if !x.cfg.two {
+		return
+	}
+	if !s.second.on && s.bto < s.next-1 {
+		n := s
+		n.second = m4fsecond{on: true, to: s.next - 1, clear: s.clean &^ s.between(s.bars[s.has], s.bto)}
+		if x.mut("clear-what-is-in-flight") {
+			n.second.clear = s.clean &^ s.between(s.bars[s.has], s.bars[s.k])
+		}
+		x.emit("another barrier begins", false, n)
+	}
+	if s.second.on && s.flushes && !s.second.flushes && s.what == fSync && s.conn && s.pos[0] >= s.second.to && s.pos[1] >= s.second.to {
+		n := s
+		n.dur, n.second.flushes = s.mem, true
+		x.emit("the other barrier is durable at the member that is copied to", false, n)
+	}
 }
 
 // follows makes the member follow, whose target has all barriers that succeeded.
@@ -279,7 +310,7 @@ func (x *m4f) sync() {
 func (x *m4f) faults() {
 	s := x.s
 	lost := func(n *m4fstate) {
-		n.conn, n.acked, n.flushes = false, 0, false
+		n.conn, n.acked, n.flushes, n.second.flushes = false, 0, false, false
 		if n.what == fSync {
 			n.what, n.todo, n.copied = fOut, 0, 0
 		}
@@ -309,7 +340,7 @@ func (x *m4f) faults() {
 		n := s
 		n.leaves--
 		n.what, n.clean, n.has = fOut, 0, s.says
-		n.bclear = 0
+		n.bclear, n.second.clear = 0, 0
 		x.emit("it is let go", true, n)
 	}
 }
@@ -322,7 +353,16 @@ func checksFollow() []check {
 		return check{"M4 follower: " + name, func(limit int) result { return explore(m4fmodel(c), limit) }, states, bad}
 	}
 	quick := m4fcfg{maxv: 2, drops: 1, powers: 1, leaves: 1}
+	two, twoPower, twoQuick := short, power, quick
+	two.two, twoPower.two, twoQuick.two = true, true, true
 	return []check{
+		checked("two barriers: two writes, lost connection, loss of power, let go", twoQuick, "", 20499, ""),
+		checked("two barriers: lost connection, let go", two, "", 134614, ""),
+		checked("two barriers: loss of power, let go", twoPower, "", 122600, ""),
+		checked("two barriers without clear-what-is-in-flight", two, "clear-what-is-in-flight", 104414, behinds),
+		checked("two barriers without clear-what-lags", two, "clear-what-lags", 103675, behinds),
+		checked("two barriers without interval-early", two, "interval-early", 1204, hole),
+		checked("two barriers without follows-between-two", two, "follows-between-two", 152768, ""), // not needed for safety
 		checked("two writes, lost connection, loss of power, let go", quick, "", 17699, ""),
 		checked("lost connection, let go", short, "", 102674, ""),
 		checked("loss of power, let go", power, "", 92594, ""),

@@ -6,13 +6,15 @@ const arbiter = 1 << 7
 // cut makes the barrier in flight fail.
 func (p *m4life) cut() {
 	p.bon, p.bto, p.back, p.cdur = false, 0, 0, 0
-	if p.fl == 2 {
+	p.second = m4second{known: p.second.known}
+	if p.fl >= 2 {
 		p.fl = 1
 	}
 }
 
 func (p *m4life) endSync() {
 	p.sy, p.todo, p.copied, p.cdur, p.cb, p.cv, p.cp, p.clr = 0, 0, 0, 0, 0, 0, 0, 0
+	p.second.known = 0
 }
 
 func (p *m4life) fail(pc uint8) { *p = m4life{pc: pc} }

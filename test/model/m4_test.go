@@ -51,7 +51,8 @@ type m4life struct {
 	last, cov      uint8
 	bon            bool
 	bto, back      uint8
-	fl             uint8 // a FLUSH: 1 waits, 2 is in the barrier
+	second         m4second
+	fl             uint8 // a FLUSH: 1 waits, 2 is in the barrier, 3 in the second
 	fsnap, lb      [nb]uint8
 	act            bool
 	g, f, eq       uint8 // generation, its legs, those that may be read
@@ -91,6 +92,7 @@ type m4cfg struct {
 	flushes, reads, closes, changes       uint8
 	alters                                uint8 // changes of the members, or of M
 	late                                  uint8 // legs, the last ones, that are no members at first
+	two                                   bool  // two barriers may be in flight
 	lineage                               uint8 // generations that a record remembers beside its own; 0: all
 	arb                                   bool  // an arbiter holds the newest generation, by compare and swap
 	takeover                              bool  // a life may begin while the one before lives
@@ -99,6 +101,7 @@ type m4cfg struct {
 	harm                                  bool  // look for what a client would see, not for what leads there
 	live                                  bool  // check that nothing is stuck
 	mut                                   string
+	after                                 string        // parts of the names of the first steps, separated by |
 	meets                                 func(m4found) // is told of every situation that a start meets
 }
 
@@ -144,7 +147,7 @@ func m4model(cfg m4cfg) model[m4state] {
 		x.emit = func(l string, f bool, n m4state) { n.normalize(); emit(l, f, n) }
 		x.next()
 	}
-	m := model[m4state]{init, succ, func(s *m4state) string { return cfg.broken(s) }, nil}
+	m := follow(model[m4state]{init, succ, func(s *m4state) string { return cfg.broken(s) }, nil}, cfg.after)
 	if cfg.live {
 		m.goal = (*m4state).done
 	}
