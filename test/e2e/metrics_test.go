@@ -127,8 +127,11 @@ func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0",
-		"--region", "a="+h.region(t, "a", "16M"), "--region", "b="+h.region(t, "b", "16M"))
+	memory, battery := filepath.Join(inMemory(t), "c"), filepath.Join(h.home, "battery")
+	h.run(t, "pmnbd-target", "region", "create", "c", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+	require.NoError(t, os.WriteFile(battery, []byte("ups.status: OL\nbattery.runtime: 600\n"), 0o600))
+	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0", "--battery-command", "cat "+battery,
+		"--region", "a="+h.region(t, "a", "16M"), "--region", "b="+h.region(t, "b", "16M"), "--region", "c="+memory+",save="+h.disk)
 	uri := target.waitReady(t)[0]
 	pmnbd, unix, _ := h.initiator(t, uri, "a", "--lanes", "2", "--metrics", "127.0.0.1:0")
 	c := dialNBD(t, unix)
@@ -183,6 +186,8 @@ func TestMetrics(t *testing.T) {
 		`pmnbd_target_barriers_total{region="a"}`:                                                "1",
 		`pmnbd_target_write_back_duration_seconds_count{region="a"}`:                             "0",
 		`pmnbd_target_region_size_bytes{region="b"}`:                                             "1.6777216e+07",
+		`pmnbd_target_image_whole{region="c"}`:                                                   "1",
+		`pmnbd_target_battery_runtime_seconds`:                                                   "600",
 		`pmnbd_target_session_info{method="gpspm",owner_id="` + at[0].Owner.ID + `",region="a"}`: "1",
 	} {
 		require.Equal(t, want, s[series], series)

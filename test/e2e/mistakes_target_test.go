@@ -5,12 +5,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: no command", code: 2,
 		line: "pmnbd-target",
-		says: "a command is missing: use serve, status, reload, region, inspect-platform or key, or --help",
+		says: "a command is missing: use serve, status, reload, save, resume, region, inspect-platform or key, or --help",
 	},
 	{
 		name: "target: unknown command", code: 2,
 		line: "pmnbd-target swerve",
-		says: `unknown command "swerve": use serve, status, reload, region, inspect-platform or key, or --help`,
+		says: `unknown command "swerve": use serve, status, reload, save, resume, region, inspect-platform or key, or --help`,
 	},
 	{
 		name: "target: unknown flag", code: 2,
@@ -45,7 +45,7 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a region without a path", code: 2,
 		line: "pmnbd-target serve --region r",
-		says: `--region: region "r": use NAME=PATH[,size=SIZE][,allow=ID][,encrypted]`,
+		says: `--region: region "r": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted]`,
 	},
 	{
 		name: "target: a region with an empty path", code: 2,
@@ -65,12 +65,12 @@ var targetMistakes = []mistake{
 	{
 		name: "target: a misspelt option", code: 2,
 		line: "pmnbd-target serve --region v={new},alow={id},size=16M --listen iwarp://127.0.0.1:0",
-		says: `--region: region "v": unknown option "alow": use NAME=PATH[,size=SIZE][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
+		says: `--region: region "v": unknown option "alow": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
 	},
 	{
 		name: "target: a path with a comma", code: 2,
 		line: "pmnbd-target serve --region v={new},b",
-		says: `--region: region "v": unknown option "b": use NAME=PATH[,size=SIZE][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
+		says: `--region: region "v": unknown option "b": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
 	},
 	{
 		name: "target: an unterminated quotation", code: 2,

@@ -109,6 +109,7 @@ var unrun = map[string]string{
 	"docs/contributing.md":     "has the targets of make, which .ci/run runs",
 	"docs/growth.md":           "takes minutes, and judges times",
 	"docs/howto-zfs-slog.md":   "needs ZFS, which the lab's kernel has not",
+	"docs/howto-protected.md":  "needs 16 GiB of memory, and a UPS: TestProtectedSaved and the others beside it save and load less",
 	"docs/howto-postgresql.md": "needs the kernel's NBD client: TestPostgres of test/lab has it, that of this package nbdfuse",
 	"docs/howto-rdma.md":       "needs an adapter: test/lab runs software ones",
 	"docs/install.md":          "changes the packages of a machine",

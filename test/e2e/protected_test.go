@@ -25,10 +25,7 @@ type protectedRig struct {
 func newProtectedRig(t *testing.T) *protectedRig {
 	t.Helper()
 	h := newHost(t)
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-e2e-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	r := &protectedRig{h: h, memory: filepath.Join(dir, "fast")}
+	r := &protectedRig{h: h, memory: filepath.Join(inMemory(t), "fast")}
 	r.region = "fast=" + r.memory + ",save=" + h.disk
 	h.run(t, "pmnbd-target", "region", "create", "fast", r.memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	r.target, r.uri = h.target(t, r.region)
@@ -36,6 +33,15 @@ func newProtectedRig(t *testing.T) *protectedRig {
 	r.pmnbd, unix, _ = h.initiator(t, r.uri, "fast")
 	r.c = dialNBD(t, unix)
 	return r
+}
+
+// inMemory returns a fresh directory on tmpfs.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-e2e-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // boots takes the memory away, as a boot does, and starts the target again.
