@@ -72,10 +72,11 @@ Usage:
   pmnbd-target region list DIR…
 `},
 		{Name: "remove", Run: regionRemove, Help: `Removes the region at PATH with all that is stored in it: the file, or from a device the superblock.
-Refuses while the region is served, and if it is not clean; never removes anything but a region.
+Refuses while the region is served, and if it is not clean; never removes anything but a region. With --save
+it removes the image of a region of class protected, too.
 
 Usage:
-  pmnbd-target region remove PATH [--force]
+  pmnbd-target region remove PATH [--save DIR] [--force]
   pmnbd-target region remove --part PATH --part PATH … [--force]
 `},
 		{Name: "clear", Run: regionClear, Help: `Gives a failed or suspect region back to service: makes durable what can be read from it, forgets its
@@ -83,7 +84,7 @@ owner, raises its epoch and sets doubt. Writes that were acknowledged but not fl
 check what is stored there first (fsck, a database's own check). The region must not be served.
 
 Usage:
-  pmnbd-target region clear PATH --reason TEXT
+  pmnbd-target region clear PATH --reason TEXT [--save DIR]
   pmnbd-target region clear --part PATH --part PATH … --reason TEXT
 `},
 	},

@@ -13,6 +13,7 @@ import (
 
 func regionClear(call *command.Call) error {
 	reason := call.Flags.String("reason", "", "why; kept in the superblock")
+	save := call.Flags.String("save", "", "class protected: the directory of the image")
 	parts := partFlag(call.Flags)
 	if err := call.Parse("[PATH]"); err != nil {
 		return err
@@ -24,12 +25,19 @@ func regionClear(call *command.Call) error {
 	if strings.TrimSpace(*reason) == "" {
 		return flags.Usagef("--reason is missing: say why, such as --reason 'disk replaced, fsck clean'")
 	}
+	if *save != "" && len(further) > 0 {
+		return flags.Usagef("--save and --part: a region of class %v has no parts", persist.ClassProtected)
+	}
 	before, err := region.Inspect(path, further...)
 	if err != nil {
 		return err
 	}
 	shown := progress.Start(call.Stderr, "clear "+before.Superblock.Name)
-	err = region.ClearShowing(path, *reason, shown.Set, further...)
+	if *save != "" {
+		err = region.ClearSaved(path, *save, *reason, shown.Set)
+	} else {
+		err = region.ClearShowing(path, *reason, shown.Set, further...)
+	}
 	shown.Stop()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
 
@@ -67,6 +68,7 @@ func stateWord(sb *region.Superblock) string {
 
 func regionRemove(call *command.Call) error {
 	force := call.Flags.Bool("force", false, "remove it although it was not closed cleanly, is failed, suspect or damaged")
+	save := call.Flags.String("save", "", "class protected: the directory of the image, which is removed, too")
 	parts := partFlag(call.Flags)
 	if err := call.Parse("[PATH]"); err != nil {
 		return err
@@ -75,7 +77,15 @@ func regionRemove(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := region.Remove(path, *force, further...); err != nil {
+	if *save != "" {
+		if len(further) > 0 {
+			return flags.Usagef("--save and --part: a region of class %v has no parts", persist.ClassProtected)
+		}
+		err = region.RemoveSaved(path, *save, *force)
+	} else {
+		err = region.Remove(path, *force, further...)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(call.Stdout, "removed the region at %s\n", path)

@@ -34,9 +34,9 @@ func ClearShowing(path, reason string, p Progress, further ...string) error {
 }
 
 func clearRegion(path, reason string, on medium.Medium, p Progress, further ...string) error {
-	reason = strings.TrimSpace(text(reason))
-	if reason == "" {
-		return errors.New("clear a region: give a reason")
+	reason, err := reasonOf(reason)
+	if err != nil {
+		return err
 	}
 	f, mem, err := openLocked(path, on)
 	if err != nil {
@@ -47,6 +47,15 @@ func clearRegion(path, reason string, on medium.Medium, p Progress, further ...s
 		return errors.Join(err, f.Close())
 	}
 	return errors.Join(r.clear(reason, p), r.Close())
+}
+
+// reasonOf returns a reason as the superblock keeps it.
+func reasonOf(reason string) (string, error) {
+	reason = strings.TrimSpace(text(reason))
+	if reason == "" {
+		return "", errors.New("clear a region: give a reason")
+	}
+	return reason, nil
 }
 
 func (r *Region) clear(reason string, p Progress) error {

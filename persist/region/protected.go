@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/bits"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/image"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // ErrSave means that a region cannot be saved, or that its image cannot be used. Only regions
@@ -60,7 +62,8 @@ type Protection struct {
 
 // saving is what a region of class protected has beside the others.
 type saving struct {
-	im *image.Image // under the region's lock
+	im   *image.Image // under the region's lock
+	path string       // of the image
 	// head is the newest header, for those who do not wait for the lock.
 	head atomic.Pointer[image.Header]
 	// changeable is what im says. Before it is set nothing may change the memory.
@@ -79,7 +82,7 @@ type saving struct {
 }
 
 func newSaving(im *image.Image) *saving {
-	s := &saving{im: im, dirty: make([]atomic.Uint64, (im.Blocks()+63)/64)}
+	s := &saving{im: im, path: im.Path(), dirty: make([]atomic.Uint64, (im.Blocks()+63)/64)}
 	s.showLocked()
 	return s
 }
@@ -289,7 +292,7 @@ func (r *Region) Protection() (p Protection, ok bool) {
 	if s == nil {
 		return Protection{}, false
 	}
-	p = protectionOf(s.im.Path(), s.head.Load())
+	p = protectionOf(s.path, s.head.Load())
 	p.Whole = p.Whole && !s.changeable.Load()
 	_, p.Dirty = s.lacks(p.Size)
 	p.Expected = atSpeed(p.Dirty, p.Speed)
@@ -320,44 +323,36 @@ func atSpeed(n, speed uint64) time.Duration {
 }
 
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
-// read-only, gone, full or too slow. It writes one page to the disk and waits as long as the
-// disk does, and as long as a Save that is under way. Regions of other classes have no
-// trouble.
+// read-only, gone or too slow. It writes one page to the disk and waits as long as the disk does,
+// but it holds nobody else up. Regions of other classes have no trouble.
 func (r *Region) SaveTrouble() error {
 	s := r.saving
 	if s == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return r.errClosed()
-	}
-	err := troubleOf(s.im.Path())
-	if err == nil {
-		err = s.im.Probe()
-	}
-	if err != nil {
+	h := s.head.Load()
+	if err := probe(s.path, h.Bytes, r.medium); err != nil {
 		return fmt.Errorf("region %q cannot be saved: %w", r.name, err)
 	}
 	// While a session lives, everything is dirty: what one needs to begin is time for all.
-	if p := protectionOf(s.im.Path(), s.head.Load()); p.Longest > p.SaveWithin {
+	if p := protectionOf(s.path, h); p.Longest > p.SaveWithin {
 		return fmt.Errorf("region %q cannot be saved in time: its %d bytes take %v at the %d bytes/s of %s, and may take %v: use a faster disk, or create it with a longer --save-within",
 			r.name, p.Size, p.Longest.Round(time.Second/10), p.Speed, p.Image, p.SaveWithin)
 	}
 	return nil
 }
 
-// troubleOf returns why the file at path would not take a save.
-func troubleOf(path string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return fmt.Errorf("%s: %w: the disk is gone, or somebody removed the image", path, err)
+// probe writes a page of the image's scratch extent, through a descriptor of its own: a disk that
+// hangs must keep nothing but the probe.
+func probe(path string, bytes uint64, on medium.Medium) error {
+	f, err := openNode(path, os.O_RDWR|unix.O_DIRECT)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: the disk is gone, or somebody removed the image", err)
 	}
-	if fs.Flags&unix.ST_RDONLY != 0 {
-		return fmt.Errorf("%s: %w", path, unix.EROFS)
+	if err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(image.Probe(fileOf(f, on), bytes), f.Close())
 }
 
 func (r *Region) errUnprotected() error {

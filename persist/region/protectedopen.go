@@ -327,7 +327,7 @@ func allocateAt(f *os.File, off, n uint64) error {
 
 // needsSave returns the error for a region of class protected that is opened without its image.
 func needsSave(path string) error {
-	return fmt.Errorf("%s: %w: it is of class %v: name the directory of its image, save=DIR", path, ErrSave, persist.ClassProtected)
+	return fmt.Errorf("%s: %w: it is of class %v: name the directory of its image (save=DIR, or --save DIR)", path, ErrSave, persist.ClassProtected)
 }
 
 // isProtected reports whether f has a region of class protected.

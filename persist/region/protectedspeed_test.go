@@ -2,7 +2,6 @@ package region
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,5 +82,5 @@ func report(b *testing.B, what string, ours, theirs []time.Duration) {
 	b.ReportMetric(1<<30/1e6/our, what+"-MB/s")
 	b.ReportMetric(1<<30/1e6/their, what+"-dd-MB/s")
 	b.ReportMetric(their/our, what+"/dd")
-	fmt.Fprintln(b.Output(), what, ours, "dd", theirs)
+	b.Log(what, ours, "dd", theirs)
 }

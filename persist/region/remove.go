@@ -34,6 +34,9 @@ func removeRegion(path string, force bool, on medium.Medium) error {
 	if err != nil {
 		return err
 	}
+	if !force && isProtected(f, &mem) {
+		return errors.Join(needsSave(path), f.Close())
+	}
 	return errors.Join(remove(f, &mem, force, on), f.Close())
 }
 

@@ -232,10 +232,10 @@ func TestMeasureAndProbe(t *testing.T) {
 	speed, err := l.im.Measure(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, speed, l.im.Header().Speed)
-	require.NoError(t, l.im.Probe())
+	require.NoError(t, Probe(d, testBytes))
 	l.holds(t, d.after(1), true)
 	d.broken = func(int) bool { return true }
-	require.ErrorIs(t, l.im.Probe(), errBroken)
+	require.ErrorIs(t, Probe(d, testBytes), errBroken)
 	_, err = l.im.Measure(context.Background())
 	require.ErrorIs(t, err, errBroken)
 	require.NoError(t, l.im.Close())

@@ -163,17 +163,18 @@ func (im *Image) Note(n uint64, took time.Duration) {
 	im.speed = max(1, uint64(float64(n)/max(took.Seconds(), 1e-6)))
 }
 
-// Probe writes one page of the scratch extent, durably.
-func (im *Image) Probe() error {
+// Probe writes one page of the scratch extent of the image in f, of a memory of some bytes,
+// durably. Others may use the image meanwhile.
+func Probe(f File, bytes uint64) error {
 	b, err := buffer(pageSize)
 	if err != nil {
 		return err
 	}
-	if _, err = im.f.WriteAt(b, im.lay.scratchOffset()); err == nil {
-		err = im.f.Sync()
+	if _, err = f.WriteAt(b, layoutOf(bytes).scratchOffset()); err == nil {
+		err = f.Sync()
 	}
 	if err != nil {
-		err = fmt.Errorf("write to %s: %w", im.f.Name(), err)
+		err = fmt.Errorf("write to %s: %w", f.Name(), err)
 	}
 	return errors.Join(err, unix.Munmap(b))
 }
