@@ -136,21 +136,20 @@ func (g *leg) exchangeBad(c *dialed, size uint64) (*badLeg, error) {
 }
 
 // avoidLocked ends READ part i, which was at the head of the queue, without asking the target: some of it is
-// bad there. Another leg that serves READs and has it all is asked instead (mirror §3.7).
+// bad there. Another leg that serves READs and has it all is asked instead (mirror §3.7), or waited for.
 func (l *lane) avoidLocked(i int) {
 	r := &l.reads[i]
 	waits := false
 	for _, other := range l.lanes {
-		if bad := other.leg.badPlaces.Load(); !other.readable || bad != nil && bad.touched(r.off, uint64(r.len)) {
-			continue
+		switch bad := other.leg.badPlaces.Load(); {
+		case !other.serves || bad != nil && bad.touched(r.off, uint64(r.len)):
+		case !other.connected || other.behind:
+			waits = true // for it to come back, or to be let go; for its replay
+		default:
+			other.pushReadLocked(i)
+			l.divert = true
+			return
 		}
-		if other.behind {
-			waits = true // for its replay
-			continue
-		}
-		other.pushReadLocked(i)
-		l.divert = true
-		return
 	}
 	if waits {
 		r.lane = nil
@@ -239,4 +238,42 @@ func (l *lane) mendedLocked(z wire.Zero) {
 		}
 		return &badLeg{left, b.clears}
 	})
+}
+
+// lacks reports whether some of p's next bytes is bad at the target of g.
+func (g *leg) lacks(p *piece) bool {
+	bad := g.badPlaces.Load()
+	return bad != nil && bad.touched(p.off, uint64(p.len()))
+}
+
+// soundLocked returns a lane from which p can be read as a whole: src, or another one that READs may come on. It
+// returns nil if there is none.
+func (p *piece) soundLocked(src, dst *lane) *lane {
+	if src == nil || !src.leg.lacks(p) {
+		return src
+	}
+	for _, l := range p.stream.lanes {
+		if l != dst && l.readable && !l.behind && !l.leg.lacks(p) {
+			return l
+		}
+	}
+	return nil
+}
+
+// mayStoreLocked reports whether p, which is to be written next, may: bad blocks at the target are made good first.
+func (l *lane) mayStoreLocked(p *piece) bool {
+	bad := l.leg.badPlaces.Load()
+	if bad == nil {
+		return true
+	}
+	g, touches := bad.places.Touched(p.off, uint64(p.len()))
+	switch {
+	case !touches:
+		return true
+	case !bad.clears:
+		l.stuck = &lastingError{fmt.Errorf("%d bytes at %d cannot be copied to %s, which has lost the place and cannot make it good: %w", g.Len, g.Off, l.leg.cfg.Addr, ErrBadPlace)}
+	default:
+		l.mendLocked(g)
+	}
+	return false
 }

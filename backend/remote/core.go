@@ -155,7 +155,8 @@ func (x *core) readableLocked() {
 	for _, s := range x.streams {
 		s.mu.Lock()
 		for _, l := range s.lanes {
-			l.readable = l.connected && x.servesLocked(l.leg)
+			l.serves = x.servesLocked(l.leg)
+			l.readable = l.connected && l.serves
 		}
 		s.chooseReaderLocked()
 		s.mu.Unlock()

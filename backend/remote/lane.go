@@ -46,6 +46,7 @@ type lane struct {
 	recvs     *rdma.MemoryRegion
 	connected bool  // from connect to leaveLocked: barriers come on it
 	readable  bool  // READs may come on it
+	serves    bool  // they may, once it is connected
 	broken    error // why the connection ended
 	ended     bool  // completions no longer count
 	queue     fifo[item]
@@ -139,7 +140,7 @@ func (l *lane) connect(c dialed, readable bool) {
 		l.behind, l.queued = true, f.pos[l.index]
 	}
 	l.follows = l.leg.follow.on
-	l.connected, l.readable = true, readable
+	l.connected, l.readable, l.serves = true, readable, readable
 	l.chooseReaderLocked()
 	l.lazy, l.urgent = 0, !l.queue.empty()
 }

@@ -94,6 +94,9 @@ func (p *piece) pushLocked(r *resync, state pieceState) bool {
 	if r.verify != nil {
 		src = r.verify.sourceLocked(s)
 	}
+	if r.verify == nil {
+		src = p.soundLocked(src, dst)
+	}
 	if src == nil || !src.connected || src == dst || src.behind || dst.behind || dst.copying != r || !dst.connected {
 		return false
 	}
@@ -188,6 +191,8 @@ func (l *lane) buildCopyLocked(it *item) bool {
 		l.addLocked(rdma.WorkRequest{ID: tagFetch | uint64(p.index), Op: rdma.OpRead, Signaled: true, Local: local, Remote: remote})
 	case itemStore:
 		switch {
+		case p.fetched && !l.mayStoreLocked(p):
+			return false
 		case p.fetched:
 			if !l.mayPostLocked(n) {
 				return false // the completion of earlier ones makes room

@@ -33,6 +33,8 @@ type Difference struct {
 	Digests map[string]string `json:"digests"`
 	// Copied: all members have it now as VerifyOptions.From had it, durably.
 	Copied bool `json:"copied,omitempty"`
+
+	lost bool // the member to copy from has it not
 }
 
 // A Verification is what a Verify has found.
@@ -299,7 +301,7 @@ func (r *resync) differsLocked(p *piece) bool {
 		return true
 	}
 	r.verify.differ(r, p)
-	return r.verify.copying
+	return r.verify.copying && !r.verify.from.lacks(p)
 }
 
 // next is what follows state for a piece whose sums differ.
@@ -327,6 +329,7 @@ func (v *verification) differ(r *resync, p *piece) {
 		d = &Difference{Offset: p.off, Length: uint64(p.len()), Digests: make(map[string]string)}
 		v.found[p.off] = d
 	}
+	d.lost = v.from.lacks(p)
 	d.Digests[persist.Member(v.from.slot).String()] = hex.EncodeToString(p.sums[0][:])
 	d.Digests[persist.Member(r.leg.slot).String()] = hex.EncodeToString(p.sums[1][:])
 }
@@ -350,7 +353,7 @@ func (v *verification) sofar(ended bool) Verification {
 		return s
 	}
 	for _, d := range v.found {
-		d.Copied = v.copying && !v.broken
+		d.Copied = v.copying && !v.broken && !d.lost
 		s.Differences = append(s.Differences, *d)
 	}
 	slices.SortFunc(s.Differences, func(a, b Difference) int {

@@ -56,8 +56,33 @@ var bads = []mutant{
 	}, {
 		name: "a replay writes over a bad place", rule: "docs/regions.md, bad places: what was acknowledged cannot become durable",
 		in:  "backend/remote.lane.mayWriteLocked",
-		old: "case !touches:", new: "case true:",
+		old: "case !touches:", new: "case !touches || true:",
 		pkg: "./backend/remote", run: "^TestReplayOverABadPlace$",
+	}, {
+		name: "a READ of a bad place waits for a member that was let go", rule: "mirror §3.7 only members in sync answer READs",
+		in:  "backend/remote.lane.avoidLocked",
+		old: "case !other.serves ||", new: "case",
+		pkg: "./backend/remote", run: "^TestMirrorWaitsForWhoHasIt$", hangs: true,
+	}, {
+		name: "a READ of a bad place does not wait for a member in sync", rule: "docs/mirror.md, when a member's memory loses something",
+		in:  "backend/remote.lane.avoidLocked",
+		old: "waits = true", new: "",
+		pkg: "./backend/remote", run: "^TestMirrorWaitsForWhoHasIt$",
+	}, {
+		name: "a copy comes from a member that has lost it", rule: "docs/mirror.md, when a member's memory loses something",
+		in:  "backend/remote.piece.pushLocked",
+		old: "src = p.soundLocked(src, dst)", new: "_ = p.soundLocked",
+		pkg: "./backend/remote", run: "^TestResyncOfBadPlaces$",
+	}, {
+		name: "a copy is written over a bad place", rule: "docs/mirror.md, when a member's memory loses something",
+		in:  "backend/remote.lane.buildCopyLocked",
+		old: "case p.fetched && !l.mayStoreLocked(p):", new: "case p.fetched && false:",
+		pkg: "./backend/remote", run: "^TestResyncOfBadPlaces$",
+	}, {
+		name: "a verification copies what the member has lost", rule: "docs/mirror.md, comparing",
+		in:  "backend/remote.verification.sofar",
+		old: "&& !d.lost", new: "",
+		pkg: "./backend/remote", run: "^TestVerifyBadPlaces$",
 	}, {
 		name: "a part of a bad block makes it good", rule: "docs/regions.md, bad places: only whole blocks",
 		in:  "backend/remote.lane.coversLocked",
