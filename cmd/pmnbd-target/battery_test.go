@@ -116,6 +116,25 @@ func TestBatteryCommand(t *testing.T) {
 		_, err := c.ask(ctx)
 		require.ErrorContains(t, err, "signal: killed")
 	})
+	t.Run("apcupsd", func(t *testing.T) {
+		script, err := filepath.Abs("../../dist/power/apcupsd-battery")
+		require.NoError(t, err)
+		bin := t.TempDir()
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		for says, want := range map[string]target.Battery{
+			"STATUS   : ONLINE \nTIMELEFT : 47.5 Minutes\n":         {Runtime: 2850 * time.Second, Known: true},
+			"STATUS   : ONBATT LOWBATT \nTIMELEFT : 2.0 Minutes\n":  {OnBattery: true, Weak: "LB", Runtime: 2 * time.Minute, Known: true},
+			"STATUS   : SHUTTING DOWN ONBATT\nNUMXFERS : 1\n":       {OnBattery: true, Weak: "FSD"},
+			"STATUS   : COMMLOST ONBATT\nTIMELEFT : 47.0 Minutes\n": {},
+		} {
+			require.NoError(t, os.WriteFile(filepath.Join(bin, "apcaccess"), []byte("#!/bin/sh\ncat <<'END'\n"+says+"END\n"), 0o700))
+			var c batteryCommand
+			require.NoError(t, c.UnmarshalText([]byte("sh "+script)))
+			b, err := c.ask(t.Context())
+			require.Equal(t, want, b, says)
+			require.Equal(t, want == target.Battery{}, err != nil, "%s: %v", says, err)
+		}
+	})
 	var none batteryCommand
 	require.Nil(t, none.asks())
 	require.ErrorContains(t, none.UnmarshalText([]byte("  ")), "it names no command")

@@ -204,6 +204,8 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 		facts.Class = persist.ClassVolatile
 	case errors.Is(err, os.ErrNotExist) && r.Size != 0:
 		v.Note = "it is not there yet: serve makes it"
+	case errors.Is(err, os.ErrNotExist) && r.Save.string != "":
+		v.Note = "its memory is not there: serve loads it from the image in " + r.Save.string
 	case err != nil:
 		v.Note = err.Error()
 	case info.Class != info.Superblock.Class:

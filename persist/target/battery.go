@@ -109,7 +109,7 @@ func (p *power) tooShort(need time.Duration) string {
 	case time.Duration(clock()-a.at) > 3*lookEvery:
 		return "the battery has not answered for " + time.Duration(clock()-a.at).Round(time.Second).String()
 	}
-	return a.Battery.tooShort(need)
+	return a.tooShort(need)
 }
 
 // repeat calls do at once, and then every so often until ctx ends.

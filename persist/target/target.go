@@ -6,8 +6,8 @@
 // never acknowledges what is not durable (design §3, §5). It owns the regions' leases,
 // the order of a grant, and each lane's goroutine.
 //
-// Lock order, outermost first: Server.changing → export.granting → export.mu. Nothing that a
-// grant joins waits for any of them.
+// Lock order, outermost first: Server.changing → export.granting → syncer.turn → export.mu.
+// Nothing that a grant joins waits for the first two.
 package target
 
 import (
