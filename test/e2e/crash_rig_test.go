@@ -17,8 +17,9 @@ import (
 // loads must go on and be right whatever happens to the rest.
 type rig struct {
 	host
-	path  string // of the region
-	uri   string // of the target
+	path  string   // of the region
+	parts []string // the further ones, of a region of several
+	uri   string   // of the target
 	proxy *crash.Proxy
 
 	target, pmnbd *process
@@ -39,13 +40,24 @@ func newRigOn(t *testing.T, disk string, loads int, more ...string) *rig {
 	r := &rig{host: newHost(t)}
 	r.disk = cmp.Or(disk, r.disk)
 	r.path = r.region(t, "rig", "64M")
-	r.target, r.uri = r.host.target(t, "rig="+r.path)
+	r.begin(t, loads, more...)
+	return r
+}
+
+// begin starts everything of a rig that has a region.
+func (r *rig) begin(t *testing.T, loads int, more ...string) {
+	t.Helper()
+	r.target, r.uri = r.host.target(t, r.served())
 	r.proxy = newProxy(t, r.uri)
 	r.pmnbd, r.nbd, _ = r.initiator(t, "iwarp://"+r.proxy.Addr(), "rig", append([]string{"--lanes", "2"}, more...)...)
 	for i := range uint64(loads) {
 		r.loads = append(r.loads, newLoad(t, r.nbd, i*loadSize, 1))
 	}
-	return r
+}
+
+// served is the region as a flag of serve.
+func (r *rig) served() string {
+	return strings.Join(append([]string{"rig=" + r.path}, r.parts...), ",part=")
 }
 
 // newProxy puts a proxy in front of the target at uri.
@@ -70,7 +82,7 @@ func (r *rig) during(t *testing.T, attack func()) {
 // serve starts the target again, behind the proxy.
 func (r *rig) serve(t *testing.T) {
 	t.Helper()
-	r.target, r.uri = r.host.target(t, "rig="+r.path)
+	r.target, r.uri = r.host.target(t, r.served())
 	r.proxy.Serve(strings.TrimPrefix(r.uri, "iwarp://"))
 }
 
@@ -105,7 +117,8 @@ func (r *rig) verify(t *testing.T) {
 func (r *rig) verifyRegion(t *testing.T) {
 	t.Helper()
 	for i, l := range r.loads {
-		require.True(t, bytes.Equal(l.want, readRegion(t, r.path, int64(l.base), loadSize)), "what the region has of part %d", i)
+		got := r.readParts(t, int64(l.base), loadSize)
+		require.True(t, bytes.Equal(l.want, got), "what the region has of part %d", i)
 	}
 }
 
