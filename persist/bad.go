@@ -10,8 +10,9 @@ import (
 // around them.
 const BadBlock = 4096
 
-// MaxBad is how many ranges BadPlaces can have. It bounds what a target tells of a region.
-const MaxBad = 1024
+// MaxBad is how many ranges the BadPlaces of a region can have. It bounds what a target tells. A place that is
+// overwritten block by block, here and there, falls into many.
+const MaxBad = 1 << 16
 
 // BadPlaces are the places of a data extent whose bytes the medium has lost: whole BadBlocks, as ranges
 // that are sorted and do not touch each other. Nobody changes one; nil has none.

@@ -17,13 +17,14 @@ import (
 // badPlaces are the places of a region that its medium has lost. Touching one is a fault, or a machine
 // check: nobody may read there.
 type badPlaces struct {
-	list    atomic.Pointer[persist.BadPlaces] // nil: none; stored under mu
+	list    atomic.Pointer[persist.BadPlaces] // lost, and the blocks of mending; nil: none; stored under mu
 	mu      sync.Mutex
-	unknown error         // why there may be more; set once
-	clears  bool          // overwriting whole blocks makes them good; set once
-	mends   atomic.Uint64 // how many blocks were made good, ever; 0 while mending is empty
-	mended  uint64        // the same, also then; guarded by mu
-	mending []mended      // guarded by mu
+	lost    persist.BadPlaces // what cannot be touched; guarded by mu
+	unknown error             // why there may be more; set once
+	clears  bool              // overwriting whole blocks makes them good; set once
+	mends   atomic.Uint64     // how many blocks were made good, ever; 0 while mending is empty
+	mended  uint64            // the same, also then; guarded by mu
+	mending []mended          // guarded by mu
 }
 
 // find reads the bad places of the file or device f, of a region with a data extent of size bytes. It
@@ -58,9 +59,23 @@ func (b *badPlaces) keep(f *os.File, extent []persist.Range, err error, size uin
 	if err != nil {
 		b.unknown = fmt.Errorf("%s: look for bad places: %w", f.Name(), err)
 	}
-	if len(list) > 0 {
-		b.list.Store(&list)
+	b.lost = list
+	b.tellLocked(size)
+}
+
+// tellLocked tells of what is bad, once that has changed. size is that of the data extent in bytes. The caller holds
+// mu, or is alone.
+func (b *badPlaces) tellLocked(size uint64) {
+	all := slices.Clone([]persist.Range(b.lost))
+	for _, m := range b.mending {
+		all = append(all, m.block)
 	}
+	if len(all) == 0 {
+		b.list.Store(nil)
+		return
+	}
+	list := persist.MakeBad(all, size)
+	b.list.Store(&list)
 }
 
 func (b *badPlaces) places() persist.BadPlaces {
@@ -72,6 +87,22 @@ func (b *badPlaces) places() persist.BadPlaces {
 
 // Bad returns the places of the data extent that the medium has lost. The caller changes nothing in it.
 func (r *Region) Bad() persist.BadPlaces { return r.bad.places() }
+
+// Lost returns a place in ranges that cannot be touched: a bad one that nobody has made good. ok is false if there is
+// none. What was stored there since it was found is lost, too.
+func (r *Region) Lost(ranges []persist.Range) (g persist.Range, ok bool) {
+	if r.bad.list.Load() == nil {
+		return g, false
+	}
+	r.bad.mu.Lock()
+	defer r.bad.mu.Unlock()
+	for _, want := range ranges {
+		if g, ok = r.bad.lost.Touched(want.Off, want.Len); ok {
+			return g, true
+		}
+	}
+	return g, false
+}
 
 // BadUnknown returns why there may be bad places beside those of Bad, or nil.
 func (r *Region) BadUnknown() error { return r.bad.unknown }
@@ -112,12 +143,13 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 	}
 	r.bad.mu.Lock()
 	defer r.bad.mu.Unlock()
-	list := persist.MakeBad(append(slices.Clone([]persist.Range(r.Bad())), lost), r.size)
+	list := persist.MakeBad(append(slices.Clone([]persist.Range(r.bad.lost)), lost), r.size)
 	if len(list) > persist.MaxBad {
 		return persist.Range{}, r.Fail(fmt.Errorf("%w, and more than %d places are bad", cause, persist.MaxBad))
 	}
+	r.bad.lost = list
 	r.bad.mending = slices.DeleteFunc(r.bad.mending, func(m mended) bool { return m.block.Off < lost.End() && lost.Off < m.block.End() })
-	r.bad.list.Store(&list)
+	r.bad.tellLocked(r.size)
 	return lost, nil
 }
 

@@ -168,7 +168,7 @@ func TestBadOfRegion(t *testing.T) {
 		defer f.Close() //nolint:errcheck // only read
 		b.find(f, &medium.Memory{}, 1<<30, h)
 		require.Len(t, b.places(), persist.MaxBad)
-		require.ErrorContains(t, b.unknown, "1025 bad places")
+		require.ErrorContains(t, b.unknown, "65537 bad places")
 	})
 }
 

@@ -46,25 +46,25 @@ func (r *Region) mend(g persist.Range) error {
 	b := &r.bad
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	bad := r.Bad()
-	for _, m := range b.mending { // their memory is good
-		bad = bad.Without(m.block)
-	}
-	if bad.Torn(g.Off, g.Len) {
+	if b.lost.Torn(g.Off, g.Len) {
 		return fmt.Errorf("%w: zeroes for a part of a bad block, in %d bytes at %d", ErrFault, g.Len, g.Off)
 	}
 	for {
-		lost, ok := bad.Touched(g.Off, g.Len)
+		lost, ok := b.lost.Touched(g.Off, g.Len)
 		if !ok {
 			break
 		}
 		if !b.clears {
 			return fmt.Errorf("%w: the kernel cannot make %d bad bytes at %d good here", ErrFault, lost.Len, lost.Off)
 		}
+		left := b.lost.Without(lost)
+		if len(left) > persist.MaxBad { // initiators could not be told of them
+			return fmt.Errorf("%w: more than %d places would be bad apart from each other", ErrFault, persist.MaxBad)
+		}
 		if err := r.mendMemory(lost); err != nil {
 			return fmt.Errorf("make %d bad bytes at %d good: %w", lost.Len, lost.Off, err)
 		}
-		bad = bad.Without(lost)
+		b.lost = left
 		for off := lost.Off; off < lost.End(); off += persist.BadBlock {
 			b.mended++
 			b.mending = append(b.mending, mended{number: b.mended, block: persist.Range{Off: off, Len: persist.BadBlock}})
@@ -76,6 +76,9 @@ func (r *Region) mend(g persist.Range) error {
 
 // mendMemory has the kernel make whole blocks good, in the parts where they lie.
 func (r *Region) mendMemory(g persist.Range) error {
+	if err := r.whole(); err != nil {
+		return err // writing would make the file longer again, with zeroes that nobody wrote
+	}
 	if r.parts == nil {
 		return r.medium.Mend(r.file, DataOffset+g.Off, g.Len)
 	}
@@ -98,7 +101,9 @@ func (r *Region) Settle(ranges []persist.Range, number uint64) {
 	b := &r.bad
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := r.Bad()
+	if len(b.mending) == 0 {
+		return
+	}
 	kept := b.mending[:0]
 	for _, m := range b.mending {
 		for _, g := range ranges {
@@ -107,20 +112,18 @@ func (r *Region) Settle(ranges []persist.Range, number uint64) {
 			}
 		}
 		if m.covered == m.block {
-			list = list.Without(m.block)
 			continue
 		}
 		kept = append(kept, m)
 	}
+	settled := len(kept) < len(b.mending)
 	b.mending = kept
 	if len(kept) == 0 {
 		b.mends.Store(0)
 	}
-	if len(list) == 0 {
-		b.list.Store(nil)
-		return
+	if settled {
+		b.tellLocked(r.size)
 	}
-	b.list.Store(&list)
 }
 
 // cover adds g to what barriers have covered of m.

@@ -146,3 +146,58 @@ func TestMendParts(t *testing.T) {
 	r.Settle([]persist.Range{{Off: 4096, Len: 2 * testSize}}, r.Mending())
 	require.Equal(t, persist.BadPlaces{{Off: 0, Len: 4096}, {Off: 2*testSize + 4096, Len: testSize - 4096}}, r.Bad())
 }
+
+// A file that became shorter fails the region. To write zeroes would make it longer again, and what nobody has
+// written would be zero.
+func TestMendInATruncatedFile(t *testing.T) {
+	h := hostOf(persist.ClassFile, bootA)
+	path := created(t, h)
+	h.bad = func() ([]persist.Range, error) {
+		return []persist.Range{{Off: DataOffset + testSize - 4096, Len: 1}}, nil
+	}
+	h.mend = machine{}.mendAt(t, path)
+	r := opened(t, path, OpenOptions{}, h)
+	require.NoError(t, os.Truncate(path, DataOffset))
+	require.ErrorIs(t, r.Zero(persist.Range{Off: testSize - 4096, Len: 4096}), ErrFailed)
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	require.EqualValues(t, DataOffset, st.Size())
+}
+
+// mendAt is Mend of the file at path.
+func (m machine) mendAt(t *testing.T, path string) func(off, n uint64) error {
+	return func(off, n uint64) error {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		defer f.Close() //nolint:errcheck // the test looks at the file
+		return m.Mend(f, off, n)
+	}
+}
+
+// Blocks that are overwritten here and there leave no more places than initiators can be told of.
+func TestMendLeavesFewPlaces(t *testing.T) {
+	f, err := os.Open("/dev/null")
+	require.NoError(t, err)
+	defer f.Close() //nolint:errcheck // only looked at
+	h := hostOf(persist.ClassPMem, bootA)
+	h.mend = func(_, _ uint64) error { return nil }
+	r := &Region{size: 1 << 40, file: f, medium: h}
+	many := make([]persist.Range, persist.MaxBad)
+	for i := range many {
+		many[i] = persist.Range{Off: uint64(i) * 4 * persist.BadBlock, Len: 3 * persist.BadBlock}
+	}
+	r.bad.clears = true
+	r.bad.keep(f, many, nil, r.size)
+	require.Len(t, r.Bad(), persist.MaxBad)
+	require.Error(t, r.mend(persist.Range{Off: persist.BadBlock, Len: persist.BadBlock}), "the middle of one")
+	require.NoError(t, r.mend(persist.Range{Off: 0, Len: persist.BadBlock}), "its beginning")
+	require.NoError(t, r.mend(persist.Range{Off: persist.BadBlock, Len: 2 * persist.BadBlock}), "the rest")
+	require.NoError(t, r.mend(persist.Range{Off: 5 * persist.BadBlock, Len: persist.BadBlock}), "the middle of another")
+	require.Len(t, r.Bad(), persist.MaxBad, "until a barrier")
+	r.Settle([]persist.Range{{Len: 8 * persist.BadBlock}}, r.Mending())
+	require.Len(t, r.Bad(), persist.MaxBad)
+	one := func(block uint64) persist.Range {
+		return persist.Range{Off: block * persist.BadBlock, Len: persist.BadBlock}
+	}
+	require.Equal(t, persist.BadPlaces{one(4), one(6)}, r.Bad()[:2])
+}

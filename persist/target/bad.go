@@ -17,6 +17,7 @@ func (c *conn) bad(m wire.Bad) error {
 	if c.asked.bads++; c.asked.bads > 1 {
 		return fmt.Errorf("%w: two unanswered BADs", errStranger)
 	}
+	c.session.asked.Store(true)
 	answer := wire.BadPlaces{Seq: m.Seq, Clears: c.session.export.r.BadClears()}
 	for _, g := range c.session.export.r.Bad() {
 		if g.End() <= m.From {
@@ -28,6 +29,23 @@ func (c *conn) bad(m wire.Bad) error {
 		answer.Places = append(answer.Places, g)
 	}
 	return c.out.send(c, answer.Append(nil))
+}
+
+// spoils reports whether b names a place that the medium has lost, and then has done what that means: what was
+// stored there is lost, too, whether or not the CPU can write it back, so nobody may call it durable. The lane
+// ends. The initiator comes back, learns of the place, and sends what it has anew. One of a release that asks for no
+// places would do that for ever, so it hears that its barrier has failed.
+func (c *conn) spoils(b *wire.Barrier) (bool, error) {
+	s := c.session
+	g, lost := s.export.r.Lost(b.Ranges)
+	if !lost {
+		return false, nil
+	}
+	err := fmt.Errorf("the medium has lost %d bytes at %d, which barrier %d names", g.Len, g.Off, b.Seq)
+	if s.tells && !s.asked.Load() {
+		return true, c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
+	}
+	return true, err
 }
 
 // A PlaceSnapshot is a run of the region's data extent, in bytes.
@@ -59,11 +77,28 @@ type settlings struct {
 	waits []settling
 }
 
-// cover notes what b names. Its lane has few parts without an answer.
-func (s *settlings) cover(c *conn, b *wire.Barrier, number uint64) {
+// maxSettling is how many ranges a lane can have in settlings: the pieces of a window of 512 MiB. A
+// barrier can have any number of parts.
+const maxSettling = 1 << 18
+
+// cover notes what b names of bad.
+func (s *settlings) cover(c *conn, b *wire.Barrier, number uint64, bad persist.BadPlaces) error {
+	var ranges []persist.Range
+	for _, g := range b.Ranges {
+		if _, ok := bad.Touched(g.Off, g.Len); ok {
+			ranges = append(ranges, g)
+		}
+	}
+	if len(ranges) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits = append(s.waits, settling{c, b.Seq, number, slices.Clone(b.Ranges)})
+	if c.settling += len(ranges); c.settling > maxSettling {
+		return fmt.Errorf("%w: a barrier in too many parts", errStranger)
+	}
+	s.waits = append(s.waits, settling{c, b.Seq, number, ranges})
+	return nil
 }
 
 // durable tells the region that what the barriers of c up to seq named is durable.
@@ -73,6 +108,7 @@ func (s *settlings) durable(c *conn, seq uint64) {
 	s.waits = slices.DeleteFunc(s.waits, func(w settling) bool {
 		its := w.c == c && w.seq <= seq
 		if its {
+			c.settling -= len(w.ranges)
 			c.session.export.r.Settle(w.ranges, w.number)
 		}
 		return its

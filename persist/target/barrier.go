@@ -19,6 +19,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
 			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
 	}
+	if spoilt, err := c.spoils(b); spoilt {
+		return err
+	}
 	if err := c.keepBits(b); errors.Is(err, region.ErrSlot) {
 		return errors.Join(fmt.Errorf("%w: barrier %d clears bits: %w", errStranger, b.Seq, err),
 			c.fail(b.Seq, wire.CodeInvalid, "bits of a slot without a member", &c.out))
@@ -26,7 +29,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	if number := e.r.Mending(); number != 0 {
-		e.settlings.cover(c, b, number)
+		if err := e.settlings.cover(c, b, number, e.r.Bad()); err != nil {
+			return err
+		}
 	}
 	if !e.r.MayBlock() {
 		if c.beside(b.Ranges) {

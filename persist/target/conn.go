@@ -41,6 +41,7 @@ type conn struct {
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier
 	asked     asked
+	settling  int         // how many ranges settlings have of it; guarded by their mutex
 	behind    bool        // the syncer may still have a part of a barrier
 	leaves    atomic.Bool // what the syncer still has is to be dropped
 	out       outbox

@@ -281,6 +281,7 @@ func (s *session) describe(sb *region.Superblock, unclean bool) *wire.Opened {
 		opened.Flags |= wire.OpenedDoubt
 	}
 	if len(r.Bad()) > 0 {
+		s.tells = true
 		opened.Flags |= wire.OpenedBad
 	}
 	return opened

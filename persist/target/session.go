@@ -32,6 +32,8 @@ type session struct {
 	method persist.Method
 	heard  atomic.Int64 // when the initiator last sent something, by clock
 	fills  fills
+	tells  bool        // OPENED said that there are bad places
+	asked  atomic.Bool // and the initiator asked which
 
 	mu    sync.Mutex
 	ended bool             // no lane may be added any more

@@ -96,7 +96,7 @@ var bads = []mutant{
 	}, {
 		name: "zeroes make a bad block good at once", rule: "docs/regions.md, bad places: until a FLUSH has covered it",
 		in:  "persist/region.Region.mend",
-		old: "b.mends.Store(b.mended)", new: "left := r.Bad().Without(g); b.list.Store(&left)",
+		old: "b.mends.Store(b.mended)", new: "told := r.Bad().Without(g); b.list.Store(&told)",
 		pkg: "./persist/region", run: "^TestMend$",
 	}, {
 		name: "a part of a barrier makes a whole block good", rule: "docs/protocol.md, overwriting: names all of the block",
@@ -113,5 +113,30 @@ var bads = []mutant{
 		in:  "backend/remote.lane.mendLocked",
 		old: "l.mends = true", new: "l.mends = true; l.mendedLocked(l.zeroes.out[(l.zeroes.head+l.zeroes.n-1)%zeroCredits]); l.zeroes.n--",
 		pkg: "./backend/remote", run: "^TestOverwrittenBadPlaces$",
+	}, {
+		name: "a barrier calls durable what the medium has lost", rule: "docs/protocol.md, BAD: a barrier that names a place has no such answer",
+		in:  "persist/target.conn.spoils",
+		old: "if !lost {", new: "if !lost || true {",
+		pkg: "./persist/target", run: "^TestBarrierNamesABadPlace$",
+	}, {
+		name: "an initiator that asks for no places comes back for ever", rule: "docs/protocol.md, BAD: it hears that its barrier has failed",
+		in:  "persist/target.conn.spoils",
+		old: "if s.tells &&", new: "if false && s.tells &&",
+		pkg: "./persist/target", run: "^TestBarrierNamesABadPlace$",
+	}, {
+		name: "a barrier without an end fills the target's memory", rule: "docs/security.md: what an initiator sends is bounded",
+		in:  "persist/target.settlings.cover",
+		old: "c.settling > maxSettling {", new: "false {",
+		pkg: "./persist/target", run: "^TestSettlingsAreBounded$",
+	}, {
+		name: "making a block good makes a truncated file longer", rule: "docs/regions.md, memory that goes away",
+		in:  "persist/region.Region.mendMemory",
+		old: "if err := r.whole(); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: "./persist/region", run: "^TestMendInATruncatedFile$",
+	}, {
+		name: "a region has more bad places than initiators take", rule: "docs/protocol.md, BAD: 65536 at most",
+		in:  "persist/region.Region.mend",
+		old: "if len(left) > persist.MaxBad {", new: "if false {",
+		pkg: "./persist/region", run: "^TestMendLeavesFewPlaces$",
 	},
 }

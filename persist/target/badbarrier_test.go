@@ -1,0 +1,89 @@
+package target
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/wire"
+)
+
+// forget has the medium lose a block of the region, a digest find that, and the memory come back as zeroes: nothing
+// that the CPU does there fails any more.
+func (s *site) forget(t *testing.T, off uint64) {
+	t.Helper()
+	page := s.region.Data()[off:][:persist.BadBlock]
+	require.NoError(t, unix.Mprotect(page, unix.PROT_NONE))
+	_, err := s.region.Digest(persist.Range{Off: off, Len: persist.BadBlock})
+	require.NoError(t, err)
+	require.NoError(t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE))
+	clear(page)
+}
+
+// A barrier that names a place which the medium has lost has no answer that says durable, although the CPU can write
+// the memory back. An initiator that knows of bad places, or could not know of this one, has to come back for the list;
+// one of a release that does not ask for it hears that its barrier has failed.
+func TestBarrierNamesABadPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		before bool // the place is lost before the session begins
+		asks   bool // the initiator asks for places
+		fails  bool // it hears so; otherwise its connection ends
+	}{
+		"lost meanwhile":                     {false, false, false},
+		"told":                               {true, true, false},
+		"told, by a release that asks never": {true, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			if c.before {
+				s.forget(t, 8192)
+			}
+			p := s.connect(t)
+			o := p.open(alice)
+			if c.asks {
+				p.ask(&wire.Bad{Seq: 1}, &wire.BadPlaces{})
+			}
+			require.NoError(t, p.write(o, 1, 4096, make([]byte, 4096)), "beside it")
+			if !c.before {
+				s.forget(t, 8192)
+			}
+			p.send((&wire.Barrier{Seq: 2, Last: true, Ranges: []persist.Range{{Len: 512}, {Off: 12287, Len: 512}}}).Append(nil))
+			msg, err := p.receive()
+			if c.fails {
+				require.NoError(t, err)
+				var fail wire.BarrierFail
+				require.NoError(t, fail.Decode(msg))
+				require.Equal(t, wire.CodeFailed, fail.Code)
+			} else {
+				require.Error(t, err)
+			}
+			require.NoError(t, s.region.Failed())
+		})
+	}
+}
+
+// What barriers name of blocks that are being made good is kept until their last parts, and no more.
+func TestSettlingsAreBounded(t *testing.T) {
+	var s settlings
+	bad := persist.BadPlaces{{Off: 4096, Len: 4096}}
+	beside := wire.Barrier{Ranges: []persist.Range{{Len: 4096}, {Off: 8192, Len: 4096}}}
+	touches := wire.Barrier{Ranges: make([]persist.Range, wire.MaxRanges(wire.MaxMessage))}
+	for i := range touches.Ranges {
+		touches.Ranges[i] = persist.Range{Off: 8191, Len: 2}
+	}
+	c := &conn{}
+	require.NoError(t, s.cover(c, &beside, 1, bad))
+	require.Empty(t, s.waits)
+	var err error
+	for range 2 * maxSettling / len(touches.Ranges) {
+		err = errors.Join(err, s.cover(c, &touches, 1, bad))
+	}
+	require.ErrorIs(t, err, errStranger)
+	require.LessOrEqual(t, len(s.waits)*len(touches.Ranges), maxSettling)
+	require.NoError(t, s.cover(&conn{}, &touches, 1, bad), "another lane")
+	s.forget(c)
+	require.Len(t, s.waits, 1)
+}
