@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -200,7 +201,9 @@ func TestProtectedOnBattery(t *testing.T) {
 	code, stdout, _ := r.h.result(t, "pmnbd-target", "status", "--check")
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, "the host runs on battery for 0s more")
-	require.Contains(t, r.h.run(t, "pmnbd", "status"), "WAITING for the target: the target refuses region fast: region busy: the host runs on battery")
+	require.Eventually(t, func() bool {
+		return strings.Contains(r.h.run(t, "pmnbd", "status"), "WAITING for the target: the target refuses region fast: region busy: the host runs on battery")
+	}, outer, 100*time.Millisecond)
 	say("ups.status: OL CHRG\nbattery.runtime: 5\n")
 	r.holds(t, 0, data)
 	r.c.close()
