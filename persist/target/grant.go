@@ -233,6 +233,13 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Sup
 	switch {
 	case errors.Is(err, errRefused):
 		return before, false, refused
+	case errors.Is(err, region.ErrSave):
+		// The region is well, and so is its owner's session if it can come back: any other code
+		// would fail the device.
+		if resume {
+			e.heard()
+		}
+		return before, false, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: err.Error()}
 	case err != nil:
 		return before, false, e.unable(&before, err)
 	}

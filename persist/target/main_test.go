@@ -40,6 +40,10 @@ func serveRegion(t *testing.T, path string, sync func(int) error, cfg Config) *s
 func serveWith(t *testing.T, path string, m regiontest.Medium, cfg Config) *site {
 	r, err := region.Open(path, region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true, Wrap: m.Wrap})
 	require.NoError(t, err)
+	return serveOpened(t, path, r, cfg)
+}
+
+func serveOpened(t *testing.T, path string, r *region.Region, cfg Config) *site {
 	cfg.Log, cfg.Name = logtest.New(t), testName
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, path: path, server: New(cfg, []*region.Region{r})}
 	l, err := s.p.Listen(context.Background(), "")

@@ -16,6 +16,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/internal/image"
 	"pmnbd/persist/region/internal/medium"
 )
 
@@ -37,6 +38,9 @@ type Medium struct {
 	// in the data extent and Header at off in what lies in front of it: the superblock's
 	// copies, and the bits of a mirror's members.
 	Data, Header func(off, n uint64)
+	// Image, unless nil, is called before each write and sync of an image of class protected. Its
+	// error is theirs.
+	Image func() error
 }
 
 // Discard is a Data or Header that writes nothing back. Tests can use it on CPUs that
@@ -80,6 +84,34 @@ func (w *wrapped) Mend(f *os.File, off, n uint64) error {
 		return w.Medium.Mend(f, off, n)
 	}
 	return w.hooks.Mend(off-region.DataOffset, n)
+}
+
+// Storage stands between an image and its file.
+func (w *wrapped) Storage(f image.File) image.File {
+	if w.hooks.Image == nil {
+		return f
+	}
+	return &disk{f, w.hooks.Image}
+}
+
+// A disk fails when it is told to.
+type disk struct {
+	image.File
+	fails func() error
+}
+
+func (d *disk) WriteAt(b []byte, off int64) (int, error) {
+	if err := d.fails(); err != nil {
+		return 0, err
+	}
+	return d.File.WriteAt(b, off)
+}
+
+func (d *disk) Sync() error {
+	if err := d.fails(); err != nil {
+		return err
+	}
+	return d.File.Sync()
 }
 
 func (w *wrapped) BootID() ([16]byte, error) {

@@ -192,7 +192,7 @@ func (im *Image) write(h Header) error {
 		return fmt.Errorf("%s: header not written: %w", im.f.Name(), err)
 	}
 	at := 1 - im.at
-	im.live[at] = false
+	im.live[at] = im.live[at] && h.State == Live // half of it written, a copy that said live says nothing
 	b := im.page[:headerSize]
 	h.encode(b)
 	if _, err := im.f.WriteAt(b, int64(at)*headerSize); err != nil {

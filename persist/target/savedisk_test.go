@@ -1,0 +1,77 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
+	"pmnbd/persist/wire"
+)
+
+// serveWithImage serves a region of class protected, whose image is on a disk that fails while fails
+// is set.
+func serveWithImage(t *testing.T) (s *site, fails *atomic.Bool) {
+	t.Helper()
+	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-target-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+	path, save := filepath.Join(memory, "region"), t.TempDir()
+	_, err = region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
+	require.NoError(t, err)
+	fails = new(atomic.Bool)
+	m := regiontest.Medium{Image: func() error {
+		if fails.Load() {
+			return unix.EIO
+		}
+		return nil
+	}}
+	r, err := region.Open(path, region.OpenOptions{Name: "log", Save: save, Wrap: m.Wrap})
+	require.NoError(t, err)
+	s = serveOpened(t, path, r, Config{})
+	e := s.server.served()["log"]
+	e.disk.look(e.image)
+	return s, fails
+}
+
+// An owner that comes back when the disk for the image has just failed waits for the disk: its
+// device does not fail, and it keeps its lease.
+func TestDiskThatFailsBeforeAGrant(t *testing.T) {
+	s, fails := serveWithImage(t)
+	o := s.connect(t).open(alice)
+	e := s.server.served()["log"]
+	fails.Store(true)
+	e.started.Store(clock() - int64(Lease) - 1)
+	e.session.heard.Store(clock() - int64(Lease) - 1)
+	bobs := s.connect(t)
+	r := s.connect(t).resumeRefused(alice, o.Epoch)
+	require.Equal(t, wire.CodeBusy, r.Code)
+	require.Contains(t, r.Text, "input/output error")
+	require.NoError(t, s.region.Failed())
+	require.Equal(t, alice.ID, bobs.refused(bob, o.Epoch).Holder)
+	fails.Store(false)
+	s.connect(t).resume(alice, o.Epoch)
+}
+
+// A session goes on while the disk for the image is away, also when a record of a mirror could not
+// be kept for that.
+func TestDiskThatFailsDuringASession(t *testing.T) {
+	s, fails := serveWithImage(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	fails.Store(true)
+	rec := persist.Record{Set: [16]byte{1}, MinCopies: 1, Ancestor: persist.Ancestor{Generation: persist.Generation{Count: 1, Nonce: [16]byte{2}}, F: 1}}
+	rec.Members[0] = persist.Membership{UUID: s.region.UUID(), Contents: o.ContentsID, Epoch: o.Epoch}
+	require.ErrorIs(t, s.region.SetRecord(rec, 0), region.ErrSave)
+	require.NoError(t, p.write(o, 1, 0, []byte("flushed")))
+	require.Zero(t, s.region.Superblock().Record)
+	fails.Store(false)
+	require.NoError(t, s.region.SetRecord(rec, 0))
+	require.NoError(t, p.write(o, 2, 0, []byte("flushed")))
+}
