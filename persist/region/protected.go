@@ -239,10 +239,13 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	began := time.Now()
 	sb := r.Superblock()
 	dirty, n := s.lacks(uint64(len(r.mem)))
-	if h := s.im.Header(); h.State == image.Whole && n == 0 && same(&h, &sb) {
+	h := s.im.Header()
+	equal := h.State == image.Whole && same(&h, &sb)
+	if equal && n == 0 {
 		return Saved{}, nil
 	}
-	saved, err := r.saveLocked(ctx, &sb, dirty)
+	// A failure makes no image live: the first block has another superblock then.
+	saved, err := r.saveLocked(ctx, &sb, func(i int) bool { return i == 0 && !equal || dirty(i) })
 	s.showLocked()
 	if err != nil {
 		return saved, fmt.Errorf("save region %q: %w", r.name, err)

@@ -114,6 +114,7 @@ func (r *Region) closeMemory() error {
 // belongs returns an error if memory with the superblock sb is not what the image with header
 // h is of, or cannot be what was last there.
 func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
+	saved, err := decode(h.Superblock[:])
 	switch {
 	case sb.Class != persist.ClassProtected:
 		return fmt.Errorf("%w: the region is of class %v: leave save= out", ErrSave, sb.Class)
@@ -121,6 +122,8 @@ func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
 		return fmt.Errorf("%w: the memory is another region's than the image: put the right one there, or remove the one that you do not need", ErrSave)
 	case sb.Boot != boot:
 		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: remove it, and the region comes from its image", ErrSave)
+	case h.State == image.Whole && err == nil && saved.Generation > sb.Generation:
+		return fmt.Errorf("%w: the memory is older than the save: remove it, and the region comes from its image", ErrSave)
 	case h.Epoch > sb.Epoch+1: // one more than the memory may have been announced, and then not come
 		return fmt.Errorf("%w: the memory is in epoch %d, and the image names epoch %d: the memory is an old copy: remove it, and the region comes from its image", ErrSave, sb.Epoch, h.Epoch)
 	}
@@ -234,27 +237,28 @@ func reboot(mem []byte, found copies, boot [16]byte) error {
 const skippedMarks = 1 << 32
 
 // lose makes empty memory of the region sb, with another contents id and an epoch that nobody
-// had. The image says so first.
+// had. The image says so before the memory has its name.
 func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on medium.Medium) error {
 	h := s.im.Header()
 	sb.Epoch = max(sb.Epoch, h.Epoch) + 2 // a copy of the header may have rotted that had one more
 	sb.Mark += skippedMarks
 	sb.Contents, sb.Boot = newID(), boot
 	sb.Failed, sb.Failure, sb.Suspect, sb.Doubt = false, "", false, false
-	err := s.im.MakeLive(func(h *image.Header) {
-		describe(h, &sb)
-		h.Losses++
-		h.LostAt = time.Now().UnixNano()
-	})
-	s.showLocked()
-	if err != nil {
-		return fmt.Errorf("%w: its image cannot say that the contents are lost: %w", ErrSave, err)
-	}
-	s.lost = why
 	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
 		if err := allocateAt(f, 0, h.Bytes); err != nil {
 			return err
 		}
+		// Behind that: a start that finds no room loses nothing, and comes again.
+		err := s.im.MakeLive(func(h *image.Header) {
+			describe(h, &sb)
+			h.Losses++
+			h.LostAt = time.Now().UnixNano()
+		})
+		s.showLocked()
+		if err != nil {
+			return fmt.Errorf("%w: its image cannot say that the contents are lost: %w", ErrSave, err)
+		}
+		s.lost = why
 		own := int(sb.Record.Slot)
 		for slot := range persist.MaxMembers { // nobody has what this region has
 			if outside(&sb.Record).Has(slot) {
