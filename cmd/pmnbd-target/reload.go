@@ -141,7 +141,8 @@ func (s *service) openRegions(next *config, c *reload.Changes) (regions []*regio
 	return regions, begun, nil
 }
 
-// begin opens a region. undo closes it, and removes it if begin made it.
+// begin opens a region. undo closes it, and removes it if begin made it. The memory of a region of class
+// protected stays: its image may not be what it is any more, and the next open uses it.
 func begin(n *servedRegion, volatile bool) (r *region.Region, undo func() error, err error) {
 	_, missing := os.Lstat(n.Path.string)
 	r, err = region.Open(n.Path.string, n.options(volatile))
@@ -150,7 +151,7 @@ func begin(n *servedRegion, volatile bool) (r *region.Region, undo func() error,
 	}
 	return r, func() error {
 		err := r.Close()
-		if errors.Is(missing, fs.ErrNotExist) && n.Path.string != region.PathMemfd {
+		if errors.Is(missing, fs.ErrNotExist) && n.Path.string != region.PathMemfd && n.Save.string == "" {
 			err = errors.Join(err, region.Remove(n.Path.string, true))
 		}
 		return err

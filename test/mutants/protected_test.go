@@ -31,8 +31,33 @@ var protection = []mutant{
 	}, {
 		name: "a copy that was not written counts as live", rule: "a write that failed leaves its copy unknown",
 		in:  "persist/region/internal/image.Image.write",
-		old: "im.live[at] = false", new: "",
+		old: "im.live[at] = im.live[at] && h.State == Live", new: "",
 		pkg: ofImages, run: "^TestDiskThatFails$",
+	}, {
+		name: "a copy that said live counts no more after a write that failed", rule: "a session goes on without the disk",
+		in:  "persist/region/internal/image.Image.write",
+		old: "im.live[at] && h.State == Live", new: "false",
+		pkg: "./persist/target", run: "^TestDiskThatFailsDuringASession$",
+	}, {
+		name: "a disk that fails in a grant fails the device", rule: "a grant that the disk prevents is asked for again",
+		in:  "persist/target.export.succeedLocked",
+		old: "case errors.Is(err, region.ErrSave):", new: "case false:",
+		pkg: "./persist/target", run: "^TestDiskThatFailsBeforeAGrant$",
+	}, {
+		name: "a save leaves out the superblock of a failure", rule: "what differs from the image is dirty",
+		in:  "persist/region.Region.Save",
+		old: "i == 0 && !equal ||", new: "",
+		pkg: "./persist/region", run: "^TestSaveOfAFailureAfterASave$",
+	}, {
+		name: "memory from before a save is used", rule: "memory is not older than its image",
+		in:  "persist/region.belongs",
+		old: "saved.Generation > sb.Generation", new: "saved.Generation == 0",
+		pkg: "./persist/region", run: "^TestMemoryOlderThanItsSave$",
+	}, {
+		name: "a reload that fails removes protected memory", rule: "nobody removes memory that its image may lack",
+		in:  "cmd/pmnbd-target.begin",
+		old: `&& n.Save.string == ""`, new: "",
+		pkg: "./cmd/pmnbd-target", run: "^TestReloadTakenBackKeepsProtectedMemory$",
 	}, {
 		name: "a load does not compare CRCs", rule: "every block is checked",
 		in:  "persist/region/internal/image.Image.Load",
