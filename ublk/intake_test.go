@@ -3,6 +3,7 @@ package ublk
 import (
 	"bytes"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,12 +14,19 @@ import (
 	"pmnbd/internal/devicetest"
 )
 
-// waiting makes the device say when somebody waits for a pin or an entry.
-func waiting(d *devicetest.Windowed) chan struct{} {
-	w := make(chan struct{}, 2*depth)
-	d.Arenas().Write.Pins().Pressure = func() { w <- struct{}{} }
-	d.Arenas().Entries.Pressure = func() { w <- struct{}{} }
-	return w
+// waiting makes the device say when somebody waits for a pin or an entry. Once retires is set, who waits
+// makes room.
+func waiting(d *devicetest.Windowed) (w chan struct{}, retires *atomic.Bool) {
+	w, retires = make(chan struct{}, 2*depth), new(atomic.Bool)
+	pressure := func() {
+		if retires.Load() {
+			d.Retire()
+			return
+		}
+		w <- struct{}{}
+	}
+	d.Arenas().Write.Pins().Pressure, d.Arenas().Entries.Pressure = pressure, pressure
+	return w, retires
 }
 
 // TestWindowFull: WRITEs wait for room in the window, and everything else goes on. When there is room they
@@ -32,7 +40,7 @@ func TestWindowFull(t *testing.T) {
 			k := newKernel()
 			dev := devicetest.NewWindowed(t, 32<<20, size.chunks, Queues(), size.entries)
 			dev.Hold()
-			waits := waiting(dev)
+			waits, retires := waiting(dev)
 			d := serveOn(t, k, dev)
 			disk := k.disk(t, 0)
 			// Each begins where the one before ended, and has a length of its own.
@@ -46,8 +54,7 @@ func TestWindowFull(t *testing.T) {
 			<-waits
 			require.Len(t, disk.read(0, 4096), 4096)
 			dev.Let()
-			// From now on, who waits makes room.
-			dev.Arenas().Write.Pins().Pressure, dev.Arenas().Entries.Pressure = dev.Retire, dev.Retire
+			retires.Store(true)
 			for {
 				select {
 				case <-waits:
@@ -80,7 +87,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 			k := newKernel()
 			dev := devicetest.NewWindowed(t, 8<<20, 4, Queues(), 4)
 			dev.Hold()
-			waits := waiting(dev)
+			waits, _ := waiting(dev)
 			d := serveOn(t, k, dev)
 			disk := k.disk(t, 0)
 			for i := range 4 { // all entries
