@@ -218,3 +218,20 @@ func (r *Region) readBackPart(p *part, show Progress) (failed bool, err error) {
 	}
 	return false, nil
 }
+
+// nameFault adds the part to a fault in the memory of a region of several.
+func (r *Region) nameFault(cause error) error {
+	var fault *faultError
+	if r.parts == nil || !errors.As(cause, &fault) {
+		return cause
+	}
+	for i := range r.parts {
+		p := &r.parts[i]
+		at := uint64(fault.off)
+		inHead := i > 0 && at-p.head < p.headerSpan()
+		if inHead || i == 0 && at < DataOffset || at-DataOffset-p.start < p.size {
+			return fmt.Errorf("%w, in part %d, %s", cause, i, p.path)
+		}
+	}
+	return cause
+}

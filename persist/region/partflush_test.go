@@ -216,6 +216,21 @@ func TestPartFault(t *testing.T) {
 	err := r.Zero(at(1, 0, 1))
 	require.ErrorIs(t, err, ErrFailed)
 	require.ErrorContains(t, err, ErrFault.Error())
+	require.ErrorContains(t, err, "in part 1, "+paths[1])
 	require.NoError(t, r.Close())
 	require.Empty(t, held(t, filepath.Dir(paths[0])))
+}
+
+func TestFlushPartsDoesNotAllocate(t *testing.T) {
+	for _, class := range []persist.Class{persist.ClassPMem, persist.ClassFile} {
+		h := hostOf(class, bootA)
+		h.sync = func(int) error { return nil }
+		r := openedParts(t, createdParts(t, h, 4), h)
+		ranges := []persist.Range{at(0, 5, 9), at(1, testSize-1, 2), at(3, 0, 64)}
+		require.Zero(t, testing.AllocsPerRun(20, func() {
+			if r.Note(ranges) != nil || r.Flush(ranges) != nil || r.Flush(nil) != nil {
+				t.Error("not flushed")
+			}
+		}))
+	}
 }

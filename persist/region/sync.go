@@ -182,7 +182,7 @@ func (r *Region) persistLocked(off, n uint64) error {
 // failLocked makes a failure permanent: in memory at once, then in the superblock, before
 // the caller unlocks r.mu. It returns the error that every caller gets from now on.
 func (r *Region) failLocked(cause error) error {
-	why := text(cause.Error())
+	why := text(r.nameFault(cause).Error())
 	r.setFailed(why)
 	if err := r.ownLocked(); errors.Is(err, ErrForeign) {
 		// Leave the other process's superblock alone: a mixture of two writers' copies
