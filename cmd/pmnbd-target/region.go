@@ -181,7 +181,10 @@ func regionInspect(call *command.Call) error {
 		}
 		v.Image = imageOf(p)
 	}
-	v.Session = sessionOf(&control, info.Superblock.UUID)
+	if served := servedAs(&control, info.Superblock.UUID); served != nil {
+		v.Session = served.Session
+		v.Bad, v.BadUnknown = served.Bad, served.BadUnknown // it has met places that no list has
+	}
 	if *asJSON {
 		enc := json.NewEncoder(call.Stdout)
 		enc.SetIndent("", "  ")
@@ -270,14 +273,14 @@ func viewOf(info region.Info) regionView {
 	return v
 }
 
-// sessionOf asks the processes at place for the session on the region with that UUID. A process that
+// servedAs asks the processes at place for the region with that UUID; nil: none serves it. A process that
 // cannot be asked says nothing: the superblock is what inspect is for.
-func sessionOf(place *status.Place, id [16]byte) *target.SessionSnapshot {
+func servedAs(place *status.Place, id [16]byte) *target.RegionSnapshot {
 	found, _ := status.Find[report](context.Background(), place, program)
 	for i := range found {
 		for j := range found[i].Document.Regions {
 			if r := &found[i].Document.Regions[j]; r.UUID == id {
-				return r.Session
+				return r
 			}
 		}
 	}
