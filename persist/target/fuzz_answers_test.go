@@ -105,6 +105,11 @@ func (m *model) send(i int, msg []byte) {
 		var sum wire.Digested
 		require.NoError(m.t, sum.Decode(answer))
 		require.Equal(m.t, sha256.Sum256(m.want[d.Off:d.Off+d.Len]), sum.Sum)
+	case wire.TypeBadPlaces: // the region has none
+		require.Equal(m.t, m.holder, i)
+		var bad wire.BadPlaces
+		require.NoError(m.t, bad.Decode(answer))
+		require.Empty(m.t, bad.Places)
 	case wire.TypeBarrierAck:
 		require.Equal(m.t, m.holder, i)
 		m.acknowledged(msg)

@@ -289,6 +289,7 @@ func (m *model) step() {
 			(&wire.Join{Epoch: m.epoch, Lane: 1}).Append(nil),
 			(&wire.Closed{Epoch: m.epoch}).Append(nil),
 			(&wire.BarrierAck{Seq: 1, Last: true}).Append(nil),
+			(&wire.Bad{Seq: 1, From: m.number(1)}).Append(nil),
 		}
 		msg := msgs[m.number(1)%uint64(len(msgs))]
 		msg[m.number(1)%uint64(len(msg))] ^= byte(m.number(1)) // usually damages the message
