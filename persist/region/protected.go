@@ -237,6 +237,9 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 		return Saved{}, r.failLocked(err)
 	}
 	began := time.Now()
+	if err := r.settleLocked(); err != nil {
+		return Saved{}, fmt.Errorf("save region %q: %w", r.name, err)
+	}
 	sb := r.Superblock()
 	dirty, n := s.lacks(uint64(len(r.mem)))
 	h := s.im.Header()
@@ -266,6 +269,24 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 
 // noteworthy is how many bytes a save has at least whose speed is worth remembering.
 const noteworthy = 256 << 20
+
+// settleLocked settles the doubt: what can be read is durable when it is saved. If the image had
+// the doubt, the next start would settle it, and with that end the image.
+func (r *Region) settleLocked() error {
+	sb := r.Superblock()
+	if !sb.Doubt || sb.Failed {
+		return nil
+	}
+	if err := r.liveLocked(&sb); err != nil {
+		return err
+	}
+	r.medium.Fence()
+	sb.Doubt = false
+	if err := r.writeLocked(sb); err != nil {
+		return r.failLocked(err)
+	}
+	return nil
+}
 
 func (r *Region) saveLocked(ctx context.Context, sb *Superblock, dirty func(int) bool) (Saved, error) {
 	r.saving.changeable.Store(false) // a caller of changing waits, and then makes the image live

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -225,6 +226,24 @@ func TestProtectedKeepsItsMemoryOverARestart(t *testing.T) {
 	require.True(t, protection(t, r).Whole)
 }
 
+// TestSaveSettlesDoubt: a start that had to settle doubt would make the image live, and the next
+// power failure would lose the region although nobody has used it.
+func TestSaveSettlesDoubt(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Doubt = true; return nil }))
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.False(t, r.Superblock().Doubt)
+	contents := r.Superblock().Contents
+	p.powerOff(t, r)
+	r = p.open(t, saverIn(bootB))
+	require.True(t, protection(t, r).Whole)
+	require.False(t, r.Superblock().Doubt)
+	require.Equal(t, contents, r.Superblock().Contents)
+}
+
 // TestOnlyWhatIsDirtyIsSaved: after a session that told everything, a save writes the blocks
 // that it named and the one with the superblock, and that is enough.
 func TestOnlyWhatIsDirtyIsSaved(t *testing.T) {
@@ -370,9 +389,9 @@ func TestSaveGoesLiveFirst(t *testing.T) {
 	r.Unknown() // dirty, and still whole: nobody has changed anything
 	random(r.Data(), 1)
 	broken := errors.New("broken")
-	n := 0
+	var n atomic.Int64
 	*on.fail = func(op string) error {
-		if n++; op == "write" && n > 5 { // both copies of the header have been written and synced, and one block
+		if n.Add(1) > 5 && op == "write" { // both copies of the header have been written and synced, and one block
 			return broken
 		}
 		return nil

@@ -9,6 +9,11 @@ const (
 // protection are mutants of the image of class protected.
 var protection = []mutant{
 	{
+		name: "an image has a doubt that the next start must settle", rule: "an image stays whole over a start",
+		in:  "persist/region.Region.settleLocked",
+		old: "!sb.Doubt || sb.Failed", new: "true",
+		pkg: "./persist/region", run: "^TestSaveSettlesDoubt$",
+	}, {
 		name: "one copy of the header says live", rule: "memory changes only when both copies say live",
 		in:  "persist/region/internal/image.Image.Changeable",
 		old: "im.live[0] && im.live[1]", new: "im.head.State == Live",
