@@ -64,6 +64,7 @@ type Protection struct {
 type saving struct {
 	im   *image.Image // under the region's lock
 	path string       // of the image
+	file os.FileInfo  // as it was opened
 	// head is the newest header, for those who do not wait for the lock.
 	head atomic.Pointer[image.Header]
 	// changeable is what im says. Before it is set nothing may change the memory.
@@ -236,13 +237,16 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	if err := r.ownLocked(); err != nil {
 		return Saved{}, r.failLocked(err)
 	}
+	h := s.im.Header()
+	if err := s.displaced(&h); err != nil {
+		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
+	}
 	began := time.Now()
 	if err := r.settleLocked(); err != nil {
 		return Saved{}, fmt.Errorf("save region %q: %w", r.name, err)
 	}
 	sb := r.Superblock()
 	dirty, n := s.lacks(uint64(len(r.mem)))
-	h := s.im.Header()
 	equal := h.State == image.Whole && same(&h, &sb)
 	if equal && n == 0 {
 		return Saved{}, nil
@@ -355,7 +359,11 @@ func (r *Region) SaveTrouble() error {
 		return nil
 	}
 	h := s.head.Load()
-	if err := probe(s.path, h.Bytes, r.medium); err != nil {
+	err := s.displaced(h)
+	if err == nil {
+		err = probe(s.path, h.Bytes, r.medium)
+	}
+	if err != nil {
 		return fmt.Errorf("region %q cannot be saved: %w", r.name, err)
 	}
 	// While a session lives, everything is dirty: what one needs to begin is time for all.

@@ -40,7 +40,10 @@ func openProtected(path string, o OpenOptions, on medium.Medium) (*Region, error
 		return nil, err
 	}
 	s := newSaving(im)
-	r, err := s.open(path, o, boot, on)
+	var r *Region
+	if s.file, err = os.Stat(im.Path()); err == nil {
+		r, err = s.open(path, o, boot, on)
+	}
 	if err != nil {
 		return nil, errors.Join(err, im.Close())
 	}

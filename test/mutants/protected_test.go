@@ -59,6 +59,16 @@ var protection = []mutant{
 		old: "saved.Generation > sb.Generation", new: "saved.Generation == 0",
 		pkg: "./persist/region", run: "^TestMemoryOlderThanItsSave$",
 	}, {
+		name: "a save goes to a file that has no name any more", rule: "a save goes where a start looks",
+		in:  "persist/region.saving.displaced",
+		old: "case !os.SameFile(info, s.file):", new: "case info == s.file:",
+		pkg: "./persist/region", run: "^TestImageIsReplaced$",
+	}, {
+		name: "a save does not look for another image at its place", rule: "a save goes where a start looks",
+		in:  "persist/region.saving.displaced",
+		old: "found.Generation < h.Generation", new: "false",
+		pkg: "./persist/region", run: "^TestImageIsReplaced$",
+	}, {
 		name: "a reload that fails removes protected memory", rule: "nobody removes memory that its image may lack",
 		in:  "cmd/pmnbd-target.begin",
 		old: `&& n.Save.string == ""`, new: "",
