@@ -194,8 +194,6 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 	}
 	if len(nodes) == 1 {
 		v.Node = known(nodes[0])
-	} else if len(nodes) > 1 {
-		v.Note = fmt.Sprintf("its parts are on nodes %v: what is written crosses between them", nodes)
 	}
 	paths := r.paths()
 	info, err := region.Inspect(paths[0], paths[1:]...)
@@ -218,6 +216,9 @@ func (c *config) regionPlatform(r *servedRegion, sys string, adapters []adapterV
 	}
 	if facts.Class == persist.ClassVolatile && !c.AllowVolatile {
 		v.Note = "it is not served without allow-volatile"
+	}
+	if v.Note == "" && len(nodes) > 1 {
+		v.Note = fmt.Sprintf("its parts are on nodes %v: what is written crosses between them", nodes)
 	}
 	v.Class = facts.Class.String()
 	iwarp := adapterView{Name: "iwarp", NativeFlush: new(bool)}
