@@ -84,6 +84,16 @@ func (g *leg) changeBad(change func(*badLeg) *badLeg) {
 	b.legs.Store(&all)
 }
 
+// forgetBadLocked forgets what the targets have lost that the mirror does without while they are away: a write there
+// is only refused for the sake of a member that gets it. Whoever comes back says it anew. The caller holds commit.mu.
+func (x *core) forgetBadLocked() {
+	for _, g := range x.legs {
+		if g.badPlaces.Load() != nil && !g.up.Load() && !g.touches.Load() && !g.follow.on && !x.needsLocked(g) {
+			g.knowBad(nil)
+		}
+	}
+}
+
 // askBad asks for the bad places of the region that o grants. A target that has none, or an older one, does
 // not say that there are any.
 func (g *leg) askBad(ctx context.Context, c *dialed, o *wire.Opened) (*badLeg, error) {

@@ -152,6 +152,7 @@ func (x *core) completeLocked() transition {
 
 // readableLocked has READs come from the legs that are equal. The caller holds commit.mu.
 func (x *core) readableLocked() {
+	x.forgetBadLocked()
 	for _, s := range x.streams {
 		s.mu.Lock()
 		for _, l := range s.lanes {
@@ -194,6 +195,9 @@ func (x *core) ending() bool {
 func (x *core) ended(g *leg) {
 	g.touches.Store(false)
 	if x.copies != nil {
+		x.commit.mu.Lock()
+		x.forgetBadLocked()
+		x.commit.mu.Unlock()
 		x.copies.rouse()
 		x.commit.start(true) // the others go on without a leg that they do not need
 		x.post()

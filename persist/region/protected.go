@@ -358,6 +358,10 @@ func (r *Region) SaveTrouble() error {
 	if s == nil {
 		return nil
 	}
+	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
+		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: overwrite them, or restore the region into a new one",
+			r.name, g.Len, g.Off)
+	}
 	h := s.head.Load()
 	err := s.displaced(h)
 	if err == nil {

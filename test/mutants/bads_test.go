@@ -138,5 +138,16 @@ var bads = []mutant{
 		in:  "persist/region.Region.mend",
 		old: "if len(left) > persist.MaxBad {", new: "if false {",
 		pkg: "./persist/region", run: "^TestMendLeavesFewPlaces$",
+	}, {
+		name: "a member that was let go refuses writes for what it has lost", rule: "docs/mirror.md, when a member's memory loses something",
+		in:  "backend/remote.core.ended",
+		old: "x.forgetBadLocked()", new: "",
+		also: []edit{{"backend/remote.core.readableLocked", "x.forgetBadLocked()", ""}},
+		pkg:  "./backend/remote", run: "^TestBadPlacesOfAMemberThatIsAway$",
+	}, {
+		name: "a protected region with a bad place is said to be savable", rule: "docs/howto-protected.md: no session is granted",
+		in:  "persist/region.Region.SaveTrouble",
+		old: "lost {", new: "lost && false {",
+		pkg: "./persist/region", run: "^TestProtectedWithABadPlace$",
 	},
 }

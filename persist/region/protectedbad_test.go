@@ -1,0 +1,33 @@
+package region
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pmnbd/persist"
+)
+
+// Memory that lost something cannot be saved, and the region says so before somebody relies on a save. It can be once
+// the place was overwritten, before a barrier has covered it, too.
+func TestProtectedWithABadPlace(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	require.NoError(t, r.SaveTrouble())
+	bad := persist.Range{Off: 8192, Len: 4096}
+	page := r.Data()[bad.Off:bad.End()]
+	require.NoError(t, unix.Mprotect(page, unix.PROT_NONE))
+	_, err := r.Digest(bad)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.SaveTrouble(), "lost 4096 bytes at 8192")
+	_, err = r.Save(context.Background())
+	require.Error(t, err)
+	require.NoError(t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE))
+	require.NoError(t, r.Zero(bad))
+	require.NoError(t, r.SaveTrouble())
+	_, err = r.Save(context.Background())
+	require.NoError(t, err)
+}
