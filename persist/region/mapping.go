@@ -3,6 +3,7 @@ package region
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/vmem"
 	"pmnbd/persist/region/internal/medium"
 )
 
@@ -79,4 +81,35 @@ func readable(mem []byte) (err error) {
 	defer caught(mem, debug.SetPanicOnFault(true), &err)
 	_ = crc32.Checksum(mem, castagnoli)
 	return nil
+}
+
+// mapRegion maps a region of size bytes. space is nil unless it has several parts.
+func mapRegion(f *os.File, m *medium.Memory, parts []part, size uint64) (mem []byte, space *vmem.Range, err error) {
+	for i := range parts {
+		if err := ensureAllocated(parts[i].file, &parts[i].mem, parts[i].data+parts[i].size); err != nil {
+			return nil, nil, fmt.Errorf("part %d, %s: %w", i, parts[i].path, err)
+		}
+	}
+	if parts != nil {
+		if space, err = mapParts(parts); err != nil {
+			return nil, nil, err
+		}
+		return space.Bytes(), space, nil
+	}
+	total := DataOffset + size
+	if err := ensureAllocated(f, m, total); err != nil {
+		return nil, nil, err
+	}
+	mem, err = m.Map(f, total, unix.PROT_READ|unix.PROT_WRITE)
+	return mem, nil, err
+}
+
+// unmap unmaps the region. Nothing may use its memory any more.
+func (r *Region) unmap() error {
+	mem := r.mem
+	r.mem = nil
+	if r.space != nil {
+		return r.space.Close()
+	}
+	return unix.Munmap(mem)
 }
