@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,15 +144,4 @@ func TestNeedIsTheSum(t *testing.T) {
 	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}))
 	require.Equal(t, 4*time.Second, s.server.served()["log"].need(time.Second))
 	require.Equal(t, 3*time.Second, s.server.served()["more"].need(time.Second))
-}
-
-// An image that cannot be made live keeps a session from being granted, and fails no device.
-func TestImageThatStaysWhole(t *testing.T) {
-	s := newSite(t)
-	e, sb := s.server.served()["log"], s.region.Superblock()
-	r := e.unable(&sb, fmt.Errorf("region log: %w: %w", region.ErrSave, unix.EIO))
-	require.Equal(t, wire.CodeBusy, r.Code)
-	require.Zero(t, r.Holder, "so that the initiator asks again")
-	require.Zero(t, r.UUID)
-	require.Equal(t, wire.CodeFailed, e.unable(&sb, unix.EIO).Code)
 }

@@ -241,21 +241,11 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Sup
 		}
 		return before, false, &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: err.Error()}
 	case err != nil:
-		return before, false, e.unable(&before, err)
+		refused = e.refusal(&before)
+		refused.Code, refused.Text = wire.CodeFailed, err.Error()
+		return before, false, refused
 	}
 	return e.r.Superblock(), unclean, nil
-}
-
-// unable refuses a session because the superblock could not be updated. If the disk for the image
-// of a protected region is why, the region has not failed, and the initiator's device must not
-// either: the grant can be had later.
-func (e *export) unable(sb *region.Superblock, err error) *wire.Refused {
-	if errors.Is(err, region.ErrSave) {
-		return &wire.Refused{Code: wire.CodeBusy, Seconds: 1, Text: err.Error()}
-	}
-	r := e.refusal(sb)
-	r.Code, r.Text = wire.CodeFailed, err.Error()
-	return r
 }
 
 // errRefused ends an update of the superblock that the request does not get.

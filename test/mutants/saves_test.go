@@ -59,11 +59,6 @@ var saves = []mutant{
 		old: `if why == "" {`, new: `if why == "" || resume {`,
 		pkg: "./persist/target", run: "^TestBudget$",
 	}, {
-		name: "a disk that does not take the header fails the region", rule: "a grant that the image cannot note can be had later",
-		in:  "persist/target.export.unable",
-		old: "if errors.Is(err, region.ErrSave) {", new: "if false {",
-		pkg: "./persist/target", run: "^TestImageThatStaysWhole$",
-	}, {
 		name: "a battery that cannot be asked counts as full", rule: "what nobody knows may be empty",
 		in:  "persist/target.power.tooShort",
 		old: "case a.err != nil:", new: "case false:",
