@@ -141,14 +141,15 @@ func (m *mended) cover(g persist.Range) {
 
 // Mend writes zeroes as any program writes to a file. For a file on DAX the kernel then makes the place good
 // (Linux 5.19 and later); for one on a disk the disk does; a page of tmpfs that is broken gives EIO. Where
-// writing does not help, the file gets another block in its place.
+// writing does not help, a file on DAX gets another block in its place. Another file does not: an adapter that has
+// pinned its pages would go on with the one that is no longer the file's.
 func (machine) Mend(f *os.File, off, n uint64) error {
 	zeroes := make([]byte, n)
 	_, err := f.WriteAt(zeroes, int64(off))
-	if err == nil {
-		return nil
-	}
 	fd := int(f.Fd())
+	if err == nil || !onDAX(fd) {
+		return err
+	}
 	if again := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)); again != nil {
 		return errors.Join(err, fmt.Errorf("punch a hole: %w", again))
 	}
@@ -159,4 +160,10 @@ func (machine) Mend(f *os.File, off, n uint64) error {
 		return errors.Join(err, again)
 	}
 	return nil
+}
+
+// onDAX reports whether the pages of a file are those of its medium. Adapters never pin these (Linux refuses it).
+func onDAX(fd int) bool {
+	var st unix.Statx_t
+	return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st) == nil && st.Attributes&unix.STATX_ATTR_DAX != 0
 }

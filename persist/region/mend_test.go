@@ -132,6 +132,24 @@ func TestMachineMends(t *testing.T) {
 	}
 }
 
+// A file that is not on DAX keeps its pages where writing does not help: adapters may have pinned them.
+func TestMendKeepsPages(t *testing.T) {
+	f, err := os.Create(filepath.Join(tinyTmpfs(t, "size=64k"), "f"))
+	require.NoError(t, err)
+	defer f.Close() //nolint:errcheck // only looked at
+	_, err = f.Write(make([]byte, 64<<10))
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(128<<10)) // there is no room for the rest
+	blocks := func() int64 {
+		var st unix.Stat_t
+		require.NoError(t, unix.Fstat(int(f.Fd()), &st))
+		return st.Blocks
+	}
+	was := blocks()
+	require.ErrorIs(t, machine{}.Mend(f, 0, 128<<10), unix.ENOSPC)
+	require.Equal(t, was, blocks())
+}
+
 // Each part is asked for its own blocks.
 func TestMendParts(t *testing.T) {
 	h := hostOf(persist.ClassPMem, bootA)

@@ -149,5 +149,10 @@ var bads = []mutant{
 		in:  "persist/region.Region.SaveTrouble",
 		old: "lost {", new: "lost && false {",
 		pkg: "./persist/region", run: "^TestProtectedWithABadPlace$",
+	}, {
+		name: "a page that an adapter may have pinned is replaced", rule: "docs/regions.md, bad places: on DAX",
+		in:  "persist/region.machine.Mend",
+		old: "!onDAX(fd)", new: "false && !onDAX(fd)",
+		pkg: "./persist/region", run: "^TestMendKeepsPages$",
 	},
 }
