@@ -105,8 +105,8 @@ func closeFurther(parts []part) error {
 }
 
 // release gives up the lock on f and closes f. To close is not enough: the lock lives as long
-// as the kernel refers to the file, which can be a moment longer than its last descriptor
-// and mapping.
+// as any descriptor of the file, and a child process that is just being started has all of
+// this process's until it executes its program.
 func release(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }

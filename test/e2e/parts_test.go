@@ -49,8 +49,7 @@ func (r *rig) readParts(t *testing.T, off int64, n int) (got []byte) {
 	return got
 }
 
-// A region of four parts survives what one file does: its target is killed again and again,
-// and so is pmnbd.
+// A region of four parts survives what one file does: its target is killed again and again.
 func TestTargetOfPartsIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newPartsRig(t, 3)
