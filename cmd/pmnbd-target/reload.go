@@ -94,7 +94,7 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	}
 	for _, r := range s.regions {
 		if !slices.Contains(regions, r) {
-			err = errors.Join(err, r.Close())
+			err = errors.Join(err, saveRemoved(r), r.Close())
 			c.Removed = append(c.Removed, r.Name())
 		}
 	}
@@ -109,6 +109,18 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	s.regions, s.said = regions, next
 	s.cfg.Regions, s.cfg.KeyFile = next.Regions, next.KeyFile
 	return c, nil
+}
+
+// saveRemoved saves a region of class protected that is served no more: the file does not name it, so
+// nothing would save it before the host goes down.
+func saveRemoved(r *region.Region) error {
+	if _, ok := r.Protection(); !ok {
+		return nil
+	}
+	if _, err := r.Save(context.Background()); err != nil {
+		return fmt.Errorf("it is removed, and not saved: %w", err)
+	}
+	return nil
 }
 
 // openRegions returns the regions of a configuration: those that are served, and new ones, which it

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"sync"
 	"time"
 
 	"pmnbd/cmd/internal/command"
@@ -120,25 +121,35 @@ func saveOffline(stdout io.Writer, file string) error {
 	if err := c.load(file); err != nil {
 		return err
 	}
-	failed := false
-	for i := range c.Regions {
-		r := &c.Regions[i]
+	return saveAll(stdout, c.Regions, (*servedRegion).saveAlone)
+}
+
+// saveAll saves those of regions that have an image, all at the same time: a disk that hangs must
+// keep no other region from being saved. It prints a line for each as soon as that is through.
+func saveAll(stdout io.Writer, regions []servedRegion, save func(*servedRegion) (string, error)) error {
+	var mu sync.Mutex // of what follows
+	var failed, unsaid error
+	var all sync.WaitGroup
+	for i := range regions {
+		r := &regions[i]
 		if r.Save.string == "" {
 			continue
 		}
-		line, err := r.saveAlone()
-		if err != nil {
-			failed = true
-			line = (&savedView{Region: r.Name, Error: err.Error()}).String()
-		}
-		if _, err := fmt.Fprintln(stdout, line); err != nil {
-			return err
-		}
+		all.Go(func() {
+			line, err := save(r)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errNotSaved
+				line = (&savedView{Region: r.Name, Error: err.Error()}).String()
+			}
+			if _, err := fmt.Fprintln(stdout, line); err != nil {
+				unsaid = err
+			}
+		})
 	}
-	if failed {
-		return errNotSaved
-	}
-	return nil
+	all.Wait()
+	return errors.Join(failed, unsaid)
 }
 
 // saveAlone opens and saves a region, and says so. It never opens one without memory: that would

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,4 +98,22 @@ func TestSaveOffline(t *testing.T) {
 	code, _, errs = ran("save", "--config", file+".gone")
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "no such file")
+}
+
+// A disk that hangs keeps no other region from being saved.
+func TestSaveOfflineAtOnce(t *testing.T) {
+	regions := []servedRegion{{Name: "hangs"}, {Name: "plain"}, {Name: "well"}}
+	regions[0].Save.string, regions[2].Save.string = "/hangs", "/well"
+	mends := make(chan struct{})
+	var out bytes.Buffer
+	err := saveAll(&out, regions, func(r *servedRegion) (string, error) {
+		if r.Name == "hangs" {
+			<-mends
+			return "", errors.New("input/output error")
+		}
+		close(mends)
+		return "region " + r.Name + " saved", nil
+	})
+	require.ErrorIs(t, err, errNotSaved)
+	require.ElementsMatch(t, []string{"region well saved", "region hangs NOT SAVED: input/output error"}, strings.Split(strings.TrimSpace(out.String()), "\n"))
 }

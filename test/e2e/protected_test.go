@@ -209,3 +209,33 @@ func TestProtectedOnBattery(t *testing.T) {
 	r.c.close()
 	r.pmnbd.stop(t)
 }
+
+// A region that a reload removes is saved: nothing that reads the file would save it later.
+func TestProtectedRemoved(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	memory, file := filepath.Join(inMemory(t), "fast"), filepath.Join(h.home, "target.toml")
+	h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+	other := "listen = [\"iwarp://127.0.0.1:0\"]\n[[region]]\nname = \"other\"\npath = \"" + h.region(t, "other", "16M") + "\"\n"
+	fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
+	written(t, file, "%s", other+fast)
+	target := start(t, h.home, "pmnbd-target", "serve", "--config", file)
+	uri := target.waitReady(t)[0]
+	data := noise(t, 1<<20)
+	pmnbd, unix, _ := h.initiator(t, uri, "fast")
+	c := dialNBD(t, unix)
+	require.NoError(t, c.write(0, data))
+	c.close()
+	pmnbd.stop(t)
+	written(t, file, "%s", other)
+	require.Contains(t, h.run(t, "pmnbd-target", "reload"), "removed fast")
+	require.NoError(t, os.Remove(memory)) // a boot
+	written(t, file, "%s", other+fast)
+	require.Contains(t, h.run(t, "pmnbd-target", "reload"), "added fast")
+	_, unix, _ = h.initiator(t, uri, "fast")
+	c = dialNBD(t, unix)
+	got := make([]byte, len(data))
+	require.NoError(t, c.read(0, got))
+	require.Equal(t, data, got)
+	c.close()
+}

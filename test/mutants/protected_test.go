@@ -69,6 +69,11 @@ var protection = []mutant{
 		old: "found.Generation < h.Generation", new: "false",
 		pkg: "./persist/region", run: "^TestImageIsReplaced$",
 	}, {
+		name: "regions are saved one after another", rule: "a disk that hangs holds up no other region",
+		in:  "cmd/pmnbd-target.saveAll",
+		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfflineAtOnce$", hangs: true,
+	}, {
 		name: "a reload that fails removes protected memory", rule: "nobody removes memory that its image may lack",
 		in:  "cmd/pmnbd-target.begin",
 		old: `&& n.Save.string == ""`, new: "",
