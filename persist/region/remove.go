@@ -86,17 +86,14 @@ func removeParts(path string, force bool, on medium.Medium, further []string) er
 	}
 	parts, err := openParts(f, mem, path, further, true, on)
 	if err == nil {
-		err = errors.Join(removable(parts, force), closeFurther(parts))
+		err = removable(parts, force)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	for _, path := range append([]string{path}, further...) {
-		if err := removeRegion(path, true, on); err != nil {
-			return err
+	for i := range parts { // all of them locked until the end: nobody serves what is checked and half removed
+		if err == nil {
+			err = remove(parts[i].file, &parts[i].mem, true, on)
 		}
 	}
-	return nil
+	return errors.Join(err, closeFurther(parts), f.Close())
 }
 
 // removable returns an error if parts are no region that may be removed.

@@ -88,5 +88,10 @@ var partials = []mutant{
 		in:  "persist/region.formatParts",
 		old: "for i := len(parts) - 1; i >= 0; i-- {", new: "for i := range parts {",
 		pkg: "./persist/region", run: "^TestCreatePartsCrash$",
+	}, {
+		name: "remove unlocks parts that it has checked", rule: "docs/regions.md, removing one: never one that is served",
+		in:  "persist/region.removeParts",
+		old: "err = removable(parts, force)", new: "err = errors.Join(removable(parts, force), closeFurther(parts)); parts = parts[:1]",
+		pkg: "./persist/region", run: "^TestRemoveHoldsAllParts$",
 	},
 }
