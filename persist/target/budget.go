@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,29 +13,35 @@ type disk struct {
 	trouble atomic.Pointer[error] // what the last look found; nil: there was none yet
 	began   atomic.Int64          // when the look under way began, by clock, or 0
 	cancel  context.CancelFunc
-	ended   sync.WaitGroup
+	ended   chan struct{}
 }
 
 // watch begins to look at the disk that e is saved to, and logs when that or the battery makes
 // the server refuse sessions, and when it no longer does.
 func (e *export) watch(every time.Duration) {
-	ctx, cancel := context.WithCancel(context.Background())
-	e.disk.cancel = cancel
 	said := ""
-	e.disk.ended.Go(func() {
-		repeat(ctx, every, func() {
-			e.disk.look(e.image)
-			e.s.power.await(ctx) // else each start would have this in the log
-			why := e.short()
-			switch {
-			case why != "" && said == "":
-				e.s.log.Warn("no session is granted: a save could not keep what it would store", slog.String("region", e.r.Name()), slog.String("cause", why))
-			case why == "" && said != "":
-				e.s.log.Info("sessions are granted again", slog.String("region", e.r.Name()))
-			}
-			said = why
-		})
+	e.disk.start(every, func(ctx context.Context) {
+		e.disk.look(e.image)
+		e.s.power.await(ctx) // else each start would have this in the log
+		why := e.short()
+		switch {
+		case why != "" && said == "":
+			e.s.log.Warn("no session is granted: a save could not keep what it would store", slog.String("region", e.r.Name()), slog.String("cause", why))
+		case why == "" && said != "":
+			e.s.log.Info("sessions are granted again", slog.String("region", e.r.Name()))
+		}
+		said = why
 	})
+}
+
+// start begins to call do at once, and then every so often until close.
+func (d *disk) start(every time.Duration, do func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancel, d.ended = cancel, make(chan struct{})
+	go func() {
+		defer close(d.ended)
+		repeat(ctx, every, func() { do(ctx) })
+	}()
 }
 
 // look looks once. A disk that hangs holds it up.
@@ -47,12 +52,19 @@ func (d *disk) look(image protected) {
 	d.began.Store(0)
 }
 
-// close ends the goroutine, and waits for it.
+// close ends the goroutine. It waits for it unless it hangs in the disk, where it touches no memory of
+// the region: the other regions must be given up for the save of the shutdown.
 func (d *disk) close() {
-	if d.cancel != nil {
-		d.cancel()
+	if d.cancel == nil {
+		return
 	}
-	d.ended.Wait()
+	d.cancel()
+	patience := time.NewTimer(diskAnswers)
+	defer patience.Stop()
+	select {
+	case <-d.ended:
+	case <-patience.C:
+	}
 }
 
 // diskAnswers is how long a look may take.

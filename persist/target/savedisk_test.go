@@ -1,10 +1,13 @@
 package target
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -74,4 +77,24 @@ func TestDiskThatFailsDuringASession(t *testing.T) {
 	fails.Store(false)
 	require.NoError(t, s.region.SetRecord(rec, 0))
 	require.NoError(t, p.write(o, 2, 0, []byte("flushed")))
+}
+
+// The end of a target does not wait for a disk that hangs: its other regions would stay locked, and not
+// be saved at the shutdown.
+func TestEndWithADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d disk
+		answers := make(chan struct{})
+		d.start(time.Second, func(context.Context) { <-answers })
+		synctest.Wait()
+		d.close()
+		select {
+		case <-d.ended:
+			t.Error("the look at the disk has ended")
+		default:
+		}
+		close(answers)
+		<-d.ended
+		d.close()
+	})
 }

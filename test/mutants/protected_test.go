@@ -69,6 +69,11 @@ var protection = []mutant{
 		old: "found.Generation < h.Generation", new: "false",
 		pkg: "./persist/region", run: "^TestImageIsReplaced$",
 	}, {
+		name: "the end waits for a disk that hangs", rule: "a disk that hangs holds up no other region",
+		in:  "persist/target.disk.close",
+		old: "case <-patience.C:", new: "case <-(chan int)(nil):",
+		pkg: "./persist/target", run: "^TestEndWithADiskThatHangs$", hangs: true,
+	}, {
 		name: "regions are saved one after another", rule: "a disk that hangs holds up no other region",
 		in:  "cmd/pmnbd-target.saveAll",
 		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
