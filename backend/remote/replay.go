@@ -1,5 +1,7 @@
 package remote
 
+import "pmnbd/persist"
+
 // A replay goes in slices. Each slice has a barrier of its own, and the covered marks move with it.
 // So a session that is lost again and again still advances, if each return brings one slice to the
 // target. The same holds for an adopted window: the next process goes on behind what is covered.
@@ -21,7 +23,7 @@ const firstSlice = 64 << 10
 func (l *lane) advanceLocked() {
 	from, head := l.queued, l.ring.Head()
 	bytes := uint64(0)
-	for l.queued < head && bytes < l.slice {
+	for l.queued < head && (bytes < l.slice || l.dividesLocked(from, l.queued)) {
 		bytes += uint64(l.ring.At(l.queued).Len)
 		l.queued++
 	}
@@ -30,6 +32,16 @@ func (l *lane) advanceLocked() {
 	l.slice *= 2
 	l.behind = l.queued < head
 	l.chooseReaderLocked()
+}
+
+// dividesLocked reports whether a slice from the entry at from up to the one at to ends inside a block. If the block is
+// bad, only what is written to all of it makes it good: the next session would find one half in the window.
+func (l *lane) dividesLocked(from, to uint64) bool {
+	if to == from {
+		return false
+	}
+	last, next := l.ring.At(to-1), l.ring.At(to)
+	return next.Off == last.Off+uint64(last.Len) && next.Off%persist.BadBlock != 0
 }
 
 // queueReadsLocked queues the READs that wait, if all that they came after is in the queue.

@@ -154,5 +154,10 @@ var bads = []mutant{
 		in:  "persist/region.machine.Mend",
 		old: "!onDAX(fd)", new: "false && !onDAX(fd)",
 		pkg: "./persist/region", run: "^TestMendKeepsPages$",
+	}, {
+		name: "a slice of a replay ends inside a block", rule: "docs/regions.md, bad places: a write of whole blocks makes them good",
+		in:  "backend/remote.lane.dividesLocked",
+		old: "next.Off%persist.BadBlock != 0", new: "next.Off%persist.BadBlock != 0 && false",
+		pkg: "./backend/remote", run: "^TestSlicesDivideNoBlock$",
 	},
 }
