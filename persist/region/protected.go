@@ -200,8 +200,8 @@ func (r *Region) Known() {
 	}
 }
 
-// lacks returns what says whether the image lacks a block, and how many bytes it lacks. The
-// first block has the superblock: whenever the memory may change, so may that.
+// lacks returns what says whether a block is dirty, and how many bytes the image lacks. The first
+// block has the superblock: whenever the memory may change, so may that.
 func (s *saving) lacks(size uint64) (dirty func(int) bool, n uint64) {
 	s.mu.Lock()
 	all := s.unknown
@@ -210,7 +210,7 @@ func (s *saving) lacks(size uint64) (dirty func(int) bool, n uint64) {
 		return func(int) bool { return true }, size
 	}
 	live := s.head.Load().State == image.Live
-	dirty = func(i int) bool { return i == 0 && live || s.dirty[i/64].Load()&(1<<(i%64)) != 0 }
+	dirty = func(i int) bool { return s.dirty[i/64].Load()&(1<<(i%64)) != 0 }
 	if s.dirty[0].Load()&1 == 0 && live {
 		n = image.BlockSize
 	}
@@ -251,7 +251,8 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	if equal && n == 0 {
 		return Saved{}, nil
 	}
-	// A failure makes no image live: the first block has another superblock then.
+	// The first block has superblock and bits, which no range tells. A failure changes it, too, and makes
+	// no image live.
 	saved, err := r.saveLocked(ctx, &sb, func(i int) bool { return i == 0 && !equal || dirty(i) })
 	s.showLocked()
 	if err != nil {

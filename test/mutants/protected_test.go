@@ -69,6 +69,11 @@ var protection = []mutant{
 		old: "found.Generation < h.Generation", new: "false",
 		pkg: "./persist/region", run: "^TestImageIsReplaced$",
 	}, {
+		name: "others have what a lost member has", rule: "a loss sets all bits of members outside F",
+		in:  "persist/region.saving.lose",
+		old: "setRun(mem[at:at+bitmapSize], 0, b.chunks)", new: "_ = at",
+		pkg: "./persist/region", run: "^TestProtectedMember$",
+	}, {
 		name: "the end waits for a disk that hangs", rule: "a disk that hangs holds up no other region",
 		in:  "persist/target.disk.close",
 		old: "case <-patience.C:", new: "case <-(chan int)(nil):",
