@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"time"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
@@ -141,17 +140,7 @@ func (r *Region) flushParts(begun uint64, ranges []persist.Range) error {
 }
 
 // syncPartLocked does every sync of a part's one file description.
-func (r *Region) syncPartLocked(p *part) error {
-	n := r.begun.Add(1)
-	began := time.Now()
-	err := r.medium.Sync(p.file)
-	r.synced.Note(time.Since(began))
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", p.path, err)
-	}
-	p.done = n
-	return nil
-}
+func (r *Region) syncPartLocked(p *part) error { return r.syncFileLocked(p.file, p.path, &p.done) }
 
 // persistPartLocked makes n bytes at off of the mapping durable, which are in the header of
 // part i.

@@ -3,6 +3,7 @@ package region
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -151,15 +152,18 @@ func (r *Region) flushFile(begun uint64) error {
 }
 
 // syncLocked does every sync of the region's one file description.
-func (r *Region) syncLocked() error {
+func (r *Region) syncLocked() error { return r.syncFileLocked(r.file, r.path, &r.done) }
+
+// syncFileLocked syncs f, and notes in done which sync that was.
+func (r *Region) syncFileLocked(f *os.File, path string, done *uint64) error {
 	n := r.begun.Add(1)
 	began := time.Now()
-	err := r.medium.Sync(r.file)
+	err := r.medium.Sync(f)
 	r.synced.Note(time.Since(began))
 	if err != nil {
-		return fmt.Errorf("sync %s: %w", r.path, err)
+		return fmt.Errorf("sync %s: %w", path, err)
 	}
-	r.done = n
+	*done = n
 	return nil
 }
 
