@@ -85,7 +85,7 @@ func (g *leg) changeBad(change func(*badLeg) *badLeg) {
 }
 
 // forgetBadLocked forgets what the targets have lost that the mirror does without while they are away: a write there
-// is only refused for the sake of a member that gets it. Whoever comes back says it anew. The caller holds commit.mu.
+// is only refused for the sake of a member that gets it. A member that comes back says it again. The caller holds commit.mu.
 func (x *core) forgetBadLocked() {
 	for _, g := range x.legs {
 		if g.badPlaces.Load() != nil && !g.up.Load() && !g.touches.Load() && !g.follow.on && !x.needsLocked(g) {

@@ -36,7 +36,7 @@ func TestSlicesDivideNoBlock(t *testing.T) {
 				require.NoError(t, client.Do(client.Write(off, backendtest.Pattern(2*cut, 1), cut)))
 			}
 			l := d.legs[0].lanes[0]
-			l.mu.Lock() // it is not connected, and begins anew when it is
+			l.mu.Lock() // it is not connected, and starts from the beginning when it is
 			l.behind, l.queued, l.slice = true, l.ring.Covered(), cut
 			l.advanceLocked()
 			queued := l.queued

@@ -124,7 +124,7 @@ func (p *pair) lose(t *testing.T, ranges ...persist.Range) {
 }
 
 // A place that nobody knew of ends the session of the READ that finds it, and no more: the READ fails alone, and
-// the device lives, however many places one READ or several find. What was acknowledged arrives.
+// the device lives, with one such place or many, found by one READ or by several. What was acknowledged arrives.
 func TestReadFindsBadPlaces(t *testing.T) {
 	p := newPair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", "", target.Config{})
 	cfg := p.config(t)

@@ -13,7 +13,7 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
-// What was written to a place, and lost with it before a FLUSH, is sent anew if it is whole blocks. Otherwise the FLUSH
+// What was written to a place, and lost with it before a FLUSH, is sent again if it is whole blocks. Otherwise the FLUSH
 // fails, and the device with it. It never says durable of what is gone.
 func TestFlushOfALostPlace(t *testing.T) {
 	const off = 5 * block

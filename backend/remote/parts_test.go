@@ -31,7 +31,7 @@ func fourParts(t testing.TB, m regiontest.Medium) (path string, further []string
 	return path, further
 }
 
-// A region of four parts is one device, whatever the parts are.
+// A region of four parts is one device, on each kind of memory.
 func TestConformanceOfParts(t *testing.T) {
 	for name, c := range map[string]struct {
 		medium regiontest.Medium

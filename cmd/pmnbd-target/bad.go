@@ -29,7 +29,7 @@ func badText(places []target.PlaceSnapshot, unknown string) string {
 		if len(places) > shownBad {
 			at = append(at, fmt.Sprintf("and %d more", len(places)-shownBad))
 		}
-		words = append(words, fmt.Sprintf("%s lost, an I/O error to whoever reads there (offset+length in bytes): %s", flags.Size(badBytes(places)), strings.Join(at, " ")))
+		words = append(words, fmt.Sprintf("%s lost, requests there get an I/O error (offset+length in bytes): %s", flags.Size(badBytes(places)), strings.Join(at, " ")))
 	}
 	if unknown != "" {
 		words = append(words, "there may be more: "+unknown)

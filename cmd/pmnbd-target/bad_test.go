@@ -19,10 +19,10 @@ func TestBadText(t *testing.T) {
 		says    string
 	}{
 		"nothing": {nil, "", ""},
-		"two":     {many[1:3], "", "8K lost, an I/O error to whoever reads there (offset+length in bytes): 8192+4096 16384+4096"},
-		"many":    {many, "", "40K lost, an I/O error to whoever reads there (offset+length in bytes): 0+4096 8192+4096 16384+4096 24576+4096 32768+4096 40960+4096 49152+4096 57344+4096 and 2 more"},
+		"two":     {many[1:3], "", "8K lost, requests there get an I/O error (offset+length in bytes): 8192+4096 16384+4096"},
+		"many":    {many, "", "40K lost, requests there get an I/O error (offset+length in bytes): 0+4096 8192+4096 16384+4096 24576+4096 32768+4096 40960+4096 49152+4096 57344+4096 and 2 more"},
 		"unknown": {nil, "only root can read it", "there may be more: only root can read it"},
-		"both":    {many[:1], "x", "4K lost, an I/O error to whoever reads there (offset+length in bytes): 0+4096; there may be more: x"},
+		"both":    {many[:1], "x", "4K lost, requests there get an I/O error (offset+length in bytes): 0+4096; there may be more: x"},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.says, badText(c.places, c.unknown)) })
 	}
