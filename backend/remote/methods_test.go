@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -25,9 +25,7 @@ import (
 
 // inMemory is a path for a file in memory: nothing waits for a disk.
 func inMemory(t testing.TB) string {
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir := shmtest.Dir(t)
 	return filepath.Join(dir, "region")
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
@@ -37,7 +38,7 @@ var platform = map[string]string{
 }
 
 func TestInspectPlatform(t *testing.T) {
-	dir := memory(t)
+	dir := shmtest.Dir(t)
 	path := filepath.Join(dir, "log")
 	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: 1 << 20})
 	require.NoError(t, err)

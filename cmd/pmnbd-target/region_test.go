@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/internal/flush"
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -22,20 +23,8 @@ func ran(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// memory is a new directory on a tmpfs, so that what is printed is the same
-// everywhere.
-func memory(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test")
-	if err != nil {
-		t.Skipf("no /dev/shm: %v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 func TestRegionLife(t *testing.T) {
-	path := filepath.Join(memory(t), "log")
+	path := filepath.Join(shmtest.Dir(t), "log")
 	code, out, errs := ran("region", "create", "log", path, "--size", "1M")
 	require.Equal(t, "", errs)
 	require.Zero(t, code)
@@ -155,7 +144,7 @@ func TestShowPlatform(t *testing.T) {
 // Who is not understood gets exit 2, what cannot be done exit 1, and both one line
 // that says what would be right.
 func TestRegionErrors(t *testing.T) {
-	dir := memory(t)
+	dir := shmtest.Dir(t)
 	path := filepath.Join(dir, "x")
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
@@ -226,7 +215,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestRegionListAndRemove(t *testing.T) {
-	dir := memory(t)
+	dir := shmtest.Dir(t)
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	for _, path := range []string{a, b} {
 		code, _, errs := ran("region", "create", "r-"+filepath.Base(path), path, "--size", "1M")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -16,12 +17,10 @@ import (
 // A reload that fails takes back what it opened, but not the memory of a region of class protected:
 // the image may be live by then.
 func TestReloadTakenBackKeepsProtectedMemory(t *testing.T) {
-	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-reload-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+	memory := shmtest.Dir(t)
 	n := servedRegion{Name: "fast"}
 	n.Path.string, n.Save.string = filepath.Join(memory, "fast"), t.TempDir()
-	_, err = region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: 1 << 20, Class: persist.ClassProtected, Save: n.Save.string})
+	_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: 1 << 20, Class: persist.ClassProtected, Save: n.Save.string})
 	require.NoError(t, err)
 	open := func() *region.Region {
 		r, err := region.Open(n.Path.string, n.options(false))

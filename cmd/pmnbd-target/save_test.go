@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
+	"pmnbd/internal/shmtest"
 )
 
 // The command save prints a line for each region, and fails if one of them is not saved.
@@ -72,7 +73,7 @@ func TestSaveCommand(t *testing.T) {
 
 // Without a running target the command reads the file. It must never make a region of what is not there.
 func TestSaveOffline(t *testing.T) {
-	dir := memory(t)
+	dir := shmtest.Dir(t)
 	file := filepath.Join(t.TempDir(), "target.toml")
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

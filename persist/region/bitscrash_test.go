@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/test/pmemsim"
 )
@@ -165,15 +166,13 @@ func TestBitsSurviveCrashes(t *testing.T) {
 }
 
 func crashBits(t *rapid.T, class persist.Class, parts int) {
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
-	require.NoError(t, err)
-	defer os.RemoveAll(dir) //nolint:errcheck // the next run makes its own
+	dir := shmtest.Dir(t)
 	path := filepath.Join(dir, "region")
 	h := hostOf(class, bootA)
 	var further []string
 	var mem *pmemsim.Memory
 	if parts == 1 {
-		_, err = create(path, CreateOptions{Name: "r", Size: aside}, h)
+		_, err := create(path, CreateOptions{Name: "r", Size: aside}, h)
 		require.NoError(t, err)
 		mem, err = pmemsim.Open(path, false)
 		require.NoError(t, err)

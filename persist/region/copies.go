@@ -35,43 +35,41 @@ func (c CopyState) String() string {
 	return fmt.Sprintf("copy state %d", uint8(c))
 }
 
-// copies has what the two copies of a superblock say.
-type copies struct {
-	best   Superblock
+// chosen has what the two copies of a superblock, or of a part's head, say.
+type chosen[T any] struct {
+	best   T
 	at     int // which copy is the best
 	states [2]CopyState
-	// lost: a further part lost a copy that may have been newer than the region's stamp
-	// allows.
-	lost bool
 }
 
 // rotten reports whether something other than an unfinished update damaged a copy. Then
-// what the copy said is unknown, and with it the region's owner.
-func (c *copies) rotten() bool {
+// what the copy said is unknown, and with it the region's owner or the part's stamp.
+func (c *chosen[T]) rotten() bool {
 	return c.states[0] == CopyRotten || c.states[1] == CopyRotten
 }
 
-// readCopies reads both copies from header, of 2×CopySize bytes, and chooses the newer
-// valid one. If neither is valid, the error is ErrNoSuperblock or ErrDamaged.
-func readCopies(header []byte) (copies, error) {
-	var c copies
-	var sbs [2]Superblock
+func (c *chosen[T]) good() bool { return c.states == [2]CopyState{CopyGood, CopyGood} }
+
+// choose reads both copies from header, of 2×CopySize bytes, and chooses the newer valid one.
+// second reports whether the second of two valid copies is the newer one.
+func choose[T any](header []byte, magic string, decode func(page []byte) (T, error), second func(a, b T) (bool, error)) (chosen[T], error) {
+	var c chosen[T]
+	var read [2]T
 	var errs [2]error
-	for i := range sbs {
+	for i := range read {
 		page := header[i*CopySize : (i+1)*CopySize]
-		sbs[i], errs[i] = decode(page)
+		read[i], errs[i] = decode(page)
 		switch {
 		case errs[i] == nil:
 			c.states[i] = CopyGood
 		case errors.Is(errs[i], ErrVersion):
 			return c, errs[i]
-		case unfinished(page):
+		case unfinished(page, magic):
 			c.states[i] = CopyUnfinished
 		default:
 			c.states[i] = CopyRotten
 		}
 	}
-	a, b := &sbs[0], &sbs[1]
 	switch {
 	case errs[0] != nil && errs[1] != nil:
 		if errors.Is(errs[0], ErrNoSuperblock) && errors.Is(errs[1], ErrNoSuperblock) {
@@ -80,22 +78,43 @@ func readCopies(header []byte) (copies, error) {
 		return c, fmt.Errorf("%w: copy 0: %w, copy 1: %w", ErrDamaged, errs[0], errs[1])
 	case errs[0] != nil:
 		c.at = 1
-	case errs[1] != nil:
-		c.at = 0
-	case a.UUID != b.UUID || a.Name != b.Name || a.Size != b.Size || a.Class != b.Class || a.Generation == b.Generation:
-		return c, fmt.Errorf("%w: its copies belong to different regions", ErrDamaged)
-	case b.Generation > a.Generation:
-		c.at = 1
+	case errs[1] == nil:
+		newer, err := second(read[0], read[1])
+		if err != nil {
+			return c, err
+		}
+		if newer {
+			c.at = 1
+		}
 	}
-	c.best = sbs[c.at]
+	c.best = read[c.at]
 	return c, nil
 }
 
 // unfinished reports whether a bad copy is what an interrupted update of ours leaves. An
 // update never touches the magic. If the magic is gone too, as in a sector of zeroes,
 // something else has damaged the page.
-func unfinished(page []byte) bool {
+func unfinished(page []byte, magic string) bool {
 	return bytes.HasPrefix(page, []byte(magic)) && binary.LittleEndian.Uint64(page[offGeneration:]) == 0
+}
+
+// copies has what the two copies of a region's superblock say.
+type copies struct {
+	chosen[Superblock]
+	// lost: a further part lost a copy that may have been newer than the region's stamp
+	// allows.
+	lost bool
+}
+
+// readCopies reads both copies of a superblock from header.
+func readCopies(header []byte) (copies, error) {
+	c, err := choose(header, magic, decode, func(a, b Superblock) (bool, error) {
+		if a.UUID != b.UUID || a.Name != b.Name || a.Size != b.Size || a.Class != b.Class || a.Generation == b.Generation {
+			return false, fmt.Errorf("%w: its copies belong to different regions", ErrDamaged)
+		}
+		return b.Generation > a.Generation, nil
+	})
+	return copies{chosen: c}, err
 }
 
 // onOpen returns the superblock that a region gets when it is opened in the boot named

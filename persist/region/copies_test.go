@@ -256,7 +256,7 @@ func TestContentsID(t *testing.T) {
 		{"file with rot, new boot: the lost copy may have had doubt", false, false, true, bootB, fresh},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found := copies{best: Superblock{Boot: bootA, Contents: old, Doubt: c.doubt}, states: [2]CopyState{CopyGood, CopyGood}}
+			found := copies{chosen: chosen[Superblock]{best: Superblock{Boot: bootA, Contents: old, Doubt: c.doubt}, states: [2]CopyState{CopyGood, CopyGood}}}
 			if c.rot {
 				found.states[1] = CopyRotten
 			}

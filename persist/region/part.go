@@ -161,59 +161,16 @@ func decodePart(b []byte) (partHead, error) {
 
 func isPart(page []byte) bool { return bytes.HasPrefix(page, []byte(partMagic)) }
 
-// partCopies has what the two copies of a partHead say.
-type partCopies struct {
-	best   partHead
-	at     int // which copy is the best
-	states [2]CopyState
-}
-
-func (c *partCopies) rotten() bool {
-	return c.states[0] == CopyRotten || c.states[1] == CopyRotten
-}
-
-func (c *partCopies) good() bool { return c.states == [2]CopyState{CopyGood, CopyGood} }
-
-// readPart reads both copies from header, of 2×CopySize bytes, and chooses the newer valid
-// one.
-func readPart(header []byte) (partCopies, error) {
-	var c partCopies
-	var heads [2]partHead
-	var errs [2]error
-	for i := range heads {
-		page := header[i*CopySize : (i+1)*CopySize]
-		heads[i], errs[i] = decodePart(page)
-		switch {
-		case errs[i] == nil:
-			c.states[i] = CopyGood
-		case errors.Is(errs[i], ErrVersion):
-			return c, errs[i]
-		case isPart(page) && binary.LittleEndian.Uint64(page[offGeneration:]) == 0:
-			c.states[i] = CopyUnfinished
-		default:
-			c.states[i] = CopyRotten
+// readPart reads both copies of a further part's head from header.
+func readPart(header []byte) (chosen[partHead], error) {
+	return choose(header, partMagic, decodePart, func(a, b partHead) (bool, error) {
+		newer := b.stamp > a.stamp
+		a.stamp, b.stamp = 0, 0
+		if a != b {
+			return false, fmt.Errorf("%w: its copies belong to different parts", ErrDamaged)
 		}
-	}
-	a, b := heads[0], heads[1]
-	newer := b.stamp > a.stamp
-	a.stamp, b.stamp = 0, 0
-	switch {
-	case errs[0] != nil && errs[1] != nil:
-		if errors.Is(errs[0], ErrNoSuperblock) && errors.Is(errs[1], ErrNoSuperblock) {
-			return c, ErrNoSuperblock
-		}
-		return c, fmt.Errorf("%w: copy 0: %w, copy 1: %w", ErrDamaged, errs[0], errs[1])
-	case errs[0] != nil:
-		c.at = 1
-	case errs[1] != nil:
-		c.at = 0
-	case a != b:
-		return c, fmt.Errorf("%w: its copies belong to different parts", ErrDamaged)
-	case newer:
-		c.at = 1
-	}
-	c.best = heads[c.at]
-	return c, nil
+		return newer, nil
+	})
 }
 
 // leastStamp is the lowest stamp that a further part can have.
@@ -230,7 +187,7 @@ func (s *Superblock) leastStamp() uint64 {
 // A rotten copy may have been the newer one. If it is the part's, the part may have had one
 // stamp more. If it is the region's, that may have begun one stamp more: its copies are
 // replaced in turn, so behind a copy without the flag comes one with it.
-func stale(first *copies, p *partCopies) (firstIs, partIs bool) {
+func stale(first *copies, p *chosen[partHead]) (firstIs, partIs bool) {
 	least, most := first.best.leastStamp(), first.best.Stamp
 	if first.rotten() && !first.best.Stamping {
 		most++

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -128,9 +129,7 @@ func crashAtEachStep(t *testing.T, class persist.Class) {
 	require.NoError(t, r.Close())
 	require.Len(t, p.steps, updates*3*(crashParts+1), "three steps for each superblock, and twice for the first part's")
 
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
-	require.NoError(t, err)
-	defer os.RemoveAll(dir) //nolint:errcheck // the next run makes its own
+	dir := shmtest.Dir(t)
 	crash := &tape{t: t, off: true, paths: partPaths(dir, crashParts)}
 	for i, path := range p.paths {
 		whole, err := os.ReadFile(path)
@@ -244,9 +243,9 @@ func TestStale(t *testing.T) {
 		{"stamping, and this part lost one", true, good, rotten, 8, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			first := copies{best: Superblock{Stamp: 10, Stamping: c.stamping}, states: c.first}
+			first := copies{chosen: chosen[Superblock]{best: Superblock{Stamp: 10, Stamping: c.stamping}, states: c.first}}
 			for stamp := uint64(6); stamp < 14; stamp++ {
-				firstIs, partIs := stale(&first, &partCopies{best: partHead{stamp: stamp}, states: c.part})
+				firstIs, partIs := stale(&first, &chosen[partHead]{best: partHead{stamp: stamp}, states: c.part})
 				require.Equal(t, stamp > c.to, firstIs, stamp)
 				require.Equal(t, stamp < c.from, partIs, stamp)
 			}

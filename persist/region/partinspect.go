@@ -88,7 +88,7 @@ func inspectParts(f *os.File, further []string, on medium.Medium) (info Info, er
 	}
 	// A change may be under way: of two looks, one is between changes.
 	for range 16 {
-		if err = readParts(parts, &copies{best: info.Superblock, states: info.Copies}); !errors.Is(err, ErrOlder) {
+		if err = readParts(parts, &copies{chosen: chosen[Superblock]{best: info.Superblock, states: info.Copies}}); !errors.Is(err, ErrOlder) {
 			break
 		}
 		again, err := inspect(f, on)

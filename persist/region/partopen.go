@@ -26,7 +26,7 @@ type part struct {
 
 	// What follows is of further parts, and belongs to the region's lock.
 	head  uint64 // where in the region's mapping the superblock is
-	found partCopies
+	found chosen[partHead]
 	left  [2]uint64 // the stamps that this process left in the copies
 
 	done uint64 // the last successful sync, as begun counts them; under the region's lock

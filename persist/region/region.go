@@ -281,7 +281,7 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 	if err == nil {
 		err = r.ownLocked()
 	}
-	if write := next != found.best || found.states != [2]CopyState{CopyGood, CopyGood}; err == nil && (write || r.unsettled(&next)) {
+	if write := next != found.best || !found.good(); err == nil && (write || r.unsettled(&next)) {
 		err = r.renewAtOpenLocked(next)
 	}
 	if err == nil && !found.best.Failed {

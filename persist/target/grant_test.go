@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -201,9 +202,7 @@ type tracedSite struct {
 }
 
 func newTracedSite(t *testing.T, cfg Config) *tracedSite {
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir := shmtest.Dir(t)
 	path := filepath.Join(dir, "region")
 	s := &tracedSite{began: make(chan struct{}, 16)}
 	cfg.Log = logtest.New(t)

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -22,11 +22,9 @@ import (
 // is set.
 func serveWithImage(t *testing.T) (s *site, fails *atomic.Bool) {
 	t.Helper()
-	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-target-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+	memory := shmtest.Dir(t)
 	path, save := filepath.Join(memory, "region"), t.TempDir()
-	_, err = region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
+	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
 	require.NoError(t, err)
 	fails = new(atomic.Bool)
 	m := regiontest.Medium{Image: func() error {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/shmtest"
 )
 
 // A refusal is a command line that cannot work, and what the command says about it.
@@ -147,9 +149,7 @@ func TestNotWritable(t *testing.T) {
 func TestVolatileNeedsTheFlagTwice(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir := shmtest.Dir(t)
 	path := filepath.Join(dir, "vol")
 	h.run(t, "pmnbd-target", "region", "create", "vol", path, "--size", "16M")
 

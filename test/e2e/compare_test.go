@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/shmtest"
 )
 
 // TestCompare compares a region of class volatile, one of class file and a directory. The report says
@@ -15,9 +17,7 @@ func TestCompare(t *testing.T) {
 	need(t, peer{"wipefs", "util-linux"})
 	t.Parallel()
 	h := newHost(t)
-	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+	memory := shmtest.Dir(t)
 	quick := filepath.Join(memory, "quick")
 	h.run(t, "pmnbd-target", "region", "create", "quick", quick, "--size", "8M")
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--allow-volatile",

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/shmtest"
 )
 
 // TestMirror kills the targets of a mirror in turn, for shorter and for longer than --leg-timeout, and
@@ -210,9 +212,7 @@ func TestMirrorWithKeys(t *testing.T) {
 	require.NoError(t, os.WriteFile(keys, []byte(all), 0o600))
 	own := []string{"--id", id, "--key-file", keys}
 	create := append([]string{"mirror", "create", "--state-dir", r.home}, own...)
-	memory, err := os.MkdirTemp("/dev/shm", "pmnbd-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(memory)) })
+	memory := shmtest.Dir(t)
 	for i := range r.legs {
 		l := &r.legs[i]
 		l.host, l.path, l.name = newHost(t), fmt.Sprintf("%s/%d,size=%d", memory, i, mirrorSize), fmt.Sprintf("pm%d", i)

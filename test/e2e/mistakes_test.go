@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/internal/shmtest"
 )
 
 // A mistake is something that a person gets wrong, and what the command says about it.
@@ -75,9 +77,7 @@ func newPlace(t *testing.T) *place {
 		require.NoError(t, os.Chmod(path, mode))
 		return path
 	}
-	shm, err := os.MkdirTemp("/dev/shm", "pmnbd-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(shm)) })
+	shm := shmtest.Dir(t)
 	vol := filepath.Join(shm, "vol")
 	h.run(t, "pmnbd-target", "region", "create", "vol", vol, "--size", "4M")
 	key := strings.Repeat("0123456789abcdef", 4)

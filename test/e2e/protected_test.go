@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/shmtest"
 )
 
 // A protectedRig is a target with a region of class protected, and a pmnbd with a client. Without
@@ -26,7 +28,7 @@ type protectedRig struct {
 func newProtectedRig(t *testing.T) *protectedRig {
 	t.Helper()
 	h := newHost(t)
-	r := &protectedRig{h: h, memory: filepath.Join(inMemory(t), "fast")}
+	r := &protectedRig{h: h, memory: filepath.Join(shmtest.Dir(t), "fast")}
 	r.region = "fast=" + r.memory + ",save=" + h.disk
 	h.run(t, "pmnbd-target", "region", "create", "fast", r.memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	r.target, r.uri = h.target(t, r.region)
@@ -34,15 +36,6 @@ func newProtectedRig(t *testing.T) *protectedRig {
 	r.pmnbd, unix, _ = h.initiator(t, r.uri, "fast")
 	r.c = dialNBD(t, unix)
 	return r
-}
-
-// inMemory returns a fresh directory on tmpfs.
-func inMemory(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "pmnbd-e2e-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // boots takes the memory away, as a boot does, and starts the target again.
@@ -214,7 +207,7 @@ func TestProtectedOnBattery(t *testing.T) {
 func TestProtectedRemoved(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	memory, file := filepath.Join(inMemory(t), "fast"), filepath.Join(h.home, "target.toml")
+	memory, file := filepath.Join(shmtest.Dir(t), "fast"), filepath.Join(h.home, "target.toml")
 	h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	other := "listen = [\"iwarp://127.0.0.1:0\"]\n[[region]]\nname = \"other\"\npath = \"" + h.region(t, "other", "16M") + "\"\n"
 	fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"

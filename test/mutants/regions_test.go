@@ -86,7 +86,7 @@ var regions = []mutant{
 		pkg: "./persist/region", run: "^TestFailureSticks$",
 	}, {
 		name: "a rotten copy of the superblock counts", rule: "§5 a copy counts only with its CRC",
-		in:  "persist/region.copies.rotten",
+		in:  "persist/region.chosen.rotten",
 		old: "return c.states[0] == CopyRotten || c.states[1] == CopyRotten", new: "return false",
 		pkg: "./persist/region", run: "^TestRot$",
 	}, {
