@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
@@ -103,15 +105,28 @@ func saveRegions(call *command.Call) error {
 	return err
 }
 
-// askAll has every pmnbd-target at control run the command at path.
+// askAll has every pmnbd-target at control run the command at path, all at the same time: a save of
+// one takes as long as its disks. It calls heard one at a time.
 func askAll(control *status.Place, path string, heard func(json.RawMessage) error) (asked int, err error) {
 	ctx := context.Background()
 	found, err := status.Find[reload.Document](ctx, control, program)
+	var mu sync.Mutex // of heard and err
+	var all sync.WaitGroup
 	for _, f := range found {
-		if failed := status.Do(ctx, f.Socket, path, nil, heard); failed != nil {
-			err = errors.Join(err, fmt.Errorf("process %d: %w", f.Document.PID, failed))
-		}
+		all.Go(func() {
+			failed := status.Do(ctx, f.Socket, path, nil, func(line json.RawMessage) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return heard(line)
+			})
+			if failed != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				err = errors.Join(err, fmt.Errorf("process %d: %w", f.Document.PID, failed))
+			}
+		})
 	}
+	all.Wait()
 	return len(found), err
 }
 
@@ -198,11 +213,11 @@ func resumeRegions(call *command.Call) error {
 func (s *service) saveCommands() []status.Command {
 	return []status.Command{
 		{Path: savePath, Run: func(ctx context.Context, _ url.Values, say func(any) error) error {
-			saved, err := s.target.Save(context.WithoutCancel(ctx))
-			for i := range saved {
-				err = errors.Join(err, say(viewOfSaved(&saved[i])))
-			}
-			return err
+			var unsaid error
+			_, err := s.target.SaveTelling(context.WithoutCancel(ctx), func(saved target.Saved) {
+				unsaid = errors.Join(unsaid, say(viewOfSaved(&saved)))
+			})
+			return errors.Join(err, unsaid)
 		}},
 		{Path: resumePath, Run: func(context.Context, url.Values, func(any) error) error { return s.target.Resume() }},
 	}
@@ -213,6 +228,8 @@ func (s *service) saveCommands() []status.Command {
 func (s *service) onPowerFailure() (stop func()) {
 	return daemon.OnPowerFailure(func() {
 		s.log.Warn("SIGPWR: the power is about to go")
-		_, _ = s.target.Save(context.Background()) // it has logged what came of it
+		if _, err := s.target.Save(context.Background()); err != nil { // it has logged what came of each region
+			s.log.Error("not saved", zap.Error(err))
+		}
 	})
 }

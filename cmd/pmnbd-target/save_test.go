@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,33 @@ func TestSaveCommand(t *testing.T) {
 			require.Equal(t, tt.errs, errs)
 		})
 	}
+}
+
+// Of several targets on a host, one whose disk hangs holds up no other one.
+func TestSaveAsksAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	slow := make(chan struct{})
+	for name, save := range map[string]func(){"a": func() { <-slow }, "b": func() { close(slow) }} {
+		place := status.Place{}
+		require.NoError(t, place.Set("unix:"+filepath.Join(dir, "target-"+name+".sock")))
+		l, err := place.Listen("target")
+		require.NoError(t, err)
+		s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document { return sample() },
+			status.Command{Path: savePath, Run: func(_ context.Context, _ url.Values, say func(any) error) error {
+				save()
+				return say(savedView{Region: name})
+			}})
+		defer func() { require.NoError(t, s.Close()) }()
+	}
+	code, out, errs := ran("save", "--control", "unix:"+dir+"/")
+	require.Zero(t, code, errs)
+	require.Equal(t, "region a saved: wrote 0 in 0s\nregion b saved: wrote 0 in 0s\n", sorted(out))
+}
+
+func sorted(lines string) string {
+	all := strings.SplitAfter(lines, "\n")
+	slices.Sort(all)
+	return strings.Join(all, "")
 }
 
 // Without a running target the command reads the file. It must never make a region of what is not there.

@@ -194,10 +194,16 @@ func (s *service) logServed(r *region.Region) {
 		zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
 }
 
-// savesFor returns how long a save may take that is under way, which the end waits for.
+// savesFor returns how long the end may wait for the disks that regions are saved to: a save may be
+// under way, or a grant on a disk that hangs.
 func savesFor(all []target.RegionSnapshot) (left time.Duration) {
 	for _, r := range all {
-		if p := r.Protection; p != nil && p.Halted && !p.Whole {
+		p := r.Protection
+		if p == nil {
+			continue
+		}
+		left = max(left, 2*region.DiskPatience)
+		if p.Halted && !p.Whole {
 			left = max(left, time.Duration(p.Within*float64(time.Second)))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
+	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 )
 
@@ -104,9 +105,10 @@ pmnbd_target_save_within_seconds{region="a"} 120
 }
 
 func TestSavesFor(t *testing.T) {
-	saving := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Halted: true, Within: 120}}
+	saving := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Halted: true, Within: 300}}
 	saved := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Halted: true, Whole: true, Within: 600}}
 	serving := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Within: 600}}
-	require.Equal(t, 2*time.Minute, savesFor([]target.RegionSnapshot{{}, saving, saved, serving}))
-	require.Zero(t, savesFor([]target.RegionSnapshot{{}, saved, serving}))
+	require.Equal(t, 5*time.Minute, savesFor([]target.RegionSnapshot{{}, saving, saved, serving}))
+	require.Equal(t, 2*region.DiskPatience, savesFor([]target.RegionSnapshot{{}, saved, serving}), "a disk may hang")
+	require.Zero(t, savesFor([]target.RegionSnapshot{{}}))
 }

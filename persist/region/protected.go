@@ -26,6 +26,9 @@ var ErrSave = errors.New("save refused")
 // DefaultSaveWithin is how long a save may take if nobody says it.
 const DefaultSaveWithin = 2 * time.Minute
 
+// DiskPatience is how long one write or sync of an image may take. What takes longer fails.
+const DiskPatience = image.Patience
+
 // Saved says what a Save did.
 type Saved struct {
 	// Bytes is how many it wrote: the blocks that differed from the image.
@@ -238,7 +241,7 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 		return Saved{}, r.failLocked(err)
 	}
 	h := s.im.Header()
-	if err := s.displaced(&h); err != nil {
+	if err := image.Await(func() error { return s.displaced(&h) }); err != nil {
 		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
 	began := time.Now()

@@ -313,7 +313,11 @@ func (r *Region) Close() error {
 		return nil
 	}
 	r.closed = true
-	err := errors.Join(r.unmap(), release(r.file), closeFurther(r.parts))
+	var err error
+	if r.saving == nil || !r.saving.im.Hangs() { // or the disk may still read the memory: it stays mapped
+		err = r.unmap()
+	}
+	err = errors.Join(err, release(r.file), closeFurther(r.parts))
 	if r.saving != nil {
 		err = errors.Join(err, r.saving.im.Close())
 	}

@@ -53,8 +53,15 @@ func (s *Server) protects() []*export {
 // First it ends their sessions: their keys are destroyed, and the server grants no session on
 // such a region any more until Resume. Owners keep their regions, and come back by RESUME.
 // Sessions on other regions go on. A second Save waits for the first one, and writes what
-// remains. If ctx ends, the saves do.
+// remains. If ctx ends, the saves do. A disk that does not answer for a minute
+// ends its save.
 func (s *Server) Save(ctx context.Context) ([]Saved, error) {
+	return s.SaveTelling(ctx, func(Saved) {})
+}
+
+// SaveTelling is Save, and calls tell with what came of each region as soon as that is through, one
+// at a time.
+func (s *Server) SaveTelling(ctx context.Context, tell func(Saved)) ([]Saved, error) {
 	s.changing.Lock() // no region comes or goes meanwhile
 	defer s.changing.Unlock()
 	if s.isClosed() {
@@ -68,8 +75,14 @@ func (s *Server) Save(ctx context.Context) ([]Saved, error) {
 	s.log.Info("saving: sessions on protected regions end, and none is granted before `pmnbd-target resume`", slog.Int("regions", len(exports)))
 	saved := make([]Saved, len(exports))
 	var all sync.WaitGroup
+	var telling sync.Mutex
 	for i, e := range exports {
-		all.Go(func() { saved[i] = e.save(ctx) })
+		all.Go(func() {
+			saved[i] = e.save(ctx)
+			telling.Lock()
+			defer telling.Unlock()
+			tell(saved[i])
+		})
 	}
 	all.Wait()
 	return saved, nil

@@ -304,6 +304,27 @@ func TestSaves(t *testing.T) {
 	require.ErrorIs(t, err, errWithdrawing)
 }
 
+// A region that takes long holds back no word of the others: whoever asked may not wait to the end.
+func TestSaveTellsAtOnce(t *testing.T) {
+	images := map[string]*fakeImage{}
+	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{image: func(r *region.Region) protected {
+		f := &fakeImage{}
+		images[r.Name()] = f
+		return f.of(r)
+	}})
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, made(t, "more")}}))
+	mends := make(chan struct{})
+	images["log"].saving = func() { <-mends }
+	var told []string
+	_, err := s.server.SaveTelling(t.Context(), func(saved Saved) {
+		if told = append(told, saved.Region); saved.Region == "more" {
+			close(mends)
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"more", "log"}, told)
+}
+
 // What an adapter still stores would be missing in the image, so such a region is not saved.
 func TestSaveNeedsAnEndedSession(t *testing.T) {
 	var f fakeImage

@@ -25,7 +25,7 @@ var saves = []mutant{
 		pkg: "./persist/target", run: "^TestGrantDuringASave$", hangs: true,
 	}, {
 		name: "a save halts nothing", rule: "nothing is granted between a save and Resume",
-		in:  "persist/target.Server.Save",
+		in:  "persist/target.Server.SaveTelling",
 		old: "s.halted.Store(true)", new: "",
 		pkg: "./persist/target", run: "^TestSaveEndsSessions$", hangs: true,
 	}, {
@@ -40,7 +40,7 @@ var saves = []mutant{
 		pkg: "./persist/target", run: "^TestSaveSettlesDoubt$",
 	}, {
 		name: "two saves at a time", rule: "saves do not meet in a region",
-		in:  "persist/target.Server.Save",
+		in:  "persist/target.Server.SaveTelling",
 		old: "s.changing.Lock() ; defer s.changing.Unlock()", new: "",
 		pkg: "./persist/target", run: "^TestSaves$",
 	}, {

@@ -43,7 +43,7 @@ type File interface {
 
 // An Image is an open image. One goroutine at a time may call its methods.
 type Image struct {
-	f    File
+	f    *patient
 	lay  layout
 	head Header
 	at   int // the copy that has head
@@ -51,7 +51,6 @@ type Image struct {
 	live       [2]bool
 	generation uint64 // the highest one ever used
 	table      []uint32
-	page       []byte // a buffer for both copies of the header
 	speed      uint64
 }
 
@@ -61,18 +60,14 @@ func Size(bytes uint64) int64 { return layoutOf(bytes).total() }
 // Create makes an image in f, whose Size(h.Bytes) bytes are allocated. It is live until the
 // first Save. An error of ErrDamaged means that h makes no sense.
 func Create(f File, h Header) (*Image, error) {
-	im := &Image{f: f, lay: layoutOf(h.Bytes), head: h, at: 1}
+	im := &Image{f: &patient{File: f}, lay: layoutOf(h.Bytes), head: h, at: 1}
 	im.head.Generation, im.head.State = 1, Live
 	if err := im.head.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	var err error
-	if im.page, err = buffer(2 * headerSize); err != nil {
-		return nil, err
-	}
 	im.table = make([]uint32, im.lay.n)
 	if err := im.MakeLive(func(*Header) {}); err != nil {
-		return nil, errors.Join(err, unix.Munmap(im.page))
+		return nil, err
 	}
 	return im, nil
 }
@@ -83,27 +78,28 @@ func Open(f File, size int64) (*Image, error) {
 	if size < 2*headerSize {
 		return nil, fmt.Errorf("%s: %w: it has %d bytes", f.Name(), ErrNone, size)
 	}
+	im := &Image{f: &patient{File: f}}
 	// A process may have been killed between a write and its sync.
-	if err := f.Sync(); err != nil {
-		return nil, fmt.Errorf("sync %s: %w", f.Name(), err)
-	}
-	page, err := buffer(2 * headerSize)
-	if err != nil {
+	if err := im.sync(); err != nil {
 		return nil, err
 	}
-	im := &Image{f: f, page: page}
 	if err := im.open(size); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", f.Name(), err), unix.Munmap(page))
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return im, nil
 }
 
 func (im *Image) open(size int64) error {
-	if _, err := im.f.ReadAt(im.page, 0); err != nil {
+	b, err := buffer(2 * headerSize)
+	if err != nil {
 		return err
 	}
-	heads, at, err := choose(im.page)
-	if err != nil {
+	var heads [2]Header
+	at := 0
+	if _, err = im.f.ReadAt(b, 0); err == nil {
+		heads, at, err = choose(b)
+	}
+	if err = errors.Join(err, unix.Munmap(b)); err != nil {
 		return err
 	}
 	for i := range heads {
@@ -149,7 +145,11 @@ func choose(b []byte) (heads [2]Header, at int, err error) {
 }
 
 // Close closes the file. It changes nothing there.
-func (im *Image) Close() error { return errors.Join(unix.Munmap(im.page), im.f.Close()) }
+func (im *Image) Close() error { return im.f.Close() }
+
+// Hangs reports whether the disk still has writes or syncs that took longer than Patience. It may
+// still read the memory that they came from.
+func (im *Image) Hangs() bool { return im.f.hangs() }
 
 // Header returns the newest header. Its speed is the one that was measured last.
 func (im *Image) Header() Header {
@@ -193,9 +193,13 @@ func (im *Image) write(h Header) error {
 	}
 	at := 1 - im.at
 	im.live[at] = im.live[at] && h.State == Live // half of it written, a copy that said live says nothing
-	b := im.page[:headerSize]
+	b, err := buffer(headerSize)
+	if err != nil {
+		return err
+	}
 	h.encode(b)
-	if _, err := im.f.WriteAt(b, int64(at)*headerSize); err != nil {
+	_, err = im.f.WriteAt(b, int64(at)*headerSize)
+	if err = release(b, err); err != nil {
 		return fmt.Errorf("write the header of %s: %w", im.f.Name(), err)
 	}
 	if err := im.sync(); err != nil {

@@ -72,7 +72,7 @@ func (im *Image) writeTable() (uint32, error) {
 	} else {
 		err = im.sync()
 	}
-	return crc, errors.Join(err, unix.Munmap(b))
+	return crc, release(b, err)
 }
 
 // ReadTable reads the table of an image that is whole, so that a save can leave blocks out.
@@ -151,7 +151,7 @@ func (im *Image) Measure(ctx context.Context) (uint64, error) {
 		err = im.f.Sync()
 	}
 	took := time.Since(began)
-	if err = errors.Join(err, unix.Munmap(b)); err != nil {
+	if err = release(b, err); err != nil {
 		return 0, fmt.Errorf("measure %s: %w", im.f.Name(), err)
 	}
 	im.Note(uint64(n)*BlockSize, took)

@@ -1,0 +1,21 @@
+package mutants
+
+// disks are mutants of what a protected region does with a disk that hangs, is slow, or has no room.
+var disks = []mutant{
+	{
+		name: "a disk that hangs is given more", rule: "a disk that hangs holds nobody up, and a late write overtakes none",
+		in:  "persist/region/internal/image.patient.do",
+		old: "if p.hangs() {", new: "if false {",
+		pkg: ofImages, run: "^TestDiskThatHangs$",
+	}, {
+		name: "a save tells nothing of its regions", rule: "who asked for a save hears of each region at once",
+		in:  "persist/target.Server.SaveTelling",
+		old: "tell(saved[i])", new: "_ = tell",
+		pkg: "./persist/target", run: "^TestSaveTellsAtOnce$", hangs: true,
+	}, {
+		name: "targets are saved one after another", rule: "a disk that hangs holds up no other target",
+		in:  "cmd/pmnbd-target.askAll",
+		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveAsksAllAtOnce$", hangs: true,
+	},
+}
