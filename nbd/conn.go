@@ -36,7 +36,7 @@ var (
 //
 //	socket ─read─► chunk ─parse─► request table ─Submit─► Device
 //	   ▲                                                   │ Complete, by the reader
-//	   └──────writev── queue (mu) ◄────────────────────────┘ or a completer
+//	   └─────sendmsg── queue (mu) ◄────────────────────────┘ or a completer
 //
 // The reader is the goroutine in run. It owns all fields that are not marked otherwise.
 // It never blocks in a socket write. If the socket does not take a reply at once, a

@@ -69,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 // TestCounts: requests that arrive while the reader is busy cost one batch, and so one read
-// and one writev in total.
+// and one sendmsg in total.
 func TestCounts(t *testing.T) {
 	dev := newGated(t, 8<<20)
 	f := serve(t, dev)

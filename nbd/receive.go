@@ -26,8 +26,9 @@ type receiver struct {
 	chunk *backend.Chunk // nil while the connection is idle
 	r, w  int
 
-	// drained is set if the last read took all that the socket had.
-	drained bool
+	// drained is set if the last read took all that the socket had, and soon if the next
+	// request may follow at once.
+	drained, soon bool
 	// came is when the last read ended, by conn.now.
 	came time.Duration
 	// deadline is the deadline of reads. It is zero if there is none.
@@ -73,7 +74,7 @@ func (c *conn) fill() error {
 		if c.stopping.Load() {
 			return errInterrupted
 		}
-		if c.drained && c.giveBack() {
+		if c.drained && !c.soon && c.giveBack() {
 			// Idle connections hold no memory.
 			c.beforeBlocking()
 			err := c.sock.WaitReadable()
@@ -93,12 +94,12 @@ func (c *conn) fill() error {
 			return err
 		}
 		if n == 0 { // the socket is empty, so wait next time
-			c.drained = true
+			c.drained, c.soon = true, !c.drained && c.soon
 			continue
 		}
 		c.came = c.now()
 		c.w += n
-		c.drained = n < len(room)
+		c.drained, c.soon = n < len(room), true
 		return nil
 	}
 }
@@ -117,7 +118,8 @@ func (c *conn) giveBack() bool {
 	return true
 }
 
-// read reads into p. It blocks only if the socket is drained.
+// read reads into p. It blocks only if the socket is drained, and not for long if a request may
+// follow soon.
 func (c *conn) read(p []byte) (int, error) {
 	if !c.drained {
 		n, err := c.sock.TryRead(p)
@@ -125,7 +127,7 @@ func (c *conn) read(p []byte) (int, error) {
 	}
 	for {
 		c.beforeBlocking()
-		n, err := c.sock.Read(p)
+		n, err := c.wait(p)
 		c.unparkSink()
 		if c.units > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.stopping.Load() {
 			if c.pace.tooSlow(c.taken()) && (c.exp.reservations.Waiting() || c.exp.arenas.Write.Waiting()) {
@@ -136,6 +138,14 @@ func (c *conn) read(p []byte) (int, error) {
 		}
 		return n, c.readError(err)
 	}
+}
+
+// wait reads into p when something is there, or gives up where a request was to follow soon.
+func (c *conn) wait(p []byte) (int, error) {
+	if c.soon {
+		return c.sock.ReadSoon(p)
+	}
+	return c.sock.Read(p)
 }
 
 // beforeBlocking prepares the reader for a wait of any length. If it has a reservation, the

@@ -9,7 +9,7 @@ import (
 const (
 	// MaxHeader bounds one Queue.Header, in bytes.
 	MaxHeader = 64
-	// maxIovecs is Linux's IOV_MAX, the most runs of bytes that one writev(2) takes.
+	// maxIovecs is Linux's IOV_MAX, the most runs of bytes that one sendmsg(2) takes.
 	maxIovecs = 1024
 	// minRing is the first size of the header ring, in bytes: 64 of the longest
 	// headers. The ring grows.
@@ -116,7 +116,7 @@ func (q *Queue) Written() uint64 { return q.written }
 // Empty reports whether everything that was queued has been written.
 func (q *Queue) Empty() bool { return q.queued == q.written }
 
-// Calls returns how many calls of writev(2) q has taken.
+// Calls returns how many calls of sendmsg(2) q has taken.
 func (q *Queue) Calls() uint64 { return q.calls }
 
 // Reset forgets what is not written, and counts it as written. It is for a stream that
@@ -152,7 +152,7 @@ func (q *Queue) writeAll(fd int) error {
 	for !q.Empty() {
 		want := q.gather()
 		q.calls++
-		n, err := writev(fd, q.iov)
+		n, err := sendmsg(fd, q.iov)
 		clear(q.iov) // it must not refer to memory that is unmapped later
 		if n > 0 {
 			q.advance(n)

@@ -21,12 +21,13 @@ import (
 )
 
 // A Socket is a connected stream socket. It is a net.Conn, too. Only one goroutine at a time
-// may be in Read, TryRead, WaitReadable or WaitHangUp, and one in Write or WaitWritable. The
+// may be in Read, ReadSoon, TryRead, WaitReadable or WaitHangUp, and one in Write or WaitWritable. The
 // owner of a Queue serialises its Flushes. The other methods may be called at any time.
 // Flush never waits, not even for a goroutine in WaitWritable.
 //
-// A goroutine that waits does so in poll(2), and its thread with it (wait.go). So a process
-// has at most two such threads for each Socket.
+// A goroutine that waits does so in poll(2) or recv(2), and its thread with it (wait.go). So a
+// process has at most two such threads for each Socket. The descriptor is a blocking one, with
+// brief as SO_RCVTIMEO: all calls but that recv(2) say MSG_DONTWAIT.
 type Socket struct {
 	fd            int // set once; valid for calls that have entered
 	local, remote net.Addr
@@ -37,10 +38,12 @@ type Socket struct {
 	users atomic.Int64
 
 	// drained means that the last read took everything that the socket held. Another one
-	// would hear EAGAIN, so Read waits first. For the reader alone, like the counters
-	// of its system calls.
-	drained      bool
-	reads, polls uint64
+	// would hear EAGAIN, so Read waits first. For the reader alone, like what follows.
+	drained bool
+	calm    int    // waits since the last one that was long, or since heard changed
+	heard   uint64 // of in.sets
+	// The counters of system calls: of recv(2), of poll(2), and of those of both that may block.
+	reads, polls, waits uint64
 }
 
 // closing is more than users can ever count.
@@ -92,7 +95,20 @@ func New(c net.Conn) (*Socket, error) {
 		return nil, fmt.Errorf("take a socket over: %w", err)
 	}
 	_ = c.Close() // the duplicate is what counts
+	// Not before: both have one set of flags.
+	if err = block(s.fd, brief); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("take a socket over: %w", err)
+	}
 	return s, nil
+}
+
+// block makes fd a blocking descriptor, where reads wait so long, or with 0 one that does not
+// block, as Go's are.
+func block(fd int, read time.Duration) error {
+	tv := unix.NsecToTimeval(int64(read))
+	err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	return errors.Join(os.NewSyscallError("setsockopt", err), os.NewSyscallError("fcntl", unix.SetNonblock(fd, read == 0)))
 }
 
 // enter makes fd valid until leave.
@@ -149,6 +165,9 @@ func (s *Socket) Detach() (*os.File, error) {
 		return nil, err
 	}
 	defer s.leave()
+	if err := block(s.fd, 0); err != nil {
+		return nil, err
+	}
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
@@ -173,15 +192,52 @@ func (s *Socket) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		if !s.drained {
-			if n, err := s.read(p); n > 0 || err != nil {
-				return n, err
-			}
+		if n, err := s.readSoon(p); n > 0 || err != nil {
+			return n, err
 		}
 		if err := s.awaitReader(unix.POLLIN | unix.POLLRDHUP); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// ReadSoon is a Read that gives up after some milliseconds, or at once where waiting would take
+// more than the read itself. Then it returns 0, nil.
+func (s *Socket) ReadSoon(p []byte) (int, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	if s.in.over() {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.readSoon(p)
+}
+
+func (s *Socket) readSoon(p []byte) (int, error) {
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case s.mayBlock():
+		s.countWait()
+		n, err := s.read(p, 0)
+		if n == 0 {
+			s.calm = 0 // a long wait, whose deadline may change
+		}
+		return n, err
+	case s.drained:
+		return 0, nil
+	}
+	return s.read(p, unix.MSG_DONTWAIT)
+}
+
+// mayBlock reports whether the reader may block in recv(2): nobody has set a deadline for a
+// while, and waits are short.
+func (s *Socket) mayBlock() bool {
+	if sets := s.in.sets.Load(); sets != s.heard {
+		s.heard, s.calm = sets, 0
+	}
+	return s.calm >= settled && s.in.until.Load() == 0
 }
 
 // TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
@@ -190,12 +246,12 @@ func (s *Socket) TryRead(p []byte) (int, error) {
 		return 0, err
 	}
 	defer s.leave()
-	return s.read(p)
+	return s.read(p, unix.MSG_DONTWAIT)
 }
 
-func (s *Socket) read(p []byte) (int, error) {
+func (s *Socket) read(p []byte, flags int) (int, error) {
 	s.reads++
-	n, err := read(s.fd, p)
+	n, err := recv(s.fd, p, flags)
 	s.drained = err == nil && n < len(p)
 	if errors.Is(err, io.EOF) && s.closed() {
 		err = net.ErrClosed // the end is that of our own shutdown(2)
@@ -226,10 +282,15 @@ func (s *Socket) WaitHangUp() error {
 func (s *Socket) awaitReader(events int16) error {
 	s.polls++
 	s.drained = false
-	if s.polls%turn == 0 {
+	s.countWait()
+	return s.await(&s.in, events)
+}
+
+func (s *Socket) countWait() {
+	s.calm++
+	if s.waits++; s.waits%turn == 0 {
 		runtime.Gosched()
 	}
-	return s.await(&s.in, events)
 }
 
 // WaitWritable blocks until something can be written or the peer has hung up, which the
@@ -255,7 +316,7 @@ func (s *Socket) HungUp() bool {
 	return err != nil || ev != 0
 }
 
-// Flush writes as much of q as the socket takes. That is one writev(2), or more if q has
+// Flush writes as much of q as the socket takes. That is one sendmsg(2), or more if q has
 // more than IOV_MAX runs of bytes. It does not wait: a full socket is no error, and q.Empty
 // tells whether something remains. After an error the stream is broken.
 func (s *Socket) Flush(q *Queue) error {
@@ -279,7 +340,7 @@ func (s *Socket) Write(p []byte) (done int, err error) {
 		if s.out.over() {
 			return done, os.ErrDeadlineExceeded
 		}
-		n, err := write(s.fd, p[done:])
+		n, err := send(s.fd, p[done:])
 		if done += n; err != nil || done == len(p) {
 			return done, err
 		}

@@ -66,7 +66,7 @@ func TestFlushAndRead(t *testing.T) {
 		copy(q.Header(2), "hi")
 		require.NoError(t, a.Flush(&q))
 		require.True(t, q.Empty())
-		require.EqualValues(t, 1, q.Calls(), "one writev for all")
+		require.EqualValues(t, 1, q.Calls(), "one sendmsg for all")
 		buf := make([]byte, 64)
 		n, err := b.Read(buf)
 		require.NoError(t, err)
@@ -312,6 +312,6 @@ func TestNothingIsAllocatedPerCall(t *testing.T) {
 		round()
 		calls := q.Calls()
 		require.Zero(t, testing.AllocsPerRun(100, round))
-		require.EqualValues(t, 101, q.Calls()-calls, "one writev per Flush")
+		require.EqualValues(t, 101, q.Calls()-calls, "one sendmsg per Flush")
 	})
 }

@@ -5,6 +5,8 @@ package sockio
 type Stream interface {
 	// Read waits for the first byte and reads what is there, at most len(p) bytes.
 	Read(p []byte) (int, error)
+	// ReadSoon is a Read that gives up soon, or at once, and then returns 0, nil.
+	ReadSoon(p []byte) (int, error)
 	// TryRead is a Read that does not wait. If nothing is there it returns 0, nil.
 	TryRead(p []byte) (int, error)
 	// WaitReadable blocks until Read would not block.

@@ -2,39 +2,16 @@ package sockio
 
 import (
 	"errors"
-	"io"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// read and write are those of package syscall, like package net's: the race detector then
-// sees that what was written before comes before what is read.
-
-// read is read(2) on a non-blocking descriptor. It returns 0, nil if nothing is there and
-// io.EOF at the end. p is not empty.
-func read(fd int, p []byte) (int, error) {
+// send writes what the socket takes of p at once. It returns 0, nil if there is no room.
+func send(fd int, p []byte) (int, error) {
+	sending(fd)
 	for {
-		n, err := syscall.Read(fd, p)
-		switch {
-		case err == nil && n > 0:
-			return n, nil
-		case err == nil:
-			return 0, io.EOF
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			return 0, nil
-		default:
-			return 0, os.NewSyscallError("read", err)
-		}
-	}
-}
-
-// write is write(2) on a non-blocking descriptor. It returns 0, nil if there is no room.
-func write(fd int, p []byte) (int, error) {
-	for {
-		n, err := syscall.Write(fd, p)
+		n, err := unix.SendmsgN(fd, p, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		switch {
 		case err == nil:
 			return n, nil
@@ -42,7 +19,7 @@ func write(fd int, p []byte) (int, error) {
 		case errors.Is(err, unix.EAGAIN):
 			return 0, nil
 		default:
-			return 0, os.NewSyscallError("write", err)
+			return 0, os.NewSyscallError("sendmsg", err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// MaxRecord bounds the plaintext of one TLS record, in bytes (RFC 8446 §5.1).
 	MaxRecord = 16 << 10
-	// maxSealed is how many records Flush encrypts before one writev(2) takes them. A few make
+	// maxSealed is how many records Flush encrypts before one sendmsg(2) takes them. A few make
 	// the system call cheap, and stay in a core's cache until it copies them.
 	maxSealed = 4
 	// maxOverhead bounds what encryption adds to a record, in bytes. It is 29 at most, but crypto/tls
@@ -180,6 +180,9 @@ func (t *TLS) read(p []byte, wait bool) (int, error) {
 	}
 	return 0, t.rerr
 }
+
+// ReadSoon implements Stream. It does not wait: a record may come in parts.
+func (t *TLS) ReadSoon([]byte) (int, error) { return 0, nil }
 
 // WaitReadable implements Stream. Part of a record does not wake it.
 func (t *TLS) WaitReadable() error {

@@ -229,7 +229,7 @@ func TestTLSCallsPerFlush(t *testing.T) {
 		}
 		require.NoError(t, s.Flush(&q))
 		require.True(t, q.Empty())
-		require.EqualValues(t, 1, s.carrier.out.Calls()-before, "one record, one writev")
+		require.EqualValues(t, 1, s.carrier.out.Calls()-before, "one record, one sendmsg")
 		for n := 0; n < 5*(16+len(data)); {
 			m, err := c.Read(buf)
 			require.NoError(t, err)

@@ -20,6 +20,11 @@ import (
 // Go's poller it would wake one that asks epoll what there is, which wakes a second one to
 // look for more work, and the runtime's monitor; at depth 1 that costs more than the work.
 //
+// A reader whose last waits were short blocks in recv(2) itself, at most for brief, and then
+// in poll(2): where messages come one after another each takes one system call, not two.
+// SetDeadline does not wake a recv(2), and is heard when brief is over. So after each the
+// reader waits in poll(2) again, the next settled times (see mayBlock).
+//
 // While the thread blocks it keeps its P, Go's right to run a goroutine, as long as another
 // P is idle, for up to 10 ms. So a program that waits here needs more Ps than CPUs
 // (GOMAXPROCS): with too few, the monitor takes them away and gives them back all the time.
@@ -30,11 +35,20 @@ import (
 // Gosched starts another 10 ms. It costs a wake-up, so it comes once in so many waits.
 const turn = 16
 
+// brief is how long a reader blocks in recv(2). The kernel rounds it up to its ticks, of 1 to
+// 10 ms.
+const brief = 5 * time.Millisecond
+
+// settled is after how many waits, none of which a deadline cut short, a reader may block in
+// recv(2).
+const settled = 16
+
 // A side is one direction of a Socket: until when a goroutine may wait, and the descriptor
 // that wakes it when that changes.
 type side struct {
-	until atomic.Int64 // in ns since epoch; 0: for ever
-	wake  int          // an eventfd, which can be read once set was called; -1: none
+	until atomic.Int64  // in ns since epoch; 0: for ever
+	sets  atomic.Uint64 // how often that was set
+	wake  int           // an eventfd, which can be read once set was called; -1: none
 }
 
 // epoch makes deadlines those of the monotonic clock: the wall clock may be set.
@@ -54,9 +68,12 @@ func (d *side) set(t time.Time) error {
 		until = max(1, int64(t.Sub(epoch)))
 	}
 	d.until.Store(until)
-	one := [8]byte{1} // any number but 0, in any byte order
-	_, err := write(d.wake, one[:])
-	return err
+	d.sets.Add(1)
+	one := [8]byte{1}                                                           // any number but 0, in any byte order
+	if _, err := unix.Write(d.wake, one[:]); err != nil && err != unix.EAGAIN { // full: it can be read
+		return os.NewSyscallError("write", err)
+	}
+	return nil
 }
 
 // over reports whether the deadline has passed.
@@ -95,7 +112,7 @@ func (s *Socket) await(d *side, events int16) error {
 			return nil
 		case p[1].Revents != 0:
 			var count [8]byte
-			_, _ = read(d.wake, count[:]) // so that it can wake again
+			_, _ = unix.Read(d.wake, count[:]) // so that it can wake again
 		}
 	}
 }

@@ -14,21 +14,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message that somebody waits for costs one poll(2) and one read(2): no read hears EAGAIN
-// after one that took everything.
-func TestAMessageTakesTwoSystemCalls(t *testing.T) {
+// A message that somebody waits for costs one poll(2) and one recv(2), and one recv(2) once some
+// waits were short. No read hears EAGAIN after one that took everything.
+func TestAMessageTakesOneSystemCall(t *testing.T) {
 	const n = 20
-	waits := map[string]func(t *testing.T, s *Socket, p []byte) (int, error){
-		"Read": func(_ *testing.T, s *Socket, p []byte) (int, error) { return s.Read(p) },
-		"WaitReadable": func(t *testing.T, s *Socket, p []byte) (int, error) {
-			require.NoError(t, s.WaitReadable())
+	waits := map[string]struct {
+		wait func(s *Socket, p []byte) (int, error)
+		cost uint64 // of a message, once waits are short
+	}{
+		"Read": {(*Socket).Read, 1},
+		"ReadSoon": {func(s *Socket, p []byte) (int, error) {
+			if m, err := s.ReadSoon(p); m > 0 || err != nil {
+				return m, err
+			}
+			if err := s.WaitReadable(); err != nil {
+				return 0, err
+			}
 			return s.TryRead(p)
-		},
+		}, 1},
+		"WaitReadable": {func(s *Socket, p []byte) (int, error) {
+			if err := s.WaitReadable(); err != nil {
+				return 0, err
+			}
+			return s.TryRead(p)
+		}, 2},
 	}
 	both(t, func(t *testing.T, network string) {
-		for name, wait := range waits {
+		for name, w := range waits {
 			t.Run(name, func(t *testing.T) {
 				a, b := pair(t, network)
+				require.NoError(t, block(a.fd, time.Hour)) // on a busy machine no wait is short
+				require.NoError(t, block(b.fd, time.Hour))
 				echo := make(chan error)
 				go func() {
 					buf := make([]byte, 64)
@@ -44,20 +60,95 @@ func TestAMessageTakesTwoSystemCalls(t *testing.T) {
 					}
 				}()
 				buf := make([]byte, 64)
-				for range n {
-					_, err := a.Write([]byte("ping"))
-					require.NoError(t, err)
-					m, err := wait(t, a, buf)
-					require.NoError(t, err)
-					require.Equal(t, "ping", string(buf[:m]))
+				exchange := func(n int) {
+					for range n {
+						_, err := a.Write([]byte("ping"))
+						require.NoError(t, err)
+						m, err := w.wait(a, buf)
+						require.NoError(t, err)
+						require.Equal(t, "ping", string(buf[:m]))
+					}
 				}
+				// The first read of a socket does not know yet whether something is there.
+				exchange(settled + 1)
+				first := a.reads + a.polls
+				require.LessOrEqual(t, first, uint64(2*(settled+1)+1))
+				exchange(n)
+				require.Equal(t, w.cost*n, a.reads+a.polls-first)
 				require.NoError(t, a.CloseWrite())
 				require.ErrorIs(t, <-echo, io.EOF)
-				// The first Read of a socket does not know yet that nothing is there.
-				require.LessOrEqual(t, a.reads+a.polls, uint64(2*n+1))
-				require.LessOrEqual(t, b.reads+b.polls, uint64(2*(n+1)+1), "and the end")
+				require.LessOrEqual(t, b.reads+b.polls, uint64(2*(settled+1)+1+n+1), "and the end")
 			})
 		}
+	})
+}
+
+// settle sends a messages from b until its reader may block in recv(2).
+func settle(t *testing.T, a, b *Socket) {
+	t.Helper()
+	for !a.mayBlock() {
+		_, err := b.Write([]byte("ping"))
+		require.NoError(t, err)
+		require.NoError(t, a.WaitReadable())
+		_, err = a.TryRead(make([]byte, 64))
+		require.NoError(t, err)
+	}
+}
+
+// A reader that blocks in recv(2) hears of a deadline, if later, and of Close.
+func TestDeadlineOfABlockedReader(t *testing.T) {
+	both(t, func(t *testing.T, network string) {
+		a, b := pair(t, network)
+		read := func() error { _, err := a.Read(make([]byte, 1)); return err }
+		started, done := make(chan struct{}), make(chan error)
+		reader := func() { close(started); done <- read() }
+		settle(t, a, b)
+		go reader()
+		<-started
+		require.NoError(t, a.SetReadDeadline(time.Unix(1, 0)))
+		require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, read(), os.ErrDeadlineExceeded, "again")
+
+		require.NoError(t, a.SetReadDeadline(time.Time{}))
+		require.False(t, a.mayBlock(), "somebody sets deadlines")
+		settle(t, a, b)
+		require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Hour)))
+		require.False(t, a.mayBlock())
+		require.NoError(t, a.SetReadDeadline(time.Time{}))
+		settle(t, a, b)
+		n, err := a.ReadSoon(make([]byte, 1))
+		require.NoError(t, err, "nothing came")
+		require.Zero(t, n)
+		require.False(t, a.mayBlock(), "a wait was long")
+
+		settle(t, a, b)
+		require.NoError(t, block(a.fd, time.Hour)) // only Close ends it
+		started = make(chan struct{})
+		go reader()
+		<-started
+		require.NoError(t, a.Close())
+		require.ErrorIs(t, <-done, net.ErrClosed)
+	})
+}
+
+// Who gets a connection from Detach finds it as Go's are: the kernel's NBD client would take the end of
+// SO_RCVTIMEO for that of the connection.
+func TestDetachUndoesNew(t *testing.T) {
+	both(t, func(t *testing.T, network string) {
+		a, _ := pair(t, network)
+		f, err := a.Detach()
+		require.NoError(t, err)
+		defer func() { require.NoError(t, f.Close()) }()
+		raw, err := f.SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(fd uintptr) {
+			tv, err := unix.GetsockoptTimeval(int(fd), unix.SOL_SOCKET, unix.SO_RCVTIMEO)
+			require.NoError(t, err)
+			require.Zero(t, *tv)
+			flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+			require.NoError(t, err)
+			require.NotZero(t, flags&unix.O_NONBLOCK)
+		}))
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 
 // The way of a request:
 //
-//	Post ─► send queue ─► build: FPDUs, CRC ─► sockio.Queue ─► one writev ─► peer
+//	Post ─► send queue ─► build: FPDUs, CRC ─► sockio.Queue ─► one sendmsg ─► peer
 //	             ▲                    ▲                 │ socket full
 //	        writer goroutine ─────────┴─────────────────┘
 //	                                  │

@@ -43,10 +43,25 @@ var places = []mutant{
 		old: "s.users.Add(-1) == closing", new: "s.users.Add(-1)&closing != 0",
 		pkg: "./internal/sockio", run: "^TestADescriptorOutlivesItsUsers$",
 	}, {
-		name: "a read asks an empty socket before it waits", rule: "§4.10 a message takes two system calls",
+		name: "a read asks an empty socket before it waits", rule: "§4.10 a message takes one or two system calls",
 		in:  "internal/sockio.Socket.read",
 		old: "err == nil && n < len(p)", new: "false",
-		pkg: "./internal/sockio", run: "^TestAMessageTakesTwoSystemCalls$",
+		pkg: "./internal/sockio", run: "^TestAMessageTakesOneSystemCall$",
+	}, {
+		name: "a reader asks whether something is there before each read", rule: "§4.10 a message takes one or two system calls",
+		in:  "internal/sockio.Socket.mayBlock",
+		old: "s.in.until.Load() == 0", new: "false",
+		pkg: "./internal/sockio", run: "^TestAMessageTakesOneSystemCall$",
+	}, {
+		name: "a reader that blocks in recv hears of no deadline", rule: "§4.10 a deadline is heard", hangs: true,
+		in:  "internal/sockio.New",
+		old: "block(s.fd, brief)", new: "block(s.fd, time.Hour)",
+		pkg: "./internal/sockio", run: "^TestDeadlineOfABlockedReader$",
+	}, {
+		name: "a connection is given away with our options", rule: "docs/attach.md: the kernel's client gets it as it was",
+		in:  "internal/sockio.Socket.Detach",
+		old: "block(s.fd, 0)", new: "error(nil)",
+		pkg: "./internal/sockio", run: "^TestDetachUndoesNew$",
 	}, {
 		name: "there is no hang-up check", rule: "§6 bytes of a client that has hung up are not submitted",
 		in:  "backend/remote.submission.run",
