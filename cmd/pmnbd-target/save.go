@@ -133,10 +133,12 @@ func askAll(control *status.Place, path string, heard func(json.RawMessage) erro
 // saveOffline saves the regions of a configuration file that no pmnbd-target serves.
 func saveOffline(stdout io.Writer, file string) error {
 	var c config
-	if err := c.load(file); err != nil {
-		return err
+	err := c.load(file)
+	if err != nil {
+		// The power may be about to go. A mistake in a line costs no region that other lines name.
+		c.Regions = salvage(file)
 	}
-	return saveAll(stdout, c.Regions, (*servedRegion).saveAlone)
+	return errors.Join(err, saveAll(stdout, c.Regions, (*servedRegion).saveAlone))
 }
 
 // saveAll saves those of regions that have an image, all at the same time: a disk that hangs must
@@ -176,7 +178,7 @@ func (r *servedRegion) saveAlone() (line string, err error) {
 	if _, err := os.Lstat(r.Path.string); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Sprintf("region %s has no memory: its image stays as it is", r.Name), nil
 	}
-	opened, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, Save: r.Save.string})
+	opened, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, Save: r.Save.string, Saving: true})
 	if errors.Is(err, region.ErrInUse) {
 		return "", fmt.Errorf("%w: `pmnbd-target save` without --config has that save it", err)
 	}

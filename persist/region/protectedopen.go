@@ -65,14 +65,23 @@ func (s *saving) open(path string, o OpenOptions, boot [16]byte, on medium.Mediu
 		return nil, errors.Join(err, f.Close())
 	}
 	err = r.expect(o)
-	if err == nil {
-		_, err = s.im.Measure(context.Background())
-		s.showLocked()
+	if err == nil && !o.Saving {
+		err = s.prepare(r)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.closeMemory())
 	}
 	return r, nil
+}
+
+// prepare makes the region fit to be served.
+func (s *saving) prepare(r *Region) error {
+	if err := unix.Mlock(r.mem); err != nil {
+		return fmt.Errorf("%s: lock %d bytes in memory: %w: raise the limit on locked memory (LimitMEMLOCK=infinity)", r.path, len(r.mem), err)
+	}
+	_, err := s.im.Measure(context.Background())
+	s.showLocked()
+	return err
 }
 
 // load opens the memory in f, which is locked, and compares it with the image. On success the
@@ -97,9 +106,6 @@ func (s *saving) load(f *os.File, path string, mem medium.Memory, boot [16]byte,
 	r, err := load(f, path, mem, on)
 	if err != nil {
 		return nil, err
-	}
-	if err := unix.Mlock(r.mem); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: lock %d bytes in memory: %w: raise the limit on locked memory (LimitMEMLOCK=infinity)", path, len(r.mem), err), unix.Munmap(r.mem))
 	}
 	r.saving = s
 	if err := s.compare(r); err != nil {

@@ -17,5 +17,15 @@ var disks = []mutant{
 		in:  "cmd/pmnbd-target.askAll",
 		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveAsksAllAtOnce$", hangs: true,
+	}, {
+		name: "a save at the shutdown needs what serving needs", rule: "save --config fails for nothing but memory and image",
+		in:  "persist/region.saving.open",
+		old: "if err == nil && !o.Saving {", new: "if err == nil {",
+		pkg: "./persist/region", run: "^TestSaveWithoutWhatServingNeeds$",
+	}, {
+		name: "a mistake in the file costs all regions", rule: "save --config saves what it can read of the file",
+		in:  "cmd/pmnbd-target.saveOffline",
+		old: "c.Regions = salvage(file)", new: "return err",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
 	},
 }

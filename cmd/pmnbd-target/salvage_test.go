@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/shmtest"
+)
+
+// A mistake in the file is found at the shutdown, when nobody is there to mend it. What other lines name
+// is saved all the same.
+func TestSaveOfAFileWithMistakes(t *testing.T) {
+	memory, disk := shmtest.Dir(t), t.TempDir()
+	var file string
+	for _, name := range []string{"a", "b"} {
+		path := filepath.Join(memory, name)
+		code, _, errs := ran("region", "create", name, path, "--size", "4M", "--class", "protected", "--save", disk)
+		require.Zero(t, code, errs)
+		file += fmt.Sprintf("[[region]]\nname = %q\npath = %q\nsave = %q\n", name, path, disk)
+	}
+	for name, wrong := range map[string]string{
+		"an unknown key":      "lisen = 5\n",
+		"a value":             "spin = \"soon\"\n",
+		"no TOML":             "listen = [\"iwarp://127.0.0.1:7204\"\n",
+		"no TOML in a region": "[[region]]\nname = \"c\npath = \"/nowhere\"\n",
+	} {
+		for place, text := range map[string]string{"before": wrong + file, "behind": file + wrong} {
+			t.Run(name+" "+place, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "target.toml")
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+				code, out, errs := ran("save", "--config", path)
+				require.NotZero(t, code)
+				require.Contains(t, errs, "target.toml:")
+				require.Contains(t, out, "region a saved: ")
+				require.Contains(t, out, "region b saved: ")
+			})
+		}
+	}
+	require.Empty(t, salvage(filepath.Join(disk, "nowhere")))
+}
