@@ -40,8 +40,9 @@ type Socket struct {
 	// drained means that the last read took everything that the socket held. Another one
 	// would hear EAGAIN, so Read waits first. For the reader alone, like what follows.
 	drained bool
-	calm    int    // waits since the last one that was long, or since heard changed
-	heard   uint64 // of in.sets
+	calm    int           // waits since the last one that was long, or since heard changed
+	heard   uint64        // of in.sets
+	turned  time.Duration // when it called Gosched, since epoch
 	// The counters of system calls: of recv(2), of poll(2), and of those of both that may block.
 	reads, polls, waits uint64
 }
@@ -288,8 +289,11 @@ func (s *Socket) awaitReader(events int16) error {
 
 func (s *Socket) countWait() {
 	s.calm++
-	if s.waits++; s.waits%turn == 0 {
-		runtime.Gosched()
+	if s.waits++; s.waits%look == 0 {
+		if now := time.Since(epoch); now-s.turned >= turn {
+			s.turned = now
+			runtime.Gosched()
+		}
 	}
 }
 

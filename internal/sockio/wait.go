@@ -29,11 +29,14 @@ import (
 // P is idle, for up to 10 ms. So a program that waits here needs more Ps than CPUs
 // (GOMAXPROCS): with too few, the monitor takes them away and gives them back all the time.
 
-// turn is after how many waits a reader calls runtime.Gosched. A goroutine that only reads,
-// works and waits is never scheduled anew. When it has had its P for 10 ms, the runtime's
-// monitor begins to take the P at each wait, however short, and is woken at the end of each.
-// Gosched starts another 10 ms. It costs a wake-up, so it comes once in so many waits.
-const turn = 16
+// turn is for how long a reader may go without runtime.Gosched; it looks at the clock each look
+// waits. A goroutine that only reads, works and waits is never scheduled anew. When it has had
+// its P for 10 ms, the runtime's monitor begins to take the P at each wait, however short, and
+// is woken at the end of each. Gosched starts another 10 ms, and costs a wake-up.
+const (
+	turn = 4 * time.Millisecond
+	look = 16
+)
 
 // brief is how long a reader blocks in recv(2). The kernel rounds it up to its ticks, of 1 to
 // 10 ms.
