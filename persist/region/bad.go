@@ -19,12 +19,24 @@ import (
 type badPlaces struct {
 	list    atomic.Pointer[persist.BadPlaces] // lost, and the blocks of mending; nil: none; stored under mu
 	mu      sync.Mutex
-	lost    persist.BadPlaces // what cannot be touched; guarded by mu
-	unknown error             // why there may be more; set once
-	clears  bool              // overwriting whole blocks makes them good; set once
-	mends   atomic.Uint64     // how many blocks were made good, ever; 0 while mending is empty
-	mended  uint64            // the same, also then; guarded by mu
-	mending []mended          // guarded by mu
+	lost    persist.BadPlaces                 // what cannot be touched, or was under repair when the region was opened; guarded by mu
+	gone    atomic.Pointer[persist.BadPlaces] // lost, for who must not wait; stored under mu
+	repairs repairs                           // guarded by mu
+	unknown error                             // why there may be more; set once
+	clears  bool                              // overwriting whole blocks makes them good; set once
+	mends   atomic.Uint64                     // how many blocks were made good, ever; 0 while mending is empty
+	mended  uint64                            // the same, also then; guarded by mu
+	mending []mended                          // guarded by mu
+}
+
+// findBad finds what was lost of r before it was opened. m is its memory.
+func (r *Region) findBad(m *medium.Memory) {
+	if r.parts == nil {
+		r.bad.find(r.file, m, r.size, r.medium)
+	} else {
+		r.bad.findParts(r.parts, r.size, r.medium)
+	}
+	r.bad.addRepairs(r.mem, r.size)
 }
 
 // find reads the bad places of the file or device f, of a region with a data extent of size bytes. It
@@ -66,6 +78,8 @@ func (b *badPlaces) keep(f *os.File, extent []persist.Range, err error, size uin
 // tellLocked tells of what is bad, once that has changed. size is that of the data extent in bytes. The caller holds
 // mu, or is alone.
 func (b *badPlaces) tellLocked(size uint64) {
+	lost := b.lost
+	b.gone.Store(&lost)
 	all := slices.Clone([]persist.Range(b.lost))
 	for _, m := range b.mending {
 		all = append(all, m.block)
@@ -91,13 +105,12 @@ func (r *Region) Bad() persist.BadPlaces { return r.bad.places() }
 // Lost returns a place in ranges that cannot be touched: a bad one that nobody has made good. ok is false if there is
 // none. What was stored there since it was found is lost, too.
 func (r *Region) Lost(ranges []persist.Range) (g persist.Range, ok bool) {
-	if r.bad.list.Load() == nil {
+	lost := r.bad.gone.Load()
+	if lost == nil || len(*lost) == 0 {
 		return g, false
 	}
-	r.bad.mu.Lock()
-	defer r.bad.mu.Unlock()
 	for _, want := range ranges {
-		if g, ok = r.bad.lost.Touched(want.Off, want.Len); ok {
+		if g, ok = lost.Touched(want.Off, want.Len); ok {
 			return g, true
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"pmnbd/persist"
 )
 
-// The header of a region, in KiB. Between the superblock and the bitmaps it is 0.
+// The header of a region, in KiB. Between the superblock and the bitmaps is the list of blocks under repair (repair.go).
 //
 //	0        4        8         128            768            1408           2048
 //	├────────┼────────┼─────────┼──────────────┼──────────────┼──────────────┤
-//	│ copy 0 │ copy 1 │ 0       │ bitmap 0     │ bitmap 1     │ bitmap 2     │ data extent
+//	│ copy 0 │ copy 1 │ repairs │ bitmap 0     │ bitmap 1     │ bitmap 2     │ data extent
 //	└────────┴────────┴─────────┴──────────────┴──────────────┴──────────────┘
 //
 // A bitmap belongs to another member of the region's mirror. Bit n is bit n%8 of byte n/8

@@ -18,7 +18,8 @@ import (
 // So does a member of a mirror, unless its record says that nobody else has the data: what a
 // failure took is on other members, and the mirror copies all of it from there. Such a member
 // keeps the owner of a session that was not closed. That owner resumes, finds the contents
-// lost, and goes on without a new start.
+// lost, and goes on without a new start. A member that alone has the data copies all of it to the others: what it knew
+// of what they lack may be lost.
 //
 // The region must not be open anywhere (ErrInUse). If Clear fails, the region stays as it was,
 // or has failed.
@@ -68,7 +69,7 @@ func (r *Region) clear(reason string, p Progress) error {
 			return err
 		}
 	} else if r.class == persist.ClassFile {
-		if err := rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size), p); err != nil {
+		if err := r.rewritePart(&part{file: r.file, size: r.size, data: DataOffset}, DataOffset, p); err != nil {
 			return fmt.Errorf("region %q: rewrite its pages: %w", r.name, err)
 		}
 		p.tell("sync", 0, 0)
@@ -101,6 +102,9 @@ func (r *Region) clear(reason string, p Progress) error {
 	if err := r.liveLocked(&sb); err != nil {
 		return err
 	}
+	if err := r.fillBitsLocked(&sb.Record, outside(&sb.Record)); err != nil { // bits may be among what was lost
+		return r.failLocked(err)
+	}
 	for range 2 { // both copies: neither may keep an older state
 		if err := r.renewLocked(sb); err != nil {
 			return r.failLocked(err)
@@ -115,8 +119,27 @@ func hasOthers(rec *persist.Record) bool {
 	return *rec != persist.Record{} && rec.F&^persist.Member(int(rec.Slot)) != 0
 }
 
+// rewritePart rewrites the header of a file, of head bytes, and what is not bad of its data.
+func (r *Region) rewritePart(p *part, head uint64, show Progress) error {
+	ranges := []persist.Range{{Len: head}}
+	for _, g := range r.Bad().Outside(persist.Range{Off: p.start, Len: p.size}) {
+		g.Off += p.data - p.start
+		if last := &ranges[len(ranges)-1]; last.End() == g.Off {
+			last.Len += g.Len
+		} else {
+			ranges = append(ranges, g)
+		}
+	}
+	for _, g := range ranges {
+		if err := rewrite(p.file, int64(g.Off), int64(g.Len), show); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rewrite reads n bytes of f at off and writes them back, which makes every page dirty.
-// After a failed sync the kernel takes pages for clean that never reached the disk.
+// After a failed sync the kernel takes pages for clean that never reached the disk: the superblock's, too.
 // rewrite uses system calls, because their errors are not faults.
 func rewrite(f *os.File, off, n int64, p Progress) error {
 	buf := make([]byte, readPiece)

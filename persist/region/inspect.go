@@ -102,6 +102,7 @@ func inspect(f *os.File, on medium.Medium) (Info, error) {
 	}
 	var bad badPlaces
 	bad.find(f, &mem, found.best.Size, on)
+	bad.inspectRepairs(f, &mem, found.best.Size)
 	return Info{
 		Bad: bad.places(), BadUnknown: bad.unknown,
 		Path: f.Name(), Superblock: found.best, Copies: found.states, Class: mem.Class, Platform: mem.Platform, DAX: mem.DAX, Bits: bits,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,8 +16,11 @@ import (
 //
 //	ZERO: the kernel makes the block good, and zeroes ─► Writes ─► a barrier covers all of it: Settle
 //
-// The block stays among the bad ones until the last. Otherwise an initiator that died with its window after
-// the first step would leave zeroes where a FLUSH had promised something else.
+// The block stays among the bad ones until the last, over a crash too (repair.go). Otherwise an initiator that died with
+// its window after the first step would leave zeroes where a FLUSH had promised something else.
+
+// ErrBadPlace means that zeroes were for a part of a bad block, or for a block that cannot be made good.
+var ErrBadPlace = errors.New("bad place")
 
 // A mended block is good for its medium, and bad for whoever opens the region.
 type mended struct {
@@ -47,7 +51,7 @@ func (r *Region) mend(g persist.Range) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lost.Torn(g.Off, g.Len) {
-		return fmt.Errorf("%w: zeroes for a part of a bad block, in %d bytes at %d", ErrFault, g.Len, g.Off)
+		return fmt.Errorf("region %q: %w: zeroes for a part of a bad block, in %d bytes at %d", r.name, ErrBadPlace, g.Len, g.Off)
 	}
 	for {
 		lost, ok := b.lost.Touched(g.Off, g.Len)
@@ -55,16 +59,20 @@ func (r *Region) mend(g persist.Range) error {
 			break
 		}
 		if !b.clears {
-			return fmt.Errorf("%w: the kernel cannot make %d bad bytes at %d good here", ErrFault, lost.Len, lost.Off)
+			return fmt.Errorf("region %q: %w: the kernel cannot make %d bad bytes at %d good here", r.name, ErrBadPlace, lost.Len, lost.Off)
 		}
 		left := b.lost.Without(lost)
 		if len(left) > persist.MaxBad { // initiators could not be told of them
 			return fmt.Errorf("%w: more than %d places would be bad apart from each other", ErrFault, persist.MaxBad)
 		}
+		if err := r.repairing(persist.MakeBad(append(slices.Clone([]persist.Range(b.repairs.list)), lost), r.size)); err != nil {
+			return err
+		}
 		if err := r.mendMemory(lost); err != nil {
 			return fmt.Errorf("make %d bad bytes at %d good: %w", lost.Len, lost.Off, err)
 		}
 		b.lost = left
+		b.gone.Store(&left)
 		for off := lost.Off; off < lost.End(); off += persist.BadBlock {
 			b.mended++
 			b.mending = append(b.mending, mended{number: b.mended, block: persist.Range{Off: off, Len: persist.BadBlock}})
@@ -96,34 +104,40 @@ func (r *Region) mendMemory(g persist.Range) error {
 }
 
 // Settle notes that ranges are durable, which a barrier named when Mending said number. A bad block that had been
-// made good then, and that barriers have covered as a whole since, is not bad any more.
-func (r *Region) Settle(ranges []persist.Range, number uint64) {
+// made good then, and that barriers have covered as a whole since, is not bad any more. Before an error, which has
+// failed the region, the barrier must not be acknowledged.
+func (r *Region) Settle(ranges []persist.Range, number uint64) error {
 	b := &r.bad
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.mending) == 0 {
-		return
-	}
-	kept := b.mending[:0]
-	for _, m := range b.mending {
+	var settled []persist.Range
+	for i := range b.mending {
+		m := &b.mending[i]
 		for _, g := range ranges {
 			if m.number <= number {
 				m.cover(g)
 			}
 		}
 		if m.covered == m.block {
-			continue
+			settled = append(settled, m.block)
 		}
-		kept = append(kept, m)
 	}
-	settled := len(kept) < len(b.mending)
-	b.mending = kept
-	if len(kept) == 0 {
+	if settled == nil {
+		return nil
+	}
+	left := b.repairs.list
+	for _, g := range persist.MakeBad(settled, r.size) {
+		left = left.Without(g)
+	}
+	if err := r.repairing(left); err != nil {
+		return err
+	}
+	b.mending = slices.DeleteFunc(b.mending, func(m mended) bool { return m.covered == m.block })
+	if len(b.mending) == 0 {
 		b.mends.Store(0)
 	}
-	if settled {
-		b.tellLocked(r.size)
-	}
+	b.tellLocked(r.size)
+	return nil
 }
 
 // cover adds g to what barriers have covered of m.

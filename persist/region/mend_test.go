@@ -69,7 +69,7 @@ func TestMend(t *testing.T) {
 			require.Equal(t, two, r.Bad())
 			require.EqualValues(t, 2, r.Mending())
 			for _, g := range c.settle {
-				r.Settle([]persist.Range{g}, r.Mending())
+				require.NoError(t, r.Settle([]persist.Range{g}, r.Mending()))
 			}
 			require.Equal(t, c.want, r.Bad())
 			require.Equal(t, c.want != nil, r.Mending() != 0)
@@ -85,31 +85,35 @@ func TestMendAfterTheBarrier(t *testing.T) {
 	require.NoError(t, r.Zero(persist.Range{Off: 8192, Len: 4096}))
 	number := r.Mending()
 	require.NoError(t, r.Zero(persist.Range{Off: 16384, Len: 4096}))
-	r.Settle([]persist.Range{{Len: testSize}}, number)
+	require.NoError(t, r.Settle([]persist.Range{{Len: testSize}}, number))
 	require.Equal(t, persist.BadPlaces{{Off: 16384, Len: 4096}}, r.Bad())
 }
 
-// What cannot be made good fails the region: zeroes for a part of a block, and a kernel that cannot.
+// What cannot be made good fails the zeroes if that was known before: the initiator hears of it when it comes back. A
+// kernel that fails fails the region.
 func TestCannotMend(t *testing.T) {
 	bad := persist.Range{Off: 8192, Len: 4096}
 	for name, c := range map[string]struct {
 		zero   persist.Range
 		change func(r *Region)
+		want   error
 	}{
-		"a part":            {persist.Range{Off: 8192, Len: 4095}, func(*Region) {}},
-		"a part at the end": {persist.Range{Off: 0, Len: 8193}, func(*Region) {}},
-		"a device":          {bad, func(r *Region) { r.bad.clears = false }},
+		"a part":            {persist.Range{Off: 8192, Len: 4095}, func(*Region) {}, ErrBadPlace},
+		"a part at the end": {persist.Range{Off: 0, Len: 8193}, func(*Region) {}, ErrBadPlace},
+		"a device":          {bad, func(r *Region) { r.bad.clears = false }, ErrBadPlace},
 		"the kernel cannot": {bad, func(r *Region) {
 			h := r.medium.(host)
 			h.mend = func(_, _ uint64) error { return unix.EIO }
 			r.medium = h
-		}},
-		"it does not help": {bad, func(r *Region) { h := r.medium.(host); h.mend = func(_, _ uint64) error { return nil }; r.medium = h }},
+		}, ErrFailed},
+		"it does not help": {bad, func(r *Region) { h := r.medium.(host); h.mend = func(_, _ uint64) error { return nil }; r.medium = h }, ErrFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := mending(t, bad)
 			c.change(r)
-			require.ErrorIs(t, r.Zero(c.zero), ErrFailed)
+			err := r.Zero(c.zero)
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, c.want == ErrFailed, r.Failed() != nil)
 			require.Equal(t, persist.BadPlaces{bad}, r.Bad())
 		})
 	}
@@ -161,7 +165,7 @@ func TestMendParts(t *testing.T) {
 	require.True(t, r.BadClears())
 	require.NoError(t, r.Zero(persist.Range{Off: 4096, Len: 2 * testSize}))
 	require.Equal(t, []persist.Range{{Off: DataOffset + 4096, Len: testSize - 4096}, {Off: DataOffset, Len: testSize}, {Off: DataOffset, Len: 4096}}, asked)
-	r.Settle([]persist.Range{{Off: 4096, Len: 2 * testSize}}, r.Mending())
+	require.NoError(t, r.Settle([]persist.Range{{Off: 4096, Len: 2 * testSize}}, r.Mending()))
 	require.Equal(t, persist.BadPlaces{{Off: 0, Len: 4096}, {Off: 2*testSize + 4096, Len: testSize - 4096}}, r.Bad())
 }
 
@@ -199,7 +203,7 @@ func TestMendLeavesFewPlaces(t *testing.T) {
 	defer f.Close() //nolint:errcheck // only looked at
 	h := hostOf(persist.ClassPMem, bootA)
 	h.mend = func(_, _ uint64) error { return nil }
-	r := &Region{size: 1 << 40, file: f, medium: h}
+	r := &Region{size: 1 << 40, file: f, medium: h, mem: make([]byte, DataOffset)}
 	many := make([]persist.Range, persist.MaxBad)
 	for i := range many {
 		many[i] = persist.Range{Off: uint64(i) * 4 * persist.BadBlock, Len: 3 * persist.BadBlock}
@@ -212,7 +216,7 @@ func TestMendLeavesFewPlaces(t *testing.T) {
 	require.NoError(t, r.mend(persist.Range{Off: persist.BadBlock, Len: 2 * persist.BadBlock}), "the rest")
 	require.NoError(t, r.mend(persist.Range{Off: 5 * persist.BadBlock, Len: persist.BadBlock}), "the middle of another")
 	require.Len(t, r.Bad(), persist.MaxBad, "until a barrier")
-	r.Settle([]persist.Range{{Len: 8 * persist.BadBlock}}, r.Mending())
+	require.NoError(t, r.Settle([]persist.Range{{Len: 8 * persist.BadBlock}}, r.Mending()))
 	require.Len(t, r.Bad(), persist.MaxBad)
 	one := func(block uint64) persist.Range {
 		return persist.Range{Off: block * persist.BadBlock, Len: persist.BadBlock}

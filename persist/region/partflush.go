@@ -175,11 +175,11 @@ func (r *Region) rewritePartsLocked(show Progress) (failed bool, err error) {
 			}
 			continue
 		}
-		off, n := p.data, p.size
+		head := uint64(2 * CopySize)
 		if i == 0 {
-			off, n = bitsOffset, p.size+DataOffset-bitsOffset
+			head = DataOffset
 		}
-		if err := rewrite(p.file, int64(off), int64(n), show); err != nil {
+		if err := r.rewritePart(p, head, show); err != nil {
 			return false, fmt.Errorf("region %q: rewrite the pages of part %d, %s: %w", r.name, i, p.path, err)
 		}
 		show.tell("sync", 0, 0)

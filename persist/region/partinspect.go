@@ -107,6 +107,7 @@ func inspectParts(f *os.File, further []string, on medium.Medium) (info Info, er
 	info.Class, info.Platform, info.DAX = m.Class, m.Platform, m.DAX
 	var bad badPlaces
 	bad.findParts(parts, info.Superblock.Size, on)
+	bad.inspectRepairs(f, &mem, info.Superblock.Size)
 	info.Bad, info.BadUnknown = bad.places(), bad.unknown
 	for i := range parts {
 		p := &parts[i]

@@ -248,11 +248,7 @@ func load(f *os.File, path string, m medium.Memory, on medium.Medium, parts ...p
 	for i := range r.left {
 		r.left[i] = binary.LittleEndian.Uint64(header[i*CopySize+offGeneration:])
 	}
-	if parts == nil {
-		r.bad.find(f, &m, r.size, on)
-	} else {
-		r.bad.findParts(parts, r.size, on)
-	}
+	r.findBad(&m)
 	r.sb.Store(sb)
 	if sb.Failed {
 		r.setFailed(sb.Failure)
@@ -280,6 +276,9 @@ func (r *Region) establish(found copies, next Superblock) (err error) {
 		err = r.medium.Sync(r.file)
 	default:
 		r.medium.WriteBack(r.mem, 0, 2*CopySize)
+	}
+	if err == nil && r.bad.repairs.generation != 0 && !found.best.Failed && !r.headSynced() {
+		r.medium.WriteBack(r.mem, repairsOffset, 2*repairsSize)
 	}
 	if err == nil {
 		err = r.ownLocked()

@@ -107,8 +107,9 @@ func (r *Region) writeBack(ranges []persist.Range) (err error) {
 }
 
 // Zero stores zeroes in a range of the data extent. Like any other store they are durable
-// only after a Flush of that range. It makes bad blocks good that lie in the range as a whole: see Settle. A
-// fault fails the region.
+// only after a Flush of that range. It makes bad blocks good that lie in the range as a whole: see Settle. If there is
+// one that it cannot make good, because it is divided or on a device, Zero changes nothing (ErrBadPlace). A fault fails
+// the region.
 func (r *Region) Zero(g persist.Range) error {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
@@ -117,6 +118,9 @@ func (r *Region) Zero(g persist.Range) error {
 		return err
 	}
 	err := r.mend(g)
+	if errors.Is(err, ErrBadPlace) {
+		return err
+	}
 	if err == nil {
 		err = r.zero(g)
 	}

@@ -36,17 +36,20 @@ func (c *conn) bad(m wire.Bad) error {
 // ends. The initiator comes back, learns of the place, and sends what it has anew. One of a release that asks for no
 // places would do that for ever, so it hears that its barrier has failed.
 func (c *conn) spoils(b *wire.Barrier) (bool, error) {
-	s := c.session
-	g, lost := s.export.r.Lost(b.Ranges)
+	g, lost := c.session.export.r.Lost(b.Ranges)
 	if !lost {
 		return false, nil
 	}
 	err := fmt.Errorf("the medium has lost %d bytes at %d, which barrier %d names", g.Len, g.Off, b.Seq)
-	if s.tells && !s.asked.Load() {
+	if !c.learns() {
 		return true, c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	return true, err
 }
+
+// learns reports whether the initiator, whose connection ends, will know of a bad place when it comes back. One of a
+// release that asks for no places would not, and come back for ever.
+func (c *conn) learns() bool { return !c.session.tells || c.session.asked.Load() }
 
 // A PlaceSnapshot is a run of the region's data extent, in bytes.
 type PlaceSnapshot struct {
@@ -101,18 +104,26 @@ func (s *settlings) cover(c *conn, b *wire.Barrier, number uint64, bad persist.B
 	return nil
 }
 
-// durable tells the region that what the barriers of c up to seq named is durable.
-func (s *settlings) durable(c *conn, seq uint64) {
+// durable tells the region that what the barriers of c up to seq named is durable. After an error nobody may
+// acknowledge them.
+func (s *settlings) durable(c *conn, seq uint64) error {
+	var its []settling // told without the mutex: the region may wait for a disk
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.waits = slices.DeleteFunc(s.waits, func(w settling) bool {
-		its := w.c == c && w.seq <= seq
-		if its {
-			c.settling -= len(w.ranges)
-			c.session.export.r.Settle(w.ranges, w.number)
+		if w.c != c || w.seq > seq {
+			return false
 		}
-		return its
+		c.settling -= len(w.ranges)
+		its = append(its, w)
+		return true
 	})
+	s.mu.Unlock()
+	for _, w := range its {
+		if err := c.session.export.r.Settle(w.ranges, w.number); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget drops those of c, which has ended.

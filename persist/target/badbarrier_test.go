@@ -87,3 +87,34 @@ func TestSettlingsAreBounded(t *testing.T) {
 	s.forget(c)
 	require.Len(t, s.waits, 1)
 }
+
+// Zeroes for a part of a block that was lost meanwhile do not fail the region: the connection ends, and the initiator
+// hears of the place when it comes back. One that asks for no places would send them for ever.
+func TestZeroesForAPartOfABadBlock(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, asks, fails bool // as in TestBarrierNamesABadPlace
+	}{
+		"lost meanwhile":                     {false, false, false},
+		"told":                               {true, true, false},
+		"told, by a release that asks never": {true, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			if c.before {
+				s.forget(t, 8192)
+			}
+			p := s.connect(t)
+			p.open(alice)
+			if c.asks {
+				p.ask(&wire.Bad{Seq: 1}, &wire.BadPlaces{})
+			}
+			if !c.before {
+				s.forget(t, 8192)
+			}
+			p.send((&wire.Zero{Seq: 1, Off: 8192, Len: 512}).Append(nil))
+			_, err := p.receive()
+			require.Error(t, err)
+			require.Equal(t, c.fails, s.region.Failed() != nil)
+		})
+	}
+}

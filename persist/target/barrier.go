@@ -91,7 +91,10 @@ func (c *conn) zero(m wire.Zero) error {
 		return fmt.Errorf("%w: ZERO of %d bytes at %d", errStranger, m.Len, m.Off)
 	}
 	if err := r.Zero(persist.Range{Off: m.Off, Len: m.Len}); err != nil {
-		return err // a ZERO has no answer for that; the next barrier has
+		if errors.Is(err, region.ErrBadPlace) && !c.learns() {
+			return r.Fail(err)
+		}
+		return err // a ZERO has no answer for that; the next barrier has, or the list of bad places
 	}
 	if c.session.method != persist.MethodGPSPM {
 		// No barrier of the session names ranges to this CPU, except in doubt or for the
@@ -107,8 +110,10 @@ func (c *conn) zero(m wire.Zero) error {
 // ack acknowledges a part of a barrier.
 func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	if m.Last {
+		if err := c.session.export.settlings.durable(c, m.Seq); err != nil {
+			return c.fail(m.Seq, wire.CodeFailed, err.Error(), out)
+		}
 		c.session.export.noteDurable(c, m.Seq)
-		c.session.export.settlings.durable(c, m.Seq)
 		c.session.export.barriers.Add(1)
 	}
 	return out.send(c, m.Append(out.buf[:0]))

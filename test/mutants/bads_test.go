@@ -109,6 +109,52 @@ var bads = []mutant{
 		old: "if m.number <= number {", new: "if true {",
 		pkg: "./persist/region", run: "^TestMendAfterTheBarrier$",
 	}, {
+		name: "a block is repaired that no list has", rule: "docs/regions.md, blocks under repair: before the kernel repairs it",
+		in:  "persist/region.Region.mend",
+		old: "if err := r.repairing(persist.MakeBad(append(slices.Clone([]persist.Range(b.repairs.list)), lost), r.size)); err != nil {",
+		new: "if err := error(nil); err != nil {",
+		pkg: "./persist/region", run: "^TestRepairCrash$",
+	}, {
+		name: "a barrier is acknowledged while the list still has its block", rule: "docs/regions.md, blocks under repair: before that barrier is acknowledged",
+		in:  "persist/region.Region.Settle",
+		old: "if err := r.repairing(left); err != nil {", new: "if err := error(nil); err != nil && left == nil {",
+		pkg: "./persist/region", run: "^TestRepairCrash$",
+	}, {
+		name: "an update of the list begins with the copy that counts", rule: "docs/regions.md, blocks under repair: first the copy that it did not choose",
+		in:  "persist/region.Region.repairing",
+		old: "now.generation + 1, now.at}", new: "now.generation + 1, 1 - now.at}",
+		pkg: "./persist/region", run: "^TestRepairCrash$",
+	}, {
+		name: "one copy of the list is brought up to date", rule: "docs/regions.md, blocks under repair: the list is there twice",
+		in:  "persist/region.Region.repairing",
+		old: "for range 2 {", new: "for range 1 {",
+		pkg: "./persist/region", run: "^TestRepairsRot$",
+	}, {
+		name: "the list that a killed target left is not made durable", rule: "docs/regions.md, blocks under repair: durably",
+		in:  "persist/region.Region.establish",
+		old: "r.medium.WriteBack(r.mem, repairsOffset, 2*repairsSize)", new: "",
+		pkg: "./persist/region", run: "^TestRepairCrash$",
+	}, {
+		name: "more blocks are under repair than the list has", rule: "docs/regions.md, blocks under repair: the region fails",
+		in:  "persist/region.Region.repairing",
+		old: "if len(list) > maxRepairs {", new: "if list = list[:min(len(list), maxRepairs)]; false {",
+		pkg: "./persist/region", run: "^TestTooManyRepairs$",
+	}, {
+		name: "a barrier behind a repair is acknowledged although the list cannot be changed", rule: "docs/regions.md, blocks under repair: before that barrier is acknowledged",
+		in:  "persist/region.Region.Settle",
+		old: "if err := r.repairing(left); err != nil { return err }", new: "_ = r.repairing(left)",
+		pkg: "./persist/region", run: "^TestSettleFails$",
+	}, {
+		name: "zeroes for a part of a block that was lost meanwhile fail the region", rule: "docs/protocol.md, overwriting: the target ends the connection",
+		in:  "persist/region.Region.Zero",
+		old: "if errors.Is(err, ErrBadPlace) { return err }", new: "",
+		pkg: "./persist/target", run: "^TestZeroesForAPartOfABadBlock$",
+	}, {
+		name: "an initiator that asks for no places sends its zeroes for ever", rule: "docs/protocol.md, overwriting: it fails the region",
+		in:  "persist/target.conn.zero",
+		old: "&& !c.learns()", new: "&& false",
+		pkg: "./persist/target", run: "^TestZeroesForAPartOfABadBlock$",
+	}, {
 		name: "a bad block is good before the target has said so", rule: "docs/protocol.md, overwriting: after ZERO_ACK",
 		in:  "backend/remote.lane.mendLocked",
 		old: "l.mends = true", new: "l.mends = true; l.mendedLocked(l.zeroes.out[(l.zeroes.head+l.zeroes.n-1)%zeroCredits]); l.zeroes.n--",
@@ -121,7 +167,7 @@ var bads = []mutant{
 	}, {
 		name: "an initiator that asks for no places comes back for ever", rule: "docs/protocol.md, BAD: it hears that its barrier has failed",
 		in:  "persist/target.conn.spoils",
-		old: "if s.tells &&", new: "if false && s.tells &&",
+		old: "if !c.learns() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestBarrierNamesABadPlace$",
 	}, {
 		name: "a barrier without an end fills the target's memory", rule: "docs/security.md: what an initiator sends is bounded",

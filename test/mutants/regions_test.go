@@ -109,8 +109,23 @@ var regions = []mutant{
 	}, {
 		name: "clear without rewriting pages", rule: "§6 region clear",
 		in:  "persist/region.Region.clear",
-		old: "rewrite(r.file, bitsOffset, int64(DataOffset-bitsOffset+r.size), p); err != nil", new: "error(nil); err != nil",
+		old: "r.rewritePart(&part{file: r.file, size: r.size, data: DataOffset}, DataOffset, p); err != nil", new: "error(nil); err != nil",
 		pkg: "./persist/region", run: "^TestClear$",
+	}, {
+		name: "clear rewrites no superblock of a part", rule: "docs/regions.md, giving one back: every page of the header",
+		in:  "persist/region.Region.rewritePart",
+		old: "ranges := []persist.Range{{Len: head}}", new: "ranges := []persist.Range{{Off: head}}",
+		pkg: "./persist/region", run: "^TestClearRewritesParts$",
+	}, {
+		name: "clear reads what is bad", rule: "docs/regions.md, bad places: region clear leaves bad blocks out",
+		in:  "persist/region.Region.rewritePart",
+		old: "range r.Bad().Outside(", new: "range persist.BadPlaces(nil).Outside(",
+		pkg: "./persist/region", run: "^TestClearRewritesParts$",
+	}, {
+		name: "clear relies on bits that may be lost", rule: "docs/regions.md, giving one back: everything is compared",
+		in:  "persist/region.Region.clear",
+		old: "outside(&sb.Record)); err", new: "0); err",
+		pkg: "./persist/region", run: "^TestClearDrawsContents$",
 	}, {
 		name: "a new boot in doubt keeps the contents id", rule: "§2 contents id, model F4",
 		in:  "persist/region.onOpen",
