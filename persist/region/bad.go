@@ -18,7 +18,7 @@ import (
 // check: nobody may read there.
 type badPlaces struct {
 	list    atomic.Pointer[persist.BadPlaces] // lost, and the blocks of mending; nil: none; stored under mu
-	mu      sync.Mutex
+	mu      sync.Mutex                        // outside the region's lock
 	lost    persist.BadPlaces                 // what cannot be touched, or was under repair when the region was opened; guarded by mu
 	gone    atomic.Pointer[persist.BadPlaces] // lost, for who must not wait; stored under mu
 	repairs repairs                           // guarded by mu

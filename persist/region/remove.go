@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist/region/internal/medium"
@@ -96,8 +97,12 @@ func removeParts(path string, force bool, on medium.Medium, further []string) er
 	return errors.Join(err, closeFurther(parts), f.Close())
 }
 
-// removable returns an error if parts are no region that may be removed.
+// removable returns an error if parts are no region that may be removed. Force removes what is damaged, or too few or too
+// old parts, and never what belongs to another region.
 func removable(parts []part, force bool) error {
+	if force {
+		return related(parts)
+	}
 	var header [2 * CopySize]byte
 	path := parts[0].path
 	if err := readHeader(parts[0].file, &parts[0].mem, header[:]); err != nil {
@@ -109,13 +114,46 @@ func removable(parts []part, force bool) error {
 	}
 	sb := &found.best
 	switch {
-	case force:
-		return nil // removeRegion removes nothing that is neither a region nor a part
 	case err != nil:
 		return fmt.Errorf("%s: not removed: %w", path, err)
 	case !sb.Clean || sb.Doubt || sb.Failed || sb.Suspect:
 		return fmt.Errorf("%s: not removed: %w: its last session did not close, or it is failed or suspect, and its owner may come back; --force removes it anyway",
 			path, ErrNotClean)
+	}
+	return nil
+}
+
+// related returns an error if one of parts is of another region than the others, or of none. Nobody knows of which a
+// damaged one is, or one that another release made.
+func related(parts []part) error {
+	var of [16]byte
+	for i := range parts {
+		p := &parts[i]
+		var header [2 * CopySize]byte
+		if err := readHeader(p.file, &p.mem, header[:]); err != nil {
+			return fmt.Errorf("%s: not removed: %w", p.path, err)
+		}
+		var id [16]byte
+		var err error
+		if i == 0 && !isPart(header[:]) && !isPart(header[CopySize:]) {
+			var found copies
+			found, err = readCopies(header[:])
+			id = found.best.UUID
+		} else {
+			if p.found, err = readPart(header[:]); err != nil {
+				err = notPart(err, header[:])
+			}
+			id = p.found.best.region
+		}
+		switch {
+		case errors.Is(err, ErrDamaged), errors.Is(err, ErrVersion):
+		case err != nil:
+			return fmt.Errorf("%s: not removed: %w", p.path, err)
+		case of != [16]byte{} && of != id:
+			return fmt.Errorf("%s: not removed: %w: it belongs to the region with UUID %v, and a part named before it to %v: name one region's", p.path, ErrPart, uuid.UUID(id), uuid.UUID(of))
+		default:
+			of = id
+		}
 	}
 	return nil
 }

@@ -93,5 +93,10 @@ var partials = []mutant{
 		in:  "persist/region.removeParts",
 		old: "err = removable(parts, force)", new: "err = errors.Join(removable(parts, force), closeFurther(parts)); parts = parts[:1]",
 		pkg: "./persist/region", run: "^TestRemoveHoldsAllParts$",
+	}, {
+		name: "remove --force takes a part of another region", rule: "docs/regions.md, looking at one: none beside one of another region",
+		in:  "persist/region.related",
+		old: "of != [16]byte{} && of != id", new: "false",
+		pkg: "./persist/region", run: "^TestRemovePartsOfOneRegion$",
 	},
 }
