@@ -118,7 +118,7 @@ func (r *Region) Settle(ranges []persist.Range, number uint64) error {
 				m.cover(g)
 			}
 		}
-		if m.covered == m.block {
+		if m.durable() {
 			settled = append(settled, m.block)
 		}
 	}
@@ -132,13 +132,16 @@ func (r *Region) Settle(ranges []persist.Range, number uint64) error {
 	if err := r.repairing(left); err != nil {
 		return err
 	}
-	b.mending = slices.DeleteFunc(b.mending, func(m mended) bool { return m.covered == m.block })
+	b.mending = slices.DeleteFunc(b.mending, func(m mended) bool { return m.durable() })
 	if len(b.mending) == 0 {
 		b.mends.Store(0)
 	}
 	b.tellLocked(r.size)
 	return nil
 }
+
+// durable reports whether barriers have covered all of m.
+func (m *mended) durable() bool { return m.covered == m.block }
 
 // cover adds g to what barriers have covered of m.
 func (m *mended) cover(g persist.Range) {

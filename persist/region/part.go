@@ -31,6 +31,9 @@ import (
 //
 // Open finishes steps 2 and 3 with the same S. If it began a new S, a part could be two
 // behind.
+//
+// Each S has a nonce. Somebody can copy all parts, and both copies go on. A part of the other copy, whose stamp has come
+// to the same number, has another nonce.
 const (
 	// MaxParts is how many parts a region can have.
 	MaxParts = 32
@@ -41,13 +44,16 @@ const (
 // ErrPart means that the parts that were named are not those of the region, in their order.
 var ErrPart = errors.New("wrong parts")
 
+// ErrCopied means that a part is of another copy of the region, which went its own way.
+var ErrCopied = errors.New("of another copy of the region")
+
 // ErrOlder means that a part is older than the others: it was restored from a copy.
 var ErrOlder = errors.New("older than the other parts")
 
 // checkParts returns an error if the region cannot have these parts and this stamp.
 func (s *Superblock) checkParts() error {
 	switch {
-	case s.Parts == 0 && (s.Stamp != 0 || s.Stamping):
+	case s.Parts == 0 && (s.Stamp != 0 || s.Stamping || s.StampNonces != [2]uint64{}):
 		return errors.New("a stamp, and no parts")
 	case s.Parts == 0:
 		return nil
@@ -73,14 +79,15 @@ func (s *Superblock) checkParts() error {
 //	     │ UUID of the region (16)                                      │
 //	  48 ├──────────────────────────────┬───────────────────────────────┤
 //	     │ its place in the region (8)  │ its place in the part (8)     │ of the data
-//	  64 ├──────────────────────────────┴───────────────────────────────┤
-//	     │ 0                                                            │
-//	4092 ├──────────────────────────────────────────────────────────────┤
+//	  64 ├──────────────────────────────┼───────────────────────────────┤
+//	     │ nonce of the stamp (8)       │ 0                             │
+//	4092 ├──────────────────────────────┴───────────────────────────────┤
 //	     │ CRC32C of bytes 0 to 4092 (4)                                │
 //	4096 └──────────────────────────────────────────────────────────────┘
 type partHead struct {
 	region [16]byte
 	stamp  uint64
+	nonce  uint64 // of the stamp
 	class  persist.Class
 	place  uint8 // from 1; the first part, with the region's superblock, is 0
 	parts  uint8
@@ -98,6 +105,7 @@ const (
 	offPartParts = 22
 	offPartStart = 48
 	offPartData  = 56
+	offPartNonce = 64
 )
 
 // check returns an error if h may not be written, or must not be believed.
@@ -127,6 +135,7 @@ func (h *partHead) encode(b []byte) {
 	copy(b[offUUID:], h.region[:])
 	le.PutUint64(b[offPartStart:], h.start)
 	le.PutUint64(b[offPartData:], h.data)
+	le.PutUint64(b[offPartNonce:], h.nonce)
 	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
 }
 
@@ -147,6 +156,7 @@ func decodePart(b []byte) (partHead, error) {
 		stamp:  le.Uint64(b[offGeneration:]) & generationMask,
 		class:  persist.Class(b[offPartClass]), place: b[offPartPlace], parts: b[offPartParts],
 		size: le.Uint64(b[offSize:]), start: le.Uint64(b[offPartStart:]), data: le.Uint64(b[offPartData:]),
+		nonce: le.Uint64(b[offPartNonce:]),
 	}
 	if err := h.check(); err != nil {
 		return partHead{}, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -165,7 +175,7 @@ func isPart(page []byte) bool { return bytes.HasPrefix(page, []byte(partMagic)) 
 func readPart(header []byte) (chosen[partHead], error) {
 	return choose(header, partMagic, decodePart, func(a, b partHead) (bool, error) {
 		newer := b.stamp > a.stamp
-		a.stamp, b.stamp = 0, 0
+		a.stamp, b.stamp, a.nonce, b.nonce = 0, 0, 0, 0
 		if a != b {
 			return false, fmt.Errorf("%w: its copies belong to different parts", ErrDamaged)
 		}
@@ -197,4 +207,16 @@ func stale(first *copies, p *chosen[partHead]) (firstIs, partIs bool) {
 		to++
 	}
 	return from > most, to < least
+}
+
+// copied reports whether the part is of another copy of the region than the first part, of the same age. What the nonce
+// of an age must be is not known if the superblock was lost that said it.
+func (s *Superblock) copied(h *partHead) bool {
+	switch h.stamp {
+	case s.Stamp:
+		return h.nonce != s.StampNonces[0]
+	case s.Stamp - 1:
+		return h.nonce != s.StampNonces[1]
+	}
+	return false
 }

@@ -39,7 +39,7 @@ func openedParts(t testing.TB, paths []string, h host) *Region {
 // samplePart is a partHead in which every field differs from its neighbours.
 func samplePart() partHead {
 	return partHead{
-		region: [16]byte{0x10, 15: 0x1f}, stamp: 0x030405060708, class: persist.ClassPMem, place: 4, parts: 5,
+		region: [16]byte{0x10, 15: 0x1f}, stamp: 0x030405060708, nonce: 0x0910111213141516, class: persist.ClassPMem, place: 4, parts: 5,
 		size: 1 << 30, start: 3 << 30, data: 1 << 21,
 	}
 }
@@ -58,17 +58,18 @@ func TestPartLayout(t *testing.T) {
 	require.Equal(t, byte(0x1f), b[47])
 	require.Equal(t, []byte{0, 0, 0, 0xc0, 0, 0, 0, 0}, b[48:56], "place in the region")
 	require.Equal(t, []byte{0, 0, 0x20, 0, 0, 0, 0, 0}, b[56:64], "place in the part")
-	require.Equal(t, make([]byte, 4092-64), b[64:4092])
+	require.Equal(t, []byte{0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x10, 9}, b[64:72], "nonce")
+	require.Equal(t, make([]byte, 4092-72), b[72:4092])
 	require.Equal(t, crc32.Checksum(b[:4092], crc32.MakeTable(crc32.Castagnoli)), binary.LittleEndian.Uint32(b[4092:]))
 	got, err := decodePart(b[:])
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 
 	s := sample()
-	s.Parts, s.Stamp, s.Stamping = 7, 0x0102, true
+	s.Parts, s.Stamp, s.Stamping, s.StampNonces = 7, 0x0102, true, [2]uint64{0x0304, 0x0506}
 	s.encode(b[:])
 	require.Equal(t, []byte{3, 0, 0, 0, 0x1f, 0, 0, 0}, b[16:24], "version and flags of the first part")
-	require.Equal(t, []byte{7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0}, b[152:169], "parts and stamp")
+	require.Equal(t, []byte{7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 6, 5, 0, 0, 0, 0, 0, 0, 0}, b[152:185], "parts, stamp and nonces")
 	again, err := decode(b[:])
 	require.NoError(t, err)
 	require.Equal(t, s, again)

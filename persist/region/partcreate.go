@@ -194,7 +194,7 @@ func formatParts(parts []part, o CreateOptions, mem *medium.Memory, on medium.Me
 	sb := Superblock{
 		UUID: newID(), Name: o.Name, Size: last.end(), Class: mem.Class, Boot: boot, Contents: newID(),
 		Epoch: 1, Clean: true, UnsafeShutdowns: mem.Platform.UnsafeShutdowns,
-		Parts: uint8(len(parts)), Stamp: 2,
+		Parts: uint8(len(parts)), Stamp: 2, StampNonces: [2]uint64{newNonce(), newNonce()},
 	}
 	o.Progress.tell("sync", 0, 0)
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -224,7 +224,7 @@ func (p *part) writeFirst(header []byte, sb *Superblock, i int, on medium.Medium
 	defer caught(header, debug.SetPanicOnFault(true), &err)
 	for at := range 2 {
 		h := partHead{
-			region: sb.UUID, stamp: sb.Stamp - uint64(1-at), class: p.mem.Class, place: uint8(i), parts: sb.Parts,
+			region: sb.UUID, stamp: sb.Stamp - uint64(1-at), nonce: sb.StampNonces[1-at], class: p.mem.Class, place: uint8(i), parts: sb.Parts,
 			size: p.size, start: p.start, data: p.data,
 		}
 		h.encode(header[at*CopySize : (at+1)*CopySize])

@@ -258,7 +258,7 @@ func chain(parts []part, sb *Superblock) error {
 	return nil
 }
 
-// sameAge names each part that was restored from an older copy.
+// sameAge names each part that was restored from an older copy, or is of another one.
 func sameAge(parts []part, first *copies) error {
 	var errs []error
 	olderFirst := ""
@@ -269,6 +269,10 @@ func sameAge(parts []part, first *copies) error {
 		firstIs, partIs := stale(first, &parts[i].found)
 		if firstIs {
 			olderFirst = cmp.Or(olderFirst, parts[i].path)
+		}
+		if first.best.copied(&parts[i].found.best) {
+			errs = append(errs, fmt.Errorf("part %d, %s: %w: it is as old as part 0, %s, and has another history: put back the part that belongs to the others, or restore all parts from copies of one moment",
+				i, parts[i].path, ErrCopied, parts[0].path))
 		}
 		if partIs {
 			errs = append(errs, older(i, parts[i].path, parts[i].found.best.stamp, parts[0].path, first.best.Stamp))

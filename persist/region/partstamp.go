@@ -1,6 +1,8 @@
 package region
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"runtime/debug"
 )
@@ -14,16 +16,34 @@ func (r *Region) renewLocked(sb Superblock) error {
 	was := r.sb.Load()
 	if sb.Stamp = was.Stamp; !was.Stamping {
 		sb.Stamp++
+		sb.StampNonces = [2]uint64{r.nonceLocked(sb.Stamp), was.StampNonces[0]}
 	}
 	sb.Stamping = true
 	if err := r.writeLocked(sb); err != nil {
 		return err
 	}
-	if err := r.stampLocked(sb.Stamp); err != nil {
+	if err := r.stampLocked(sb.Stamp, sb.StampNonces[0]); err != nil {
 		return err
 	}
 	sb.Stamping = false
 	return r.writeLocked(sb)
+}
+
+// nonceLocked returns the nonce for a new stamp: that of the parts which have it already, if the region's superblock lost
+// the copy that had begun it.
+func (r *Region) nonceLocked(stamp uint64) uint64 {
+	for i := range r.parts {
+		if h := &r.parts[i].found.best; i > 0 && h.stamp == stamp {
+			return h.nonce
+		}
+	}
+	return newNonce()
+}
+
+func newNonce() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: it would end the program
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // renewAtOpenLocked makes next durable, which Open found or changed, and brings the parts'
@@ -50,8 +70,8 @@ func (r *Region) unsettled(sb *Superblock) bool {
 	return bad
 }
 
-// stampLocked gives the further parts the stamp, durably, one after the other.
-func (r *Region) stampLocked(stamp uint64) (err error) {
+// stampLocked gives the further parts the stamp with its nonce, durably, one after the other.
+func (r *Region) stampLocked(stamp, nonce uint64) (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	for i := range r.parts {
 		if i == 0 {
@@ -62,7 +82,7 @@ func (r *Region) stampLocked(stamp uint64) (err error) {
 			continue // it had got the stamp before the interruption
 		}
 		h := p.found.best
-		h.stamp = stamp
+		h.stamp, h.nonce = stamp, nonce
 		var next [CopySize]byte
 		h.encode(next[:])
 		at := 1 - p.found.at

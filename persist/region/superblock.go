@@ -52,7 +52,9 @@ const (
 //	 144 ├───────┴───────┴──────────────┼──────────────┴─────┴──────────┤
 //	     │ life (8)                     │ parts (1), 0 (7)              │
 //	 160 ├──────────────────────────────┼───────────────────────────────┤
-//	     │ stamp of the parts (8)       │ 0                             │
+//	     │ stamp of the parts (8)       │ its nonce (8)                 │
+//	 176 ├──────────────────────────────┼───────────────────────────────┤
+//	     │ nonce of the one before (8)  │ 0                             │
 //	 256 ├──────────────────────────────┴───────────────────────────────┤
 //	     │ name (255)                                                   │
 //	 512 ├──────────────────────────────────────────────────────────────┤
@@ -95,6 +97,8 @@ const (
 	offLife       = 144
 	offParts      = 152
 	offStamp      = 160
+	offNonce      = 168
+	offNonceOld   = 176
 	offName       = 256
 	offFailure    = 512
 	offCleared    = 1024
@@ -181,6 +185,8 @@ type Superblock struct {
 	// Stamping is set, parts may still have the number before (part.go).
 	Stamp    uint64
 	Stamping bool
+	// StampNonces are random numbers that belong to the stamp and to the one before.
+	StampNonces [2]uint64
 }
 
 // Version returns the version of the superblock's layout.
@@ -301,6 +307,8 @@ func (s *Superblock) encode(b []byte) {
 	le.PutUint64(b[offLife:], s.Life)
 	b[offParts] = s.Parts
 	le.PutUint64(b[offStamp:], s.Stamp)
+	le.PutUint64(b[offNonce:], s.StampNonces[0])
+	le.PutUint64(b[offNonceOld:], s.StampNonces[1])
 	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
 	copy(b[offOwnerID:], s.Owner.ID[:])
 	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
@@ -359,6 +367,7 @@ func decode(b []byte) (Superblock, error) {
 		Parts:           b[offParts],
 		Stamp:           le.Uint64(b[offStamp:]),
 		Stamping:        flags&flagStamping != 0,
+		StampNonces:     [2]uint64{le.Uint64(b[offNonce:]), le.Uint64(b[offNonceOld:])},
 	}
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)

@@ -100,8 +100,8 @@ var bads = []mutant{
 		pkg: "./persist/region", run: "^TestMend$",
 	}, {
 		name: "a part of a barrier makes a whole block good", rule: "docs/protocol.md, overwriting: names all of the block",
-		in:  "persist/region.Region.Settle",
-		old: "if m.covered == m.block {", new: "if m.covered.Len > 0 {",
+		in:  "persist/region.mended.durable",
+		old: "m.covered == m.block", new: "m.covered.Len > 0",
 		pkg: "./persist/region", run: "^TestMend$",
 	}, {
 		name: "a barrier from before makes a block good", rule: "docs/protocol.md, overwriting: a barrier behind the ZERO",

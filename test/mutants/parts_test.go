@@ -10,8 +10,8 @@ var partials = []mutant{
 	}, {
 		name: "the flag goes before the parts have the stamp", rule: "docs/regions.md, the stamp: step 3 comes last",
 		in:  "persist/region.Region.renewLocked",
-		old: "if err := r.stampLocked(sb.Stamp); err != nil { return err }; sb.Stamping = false; return r.writeLocked(sb)",
-		new: "sb.Stamping = false; if err := r.writeLocked(sb); err != nil { return err }; return r.stampLocked(sb.Stamp)",
+		old: "if err := r.stampLocked(sb.Stamp, sb.StampNonces[0]); err != nil { return err }; sb.Stamping = false; return r.writeLocked(sb)",
+		new: "sb.Stamping = false; if err := r.writeLocked(sb); err != nil { return err }; return r.stampLocked(sb.Stamp, sb.StampNonces[0])",
 		pkg: "./persist/region", run: "^TestPartsCrash$",
 	}, {
 		name: "Open begins a new stamp where one is unfinished", rule: "docs/regions.md, the stamp: finishes with the same S",
@@ -98,5 +98,20 @@ var partials = []mutant{
 		in:  "persist/region.related",
 		old: "of != [16]byte{} && of != id", new: "false",
 		pkg: "./persist/region", run: "^TestRemovePartsOfOneRegion$",
+	}, {
+		name: "a part of another copy is served", rule: "docs/regions.md, the stamp: each S has a nonce",
+		in:  "persist/region.Superblock.copied",
+		old: "return h.nonce != s.StampNonces[0]", new: "return false",
+		pkg: "./persist/region", run: "^TestCopiedParts$",
+	}, {
+		name: "a part of another copy is served after a cut", rule: "docs/regions.md, the stamp: the nonces of S and of S-1",
+		in:  "persist/region.Superblock.copied",
+		old: "return h.nonce != s.StampNonces[1]", new: "return false",
+		pkg: "./persist/region", run: "^TestCopiedParts$",
+	}, {
+		name: "a stamp that the first part has lost gets another nonce", rule: "docs/regions.md, the stamp: gives it to the other parts",
+		in:  "persist/region.Region.nonceLocked",
+		old: "i > 0 && h.stamp == stamp", new: "false && h.stamp == stamp",
+		pkg: "./persist/region", run: "^TestLostStampKeepsItsNonce$",
 	},
 }
