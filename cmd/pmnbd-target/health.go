@@ -51,9 +51,12 @@ func refusing(c status.Condition, p *target.ProtectionSnapshot) status.Condition
 	case p.Halted && p.Whole:
 		c.Level, c.Why = status.Failed, "it has been saved, and is granted to nobody"
 		c.Next = "Run `pmnbd-target resume` if the power stays"
+	case p.Halted && p.Saving != nil:
+		c.Level, c.Why = status.Failed, "it is being saved: "+savingText(p.Saving)
+		c.Next = "Run `pmnbd-target resume` behind that if the power stays"
 	case p.Halted:
 		c.Level, c.Why = status.Failed, "its sessions were ended for a save, and its image is not whole"
-		c.Next = "If no save is under way, the log says why: mend that and run `pmnbd-target save` again, or `pmnbd-target resume` if the power stays"
+		c.Next = "The log says why: mend that and run `pmnbd-target save` again, or `pmnbd-target resume` if the power stays"
 	default:
 		c.Level, c.Why = status.Waiting, "no session is granted, because a save could not keep what it would store: "+p.Refuses
 		c.Next = "It goes on by itself once the power and the disk for saves are well"

@@ -72,7 +72,13 @@ func collectProtection(s status.Scrape, p *target.ProtectionSnapshot) {
 	status.Truth(s, "pmnbd_target_image_whole", "1 if the image has everything: a power failure now loses nothing.", p.Whole)
 	status.Gauge(s, "pmnbd_target_image_saved_time_seconds", "When the last save ended, since the epoch; 0 if there was none.", saved)
 	status.Gauge(s, "pmnbd_target_image_dirty_bytes", "How much a save would write now.", p.Dirty)
-	status.Gauge(s, "pmnbd_target_image_disk_bytes_per_second", "What the disk for saves was measured to take.", p.Speed)
+	status.Gauge(s, "pmnbd_target_image_disk_bytes_per_second", "What the disk for saves was measured to take; 0 if it could not be measured.", p.Speed)
+	written, of := 0.0, 0.0
+	if p.Saving != nil {
+		written, of = float64(p.Saving.Written), float64(p.Saving.Of)
+	}
+	status.Gauge(s, "pmnbd_target_saving_bytes", "How much the save under way writes; 0 if there is none.", of)
+	status.Gauge(s, "pmnbd_target_saving_written_bytes", "How much of that it has written.", written)
 	status.Gauge(s, "pmnbd_target_save_expected_seconds", "How long a save would take now.", p.Expected)
 	status.Gauge(s, "pmnbd_target_save_within_seconds", "How long a save may take.", p.Within)
 	status.Truth(s, "pmnbd_target_region_refusing", "1 if no session is granted, because the region was saved, or could not be.", p.Refuses != "")

@@ -104,7 +104,12 @@ func inspectImage(call *command.Call, asJSON bool, notRegion error) error {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // rate shows a speed in bytes a second.
-func rate(speed uint64) string { return fmt.Sprintf("%d MB/s", speed/1e6) }
+func rate(speed uint64) string {
+	if speed == 0 {
+		return "an unknown speed"
+	}
+	return fmt.Sprintf("%d MB/s", speed/1e6)
+}
 
 // round shows a time with two or three digits.
 func round(d time.Duration) time.Duration {

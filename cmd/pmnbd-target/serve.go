@@ -204,7 +204,10 @@ func savesFor(all []target.RegionSnapshot) (left time.Duration) {
 		}
 		left = max(left, 2*region.DiskPatience)
 		if p.Halted && !p.Whole {
-			left = max(left, time.Duration(p.Within*float64(time.Second)))
+			left = max(left, seconds(p.Within))
+		}
+		if p.Saving != nil { // at the speed that the disk has today, and some more
+			left = max(left, seconds(2*p.Saving.Left))
 		}
 	}
 	return left

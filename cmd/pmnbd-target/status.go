@@ -152,8 +152,10 @@ func use(r *target.RegionSnapshot) string {
 		return "SUSPECT: serves nobody until `region clear`"
 	case r.Protection != nil && r.Protection.Halted && r.Protection.Whole:
 		return "saved, and granted to nobody until `pmnbd-target resume`"
+	case r.Protection != nil && r.Protection.Halted && r.Protection.Saving != nil:
+		return "being saved, and granted to nobody until `pmnbd-target resume`"
 	case r.Protection != nil && r.Protection.Halted:
-		return "being saved, or NOT SAVED: granted to nobody until `pmnbd-target resume`"
+		return "NOT SAVED, and granted to nobody until `pmnbd-target resume`"
 	case r.Session != nil && len(r.Session.Lanes) > 0:
 		return "in use"
 	case r.Held:

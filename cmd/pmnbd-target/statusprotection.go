@@ -36,6 +36,9 @@ func protectionRows(p *target.ProtectionSnapshot, row func(name, format string, 
 	if p.SavedAt != nil {
 		row("saved", "%s", p.SavedAt.Format(time.RFC3339))
 	}
+	if p.Saving != nil {
+		row("saving", "%s", savingText(p.Saving))
+	}
 	row("save", "would write %s at %s, %v; may take %v", flags.Size(p.Dirty).Rounded(), rate(p.Speed), round(seconds(p.Expected)), seconds(p.Within))
 	if p.LostAt != nil {
 		row("LOST", "%s, the last time at %s", flags.Count(uint64(p.Losses), "time"), p.LostAt.Format(time.RFC3339))
@@ -46,4 +49,9 @@ func protectionRows(p *target.ProtectionSnapshot, row func(name, format string, 
 	if p.Refuses != "" {
 		row("refuses", "%s", p.Refuses)
 	}
+}
+
+// savingText shows to people how far a save is.
+func savingText(s *target.SavingSnapshot) string {
+	return fmt.Sprintf("%s of %s, %v left", flags.Size(s.Written).Rounded(), flags.Size(s.Of).Rounded(), round(seconds(s.Left)))
 }

@@ -46,17 +46,21 @@ region a: free, closed cleanly
 `, r.text(time.Unix(1061, 0)))
 	p := r.Regions[0].Protection
 	p.Losses, p.LostAt, p.Lost, p.Refuses = 2, p.SavedAt, "the image is not whole", "the disk is read-only"
+	p.Saving, p.Speed = &target.SavingSnapshot{Written: 1 << 30, Of: 3 << 30, Left: 2}, 0
 	text := r.text(time.Unix(1061, 0))
 	require.Contains(t, text, "  LOST      2 times, the last time at 1970-01-01T00:15:00Z\n            at this start: the image is not whole\n")
 	require.Contains(t, text, "  refuses   the disk is read-only\n")
+	require.Contains(t, text, "  saving    1G of 3G, 2s left\n")
+	require.Contains(t, text, "at an unknown speed")
 	for want, b := range map[string]target.BatterySnapshot{
 		"UNKNOWN: upsc is not there": {Error: "upsc is not there"}, "on line": {}, "on line, LB": {Weak: "LB"},
 	} {
 		require.Equal(t, want, batteryText(&b))
 	}
 	for want, p := range map[string]target.ProtectionSnapshot{
-		"saved, and granted to nobody until `pmnbd-target resume`":                 {Halted: true, Whole: true},
-		"being saved, or NOT SAVED: granted to nobody until `pmnbd-target resume`": {Halted: true},
+		"saved, and granted to nobody until `pmnbd-target resume`":       {Halted: true, Whole: true},
+		"NOT SAVED, and granted to nobody until `pmnbd-target resume`":   {Halted: true},
+		"being saved, and granted to nobody until `pmnbd-target resume`": {Halted: true, Saving: &target.SavingSnapshot{}},
 	} {
 		require.Equal(t, want, use(&target.RegionSnapshot{Protection: &p, Held: true}))
 	}
@@ -73,7 +77,8 @@ func TestProtectionHealth(t *testing.T) {
 		"was lost":     {target.ProtectionSnapshot{LostAt: &at}, status.Serving, "its contents were lost, the last time at 1970-01-01T00:15:00Z"},
 		"refuses":      {target.ProtectionSnapshot{Refuses: "the disk is read-only"}, status.Waiting, "the disk is read-only. It goes on by itself"},
 		"saved":        {target.ProtectionSnapshot{Halted: true, Whole: true, Refuses: "x"}, status.Failed, "Run `pmnbd-target resume`"},
-		"being saved":  {target.ProtectionSnapshot{Halted: true, Refuses: "x"}, status.Failed, "its image is not whole"},
+		"not saved":    {target.ProtectionSnapshot{Halted: true, Refuses: "x"}, status.Failed, "its image is not whole"},
+		"being saved":  {target.ProtectionSnapshot{Halted: true, Refuses: "x", Saving: &target.SavingSnapshot{Written: 1 << 30, Of: 4 << 30, Left: 1.5}}, status.Failed, "it is being saved: 1G of 4G, 1.5s left"},
 		"lost and out": {target.ProtectionSnapshot{LostAt: &at, Refuses: "x"}, status.Waiting, "no session is granted"},
 	} {
 		h := report{Regions: []target.RegionSnapshot{{Name: "a", Protection: &tt.p}}}.Health()
@@ -101,7 +106,9 @@ pmnbd_target_region_losses{region="a"} 0
 pmnbd_target_region_refusing{region="a"} 0
 pmnbd_target_save_expected_seconds{region="a"} 3
 pmnbd_target_save_within_seconds{region="a"} 120
-`, strings.Join(regexp.MustCompile(`(?m)^pmnbd_target_(battery|image|save|region_losses|region_refusing).*\n`).FindAllString(text, -1), ""))
+pmnbd_target_saving_bytes{region="a"} 0
+pmnbd_target_saving_written_bytes{region="a"} 0
+`, strings.Join(regexp.MustCompile(`(?m)^pmnbd_target_(battery|image|sav|region_losses|region_refusing).*\n`).FindAllString(text, -1), ""))
 }
 
 func TestSavesFor(t *testing.T) {
@@ -109,6 +116,8 @@ func TestSavesFor(t *testing.T) {
 	saved := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Halted: true, Whole: true, Within: 600}}
 	serving := target.RegionSnapshot{Protection: &target.ProtectionSnapshot{Within: 600}}
 	require.Equal(t, 5*time.Minute, savesFor([]target.RegionSnapshot{{}, saving, saved, serving}))
+	saving.Protection.Saving = &target.SavingSnapshot{Left: 600}
+	require.Equal(t, 20*time.Minute, savesFor([]target.RegionSnapshot{{}, saving, saved, serving}), "the disk is slower than it was")
 	require.Equal(t, 2*region.DiskPatience, savesFor([]target.RegionSnapshot{{}, saved, serving}), "a disk may hang")
 	require.Zero(t, savesFor([]target.RegionSnapshot{{}}))
 }

@@ -12,11 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/image"
-	"pmnbd/persist/region/internal/medium"
 )
 
 // ErrSave means that a region cannot be saved, or that its image cannot be used. Only regions
@@ -48,11 +45,13 @@ type Protection struct {
 	// Dirty is how many bytes a save would write now, of Size in all.
 	Dirty, Size uint64
 	// Speed is what the disk took when it was measured last, in bytes a second: at creation,
-	// at each open, and at a save of some length.
+	// at each open, and at a save of some length. It is 0 if nobody could measure it.
 	Speed uint64
 	// Expected is how long a save would take now, Longest how long one of everything would,
-	// and SaveWithin how long a save may take.
+	// and SaveWithin how long a save may take. If nobody knows the speed, each is SaveWithin.
 	Expected, Longest, SaveWithin time.Duration
+	// Saving says how far a save is that is under way; nil: there is none.
+	Saving *Saving
 	// Losses counts how often the contents were lost, LostAt says when that was last.
 	Losses uint32
 	LostAt time.Time
@@ -72,6 +71,9 @@ type saving struct {
 	head atomic.Pointer[image.Header]
 	// changeable is what im says. Before it is set nothing may change the memory.
 	changeable atomic.Bool
+	progress   atomic.Pointer[progress] // of a save under way, or nil
+	noteworthy uint64                   // how many bytes a save has at least whose speed counts
+	measured   time.Time                // when SaveTrouble or the open last measured the disk; only they use it
 	// dirty has a bit for each block that may differ from the image's.
 	dirty []atomic.Uint64
 
@@ -86,7 +88,7 @@ type saving struct {
 }
 
 func newSaving(im *image.Image) *saving {
-	s := &saving{im: im, path: im.Path(), dirty: make([]atomic.Uint64, (im.Blocks()+63)/64)}
+	s := &saving{im: im, path: im.Path(), noteworthy: noteworthy, dirty: make([]atomic.Uint64, (im.Blocks()+63)/64)}
 	s.showLocked()
 	return s
 }
@@ -244,7 +246,8 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	if err := image.Await(func() error { return s.displaced(&h) }); err != nil {
 		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
-	began := time.Now()
+	began, alone := time.Now(), underWay.begin()
+	defer alone()
 	if err := r.settleLocked(); err != nil {
 		return Saved{}, fmt.Errorf("save region %q: %w", r.name, err)
 	}
@@ -268,15 +271,11 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 		s.dirty[i].Store(0)
 	}
 	saved.Took = time.Since(began)
-	if saved.Bytes >= noteworthy {
-		s.im.Note(saved.Bytes, saved.Took)
-		s.showLocked()
+	if alone() && saved.Bytes >= s.noteworthy {
+		s.im.SetSpeed(image.SpeedOf(saved.Bytes, saved.Took))
 	}
 	return saved, nil
 }
-
-// noteworthy is how many bytes a save has at least whose speed is worth remembering.
-const noteworthy = 256 << 20
 
 // settleLocked settles the doubt: what can be read is durable when it is saved. If the image had
 // the doubt, the next start would settle it, and with that end the image.
@@ -297,12 +296,16 @@ func (r *Region) settleLocked() error {
 }
 
 func (r *Region) saveLocked(ctx context.Context, sb *Superblock, dirty func(int) bool) (Saved, error) {
-	r.saving.changeable.Store(false) // a caller of changing waits, and then makes the image live
-	n, err := r.saving.im.Save(ctx, r.mem, dirty, sum, func(h *image.Header) {
+	s := r.saving
+	s.changeable.Store(false) // a caller of changing waits, and then makes the image live
+	p := &progress{began: time.Now()}
+	s.progress.Store(p)
+	defer s.progress.Store(nil)
+	err := s.im.Save(ctx, r.mem, dirty, sum, func(h *image.Header) {
 		describe(h, sb)
 		h.SavedAt = time.Now().UnixNano()
-	})
-	return Saved{Bytes: n}, err
+	}, &p.Progress)
+	return Saved{Bytes: p.Written.Load()}, err
 }
 
 // sum returns the CRC32C of b, a part of a mapping.
@@ -324,10 +327,13 @@ func (r *Region) Protection() (p Protection, ok bool) {
 	if s == nil {
 		return Protection{}, false
 	}
-	p = protectionOf(s.path, s.head.Load())
+	h := *s.head.Load()
+	h.Speed = s.im.Speed()
+	p = protectionOf(s.path, &h)
 	p.Whole = p.Whole && !s.changeable.Load()
 	_, p.Dirty = s.lacks(p.Size)
-	p.Expected = atSpeed(p.Dirty, p.Speed)
+	p.Expected = p.takes(p.Dirty)
+	p.Saving = s.progress.Load().saving(&p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.Lost, p.Loaded, p.LoadTook = s.lost, s.loaded, s.loadTook
@@ -346,53 +352,8 @@ func protectionOf(path string, h *image.Header) Protection {
 	if !p.Whole {
 		p.Dirty = p.Size
 	}
-	p.Expected, p.Longest = atSpeed(p.Dirty, p.Speed), atSpeed(p.Size, p.Speed)
+	p.Expected, p.Longest = p.takes(p.Dirty), p.takes(p.Size)
 	return p
-}
-
-func atSpeed(n, speed uint64) time.Duration {
-	return time.Duration(float64(n) / float64(max(speed, 1)) * float64(time.Second))
-}
-
-// SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
-// read-only, gone or too slow. It writes one page to the disk and waits as long as the disk does,
-// but it holds nobody else up. Regions of other classes have no trouble.
-func (r *Region) SaveTrouble() error {
-	s := r.saving
-	if s == nil {
-		return nil
-	}
-	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
-		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: overwrite them, or restore the region into a new one",
-			r.name, g.Len, g.Off)
-	}
-	h := s.head.Load()
-	err := s.displaced(h)
-	if err == nil {
-		err = probe(s.path, h.Bytes, r.medium)
-	}
-	if err != nil {
-		return fmt.Errorf("region %q cannot be saved: %w", r.name, err)
-	}
-	// While a session lives, everything is dirty: what one needs to begin is time for all.
-	if p := protectionOf(s.path, h); p.Longest > p.SaveWithin {
-		return fmt.Errorf("region %q cannot be saved in time: its %d bytes take %v at the %d bytes/s of %s, and may take %v: use a faster disk, or create it with a longer --save-within",
-			r.name, p.Size, p.Longest.Round(time.Second/10), p.Speed, p.Image, p.SaveWithin)
-	}
-	return nil
-}
-
-// probe writes a page of the image's scratch extent, through a descriptor of its own: a disk that
-// hangs must keep nothing but the probe.
-func probe(path string, bytes uint64, on medium.Medium) error {
-	f, err := openNode(path, os.O_RDWR|unix.O_DIRECT)
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: the disk is gone, or somebody removed the image", err)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(image.Probe(fileOf(f, on), bytes), f.Close())
 }
 
 func (r *Region) errUnprotected() error {

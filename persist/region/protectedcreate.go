@@ -132,11 +132,11 @@ func firstSave(im *image.Image, f *os.File, sb *Superblock, progress Progress) (
 		h.SavedAt = time.Now().UnixNano()
 	}
 	for range 2 { // the first time, the filesystem may still have to allocate
-		if _, err := im.Measure(context.Background()); err != nil {
+		if err := im.Measure(context.Background()); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := im.Save(context.Background(), mem, everything, sum, set); err != nil {
+	if err := im.Save(context.Background(), mem, everything, sum, set, new(image.Progress)); err != nil {
 		return nil, err
 	}
 	h := im.Header()

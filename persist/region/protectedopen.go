@@ -79,9 +79,10 @@ func (s *saving) prepare(r *Region) error {
 	if err := unix.Mlock(r.mem); err != nil {
 		return fmt.Errorf("%s: lock %d bytes in memory: %w: raise the limit on locked memory (LimitMEMLOCK=infinity)", r.path, len(r.mem), err)
 	}
-	_, err := s.im.Measure(context.Background())
-	s.showLocked()
-	return err
+	// A disk that cannot be measured keeps nobody from the memory. SaveTrouble measures it again.
+	_ = s.im.Measure(context.Background())
+	s.measured = time.Now()
+	return nil
 }
 
 // load opens the memory in f, which is locked, and compares it with the image. On success the

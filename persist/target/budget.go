@@ -131,13 +131,15 @@ type ProtectionSnapshot struct {
 	SavedAt *time.Time `json:"saved_at"`
 	// Dirty is how many bytes a save would write now.
 	Dirty uint64 `json:"dirty_bytes"`
-	// Speed is what the disk was measured to take, in bytes a second.
+	// Speed is what the disk was measured to take, in bytes a second; 0: it could not be measured.
 	Speed uint64 `json:"disk_bytes_per_second"`
 	// Expected is how long a save would take now, Longest how long one of everything would, and
 	// Within how long it may take, in seconds.
 	Expected float64 `json:"expected_save_seconds"`
 	Longest  float64 `json:"longest_save_seconds"`
 	Within   float64 `json:"save_within_seconds"`
+	// Saving says how far a save is that is under way, or is nil.
+	Saving *SavingSnapshot `json:"saving"`
 	// Losses counts how often the contents were lost. LostAt is when that was last, or nil.
 	Losses uint32     `json:"losses"`
 	LostAt *time.Time `json:"lost_at"`
@@ -149,17 +151,29 @@ type ProtectionSnapshot struct {
 	Refuses string `json:"refuses,omitempty"`
 }
 
+// A SavingSnapshot says how far a save is: how many bytes it has written, of how many, and how many
+// seconds the rest takes. Its JSON names stay as they are once published.
+type SavingSnapshot struct {
+	Written uint64  `json:"written_bytes"`
+	Of      uint64  `json:"of_bytes"`
+	Left    float64 `json:"left_seconds"`
+}
+
 // protection returns how e is saved, or nil.
 func (e *export) protection() *ProtectionSnapshot {
 	if e.image == nil {
 		return nil
 	}
 	p, _ := e.image.Protection()
+	var saving *SavingSnapshot
+	if p.Saving != nil {
+		saving = &SavingSnapshot{Written: p.Saving.Written, Of: p.Saving.Of, Left: p.Saving.Left.Seconds()}
+	}
 	return &ProtectionSnapshot{
 		Image: p.Image, Whole: p.Whole, SavedAt: unlessZero(p.SavedAt), Dirty: p.Dirty, Speed: p.Speed,
 		Expected: p.Expected.Seconds(), Longest: p.Longest.Seconds(), Within: p.SaveWithin.Seconds(),
 		Losses: p.Losses, LostAt: unlessZero(p.LostAt), Lost: p.Lost,
-		Halted: e.halted(), Refuses: e.withholds(),
+		Saving: saving, Halted: e.halted(), Refuses: e.withholds(),
 	}
 }
 

@@ -314,7 +314,13 @@ func TestSaveTellsAtOnce(t *testing.T) {
 	}})
 	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, made(t, "more")}}))
 	mends := make(chan struct{})
-	images["log"].saving = func() { <-mends }
+	images["log"].saving = func() {
+		images["log"].set(func(f *fakeImage) { f.shape.Saving = &region.Saving{Written: 1, Of: 4, Left: 3 * time.Second} })
+		if got := s.server.Snapshot()[0].Protection.Saving; got == nil || *got != (SavingSnapshot{Written: 1, Of: 4, Left: 3}) {
+			t.Error("the status does not show how far the save is")
+		}
+		<-mends
+	}
 	var told []string
 	_, err := s.server.SaveTelling(t.Context(), func(saved Saved) {
 		if told = append(told, saved.Region); saved.Region == "more" {

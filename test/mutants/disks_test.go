@@ -27,5 +27,25 @@ var disks = []mutant{
 		in:  "cmd/pmnbd-target.saveOffline",
 		old: "c.Regions = salvage(file)", new: "return err",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
+	}, {
+		name: "a disk that cannot be measured keeps the memory from everybody", rule: "a region opens whose disk cannot be measured",
+		in:  "persist/region.saving.prepare",
+		old: "_ = s.im.Measure(context.Background())", new: "if err := s.im.Measure(context.Background()); err != nil { return err }",
+		pkg: "./persist/region", run: "^TestDiskThatCannotBeMeasured$",
+	}, {
+		name: "a disk whose speed nobody knows gets regions", rule: "nothing is granted that a save may not keep in time",
+		in:  "persist/region.saving.probe",
+		old: "(p.Speed == 0 ||", new: "(false ||",
+		pkg: "./persist/region", run: "^TestDiskThatCannotBeMeasured$",
+	}, {
+		name: "a disk that was slow once is slow for ever", rule: "a disk that is too slow is measured again",
+		in:  "persist/region.saving.probe",
+		old: "slow && time.Since(s.measured) > measureAgain", new: "false && slow",
+		pkg: "./persist/region", run: "^TestSlowDiskIsMeasuredAgain$",
+	}, {
+		name: "a save that shares its disk tells the disk's speed", rule: "regions may share a disk",
+		in:  "persist/region.Region.Save",
+		old: "if alone() &&", new: "if",
+		pkg: "./persist/region", run: "^TestSpeedOfSavesAtOnce$",
 	},
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,7 +42,8 @@ type File interface {
 	Name() string
 }
 
-// An Image is an open image. One goroutine at a time may call its methods.
+// An Image is an open image. One goroutine at a time may call its methods, except Speed, SetSpeed
+// and Hangs.
 type Image struct {
 	f    *patient
 	lay  layout
@@ -51,7 +53,7 @@ type Image struct {
 	live       [2]bool
 	generation uint64 // the highest one ever used
 	table      []uint32
-	speed      uint64
+	speed      atomic.Uint64 // bytes a second; 0: nobody knows
 }
 
 // Size returns how many bytes an image of a memory of some bytes has.
@@ -106,7 +108,8 @@ func (im *Image) open(size int64) error {
 		im.live[i] = heads[i].State == Live
 	}
 	im.head, im.at = heads[at], at
-	im.generation, im.speed = im.head.Generation, im.head.Speed
+	im.generation = im.head.Generation
+	im.speed.Store(im.head.Speed)
 	im.lay = layoutOf(im.head.Bytes)
 	if size < im.lay.total() {
 		return fmt.Errorf("%w: it has %d bytes, and an image of %d needs %d", ErrDamaged, size, im.head.Bytes, im.lay.total())
@@ -151,12 +154,14 @@ func (im *Image) Close() error { return im.f.Close() }
 // still read the memory that they came from.
 func (im *Image) Hangs() bool { return im.f.hangs() }
 
-// Header returns the newest header. Its speed is the one that was measured last.
-func (im *Image) Header() Header {
-	h := im.head
-	h.Speed = im.speed
-	return h
-}
+// Header returns the newest header.
+func (im *Image) Header() Header { return im.head }
+
+// Speed returns how many bytes the disk takes in a second, or 0 if nobody knows.
+func (im *Image) Speed() uint64 { return im.speed.Load() }
+
+// SetSpeed sets the speed, which later headers have.
+func (im *Image) SetSpeed(n uint64) { im.speed.Store(n) }
 
 // Path returns where the image is.
 func (im *Image) Path() string { return im.f.Name() }
@@ -173,7 +178,7 @@ func (im *Image) Changeable() bool { return im.live[0] && im.live[1] }
 func (im *Image) MakeLive(set func(*Header)) error {
 	next := im.head
 	set(&next)
-	next.State, next.Speed, next.Table = Live, im.speed, 0
+	next.State, next.Speed, next.Table = Live, im.Speed(), 0
 	if err := im.write(next); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func again(f func() error) error {
 // save tries until it succeeds. After a failure somebody may go on instead, without a new epoch.
 func (l *life) save() error {
 	return again(func() error {
-		_, err := l.im.Save(context.Background(), l.mem, func(i int) bool { return l.dirty[i] }, sum, l.set(0))
+		err := l.im.Save(context.Background(), l.mem, func(i int) bool { return l.dirty[i] }, sum, l.set(0), new(Progress))
 		if err == nil {
 			l.dirty = [2]bool{}
 		} else if l.im.Changeable() {
@@ -229,14 +229,16 @@ func TestOpenRefuses(t *testing.T) {
 func TestMeasureAndProbe(t *testing.T) {
 	d, l := newDisk(1), newLife(t, 1)
 	require.NoError(t, l.run(d))
-	speed, err := l.im.Measure(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, speed, l.im.Header().Speed)
+	require.NoError(t, l.im.Measure(context.Background()))
+	require.NotZero(t, l.im.Speed())
+	require.NoError(t, l.im.MakeLive(func(*Header) {}))
+	require.Equal(t, l.im.Speed(), l.im.Header().Speed)
+	require.NoError(t, l.save())
 	require.NoError(t, Probe(d, testBytes))
 	l.holds(t, d.after(1), true)
 	d.broken = func(int) bool { return true }
 	require.ErrorIs(t, Probe(d, testBytes), errBroken)
-	_, err = l.im.Measure(context.Background())
-	require.ErrorIs(t, err, errBroken)
+	require.ErrorIs(t, l.im.Measure(context.Background()), errBroken)
+	require.Zero(t, l.im.Speed(), "nobody knows")
 	require.NoError(t, l.im.Close())
 }

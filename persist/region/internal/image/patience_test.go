@@ -38,8 +38,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}{
 		"while the image is made live": {func(l *life) error { return l.im.MakeLive(l.set(2)) }},
 		"in a save": {func(l *life) error {
-			_, err := l.im.Save(context.Background(), l.mem, func(int) bool { return true }, sum, l.set(1))
-			return err
+			return l.im.Save(context.Background(), l.mem, func(int) bool { return true }, sum, l.set(1), new(Progress))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +56,7 @@ func TestDiskThatHangs(t *testing.T) {
 				require.ErrorIs(t, tt.hangs(l), ErrHangs)
 				require.True(t, l.im.Hangs())
 				require.ErrorContains(t, l.im.MakeLive(l.set(3)), "given before")
-				_, err = l.im.Save(context.Background(), l.mem, func(int) bool { return true }, sum, l.set(1))
+				err = l.im.Save(context.Background(), l.mem, func(int) bool { return true }, sum, l.set(1), new(Progress))
 				require.ErrorContains(t, err, "given before")
 				l.holds(t, d.after(1), true)
 				d.block = nil

@@ -16,20 +16,30 @@ import (
 // CPUs copy others and compute their CRCs.
 const inFlight = 8
 
+// A Progress is how far a save is. Others may read it.
+type Progress struct {
+	// Of is how many bytes of blocks the save writes, and Written how many it has written.
+	Of, Written atomic.Uint64
+}
+
 // A Sum returns the CRC32C of memory, or the error of touching it.
 type Sum func([]byte) (uint32, error)
 
 // Save makes the image whole: it writes the blocks of mem that dirty names, and then a header
-// with what set changes in it. It returns how many bytes of blocks it wrote. Nobody may change
+// with what set changes in it. It counts in progress the blocks that it writes. Nobody may change
 // mem meanwhile. After an error the image is Changeable, or was whole before it, or may be
 // whole: of mem as it is.
-func (im *Image) Save(ctx context.Context, mem []byte, dirty func(block int) bool, sum Sum, set func(*Header)) (uint64, error) {
-	if !im.Changeable() { // or the blocks would be older than a header that says whole
-		if err := im.MakeLive(func(*Header) {}); err != nil {
-			return 0, err
+func (im *Image) Save(ctx context.Context, mem []byte, dirty func(block int) bool, sum Sum, set func(*Header), progress *Progress) error {
+	for i := range im.lay.n {
+		if _, n := im.lay.block(i); dirty(i) {
+			progress.Of.Add(n)
 		}
 	}
-	var written atomic.Uint64
+	if !im.Changeable() { // or the blocks would be older than a header that says whole
+		if err := im.MakeLive(func(*Header) {}); err != nil {
+			return err
+		}
+	}
 	err := each(ctx, im.lay.n, func(i int) error {
 		if !dirty(i) {
 			return nil
@@ -44,20 +54,20 @@ func (im *Image) Save(ctx context.Context, mem []byte, dirty func(block int) boo
 			return fmt.Errorf("write block %d of %s: %w", i, im.f.Name(), err)
 		}
 		im.table[i] = crc // nobody else has this block
-		written.Add(n)
+		progress.Written.Add(n)
 		return nil
 	})
 	if err != nil {
-		return written.Load(), err
+		return err
 	}
 	crc, err := im.writeTable()
 	if err != nil {
-		return written.Load(), err
+		return err
 	}
 	next := im.head
 	set(&next)
-	next.State, next.Speed, next.Table = Whole, im.speed, crc
-	return written.Load(), im.write(next)
+	next.State, next.Speed, next.Table = Whole, im.Speed(), crc
+	return im.write(next)
 }
 
 // writeTable makes the table durable, and the blocks that were written before.
@@ -133,34 +143,41 @@ func (im *Image) Load(ctx context.Context, put Put) error {
 	return errors.Join(err, unix.Munmap(all))
 }
 
-// Measure writes the scratch extent as Save writes blocks, and returns how many bytes the disk
-// took in a second. Later headers have that speed.
-func (im *Image) Measure(ctx context.Context) (uint64, error) {
+// Measure writes the scratch extent of the image in f, of a memory of some bytes, as Save writes
+// blocks. It returns how many bytes the disk took in a second. Others may use the image meanwhile.
+func Measure(ctx context.Context, f File, bytes uint64) (speed uint64, err error) {
 	b, err := buffer(BlockSize)
 	if err != nil {
 		return 0, err
 	}
 	fill(b)
-	n := im.lay.scratchBlocks()
+	lay := layoutOf(bytes)
+	n := lay.scratchBlocks()
 	began := time.Now()
 	err = each(ctx, n, func(i int) error {
-		_, err := im.f.WriteAt(b, im.lay.scratchOffset()+int64(i)*BlockSize)
+		_, err := f.WriteAt(b, lay.scratchOffset()+int64(i)*BlockSize)
 		return err
 	})
 	if err == nil {
-		err = im.f.Sync()
+		err = f.Sync()
 	}
 	took := time.Since(began)
 	if err = release(b, err); err != nil {
-		return 0, fmt.Errorf("measure %s: %w", im.f.Name(), err)
+		return 0, fmt.Errorf("measure %s: %w", f.Name(), err)
 	}
-	im.Note(uint64(n)*BlockSize, took)
-	return im.speed, nil
+	return SpeedOf(uint64(n)*BlockSize, took), nil
 }
 
-// Note remembers the speed of a save of n bytes.
-func (im *Image) Note(n uint64, took time.Duration) {
-	im.speed = max(1, uint64(float64(n)/max(took.Seconds(), 1e-6)))
+// Measure measures the disk, and sets the speed: to 0 after an error.
+func (im *Image) Measure(ctx context.Context) error {
+	speed, err := Measure(ctx, im.f, im.lay.bytes)
+	im.SetSpeed(speed)
+	return err
+}
+
+// SpeedOf returns how many bytes a second a disk takes that took n bytes so long.
+func SpeedOf(n uint64, took time.Duration) uint64 {
+	return max(1, uint64(float64(n)/max(took.Seconds(), 1e-6)))
 }
 
 // Probe writes one page of the scratch extent of the image in f, of a memory of some bytes,
