@@ -130,11 +130,12 @@ func (r *Region) flushParts(begun uint64, ranges []persist.Range) error {
 		files, begun = r.noted.Swap(0)|files, r.begun.Load()
 	}
 	for i := range r.parts {
-		if p := &r.parts[i]; files&(1<<i) != 0 && p.done <= begun {
-			if err := r.syncPartLocked(p); err != nil {
-				return r.failLocked(err)
-			}
+		if r.parts[i].done > begun {
+			files &^= 1 << i
 		}
+	}
+	if err := r.syncPartsLocked(files); err != nil {
+		return r.failLocked(err)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func (l *syncLog) take() []int {
 	defer l.mu.Unlock()
 	got := l.got
 	l.got = nil
+	slices.Sort(got) // they are synced at the same time
 	return got
 }
 

@@ -29,7 +29,8 @@ type part struct {
 	found chosen[partHead]
 	left  [2]uint64 // the stamps that this process left in the copies
 
-	done uint64 // the last successful sync, as begun counts them; under the region's lock
+	done   uint64 // the last successful sync, as begun counts them; under the region's lock
+	syncer partSyncer
 }
 
 // end is where in the region the part's data end.

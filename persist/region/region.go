@@ -10,7 +10,8 @@
 // and keys belong to persist/target, which keeps them in the superblock through Update.
 //
 // Each region has one lock. It covers reading, changing and writing the superblock, and
-// every sync of a file: of two syncs at a time, each could collect the other's error.
+// every sync of a file: of two syncs at a time, each could collect the other's error. Different
+// files are synced at the same time (partsync.go).
 // Superblock, Failed, Data and what never changes are read without the lock, so nobody
 // waits for a slow disk to learn the state of a region. The bitmaps of a mirror's members
 // have a lock of their own (bits.go), which is taken inside the other one.
@@ -315,6 +316,7 @@ func (r *Region) Close() error {
 		return nil
 	}
 	r.closed = true
+	r.endSyncersLocked()
 	var err error
 	if r.saving == nil || !r.saving.im.Hangs() { // or the disk may still read the memory: it stays mapped
 		err = r.unmap()

@@ -161,13 +161,21 @@ func (r *Region) syncLocked() error { return r.syncFileLocked(r.file, r.path, &r
 // syncFileLocked syncs f, and notes in done which sync that was.
 func (r *Region) syncFileLocked(f *os.File, path string, done *uint64) error {
 	n := r.begun.Add(1)
+	if err := r.syncFile(f, path); err != nil {
+		return err
+	}
+	*done = n
+	return nil
+}
+
+// syncFile syncs f for who holds the region's lock.
+func (r *Region) syncFile(f *os.File, path string) error {
 	began := time.Now()
 	err := r.medium.Sync(f)
 	r.synced.Note(time.Since(began))
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}
-	*done = n
 	return nil
 }
 

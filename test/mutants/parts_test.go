@@ -61,7 +61,7 @@ var partials = []mutant{
 	}, {
 		name: "a sync of one part serves another", rule: "§3.5 a sync covers its own file",
 		in:  "persist/region.Region.flushParts",
-		old: "p.done <= begun", new: "r.parts[1].done <= begun",
+		old: "r.parts[i].done > begun", new: "r.parts[1].done > begun",
 		pkg: "./persist/region", run: "^TestFlushJoinsLaterSyncOfItsParts$",
 	}, {
 		name: "a failed sync of a part is swallowed", rule: "§3.5 the region fails before the lock is released",
@@ -113,5 +113,15 @@ var partials = []mutant{
 		in:  "persist/region.Region.nonceLocked",
 		old: "i > 0 && h.stamp == stamp", new: "false && h.stamp == stamp",
 		pkg: "./persist/region", run: "^TestLostStampKeepsItsNonce$",
+	}, {
+		name: "parts are synced one after the other", rule: "docs/regions.md, several parts: all at the same time",
+		in:  "persist/region.Region.beginSyncLocked",
+		old: "y.begin <- struct{}{}", new: "y.begin <- struct{}{}; y.ended <- <-y.ended",
+		pkg: "./persist/region", run: "^TestPartsAreSyncedTogether$", hangs: true,
+	}, {
+		name: "the sync of a part that fails beside others is forgotten", rule: "docs/regions.md, several parts: if one sync fails",
+		in:  "persist/region.Region.syncPartsLocked",
+		old: "err = failed", new: "_ = failed",
+		pkg: "./persist/region", run: "^TestPartsAreSyncedTogether$",
 	},
 }
