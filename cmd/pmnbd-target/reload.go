@@ -94,7 +94,10 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	}
 	for _, r := range s.regions {
 		if !slices.Contains(regions, r) {
-			err = errors.Join(err, saveRemoved(r), r.Close())
+			if saving := saveLast(r); saving != nil {
+				err = errors.Join(err, fmt.Errorf("it is removed: %w: name it again, or a shutdown loses it", saving))
+			}
+			err = errors.Join(err, r.Close())
 			c.Removed = append(c.Removed, r.Name())
 		}
 	}
@@ -111,16 +114,14 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	return c, nil
 }
 
-// saveRemoved saves a region of class protected that is served no more: the file does not name it, so
-// nothing would save it before the host goes down.
-func saveRemoved(r *region.Region) error {
+// saveLast saves a region of class protected that nobody else would save before the host goes down: the
+// file does not name it any more, or its memory ends with this process.
+func saveLast(r *region.Region) error {
 	if _, ok := r.Protection(); !ok {
 		return nil
 	}
-	if _, err := r.Save(context.Background()); err != nil {
-		return fmt.Errorf("it is removed, and not saved: %w", err)
-	}
-	return nil
+	_, err := r.Save(context.Background())
+	return err
 }
 
 // openRegions returns the regions of a configuration: those that are served, and new ones, which it

@@ -184,6 +184,12 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()
 	for _, r := range s.regions {
+		if r.Nameless() {
+			s.log.Warn("somebody has removed the memory of the region, which ends now: saving it", zap.String("region", r.Name()))
+			p, _ := r.Protection()
+			daemon.Stopping(s.log, p.SaveWithin)
+			err = errors.Join(err, saveLast(r))
+		}
 		err = errors.Join(err, r.Close())
 	}
 	return err

@@ -243,7 +243,12 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 		return Saved{}, r.failLocked(err)
 	}
 	h := s.im.Header()
-	if err := image.Await(func() error { return s.displaced(&h) }); err != nil {
+	err := image.Await(func() error { return s.displaced(&h) })
+	overwritten := errors.Is(err, errOverwritten) && !s.im.Intact()
+	if overwritten { // the file is in its place, so write all of it
+		s.im.Distrust()
+		s.markAll()
+	} else if err != nil && !errors.Is(err, errOverwritten) {
 		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
 	began, alone := time.Now(), underWay.begin()
@@ -253,7 +258,7 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	}
 	sb := r.Superblock()
 	dirty, n := s.lacks(uint64(len(r.mem)))
-	equal := h.State == image.Whole && same(&h, &sb)
+	equal := h.State == image.Whole && same(&h, &sb) && !overwritten
 	if equal && n == 0 {
 		return Saved{}, nil
 	}

@@ -8,10 +8,14 @@ import (
 	"pmnbd/persist/region/internal/image"
 )
 
+// errOverwritten means that the image has another header than it was given: somebody has copied
+// another file over it, such as a backup, or the header has rotted.
+var errOverwritten = errors.New("somebody has written another image over the image, or its disk has lost what it was given")
+
 // displaced returns an error if the next start would not find the image that s has open, with the
-// header h or a later one: somebody has removed it, put another file in its place, or copied
-// another one, such as a backup, over it. Such an image may say that it is whole, and be older
-// than the memory. displaced keeps silent about a disk that cannot be read: others find that.
+// header h or a later one: somebody has removed it, put another file in its place, or written over it
+// (errOverwritten). What is there may say that it is whole, and be older than the memory. displaced
+// keeps silent about a disk that cannot be read: others find that.
 func (s *saving) displaced(h *image.Header) error {
 	info, err := os.Stat(s.path)
 	switch {
@@ -20,7 +24,7 @@ func (s *saving) displaced(h *image.Header) error {
 	case err != nil:
 		return nil
 	case !os.SameFile(info, s.file):
-		return s.errDisplaced()
+		return fmt.Errorf("%s: %w: somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save", s.path, ErrSave)
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -30,11 +34,41 @@ func (s *saving) displaced(h *image.Header) error {
 	_ = f.Close() // only read
 	// Headers are written meanwhile, each with a higher generation.
 	if errors.Is(err, image.ErrNone) || err == nil && (found.UUID != h.UUID || found.Generation < h.Generation) {
-		return s.errDisplaced()
+		return fmt.Errorf("%s: %w: %w: it counts for nothing now, and the next save writes all of it", s.path, ErrSave, errOverwritten)
 	}
 	return nil
 }
 
-func (s *saving) errDisplaced() error {
-	return fmt.Errorf("%s: %w: somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save", s.path, ErrSave)
+// distrust makes an image live that somebody has written over, in both copies of its header: what is
+// there may be whole, and older than the memory.
+func (r *Region) distrust() error {
+	s := r.saving
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return r.errClosed()
+	}
+	if s.im.Intact() {
+		return nil // displaced, which reads through a cache, saw a header from before
+	}
+	s.im.Distrust()
+	s.markAll()
+	sb := r.Superblock()
+	err := s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })
+	s.showLocked()
+	return err
+}
+
+// Nameless reports whether the memory of a region of class protected is no more at the region's path:
+// somebody has removed its file, or put another one there. It then ends with the process.
+func (r *Region) Nameless() bool {
+	if r.saving == nil {
+		return false
+	}
+	at, err := os.Lstat(r.path)
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	own, err := r.file.Stat()
+	return err == nil && !os.SameFile(at, own)
 }

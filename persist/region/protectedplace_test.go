@@ -3,12 +3,17 @@ package region
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/image"
 )
 
 // TestImageIsReplaced: somebody puts a backup in the place of the image while the region is in use. No
@@ -25,7 +30,6 @@ func TestImageIsReplaced(t *testing.T) {
 			require.NoError(t, os.WriteFile(path+".new", now, 0o600))
 			require.NoError(t, os.Rename(path+".new", path))
 		},
-		"by a copy over it": func(t *testing.T, path string, backup []byte) { overwrite(t, path, 0, backup) },
 		"by nothing, for a while": func(t *testing.T, path string, _ []byte) {
 			require.NoError(t, os.Remove(path))
 		},
@@ -56,6 +60,119 @@ func TestImageIsReplaced(t *testing.T) {
 			require.NoError(t, err)
 			p.powerOff(t, r)
 			require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+		})
+	}
+}
+
+// TestImageIsWrittenOver: somebody copies a backup over the image while the region is in use, or the disk
+// loses a header. A save goes there, and writes everything. If the power fails before one, the region is
+// lost, and not old.
+func TestImageIsWrittenOver(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, path string, backup []byte){
+		"by a backup": func(t *testing.T, path string, backup []byte) { overwrite(t, path, 0, backup) },
+		"by a backup of another region": func(t *testing.T, path string, _ []byte) {
+			other, err := os.ReadFile(ImagePath(protectedAt(t).save, "r"))
+			require.NoError(t, err)
+			overwrite(t, path, 0, other)
+		},
+		"by rot of the newer header": func(t *testing.T, path string, _ []byte) {
+			f, err := os.Open(path)
+			require.NoError(t, err)
+			found, err := image.Inspect(f)
+			require.NoError(t, err)
+			for at := range int64(2) {
+				var b [8]byte
+				_, err := f.ReadAt(b[:], at*8192+8)
+				require.NoError(t, err)
+				if binary.LittleEndian.Uint64(b[:]) == found.Generation {
+					overwrite(t, path, at*8192+100, []byte("rot"))
+				}
+			}
+			require.NoError(t, f.Close())
+		},
+	} {
+		for _, saved := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, saved %v", name, saved), func(t *testing.T) {
+				p := protectedAt(t)
+				path := ImagePath(p.save, "r")
+				backup, err := os.ReadFile(path)
+				require.NoError(t, err)
+				r := p.open(t, saverIn(bootA))
+				grant(t, r)
+				store(t, r, persist.Range{Len: protectedSize}, 1)
+				_, err = r.Save(context.Background())
+				require.NoError(t, err)
+				grant(t, r)
+				store(t, r, persist.Range{Len: 4096}, 2)
+				r.Known() // so that not everything is dirty
+				spoil(t, path, backup)
+				data := bytes.Clone(r.Data())
+				if saved {
+					saved, err := r.Save(context.Background())
+					require.NoError(t, err)
+					require.EqualValues(t, DataOffset+protectedSize, saved.Bytes)
+					require.NoError(t, r.SaveTrouble())
+					p.powerOff(t, r)
+					require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+					return
+				}
+				require.ErrorIs(t, r.SaveTrouble(), errOverwritten)
+				require.NoError(t, r.SaveTrouble(), "it is live again")
+				p.powerOff(t, r)
+				after := p.open(t, saverIn(bootB))
+				require.EqualValues(t, 1, protection(t, after).Losses)
+				require.Greater(t, after.Superblock().Epoch, uint64(3))
+			})
+		}
+	}
+}
+
+// TestImageWithHoles: a copy of an image that a backup put back may have holes. A save needs no space.
+func TestImageWithHoles(t *testing.T) {
+	p := protectedAt(t)
+	f, err := os.OpenFile(ImagePath(p.save, "r"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	size := image.Size(DataOffset + protectedSize)
+	punched := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, image.BlockSize, image.BlockSize)
+	if errors.Is(punched, unix.EOPNOTSUPP) {
+		t.Skip("the filesystem of TMPDIR punches no holes")
+	}
+	require.NoError(t, punched)
+	have, err := allocated(f)
+	require.NoError(t, err)
+	require.Less(t, have, uint64(size))
+	require.NoError(t, p.open(t, saverIn(bootA)).SaveTrouble())
+	have, err = allocated(f)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, have, uint64(size))
+}
+
+// TestMemoryIsRemoved: the memory of a region that lives loses its name, as by a cleaner of /dev/shm.
+// The target says so before the memory ends.
+func TestMemoryIsRemoved(t *testing.T) {
+	for name, remove := range map[string]func(t *testing.T, path string){
+		"removed": func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
+		"replaced": func(t *testing.T, path string) {
+			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := protectedAt(t)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			require.False(t, r.Nameless())
+			remove(t, p.memory)
+			require.True(t, r.Nameless())
+			require.ErrorContains(t, r.SaveTrouble(), "somebody has removed its memory")
+			_, err := r.Save(context.Background())
+			require.NoError(t, err)
+			data := bytes.Clone(r.Data())
+			require.NoError(t, r.Close())
+			_ = os.Remove(p.memory)
+			require.Equal(t, data, p.open(t, saverIn(bootA)).Data())
 		})
 	}
 }

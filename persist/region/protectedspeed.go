@@ -53,7 +53,8 @@ func (p *Protection) takes(n uint64) time.Duration {
 
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
 // read-only, gone or too slow. It writes one page to the disk, and the scratch extent once a minute
-// while the disk is too slow, or if nobody could measure it. It waits as long as the disk does, but it
+// while the disk is too slow, or if nobody could measure it. It fills holes of the image, and if
+// somebody has written over the image, it makes that live. It waits as long as the disk does, but it
 // holds nobody else up. Regions of other classes have no trouble. One goroutine at a time may call it.
 func (r *Region) SaveTrouble() error {
 	s := r.saving
@@ -64,8 +65,14 @@ func (r *Region) SaveTrouble() error {
 		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: overwrite them, or restore the region into a new one",
 			r.name, g.Len, g.Off)
 	}
+	if r.Nameless() {
+		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)
+	}
 	h := s.head.Load()
 	err := s.displaced(h)
+	if errors.Is(err, errOverwritten) {
+		err = errors.Join(err, r.distrust())
+	}
 	if err == nil {
 		err = s.probe(h.Bytes, r.medium)
 	}
@@ -91,8 +98,12 @@ func (s *saving) probe(bytes uint64, on medium.Medium) error {
 	if err != nil {
 		return err
 	}
+	// A copy of an image, put back, may have holes. A save must not meet a full disk.
+	err = ensureAllocated(f, new(medium.Memory), uint64(image.Size(bytes)))
 	file := fileOf(f, on)
-	err = image.Probe(file, bytes)
+	if err == nil {
+		err = image.Probe(file, bytes)
+	}
 	h := s.head.Load()
 	p := Protection{Speed: s.im.Speed(), SaveWithin: h.Within}
 	if slow := p.Speed != 0 && p.takes(h.Bytes) > p.SaveWithin; err == nil && (p.Speed == 0 || slow && time.Since(s.measured) > measureAgain) {

@@ -113,6 +113,22 @@ func TestProtectedSaved(t *testing.T) {
 	}
 }
 
+// A target whose memory somebody has removed saves it before it ends: no other process could.
+func TestProtectedMemoryRemoved(t *testing.T) {
+	t.Parallel()
+	r := newProtectedRig(t)
+	data := noise(t, 1<<20)
+	require.NoError(t, r.c.write(0, data))
+	require.NoError(t, r.c.flush())
+	require.NoError(t, os.Remove(r.memory))
+	r.target.stop(t)
+	require.Contains(t, r.target.stderr.String(), "somebody has removed the memory of the region")
+	r.starts(t)
+	r.holds(t, 0, data)
+	r.c.close()
+	r.pmnbd.stop(t)
+}
+
 // Without a save the region is lost. Its target says so, and the initiator's device fails: it never
 // shows other contents.
 func TestProtectedNotSaved(t *testing.T) {

@@ -47,5 +47,35 @@ var disks = []mutant{
 		in:  "persist/region.Region.Save",
 		old: "if alone() &&", new: "if",
 		pkg: "./persist/region", run: "^TestSpeedOfSavesAtOnce$",
+	}, {
+		name: "a save trusts what is left of an image that was written over", rule: "a save goes into the image as it was left, or writes everything",
+		in:  "persist/region.Region.Save",
+		old: "s.im.Distrust(); s.markAll()", new: "s.im.Distrust()",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
+	}, {
+		name: "a backup that was copied over an image counts", rule: "an image that was written over is live",
+		in:  "persist/region.Region.distrust",
+		old: "err := s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; err := error(nil)",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
+	}, {
+		name: "one copy of a header that was written over stays", rule: "an image that was written over is live",
+		in:  "persist/region/internal/image.Image.Distrust",
+		old: "im.live = [2]bool{}", new: "_ = im",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
+	}, {
+		name: "an image has holes", rule: "a save needs no space",
+		in:  "persist/region.saving.probe",
+		old: "err = ensureAllocated(f, new(medium.Memory), uint64(image.Size(bytes)))", new: "err = nil",
+		pkg: "./persist/region", run: "^TestImageWithHoles$",
+	}, {
+		name: "memory that lost its name is as good as any", rule: "memory that ends with the process is told",
+		in:  "persist/region.Region.SaveTrouble",
+		old: "if r.Nameless() {", new: "if false {",
+		pkg: "./persist/region", run: "^TestMemoryIsRemoved$",
+	}, {
+		name: "a target ends with the only copy", rule: "memory that ends with the process is saved before",
+		in:  "cmd/pmnbd-target.service.run",
+		old: "if r.Nameless() {", new: "if false {",
+		pkg: "./test/e2e", run: "^TestProtectedMemoryRemoved$",
 	},
 }

@@ -67,7 +67,7 @@ var protection = []mutant{
 		name: "a save does not look for another image at its place", rule: "a save goes where a start looks",
 		in:  "persist/region.saving.displaced",
 		old: "found.Generation < h.Generation", new: "false",
-		pkg: "./persist/region", run: "^TestImageIsReplaced$",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "others have what a lost member has", rule: "a loss sets all bits of members outside F",
 		in:  "persist/region.saving.lose",

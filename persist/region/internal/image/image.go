@@ -173,6 +173,28 @@ func (im *Image) Blocks() int { return im.lay.n }
 // that the blocks are what the memory is.
 func (im *Image) Changeable() bool { return im.live[0] && im.live[1] }
 
+// Intact reports whether the file has the header that it was given last. It asks the disk, and no cache.
+func (im *Image) Intact() bool {
+	b, err := buffer(2 * headerSize)
+	if err != nil {
+		return false
+	}
+	intact := false
+	err = im.f.do(func() error {
+		_, err := im.f.ReadAt(b, 0)
+		return err
+	})
+	if err == nil {
+		heads, at, err := choose(b)
+		intact = err == nil && heads[at] == im.head
+	}
+	return release(b, err) == nil && intact
+}
+
+// Distrust notes that somebody else has changed the file. Nobody knows what its copies of the header
+// say, so the image is not Changeable, and the next MakeLive or Save writes both.
+func (im *Image) Distrust() { im.live = [2]bool{} }
+
 // MakeLive makes a live header durable, with what set changes in it, and leaves the image
 // Changeable. After an error it may be called again, and the image is as Changeable says.
 func (im *Image) MakeLive(set func(*Header)) error {
