@@ -158,3 +158,41 @@ func TestVerifyBadPlaces(t *testing.T) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// A place that a member has lost, and of which nobody knew, is found by the digests of a copy to that member. What is
+// copied makes it good: the member does not fail.
+func TestCopyFindsABadPlace(t *testing.T) {
+	lost := persist.Range{Off: 5 * block, Len: block}
+	t.Run("resync", func(t *testing.T) {
+		s, contents := mendable(t, 2)
+		d := s.dialImpatient(t, 1)
+		c := backendtest.NewClient(t, d)
+		s.network(1).Down()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(2*block, 2), 0), c.Flush()))
+		copy(contents, backendtest.Pattern(2*block, 2))
+		s[1].lose(t, lost)
+		s.network(1).Up()
+		require.Eventually(t, func() bool { return d.equal() == 3 }, patience, tick)
+		require.NoError(t, d.Sync(t.Context()))
+		require.NoError(t, s[1].region.Failed())
+		require.Empty(t, s[1].region.Bad())
+		require.Equal(t, contents, s[1].region.Data())
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+	t.Run("verification", func(t *testing.T) {
+		s, contents := mendable(t, 2)
+		d := s.dial(t, 2)
+		s[1].lose(t, lost)
+		v, err := d.Verify(t.Context(), VerifyOptions{From: "A"})
+		require.NoError(t, err)
+		require.Equal(t, 1, v.Different)
+		require.True(t, v.Differences[0].Copied)
+		require.NoError(t, d.Sync(t.Context()))
+		require.NoError(t, s[1].region.Failed())
+		require.Empty(t, s[1].region.Bad())
+		require.Equal(t, contents, s[1].region.Data())
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}

@@ -248,7 +248,7 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// What is lost differs from everything, and a digest that finds it lost adds it.
+// What is lost differs from everything. A digest that finds it lost adds it, and says so.
 func TestDigestOfBadPlaces(t *testing.T) {
 	h := hostOf(persist.ClassFile, bootA)
 	r := opened(t, created(t, h), OpenOptions{}, h)
@@ -261,6 +261,8 @@ func TestDigestOfBadPlaces(t *testing.T) {
 	whole := sum(0, testSize)
 	require.Equal(t, whole, sum(0, testSize))
 	require.NoError(t, unix.Mprotect(r.Data()[8192:12288], unix.PROT_NONE))
+	_, err := r.Digest(persist.Range{Len: testSize})
+	require.ErrorIs(t, err, ErrBadPlace)
 	first := sum(0, testSize)
 	require.NotEqual(t, whole, first)
 	require.NotEqual(t, first, sum(0, testSize), "not even itself")

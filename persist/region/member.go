@@ -237,28 +237,30 @@ func (r *Region) persistBitsLocked(own int, members persist.Members) error {
 
 // Digest returns the SHA-256 of a range of the data extent. If somebody writes there
 // meanwhile, it is that of some mixture. A bad place makes it a random number, which equals that of no other
-// region: what is there counts as different. A fault adds a bad place.
+// region: what is there counts as different. A fault adds a bad place, and is an error (ErrBadPlace): who asked must hear
+// of the place, because what differs is written next.
 func (r *Region) Digest(g persist.Range) ([sha256.Size]byte, error) {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return [sha256.Size]byte{}, fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)
 	}
-	_, bad := r.Bad().Touched(g.Off, g.Len)
-	if !bad {
-		sum, err := r.digest(g)
-		if err == nil {
-			return sum, nil
-		}
-		var fault *faultError
-		if !errors.As(err, &fault) {
-			return sum, r.Fail(err)
-		}
-		if _, err := r.Lose(address(r.mem) + fault.off); err != nil {
-			return sum, err
-		}
-	}
 	var sum [sha256.Size]byte
-	_, _ = rand.Read(sum[:]) // never fails: it would end the program
-	return sum, nil
+	if _, bad := r.Bad().Touched(g.Off, g.Len); bad {
+		_, _ = rand.Read(sum[:]) // never fails: it would end the program
+		return sum, nil
+	}
+	sum, err := r.digest(g)
+	if err == nil {
+		return sum, nil
+	}
+	var fault *faultError
+	if !errors.As(err, &fault) {
+		return sum, r.Fail(err)
+	}
+	lost, err := r.Lose(address(r.mem) + fault.off)
+	if err != nil {
+		return sum, err
+	}
+	return sum, fmt.Errorf("region %q: %w: the medium has lost %d bytes at %d", r.name, ErrBadPlace, lost.Len, lost.Off)
 }
 
 func (r *Region) digest(g persist.Range) (sum [sha256.Size]byte, err error) {

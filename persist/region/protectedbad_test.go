@@ -21,7 +21,7 @@ func TestProtectedWithABadPlace(t *testing.T) {
 	page := r.Data()[bad.Off:bad.End()]
 	require.NoError(t, unix.Mprotect(page, unix.PROT_NONE))
 	_, err := r.Digest(bad)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrBadPlace)
 	require.ErrorContains(t, r.SaveTrouble(), "lost 4096 bytes at 8192")
 	_, err = r.Save(context.Background())
 	require.Error(t, err)

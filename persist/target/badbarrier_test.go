@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
 
@@ -18,7 +19,7 @@ func (s *site) forget(t *testing.T, off uint64) {
 	page := s.region.Data()[off:][:persist.BadBlock]
 	require.NoError(t, unix.Mprotect(page, unix.PROT_NONE))
 	_, err := s.region.Digest(persist.Range{Off: off, Len: persist.BadBlock})
-	require.NoError(t, err)
+	require.ErrorIs(t, err, region.ErrBadPlace)
 	require.NoError(t, unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE))
 	clear(page)
 }

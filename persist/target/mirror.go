@@ -207,7 +207,8 @@ func (c *conn) bits(m wire.Bits) error {
 }
 
 // digest sums bytes on the lane's goroutine, with everything in them that is ahead on the
-// lane.
+// lane. If it finds a place that was lost, the connection ends, as for a READ: what differs is written next, and the
+// initiator must know of the place before.
 func (c *conn) digest(m wire.Digest) error {
 	if c.asked.digests++; c.asked.digests > wire.MaxDigests {
 		return fmt.Errorf("%w: more than %d unanswered DIGESTs", errStranger, wire.MaxDigests)
@@ -217,6 +218,9 @@ func (c *conn) digest(m wire.Digest) error {
 		return fmt.Errorf("%w: DIGEST of %d bytes at %d", errStranger, m.Len, m.Off)
 	}
 	sum, err := r.Digest(g)
+	if errors.Is(err, region.ErrBadPlace) { // the initiator comes back, and hears which
+		c.log.Error("a digest has found a lost place of the region", slog.String("region", r.Name()), slog.Any("error", err))
+	}
 	if err != nil {
 		return err
 	}

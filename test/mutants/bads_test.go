@@ -155,6 +155,11 @@ var bads = []mutant{
 		old: "&& !c.learns()", new: "&& false",
 		pkg: "./persist/target", run: "^TestZeroesForAPartOfABadBlock$",
 	}, {
+		name: "nobody hears of a place that a digest has found", rule: "docs/regions.md, bad places: before something is copied there",
+		in:  "persist/target.conn.digest",
+		old: "if err != nil { return err }", new: "",
+		pkg: "./backend/remote", run: "^TestCopyFindsABadPlace$",
+	}, {
 		name: "a bad block is good before the target has said so", rule: "docs/protocol.md, overwriting: after ZERO_ACK",
 		in:  "backend/remote.lane.mendLocked",
 		old: "l.mends = true", new: "l.mends = true; l.mendedLocked(l.zeroes.out[(l.zeroes.head+l.zeroes.n-1)%zeroCredits]); l.zeroes.n--",
