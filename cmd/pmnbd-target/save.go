@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,13 +133,39 @@ func askAll(control *status.Place, path string, heard func(json.RawMessage) erro
 
 // saveOffline saves the regions of a configuration file that no pmnbd-target serves.
 func saveOffline(stdout io.Writer, file string) error {
+	regions, err := regionsOf(file)
+	return errors.Join(err, saveAll(stdout, regions, (*servedRegion).saveAlone))
+}
+
+// regionsOf returns the regions that saveOffline saves, also of a file with mistakes, beside the error
+// that says what these are: the power may be about to go, and a mistake in a line must cost no region
+// that other lines name.
+func regionsOf(file string) ([]servedRegion, error) {
 	var c config
-	err := c.load(file)
-	if err != nil {
-		// The power may be about to go. A mistake in a line costs no region that other lines name.
-		c.Regions = salvage(file)
+	if err := c.load(file); err != nil {
+		return salvage(file), err
 	}
-	return errors.Join(err, saveAll(stdout, c.Regions, (*servedRegion).saveAlone))
+	return c.Regions, nil
+}
+
+// lastChance returns why nobody can save r any more once this process has ended, or "".
+func (s *service) lastChance(r *region.Region) string {
+	p, ok := r.Protection()
+	switch {
+	case !ok || p.Whole:
+		return ""
+	case r.Nameless():
+		return "somebody has removed its memory, which ends with this process"
+	case s.file == "":
+		return ""
+	}
+	regions, _ := regionsOf(s.file)
+	if slices.ContainsFunc(regions, func(n servedRegion) bool {
+		return n.Name == r.Name() && n.Path.string == r.Path() && region.ImagePath(n.Save.string, n.Name) == p.Image
+	}) {
+		return ""
+	}
+	return s.file + " does not name it as it is, so nobody would save it at the shutdown"
 }
 
 // saveAll saves those of regions that have an image, all at the same time: a disk that hangs must

@@ -68,7 +68,7 @@ func serve(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	s.args = call.Args
+	s.args, s.file = call.Args, call.Flags.Lookup("config").Value.String()
 	s.reloader.Nothing = cfg.KeyFile == "" && !call.Flags.Changed("config")
 	return s.run(call.Stdout, signals)
 }
@@ -77,6 +77,7 @@ func serve(call *command.Call) error {
 type service struct {
 	cfg       config
 	args      []string // of the command line
+	file      string   // of --config, or ""
 	said      config   // what these and the file said last
 	reloader  *reload.Reloader
 	log       *zap.Logger
@@ -184,8 +185,8 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()
 	for _, r := range s.regions {
-		if r.Nameless() {
-			s.log.Warn("somebody has removed the memory of the region, which ends now: saving it", zap.String("region", r.Name()))
+		if why := s.lastChance(r); why != "" {
+			s.log.Warn("saving the region before the end: nobody else could", zap.String("region", r.Name()), zap.String("cause", why))
 			p, _ := r.Protection()
 			daemon.Stopping(s.log, p.SaveWithin)
 			err = errors.Join(err, saveLast(r))

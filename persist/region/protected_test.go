@@ -27,7 +27,7 @@ const protectedSize = 3*image.BlockSize + 64<<10
 // fails when fail says so.
 type saver struct {
 	host
-	fail *func(op string) error // called before each write and sync of an image; nil: never
+	fail *func(op string) error // called before each write and sync of an image, and behind each read; nil: never
 }
 
 func (s saver) Storage(f image.File) image.File { return faulty{f, s.fail} }
@@ -35,6 +35,14 @@ func (s saver) Storage(f image.File) image.File { return faulty{f, s.fail} }
 type faulty struct {
 	image.File
 	fail *func(op string) error
+}
+
+func (f faulty) ReadAt(b []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(b, off)
+	if err == nil && *f.fail != nil && (*f.fail)("read") != nil {
+		b[n/2] ^= 1 // the disk says nothing of it
+	}
+	return n, err
 }
 
 func (f faulty) WriteAt(b []byte, off int64) (int, error) {
@@ -334,6 +342,29 @@ func TestTornImageIsALoss(t *testing.T) {
 			require.Equal(t, make([]byte, protectedSize), r.Data())
 		})
 	}
+}
+
+// TestImageIsReadAgain: a loss is for good. What fails its check once may only have been read wrongly.
+func TestImageIsReadAgain(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	data := bytes.Clone(r.Data())
+	p.powerOff(t, r)
+	on := saverIn(bootB)
+	var reads atomic.Int64
+	*on.fail = func(op string) error {
+		if op == "read" && reads.Add(1) == 4 { // behind header, table and the first block
+			return errors.New("wrong")
+		}
+		return nil
+	}
+	r = p.open(t, on)
+	require.Zero(t, protection(t, r).Losses)
+	require.Equal(t, data, r.Data())
 }
 
 // TestProtectedAndADiskThatFails: what the image cannot announce does not happen, and the region

@@ -173,10 +173,12 @@ func (s *saving) bring(path string, boot [16]byte, on medium.Medium) error {
 	}
 	if h.State == image.Whole {
 		began := time.Now()
-		err := s.fetch(path, &sb, boot, on)
-		if !errors.Is(err, image.ErrTorn) {
-			s.loaded, s.loadTook = err == nil, time.Since(began)
-			return err
+		for range 2 { // a loss is for good, and what was read may have gone wrong on the way from the disk
+			err = s.fetch(path, &sb, boot, on)
+			if !errors.Is(err, image.ErrTorn) {
+				s.loaded, s.loadTook = err == nil, time.Since(began)
+				return err
+			}
 		}
 		return s.lose(path, sb, boot, err.Error(), on)
 	}

@@ -24,7 +24,7 @@ func (s *saving) displaced(h *image.Header) error {
 	case err != nil:
 		return nil
 	case !os.SameFile(info, s.file):
-		return fmt.Errorf("%s: %w: somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save", s.path, ErrSave)
+		return s.errReplaced()
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -37,6 +37,10 @@ func (s *saving) displaced(h *image.Header) error {
 		return fmt.Errorf("%s: %w: %w: it counts for nothing now, and the next save writes all of it", s.path, ErrSave, errOverwritten)
 	}
 	return nil
+}
+
+func (s *saving) errReplaced() error {
+	return fmt.Errorf("%s: %w: somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save", s.path, ErrSave)
 }
 
 // distrust makes an image live that somebody has written over, in both copies of its header: what is

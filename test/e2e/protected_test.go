@@ -122,7 +122,7 @@ func TestProtectedMemoryRemoved(t *testing.T) {
 	require.NoError(t, r.c.flush())
 	require.NoError(t, os.Remove(r.memory))
 	r.target.stop(t)
-	require.Contains(t, r.target.stderr.String(), "somebody has removed the memory of the region")
+	require.Contains(t, r.target.stderr.String(), "somebody has removed its memory, which ends with this process")
 	r.starts(t)
 	r.holds(t, 0, data)
 	r.c.close()
@@ -247,4 +247,39 @@ func TestProtectedRemoved(t *testing.T) {
 	require.NoError(t, c.read(0, got))
 	require.Equal(t, data, got)
 	c.close()
+}
+
+// A region that somebody has taken out of the file, without a reload, is saved when the target ends: the
+// save of the shutdown would not find it. As long as the file names it, the end needs no save.
+func TestProtectedUnnamed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		last  string // what the file says of the region in the end
+		saved bool
+	}{
+		"named":        {last: "[[region]]\nname = \"fast\"\npath = \"MEMORY\"\nsave = \"DISK\"\n"},
+		"not any more": {saved: true},
+		"elsewhere":    {last: "[[region]]\nname = \"fast\"\npath = \"MEMORY2\"\nsave = \"DISK\"\n", saved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			memory, file := filepath.Join(shmtest.Dir(t), "fast"), filepath.Join(h.home, "target.toml")
+			h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+			fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
+			listen := "listen = [\"iwarp://127.0.0.1:0\"]\n"
+			written(t, file, "%s", listen+fast)
+			target := start(t, h.home, "pmnbd-target", "serve", "--config", file)
+			pmnbd, unix, _ := h.initiator(t, target.waitReady(t)[0], "fast")
+			c := dialNBD(t, unix)
+			require.NoError(t, c.write(0, noise(t, 1<<20)))
+			c.close()
+			pmnbd.stop(t)
+			written(t, file, "%s", listen+strings.NewReplacer("MEMORY", memory, "DISK", h.disk).Replace(tt.last))
+			target.stop(t)
+			require.Equal(t, tt.saved, strings.Contains(target.stderr.String(), "saving the region before the end: nobody else could"))
+			stdout := h.run(t, "pmnbd-target", "region", "inspect", filepath.Join(h.disk, "fast.save"))
+			require.Equal(t, tt.saved, strings.Contains(stdout, "whole: it has all that the memory has"), stdout)
+		})
+	}
 }

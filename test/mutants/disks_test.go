@@ -24,8 +24,8 @@ var disks = []mutant{
 		pkg: "./persist/region", run: "^TestSaveWithoutWhatServingNeeds$",
 	}, {
 		name: "a mistake in the file costs all regions", rule: "save --config saves what it can read of the file",
-		in:  "cmd/pmnbd-target.saveOffline",
-		old: "c.Regions = salvage(file)", new: "return err",
+		in:  "cmd/pmnbd-target.regionsOf",
+		old: "return salvage(file), err", new: "return nil, err",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
 	}, {
 		name: "a disk that cannot be measured keeps the memory from everybody", rule: "a region opens whose disk cannot be measured",
@@ -74,8 +74,18 @@ var disks = []mutant{
 		pkg: "./persist/region", run: "^TestMemoryIsRemoved$",
 	}, {
 		name: "a target ends with the only copy", rule: "memory that ends with the process is saved before",
-		in:  "cmd/pmnbd-target.service.run",
-		old: "if r.Nameless() {", new: "if false {",
+		in:  "cmd/pmnbd-target.service.lastChance",
+		old: "case r.Nameless():", new: "case false:",
 		pkg: "./test/e2e", run: "^TestProtectedMemoryRemoved$",
+	}, {
+		name: "a target ends with a region that nobody saves at the shutdown", rule: "what the file does not name is saved before the end",
+		in:  "cmd/pmnbd-target.service.lastChance",
+		old: "slices.ContainsFunc(", new: "true || slices.ContainsFunc(",
+		pkg: "./test/e2e", run: "^TestProtectedUnnamed$",
+	}, {
+		name: "one reading of an image that fails its check loses the region", rule: "a loss is for good, so read again",
+		in:  "persist/region.saving.bring",
+		old: "for range 2", new: "for range 1",
+		pkg: "./persist/region", run: "^TestImageIsReadAgain$",
 	},
 }
