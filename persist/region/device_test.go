@@ -251,3 +251,22 @@ func TestFileOnDAX(t *testing.T) {
 	require.NoError(t, r.Update(func(sb *Superblock) error { sb.Epoch++; return nil }))
 	require.NoError(t, r.FlushAll())
 }
+
+// A device that has lost a block of its superblock says how to repair it. Until then nothing is written there.
+func TestLostHeader(t *testing.T) {
+	path := newDevice(t, deviceSize)
+	h := deviceHost(Platform{Domain: DomainCaches})
+	_, err := create(path, CreateOptions{Name: "r"}, h)
+	require.NoError(t, err)
+	h.memoryOf = func(*os.File) (medium.Memory, error) {
+		return medium.Memory{Class: persist.ClassPMem, Platform: Platform{Domain: DomainCaches}, Device: deviceSize, Flags: unix.MAP_SHARED}, nil
+	}
+	require.NoError(t, os.Truncate(path, CopySize)) // touching the second copy is a fault
+	_, err = open(path, OpenOptions{}, h)
+	require.ErrorIs(t, err, ErrFault)
+	require.ErrorContains(t, err, "ndctl clear-errors")
+	require.NoError(t, os.Truncate(path, deviceSize)) // repaired, and zeroes
+	r := opened(t, path, OpenOptions{}, h)
+	require.True(t, r.Superblock().Doubt)
+	require.Equal(t, persist.Owner{}, r.Superblock().Owner)
+}

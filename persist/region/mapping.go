@@ -22,7 +22,7 @@ func readHeader(f *os.File, m *medium.Memory, b []byte) error {
 		if errors.Is(err, io.EOF) {
 			return explain(ErrNoSuperblock)
 		}
-		return err
+		return lostHeader(err)
 	}
 	if m.Device < uint64(len(b)) {
 		return explain(ErrNoSuperblock)
@@ -31,7 +31,16 @@ func readHeader(f *os.File, m *medium.Memory, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(loadHeader(mem, b), unix.Munmap(mem))
+	return errors.Join(lostHeader(loadHeader(mem, b)), unix.Munmap(mem))
+}
+
+// lostHeader says what to do where the medium has lost a part of a header. To write there would take a copy of the
+// superblock that may come back: some disks only pause.
+func lostHeader(err error) error {
+	if !errors.Is(err, unix.EIO) && !errors.Is(err, ErrFault) {
+		return err
+	}
+	return fmt.Errorf("%w: its medium cannot read the first 2 MiB, which have the superblock: if that stays so, repair the block with `ndctl clear-errors`; the other copy of the superblock then repairs this one", err)
 }
 
 func loadHeader(mem, b []byte) (err error) {
