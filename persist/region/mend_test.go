@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -113,7 +114,7 @@ func TestCannotMend(t *testing.T) {
 			c.change(r)
 			err := r.Zero(c.zero)
 			require.ErrorIs(t, err, c.want)
-			require.Equal(t, c.want == ErrFailed, r.Failed() != nil)
+			require.Equal(t, errors.Is(c.want, ErrFailed), r.Failed() != nil)
 			require.Equal(t, persist.BadPlaces{bad}, r.Bad())
 		})
 	}

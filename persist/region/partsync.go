@@ -66,7 +66,7 @@ func (r *Region) endSyncersLocked() {
 	for i := range r.parts {
 		if y := &r.parts[i].syncer; y.begin != nil {
 			close(y.begin)
-			<-y.ended
+			_ = <-y.ended // closed
 			y.begin = nil
 		}
 	}
