@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"pmnbd/persist/region/internal/image"
 )
@@ -12,9 +13,12 @@ import (
 // another file over it, such as a backup, or the header has rotted.
 var errOverwritten = errors.New("somebody has written another image over the image, or its disk has lost what it was given")
 
+// errReplaced means that the image has no name any more.
+var errReplaced = errors.New("somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save")
+
 // displaced returns an error if the next start would not find the image that s has open, with the
-// header h or a later one: somebody has removed it, put another file in its place, or written over it
-// (errOverwritten). What is there may say that it is whole, and be older than the memory. displaced
+// header h or a later one: somebody has removed it, put another file in its place (errReplaced), or written
+// over it (errOverwritten). What is there may say that it is whole, and be older than the memory. displaced
 // keeps silent about a disk that cannot be read: others find that.
 func (s *saving) displaced(h *image.Header) error {
 	info, err := os.Stat(s.path)
@@ -24,7 +28,7 @@ func (s *saving) displaced(h *image.Header) error {
 	case err != nil:
 		return nil
 	case !os.SameFile(info, s.file):
-		return s.errReplaced()
+		return fmt.Errorf("%s: %w: %w", s.path, ErrSave, errReplaced)
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -39,8 +43,19 @@ func (s *saving) displaced(h *image.Header) error {
 	return nil
 }
 
-func (s *saving) errReplaced() error {
-	return fmt.Errorf("%s: %w: somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save", s.path, ErrSave)
+// disarm makes a copy of the image live that somebody has put in its place: until a restart the region
+// does not use it, but if the power fails the next start does.
+func (r *Region) disarm() (err error) {
+	im, err := openImage(filepath.Dir(r.saving.path), r.name, r.medium)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, im.Close()) }()
+	if h := im.Header(); h.UUID != r.uuid || h.State != image.Whole {
+		return nil
+	}
+	sb := r.Superblock()
+	return im.MakeLive(func(h *image.Header) { describe(h, &sb) })
 }
 
 // distrust makes an image live that somebody has written over, in both copies of its header: what is

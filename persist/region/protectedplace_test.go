@@ -64,6 +64,33 @@ func TestImageIsReplaced(t *testing.T) {
 	}
 }
 
+// TestReplacedImageIsLive: a backup in the place of the image says that it is whole. If the power fails, the
+// region is lost, and not old.
+func TestReplacedImageIsLive(t *testing.T) {
+	for _, looks := range []int{1, 2} {
+		t.Run(fmt.Sprint(looks), func(t *testing.T) {
+			p := protectedAt(t)
+			path := ImagePath(p.save, "r")
+			backup, err := os.ReadFile(path)
+			require.NoError(t, err)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			was := r.Superblock()
+			require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
+			require.NoError(t, os.Rename(path+".new", path))
+			for range looks {
+				require.ErrorIs(t, r.SaveTrouble(), errReplaced)
+			}
+			p.powerOff(t, r)
+			r = p.open(t, saverIn(bootB))
+			require.EqualValues(t, 1, protection(t, r).Losses)
+			require.Greater(t, r.Superblock().Epoch, was.Epoch)
+			require.Greater(t, r.Superblock().Mark, was.Mark)
+		})
+	}
+}
+
 // TestImageIsWrittenOver: somebody copies a backup over the image while the region is in use, or the disk
 // loses a header. A save goes there, and writes everything. If the power fails before one, the region is
 // lost, and not old.

@@ -54,7 +54,7 @@ func (p *Protection) takes(n uint64) time.Duration {
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
 // read-only, gone or too slow. It writes one page to the disk, and the scratch extent once a minute
 // while the disk is too slow, or if nobody could measure it. It fills holes of the image, and if
-// somebody has written over the image, it makes that live. It waits as long as the disk does, but it
+// somebody has written over the image, or put a copy in its place, it makes that live. It waits as long as the disk does, but it
 // holds nobody else up. Regions of other classes have no trouble. One goroutine at a time may call it.
 func (r *Region) SaveTrouble() error {
 	s := r.saving
@@ -70,8 +70,11 @@ func (r *Region) SaveTrouble() error {
 	}
 	h := s.head.Load()
 	err := s.displaced(h)
-	if errors.Is(err, errOverwritten) {
+	switch {
+	case errors.Is(err, errOverwritten):
 		err = errors.Join(err, r.distrust())
+	case errors.Is(err, errReplaced):
+		err = errors.Join(err, r.disarm())
 	}
 	if err == nil {
 		err = s.probe(h.Bytes, r.medium)
@@ -99,7 +102,7 @@ func (s *saving) probe(bytes uint64, on medium.Medium) error {
 		return err
 	}
 	if info, statErr := f.Stat(); statErr != nil || !os.SameFile(info, s.file) {
-		return errors.Join(s.errReplaced(), statErr, f.Close()) // just now: nothing may be written there
+		return errors.Join(errReplaced, statErr, f.Close()) // just now: nothing may be written there
 	}
 	// A copy of an image, put back, may have holes. A save must not meet a full disk.
 	err = ensureAllocated(f, new(medium.Memory), uint64(image.Size(bytes)))

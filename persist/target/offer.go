@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -123,10 +124,13 @@ func (s *Server) Change(o Offer) error {
 	return nil
 }
 
+// closeAll closes them at the same time: each may wait for a disk that hangs.
 func closeAll(exports []*export) {
+	var all sync.WaitGroup
 	for _, e := range exports {
-		e.close()
+		all.Go(e.close)
 	}
+	all.Wait()
 }
 
 // withdraw lets nobody have the regions any more, or changes nothing. It returns with the lock

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,9 +272,7 @@ func (s *Server) Close() error {
 	s.running.Wait()
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	for _, e := range s.served() {
-		e.close()
-	}
+	closeAll(slices.Collect(maps.Values(s.served())))
 	s.power.close()
 	return errors.Join(errs...)
 }

@@ -87,5 +87,10 @@ var disks = []mutant{
 		in:  "persist/region.saving.bring",
 		old: "for range 2", new: "for range 1",
 		pkg: "./persist/region", run: "^TestImageIsReadAgain$",
+	}, {
+		name: "a backup that was put in the place of an image counts", rule: "an image that takes the place of one in use is live",
+		in:  "persist/region.Region.disarm",
+		old: "return im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; return nil",
+		pkg: "./persist/region", run: "^TestReplacedImageIsLive$",
 	},
 }
