@@ -14,7 +14,7 @@ func (r *Region) renewLocked(sb Superblock) error {
 		return r.writeLocked(sb)
 	}
 	was := r.sb.Load()
-	if sb.Stamp = was.Stamp; !was.Stamping {
+	if sb.Stamp, sb.StampNonces = was.Stamp, was.StampNonces; !was.Stamping {
 		sb.Stamp++
 		sb.StampNonces = [2]uint64{r.nonceLocked(sb.Stamp), was.StampNonces[0]}
 	}

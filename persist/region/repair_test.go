@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
+	"pmnbd/persist/region/internal/medium"
 )
 
 // A repairTape is a region in memory that forgets, in which a block is bad. Before each step of whoever makes something
@@ -247,6 +249,45 @@ func TestRepairsRot(t *testing.T) {
 		r = opened(t, path, OpenOptions{}, fileHost)
 		require.Equal(t, persist.BadPlaces{bad}, r.Bad())
 		require.NoError(t, r.BadUnknown())
+	}
+}
+
+// A region of several parts has its list in the first one, whatever that is.
+func TestRepairsOfParts(t *testing.T) {
+	for _, first := range []persist.Class{persist.ClassFile, persist.ClassPMem} {
+		t.Run(first.String()+" first", func(t *testing.T) {
+			h := fileHost
+			paths := partPaths(t.TempDir(), 2)
+			h.memoryOf = func(f *os.File) (medium.Memory, error) {
+				m := medium.Memory{Class: persist.ClassFile, Flags: unix.MAP_SHARED}
+				if f.Name() == paths[0] && first == persist.ClassPMem {
+					m.Class, m.Platform.Domain = persist.ClassPMem, DomainMemory
+				}
+				return m, nil
+			}
+			_, err := create(paths[0], CreateOptions{Name: "r", Size: testSize, Parts: paths[1:]}, h)
+			require.NoError(t, err)
+			lost := persist.Range{Off: testSize - 4096, Len: 8192} // in both
+			lossy := h
+			lossy.bad = func() ([]persist.Range, error) { // of each
+				return []persist.Range{{Off: DataOffset, Len: 1}, {Off: DataOffset + testSize - 1, Len: 1}}, nil
+			}
+			lossy.mend = func(_, _ uint64) error { return nil }
+			r := openedParts(t, paths, lossy)
+			require.NoError(t, r.Zero(lost))
+			require.NoError(t, r.Close())
+			info, err := inspectPath(paths[0], h, paths[1:]...)
+			require.NoError(t, err)
+			require.Equal(t, persist.BadPlaces{lost}, info.Bad)
+			h.mend = lossy.mend
+			r = openedParts(t, paths, h)
+			require.Equal(t, persist.BadPlaces{lost}, r.Bad())
+			require.NoError(t, r.Zero(lost))
+			require.NoError(t, r.Settle([]persist.Range{lost}, r.Mending()))
+			require.NoError(t, r.Close())
+			r = openedParts(t, paths, h)
+			require.Empty(t, r.Bad())
+		})
 	}
 }
 
