@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/internal/shmtest"
+	"pmnbd/persist"
+	"pmnbd/persist/region"
 )
 
 // A mistake in the file is found at the shutdown, when nobody is there to mend it. What other lines name
@@ -41,4 +43,34 @@ func TestSaveOfAFileWithMistakes(t *testing.T) {
 		}
 	}
 	require.Empty(t, salvage(filepath.Join(disk, "nowhere")))
+}
+
+// A region whose memory is not there, and whose image is not whole, is not saved: its filesystem may have
+// been unmounted too early.
+func TestSaveWithoutMemory(t *testing.T) {
+	memory, disk := shmtest.Dir(t), t.TempDir()
+	path, file := filepath.Join(memory, "fast"), filepath.Join(t.TempDir(), "target.toml")
+	code, _, errs := ran("region", "create", "fast", path, "--size", "4M", "--class", "protected", "--save", disk)
+	require.Zero(t, code, errs)
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "[[region]]\nname = \"fast\"\npath = %q\nsave = %q\n", path, disk), 0o600))
+	away := path + ".away"
+	require.NoError(t, os.Rename(path, away))
+	code, out, errs := ran("save", "--config", file)
+	require.Zero(t, code, errs)
+	require.Equal(t, "region fast has no memory: its image stays as it is\n", out)
+
+	require.NoError(t, os.Rename(away, path))
+	r, err := region.Open(path, region.OpenOptions{Name: "fast", Save: disk})
+	require.NoError(t, err)
+	require.NoError(t, r.Zero(persist.Range{Len: 4096}))
+	require.NoError(t, r.Close())
+	require.NoError(t, os.Rename(path, away))
+	code, out, _ = ran("save", "--config", file)
+	require.Equal(t, 1, code)
+	require.Equal(t, "region fast NOT SAVED: "+path+" is not there, and the image lacks what it had: mount it again, or the region is lost\n", out)
+
+	require.NoError(t, os.Rename(away, path))
+	code, out, errs = ran("save", "--config", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "region fast saved: ")
 }

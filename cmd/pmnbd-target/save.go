@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"pmnbd/cmd/internal/command"
-	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/reload"
 	"pmnbd/cmd/internal/status"
@@ -27,8 +26,8 @@ import (
 const saveHelp = `Saves the regions of class protected: ends their sessions, writes what differs from their images, and returns when
 all images are whole and durable. Nobody gets such a region any more until "pmnbd-target resume" or a restart.
 Shutdown hooks of a UPS call this; SIGPWR has the same effect. With --config no pmnbd-target has to run: the
-command opens the regions in FILE that have save, and saves them itself. A region without memory has nothing to
-save, and keeps its image.
+command opens the regions in FILE that have save, and saves them itself, also those of a FILE with mistakes. A
+region without memory has nothing to save, and keeps its image.
 
 Usage:
   pmnbd-target save [--control ADDRESS]
@@ -203,6 +202,9 @@ func (r *servedRegion) saveAlone() (line string, err error) {
 		return "", err
 	}
 	if _, err := os.Lstat(r.Path.string); errors.Is(err, fs.ErrNotExist) {
+		if p, err := region.InspectImage(region.ImagePath(r.Save.string, r.Name)); err == nil && !p.Whole {
+			return "", fmt.Errorf("%s is not there, and the image lacks what it had: mount it again, or the region is lost", r.Path.string)
+		}
 		return fmt.Sprintf("region %s has no memory: its image stays as it is", r.Name), nil
 	}
 	opened, err := region.Open(r.Path.string, region.OpenOptions{Name: r.Name, Save: r.Save.string, Saving: true})
@@ -255,7 +257,7 @@ func (s *service) saveCommands() []status.Command {
 // onPowerFailure saves at each SIGPWR, which init and UPS software send when the power is about to
 // go. stop ends that, and waits for a save under way.
 func (s *service) onPowerFailure() (stop func()) {
-	return daemon.OnPowerFailure(func() {
+	return s.power.Take(func() {
 		s.log.Warn("SIGPWR: the power is about to go")
 		if _, err := s.target.Save(context.Background()); err != nil { // it has logged what came of each region
 			s.log.Error("not saved", zap.Error(err))

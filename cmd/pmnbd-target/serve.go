@@ -60,6 +60,7 @@ func serve(call *command.Call) error {
 	sockio.Procs()
 	daemon.CrashBySignal()
 	daemon.HoldReload()
+	power := daemon.HoldPowerFailure()
 	signals, stop := daemon.Signals()
 	defer stop()
 	log := daemon.LogAt(call.Stderr, cfg.LogLevel)
@@ -68,6 +69,7 @@ func serve(call *command.Call) error {
 	if err != nil {
 		return err
 	}
+	s.power = power
 	s.args, s.file = call.Args, call.Flags.Lookup("config").Value.String()
 	s.reloader.Nothing = cfg.KeyFile == "" && !call.Flags.Changed("config")
 	return s.run(call.Stdout, signals)
@@ -80,6 +82,7 @@ type service struct {
 	file      string   // of --config, or ""
 	said      config   // what these and the file said last
 	reloader  *reload.Reloader
+	power     daemon.PowerFailure
 	log       *zap.Logger
 	regions   []*region.Region
 	target    *target.Server

@@ -92,5 +92,10 @@ var disks = []mutant{
 		in:  "persist/region.Region.disarm",
 		old: "return im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; return nil",
 		pkg: "./persist/region", run: "^TestReplacedImageIsLive$",
+	}, {
+		name: "memory that is not there when it is to be saved is no matter", rule: "save --config says what it does not save",
+		in:  "cmd/pmnbd-target.servedRegion.saveAlone",
+		old: "err == nil && !p.Whole", new: "err == nil && p.Whole && false",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveWithoutMemory$",
 	},
 }

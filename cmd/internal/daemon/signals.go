@@ -38,18 +38,29 @@ func HoldReload() { signal.Ignore(syscall.SIGHUP) }
 
 // OnHangup calls do for each SIGHUP, one at a time. stop ends the context of a do that is under way,
 // and waits for it.
-func OnHangup(do func(context.Context)) (stop func()) { return on(syscall.SIGHUP, do) }
+func OnHangup(do func(context.Context)) (stop func()) { return take(hold(syscall.SIGHUP), do) }
 
-// OnPowerFailure calls do for each SIGPWR, one at a time. stop waits for a do that is under way.
-func OnPowerFailure(do func()) (stop func()) {
-	return on(syscall.SIGPWR, func(context.Context) { do() })
+// A PowerFailure keeps a SIGPWR until somebody takes it.
+type PowerFailure chan os.Signal
+
+// HoldPowerFailure keeps each SIGPWR from now on. A daemon calls it before it does what takes long.
+func HoldPowerFailure() PowerFailure { return hold(syscall.SIGPWR) }
+
+// Take calls do for each SIGPWR that has come or comes, one at a time. stop waits for a do that is
+// under way.
+func (p PowerFailure) Take(do func()) (stop func()) {
+	return take(p, func(context.Context) { do() })
 }
 
-func on(sig os.Signal, do func(context.Context)) (stop func()) {
+func hold(sig os.Signal) chan os.Signal {
 	c := make(chan os.Signal, 1)
+	signal.Notify(c, sig)
+	return c
+}
+
+func take(c chan os.Signal, do func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	signal.Notify(c, sig)
 	go func() {
 		defer close(ended)
 		for {

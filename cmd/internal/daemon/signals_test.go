@@ -43,6 +43,13 @@ func child(how string) {
 			<-called
 			fmt.Println("reload")
 		}
+	} else if how == "power" {
+		held := HoldPowerFailure()
+		send(syscall.SIGPWR) // while the daemon still starts
+		called := make(chan struct{})
+		defer held.Take(func() { called <- struct{}{} })()
+		<-called
+		fmt.Println("saved")
 	} else {
 		send(syscall.SIGHUP)
 		if how == "hang up" {
@@ -63,6 +70,7 @@ func TestSignals(t *testing.T) {
 	for how, want := range map[string]string{
 		"hang up": "hangup\n" + broken + broken + "terminated\n",
 		"nohup":   broken + broken + "terminated\n",
+		"power":   "saved\n" + broken + broken + "terminated\n",
 		"reload":  "reload\nreload\nreload\n" + broken + broken + "terminated\n",
 	} {
 		t.Run(how, func(t *testing.T) {
