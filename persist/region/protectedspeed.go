@@ -70,11 +70,15 @@ func (r *Region) SaveTrouble() error {
 	}
 	h := s.head.Load()
 	err := s.displaced(h)
+	var mended error
 	switch {
 	case errors.Is(err, errOverwritten):
-		err = errors.Join(err, r.distrust())
+		mended = r.distrust()
 	case errors.Is(err, errReplaced):
-		err = errors.Join(err, r.disarm())
+		mended = r.disarm()
+	}
+	if mended != nil {
+		err = fmt.Errorf("%w; what is there may be older than the memory, and still says that it is whole: %w", err, mended)
 	}
 	if err == nil {
 		err = s.probe(h.Bytes, r.medium)
