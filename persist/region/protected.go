@@ -228,12 +228,26 @@ func (s *saving) lacks(size uint64) (dirty func(int) bool, n uint64) {
 // Save writes what differs from the image to it, and returns when the image is whole and
 // durable. Nobody may change the memory meanwhile: sessions have ended, and their memory keys
 // are destroyed. If ctx ends, or a write fails, the image is not whole, and the region goes on
-// as before: another Save may succeed. It saves a failed region, too, with the failure.
+// as before: another Save may succeed. It saves a failed region, too, with the failure. Memory that it
+// cannot read becomes a bad place.
 func (r *Region) Save(ctx context.Context) (Saved, error) {
-	s := r.saving
-	if s == nil {
+	if r.saving == nil {
 		return Saved{}, r.errUnprotected()
 	}
+	saved, err := r.save(ctx)
+	var fault *faultError
+	if !errors.As(err, &fault) {
+		return saved, err
+	}
+	g, failed := r.Lose(address(r.mem) + fault.off)
+	if failed != nil {
+		return saved, failed
+	}
+	return saved, fmt.Errorf("%w: the memory has lost %d bytes at %d: overwrite them, then save again", err, g.Len, g.Off)
+}
+
+func (r *Region) save(ctx context.Context) (Saved, error) {
+	s := r.saving
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -306,11 +320,21 @@ func (r *Region) saveLocked(ctx context.Context, sb *Superblock, dirty func(int)
 	p := &progress{began: time.Now()}
 	s.progress.Store(p)
 	defer s.progress.Store(nil)
-	err := s.im.Save(ctx, r.mem, dirty, sum, func(h *image.Header) {
+	err := s.im.Save(ctx, r.mem, dirty, r.sum, func(h *image.Header) {
 		describe(h, sb)
 		h.SavedAt = time.Now().UnixNano()
 	}, &p.Progress)
 	return Saved{Bytes: p.Written.Load()}, err
+}
+
+// sum is sum of b, a part of the region's mapping. The offset of its faultError is that in the mapping.
+func (r *Region) sum(b []byte) (uint32, error) {
+	crc, err := sum(b)
+	var fault *faultError
+	if errors.As(err, &fault) {
+		err = &faultError{address(b) - address(r.mem) + fault.off}
+	}
+	return crc, err
 }
 
 // sum returns the CRC32C of b, a part of a mapping.

@@ -44,12 +44,12 @@ var disks = []mutant{
 		pkg: "./persist/region", run: "^TestSlowDiskIsMeasuredAgain$",
 	}, {
 		name: "a save that shares its disk tells the disk's speed", rule: "regions may share a disk",
-		in:  "persist/region.Region.Save",
+		in:  "persist/region.Region.save",
 		old: "if alone() &&", new: "if",
 		pkg: "./persist/region", run: "^TestSpeedOfSavesAtOnce$",
 	}, {
 		name: "a save trusts what is left of an image that was written over", rule: "a save goes into the image as it was left, or writes everything",
-		in:  "persist/region.Region.Save",
+		in:  "persist/region.Region.save",
 		old: "s.im.Distrust(); s.markAll()", new: "s.im.Distrust()",
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
@@ -97,5 +97,10 @@ var disks = []mutant{
 		in:  "cmd/pmnbd-target.servedRegion.saveAlone",
 		old: "err == nil && !p.Whole", new: "err == nil && p.Whole && false",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveWithoutMemory$",
+	}, {
+		name: "a save that finds a bad place tells nobody where", rule: "memory that a save cannot read is a bad place",
+		in:  "persist/region.Region.sum",
+		old: "address(b) - address(r.mem) + fault.off", new: "fault.off",
+		pkg: "./persist/region", run: "^TestSaveFindsABadPlace$",
 	},
 }

@@ -50,7 +50,7 @@ var protection = []mutant{
 		pkg: "./persist/target", run: "^TestDiskThatFailsBeforeAGrant$",
 	}, {
 		name: "a save leaves out the superblock of a failure", rule: "what differs from the image is dirty",
-		in:  "persist/region.Region.Save",
+		in:  "persist/region.Region.save",
 		old: "i == 0 && !equal ||", new: "",
 		pkg: "./persist/region", run: "^TestSaveOfAFailureAfterASave$",
 	}, {
