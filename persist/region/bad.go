@@ -65,7 +65,7 @@ func fromData(found []persist.Range, data uint64) (extent []persist.Range) {
 func (b *badPlaces) keep(f *os.File, extent []persist.Range, err error, size uint64) {
 	list := persist.MakeBad(extent, size)
 	if len(list) > persist.MaxBad {
-		err = fmt.Errorf("%d bad places are more than the %d that a region may have: replace the memory", len(list), persist.MaxBad)
+		err = errTooManyBad(len(list))
 		list = list[:persist.MaxBad]
 	}
 	if err != nil {
@@ -75,21 +75,30 @@ func (b *badPlaces) keep(f *os.File, extent []persist.Range, err error, size uin
 	b.tellLocked(size)
 }
 
+func errTooManyBad(n int) error {
+	return fmt.Errorf("%d bad places are more than the %d that a region may have: replace the memory", n, persist.MaxBad)
+}
+
 // tellLocked tells of what is bad, once that has changed. size is that of the data extent in bytes. The caller holds
 // mu, or is alone.
 func (b *badPlaces) tellLocked(size uint64) {
 	lost := b.lost
 	b.gone.Store(&lost)
-	all := slices.Clone([]persist.Range(b.lost))
-	for _, m := range b.mending {
-		all = append(all, m.block)
-	}
-	if len(all) == 0 {
+	list := b.tells(lost, size)
+	if len(list) == 0 {
 		b.list.Store(nil)
 		return
 	}
-	list := persist.MakeBad(all, size)
 	b.list.Store(&list)
+}
+
+// tells returns what initiators are told of if lost cannot be touched.
+func (b *badPlaces) tells(lost persist.BadPlaces, size uint64) persist.BadPlaces {
+	all := slices.Clone([]persist.Range(lost))
+	for _, m := range b.mending {
+		all = append(all, m.block)
+	}
+	return persist.MakeBad(all, size)
 }
 
 func (b *badPlaces) places() persist.BadPlaces {
@@ -157,7 +166,7 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 	r.bad.mu.Lock()
 	defer r.bad.mu.Unlock()
 	list := persist.MakeBad(append(slices.Clone([]persist.Range(r.bad.lost)), lost), r.size)
-	if len(list) > persist.MaxBad {
+	if len(r.bad.tells(list, r.size)) > persist.MaxBad {
 		return persist.Range{}, r.Fail(fmt.Errorf("%w, and more than %d places are bad", cause, persist.MaxBad))
 	}
 	r.bad.lost = list

@@ -112,7 +112,12 @@ func (b *badPlaces) addRepairs(header []byte, size uint64) {
 		b.unknown = errors.Join(b.unknown, err)
 	}
 	if len(found.list) > 0 {
-		b.lost = persist.MakeBad(append(slices.Clone([]persist.Range(b.lost)), found.list...), size)
+		// Of more than initiators can be told, these stay: a fault finds the others.
+		known := b.lost[:min(len(b.lost), persist.MaxBad-len(found.list))]
+		if len(known) < len(b.lost) && b.unknown == nil {
+			b.unknown = errTooManyBad(len(b.lost) + len(found.list))
+		}
+		b.lost = persist.MakeBad(append(slices.Clone([]persist.Range(known)), found.list...), size)
 		b.tellLocked(size)
 	}
 }

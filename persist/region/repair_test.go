@@ -230,6 +230,21 @@ func TestRepairs(t *testing.T) {
 	require.ErrorIs(t, err, ErrDamaged, "outside of the region")
 }
 
+// Blocks under repair are told of although the kernel knows of more than a region may have.
+func TestRepairsAmongManyBadPlaces(t *testing.T) {
+	var b [repairsEnd]byte
+	last := persist.Range{Off: 1 << 40, Len: persist.BadBlock}
+	encodeRepairs(b[repairsOffset:][:repairsSize], 1, persist.BadPlaces{last})
+	var bad badPlaces
+	for i := range uint64(persist.MaxBad) {
+		bad.lost = append(bad.lost, persist.Range{Off: i * 2 * persist.BadBlock, Len: persist.BadBlock})
+	}
+	bad.addRepairs(b[:], 1<<41)
+	require.Len(t, bad.places(), persist.MaxBad)
+	require.Equal(t, last, bad.places()[persist.MaxBad-1])
+	require.ErrorContains(t, bad.unknown, "65537 bad places")
+}
+
 // A block under repair stays bad if either copy of the list rots, and whether or not the next target knows why.
 func TestRepairsRot(t *testing.T) {
 	for at := range 2 {
