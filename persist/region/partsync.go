@@ -66,7 +66,8 @@ func (r *Region) endSyncersLocked() {
 	for i := range r.parts {
 		if y := &r.parts[i].syncer; y.begin != nil {
 			close(y.begin)
-			_ = <-y.ended // closed
+			for range y.ended { // until it is closed
+			}
 			y.begin = nil
 		}
 	}
