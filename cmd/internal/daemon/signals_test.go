@@ -34,7 +34,8 @@ func child(how string) {
 	signals, stop := Signals()
 	defer stop()
 	send := func(s syscall.Signal) { _ = syscall.Kill(syscall.Getpid(), s) }
-	if how == "reload" {
+	switch how {
+	case "reload":
 		send(syscall.SIGHUP) // no harm
 		called := make(chan struct{})
 		defer OnHangup(func(context.Context) { called <- struct{}{} })()
@@ -43,14 +44,14 @@ func child(how string) {
 			<-called
 			fmt.Println("reload")
 		}
-	} else if how == "power" {
+	case "power":
 		held := HoldPowerFailure()
 		send(syscall.SIGPWR) // while the daemon still starts
 		called := make(chan struct{})
 		defer held.Take(func() { called <- struct{}{} })()
 		<-called
 		fmt.Println("saved")
-	} else {
+	default:
 		send(syscall.SIGHUP)
 		if how == "hang up" {
 			fmt.Println(<-signals)
