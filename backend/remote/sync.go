@@ -30,7 +30,7 @@ func (d *Device) Sync(ctx context.Context) error {
 func (x *core) flush() <-chan error {
 	last := flushSink{done: make(chan error, 1)}
 	x.commit.add(&backend.Op{Cmd: backend.Flush, Sink: last})
-	x.commit.start(false)
+	x.commit.start(true) // also where only a resync would let it have its answer
 	x.post()
 	return last.done
 }

@@ -23,6 +23,7 @@ func TestCloseBeforeMembersAreEqual(t *testing.T) {
 		s.die(t, d)
 		d = s.slowly(t, 1, 1)
 		c = backendtest.NewClient(t, d)
+		time.Sleep(time.Second) // the barrier of the first chunk is over, and hours pass before that of the second
 		flush := c.Flush()
 		c.Submit(c.Write(0, backendtest.Pattern(block, 2), 0), flush)
 		time.Sleep(time.Minute)

@@ -55,6 +55,11 @@ var sturdy = []mutant{
 		old: "d.leave(ctx, false)", new: "d.leave(ctx, true)",
 		pkg: "./backend/remote", run: "^TestCloseBeforeMembersAreEqual$", hangs: true,
 	}, {
+		name: "Close leaves the last barrier to the resync", rule: "mirror §4.3 Close waits for no resync",
+		in:  "backend/remote.core.flush",
+		old: "x.commit.start(true)", new: "x.commit.start(false)",
+		pkg: "./backend/remote", run: "^TestCloseBeforeMembersAreEqual$",
+	}, {
 		name: "adoption closes unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
 		in:  "backend/remote.replayer.flush",
 		old: "return false, nil", new: "return true, nil",
