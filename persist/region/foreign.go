@@ -34,6 +34,11 @@ func (r *Region) ownLocked() (err error) {
 func (r *Region) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.checkLocked()
+}
+
+// checkLocked is Check for who has the lock. Its error says, too, that the region is closed or has failed.
+func (r *Region) checkLocked() error {
 	if r.closed {
 		return r.errClosed()
 	}

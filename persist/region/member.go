@@ -52,14 +52,8 @@ func aloneRecord(r persist.Record) persist.Record {
 func (r *Region) SetRecord(rec persist.Record, fill persist.Members) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return r.errClosed()
-	}
-	if err := r.Failed(); err != nil {
+	if err := r.checkLocked(); err != nil {
 		return err
-	}
-	if err := r.ownLocked(); err != nil {
-		return r.failLocked(err)
 	}
 	sb := r.Superblock()
 	old := sb.Record

@@ -145,14 +145,8 @@ func (r *Region) repairing(list persist.BadPlaces) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return r.errClosed()
-	}
-	if err := r.Failed(); err != nil {
+	if err := r.checkLocked(); err != nil {
 		return err
-	}
-	if err := r.ownLocked(); err != nil {
-		return r.failLocked(err)
 	}
 	next := repairs{list, now.generation + 1, now.at}
 	for range 2 {

@@ -12,14 +12,8 @@ import "fmt"
 func (r *Region) Update(f func(*Superblock) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return r.errClosed()
-	}
-	if err := r.Failed(); err != nil {
+	if err := r.checkLocked(); err != nil {
 		return err
-	}
-	if err := r.ownLocked(); err != nil {
-		return r.failLocked(err)
 	}
 	old := r.Superblock()
 	sb := old

@@ -10,7 +10,7 @@ var regions = []mutant{
 	}, {
 		name: "the superblock overwrites another process's change", rule: "two processes that own a region find out",
 		in:  "persist/region.Region.Update",
-		old: "if err := r.ownLocked(); err != nil { return r.failLocked(err) }; old :=", new: "old :=",
+		old: "if err := r.checkLocked(); err != nil { return err }; old :=", new: "old :=",
 		pkg: "./persist/region", run: "^TestForeignUpdate$",
 	}, {
 		name: "a failure overwrites another process's change", rule: "another process's change stays",
