@@ -227,10 +227,11 @@ func (d *Device) fits(p params) error {
 func (d *Device) abandon() error {
 	d.halt()
 	d.wg.Wait()
+	err := d.detach()
 	if d.file == nil {
-		return nil
+		return err
 	}
-	return d.file.close()
+	return errors.Join(err, d.file.close())
 }
 
 // canServe checks that the kernel has what this package needs, and returns the features that it has.

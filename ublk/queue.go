@@ -73,6 +73,7 @@ type queue struct {
 	spare  []uint16 // the other slice for done
 	asleep bool     // the thread waits in the kernel, or is about to
 	open   bool     // port is there, and not closed
+	tid    int      // of the thread
 	alone  bool     // the thread commits nothing any more; more has a token when done has a tag
 	counts Commands
 	took   latency.Requests
@@ -96,10 +97,10 @@ func newQueue(dev backend.Device, r rules) *queue {
 	return q
 }
 
-// own gives the queue its port.
+// own gives the queue its port. The queue's thread calls it.
 func (q *queue) own(p port) {
 	q.mu.Lock()
-	q.port, q.open = p, true
+	q.port, q.open, q.tid = p, true, unix.Gettid()
 	q.mu.Unlock()
 }
 

@@ -1,13 +1,20 @@
 package ublk
 
-import "pmnbd/backend"
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pmnbd/backend"
+)
 
 // This file is about how a queue ends.
 
 // end ends the queue after serve; failed says that serve returned an error. When end returns, the
-// device has none of the queue's requests, and the port is closed: the kernel gives the requests that
-// were not answered to the next server.
-func (q *queue) end(failed bool) error {
+// device has none of the queue's requests. Once the port is closed, too, the kernel gives the requests
+// that were not answered to the next server.
+func (q *queue) end(failed bool) {
 	q.halt()
 	if failed {
 		q.awaitDevice()
@@ -15,13 +22,34 @@ func (q *queue) end(failed bool) error {
 	q.helpers.Wait()
 	q.reads.drop()
 	q.writes.drop()
-	return q.detach()
 }
 
-// detach closes the port.
+// pollThread is how often somebody looks whether a thread has ended. Kernels before 6.9 do not report
+// that.
+const pollThread = time.Millisecond
+
+// detach closes the ports of queues that have ended, once all their threads have. A request that arrives
+// as the port of a living thread is closed gets lost in the kernel (Linux 6.12): the driver waits for it
+// with its lock held, so that nobody can continue the block device, or remove it.
+func (d *Device) detach() (err error) {
+	for _, q := range d.queues {
+		for q.port != nil && unix.Tgkill(unix.Getpid(), q.tid, 0) == nil {
+			time.Sleep(pollThread)
+		}
+	}
+	for _, q := range d.queues {
+		err = errors.Join(err, q.detach())
+	}
+	return err
+}
+
+// detach closes the port, if there is one.
 func (q *queue) detach() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.port == nil {
+		return nil
+	}
 	q.open = false
 	return q.port.close()
 }

@@ -247,7 +247,7 @@ func (d *Device) run(q *queue, n int, made chan<- error) {
 		err = errors.New("the device did not begin")
 	}
 	if err != nil {
-		d.fail(n, errors.Join(err, q.detach()))
+		d.fail(n, err)
 		return
 	}
 	err = q.serve()
@@ -257,9 +257,7 @@ func (d *Device) run(q *queue, n int, made chan<- error) {
 	if err != nil {
 		d.fail(n, err) // before the queue ends and others hear of that
 	}
-	if err := q.end(err != nil); err != nil {
-		d.fail(n, err)
-	}
+	q.end(err != nil)
 }
 
 // fail notes why queue n has ended by itself, and ends the others: a block device with a queue less
@@ -283,7 +281,7 @@ func (d *Device) halt() {
 // await waits for the end of all queues and closes what they shared.
 func (d *Device) await() {
 	d.wg.Wait()
-	err := errors.Join(d.file.close(), d.host.close())
+	err := errors.Join(d.detach(), d.file.close(), d.host.close())
 	if err != nil {
 		d.mu.Lock()
 		d.err = errors.Join(d.err, err)

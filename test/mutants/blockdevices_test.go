@@ -3,6 +3,11 @@ package mutants
 // blockDevices are mutants of the block devices that pmnbd serves without a socket (docs/rules.md).
 var blockDevices = []mutant{
 	{
+		name: "a queue's ring is closed while its thread lives", rule: "a request that arrives while a queue ends is not lost in the kernel",
+		in:  "ublk.Device.detach",
+		old: "q.tid, 0) == nil", new: "q.tid, 0) == unix.EBADF",
+		pkg: "./ublk", run: "^TestPortOutlivesItsThread$",
+	}, {
 		name: "a queue that fails leaves its writes in the device", rule: "§6.5 no older write lands after a newer one",
 		in:  "ublk.queue.end",
 		old: "q.awaitDevice()", new: "_ = q",
