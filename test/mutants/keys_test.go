@@ -88,7 +88,7 @@ var trust = []mutant{
 		old: "case l.Encrypted() && !c.authenticated():", new: "case false:",
 		pkg: "./cmd/pmnbd-target", run: "^TestBeyondLoopback$",
 	}, {
-		name: "each record takes a system call", rule: "several records leave in one writev",
+		name: "each record takes a system call", rule: "several records leave in one sendmsg",
 		in:  "internal/sockio.TLS.seal",
 		old: "for len(t.ends) < maxSealed &&", new: "for len(t.ends) < 1 &&",
 		pkg: "./internal/sockio", run: "^TestTLSRecordsPerCall$",
