@@ -11,9 +11,10 @@ import (
 // A fakeKernel is the driver, as far as this package can see it: devices, their states, queues, and
 // requests that wait, are delivered, and are given to the next server. mu guards all of it.
 type fakeKernel struct {
-	queues   uint16 // that a device gets at most; 0: as many as it asks for
-	closing  func() // if not nil, called when a queue ends
-	scans    bool   // START_DEV waits for a READ
+	queues   uint16      // that a device gets at most; 0: as many as it asks for
+	closing  func()      // if not nil, called when a queue ends
+	lives    func() bool // if not nil, reports whether a thread that has ended still lives
+	scans    bool        // START_DEV waits for a READ
 	mu       sync.Mutex
 	changed  sync.Cond
 	features uint64
@@ -223,6 +224,8 @@ func (d *fakeDevice) close() error {
 	d.k.changed.Broadcast()
 	return nil
 }
+
+func (k *fakeKernel) ended(int) bool { return k.lives == nil || !k.lives() }
 
 func (k *fakeKernel) port() (port, error) {
 	return &fakeQueue{k: k, fetched: map[uint16]bool{}, delivered: map[uint16]*fakeRequest{}}, nil

@@ -112,6 +112,8 @@ func (f charFile) owned(number uint16) (is bool, err error) {
 	}
 }
 
+func (*linuxHost) ended(tid int) bool { return unix.Tgkill(unix.Getpid(), tid, 0) != nil }
+
 // port makes the port of a queue for the calling thread.
 func (*linuxHost) port() (_ port, err error) {
 	q := &linuxPort{file: -1, event: -1}

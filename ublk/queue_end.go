@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pmnbd/backend"
 )
 
@@ -24,8 +22,7 @@ func (q *queue) end(failed bool) {
 	q.writes.drop()
 }
 
-// pollThread is how often somebody looks whether a thread has ended. Kernels before 6.9 do not report
-// that.
+// pollThread is how often detach looks whether a thread has ended. Kernels before 6.9 do not report that.
 const pollThread = time.Millisecond
 
 // detach closes the ports of queues that have ended, once all their threads have. A request that arrives
@@ -33,7 +30,7 @@ const pollThread = time.Millisecond
 // with its lock held, so that nobody can continue the block device, or remove it.
 func (d *Device) detach() (err error) {
 	for _, q := range d.queues {
-		for q.port != nil && unix.Tgkill(unix.Getpid(), q.tid, 0) == nil {
+		for q.port != nil && !d.host.ended(q.tid) {
 			time.Sleep(pollThread)
 		}
 	}

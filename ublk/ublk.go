@@ -98,6 +98,8 @@ type host interface {
 	open(id uint32) (charDevice, error)
 	// port makes the port of a queue, for the thread that calls it.
 	port() (port, error)
+	// ended reports whether a thread of this process is gone.
+	ended(tid int) bool
 	close() error
 }
 

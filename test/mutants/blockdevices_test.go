@@ -5,7 +5,7 @@ var blockDevices = []mutant{
 	{
 		name: "a queue's ring is closed while its thread lives", rule: "a request that arrives while a queue ends is not lost in the kernel",
 		in:  "ublk.Device.detach",
-		old: "q.tid, 0) == nil", new: "q.tid, 0) == unix.EBADF",
+		old: "!d.host.ended(q.tid)", new: "d.host.ended(q.tid) && false",
 		pkg: "./ublk", run: "^TestPortOutlivesItsThread$",
 	}, {
 		name: "a queue that fails leaves its writes in the device", rule: "§6.5 no older write lands after a newer one",
