@@ -123,8 +123,8 @@ func (p *pair) lose(t *testing.T, ranges ...persist.Range) {
 	}
 }
 
-// A place that nobody knew of ends the session of the READ that finds it, and no more: the READ fails alone, and
-// the device lives, with one such place or many, found by one READ or by several. What was acknowledged arrives.
+// A READ that finds an unknown bad place ends its session. Only that READ fails, and the device lives, whether one
+// READ finds one such place or several find many. Every acknowledged write reaches the region.
 func TestReadFindsBadPlaces(t *testing.T) {
 	p := newPair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", "", target.Config{})
 	cfg := p.config(t)

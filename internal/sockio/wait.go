@@ -29,10 +29,11 @@ import (
 // P is idle, for up to 10 ms. So a program that waits here needs more Ps than CPUs
 // (GOMAXPROCS): with too few, the monitor takes them away and gives them back all the time.
 
-// turn is for how long a reader may go without runtime.Gosched; it looks at the clock each look
-// waits. A goroutine that only reads, works and waits is never scheduled anew. When it has had
-// its P for 10 ms, the runtime's monitor begins to take the P at each wait, however short, and
-// is woken at the end of each. Gosched starts another 10 ms, and costs a wake-up.
+// turn is how long a reader may go without runtime.Gosched. It looks at the clock once in look
+// waits. Go's scheduler never sees a goroutine that only reads, works and waits. When such a
+// goroutine has had its P for 10 ms, the runtime's monitor begins to take the P at each wait,
+// however short, and the end of each wait wakes the monitor. Gosched starts another 10 ms, and
+// costs a wake-up.
 const (
 	turn = 4 * time.Millisecond
 	look = 16
@@ -72,8 +73,9 @@ func (d *side) set(t time.Time) error {
 	}
 	d.until.Store(until)
 	d.sets.Add(1)
-	one := [8]byte{1}                                                           // any number but 0, in any byte order
-	if _, err := unix.Write(d.wake, one[:]); err != nil && err != unix.EAGAIN { // full: it can be read
+	one := [8]byte{1} // any number but 0, in any byte order
+	_, err := unix.Write(d.wake, one[:])
+	if err != nil && err != unix.EAGAIN { // the count is full, and wakes the reader anyway
 		return os.NewSyscallError("write", err)
 	}
 	return nil

@@ -20,7 +20,7 @@ type badPlaces struct {
 	list    atomic.Pointer[persist.BadPlaces] // lost, and the blocks of mending; nil: none; stored under mu
 	mu      sync.Mutex                        // outside the region's lock
 	lost    persist.BadPlaces                 // what cannot be touched, or was under repair when the region was opened; guarded by mu
-	gone    atomic.Pointer[persist.BadPlaces] // lost, for who must not wait; stored under mu
+	gone    atomic.Pointer[persist.BadPlaces] // lost, for callers that must not wait for mu; stored under mu
 	repairs repairs                           // guarded by mu
 	unknown error                             // why there may be more; set once
 	clears  bool                              // overwriting whole blocks makes them good; set once

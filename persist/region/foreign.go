@@ -37,7 +37,7 @@ func (r *Region) Check() error {
 	return r.checkLocked()
 }
 
-// checkLocked is Check for who has the lock. Its error says, too, that the region is closed or has failed.
+// checkLocked is Check, for callers that hold the lock. It also fails on a region that is closed or has failed.
 func (r *Region) checkLocked() error {
 	if r.closed {
 		return r.errClosed()

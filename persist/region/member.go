@@ -231,8 +231,8 @@ func (r *Region) persistBitsLocked(own int, members persist.Members) error {
 
 // Digest returns the SHA-256 of a range of the data extent. If somebody writes there
 // meanwhile, it is that of some mixture. A bad place makes it a random number, which equals that of no other
-// region: what is there counts as different. A fault adds a bad place, and is an error (ErrBadPlace): who asked must hear
-// of the place, because what differs is written next.
+// region: what is there counts as different. A fault adds a bad place, and is an error (ErrBadPlace): the caller must hear
+// of the place, because it writes next what differs.
 func (r *Region) Digest(g persist.Range) ([sha256.Size]byte, error) {
 	if g.Off > r.size || g.Len > r.size-g.Off {
 		return [sha256.Size]byte{}, fmt.Errorf("region %q: %w: offset %d, length %d, size %d", r.name, ErrRange, g.Off, g.Len, r.size)

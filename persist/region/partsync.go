@@ -1,7 +1,7 @@
 package region
 
 // The files of a region of several parts are synced at the same time: a barrier that names several disks takes as long
-// as the slowest. Whoever syncs them holds the region's lock all the while. The first file is the caller's; each further
+// as the slowest. The caller holds the region's lock until all are synced. It syncs the first file itself. Each further
 // part has a goroutine of its own, from its first such sync until Close:
 //
 //	caller ──begin──► goroutine of part 2 ──┐

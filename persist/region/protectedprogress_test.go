@@ -12,7 +12,7 @@ import (
 	"pmnbd/persist/region/internal/image"
 )
 
-// TestSaveShowsHowFarItIs: whoever looks during a save sees what it writes, and how much is left.
+// During a save its status shows how much the save writes, and how much is left.
 func TestSaveShowsHowFarItIs(t *testing.T) {
 	p := protectedAt(t)
 	on := saverIn(bootA)

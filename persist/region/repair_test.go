@@ -14,8 +14,8 @@ import (
 	"pmnbd/persist/region/internal/medium"
 )
 
-// A repairTape is a region in memory that forgets, in which a block is bad. Before each step of whoever makes something
-// durable, and of the kernel that repairs the block, it notes what is durable and what is stored.
+// A repairTape is a region in memory that forgets, in which a block is bad. Before the product makes something
+// durable, and before the kernel repairs the block, it notes what is durable and what is stored.
 type repairTape struct {
 	t       *testing.T
 	path    string

@@ -168,7 +168,7 @@ func (r *Region) syncFileLocked(f *os.File, path string, done *uint64) error {
 	return nil
 }
 
-// syncFile syncs f for who holds the region's lock.
+// syncFile syncs f, for callers that hold the region's lock.
 func (r *Region) syncFile(f *os.File, path string) error {
 	began := time.Now()
 	err := r.medium.Sync(f)

@@ -304,7 +304,7 @@ func TestSaves(t *testing.T) {
 	require.ErrorIs(t, err, errWithdrawing)
 }
 
-// A region that takes long holds back no word of the others: whoever asked may not wait to the end.
+// A slow region does not delay the reports of the others: the caller may not wait until the end.
 func TestSaveTellsAtOnce(t *testing.T) {
 	images := map[string]*fakeImage{}
 	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{image: func(r *region.Region) protected {
