@@ -30,6 +30,7 @@ import (
 // brief as SO_RCVTIMEO: all calls but that recv(2) say MSG_DONTWAIT.
 type Socket struct {
 	fd            int // set once; valid for calls that have entered
+	tcp           bool
 	local, remote net.Addr
 	in, out       side
 
@@ -66,11 +67,13 @@ func New(c net.Conn) (*Socket, error) {
 	}
 	var raw syscall.RawConn
 	var err error
+	tcp := false
 	switch c := c.(type) {
 	case *net.TCPConn:
 		if err = c.SetNoDelay(true); err != nil {
 			return nil, fmt.Errorf("set TCP_NODELAY: %w", err)
 		}
+		tcp = true
 		raw, err = c.SyscallConn()
 	case *net.UnixConn:
 		if err = c.SetWriteBuffer(unixBuffer); err != nil {
@@ -85,7 +88,7 @@ func New(c net.Conn) (*Socket, error) {
 	}
 	// The duplicate is not in Go's poller. That one would be woken by every arrival, beside
 	// the goroutine that waits here.
-	s := &Socket{fd: -1, local: c.LocalAddr(), remote: c.RemoteAddr(), in: newSide(), out: newSide()}
+	s := &Socket{fd: -1, tcp: tcp, local: c.LocalAddr(), remote: c.RemoteAddr(), in: newSide(), out: newSide()}
 	s.users.Store(1)
 	var dupErr error
 	err = raw.Control(func(fd uintptr) {
@@ -232,13 +235,13 @@ func (s *Socket) readSoon(p []byte) (int, error) {
 	return s.read(p, unix.MSG_DONTWAIT)
 }
 
-// mayBlock reports whether the reader may block in recv(2): nobody has set a deadline for a
-// while, and waits are short.
+// mayBlock reports whether the reader may block in recv(2): on TCP, if nobody has set a deadline
+// for a while, and waits are short.
 func (s *Socket) mayBlock() bool {
 	if sets := s.in.sets.Load(); sets != s.heard {
 		s.heard, s.calm = sets, 0
 	}
-	return s.calm >= settled && s.in.until.Load() == 0
+	return s.tcp && s.calm >= settled && s.in.until.Load() == 0
 }
 
 // TryRead is a Read that does not wait. If nothing is there it returns 0, nil.

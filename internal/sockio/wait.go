@@ -20,10 +20,12 @@ import (
 // Go's poller it would wake one that asks epoll what there is, which wakes a second one to
 // look for more work, and the runtime's monitor; at depth 1 that costs more than the work.
 //
-// A reader whose last waits were short blocks in recv(2) itself, at most for brief, and then
+// On TCP a reader whose last waits were short blocks in recv(2) itself, at most for brief, and then
 // in poll(2): where messages come one after another each takes one system call, not two.
 // SetDeadline does not wake a recv(2), and is heard when brief is over. So after each the
-// reader waits in poll(2) again, the next settled times (see mayBlock).
+// reader waits in poll(2) again, the next settled times (see mayBlock). On a unix socket it
+// stays in poll(2): the kernel wakes a recv(2) there whenever the peer takes what was written,
+// which costs more than the second system call.
 //
 // While the thread blocks it keeps its P, Go's right to run a goroutine, as long as another
 // P is idle, for up to 10 ms. So a program that waits here needs more Ps than CPUs
