@@ -59,6 +59,14 @@ func TestSaveWithoutMemory(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "region fast has no memory: its image stays as it is\n", out)
 
+	// The disk with the image may be away, too.
+	image := region.ImagePath(disk, "fast")
+	require.NoError(t, os.Rename(image, image+".away"))
+	code, out, _ = ran("save", "--config", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "region fast NOT SAVED: "+path+" is not there, and nobody knows what the image has")
+	require.NoError(t, os.Rename(image+".away", image))
+
 	require.NoError(t, os.Rename(away, path))
 	r, err := region.Open(path, region.OpenOptions{Name: "fast", Save: disk})
 	require.NoError(t, err)

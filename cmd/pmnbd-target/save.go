@@ -202,7 +202,11 @@ func (r *servedRegion) saveAlone() (line string, err error) {
 		return "", err
 	}
 	if _, err := os.Lstat(r.Path.string); errors.Is(err, fs.ErrNotExist) {
-		if p, err := region.InspectImage(region.ImagePath(r.Save.string, r.Name)); err == nil && !p.Whole {
+		p, err := region.InspectImage(region.ImagePath(r.Save.string, r.Name))
+		if err != nil {
+			return "", fmt.Errorf("%s is not there, and nobody knows what the image has: %w", r.Path.string, err)
+		}
+		if !p.Whole {
 			return "", fmt.Errorf("%s is not there, and the image lacks what it had: mount it again, or the region is lost", r.Path.string)
 		}
 		return fmt.Sprintf("region %s has no memory: its image stays as it is", r.Name), nil

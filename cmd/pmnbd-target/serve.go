@@ -202,6 +202,14 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 func (s *service) logServed(r *region.Region) {
 	s.log.Info("region served", zap.String("region", r.Name()), zap.String("path", r.Path()),
 		zap.Stringer("class", r.Class()), zap.Uint64("size", r.Size()), zap.NamedError("failed", r.Failed()))
+	switch p, _ := r.Protection(); {
+	case p.Lost != "":
+		s.log.Error("region LOST: it has zeroes now, and another contents id; devices of initiators that had it fail",
+			zap.String("region", r.Name()), zap.String("cause", p.Lost), zap.Uint32("losses", p.Losses))
+	case p.Loaded:
+		s.log.Info("region loaded from its image", zap.String("region", r.Name()), zap.String("image", p.Image),
+			zap.Time("saved", p.SavedAt), zap.Duration("took", p.LoadTook))
+	}
 }
 
 // savesFor returns how long the end may wait for the disks that regions are saved to: a save may be

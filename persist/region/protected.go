@@ -257,7 +257,7 @@ func (r *Region) save(ctx context.Context) (Saved, error) {
 		return Saved{}, r.failLocked(err)
 	}
 	h := s.im.Header()
-	err := image.Await(func() error { return s.displaced(&h) })
+	err := image.Await(s.displaced)
 	overwritten := errors.Is(err, errOverwritten) && !s.im.Intact()
 	if overwritten { // the file is in its place, so write all of it
 		s.im.Distrust()

@@ -16,11 +16,11 @@ var errOverwritten = errors.New("somebody has written another image over the ima
 // errReplaced means that the image has no name any more.
 var errReplaced = errors.New("somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save")
 
-// displaced returns an error if the next start would not find the image that s has open, with the
-// header h or a later one: somebody has removed it, put another file in its place (errReplaced), or written
-// over it (errOverwritten). What is there may say that it is whole, and be older than the memory. displaced
-// keeps silent about a disk that cannot be read: others find that.
-func (s *saving) displaced(h *image.Header) error {
+// displaced returns an error if the next start would not find the image that s has open: somebody has
+// removed it, or put another file in its place (errReplaced). What is there may say that it is whole, and be older than
+// the memory. With errOverwritten somebody may have written over it: the header is not the one that s knows, and whether
+// the image knows it, Intact tells. displaced keeps silent about a disk that cannot be read: others find that.
+func (s *saving) displaced() error {
 	info, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -36,22 +36,25 @@ func (s *saving) displaced(h *image.Header) error {
 	}
 	found, err := image.Inspect(f)
 	_ = f.Close() // only read
-	// Headers are written meanwhile, each with a higher generation.
-	if errors.Is(err, image.ErrNone) || err == nil && (found.UUID != h.UUID || found.Generation < h.Generation) {
+	other := errors.Is(err, image.ErrNone) || errors.Is(err, image.ErrDamaged) || errors.Is(err, image.ErrVersion)
+	if other || err == nil && found != *s.head.Load() {
 		return fmt.Errorf("%s: %w: %w: it counts for nothing now, and the next save writes all of it", s.path, ErrSave, errOverwritten)
 	}
 	return nil
 }
 
 // disarm makes a copy of the image live that somebody has put in its place: until a restart the region
-// does not use it, but if the power fails the next start does.
+// does not use it, but if the power fails the next start does. A copy of an image that is whole stays so until
+// the memory may change.
 func (r *Region) disarm() (err error) {
 	im, err := openImage(filepath.Dir(r.saving.path), r.name, r.medium)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, im.Close()) }()
-	if h := im.Header(); h.UUID != r.uuid || h.State != image.Whole {
+	h := im.Header()
+	current := h == *r.saving.head.Load() && !r.saving.changeable.Load()
+	if h.UUID != r.uuid || h.State != image.Whole || current {
 		return nil
 	}
 	sb := r.Superblock()
@@ -59,23 +62,23 @@ func (r *Region) disarm() (err error) {
 }
 
 // distrust makes an image live that somebody has written over, in both copies of its header: what is
-// there may be whole, and older than the memory.
-func (r *Region) distrust() error {
+// there may be whole, and older than the memory. done is false if nobody has.
+func (r *Region) distrust() (done bool, err error) {
 	s := r.saving
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return r.errClosed()
+		return false, r.errClosed()
 	}
 	if s.im.Intact() {
-		return nil // displaced, which reads through a cache, saw a header from before
+		return false, nil // displaced saw a header from before, or one that is just being written
 	}
 	s.im.Distrust()
 	s.markAll()
 	sb := r.Superblock()
-	err := s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })
+	err = s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })
 	s.showLocked()
-	return err
+	return true, err
 }
 
 // Nameless reports whether the memory of a region of class protected is no more at the region's path:

@@ -102,6 +102,12 @@ func TestImageIsWrittenOver(t *testing.T) {
 			require.NoError(t, err)
 			overwrite(t, path, 0, other)
 		},
+		"by half of one": func(t *testing.T, path string, _ []byte) {
+			other, err := os.ReadFile(ImagePath(protectedAt(t).save, "r"))
+			require.NoError(t, err)
+			overwrite(t, path, 0, other[:8192])
+		},
+		"by zeroes": func(t *testing.T, path string, _ []byte) { overwrite(t, path, 0, make([]byte, 16384)) },
 		"by rot of the newer header": func(t *testing.T, path string, _ []byte) {
 			f, err := os.Open(path)
 			require.NoError(t, err)
@@ -152,6 +158,69 @@ func TestImageIsWrittenOver(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNewerImageIsWrittenOver: somebody has put an old backup back, and copies a newer one over it while the
+// region is in use. What counts is the memory.
+func TestNewerImageIsWrittenOver(t *testing.T) {
+	for _, saved := range []bool{true, false} {
+		t.Run(fmt.Sprintf("saved %v", saved), func(t *testing.T) {
+			p := protectedAt(t)
+			path := ImagePath(p.save, "r")
+			old, err := os.ReadFile(path)
+			require.NoError(t, err)
+			r := p.open(t, saverIn(bootA))
+			for range 3 {
+				grant(t, r)
+			}
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			_, err = r.Save(context.Background())
+			require.NoError(t, err)
+			newer, err := os.ReadFile(path)
+			require.NoError(t, err)
+			p.powerOff(t, r)
+			overwrite(t, path, 0, old)
+			r = p.open(t, saverIn(bootB))
+			grant(t, r)
+			store(t, r, persist.Range{Len: 4096}, 2)
+			r.Known()
+			overwrite(t, path, 0, newer)
+			data := bytes.Clone(r.Data())
+			if saved {
+				_, err = r.Save(context.Background())
+				require.NoError(t, err)
+				p.powerOff(t, r)
+				require.Equal(t, data, p.open(t, saverIn(bootA)).Data())
+				return
+			}
+			require.ErrorIs(t, r.SaveTrouble(), errOverwritten)
+			require.NoError(t, r.SaveTrouble(), "it is live again")
+			p.powerOff(t, r)
+			require.EqualValues(t, 1, protection(t, p.open(t, saverIn(bootA))).Losses)
+		})
+	}
+}
+
+// TestReplacedImageStaysWhole: somebody moves the image of a region that is saved to another disk. The copy is
+// what the memory is.
+func TestReplacedImageStaysWhole(t *testing.T) {
+	p := protectedAt(t)
+	path := ImagePath(p.save, "r")
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	moved, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path+".new", moved, 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	require.ErrorIs(t, r.SaveTrouble(), errReplaced)
+	data := bytes.Clone(r.Data())
+	p.powerOff(t, r)
+	after := p.open(t, saverIn(bootB))
+	require.Zero(t, protection(t, after).Losses)
+	require.Equal(t, data, after.Data())
 }
 
 // TestImageWithHoles: a copy of an image that a backup put back may have holes. A save needs no space.

@@ -68,12 +68,14 @@ func (r *Region) SaveTrouble() error {
 	if r.Nameless() {
 		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)
 	}
-	h := s.head.Load()
-	err := s.displaced(h)
+	err := s.displaced()
 	var mended error
 	switch {
 	case errors.Is(err, errOverwritten):
-		mended = r.distrust()
+		var done bool
+		if done, mended = r.distrust(); !done && mended == nil {
+			err = nil
+		}
 	case errors.Is(err, errReplaced):
 		mended = r.disarm()
 	}
@@ -81,7 +83,7 @@ func (r *Region) SaveTrouble() error {
 		err = fmt.Errorf("%w; what is there may be older than the memory, and still says that it is whole: %w", err, mended)
 	}
 	if err == nil {
-		err = s.probe(h.Bytes, r.medium)
+		err = s.probe(s.head.Load().Bytes, r.medium)
 	}
 	if err != nil {
 		return fmt.Errorf("region %q cannot be saved: %w", r.name, err)

@@ -55,7 +55,7 @@ var disks = []mutant{
 	}, {
 		name: "a backup that was copied over an image counts", rule: "an image that was written over is live",
 		in:  "persist/region.Region.distrust",
-		old: "err := s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; err := error(nil)",
+		old: "err = s.im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb",
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "one copy of a header that was written over stays", rule: "an image that was written over is live",
@@ -93,9 +93,24 @@ var disks = []mutant{
 		old: "return im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; return nil",
 		pkg: "./persist/region", run: "^TestReplacedImageIsLive$",
 	}, {
+		name: "a copy of an image that is whole loses the region", rule: "a copy of an image that is whole stays so",
+		in:  "persist/region.Region.disarm",
+		old: "|| current", new: "|| current && false",
+		pkg: "./persist/region", run: "^TestReplacedImageStaysWhole$",
+	}, {
 		name: "memory that is not there when it is to be saved is no matter", rule: "save --config says what it does not save",
 		in:  "cmd/pmnbd-target.servedRegion.saveAlone",
-		old: "err == nil && !p.Whole", new: "err == nil && p.Whole && false",
+		old: "if !p.Whole {", new: "if false {",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveWithoutMemory$",
+	}, {
+		name: "a loss is in no log", rule: "a loss is told",
+		in:  "cmd/pmnbd-target.service.logServed",
+		old: `case p.Lost != "":`, new: "case false:",
+		pkg: "./test/e2e", run: "^TestProtectedNotSaved$",
+	}, {
+		name: "an image that nobody can read is no matter to a save", rule: "save --config says what it does not save",
+		in:  "cmd/pmnbd-target.servedRegion.saveAlone",
+		old: `return "", fmt.Errorf("%s is not there, and nobody knows what the image has: %w", r.Path.string, err)`, new: `return "", nil`,
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveWithoutMemory$",
 	}, {
 		name: "a save that finds a bad place tells nobody where", rule: "memory that a save cannot read is a bad place",

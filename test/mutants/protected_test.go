@@ -66,7 +66,17 @@ var protection = []mutant{
 	}, {
 		name: "a save does not look for another image at its place", rule: "a save goes where a start looks",
 		in:  "persist/region.saving.displaced",
-		old: "found.Generation < h.Generation", new: "false",
+		old: "found != *s.head.Load()", new: "false",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
+	}, {
+		name: "only an older image is another one", rule: "a save goes where a start looks",
+		in:  "persist/region.saving.displaced",
+		old: "found != *s.head.Load()", new: "found.Generation < s.head.Load().Generation",
+		pkg: "./persist/region", run: "^TestNewerImageIsWrittenOver$",
+	}, {
+		name: "a header that is half another image's is looked over", rule: "a save goes where a start looks",
+		in:  "persist/region.saving.displaced",
+		old: "errors.Is(err, image.ErrDamaged) ||", new: "",
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "others have what a lost member has", rule: "a loss sets all bits of members outside F",
