@@ -24,6 +24,7 @@ type badPlaces struct {
 	repairs repairs                           // guarded by mu
 	unknown error                             // why there may be more; set once
 	clears  bool                              // overwriting whole blocks makes them good; set once
+	ram     bool                              // it does not, because the file is RAM; set once
 	mends   atomic.Uint64                     // how many blocks were made good, ever; 0 while mending is empty
 	mended  uint64                            // the same, also then; guarded by mu
 	mending []mended                          // guarded by mu
@@ -42,7 +43,7 @@ func (r *Region) findBad(m *medium.Memory) {
 // find reads the bad places of the file or device f, of a region with a data extent of size bytes. It
 // does not fail: a fault tells of places that it has not found.
 func (b *badPlaces) find(f *os.File, m *medium.Memory, size uint64, on medium.Medium) {
-	b.clears = mendable(f, m)
+	b.clears, b.ram = mendable(m), m.RAM
 	found, err := on.Bad(f, m)
 	b.keep(f, fromData(found, DataOffset), err, size)
 }

@@ -29,15 +29,18 @@ type mended struct {
 	covered persist.Range // by barriers
 }
 
-// mendable reports whether the memory of f is such that the kernel can make bad blocks of it good: a file. It
-// cannot through the mapping of a device, nor in huge pages.
-func mendable(f *os.File, m *medium.Memory) bool {
-	var fs unix.Statfs_t
-	return m.Device == 0 && unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Type != unix.HUGETLBFS_MAGIC
-}
+// mendable reports whether the kernel can make bad blocks of memory good: those of a file on a medium. It cannot
+// through the mapping of a device. In a file that is RAM it keeps a broken page, and each write there fails, until
+// somebody punches a hole; and adapters have pinned its pages.
+func mendable(m *medium.Memory) bool { return m.Device == 0 && !m.RAM }
 
-// BadClears reports whether a Zero of whole bad blocks makes them good.
-func (r *Region) BadClears() bool { return r.bad.clears }
+// BadClears reports whether a Zero of whole bad blocks is welcome: it makes them good, or fails a region that spared says
+// its mirror can do without.
+func (r *Region) BadClears() bool { return r.bad.clears || r.spared() }
+
+// spared reports whether a region in RAM is a member of a mirror in which others have what it has. Where the kernel
+// cannot make a block good, it fails rather than the write, and the mirror goes on without it.
+func (r *Region) spared() bool { return r.bad.ram && hasOthers(&r.sb.Load().Record) }
 
 // Mending returns how many bad blocks have ever been made good, or 0 if none of them is still told as bad.
 func (r *Region) Mending() uint64 { return r.bad.mends.Load() }
@@ -57,6 +60,9 @@ func (r *Region) mend(g persist.Range) error {
 		lost, ok := b.lost.Touched(g.Off, g.Len)
 		if !ok {
 			break
+		}
+		if !b.clears && r.spared() {
+			return fmt.Errorf("%w: the kernel cannot make %d bad bytes at %d of RAM good while it is in use", ErrFault, lost.Len, lost.Off)
 		}
 		if !b.clears {
 			return fmt.Errorf("region %q: %w: the kernel cannot make %d bad bytes at %d good here", r.name, ErrBadPlace, lost.Len, lost.Off)
@@ -157,7 +163,7 @@ func (m *mended) cover(g persist.Range) {
 }
 
 // Mend writes zeroes as any program writes to a file. For a file on DAX the kernel then makes the place good
-// (Linux 5.19 and later); for one on a disk the disk does; a page of tmpfs that is broken gives EIO. Where
+// (Linux 5.19 and later); for one on a disk the disk does. Where
 // writing does not help, a file on DAX gets another block in its place. Another file does not: an adapter that has
 // pinned its pages would go on with the one that is no longer the file's.
 func (machine) Mend(f *os.File, off, n uint64) error {

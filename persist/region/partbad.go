@@ -17,7 +17,7 @@ func (b *badPlaces) findParts(parts []part, size uint64, on medium.Medium) {
 	b.clears = true
 	for i := range parts {
 		p := &parts[i]
-		b.clears = b.clears && mendable(p.file, &p.mem) // initiators are told one thing of the region
+		b.clears = b.clears && mendable(&p.mem) // initiators are told one thing of the region
 		found, err := on.Bad(p.file, &p.mem)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("part %d, %s: %w", i, p.path, err))

@@ -20,6 +20,9 @@ import (
 // of class protected have an image.
 var ErrSave = errors.New("save refused")
 
+// lostMemory says what to do about memory that has lost something.
+const lostMemory = "copy the device elsewhere, and make the region anew, or give these bytes up (docs/regions.md, Repairing bad blocks)"
+
 // DefaultSaveWithin is how long a save may take if nobody says it.
 const DefaultSaveWithin = 2 * time.Minute
 
@@ -243,7 +246,7 @@ func (r *Region) Save(ctx context.Context) (Saved, error) {
 	if failed != nil {
 		return saved, failed
 	}
-	return saved, fmt.Errorf("%w: the memory has lost %d bytes at %d: overwrite them, then save again", err, g.Len, g.Off)
+	return saved, fmt.Errorf("%w: the memory has lost %d bytes at %d: %s", err, g.Len, g.Off, lostMemory)
 }
 
 func (r *Region) save(ctx context.Context) (Saved, error) {

@@ -62,8 +62,8 @@ func (r *Region) SaveTrouble() error {
 		return nil
 	}
 	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
-		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: overwrite them, or restore the region into a new one",
-			r.name, g.Len, g.Off)
+		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: %s",
+			r.name, g.Len, g.Off, lostMemory)
 	}
 	if r.Nameless() {
 		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)

@@ -137,8 +137,8 @@ func (b *badPlaces) inspectRepairs(f *os.File, m *medium.Memory, size uint64) {
 // has failed the region, or says that it is closed.
 func (r *Region) repairing(list persist.BadPlaces) error {
 	now := &r.bad.repairs
-	if slices.Equal(list, now.list) || r.saving != nil {
-		return nil // memory that a save brings back has no bad blocks
+	if slices.Equal(list, now.list) {
+		return nil
 	}
 	if len(list) > maxRepairs {
 		return r.Fail(fmt.Errorf("%w: more than %d places would be under repair", ErrFault, maxRepairs))

@@ -13,7 +13,7 @@ import (
 
 // TestBadPlace takes a block of memory from a region while it is served: a hole in a file on a tmpfs that is full is
 // a SIGBUS to whoever touches it, as a place is that a medium has lost. Just the READs of that block fail, and
-// nobody but them notices. Overwriting the block makes it good once the tmpfs has room again.
+// nobody but them notices. Nor can anybody overwrite it while the target has it in use.
 func TestBadPlace(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -26,7 +26,8 @@ func TestBadPlace(t *testing.T) {
 	path := filepath.Join(dir, "region")
 	h.run(t, "pmnbd-target", "region", "create", "log", path, "--size", "8M")
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "log="+path, "--allow-volatile")
-	pmnbd, socket, _ := h.initiator(t, target.waitReady(t)[0], "log", "--allow-volatile")
+	uri := target.waitReady(t)[0]
+	pmnbd, socket, _ := h.initiator(t, uri, "log", "--allow-volatile")
 	c := dialNBD(t, socket)
 	const block, bad = 4096, 100 * 4096
 	data := noise(t, 1<<20)
@@ -60,8 +61,13 @@ func TestBadPlace(t *testing.T) {
 	require.Contains(t, h.run(t, "pmnbd-target", "region", "inspect", path, "--control", controls(h.home)), "409600+4096")
 	require.Contains(t, h.run(t, "pmnbd", "status"), "bad places  4K of log")
 
+	require.ErrorIs(t, c.write(bad, data[:block]), syscall.EIO, "all of it")
 	require.NoError(t, filler.Truncate(0))
 	require.NoError(t, filler.Close())
+	target.stop(t)
+	target = start(t, h.home, "pmnbd-target", "serve", "--listen", uri, "--region", "log="+path, "--allow-volatile")
+	target.waitReady(t)
+	require.NoError(t, c.read(0, got), "the session is back")
 	require.NoError(t, c.write(bad, data[:block]))
 	require.NoError(t, c.read(bad, got))
 	require.True(t, bytes.Equal(data[:block], got))

@@ -99,6 +99,16 @@ var bads = []mutant{
 		old: "b.mends.Store(b.mended)", new: "told := r.Bad().Without(g); b.list.Store(&told)",
 		pkg: "./persist/region", run: "^TestMend$",
 	}, {
+		name: "a broken page of tmpfs is to be made good, and fails the region", rule: "docs/regions.md, bad places: a write there is refused",
+		in:  "persist/region.mendable",
+		old: "&& !m.RAM", new: "",
+		pkg: "./persist/region", run: "^TestProtectedWithABadPlace$",
+	}, {
+		name: "a broken page of a member fails writes of its mirror", rule: "docs/regions.md, bad places: a member in memory fails",
+		in:  "persist/region.Region.BadClears",
+		old: "|| r.spared()", new: "",
+		pkg: "./persist/region", run: "^TestProtectedMemberWithABadPlace$",
+	}, {
 		name: "a part of a barrier makes a whole block good", rule: "docs/protocol.md, overwriting: names all of the block",
 		in:  "persist/region.mended.durable",
 		old: "m.covered == m.block", new: "m.covered.Len > 0",
