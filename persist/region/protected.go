@@ -174,7 +174,8 @@ func (s *saving) markAll() {
 	}
 }
 
-// unknownFrom notes that nobody knows what is stored from epoch on.
+// unknownFrom notes that nobody knows what is stored from epoch on: everything is dirty until Known or a Save.
+// If the former epoch did not end with Known, everything stays dirty until a Save.
 func (s *saving) unknownFrom(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,15 +183,6 @@ func (s *saving) unknownFrom(epoch uint64) {
 		s.markAll() // the former epoch did not say what it stored
 	}
 	s.unknown, s.epoch = true, epoch
-}
-
-// Unknown notes that nobody knows what will be stored in the region from now on. Everything
-// is dirty until Known or a Save. An Update that raises the epoch does the same by itself. If
-// the former epoch did not end with Known, everything stays dirty until a Save.
-func (r *Region) Unknown() {
-	if r.saving != nil {
-		r.saving.unknownFrom(r.sb.Load().Epoch)
-	}
 }
 
 // Known notes that the session of the present epoch has ended with CLOSE, and that all that it

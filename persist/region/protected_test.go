@@ -303,7 +303,7 @@ func TestOnlyWhatIsDirtyIsSaved(t *testing.T) {
 		{"something unknown after one that told all", func(t *testing.T, r *Region) {
 			grant(t, r)
 			r.Known()
-			r.Unknown()
+			r.saving.unknownFrom(r.Superblock().Epoch)
 			random(r.Data()[:4096], 3)
 		}, whole},
 	} {
@@ -417,7 +417,7 @@ func TestSaveGoesLiveFirst(t *testing.T) {
 	p := protectedAt(t)
 	on := saverIn(bootA)
 	r := p.open(t, on)
-	r.Unknown() // dirty, and still whole: nobody has changed anything
+	r.saving.unknownFrom(r.Superblock().Epoch) // dirty, and still whole: nobody has changed anything
 	random(r.Data(), 1)
 	broken := errors.New("broken")
 	var n atomic.Int64

@@ -43,6 +43,26 @@ func (s *saving) displaced() error {
 	return nil
 }
 
+// guardImage returns an error if the next start would not find the image that r has open, and sees to it that this start
+// takes nothing older than the memory for whole.
+func (r *Region) guardImage() error {
+	err := r.saving.displaced()
+	var mended error
+	switch {
+	case errors.Is(err, errOverwritten):
+		var done bool
+		if done, mended = r.distrust(); !done && mended == nil {
+			return nil
+		}
+	case errors.Is(err, errReplaced):
+		mended = r.disarm()
+	}
+	if mended != nil {
+		return fmt.Errorf("%w; what is there may be older than the memory, and still says that it is whole: %w", err, mended)
+	}
+	return err
+}
+
 // disarm makes a copy of the image live that somebody has put in its place: until a restart the region
 // does not use it, but if the power fails the next start does. A copy of an image that is whole stays so until
 // the memory may change.

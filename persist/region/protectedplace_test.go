@@ -223,6 +223,34 @@ func TestReplacedImageStaysWhole(t *testing.T) {
 	require.Equal(t, data, after.Data())
 }
 
+// TestImageIsGuardedWhateverElseIsWrong: memory that has lost something, or its name, cannot be saved for that
+// reason. A backup over the image becomes live all the same.
+func TestImageIsGuardedWhateverElseIsWrong(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, r *Region){
+		"a bad place": func(t *testing.T, r *Region) {
+			_, err := r.Lose(address(r.Data()))
+			require.NoError(t, err)
+		},
+		"no name": func(t *testing.T, r *Region) { require.NoError(t, os.Remove(r.Path())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := protectedAt(t)
+			path := ImagePath(p.save, "r")
+			backup, err := os.ReadFile(path)
+			require.NoError(t, err)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			spoil(t, r)
+			overwrite(t, path, 0, backup)
+			require.Error(t, r.SaveTrouble())
+			require.NoError(t, r.Close())
+			_ = os.Remove(p.memory)
+			require.EqualValues(t, 1, protection(t, p.open(t, saverIn(bootB))).Losses)
+		})
+	}
+}
+
 // TestImageWithHoles: a copy of an image that a backup put back may have holes. A save needs no space.
 func TestImageWithHoles(t *testing.T) {
 	p := protectedAt(t)

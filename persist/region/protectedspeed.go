@@ -61,26 +61,13 @@ func (r *Region) SaveTrouble() error {
 	if s == nil {
 		return nil
 	}
+	err := r.guardImage() // whatever else is wrong
 	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
 		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: %s",
 			r.name, g.Len, g.Off, lostMemory)
 	}
 	if r.Nameless() {
 		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)
-	}
-	err := s.displaced()
-	var mended error
-	switch {
-	case errors.Is(err, errOverwritten):
-		var done bool
-		if done, mended = r.distrust(); !done && mended == nil {
-			err = nil
-		}
-	case errors.Is(err, errReplaced):
-		mended = r.disarm()
-	}
-	if mended != nil {
-		err = fmt.Errorf("%w; what is there may be older than the memory, and still says that it is whole: %w", err, mended)
 	}
 	if err == nil {
 		err = s.probe(s.head.Load().Bytes, r.medium)

@@ -93,6 +93,11 @@ var disks = []mutant{
 		old: "return im.MakeLive(func(h *image.Header) { describe(h, &sb) })", new: "_ = sb; return nil",
 		pkg: "./persist/region", run: "^TestReplacedImageIsLive$",
 	}, {
+		name: "nobody looks at the image of memory that lost something", rule: "an image that takes the place of one in use is live",
+		in:  "persist/region.Region.SaveTrouble",
+		old: "err := r.guardImage()", new: "err := error(nil)",
+		pkg: "./persist/region", run: "^TestImageIsGuardedWhateverElseIsWrong$",
+	}, {
 		name: "a copy of an image that is whole loses the region", rule: "a copy of an image that is whole stays so",
 		in:  "persist/region.Region.disarm",
 		old: "|| current", new: "|| current && false",
