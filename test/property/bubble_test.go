@@ -26,6 +26,7 @@ var crashed atomic.Int64
 //
 // In three checks of four the seed also decides which goroutine runs next: see turns.
 func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T) {
+	first := new(atomic.Pointer[rapid.T])
 	return func(rt *rapid.T) {
 		var failure any
 		defer func() {
@@ -59,7 +60,7 @@ func bubble(t *testing.T, check func(testing.TB, *rapid.T, turns)) func(*rapid.T
 					rt.Logf("%v\n%s", failure, debug.Stack()) // the panic above has another
 				}
 			}()
-			check(failing{t, rt}, rt, turns)
+			check(failing{t, rt, first}, rt, turns)
 		})
 	}
 }
@@ -105,16 +106,32 @@ func (t turns) jitter(process int) func() float64 {
 	}
 }
 
-// failing is a testing.TB that reports its failures to rt.
+// failing is a testing.TB that reports its failures to rt. It prints the first one at once: rapid
+// says what a failure was when it has repeated it, and not every one can be repeated.
 type failing struct {
 	testing.TB
-	rt *rapid.T
+	rt    *rapid.T
+	first *atomic.Pointer[rapid.T] // the check that failed first
 }
 
-func (f failing) Error(args ...any)                 { f.rt.Error(args...) }
-func (f failing) Errorf(format string, args ...any) { f.rt.Errorf(format, args...) }
+func (f failing) Errorf(format string, args ...any) {
+	if f.first.CompareAndSwap(nil, f.rt) {
+		fmt.Fprintf(os.Stderr, "the first failure of "+f.Name()+": "+format+"\n", args...)
+	}
+	f.rt.Errorf(format, args...)
+}
+
+// explain says more of a failure.
+func (f failing) explain(what string) {
+	if f.first.Load() == f.rt {
+		fmt.Fprintln(os.Stderr, what)
+	}
+	f.rt.Log(what)
+}
+
+func (f failing) Fatalf(format string, args ...any) { f.Errorf(format, args...); f.FailNow() }
+func (f failing) Error(args ...any)                 { f.Errorf("%s", fmt.Sprintln(args...)) }
+func (f failing) Fatal(args ...any)                 { f.Error(args...); f.FailNow() }
 func (f failing) Fail()                             { f.rt.Fail() }
 func (f failing) FailNow()                          { f.rt.FailNow() }
 func (f failing) Failed() bool                      { return f.rt.Failed() }
-func (f failing) Fatal(args ...any)                 { f.rt.Fatal(args...) }
-func (f failing) Fatalf(format string, args ...any) { f.rt.Fatalf(format, args...) }

@@ -75,7 +75,7 @@ func manyCrashes(t testing.TB, rt *rapid.T, turns turns) {
 	defer func() { m.close(rt, whole) }()
 	m.newOwner(rt)
 	m.inherits = false // no owner was there before
-	require.Equal(rt, w.method, m.dev.Snapshot().Method)
+	require.Equal(m.t, w.method, m.dev.Snapshot().Method)
 	rt.Repeat(map[string]func(*rapid.T){
 		"submit": m.submit, "submit more": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp,
 		"lose": m.lose, "evict": m.evict, "crash": m.crash, "owner": m.owner, "kill": m.kill, "second": m.second,
@@ -128,7 +128,7 @@ func (m *crashes) inherit(rt *rapid.T, p *process, right func([]byte) error) {
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect()
 	m.data = m.readAll(rt)
-	require.NoError(rt, right(m.data), "a new owner found other bytes")
+	require.NoError(m.t, right(m.data), "a new owner found other bytes")
 	m.past.add(change{0, bytes.Clone(m.data)}, false)
 }
 
@@ -138,7 +138,7 @@ func (m *crashes) readAll(rt *rapid.T) (all []byte) {
 	all = make([]byte, 0, size)
 	for off := 0; off < size; off += 1 << 20 {
 		r := c.Read(uint64(off), min(1<<20, size-off), 0)
-		require.NoError(rt, c.Do(r))
+		require.NoError(m.t, c.Do(r))
 		all = append(all, r.Got...)
 	}
 	return all
@@ -223,9 +223,9 @@ func await(open []expectation, completed chan<- struct{}) {
 func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 	m.note()
 	found, lost := m.s.restart(c, starts...)
-	require.NoError(rt, m.past.survived(found), "the target found other bytes")
+	require.NoError(m.t, m.past.survived(found), "the target found other bytes")
 	if lost {
-		require.True(rt, m.doubtful(), "the contents count as lost, but nobody can have read them")
+		require.True(m.t, m.doubtful(), "the contents count as lost, but nobody can have read them")
 		m.doomed = true
 	}
 	return lost
@@ -235,9 +235,9 @@ func (m *crashes) restart(rt *rapid.T, c crash, starts ...int) (lost bool) {
 func (m *crashes) bury(rt *rapid.T) {
 	m.drain(rt)
 	c := m.clients[0]
-	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
-	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
-	require.Error(rt, m.p.close())
+	require.ErrorIs(m.t, c.Do(c.Flush()), backend.ErrFailed)
+	require.ErrorIs(m.t, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
+	require.Error(m.t, m.p.close())
 	m.refused(rt, m.p)
 	m.newOwner(rt)
 }
@@ -258,9 +258,9 @@ func (m *crashes) owner(rt *rapid.T) {
 	}
 	if how == "closed" {
 		m.drain(rt)
-		require.NoError(rt, before.close())
-		require.NoError(rt, old.Close())
-		require.True(rt, m.s.region.Superblock().Clean)
+		require.NoError(m.t, before.close())
+		require.NoError(m.t, old.Close())
+		require.True(m.t, m.s.region.Superblock().Clean)
 		m.past.closed()
 		if other {
 			m.newOwner(rt)
@@ -268,7 +268,7 @@ func (m *crashes) owner(rt *rapid.T) {
 		} else {
 			before.leave()
 			p := m.s.process(m.id, before.left)
-			require.NoError(rt, p.dial(m.s.w.lanes, false))
+			require.NoError(m.t, p.dial(m.s.w.lanes, false))
 			m.inherit(rt, p, m.past.survived)
 		}
 		m.inherits = false
@@ -295,7 +295,7 @@ func (m *crashes) owner(rt *rapid.T) {
 	_ = before.close() // an error is fine: it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the old owner landed")
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)), "bytes of the old owner landed")
 	m.s.sweep(m.p)
 	if doubt {
 		m.crashInDoubt(rt)
@@ -308,7 +308,7 @@ func (m *crashes) crashInDoubt(rt *rapid.T) {
 	c := drawCrash(rt)
 	if rapid.Bool().Draw(rt, "resume before") {
 		m.s.network.Cut()
-		require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+		require.True(m.t, bytes.Equal(m.data, m.readAll(rt)))
 	}
 	e := expectation{client: m.clients[0], req: m.clients[0].Flush(), entry: m.past.end(), what: "flush in doubt"}
 	e.reply = m.p.listens(&e.req.Op)
@@ -338,7 +338,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		m.s.crash(c)
 		m.note()
 		found, lost := m.s.restart(c)
-		require.NoError(rt, m.past.survived(found), "the target found other bytes")
+		require.NoError(m.t, m.past.survived(found), "the target found other bytes")
 		<-p.opened
 		switch {
 		case p.err == nil && !lost:
@@ -346,7 +346,7 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		case p.err == nil:
 			m.s.set(&m.s.slow, false) // so that a flush of its Close need not wait
 			err := p.close()
-			require.False(rt, early && err == nil, "a Close succeeded although the power failed in inherited doubt")
+			require.False(m.t, early && err == nil, "a Close succeeded although the power failed in inherited doubt")
 		}
 	}
 	for {
@@ -354,10 +354,10 @@ func (m *crashes) take(rt *rapid.T, at int, c crash) *process {
 		err := p.dial(m.s.w.lanes, true)
 		var refused *remote.RefusedError
 		if errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch) {
-			require.NoError(rt, os.RemoveAll(p.dir))
+			require.NoError(m.t, os.RemoveAll(p.dir))
 			continue // the old process was faster
 		}
-		require.NoError(rt, err)
+		require.NoError(m.t, err)
 		return p
 	}
 }
@@ -367,8 +367,8 @@ func (m *crashes) end(rt *rapid.T) {
 	m.flush(rt)
 	c := crash{power: true}
 	m.s.crash(c)
-	require.False(rt, m.restart(rt, c))
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+	require.False(m.t, m.restart(rt, c))
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)))
 	backendtest.AllBack(m.t, m.dev)
 }
 
@@ -381,8 +381,8 @@ func (m *crashes) close(rt *rapid.T, whole bool) {
 		}
 		err := m.p.close()
 		if whole {
-			require.NoError(rt, err)
-			require.True(rt, m.s.region.Superblock().Clean)
+			require.NoError(m.t, err)
+			require.True(m.t, m.s.region.Superblock().Clean)
 		}
 	}
 	m.s.close()

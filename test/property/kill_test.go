@@ -77,7 +77,7 @@ func (m *crashes) kill(rt *rapid.T) {
 	}
 	m.s.network.Thaw()
 	m.s.sweep(m.p)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of a dead process landed")
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)), "bytes of a dead process landed")
 }
 
 // closing closes p's device and waits until that is done or p is killed.
@@ -103,12 +103,12 @@ func (m *model) hear(rt *rapid.T, closing bool) {
 		}
 		<-e.reply.done
 		if err := e.req.Err; err != nil {
-			require.True(rt, closing, "%s: %v", e.what, err)
-			require.ErrorIs(rt, err, backend.ErrClosed, e.what)
+			require.True(m.t, closing, "%s: %v", e.what, err)
+			require.ErrorIs(m.t, err, backend.ErrClosed, e.what)
 			continue
 		}
 		m.completed(e)
-		e.check(rt)
+		e.check(m.t)
 	}
 	m.open, m.reading = nil, 0
 }
@@ -144,17 +144,17 @@ func (m *crashes) adopted(rt *rapid.T, p *process, lost bool, lanes int, interru
 			m.inherits = !straight
 			return
 		case errors.As(err, &loss):
-			require.True(rt, mayLose, "lost without need: %v", err)
+			require.True(m.t, mayLose, "lost without need: %v", err)
 			m.newOwner(rt)
 			return
 		case errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch):
 			straight = false // a process that was killed was faster
 		default:
 			left-- // an interruption may disturb the next process, but not for ever
-			require.True(rt, !straight && left > 0, "%v", err)
+			require.True(m.t, !straight && left > 0, "%v", err)
 		}
 		q.leave()
-		require.NoError(rt, os.RemoveAll(q.dir)) // a window takes much memory
+		require.NoError(m.t, os.RemoveAll(q.dir)) // a window takes much memory
 	}
 }
 
@@ -173,10 +173,10 @@ func (m *crashes) accepts(rt *rapid.T, p *process, lost bool, lanes int) {
 			m.inherit(rt, q, right)
 			return
 		}
-		require.ErrorAs(rt, err, &refused)
-		require.Contains(rt, []remote.Reason{remote.ReasonBusy, remote.ReasonEpoch}, refused.Reason()) // the process that was killed was faster
+		require.ErrorAs(m.t, err, &refused)
+		require.Contains(m.t, []remote.Reason{remote.ReasonBusy, remote.ReasonEpoch}, refused.Reason()) // the process that was killed was faster
 		q.leave()
-		require.NoError(rt, os.RemoveAll(q.dir))
+		require.NoError(m.t, os.RemoveAll(q.dir))
 		p = q
 	}
 }
@@ -200,7 +200,7 @@ func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) 
 	}
 	m.s.crash(i.crash)
 	found, lost := m.s.restart(i.crash)
-	require.NoError(rt, m.past.survived(found), "the target found other bytes")
+	require.NoError(m.t, m.past.survived(found), "the target found other bytes")
 	<-q.opened
 	return lost
 }
@@ -209,7 +209,7 @@ func (m *crashes) interrupt(rt *rapid.T, q *process, lanes int, i interruption) 
 // keeps it out.
 func (m *crashes) second(rt *rapid.T) {
 	p := m.s.process(m.id, m.p.dir)
-	require.ErrorContains(rt, p.dial(m.s.w.lanes, rapid.Bool().Draw(rt, "accepts loss")), "another pmnbd")
+	require.ErrorContains(m.t, p.dial(m.s.w.lanes, rapid.Bool().Draw(rt, "accepts loss")), "another pmnbd")
 }
 
 // refused starts a process on the window of p after the region has had another owner, or has
@@ -219,5 +219,5 @@ func (m *crashes) refused(rt *rapid.T, p *process) {
 		p.leave()
 	}
 	var loss *remote.LossError
-	require.ErrorAs(rt, m.s.process(p.id, p.left).dial(m.s.w.lanes, false), &loss)
+	require.ErrorAs(m.t, m.s.process(p.id, p.left).dial(m.s.w.lanes, false), &loss)
 }

@@ -50,7 +50,7 @@ func (m *mirrorCrashes) trails(rt *rapid.T) {
 		if m.f.stations[i].isDown() { // it has what was in the caches of a killed target, for the moment
 			m.past.trail.has = has
 		}
-		require.NoError(rt, err, "station %d follows generation %v, and has what no crash leaves", i, r.Generation)
+		require.NoError(m.t, err, "station %d follows generation %v, and has what no crash leaves", i, r.Generation)
 	}
 }
 
@@ -88,7 +88,7 @@ func (m *mirrorCrashes) whole(rt *rapid.T) {
 		}
 		time.Sleep(time.Second)
 	}
-	require.Fail(rt, "members do not become copies, although all are there", "%+v", m.dev.Snapshot().Mirror)
+	require.Fail(m.t, "members do not become copies, although all are there", "%+v", m.dev.Snapshot().Mirror)
 }
 
 // namesAll begins another life if no target of this one leads to a member. Whoever asked for that member may
@@ -96,33 +96,37 @@ func (m *mirrorCrashes) whole(rt *rapid.T) {
 // record, and another initiator was the one that opened it, the operator adds it again.
 func (m *mirrorCrashes) namesAll(rt *rapid.T) {
 	r := m.newest()
-	var members, lost []int
-	found := true
 	for slot := range r.Members {
 		i := m.f.at(&r, slot)
-		if i < 0 {
-			continue
+		found := func(l remote.LegSnapshot) bool { return l.Target == address(i) && l.Slot != "" }
+		if i >= 0 && !slices.ContainsFunc(m.dev.Snapshot().Mirror.Legs, found) {
+			m.names(rt)
+			return
 		}
-		found = found && slices.ContainsFunc(m.dev.Snapshot().Mirror.Legs, func(l remote.LegSnapshot) bool { return l.Target == address(i) && l.Slot != "" })
-		if m.f.superblock(i).Record == (persist.Record{}) {
+	}
+}
+
+// names begins another life, whose targets are those of all members.
+func (m *mirrorCrashes) names(rt *rapid.T) {
+	require.NoError(m.t, m.shut(rt, m.p))
+	m.past.closed()
+	r := m.newest() // the life that ended may have finished a change
+	var members, lost []int
+	for slot := range r.Members {
+		if i := m.f.at(&r, slot); i >= 0 && m.f.superblock(i).Record == (persist.Record{}) {
 			lost = append(lost, i)
-		} else {
+		} else if i >= 0 {
 			members = append(members, i)
 		}
 	}
-	if found {
-		return
-	}
-	require.NoError(rt, m.shut(rt, m.p))
-	m.past.closed()
 	m.f.listed = members
 	p := m.f.process(m.id, m.f.state())
 	p.start(m.lanes, true)
 	m.opens(rt, p)
-	require.NoError(rt, p.err)
+	require.NoError(m.t, p.err)
 	m.inherit(rt, p, m.past.survived)
 	for _, i := range lost {
-		require.NoError(rt, m.adds(p.ctx, p, i))
+		require.NoError(m.t, m.adds(p.ctx, p, i))
 	}
 	m.f.sweep(m.p)
 	m.flush(rt)
@@ -167,7 +171,7 @@ func (m *mirrorCrashes) promote(rt *rapid.T) {
 		_ = m.shut(rt, before) // an error is fine: it may have had nothing to lose
 	}
 	m.f.sweep(m.p)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")
 	if promoted {
 		m.goesOn(rt, i)
 	}
@@ -187,16 +191,16 @@ func (m *mirrorCrashes) promotes(rt *rapid.T, i int, whole, alive bool) bool {
 		<-p.opened
 	}
 	if p.err != nil {
-		require.True(rt, !whole || alive, "the member that follows is whole, and is not promoted: %v", p.err)
+		require.True(m.t, !whole || alive, "the member that follows is whole, and is not promoted: %v", p.err)
 		return false
 	}
-	require.True(rt, whole || alive, "a member is promoted that is torn, or lost its contents")
+	require.True(m.t, whole || alive, "a member is promoted that is torn, or lost its contents")
 	m.active, m.gone, m.side = persist.Record{}, nil, []int{i}
 	m.inherit(rt, p, m.past.trail.check)
 	m.past = history{base: bytes.Clone(m.data)}
 	m.flush(rt)
 	r := m.newest()
-	require.True(rt, m.f.in(&r, i) && r.F.Count() == 1 && r.MinCopies == 1, "%+v", r)
+	require.True(m.t, m.f.in(&r, i) && r.F.Count() == 1 && r.MinCopies == 1, "%+v", r)
 	return true
 }
 
@@ -204,7 +208,7 @@ func (m *mirrorCrashes) promotes(rt *rapid.T, i int, whole, alive bool) bool {
 // their own ways. They are given up, or there is another mirror.
 func (m *mirrorCrashes) goesOn(rt *rapid.T, i int) {
 	m.flush(rt)
-	require.NoError(rt, m.shut(rt, m.p))
+	require.NoError(m.t, m.shut(rt, m.p))
 	m.side = nil
 	m.splitSeen(rt)
 	if rapid.IntRange(0, 2).Draw(rt, "another mirror") == 0 {
@@ -220,6 +224,6 @@ func (m *mirrorCrashes) goesOn(rt *rapid.T, i int) {
 	m.active = persist.Record{}
 	right := bytes.Clone(m.data)
 	m.begin(rt, m.f.state())
-	require.True(rt, bytes.Equal(m.data, right), "the mirror has other bytes than the member that was promoted")
+	require.True(m.t, bytes.Equal(m.data, right), "the mirror has other bytes than the member that was promoted")
 	m.f.sweep(m.p)
 }

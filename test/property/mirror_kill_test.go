@@ -73,7 +73,7 @@ func (m *mirrorCrashes) kill(rt *rapid.T) {
 	m.thaw()
 	m.heal(rt)
 	m.f.sweep(m.p)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of a dead process landed")
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)), "bytes of a dead process landed")
 }
 
 // thaw has messages arrive that were held on the wire.
@@ -139,7 +139,7 @@ func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interru
 			m.inherits = !straight || !m.clean()
 			return
 		case errors.As(err, &loss):
-			require.NotEmpty(rt, m.gone, "lost without need: %v", err)
+			require.NotEmpty(m.t, m.gone, "lost without need: %v", err)
 			m.begin(rt, m.f.state())
 			return
 		case errors.As(err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch):
@@ -149,10 +149,10 @@ func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interru
 			return
 		default:
 			left-- // an interruption may disturb the next process, but not for ever
-			require.True(rt, !straight && left > 0, "%v", err)
+			require.True(m.t, !straight && left > 0, "%v", err)
 		}
 		q.leave()
-		require.NoError(rt, os.RemoveAll(q.dir)) // a window takes much memory
+		require.NoError(m.t, os.RemoveAll(q.dir)) // a window takes much memory
 	}
 }
 
@@ -192,7 +192,7 @@ func (m *mirrorCrashes) accepts(rt *rapid.T, p *process) {
 			return
 		case errors.As(q.err, &refused) && (refused.Reason() == remote.ReasonBusy || refused.Reason() == remote.ReasonEpoch):
 			q.leave() // the process that was killed was faster
-			require.NoError(rt, os.RemoveAll(q.dir))
+			require.NoError(m.t, os.RemoveAll(q.dir))
 			p = q
 		default:
 			m.force(rt, q)
@@ -212,5 +212,5 @@ func (m *mirrorCrashes) refused(rt *rapid.T, p *process) {
 	q.start(m.lanes, false)
 	m.opens(rt, q)
 	var loss *remote.LossError
-	require.ErrorAs(rt, q.err, &loss)
+	require.ErrorAs(m.t, q.err, &loss)
 }

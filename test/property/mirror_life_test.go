@@ -46,7 +46,7 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
 	}
 	m.heal(rt)
 	if !m.within(10*time.Minute, p.opened) {
-		require.NotEmpty(rt, m.gone, "the mirror does not begin, although all members are there")
+		require.NotEmpty(m.t, m.gone, "the mirror does not begin, although all members are there")
 		p.cancel()
 		<-p.opened
 	}
@@ -56,7 +56,7 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
 // force has an operator begin with what there is, because members have lost what they had. Nothing
 // is promised of it. If nothing is left, there is another mirror.
 func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
-	require.NotEmpty(rt, m.gone, "%v", failed.err)
+	require.NotEmpty(m.t, m.gone, "%v", failed.err)
 	m.f.mirror.Degraded = true
 	m.heal(rt)
 	p := m.start(rt, m.f.state(), true)
@@ -115,7 +115,7 @@ func (m *mirrorCrashes) proven(rt *rapid.T, known []persist.Record, reach []int)
 			}
 		}
 		voters := r.Voters()
-		require.True(rt, before.F&^held == 0 || m.f.mirror.Arbiter != nil && before.F&held != 0 ||
+		require.True(m.t, before.F&^held == 0 || m.f.mirror.Arbiter != nil && before.F&held != 0 ||
 			2*int(r.MinCopies) > voters.Count() && 2*(held&voters).Count() > voters.Count() && before.F&held != 0,
 			"a life began with stations %v, behind generation %v{%v}", reach, before.Generation, before.F)
 		return
@@ -130,7 +130,7 @@ func (m *mirrorCrashes) inherit(rt *rapid.T, p *process, right func([]byte) erro
 	m.open, m.reading, m.held, m.doomed, m.inherits, m.durable = nil, 0, 0, false, true, 0
 	m.connect()
 	m.data = m.readAll(rt)
-	require.NoError(rt, right(m.data), "a new life found other bytes")
+	require.NoError(m.t, right(m.data), "a new life found other bytes")
 	m.past.add(change{0, bytes.Clone(m.data)}, false)
 }
 
@@ -143,7 +143,7 @@ func (m *mirrorCrashes) readAll(rt *rapid.T) (all []byte) {
 		e.reply = m.p.listens(&e.req.Op)
 		c.Submit(e.req)
 		m.completes(rt, &e)
-		require.NoError(rt, e.req.Err)
+		require.NoError(m.t, e.req.Err)
 		all = append(all, e.req.Got...)
 	}
 	return all
@@ -154,12 +154,12 @@ func (m *mirrorCrashes) bury(rt *rapid.T) {
 	if m.dev.Snapshot().State != remote.StateFailed {
 		return
 	}
-	require.True(rt, m.doomed, "the device failed without need")
+	require.True(m.t, m.doomed, "the device failed without need")
 	c := m.clients[0]
-	require.ErrorIs(rt, c.Do(c.Flush()), backend.ErrFailed)
-	require.ErrorIs(rt, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
+	require.ErrorIs(m.t, c.Do(c.Flush()), backend.ErrFailed)
+	require.ErrorIs(m.t, c.Do(c.Write(0, backendtest.Pattern(4096, 0), 0)), backend.ErrFailed)
 	m.heal(rt)
-	require.Error(rt, m.shut(rt, m.p))
+	require.Error(m.t, m.shut(rt, m.p))
 	m.refused(rt, m.p)
 	m.begin(rt, m.f.state())
 	m.f.sweep(m.p)
@@ -168,7 +168,7 @@ func (m *mirrorCrashes) bury(rt *rapid.T) {
 // shut closes the device of p. All members are there.
 func (m *mirrorCrashes) shut(rt *rapid.T, p *process) error {
 	go func() { _ = p.close() }()
-	require.True(rt, m.within(10*time.Minute, p.closed), "the device does not close, although all members are there: %+v", p.dev.Snapshot().Mirror)
+	require.True(m.t, m.within(10*time.Minute, p.closed), "the device does not close, although all members are there: %+v", p.dev.Snapshot().Mirror)
 	return p.closeErr
 }
 
@@ -182,7 +182,7 @@ func (m *mirrorCrashes) reopen(rt *rapid.T) {
 		m.heal(rt)
 	}
 	err := m.shut(rt, before)
-	require.NotErrorIs(rt, err, backend.ErrFailed)
+	require.NotErrorIs(m.t, err, backend.ErrFailed)
 	if err == nil {
 		m.past.closed()
 		m.inspect(rt)
@@ -191,7 +191,7 @@ func (m *mirrorCrashes) reopen(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "the same host") {
 		before.leave()
 		p := m.start(rt, before.left, false)
-		require.NoError(rt, p.err)
+		require.NoError(m.t, p.err)
 		m.inherit(rt, p, m.past.survived)
 	} else {
 		m.begin(rt, m.f.state())
@@ -246,6 +246,6 @@ func (m *mirrorCrashes) takeOver(rt *rapid.T) {
 	_ = m.shut(rt, before) // an error is fine: it may have had nothing to lose
 	_ = old.Close()
 	m.refused(rt, before)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)), "bytes of the life before landed")
 	m.f.sweep(m.p)
 }

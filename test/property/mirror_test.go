@@ -92,10 +92,10 @@ func (m *mirrorCrashes) completes(rt *rapid.T, e *expectation) {
 		return
 	}
 	if !m.changing() { // no member goes that the change needs
-		require.Less(rt, m.inSync(), m.dev.Snapshot().Mirror.MinCopies, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
+		require.Less(m.t, m.inSync(), m.dev.Snapshot().Mirror.MinCopies, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
 	}
 	m.heal(rt)
-	require.True(rt, m.within(10*time.Minute, e.reply.done), "%s waits, although all members are there: %+v", e.what, m.dev.Snapshot().Mirror)
+	require.True(m.t, m.within(10*time.Minute, e.reply.done), "%s waits, although all members are there: %+v", e.what, m.dev.Snapshot().Mirror)
 }
 
 // inSync is how many members the device has in sync.
@@ -164,9 +164,9 @@ func (m *mirrorCrashes) rest(rt *rapid.T) {
 		if !m.f.in(&newest, i) {
 			continue
 		}
-		require.NoError(rt, m.f.durable(i, m.same), "station %d, generation %v{%v}", i, newest.Generation, newest.F)
+		require.NoError(m.t, m.f.durable(i, m.same), "station %d, generation %v{%v}", i, newest.Generation, newest.F)
 		if !s.isDown() {
-			require.True(rt, bytes.Equal(m.data, s.region.Data()), "station %d shows other bytes than it has", i)
+			require.True(m.t, bytes.Equal(m.data, s.region.Data()), "station %d shows other bytes than it has", i)
 		}
 	}
 	m.caught()
@@ -201,7 +201,7 @@ func (m *mirrorCrashes) inspect(rt *rapid.T) {
 	active := true
 	for i := range m.f.stations {
 		if m.f.in(&newest, i) {
-			require.NoError(rt, m.f.durable(i, m.past.survived), "station %d, in generation %v{%v}, lacks what was flushed", i, newest.Generation, newest.F)
+			require.NoError(m.t, m.f.durable(i, m.past.survived), "station %d, in generation %v{%v}, lacks what was flushed", i, newest.Generation, newest.F)
 			active = active && m.f.superblock(i).Record.Generation == newest.Generation
 		}
 	}
@@ -211,7 +211,7 @@ func (m *mirrorCrashes) inspect(rt *rapid.T) {
 		return
 	}
 	if m.active != (persist.Record{}) {
-		require.True(rt, descends(&newest, m.active.Generation), "generation %v{%v} is active and does not know %v{%v}",
+		require.True(m.t, descends(&newest, m.active.Generation), "generation %v{%v} is active and does not know %v{%v}",
 			newest.Generation, newest.F, m.active.Generation, m.active.F)
 	}
 	m.active = newest
@@ -315,7 +315,7 @@ func (m *mirrorCrashes) starts(rt *rapid.T, i int, starts ...int) {
 	if !lost || !member && m.change == nil {
 		return
 	}
-	require.True(rt, !in || m.inherits && m.durable == 0, "the contents of station %d count as lost, but nobody can have read them", i)
+	require.True(m.t, !in || m.inherits && m.durable == 0, "the contents of station %d count as lost, but nobody can have read them", i)
 	m.gone = append(m.gone, i)
 	m.doomed = true // unless another member is equal
 }
@@ -337,7 +337,7 @@ func (m *mirrorCrashes) end(rt *rapid.T) {
 	m.flush(rt)
 	m.inspect(rt)
 	m.whole(rt)
-	require.True(rt, bytes.Equal(m.data, m.readAll(rt)))
+	require.True(m.t, bytes.Equal(m.data, m.readAll(rt)))
 	backendtest.AllBack(m.t, m.dev)
 }
 
@@ -346,7 +346,7 @@ func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
 	sure := false
 	defer func() {
 		if !sure {
-			rt.Log("the devices said:\n" + m.f.journal.String())
+			m.t.(failing).explain("the devices said:\n" + m.f.journal.String())
 		}
 	}()
 	m.f.revive()
@@ -356,8 +356,8 @@ func (m *mirrorCrashes) close(rt *rapid.T, whole bool) {
 		}
 		err := m.shut(rt, m.p)
 		if whole {
-			require.NoError(rt, err)
-			require.True(rt, m.clean(), "a member in F was not closed")
+			require.NoError(m.t, err)
+			require.True(m.t, m.clean(), "a member in F was not closed")
 		}
 	}
 	m.f.sweep(nil)

@@ -5,7 +5,7 @@
 // failure prints its seed and the shortest sequence of requests that shows it. The seed fixes the
 // requests and which cache lines are lost. It fixes the order in which goroutines run only in three
 // quarters of the checks of those two (see turns), so a rare failure elsewhere may take some runs to
-// show again.
+// show again. What it was is printed when it happens.
 package property
 
 import (
@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,11 +128,12 @@ func TestProperty(t *testing.T) {
 		"over TCP": func(t *testing.T) subject { return pair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			first := new(atomic.Pointer[rapid.T])
 			rapid.Check(t, func(rt *rapid.T) {
 				s := open(t)
 				whole := false
 				defer func() { s.close(whole) }()
-				m := newModel(t, s)
+				m := newModel(failing{t, rt, first}, s)
 				actions := map[string]func(*rapid.T){"submit": m.submit, "wait": m.drain, "flush": m.flush, "hang up": m.hangUp}
 				if s.network != nil {
 					actions["lose"] = m.lose
@@ -189,7 +191,7 @@ func (e *expectation) right(i int, b byte) bool {
 	})
 }
 
-func newModel(t *testing.T, s subject) *model {
+func newModel(t testing.TB, s subject) *model {
 	m := &model{t: t, s: s, data: make([]byte, size), past: history{base: make([]byte, size)}}
 	m.connect()
 	return m
@@ -245,7 +247,7 @@ func (m *model) hangUp(rt *rapid.T) {
 	c := m.clients[n]
 	late := c.Write(uint64(rapid.IntRange(0, size-4096).Draw(rt, "offset")), backendtest.Pattern(4096, 0), 0)
 	c.HangUp()
-	require.ErrorIs(rt, c.Do(late), backend.ErrGone)
+	require.ErrorIs(m.t, c.Do(late), backend.ErrGone)
 	m.clients[n] = backendtest.NewClient(m.t, m.s.dev)
 }
 
@@ -318,24 +320,24 @@ func (m *model) change(off int, data []byte, fua bool) {
 func (m *model) drain(rt *rapid.T) {
 	for _, e := range m.open {
 		if err := e.client.Wait(e.req); err != nil {
-			require.True(rt, m.doomed, "%s: %v", e.what, err)
-			require.ErrorIs(rt, err, backend.ErrFailed, e.what)
+			require.True(m.t, m.doomed, "%s: %v", e.what, err)
+			require.ErrorIs(m.t, err, backend.ErrFailed, e.what)
 			continue
 		}
 		m.completed(&e)
-		e.check(rt)
+		e.check(m.t)
 	}
 	m.open, m.reading = m.open[:0], 0
 }
 
 // check checks what a READ returned.
-func (e *expectation) check(rt *rapid.T) {
+func (e *expectation) check(t testing.TB) {
 	if e.want == nil || bytes.Equal(e.want, e.req.Got) {
 		return
 	}
 	for i, b := range e.req.Got {
 		if !e.right(i, b) {
-			require.Fail(rt, "a READ returned other bytes", "%s: first at byte %d", e.what, i)
+			require.Fail(t, "a READ returned other bytes", "%s: first at byte %d", e.what, i)
 		}
 	}
 }
@@ -362,11 +364,11 @@ func (m *model) flush(rt *rapid.T) {
 // flushed is flush by client c.
 func (m *model) flushed(rt *rapid.T, c *backendtest.Client) {
 	m.drain(rt)
-	require.NoError(rt, c.Do(c.Flush()))
+	require.NoError(m.t, c.Do(c.Flush()))
 	m.past.flushed(m.past.end())
 	m.durable++
 	m.held = 0
 	if m.s.durable != nil && !bytes.Equal(m.data, m.s.durable) {
-		require.Fail(rt, "the region differs from what was written")
+		require.Fail(m.t, "the region differs from what was written")
 	}
 }
