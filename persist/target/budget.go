@@ -108,13 +108,18 @@ func (e *export) short() string {
 }
 
 // need returns how long a save of all regions takes, with its own for that of e. It is the sum,
-// because they may share a disk.
+// because they may share a disk. A region that is just being granted counts as if it were: of two grants at a
+// time, which the battery lasts for one of, the later one must see the other.
 func (e *export) need(own time.Duration) time.Duration {
 	for _, other := range e.s.protects() {
 		if other == e {
 			continue
 		}
-		if p, ok := other.image.Protection(); ok {
+		begins := other.begins.Load() // first: when it is over, Expected has it
+		switch p, ok := other.image.Protection(); {
+		case ok && begins:
+			own += p.Longest
+		case ok:
 			own += p.Expected
 		}
 	}

@@ -145,3 +145,30 @@ func TestNeedIsTheSum(t *testing.T) {
 	require.Equal(t, 4*time.Second, s.server.served()["log"].need(time.Second))
 	require.Equal(t, 3*time.Second, s.server.served()["more"].need(time.Second))
 }
+
+// Of two grants at a time, each of which the battery lasts for, one at least sees the other.
+func TestNeedOfGrantsAtOnce(t *testing.T) {
+	images := map[string]*fakeImage{}
+	s := serveRegion(t, t.TempDir()+"/region", nil, Config{image: func(r *region.Region) protected {
+		f := &fakeImage{}
+		images[r.Name()] = f
+		f.of(r)
+		f.shape.Expected, f.shape.Whole = 0, true // saved before
+		return f
+	}})
+	more := made(t, "more")
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}))
+	mine, other := s.server.served()["log"], s.server.served()["more"]
+	for _, e := range []*export{mine, other} {
+		e.disk.look(e.image)
+	}
+	require.Equal(t, time.Second, mine.need(time.Second))
+	other.begins.Store(true) // as a grant does
+	require.Equal(t, 2*time.Second, mine.need(time.Second))
+	var seen []bool
+	images["log"].set(func(f *fakeImage) { f.asked = func() { seen = append(seen, mine.begins.Load()) } })
+	s.connect(t).open(alice)
+	images["log"].set(func(f *fakeImage) { f.asked = nil })
+	require.Contains(t, seen, true, "a look at the battery while others see the grant")
+	require.False(t, mine.begins.Load())
+}

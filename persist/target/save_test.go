@@ -26,8 +26,9 @@ type fakeImage struct {
 	fails   error    // of the next Save
 	trouble error
 	shape   region.Protection
-	known   int // how often Known was called
-	during  int // Saves under way
+	known   int    // how often Known was called
+	during  int    // Saves under way
+	asked   func() // unless nil, called by Protection
 }
 
 // of is for Config.image: a disk that takes one second for a save of the region, which may take two.
@@ -63,6 +64,9 @@ func (f *fakeImage) Save(context.Context) (region.Saved, error) {
 func (f *fakeImage) Protection() (region.Protection, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.asked != nil {
+		f.asked()
+	}
 	return f.shape, true
 }
 

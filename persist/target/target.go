@@ -113,8 +113,9 @@ type Server struct {
 type export struct {
 	s         *Server
 	r         *region.Region
-	image     protected // r, nil unless it is of class protected
-	disk      disk      // of image
+	image     protected   // r, nil unless it is of class protected
+	disk      disk        // of image
+	begins    atomic.Bool // a grant may make all of it dirty
 	syncer    *syncer
 	settlings settlings
 	started   atomic.Int64 // when the lease of an owner began that this run has not heard, by clock

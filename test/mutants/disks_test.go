@@ -98,6 +98,11 @@ var disks = []mutant{
 		old: "err := r.guardImage()", new: "err := error(nil)",
 		pkg: "./persist/region", run: "^TestImageIsGuardedWhateverElseIsWrong$",
 	}, {
+		name: "two grants at a time see nothing of each other", rule: "a session makes everything dirty",
+		in:  "persist/target.conn.open",
+		old: "e.begins.Store(true)", new: "",
+		pkg: "./persist/target", run: "^TestNeedOfGrantsAtOnce$",
+	}, {
 		name: "a copy of an image that is whole loses the region", rule: "a copy of an image that is whole stays so",
 		in:  "persist/region.Region.disarm",
 		old: "|| current", new: "|| current && false",
@@ -105,7 +110,7 @@ var disks = []mutant{
 	}, {
 		name: "memory that is not there when it is to be saved is no matter", rule: "save --config says what it does not save",
 		in:  "cmd/pmnbd-target.servedRegion.saveAlone",
-		old: "if !p.Whole {", new: "if false {",
+		old: "if !p.Whole {", new: "if p.Image == \"\" {",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveWithoutMemory$",
 	}, {
 		name: "a loss is in no log", rule: "a loss is told",

@@ -66,7 +66,7 @@ var protection = []mutant{
 	}, {
 		name: "a save does not look for another image at its place", rule: "a save goes where a start looks",
 		in:  "persist/region.saving.displaced",
-		old: "found != *s.head.Load()", new: "false",
+		old: "found != *s.head.Load()", new: "found.Name == \"\"",
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "only an older image is another one", rule: "a save goes where a start looks",
