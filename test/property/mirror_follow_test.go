@@ -160,8 +160,8 @@ func (m *mirrorCrashes) promote(rt *rapid.T) {
 	}
 	m.f.isolate(i, false)
 	m.inspect(rt)
-	_, _, whole := m.follower()
-	promoted := m.promotes(rt, i, whole, how == "alive")
+	now, _, whole := m.follower() // a change that was under way may have removed it
+	promoted := now == i && m.promotes(rt, i, whole, how == "alive")
 	if !promoted {
 		m.begin(rt, m.f.state())
 	}
