@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -189,7 +188,8 @@ func (s *saving) bring(path string, boot [16]byte, on medium.Medium) error {
 func (s *saving) fetch(path string, sb *Superblock, boot [16]byte, on medium.Medium) error {
 	h := s.im.Header()
 	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
-		if err := s.im.Load(context.Background(), putter(f, mem)); err != nil {
+		room := func(off, n uint64) error { return allocateAt(f, off, n) }
+		if err := s.im.Load(context.Background(), mem, room, sum); err != nil {
 			return err
 		}
 		found, err := readCopies(mem[:2*CopySize])
@@ -198,31 +198,6 @@ func (s *saving) fetch(path string, sb *Superblock, boot [16]byte, on medium.Med
 		}
 		return reboot(mem, found, boot)
 	})
-}
-
-// putter returns what stores blocks in f, of which mem is a mapping. A system call needs no page
-// table, and clears no page. But hugetlbfs has none that writes.
-func putter(f *os.File, mem []byte) image.Put {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Type != unix.HUGETLBFS_MAGIC {
-		return func(b []byte, off uint64) error {
-			_, err := f.WriteAt(b, int64(off))
-			return err
-		}
-	}
-	return func(b []byte, off uint64) error {
-		n := uint64(len(b))
-		if err := allocateAt(f, off, n); err != nil {
-			return err
-		}
-		return storeIn(mem[off:off+n], b)
-	}
-}
-
-func storeIn(mem, b []byte) (err error) {
-	defer caught(mem, debug.SetPanicOnFault(true), &err)
-	copy(mem, b)
-	return nil
 }
 
 // reboot puts the boot into a superblock that was loaded. Its generation stays: it is the one

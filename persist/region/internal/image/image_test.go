@@ -125,17 +125,12 @@ func (l *life) holds(t testing.TB, d *disk, sound bool) {
 		return
 	}
 	got := make([]byte, testBytes)
-	err = im.Load(context.Background(), into(got))
+	err = im.Load(context.Background(), got, plenty, sum)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(l.mem, got), "old contents")
 }
 
-func into(mem []byte) Put {
-	return func(b []byte, off uint64) error {
-		copy(mem[off:], b)
-		return nil
-	}
-}
+func plenty(off, n uint64) error { return nil }
 
 // TestCutAnywhere: wherever the power goes off, the next start finds what the memory was, or
 // that it is lost. So it does if a copy of the header has rotted meanwhile.
@@ -203,14 +198,30 @@ func TestRotIsFound(t *testing.T) {
 			rotten.durable[off/pageSize] = &page
 			im, err := Open(rotten, Size(testBytes))
 			require.NoError(t, err)
-			err = im.Load(context.Background(), into(make([]byte, testBytes)))
+			err = im.Load(context.Background(), make([]byte, testBytes), plenty, sum)
 			require.ErrorIs(t, err, ErrTorn)
 			require.NoError(t, im.Close())
 		})
 	}
 }
 
-// TestOtherVersion: a header of another version is refused, and so is a file that is too short.
+// TestLoadWithoutRoom: a load ends with the error of the memory, and reads nothing to where none is.
+func TestLoadWithoutRoom(t *testing.T) {
+	d, l := newDisk(1), newLife(t, 1)
+	require.NoError(t, l.run(d))
+	got := make([]byte, testBytes)
+	err := l.im.Load(context.Background(), got, func(off, _ uint64) error {
+		if off > 0 {
+			return unix.ENOSPC
+		}
+		return nil
+	}, sum)
+	require.ErrorIs(t, err, unix.ENOSPC)
+	require.True(t, bytes.Equal(make([]byte, testBytes-BlockSize), got[BlockSize:]), "reads where no room is")
+	require.NoError(t, l.im.Close())
+}
+
+// TestOpenRefuses: a header of another version is refused, and so is a file that is too short.
 func TestOpenRefuses(t *testing.T) {
 	d, l := newDisk(1), newLife(t, 1)
 	require.NoError(t, l.run(d))

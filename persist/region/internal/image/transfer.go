@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,42 +104,31 @@ func (im *Image) ReadTable() error {
 	return errors.Join(err, unix.Munmap(b))
 }
 
-// A Put stores b at off of the memory. b is another's afterwards.
-type Put func(b []byte, off uint64) error
-
-// Load reads an image that is whole, checks every block and gives it to put, several at a time.
-// The error is ErrTorn, or one of reading or of put.
-//
-// It reads into few buffers again and again: pages of the memory itself would first have to be
-// cleared and mapped, which takes as long as a copy, and then some.
-func (im *Image) Load(ctx context.Context, put Put) error {
+// Load reads an image that is whole into mem, several blocks at a time, and checks every block
+// there. It calls room before it reads n bytes to off: that memory is there then. After an error mem
+// has anything. The error is ErrTorn, or one of reading, of room or of sum.
+func (im *Image) Load(ctx context.Context, mem []byte, room func(off, n uint64) error, sum Sum) error {
 	if im.head.State != Whole {
 		return fmt.Errorf("%s: %w: it is %v", im.f.Name(), ErrTorn, im.head.State)
 	}
 	if err := im.ReadTable(); err != nil {
 		return err
 	}
-	all, err := buffer(inFlight * BlockSize)
-	if err != nil {
-		return err
-	}
-	free := make(chan []byte, inFlight)
-	for i := range inFlight {
-		free <- all[i*BlockSize : (i+1)*BlockSize]
-	}
-	err = each(ctx, im.lay.n, func(i int) error {
-		b := <-free // one for each that each has at a time
-		defer func() { free <- b }()
+	return each(ctx, im.lay.n, func(i int) error {
 		off, n := im.lay.block(i)
-		if _, err := im.f.ReadAt(b[:n], im.lay.blockOffset(i)); err != nil {
+		if err := room(off, n); err != nil {
+			return err
+		}
+		b := mem[off : off+n]
+		if _, err := im.f.ReadAt(b, im.lay.blockOffset(i)); err != nil {
 			return fmt.Errorf("read block %d of %s: %w", i, im.f.Name(), err)
 		}
-		if crc := crc32.Checksum(b[:n], castagnoli); crc != im.table[i] {
-			return fmt.Errorf("%s: %w: wrong CRC of block %d", im.f.Name(), ErrTorn, i)
+		crc, err := sum(b)
+		if err == nil && crc != im.table[i] {
+			err = fmt.Errorf("%s: %w: wrong CRC of block %d", im.f.Name(), ErrTorn, i)
 		}
-		return put(b[:n], off)
+		return err
 	})
-	return errors.Join(err, unix.Munmap(all))
 }
 
 // Measure writes the scratch extent of the image in f, of a memory of some bytes, as Save writes
