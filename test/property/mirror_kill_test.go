@@ -135,7 +135,9 @@ func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interru
 		switch err := q.err; {
 		case err == nil:
 			m.inherit(rt, q, m.past.adopted)
-			m.past.closed() // a barrier followed the replay
+			if s := q.dev.Snapshot().Mirror; s.Copies == len(s.F) { // a barrier followed the replay, or a copy
+				m.past.closed()
+			}
 			m.inherits = !straight || !m.clean()
 			return
 		case errors.As(err, &loss):
