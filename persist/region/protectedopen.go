@@ -34,13 +34,16 @@ func openProtected(path string, o OpenOptions, on medium.Medium) (*Region, error
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
+	// Before it is opened: a file that takes its place meanwhile is then another one than this.
+	file, missing := os.Stat(ImagePath(o.Save, o.Name))
 	im, err := openImage(o.Save, o.Name, on)
 	if err != nil {
 		return nil, err
 	}
 	s := newSaving(im)
+	s.file = file
 	var r *Region
-	if s.file, err = os.Stat(im.Path()); err == nil {
+	if err = missing; err == nil { // or it has just come
 		r, err = s.open(path, o, boot, on)
 	}
 	if err != nil {

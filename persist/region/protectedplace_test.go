@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -199,6 +200,35 @@ func TestNewerImageIsWrittenOver(t *testing.T) {
 			require.EqualValues(t, 1, protection(t, p.open(t, saverIn(bootA))).Losses)
 		})
 	}
+}
+
+// A meddler replaces an image between its opening and the first look at it.
+type meddler struct {
+	saver
+	meddle func()
+}
+
+func (m meddler) Storage(f image.File) image.File {
+	m.meddle()
+	return m.saver.Storage(f)
+}
+
+// TestImageIsReplacedWhileItIsOpened: the image that a start opened is the one that a save must reach.
+func TestImageIsReplacedWhileItIsOpened(t *testing.T) {
+	p := protectedAt(t)
+	path := ImagePath(p.save, "r")
+	backup, err := os.ReadFile(path)
+	require.NoError(t, err)
+	meddle := sync.OnceFunc(func() {
+		require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+	})
+	r := p.open(t, meddler{saverIn(bootA), meddle})
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err = r.Save(context.Background())
+	require.ErrorIs(t, err, errReplaced, "or the next start would find the backup")
+	require.ErrorIs(t, r.SaveTrouble(), errReplaced)
 }
 
 // TestReplacedImageStaysWhole: somebody moves the image of a region that is saved to another disk. The copy is

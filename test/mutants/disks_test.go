@@ -98,6 +98,11 @@ var disks = []mutant{
 		old: "err := r.guardImage()", new: "err := error(nil)",
 		pkg: "./persist/region", run: "^TestImageIsGuardedWhateverElseIsWrong$",
 	}, {
+		name: "a file that has taken the place of an image is taken for it", rule: "a save goes where a start looks",
+		in:  "persist/region.openProtected",
+		old: "s.file = file", new: "s.file = file; s.file, _ = os.Stat(im.Path())",
+		pkg: "./persist/region", run: "^TestImageIsReplacedWhileItIsOpened$",
+	}, {
 		name: "two grants at a time see nothing of each other", rule: "a session makes everything dirty",
 		in:  "persist/target.conn.open",
 		old: "e.begins.Store(true)", new: "",
