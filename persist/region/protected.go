@@ -252,12 +252,12 @@ func (r *Region) save(ctx context.Context) (Saved, error) {
 		return Saved{}, r.failLocked(err)
 	}
 	h := s.im.Header()
-	err := image.Await(s.displaced)
-	overwritten := errors.Is(err, errOverwritten) && !s.im.Intact()
+	err := s.displacedLocked()
+	overwritten := errors.Is(err, errOverwritten)
 	if overwritten { // the file is in its place, so write all of it
 		s.im.Distrust()
 		s.markAll()
-	} else if err != nil && !errors.Is(err, errOverwritten) {
+	} else if err != nil {
 		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
 	began, alone := time.Now(), underWay.begin()
@@ -277,6 +277,9 @@ func (r *Region) save(ctx context.Context) (Saved, error) {
 	s.showLocked()
 	if err != nil {
 		return saved, fmt.Errorf("save region %q: %w", r.name, err)
+	}
+	if err := s.displacedLocked(); err != nil { // a save can take minutes
+		return saved, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
 	s.mu.Lock()
 	s.unknown = false

@@ -43,6 +43,16 @@ func (s *saving) displaced() error {
 	return nil
 }
 
+// displacedLocked is displaced for a save: the image itself decides whether somebody has written over it, and the
+// disk has a minute to tell.
+func (s *saving) displacedLocked() error {
+	err := image.Await(s.displaced)
+	if errors.Is(err, errOverwritten) && s.im.Intact() {
+		return nil
+	}
+	return err
+}
+
 // guardImage returns an error if the next start would not find the image that r has open, and sees to it that this start
 // takes nothing older than the memory for whole.
 func (r *Region) guardImage() error {

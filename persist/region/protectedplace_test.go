@@ -231,6 +231,35 @@ func TestImageIsReplacedWhileItIsOpened(t *testing.T) {
 	require.ErrorIs(t, r.SaveTrouble(), errReplaced)
 }
 
+// TestImageIsReplacedDuringASave: a save is told of only if the next start finds it.
+func TestImageIsReplacedDuringASave(t *testing.T) {
+	for name, c := range map[string]struct {
+		replace func(t *testing.T, path string, backup []byte)
+		want    error
+	}{
+		"replaced": {func(t *testing.T, path string, backup []byte) {
+			require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
+			require.NoError(t, os.Rename(path+".new", path))
+		}, errReplaced},
+		"removed": {func(t *testing.T, path string, _ []byte) { require.NoError(t, os.Remove(path)) }, os.ErrNotExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := protectedAt(t)
+			path := ImagePath(p.save, "r")
+			backup, err := os.ReadFile(path)
+			require.NoError(t, err)
+			on := saverIn(bootA)
+			r := p.open(t, on)
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			replace := sync.OnceFunc(func() { c.replace(t, path, backup) })
+			*on.fail = func(op string) error { replace(); return nil }
+			_, err = r.Save(context.Background())
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+}
+
 // TestReplacedImageStaysWhole: somebody moves the image of a region that is saved to another disk. The copy is
 // what the memory is.
 func TestReplacedImageStaysWhole(t *testing.T) {

@@ -103,6 +103,11 @@ var disks = []mutant{
 		old: "s.file = file", new: "s.file = file; s.file, _ = os.Stat(im.Path())",
 		pkg: "./persist/region", run: "^TestImageIsReplacedWhileItIsOpened$",
 	}, {
+		name: "a save looks for its image at its begin alone", rule: "a save goes where a start looks",
+		in:  "persist/region.Region.save",
+		old: "if err := s.displacedLocked(); err != nil {", new: "if err := error(nil); err != nil {",
+		pkg: "./persist/region", run: "^TestImageIsReplacedDuringASave$",
+	}, {
 		name: "two grants at a time see nothing of each other", rule: "a session makes everything dirty",
 		in:  "persist/target.conn.open",
 		old: "e.begins.Store(true)", new: "",
