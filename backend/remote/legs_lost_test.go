@@ -18,6 +18,10 @@ func (d *Device) holdEnd(t testing.TB, i int) (release func()) {
 	l := d.legs[i].lanes[0]
 	l.polling.Lock()
 	l.abort(rdma.ErrLost)
+	select {
+	case d.legs[i].broke <- struct{}{}: // the completer cannot, if it is on its way to handle something
+	default:
+	}
 	require.Eventually(t, func() bool { return !d.legs[i].up.Load() }, patience, tick)
 	return l.polling.Unlock
 }
