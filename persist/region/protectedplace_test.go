@@ -17,19 +17,31 @@ import (
 	"pmnbd/persist/region/internal/image"
 )
 
+// image returns where the image is, and what it is now.
+func (p place) image(t testing.TB) (path string, now []byte) {
+	t.Helper()
+	path = ImagePath(p.save, "r")
+	now, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return path, now
+}
+
+// replace puts another file in the place of one.
+func replace(t *testing.T, path string, by []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path+".new", by, 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+}
+
 // TestImageIsReplaced: somebody puts a backup in the place of the image while the region is in use. No
 // save goes where the next start does not look, and a start with the memory is enough.
 func TestImageIsReplaced(t *testing.T) {
-	for name, replace := range map[string]func(t *testing.T, path string, backup []byte){
-		"by another file": func(t *testing.T, path string, backup []byte) {
-			require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
-			require.NoError(t, os.Rename(path+".new", path))
-		},
+	for name, act := range map[string]func(t *testing.T, path string, backup []byte){
+		"by another file": replace,
 		"by a copy of itself": func(t *testing.T, path string, _ []byte) {
 			now, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(path+".new", now, 0o600))
-			require.NoError(t, os.Rename(path+".new", path))
+			replace(t, path, now)
 		},
 		"by nothing, for a while": func(t *testing.T, path string, _ []byte) {
 			require.NoError(t, os.Remove(path))
@@ -37,17 +49,15 @@ func TestImageIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := protectedAt(t)
-			path := ImagePath(p.save, "r")
 			r := p.open(t, saverIn(bootA))
 			grant(t, r)
-			backup, err := os.ReadFile(path)
-			require.NoError(t, err)
+			path, backup := p.image(t)
 			grant(t, r)
 			store(t, r, persist.Range{Len: protectedSize}, 1)
 			require.NoError(t, r.SaveTrouble())
-			replace(t, path, backup)
+			act(t, path, backup)
 			require.ErrorIs(t, r.SaveTrouble(), ErrSave)
-			_, err = r.Save(context.Background())
+			_, err := r.Save(context.Background())
 			require.ErrorIs(t, err, ErrSave)
 			require.False(t, protection(t, r).Whole)
 			data := bytes.Clone(r.Data())
@@ -71,15 +81,12 @@ func TestReplacedImageIsLive(t *testing.T) {
 	for _, looks := range []int{1, 2} {
 		t.Run(fmt.Sprint(looks), func(t *testing.T) {
 			p := protectedAt(t)
-			path := ImagePath(p.save, "r")
-			backup, err := os.ReadFile(path)
-			require.NoError(t, err)
+			path, backup := p.image(t)
 			r := p.open(t, saverIn(bootA))
 			grant(t, r)
 			store(t, r, persist.Range{Len: protectedSize}, 1)
 			was := r.Superblock()
-			require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
-			require.NoError(t, os.Rename(path+".new", path))
+			replace(t, path, backup)
 			for range looks {
 				require.ErrorIs(t, r.SaveTrouble(), errReplaced)
 			}
@@ -128,13 +135,11 @@ func TestImageIsWrittenOver(t *testing.T) {
 		for _, saved := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, saved %v", name, saved), func(t *testing.T) {
 				p := protectedAt(t)
-				path := ImagePath(p.save, "r")
-				backup, err := os.ReadFile(path)
-				require.NoError(t, err)
+				path, backup := p.image(t)
 				r := p.open(t, saverIn(bootA))
 				grant(t, r)
 				store(t, r, persist.Range{Len: protectedSize}, 1)
-				_, err = r.Save(context.Background())
+				_, err := r.Save(context.Background())
 				require.NoError(t, err)
 				grant(t, r)
 				store(t, r, persist.Range{Len: 4096}, 2)
@@ -167,15 +172,13 @@ func TestNewerImageIsWrittenOver(t *testing.T) {
 	for _, saved := range []bool{true, false} {
 		t.Run(fmt.Sprintf("saved %v", saved), func(t *testing.T) {
 			p := protectedAt(t)
-			path := ImagePath(p.save, "r")
-			old, err := os.ReadFile(path)
-			require.NoError(t, err)
+			path, old := p.image(t)
 			r := p.open(t, saverIn(bootA))
 			for range 3 {
 				grant(t, r)
 			}
 			store(t, r, persist.Range{Len: protectedSize}, 1)
-			_, err = r.Save(context.Background())
+			_, err := r.Save(context.Background())
 			require.NoError(t, err)
 			newer, err := os.ReadFile(path)
 			require.NoError(t, err)
@@ -216,17 +219,14 @@ func (m meddler) Storage(f image.File) image.File {
 // TestImageIsReplacedWhileItIsOpened: the image that a start opened is the one that a save must reach.
 func TestImageIsReplacedWhileItIsOpened(t *testing.T) {
 	p := protectedAt(t)
-	path := ImagePath(p.save, "r")
-	backup, err := os.ReadFile(path)
-	require.NoError(t, err)
+	path, backup := p.image(t)
 	meddle := sync.OnceFunc(func() {
-		require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
-		require.NoError(t, os.Rename(path+".new", path))
+		replace(t, path, backup)
 	})
 	r := p.open(t, meddler{saverIn(bootA), meddle})
 	grant(t, r)
 	store(t, r, persist.Range{Len: protectedSize}, 1)
-	_, err = r.Save(context.Background())
+	_, err := r.Save(context.Background())
 	require.ErrorIs(t, err, errReplaced, "or the next start would find the backup")
 	require.ErrorIs(t, r.SaveTrouble(), errReplaced)
 }
@@ -237,24 +237,19 @@ func TestImageIsReplacedDuringASave(t *testing.T) {
 		replace func(t *testing.T, path string, backup []byte)
 		want    error
 	}{
-		"replaced": {func(t *testing.T, path string, backup []byte) {
-			require.NoError(t, os.WriteFile(path+".new", backup, 0o600))
-			require.NoError(t, os.Rename(path+".new", path))
-		}, errReplaced},
+		"replaced": {replace, errReplaced},
 		"removed": {func(t *testing.T, path string, _ []byte) { require.NoError(t, os.Remove(path)) }, os.ErrNotExist},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := protectedAt(t)
-			path := ImagePath(p.save, "r")
-			backup, err := os.ReadFile(path)
-			require.NoError(t, err)
+			path, backup := p.image(t)
 			on := saverIn(bootA)
 			r := p.open(t, on)
 			grant(t, r)
 			store(t, r, persist.Range{Len: protectedSize}, 1)
-			replace := sync.OnceFunc(func() { c.replace(t, path, backup) })
-			*on.fail = func(op string) error { replace(); return nil }
-			_, err = r.Save(context.Background())
+			once := sync.OnceFunc(func() { c.replace(t, path, backup) })
+			*on.fail = func(op string) error { once(); return nil }
+			_, err := r.Save(context.Background())
 			require.ErrorIs(t, err, c.want)
 		})
 	}
@@ -272,8 +267,7 @@ func TestReplacedImageStaysWhole(t *testing.T) {
 	require.NoError(t, err)
 	moved, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path+".new", moved, 0o600))
-	require.NoError(t, os.Rename(path+".new", path))
+	replace(t, path, moved)
 	require.ErrorIs(t, r.SaveTrouble(), errReplaced)
 	data := bytes.Clone(r.Data())
 	p.powerOff(t, r)
@@ -294,9 +288,7 @@ func TestImageIsGuardedWhateverElseIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := protectedAt(t)
-			path := ImagePath(p.save, "r")
-			backup, err := os.ReadFile(path)
-			require.NoError(t, err)
+			path, backup := p.image(t)
 			r := p.open(t, saverIn(bootA))
 			grant(t, r)
 			store(t, r, persist.Range{Len: protectedSize}, 1)
