@@ -106,6 +106,8 @@ func (t turns) jitter(process int) func() float64 {
 	}
 }
 
+var once = flag.Bool("once", false, "end at the first failure, without a shorter sequence that shows it")
+
 // failing is a testing.TB that reports its failures to rt. It prints the first one at once: rapid
 // says what a failure was when it has repeated it, and not every one can be repeated.
 type failing struct {
@@ -117,6 +119,9 @@ type failing struct {
 func (f failing) Errorf(format string, args ...any) {
 	if f.first.CompareAndSwap(nil, f.rt) {
 		fmt.Fprintf(os.Stderr, "the first failure of "+f.Name()+": "+format+"\n", args...)
+		if *once {
+			os.Exit(1)
+		}
 	}
 	f.rt.Errorf(format, args...)
 }
