@@ -194,10 +194,10 @@ func (c *conn) exportFor(offer *offered, m *wire.Open) (*export, *wire.Refused) 
 }
 
 // succeedLocked ends the previous session, if there is one. Then it makes m's owner the
-// region's owner in the next epoch, durably, and m's life its life. It returns the new
-// superblock. unclean says that the previous owner did not close; a RESUME has no previous
+// region's owner in the next epoch, durably, and m's life its life. It returns the superblock
+// with which it did: the doubt in it may be settled by now. unclean says that the previous owner did not close; a RESUME has no previous
 // owner. The lock is e.granting.
-func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Superblock, unclean bool, refused *wire.Refused) {
+func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (granted region.Superblock, unclean bool, refused *wire.Refused) {
 	before, owner := e.r.Superblock(), m.Owner
 	left := e.leased(owner.ID, &before, e.session)
 	// The old session's queue pairs go, and its keys with the last of them.
@@ -230,6 +230,7 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Sup
 		}
 		sb.Epoch++
 		sb.Owner, sb.Clean = owner, false
+		granted = *sb
 		return nil
 	})
 	switch {
@@ -247,7 +248,7 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (_ region.Sup
 		refused.Code, refused.Text = wire.CodeFailed, err.Error()
 		return before, false, refused
 	}
-	return e.r.Superblock(), unclean, nil
+	return granted, unclean, nil
 }
 
 // errRefused ends an update of the superblock that the request does not get.
