@@ -238,7 +238,7 @@ func TestImageIsReplacedDuringASave(t *testing.T) {
 		want    error
 	}{
 		"replaced": {replace, errReplaced},
-		"removed": {func(t *testing.T, path string, _ []byte) { require.NoError(t, os.Remove(path)) }, os.ErrNotExist},
+		"removed":  {func(t *testing.T, path string, _ []byte) { require.NoError(t, os.Remove(path)) }, os.ErrNotExist},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := protectedAt(t)
