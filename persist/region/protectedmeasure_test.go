@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,9 +29,9 @@ func TestDiskThatCannotBeMeasured(t *testing.T) {
 	require.True(t, now.Whole)
 	require.Zero(t, now.Speed)
 	require.Equal(t, now.SaveWithin, now.Longest, "the longest that is allowed, where nobody knows")
-	var n int
+	var n atomic.Int32 // blocks are written at the same time
 	*on.fail = func(op string) error {
-		if n++; n > 2 { // behind the page that is always written, and synced
+		if n.Add(1) > 2 { // behind the page that is always written, and synced
 			return broken
 		}
 		return nil

@@ -99,6 +99,7 @@ func newProtectedSite(t *testing.T, cfg Config) *protectedSite {
 	f := &fakeImage{}
 	cfg.image = f.of
 	s := &protectedSite{serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, cfg), f}
+	looked(t, s.server.served()["log"])
 	s.look()
 	return s
 }

@@ -36,9 +36,14 @@ func serveWithImage(t *testing.T) (s *site, fails *atomic.Bool) {
 	r, err := region.Open(path, region.OpenOptions{Name: "log", Save: save, Wrap: m.Wrap})
 	require.NoError(t, err)
 	s = serveOpened(t, path, r, Config{})
-	e := s.server.served()["log"]
-	e.disk.look(e.image)
+	looked(t, s.server.served()["log"])
 	return s, fails
+}
+
+// looked waits until the target has looked at the disk for the first time. It does so beside what a test does.
+func looked(t *testing.T, e *export) {
+	t.Helper()
+	require.Eventually(t, func() bool { return e.disk.trouble.Load() != nil && e.disk.began.Load() == 0 }, patience, tick)
 }
 
 // An owner that comes back when the disk for the image has just failed waits for the disk: its
