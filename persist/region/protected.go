@@ -174,7 +174,7 @@ func (s *saving) markAll() {
 	}
 }
 
-// unknownFrom notes that nobody knows what is stored from epoch on: everything is dirty until Known or a Save.
+// unknownFrom notes that a session, from epoch on, may store anywhere: everything is dirty until Known or a Save.
 // If the former epoch did not end with Known, everything stays dirty until a Save.
 func (s *saving) unknownFrom(epoch uint64) {
 	s.mu.Lock()

@@ -61,7 +61,7 @@ func (r *Region) SaveTrouble() error {
 	if s == nil {
 		return nil
 	}
-	err := r.guardImage() // whatever else is wrong
+	err := r.guardImage() // first: nothing below may keep it from being done
 	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
 		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: %s",
 			r.name, g.Len, g.Off, lostMemory)

@@ -195,8 +195,8 @@ func (c *conn) exportFor(offer *offered, m *wire.Open) (*export, *wire.Refused) 
 
 // succeedLocked ends the previous session, if there is one. Then it makes m's owner the
 // region's owner in the next epoch, durably, and m's life its life. It returns the superblock
-// with which it did: the doubt in it may be settled by now. unclean says that the previous owner did not close; a RESUME has no previous
-// owner. The lock is e.granting.
+// that it wrote; the target may have settled the doubt in it since. unclean says that the previous
+// owner did not close; a RESUME has no previous owner. The lock is e.granting.
 func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (granted region.Superblock, unclean bool, refused *wire.Refused) {
 	before, owner := e.r.Superblock(), m.Owner
 	left := e.leased(owner.ID, &before, e.session)
