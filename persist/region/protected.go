@@ -21,7 +21,7 @@ import (
 var ErrSave = errors.New("save refused")
 
 // lostMemory says what to do about memory that has lost something.
-const lostMemory = "copy the device elsewhere, and make the region anew, or give these bytes up (docs/regions.md, Repairing bad blocks)"
+const lostMemory = "copy the device elsewhere, and create the region again, or give these bytes up (docs/regions.md, Repairing bad blocks)"
 
 // DefaultSaveWithin is how long a save may take if nobody says it.
 const DefaultSaveWithin = 2 * time.Minute

@@ -21,7 +21,7 @@ func poison(t *testing.T, file string, off int64) {
 	require.NoError(t, err)
 	func() {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() { _ = recover() }() // the kernel tells whoever finds it: this process
+		defer func() { _ = recover() }() // touching the page is a fault in this process
 		_, _, errno := unix.RawSyscall(unix.SYS_MADVISE, uintptr(unsafe.Pointer(&page[0])), uintptr(len(page)), unix.MADV_HWPOISON)
 		require.Zero(t, errno)
 	}()
