@@ -11,7 +11,8 @@ import (
 var (
 	// ErrLost: the connection broke or was never made, or the peer broke the protocol.
 	ErrLost = errors.New("connection lost")
-	// ErrDevice: the RDMA device failed or was removed. Such an error is ErrLost, too.
+	// ErrDevice: the RDMA device failed or was removed. Such an error is ErrLost, too. Of two
+	// ends on one device the second may hear first that the other has left: that is ErrLost alone.
 	ErrDevice = errors.New("RDMA device gone")
 	// ErrRemoteAccess: the peer refused a key, a bound or an access right.
 	ErrRemoteAccess = errors.New("remote access error")

@@ -112,12 +112,11 @@ func (c *conn) watch() {
 		case err != nil:
 			c.broken(fmt.Errorf("%s: %w", c.addr, err))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED && !c.d.dev.gone.Load():
+		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED:
 			c.hearOut()
 			c.broken(fmt.Errorf("%s disconnected: %w", c.addr, rdma.ErrLost))
 			return
-		case ev.kind == C.RDMA_CM_EVENT_DISCONNECTED, // the peer noticed before us that the device is gone
-			ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		case ev.kind == C.RDMA_CM_EVENT_DEVICE_REMOVAL:
 			c.d.dev.gone.Store(true)
 			c.broken(fmt.Errorf("%s: %s was removed: %w: %w", c.addr, c.d.dev.name, rdma.ErrDevice, rdma.ErrLost))
 			return
