@@ -79,10 +79,12 @@ func TestVerifyCopiesAgain(t *testing.T) {
 		}
 		verified <- err
 	}()
-	<-s[1].sync.began
+	<-s[1].sync.began // this barrier may have begun before both places are copied
+	for _, off := range []int{0, regionSize - 1} {
+		require.Eventually(t, func() bool { return s[0].region.Data()[off] == s[1].region.Data()[off] }, patience, tick, "it is copied, and not durable")
+	}
 	s.network(1).Cut()
 	for _, off := range []int{0, regionSize - 1} {
-		require.Equal(t, s[0].region.Data()[off], s[1].region.Data()[off], "it is copied, and not durable")
 		s[1].region.Data()[off] ^= 1
 	}
 	release()
