@@ -62,6 +62,7 @@ func TestBadPlacesOfMemory(t *testing.T) {
 		sh(t, "fallocate --punch-hole --offset $((2 << 20 | 2048 * 4096)) --length 4096 "+protectedMemory)
 		serve(t, "pmnbd-target", arguments...)
 		sh(t, badScript+`
+			while pmnbd status | grep -q 'bad places'; do sleep 0.05; done # until the session is back
 			fill 2048 1; same 0 6144
 			pmnbd-target save`)
 	})
