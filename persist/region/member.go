@@ -161,12 +161,14 @@ func (r *Region) fillBitsLocked(rec *persist.Record, members persist.Members) (e
 	return r.persistBitsLocked(own, members)
 }
 
-// resetBitsLocked clears, durably, all bits that the region's record does not know of.
+// resetBitsLocked clears, durably, all bits that the region's record does not know of. A target that
+// was killed may have cleared them already, and in the caches alone. So it writes back what it finds
+// clear, too: a power failure would bring the bits back, for a member that has left F since.
 func (r *Region) resetBitsLocked() (err error) {
 	defer caught(r.mem, debug.SetPanicOnFault(true), &err)
 	rec := &r.sb.Load().Record
 	own, out := int(rec.Slot), outside(rec)
-	var changed persist.Members
+	changed := false
 	r.storeBits(func(b *bitmaps) {
 		for slot := range persist.MaxMembers {
 			if out.Has(slot) {
@@ -174,14 +176,17 @@ func (r *Region) resetBitsLocked() (err error) {
 			}
 			b.set[slot] = 0
 			if slot != own && clearRun(r.bitmap(own, slot), 0, bitmapSize*8) > 0 {
-				changed |= persist.Member(slot)
+				changed = true
 			}
 		}
 	})
-	if changed == 0 {
-		return nil
+	switch {
+	case !r.headSynced():
+		r.medium.WriteBack(r.mem, bitsOffset, bitmapCount*bitmapSize)
+	case changed: // the sync of Open covers the rest
+		return r.persistLocked(0, 0)
 	}
-	return r.persistBitsLocked(own, changed)
+	return nil
 }
 
 // settleBitsLocked brings the bitmaps that Open found into order: it makes durable what
@@ -194,11 +199,6 @@ func (r *Region) settleBitsLocked() (err error) {
 		return nil
 	}
 	own, out := int(rec.Slot), outside(rec)
-	if !r.headSynced() { // whose sync has covered the bitmaps
-		if err := r.persistBitsLocked(own, out); err != nil {
-			return err
-		}
-	}
 	r.storeBits(func(b *bitmaps) {
 		for slot := range persist.MaxMembers {
 			if out.Has(slot) {
