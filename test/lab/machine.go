@@ -48,7 +48,7 @@ func (m *Machine) WaitBehind(ctx context.Context, from int, text string) (end in
 		}
 		if ended {
 			_, err := m.Wait()
-			return 0, errors.Join(fmt.Errorf("the guest ended without %q", text), err)
+			return 0, errors.Join(fmt.Errorf("the guest ended without %q; the end of what it said:\n%s", text, log[max(from, len(log)-4096):]), err)
 		}
 		select {
 		case <-more:
