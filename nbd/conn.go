@@ -75,8 +75,9 @@ type conn struct {
 	dev    backend.Device
 	terms  terms
 	rules  rules
-	number uint64 // among the connections of the export; see Gone
-	alone  bool   // it was the only one when it entered
+	number uint64 // among the connections of the export
+	turn   uint64 // among those of the device; see Gone
+	alone  bool   // the device had no other when it entered
 
 	// table has the requests. The index of a request is the Tag of its Op. free lists
 	// the unused ones of the reader, freed (below) those that have been replied to.

@@ -24,11 +24,9 @@ type export struct {
 	// may take more.
 	sinkCap int
 
-	// entered counts all connections that have ever entered transmission. See conn.Gone.
-	entered atomic.Uint64
-
-	mu   sync.Mutex
-	live map[*conn]struct{} // connections in transmission
+	mu      sync.Mutex
+	live    map[*conn]struct{} // connections in transmission
+	entered uint64             // counts all that ever were
 	// withdrawn: no client may enter any more.
 	withdrawn bool
 	past      Commands  // of connections that have left
@@ -47,6 +45,12 @@ type memory struct {
 	common *backend.Budget
 	// short counts how often a READ, or a part of one, had to do without common chunks.
 	short atomic.Uint64
+
+	// turns counts all connections that have ever entered transmission, by whatever export: a
+	// client may come back by another one. See conn.Gone.
+	turns   atomic.Uint64
+	turning sync.Mutex // after export.mu; turns grows and present changes under it
+	present int        // connections in transmission
 }
 
 // newExport makes an export, and checks that the arenas of e are large enough. A client can
@@ -98,8 +102,8 @@ func newExport(e Export, log *slog.Logger, maxConns int, memories map[*backend.A
 // chunksFor returns how many chunks n bytes fill.
 func chunksFor(n int) int { return (n + backend.ChunkSize - 1) / backend.ChunkSize }
 
-// enter adds a connection before it reads its first request. It gives the connection its number,
-// and notes whether it is the only one. The export may have been withdrawn since the client chose it.
+// enter adds a connection before it reads its first request. It gives the connection its numbers,
+// and notes whether the device has no other. The export may have been withdrawn since the client chose it.
 func (x *export) enter(c *conn) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -107,7 +111,12 @@ func (x *export) enter(c *conn) error {
 		return errWithdrawn
 	}
 	x.live[c] = struct{}{}
-	c.number, c.alone = x.entered.Add(1), len(x.live) == 1
+	x.entered++
+	c.number = x.entered
+	x.turning.Lock()
+	defer x.turning.Unlock()
+	x.present++
+	c.turn, c.alone = x.turns.Add(1), x.present == 1
 	return nil
 }
 
@@ -119,6 +128,9 @@ func (x *export) leave(c *conn) (last bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.live, c)
+	x.turning.Lock()
+	x.present--
+	x.turning.Unlock()
 	gone := c.counted()
 	x.past.add(gone.Commands)
 	x.took.Add(&gone.Latency)

@@ -18,6 +18,7 @@ func TestGone(t *testing.T) {
 	now := backendtest.Pattern(4096, 1)
 	tests := []struct {
 		name   string
+		first  func(f *fixture) // before the client comes
 		before func(f *fixture) // while the client lives
 		disc   bool
 		after  func(f *fixture) // once it has hung up
@@ -27,13 +28,21 @@ func TestGone(t *testing.T) {
 		{name: "another entered before", before: func(f *fixture) { f.entered() }},
 		{name: "another entered and left before", before: func(f *fixture) { f.comeAndGo() }},
 		{name: "another entered and left after", after: func(f *fixture) { f.comeAndGo() }},
+		{name: "another was there", first: func(f *fixture) { f.entered() }},
+		{name: "another was there by another export", first: func(f *fixture) { f.enteredBy("alias") }},
+		{name: "another had left", first: func(f *fixture) { f.comeAndGo() }, lands: true},
+		{name: "another entered by another export before", before: func(f *fixture) { f.enteredBy("alias") }},
+		{name: "another entered by another export after", after: func(f *fixture) { f.enteredBy("alias") }},
 		{name: "a DISC was behind", disc: true, after: func(f *fixture) { f.entered() }, lands: true},
 		{name: "alone all along", lands: true}, // nobody can have sent it again
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dev := newGated(t, 1<<20)
-			f := serve(t, dev)
+			f := serveExports(t, Config{}, Export{Name: "disk", Device: dev}, Export{Name: "alias", Device: dev})
+			if tt.first != nil {
+				tt.first(f)
+			}
 			c := f.entered()
 			if tt.before != nil {
 				tt.before(f)
@@ -62,8 +71,14 @@ func TestGone(t *testing.T) {
 
 // entered makes a connection that the server counts. It sends one request, which the server
 // refuses, so the device sees none.
-func (f *fixture) entered() *client.Client {
-	c := f.client()
+func (f *fixture) entered() *client.Client { return f.enteredBy("disk") }
+
+// enteredBy is entered by that export.
+func (f *fixture) enteredBy(export string) *client.Client {
+	f.t.Helper()
+	c, err := client.New(f.raw(), client.Config{Export: export, Depth: 256})
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = c.Close() })
 	c.Request(wire.Request{Command: wire.CmdRead})
 	do(f.t, c, backend.EINVAL)
 	return c

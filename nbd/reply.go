@@ -209,14 +209,14 @@ func (c *conn) writePeriodLocked(p *pace) {
 // the write again on another connection, together with newer ones, and the old write lands
 // last. One poll(2) for each batch is enough to know (design §6.5).
 //
-// The poll is not needed if this connection was alone when it entered and no other has
-// entered since. If entered is still our number here, under the lock, then another
-// connection enters later. It enqueues its first op later still, under the same lock, so
+// The poll is not needed if the device had no other connection when this one entered, and no
+// other has entered since, by any export. If turns is still our turn here, under the lock, then
+// another connection enters later. It enqueues its first op later still, under the same lock, so
 // that op comes after ours. Connections that were there before us had left, with nothing
 // outstanding, when we entered alone. The count never goes back, so a connection that is
 // alone again polls.
 func (c *conn) Gone() bool {
-	if c.disc.Load() || c.alone && c.exp.entered.Load() == c.number {
+	if c.disc.Load() || c.alone && c.exp.turns.Load() == c.turn {
 		return false
 	}
 	return c.sock.HungUp()

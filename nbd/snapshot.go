@@ -102,7 +102,7 @@ func (s *Server) Snapshot() []Snapshot {
 func (x *export) snapshot() Snapshot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := Snapshot{Name: x.name, Connections: len(x.live), Entered: x.entered.Load(), Commands: x.past, Latency: x.took}
+	all := Snapshot{Name: x.name, Connections: len(x.live), Entered: x.entered, Commands: x.past, Latency: x.took}
 	for c := range x.live {
 		one := c.counted()
 		all.Commands.add(one.Commands)

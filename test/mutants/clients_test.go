@@ -44,6 +44,11 @@ var clients = []mutant{
 		old: "memories[x.arenas] = x.memory", new: "",
 		pkg: "./nbd", run: "^TestExportsOfOneDevice$",
 	}, {
+		name: "a client comes back only by its own export", rule: "§6.5 no stale write",
+		in:  "nbd.export.enter",
+		old: "x.present == 1", new: "len(x.live) == 1",
+		pkg: "./nbd", run: "^TestGone$",
+	}, {
 		name: "a small WRITE waits for other clients' payloads", rule: "§4.8 every wait has an owner",
 		in:  "nbd.conn.reserve",
 		old: "if c.missing <= backend.ChunkSize {", new: "if false {",

@@ -75,7 +75,7 @@ var places = []mutant{
 	}, {
 		name: "a connection that is alone again skips the hang-up check", rule: "§6, model F7",
 		in:  "nbd.conn.Gone",
-		old: "c.alone && c.exp.entered.Load() == c.number", new: "c.alone",
+		old: "c.alone && c.exp.turns.Load() == c.turn", new: "c.alone",
 		pkg: "./nbd", run: "^TestGone$",
 	},
 }
