@@ -16,7 +16,7 @@ var (
 	ErrNoSpace = errors.New("past the end of the device")
 	// ErrTooLarge: the request exceeds Info.MaxRequest.
 	ErrTooLarge = errors.New("request too large")
-	// ErrOverflow: a READ is too large for one reply, and servers do not split replies.
+	// ErrOverflow: a READ is too large for one reply.
 	ErrOverflow = errors.New("request too large for one reply")
 	// ErrReadOnly: the request would change a read-only export.
 	ErrReadOnly = errors.New("export is read-only")

@@ -114,7 +114,8 @@ type request struct {
 	off, length uint64
 	// partial is set if more of the request follows when op is completed.
 	partial atomic.Bool
-	headed  bool          // the header of the reply is queued, with an earlier part
+	headed  bool          // an earlier part of the reply is queued
+	whole   bool          // the client wants the data of a READ in one chunk (DF)
 	came    time.Duration // when the header was read, by conn.now
 }
 

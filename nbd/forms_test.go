@@ -114,6 +114,24 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestUnfragmentedPart: a READ that must come in one chunk (DF) is refused where it would come in parts.
+func TestUnfragmentedPart(t *testing.T) {
+	f := parts(t, newMem(t, 1<<20))
+	for _, e := range []entry{{form: structured}, {form: extended}} {
+		t.Run(e.String(), func(t *testing.T) {
+			c := f.enter(e)
+			for n, errno := range map[uint64]backend.Errno{64 << 10: 0, backend.ChunkSize: 0, backend.ChunkSize + 1: backend.EOVERFLOW, 1 << 20: backend.EOVERFLOW} {
+				r := wire.Request{Command: wire.CmdRead, Flags: wire.CmdFlagDF, Cookie: n, Len: n}
+				_, err := c.Write(c.put(nil, r))
+				require.NoError(t, err)
+				_, a := c.recv(t, known(t, r))
+				require.Equal(t, errno, a.errno, "%d bytes", n)
+			}
+			require.NoError(t, c.socket.Close())
+		})
+	}
+}
+
 // A zero that needs more entries than the index has goes in parts. It gets one reply, and
 // with FUA it is durable then.
 func TestZeroInParts(t *testing.T) {

@@ -42,6 +42,7 @@ func (c *conn) begin(req wire.Request, payload uint64) error {
 		return err
 	}
 	rq.cookie, rq.command, rq.off, rq.length, rq.headed, rq.came = req.Cookie, req.Command, req.Off, req.Len, false, c.came
+	rq.whole = req.Flags&wire.CmdFlagDF != 0
 	op := &rq.op
 	op.Cmd, op.Off, op.Len, op.FUA = backend.Flush, req.Off, req.Len, false
 	op.Err = c.rules.validate(req)

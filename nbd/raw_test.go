@@ -201,6 +201,58 @@ func (c *rawConn) recv(t testing.TB, find func(cookie uint64) wire.Request) (r w
 		}
 		return r, a
 	}
+	for {
+		h := c.recvChunk(t, b)
+		r = find(h.Cookie)
+		if c.form == extended {
+			require.Equal(t, r.Off, h.Off)
+		}
+		switch {
+		case h.Type == wire.ChunkError:
+			require.LessOrEqual(t, h.Len, uint64(wire.ErrorSize+maxText))
+			errno, text, err := wire.DecodeError(readN(t, c, int(h.Len)))
+			require.NoError(t, err)
+			require.NotZero(t, errno)
+			require.NotEmpty(t, text)
+			require.EqualValues(t, h.Len, wire.ErrorSize+len(text))
+			a.errno, a.data = backend.Errno(errno), nil
+		case r.Command == wire.CmdRead:
+			require.Equal(t, wire.ChunkOffsetData, h.Type)
+			n := h.Len - wire.OffsetSize
+			require.Equal(t, r.Off+uint64(len(a.data)), binary.BigEndian.Uint64(readN(t, c, wire.OffsetSize)))
+			require.LessOrEqual(t, uint64(len(a.data))+n, r.Len)
+			a.data = append(a.data, readN(t, c, int(n))...)
+			require.Equal(t, uint64(len(a.data)) == r.Len, h.Flags == wire.ReplyFlagDone)
+		case r.Command == wire.CmdBlockStatus:
+			typ, decode := wire.ChunkBlockStatus, wire.DecodeBlockStatus
+			if c.form == extended {
+				typ, decode = wire.ChunkBlockStatusExt, wire.DecodeBlockStatusExt
+			}
+			require.Equal(t, typ, h.Type)
+			require.LessOrEqual(t, h.Len, uint64(wire.BlockStatusExtSize))
+			id, e, err := decode(readN(t, c, int(h.Len)))
+			require.NoError(t, err)
+			require.EqualValues(t, contextID, id)
+			require.NotZero(t, e.Len)
+			a.extent = e
+		default:
+			require.Equal(t, wire.ChunkNone, h.Type)
+			require.Zero(t, h.Len)
+		}
+		if h.Flags == wire.ReplyFlagDone {
+			return r, a
+		}
+		require.Zero(t, h.Flags)
+		require.Equal(t, wire.CmdRead, r.Command, "only a READ has more than one chunk")
+		require.Zero(t, r.Flags&wire.CmdFlagDF)
+		b = b[:wire.SimpleReplySize]
+		readFull(t, c, b)
+	}
+}
+
+// recvChunk reads the rest of a chunk's header, which begins with b.
+func (c *rawConn) recvChunk(t testing.TB, b []byte) wire.Chunk {
+	t.Helper()
 	size, decode := wire.StructuredReplySize, wire.DecodeStructuredReply
 	if c.form == extended {
 		size, decode = wire.ExtendedReplySize, wire.DecodeExtendedReply
@@ -209,42 +261,7 @@ func (c *rawConn) recv(t testing.TB, find func(cookie uint64) wire.Request) (r w
 	readFull(t, c, b[wire.SimpleReplySize:])
 	h, err := decode(b)
 	require.NoError(t, err)
-	r = find(h.Cookie)
-	require.Equal(t, wire.ReplyFlagDone, h.Flags, "one chunk is all")
-	if c.form == extended {
-		require.Equal(t, r.Off, h.Off)
-	}
-	switch {
-	case h.Type == wire.ChunkError:
-		require.LessOrEqual(t, h.Len, uint64(wire.ErrorSize+maxText))
-		errno, text, err := wire.DecodeError(readN(t, c, int(h.Len)))
-		require.NoError(t, err)
-		require.NotZero(t, errno)
-		require.NotEmpty(t, text)
-		require.EqualValues(t, h.Len, wire.ErrorSize+len(text))
-		a.errno = backend.Errno(errno)
-	case r.Command == wire.CmdRead:
-		require.Equal(t, wire.ChunkOffsetData, h.Type)
-		require.Equal(t, wire.OffsetSize+r.Len, h.Len)
-		require.Equal(t, r.Off, binary.BigEndian.Uint64(readN(t, c, wire.OffsetSize)))
-		a.data = readN(t, c, int(r.Len))
-	case r.Command == wire.CmdBlockStatus:
-		typ, decode := wire.ChunkBlockStatus, wire.DecodeBlockStatus
-		if c.form == extended {
-			typ, decode = wire.ChunkBlockStatusExt, wire.DecodeBlockStatusExt
-		}
-		require.Equal(t, typ, h.Type)
-		require.LessOrEqual(t, h.Len, uint64(wire.BlockStatusExtSize))
-		id, e, err := decode(readN(t, c, int(h.Len)))
-		require.NoError(t, err)
-		require.EqualValues(t, contextID, id)
-		require.NotZero(t, e.Len)
-		a.extent = e
-	default:
-		require.Equal(t, wire.ChunkNone, h.Type)
-		require.Zero(t, h.Len)
-	}
-	return r, a
+	return h
 }
 
 // known finds requests by their cookies.

@@ -15,7 +15,7 @@ func (c *conn) Complete(op *backend.Op) {
 	rq := &c.table[op.Tag]
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if rq.headed && op.Err != nil && c.broken == nil {
+	if rq.headed && c.terms.replies == simple && op.Err != nil && c.broken == nil {
 		c.failLocked(fmt.Errorf("read the rest of a reply that has begun: %w", op.Err))
 	}
 	if rq.partial.Load() {
@@ -41,12 +41,12 @@ func (c *conn) Complete(op *backend.Op) {
 	c.unsent.push(reply{end: c.q.Queued(), tag: op.Tag})
 }
 
-// replyLocked queues the reply to rq in the form that the client has negotiated. Where
-// the protocol allows it, a reply without data is a simple one.
+// replyLocked queues the reply to rq in the form that the client has negotiated, or the next chunk
+// of it if op has a part of a READ. Where the protocol allows it, a reply without data is a simple one.
 func (c *conn) replyLocked(rq *request) {
 	form, err := c.terms.replies, rq.op.Err
 	switch {
-	case rq.headed: // an earlier part has queued the header
+	case form == simple && rq.headed: // an earlier part has queued the header
 	case form == simple, form == structured && err == nil && rq.command != wire.CmdRead && rq.command != wire.CmdBlockStatus:
 		wire.PutSimpleReply(c.q.Header(wire.SimpleReplySize), wire.SimpleReply{
 			Errno: uint32(backend.ErrnoOf(err)), Cookie: rq.cookie,
@@ -57,7 +57,7 @@ func (c *conn) replyLocked(rq *request) {
 		wire.PutError(c.chunkHeaderLocked(rq, wire.ChunkError, wire.ErrorSize, len(text)), uint32(backend.ErrnoOf(err)), len(text))
 		c.q.Data([]byte(text))
 	case rq.command == wire.CmdRead:
-		wire.PutOffset(c.chunkHeaderLocked(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.length)), rq.off)
+		wire.PutOffset(c.chunkHeaderLocked(rq, wire.ChunkOffsetData, wire.OffsetSize, int(rq.op.Len)), rq.op.Off)
 	case rq.command == wire.CmdBlockStatus && form == structured:
 		// The device has no map of what is allocated, so everything is data: status 0.
 		wire.PutBlockStatus(c.chunkHeaderLocked(rq, wire.ChunkBlockStatus, wire.BlockStatusSize, 0), contextID, wire.Extent{Len: rq.length})
@@ -76,10 +76,14 @@ func (c *conn) replyLocked(rq *request) {
 // maxText bounds the text of an error that is sent to a client, in bytes.
 const maxText = 256
 
-// chunkHeaderLocked queues the header of the only chunk of the reply to rq. The payload has
-// n+rest bytes; chunkHeaderLocked returns room for the first n.
+// chunkHeaderLocked queues the header of the last chunk of the reply to rq, or of one before the last
+// if more of rq follows: that may fail, and then the last chunk says so. The payload has n+rest bytes;
+// chunkHeaderLocked returns room for the first n.
 func (c *conn) chunkHeaderLocked(rq *request, t wire.ChunkType, n, rest int) []byte {
 	h := wire.Chunk{Flags: wire.ReplyFlagDone, Type: t, Cookie: rq.cookie, Off: rq.off, Len: uint64(n + rest)}
+	if rq.partial.Load() {
+		h.Flags = 0
+	}
 	if c.terms.replies == extended {
 		b := c.q.Header(wire.ExtendedReplySize + n)
 		wire.PutExtendedReply(b, h)

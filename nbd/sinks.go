@@ -46,7 +46,13 @@ func (c *conn) beginRead(rq *request) error {
 			if fresh, err = c.awaitSinks(chunksFor(n)); err != nil {
 				return c.drop(rq, err)
 			}
-			if len(fresh) == 0 {
+			switch {
+			case len(fresh) > 0:
+			case rq.whole:
+				rq.op.Err = backend.ErrOverflow // proto.md lets a server that would have to fragment say so
+				c.enqueue(rq)
+				return nil
+			default:
 				return c.readInParts(rq)
 			}
 		}
@@ -130,9 +136,9 @@ func (c *conn) takeOwn(n int) ([]*backend.Chunk, error) {
 }
 
 // readInParts executes the READ rq with only the connection's own part. It reads one part
-// of the data after the other, each when the one before is in the socket. The client sees
-// an ordinary reply. The connection has no other request outstanding meanwhile, because no
-// other reply may come between the parts.
+// of the data after the other, each when the one before is in the socket. With simple replies the
+// client sees an ordinary reply, otherwise one that has a chunk for each part. The connection has no
+// other request outstanding meanwhile, because no other reply may come between the parts of a simple one.
 func (c *conn) readInParts(rq *request) error {
 	if err := c.awaitFreed(func() bool { return len(c.free)+len(c.freed) == maxInFlight-1 }); err != nil {
 		return c.drop(rq, err)
@@ -157,7 +163,7 @@ func (c *conn) readInParts(rq *request) error {
 		if err := c.awaitFreed(func() bool { return !rq.partial.Load() }); err != nil {
 			return c.drop(rq, err)
 		}
-		if op.Err != nil { // the first part failed, so nothing of the reply is queued
+		if op.Err != nil { // the reply can still say so
 			c.enqueue(rq)
 			return nil
 		}

@@ -74,6 +74,20 @@ func TestQemuIO(t *testing.T) {
 	require.Contains(t, tool(t, "qemu-img", "info", f.uri()), "64 MiB")
 }
 
+// TestOthersReadInParts: other clients take a READ that comes in several chunks.
+func TestOthersReadInParts(t *testing.T) {
+	f := parts(t, newMem(t, 8<<20))
+	out := tool(t, "qemu-io", "-f", "raw", f.uri(), "-c", "write -P 0x11 0 2M", "-c", "write -P 0x22 2M 2M", "-c", "read -P 0x11 0 2M", "-c", "read -P 0x22 2M 2M")
+	require.NotContains(t, out, "verification failed")
+	require.NotContains(t, out, "error")
+	copied := filepath.Join(t.TempDir(), "out")
+	tool(t, "nbdcopy", "--connections=1", "--requests=8", "--request-size=1048576", f.uri(), copied)
+	got, err := os.ReadFile(copied)
+	require.NoError(t, err)
+	require.True(t, strings.Repeat("\x11", 2<<20)+strings.Repeat("\x22", 2<<20)+strings.Repeat("\x00", 4<<20) == string(got))
+	require.Positive(t, f.srv.served()[0].short.Load(), "some came in parts")
+}
+
 func TestFio(t *testing.T) {
 	f := serve(t, newMem(t, 64<<20))
 	tool(t, "fio", "--name=x", "--ioengine=nbd", "--uri="+fmt.Sprintf("nbd+unix:///disk?socket=%s", f.addr),

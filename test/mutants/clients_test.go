@@ -21,7 +21,7 @@ var clients = []mutant{
 	}, {
 		name: "a part that fails after others makes an error reply", rule: "§4.2 a cap per connection",
 		in:  "nbd.conn.Complete",
-		old: "if rq.headed && op.Err != nil && c.broken == nil {", new: "if false {",
+		old: "if rq.headed && c.terms.replies == simple && op.Err != nil && c.broken == nil {", new: "if false {",
 		pkg: "./nbd", run: "^TestPartFails$", hangs: true,
 	}, {
 		name: "a client is disconnected for using its own share", rule: "§4.8 a minimum pace",
