@@ -30,10 +30,22 @@ func (c *Client) Recv() (tag uint32, errno uint32, err error) {
 			return c.simple()
 		}
 		tag, done, err := c.chunk()
+		p := &c.pending[tag]
+		if err == nil && done {
+			err = p.complete()
+		}
 		if done || err != nil {
-			return tag, c.pending[tag].errno, err
+			return tag, p.errno, err
 		}
 	}
+}
+
+// complete returns an error if the reply to p is a success without all data.
+func (p *pending) complete() error {
+	if p.errno == 0 && p.got < len(p.dst) {
+		return fmt.Errorf("%d of %d bytes read: %w", p.got, len(p.dst), ErrUnexpected)
+	}
+	return nil
 }
 
 // simple receives a simple reply.
@@ -49,8 +61,8 @@ func (c *Client) simple() (tag uint32, errno uint32, err error) {
 	}
 	tag = uint32(rep.Cookie)
 	if rep.Errno != 0 || c.replies != Simple {
-		c.text = ""
-		return tag, rep.Errno, nil
+		c.text, p.errno = "", rep.Errno
+		return tag, rep.Errno, p.complete()
 	}
 	return tag, 0, c.data(p.dst)
 }
@@ -75,11 +87,7 @@ func (c *Client) chunk() (tag uint32, done bool, err error) {
 	}
 	tag, done = uint32(h.Cookie), h.Flags&wire.ReplyFlagDone != 0
 	if h.Type == wire.ChunkOffsetData {
-		err = c.offsetData(p, h.Len)
-		if err == nil && done && p.got < len(p.dst) {
-			err = fmt.Errorf("%d of %d bytes read: %w", p.got, len(p.dst), ErrUnexpected)
-		}
-		return tag, done, err
+		return tag, done, c.offsetData(p, h.Len)
 	}
 	if h.Len > maxReply {
 		return tag, done, fmt.Errorf("a chunk of %d bytes: %w", h.Len, ErrUnexpected)
