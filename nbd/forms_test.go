@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
@@ -90,13 +91,13 @@ type broken struct{ *mem.Device }
 
 func (broken) Submit(ops []*backend.Op) {
 	for _, op := range ops {
-		op.Err = fmt.Errorf("%070000d: %w", 0, backend.ErrFailed)
+		op.Err = fmt.Errorf("a%s: %w", strings.Repeat("é", 35000), backend.ErrFailed)
 		op.Sink.Complete(op)
 	}
 }
 
 // TestErrors: the reply to a READ that fails has no data, and the text of an error is
-// bounded. recv checks both.
+// bounded, and a string of proto.md. recv checks all that.
 func TestErrors(t *testing.T) {
 	f := serve(t, broken{newMem(t, 1<<20)})
 	for _, e := range ways()[:3] {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -214,6 +215,7 @@ func (c *rawConn) recv(t testing.TB, find func(cookie uint64) wire.Request) (r w
 			require.NoError(t, err)
 			require.NotZero(t, errno)
 			require.NotEmpty(t, text)
+			require.True(t, utf8.Valid(text))
 			require.EqualValues(t, h.Len, wire.ErrorSize+len(text))
 			a.errno, a.data = backend.Errno(errno), nil
 		case r.Command == wire.CmdRead:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"pmnbd/backend"
@@ -53,7 +54,7 @@ func (c *conn) replyLocked(rq *request) {
 		})
 	case err != nil:
 		text := err.Error()
-		text = text[:min(len(text), maxText)]
+		text = strings.ToValidUTF8(text[:min(len(text), maxText)], "") // it may be cut inside a character
 		wire.PutError(c.chunkHeaderLocked(rq, wire.ChunkError, wire.ErrorSize, len(text)), uint32(backend.ErrnoOf(err)), len(text))
 		c.q.Data([]byte(text))
 	case rq.command == wire.CmdRead:
