@@ -33,7 +33,7 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.drainTimeout/2)
 		defer cancel()
-		err := errors.Join(s.ublks.shutdown(ctx), s.nbd.Shutdown(ctx))
+		err := s.endClients(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			done <- errors.Join(err, s.closeDevices())
 			return
@@ -56,6 +56,15 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 		why = fmt.Sprintf("%v while draining", sig)
 	}
 	return notDrained(why, s.unflushed())
+}
+
+// endClients ends the block devices and the connections of NBD clients, all at once, so that one whose
+// target is away takes no time from the others.
+func (s *initiator) endClients(ctx context.Context) error {
+	blocks := make(chan error, 1)
+	go func() { blocks <- s.ublks.shutdown(ctx) }()
+	err := s.nbd.Shutdown(ctx)
+	return errors.Join(<-blocks, err)
 }
 
 // sayDrain logs how far draining is.

@@ -263,10 +263,13 @@ func (u *ublks) shutdown(ctx context.Context) error {
 	u.closed = true
 	u.mu.Unlock()
 	close(u.closing)
-	var errs []error
-	for _, d := range u.list() {
-		errs = append(errs, d.Shutdown(ctx))
+	devices := u.list()
+	errs := make([]error, len(devices))
+	var all sync.WaitGroup
+	for i, d := range devices {
+		all.Go(func() { errs[i] = d.Shutdown(ctx) })
 	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 
