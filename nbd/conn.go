@@ -153,6 +153,8 @@ func (c *conn) run() {
 	}
 	if c.broken != nil {
 		cause = c.broken
+	} else {
+		c.sock.Linger(lingerTime)
 	}
 	level := slog.LevelInfo
 	if errors.Is(cause, errProtocol) || errors.Is(cause, errStalled) {
@@ -164,6 +166,10 @@ func (c *conn) run() {
 	}
 	c.log.LogAttrs(context.Background(), level, "client left", why, slog.Duration("after", time.Since(c.began)))
 }
+
+// lingerTime bounds how long a connection that the server ends waits until the client has its replies. A
+// client that sees the end of the stream closes at once.
+const lingerTime = 2 * time.Second
 
 // left reports whether a negotiation ended with err because the client left. The client
 // said so, or it hung up: reads and writes report that with different errors.

@@ -1,5 +1,7 @@
 package sockio
 
+import "time"
+
 // A Stream is a connection: a Socket, or TLS over one. The comment on Socket says which
 // calls may run at the same time.
 type Stream interface {
@@ -18,6 +20,9 @@ type Stream interface {
 	// Flush writes as much of q as it can without waiting. q.Written counts the bytes
 	// that the socket took. A Stream works with one Queue all its life.
 	Flush(q *Queue) error
+	// Linger sees to it that the peer gets what was written although Close follows. It takes d at
+	// most, and ends with Close. What the peer still sends is lost.
+	Linger(d time.Duration)
 	// Close closes the connection and wakes every call that waits. It is idempotent.
 	Close() error
 }
