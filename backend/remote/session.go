@@ -74,6 +74,9 @@ func (g *leg) connect(ctx context.Context, lane int, private func(*rdma.Channel)
 		if reject := (*rdma.RejectError)(nil); errors.As(err, &reject) {
 			return c, err // it serves, and says why not this initiator
 		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return c, err // it had no time to show whether it does
+		}
 		return c, fmt.Errorf("%w: is pmnbd-target serving there?", err)
 	}
 	g.opening.met = true

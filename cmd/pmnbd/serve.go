@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -148,11 +149,13 @@ func serve(call *command.Call) error {
 	sockio.Procs()
 	daemon.CrashBySignal()
 	daemon.HoldReload()
+	signalled, forget := daemon.UntilSignal() // first: a signal that comes before Signals ends the start
+	defer forget()
 	signals, stop := daemon.Signals()
 	defer stop()
 	log := daemon.LogAt(call.Stderr, cfg.logLevel)
 	defer daemon.OnToggle(log, cfg.logLevel)()
-	s, err := open(cfg, log)
+	s, err := open(signalled, cfg, log)
 	if err == nil {
 		s.args, s.said = call.Args, settings(call.Flags)
 		err = s.run(call.Stdout, signals)
@@ -163,8 +166,9 @@ func serve(call *command.Call) error {
 	return err
 }
 
-// open opens everything, or nothing.
-func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
+// open opens everything, or nothing. If signalled ends, a signal has asked the process to end, also one that
+// came before the first region is opened.
+func open(signalled context.Context, cfg config, log *zap.Logger) (_ *initiator, err error) {
 	s := &initiator{cfg: cfg, log: log, id: cfg.id}
 	s.reloader = reload.New(log, s.reload)
 	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
@@ -201,7 +205,7 @@ func open(cfg config, log *zap.Logger) (_ *initiator, err error) {
 	if err := s.listen(&opened); err != nil {
 		return nil, err
 	}
-	if err := s.connect(&opened); err != nil {
+	if err := s.connect(signalled, &opened); err != nil {
 		return nil, err
 	}
 	s.nbd, err = nbd.New(nbd.Config{
@@ -238,10 +242,8 @@ func (s *initiator) listen(opened *daemon.Opened) (err error) {
 	return nil
 }
 
-// connect opens the regions, unless a signal asks the process to end first.
-func (s *initiator) connect(opened *daemon.Opened) error {
-	signalled, stop := daemon.UntilSignal()
-	defer stop()
+// connect opens the regions, unless signalled ends first.
+func (s *initiator) connect(signalled context.Context, opened *daemon.Opened) error {
 	for _, e := range s.cfg.exports {
 		s.shown.waits(report.Starting{Name: e.name, Target: uris(e.targets), Waits: "its region is being opened, and what an earlier pmnbd left is sent first"})
 	}
