@@ -244,6 +244,9 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		x.life.log.Warn("a target of the mirror was not told of the end", slog.Any("error", failed))
 		failed = nil
 	}
+	if failed != nil {
+		failed = fmt.Errorf("%w; nothing is lost: all that was acknowledged is flushed", failed)
+	}
 	return errors.Join(err, failed)
 }
 

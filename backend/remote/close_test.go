@@ -206,7 +206,10 @@ func TestCloseThatAlwaysBreaks(t *testing.T) {
 		p.provider = wrapped{&attempts{p.provider.(*rdmafake.Provider), func() { tries.Add(1) }}, func(c rdma.Conn) rdma.Conn { return closeless{c} }}
 		d := p.dialPatient(t, 1)
 		began := time.Now()
-		require.ErrorIs(t, d.Close(), rdma.ErrLost)
+		err := d.Close()
+		require.ErrorIs(t, err, rdma.ErrLost)
+		require.ErrorContains(t, err, "give the lease back: ")
+		require.ErrorContains(t, err, "nothing is lost: all that was acknowledged is flushed")
 		require.Less(t, time.Since(began), closeTimeout+time.Second)
 		require.Less(t, tries.Load(), int64(closeTimeout/maxBackoff)*2+10)
 	})
