@@ -257,7 +257,9 @@ func (r *Region) save(ctx context.Context) (Saved, error) {
 	if overwritten { // the file is in its place, so write all of it
 		s.im.Distrust()
 		s.markAll()
-	} else if err != nil {
+		err = s.completeAtPath()
+	}
+	if err != nil {
 		return Saved{}, fmt.Errorf("region %q is not saved: %w", r.name, err)
 	}
 	began, alone := time.Now(), underWay.begin()

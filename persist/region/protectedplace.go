@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 
 	"pmnbd/persist/region/internal/image"
+	"pmnbd/persist/region/internal/medium"
 )
 
-// errOverwritten means that the image has another header than it was given: somebody has copied
-// another file over it, such as a backup, or the header has rotted.
-var errOverwritten = errors.New("somebody has written another image over the image, or its disk has lost what it was given")
+// errOverwritten means that the image has another header than it was given, or that its end is missing: somebody has
+// copied another file over it, such as a backup, or cut it off, or the header has rotted.
+var errOverwritten = errors.New("somebody has written over the image or cut it off, or its disk has lost what it was given")
 
 // errReplaced means that the image has no name any more.
 var errReplaced = errors.New("somebody has put another file in the place of the image: restart pmnbd-target, which keeps the memory and takes that file for its image, then save")
@@ -36,7 +37,7 @@ func (s *saving) displaced() error {
 	}
 	found, err := image.Inspect(f)
 	_ = f.Close() // only read
-	other := errors.Is(err, image.ErrNone) || errors.Is(err, image.ErrDamaged) || errors.Is(err, image.ErrVersion)
+	other := info.Size() < image.Size(s.head.Load().Bytes) || errors.Is(err, image.ErrNone) || errors.Is(err, image.ErrDamaged) || errors.Is(err, image.ErrVersion)
 	if other || err == nil && found != *s.head.Load() {
 		return fmt.Errorf("%s: %w: %w: it counts for nothing now, and the next save writes all of it", s.path, ErrSave, errOverwritten)
 	}
@@ -53,6 +54,34 @@ func (s *saving) displacedLocked() error {
 	return err
 }
 
+// complete gives the image all of its bytes again: a copy that was put back may have holes, or somebody has cut
+// it off. A save must not meet a full disk, and a start takes no image that is too short.
+func (s *saving) complete(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(info, s.file) {
+		return errReplaced // just now: nothing may be written there
+	}
+	total := uint64(image.Size(s.head.Load().Bytes))
+	if uint64(info.Size()) < total {
+		return allocate(f, total, nil)
+	}
+	return ensureAllocated(f, new(medium.Memory), total)
+}
+
+// completeAtPath is complete for callers that have not opened the file. The disk has a minute.
+func (s *saving) completeAtPath() error {
+	return image.Await(func() error {
+		f, err := openNode(s.path, os.O_RDWR)
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.complete(f), f.Close())
+	})
+}
+
 // guardImage returns an error if the next start would not find the image that r has open, and sees to it that this start
 // takes nothing older than the memory for whole.
 func (r *Region) guardImage() error {
@@ -63,6 +92,9 @@ func (r *Region) guardImage() error {
 		var done bool
 		if done, mended = r.distrust(); !done && mended == nil {
 			return nil
+		}
+		if short := r.saving.completeAtPath(); mended == nil && short != nil {
+			return fmt.Errorf("%w, if it finds room: %w", err, short)
 		}
 	case errors.Is(err, errReplaced):
 		mended = r.disarm()

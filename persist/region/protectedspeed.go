@@ -94,11 +94,7 @@ func (s *saving) probe(bytes uint64, on medium.Medium) error {
 	if err != nil {
 		return err
 	}
-	if info, statErr := f.Stat(); statErr != nil || !os.SameFile(info, s.file) {
-		return errors.Join(errReplaced, statErr, f.Close()) // just now: nothing may be written there
-	}
-	// A copy of an image, put back, may have holes. A save must not meet a full disk.
-	err = ensureAllocated(f, new(medium.Memory), uint64(image.Size(bytes)))
+	err = s.complete(f)
 	file := fileOf(f, on)
 	if err == nil {
 		err = image.Probe(file, bytes)

@@ -64,9 +64,24 @@ var disks = []mutant{
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "an image has holes", rule: "a save needs no space",
-		in:  "persist/region.saving.probe",
-		old: "err = ensureAllocated(f, new(medium.Memory), uint64(image.Size(bytes)))", new: "err = nil",
+		in:  "persist/region.saving.complete",
+		old: "return ensureAllocated(f, new(medium.Memory), total)", new: "return ensureAllocated(f, new(medium.Memory), 0)",
 		pkg: "./persist/region", run: "^TestImageWithHoles$",
+	}, {
+		name: "an image that is cut off behind its header counts", rule: "a save goes into the image as it was left, or writes everything",
+		in:  "persist/region.saving.displaced",
+		old: "info.Size() < image.Size(s.head.Load().Bytes) ||", new: "",
+		pkg: "./persist/region", run: "^TestImageIsCutOff$",
+	}, {
+		name: "an image is intact without its end", rule: "a save goes into the image as it was left, or writes everything",
+		in:  "persist/region/internal/image.Image.Intact",
+		old: "im.lay.total()-pageSize", new: "0",
+		pkg: "./persist/region", run: "^TestImageIsCutOff$",
+	}, {
+		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
+		in:  "persist/region.Region.save",
+		old: "err = s.completeAtPath()", new: "err = nil",
+		pkg: "./persist/region", run: "^TestImageIsCutOff$",
 	}, {
 		name: "memory that lost its name is as good as any", rule: "memory that ends with the process is told",
 		in:  "persist/region.Region.SaveTrouble",

@@ -173,7 +173,7 @@ func (im *Image) Blocks() int { return im.lay.n }
 // that the blocks are what the memory is.
 func (im *Image) Changeable() bool { return im.live[0] && im.live[1] }
 
-// Intact reports whether the file has the header that it was given last. It asks the disk, and no cache.
+// Intact reports whether the file has the header that it was given last, and its end. It asks the disk, and no cache.
 func (im *Image) Intact() bool {
 	b, err := buffer(2 * headerSize)
 	if err != nil {
@@ -181,7 +181,10 @@ func (im *Image) Intact() bool {
 	}
 	intact := false
 	err = im.f.do(func() error {
-		_, err := im.f.ReadAt(b, 0)
+		_, err := im.f.ReadAt(b[:pageSize], im.lay.total()-pageSize)
+		if err == nil {
+			_, err = im.f.ReadAt(b, 0)
+		}
 		return err
 	})
 	if err == nil {
