@@ -297,10 +297,11 @@ func (r *Region) save(ctx context.Context) (Saved, error) {
 }
 
 // settleLocked settles the doubt: what can be read is durable when it is saved. If the image had
-// the doubt, the next start would settle it, and with that end the image.
+// the doubt, the next start would settle it, and with that end the image. If the image lacks anything, the
+// superblock gets another generation, which tells this memory from a copy that somebody made of it before.
 func (r *Region) settleLocked() error {
 	sb := r.Superblock()
-	if !sb.Doubt || sb.Failed {
+	if sb.Failed || !sb.Doubt && r.saving.im.Header().State == image.Whole {
 		return nil
 	}
 	if err := r.liveLocked(&sb); err != nil {

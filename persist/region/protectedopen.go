@@ -190,7 +190,7 @@ func (s *saving) bring(path string, boot [16]byte, on medium.Medium) error {
 // fetch loads the image. It gives the memory its name when all of it is there and checked.
 func (s *saving) fetch(path string, sb *Superblock, boot [16]byte, on medium.Medium) error {
 	h := s.im.Header()
-	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
+	return build(path, &h, on, func(f *os.File, mem []byte) error {
 		room := func(off, n uint64) error { return allocateAt(f, off, n) }
 		if err := s.im.Load(context.Background(), mem, room, sum); err != nil {
 			return err
@@ -234,7 +234,7 @@ func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on 
 	sb.Mark += skippedMarks
 	sb.Contents, sb.Boot = newID(), boot
 	sb.Failed, sb.Failure, sb.Suspect, sb.Doubt = false, "", false, false
-	return build(path, h.Bytes, on, func(f *os.File, mem []byte) error {
+	return build(path, &h, on, func(f *os.File, mem []byte) error {
 		if err := allocateAt(f, 0, h.Bytes); err != nil {
 			return err
 		}
@@ -263,23 +263,47 @@ func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on 
 	})
 }
 
-// build makes a file of n bytes at path, which f fills, and gives it that name when it is
+// build makes a file at path for the memory of h, which fill fills, and gives it that name when it is
 // complete.
-func build(path string, n uint64, on medium.Medium, fill func(f *os.File, mem []byte) error) error {
+func build(path string, h *image.Header, on medium.Medium, fill func(f *os.File, mem []byte) error) error {
 	part := path + ".new"
-	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err // what a process left that was killed; the image's lock makes it ours
+	if err := discard(part, h, on); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
-	err = buildIn(f, n, on, fill)
+	err = buildIn(f, h.Bytes, on, fill)
 	if err == nil {
 		err = unix.Renameat2(unix.AT_FDCWD, part, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
 		err = errors.Join(err, os.Remove(part))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// discard removes what a process left that was killed in build. The lock on the image of h makes that ours. But
+// somebody may keep another region there.
+func discard(part string, h *image.Header, on medium.Medium) error {
+	f, m, err := openLocked(part, on)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make the memory of region %q: %w: give one of the two another path", h.Name, err)
+	}
+	var header [2 * CopySize]byte
+	if err = readHeader(f, &m, header[:]); err == nil {
+		if found, none := readCopies(header[:]); none == nil && found.best.UUID != h.UUID {
+			err = fmt.Errorf("make the memory of region %q: %s: %w: it is region %q: give one of the two another path", h.Name, part, ErrInUse, found.best.Name)
+		}
+	} else if errors.Is(err, ErrNoSuperblock) {
+		err = nil // it is shorter
+	}
+	if err == nil {
+		err = os.Remove(part)
 	}
 	return errors.Join(err, f.Close())
 }

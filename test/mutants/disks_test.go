@@ -78,6 +78,16 @@ var disks = []mutant{
 		old: "im.lay.total()-pageSize", new: "0",
 		pkg: "./persist/region", run: "^TestImageIsCutOff$",
 	}, {
+		name: "a copy of the memory is taken for what was saved later", rule: "memory is not older than its image",
+		in:  "persist/region.Region.settleLocked",
+		old: "!sb.Doubt && r.saving.im.Header().State == image.Whole", new: "!sb.Doubt",
+		pkg: "./persist/region", run: "^TestMemoryIsReplacedByACopy$",
+	}, {
+		name: "memory in the making takes the place of another region's", rule: "a start removes only what a process left that was killed",
+		in:  "persist/region.discard",
+		old: "found.best.UUID != h.UUID", new: "found.best.UUID == [16]byte{}",
+		pkg: "./persist/region", run: "^TestMemoryIsMadeBesideAnother$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",

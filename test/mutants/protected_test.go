@@ -11,7 +11,7 @@ var protection = []mutant{
 	{
 		name: "an image has a doubt that the next start must settle", rule: "an image stays whole over a start",
 		in:  "persist/region.Region.settleLocked",
-		old: "!sb.Doubt || sb.Failed", new: "true",
+		old: "sb.Failed || !sb.Doubt &&", new: "true || sb.Failed && !sb.Doubt &&",
 		pkg: "./persist/region", run: "^TestSaveSettlesDoubt$",
 	}, {
 		name: "one copy of the header says live", rule: "memory changes only when both copies say live",
