@@ -22,7 +22,7 @@ var errReplaced = errors.New("somebody has put another file in the place of the 
 // the memory. With errOverwritten somebody may have written over it: the header is not the one that s knows, and whether
 // the image knows it, Intact tells. displaced keeps silent about a disk that cannot be read: others find that.
 func (s *saving) displaced() error {
-	info, err := os.Stat(s.path)
+	info, err := os.Lstat(s.path) // a start follows no link
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: %w: the disk is gone, or somebody removed the image", ErrSave, err)

@@ -43,6 +43,10 @@ func TestImageIsReplaced(t *testing.T) {
 			require.NoError(t, err)
 			replace(t, path, now)
 		},
+		"by a link to itself": func(t *testing.T, path string, _ []byte) {
+			require.NoError(t, os.Rename(path, path+".there"))
+			require.NoError(t, os.Symlink(path+".there", path))
+		},
 		"by nothing, for a while": func(t *testing.T, path string, _ []byte) {
 			require.NoError(t, os.Remove(path))
 		},
@@ -64,6 +68,8 @@ func TestImageIsReplaced(t *testing.T) {
 			require.NoError(t, r.Close())
 			if _, err := os.Stat(path); err != nil {
 				require.NoError(t, os.WriteFile(path, backup, 0o600))
+			} else if there, err := os.Readlink(path); err == nil {
+				require.NoError(t, os.Rename(there, path))
 			}
 			r = p.open(t, saverIn(bootA))
 			require.NoError(t, r.SaveTrouble())
