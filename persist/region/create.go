@@ -114,6 +114,9 @@ func createFile(path string, o CreateOptions, allowVolatile bool, on medium.Medi
 		return nil, medium.Memory{}, err
 	}
 	mem, err := lockAndClassify(f, on)
+	if errors.Is(err, ErrInUse) { // somebody who creates a region at the same time was faster, and has it
+		return nil, medium.Memory{}, errors.Join(err, f.Close())
+	}
 	if err == nil {
 		err = o.declare(&mem)
 	}

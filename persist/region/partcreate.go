@@ -95,7 +95,9 @@ func openNew(path string, o CreateOptions, on medium.Medium, before []part) (n n
 		if err != nil {
 			return n, err
 		}
-		if n.mem, err = lockAndClassify(n.file, on); err != nil {
+		if n.mem, err = lockAndClassify(n.file, on); errors.Is(err, ErrInUse) { // as in createFile
+			return n, errors.Join(err, n.file.Close())
+		} else if err != nil {
 			return n, errors.Join(err, os.Remove(path), n.file.Close())
 		}
 		return n, nil

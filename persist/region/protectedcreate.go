@@ -83,6 +83,9 @@ func openOrMakeImage(at string, on medium.Medium) (img *os.File, created bool, _
 	if err == nil {
 		img, err = openDirect(at, on)
 	}
+	if errors.Is(err, ErrInUse) {
+		created = false // somebody who creates a region at the same time was faster, and has it
+	}
 	if err != nil && created {
 		err = errors.Join(err, os.Remove(at))
 	}
