@@ -24,7 +24,7 @@ func clearSaved(path, save, reason string, on medium.Medium, p Progress) error {
 	if _, err := os.Lstat(path); err != nil {
 		return err
 	}
-	r, err := openProtected(path, OpenOptions{Save: save}, on)
+	r, err := openProtected(path, OpenOptions{Save: save, Saving: true}, on)
 	if err != nil {
 		return err
 	}

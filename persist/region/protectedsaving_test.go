@@ -64,3 +64,14 @@ func TestSaveWithoutWhatServingNeeds(t *testing.T) {
 	p.powerOff(t, r)
 	require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
 }
+
+// TestClearWithoutWhatServingNeeds: an operator's shell may lock less memory than the service.
+func TestClearWithoutWhatServingNeeds(t *testing.T) {
+	p := protectedAt(t)
+	mayLockNothing(t, func() {
+		if err := clearSaved(p.memory, p.save, "found the cause", saverIn(bootA), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Equal(t, "found the cause", p.open(t, saverIn(bootA)).Superblock().Cleared)
+}

@@ -88,6 +88,26 @@ var disks = []mutant{
 		old: "found.best.UUID != h.UUID", new: "found.best.UUID == [16]byte{}",
 		pkg: "./persist/region", run: "^TestMemoryIsMadeBesideAnother$",
 	}, {
+		name: "the slower of two creates removes the faster one's image", rule: "nobody removes what somebody else has locked",
+		in:  "persist/region.openOrMakeImage",
+		old: "if errors.Is(err, ErrInUse) {", new: "if false {",
+		pkg: "./persist/region", run: "^TestCreatesAtOnce$",
+	}, {
+		name: "the slower of two creates removes the faster one's memory", rule: "nobody removes what somebody else has locked",
+		in:  "persist/region.createFile",
+		old: "if errors.Is(err, ErrInUse) {", new: "if false {",
+		pkg: "./persist/region", run: "^TestCreatesAtOnce$",
+	}, {
+		name: "the slower of two creates removes the faster one's part", rule: "nobody removes what somebody else has locked",
+		in:  "persist/region.openNew",
+		old: "errors.Is(err, ErrInUse)", new: "false",
+		pkg: "./persist/region", run: "^TestCreatesAtOnce$",
+	}, {
+		name: "a save into an image behind a link counts", rule: "a save goes where a start looks",
+		in:  "persist/region.saving.displaced",
+		old: "os.Lstat(s.path)", new: "os.Stat(s.path)",
+		pkg: "./persist/region", run: "^TestImageIsReplaced$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",
