@@ -56,7 +56,7 @@ type OpenOptions struct {
 	// Save is the directory where the image of a region of class protected lies. A region
 	// of another class is refused with it, and one of class protected without it (ErrSave).
 	Save string
-	// Saving opens a region of class protected only to save it. The memory need not be locked, and nobody
+	// Saving opens a region of class protected only to save or clear it. The memory need not be locked, and nobody
 	// measures the disk.
 	Saving bool
 	// CreateSize, unless 0, creates a region of that size in bytes, named Name, if path

@@ -120,3 +120,18 @@ func TestDoubtAcrossARestart(t *testing.T) {
 	p.durable(1)
 	require.False(t, s.region.Superblock().Doubt)
 }
+
+// TestServeProtectedInDoubt: the syncer settles a doubt from the start on, and finds out whether a save forbids it. The
+// race detector sees if the region is not complete by then.
+func TestServeProtectedInDoubt(t *testing.T) {
+	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	for range 10 {
+		require.NoError(t, r.Update(func(sb *region.Superblock) error {
+			sb.Doubt = true
+			return nil
+		}))
+		require.NoError(t, New(Config{image: new(fakeImage).of}, []*region.Region{r}).Close())
+	}
+}

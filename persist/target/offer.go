@@ -42,13 +42,13 @@ func (s *Server) served() map[string]*export { return s.offer.Load().exports }
 func (s *Server) newExport(r *region.Region) *export {
 	e := &export{s: s, r: r}
 	e.started.Store(clock())
-	e.syncer = newSyncer(e)
 	switch _, ok := r.Protection(); {
 	case s.cfg.image != nil:
 		e.image = s.cfg.image(r)
 	case ok:
 		e.image = r
 	}
+	e.syncer = newSyncer(e) // which looks at the image at once if there is doubt
 	if e.image != nil {
 		e.watch(lookEvery)
 	}
