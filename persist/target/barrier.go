@@ -40,6 +40,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 		began := time.Now()
 		err := e.r.Flush(b.Ranges)
 		e.wrote[c.lane].Note(time.Since(began))
+		if errors.Is(err, region.ErrSave) {
+			return err // the region is well: the owner comes back when the disk of its image is
+		}
 		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}

@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -80,6 +81,30 @@ func TestDiskThatFailsDuringASession(t *testing.T) {
 	fails.Store(false)
 	require.NoError(t, s.region.SetRecord(rec, 0))
 	require.NoError(t, p.write(o, 2, 0, []byte("flushed")))
+}
+
+// The image of a session's region is written over, and the disk cannot say that it is live. The session ends, and its
+// device does not fail: the owner comes back when the disk is well.
+func TestImageIsWrittenOverDuringASession(t *testing.T) {
+	s, fails := serveWithImage(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	require.NoError(t, p.write(o, 1, 0, []byte("flushed")))
+	e := s.server.served()["log"]
+	shape, _ := s.region.Protection()
+	require.NoError(t, os.Truncate(shape.Image, 0))
+	fails.Store(true)
+	e.disk.look(e.image)
+	require.Contains(t, e.disk.wrong(), "somebody has written over the image")
+	require.Error(t, p.write(o, 2, 0, []byte("not flushed")), "the connection ends")
+	require.NoError(t, s.region.Failed())
+	require.Equal(t, wire.CodeBusy, s.connect(t).resumeRefused(alice, o.Epoch).Code)
+	fails.Store(false)
+	for range 2 { // the first look makes the image live
+		e.disk.look(e.image)
+	}
+	p = s.connect(t)
+	require.NoError(t, p.write(p.resume(alice, o.Epoch), 3, 0, []byte("flushed")))
 }
 
 // The end of a target does not wait for a disk that hangs: its other regions would stay locked, and not

@@ -261,6 +261,8 @@ func (y *syncer) finish(j *syncJob, err error, out *outbox) error {
 	switch {
 	case errors.Is(err, errEnded):
 		return nil // nobody waits for the answer
+	case errors.Is(err, region.ErrSave):
+		return err // as in conn.flush
 	case err != nil:
 		return j.c.fail(j.seq, wire.CodeFailed, err.Error(), out)
 	}
