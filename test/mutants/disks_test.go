@@ -108,6 +108,16 @@ var disks = []mutant{
 		old: "os.Lstat(s.path)", new: "os.Stat(s.path)",
 		pkg: "./persist/region", run: "^TestImageIsReplaced$",
 	}, {
+		name: "a header whose sync failed is somebody else's", rule: "a session goes on without the disk",
+		in:  "persist/region/internal/image.Image.Intact",
+		old: "|| heads[at] == im.tried", new: "",
+		pkg: "./persist/region", run: "^TestHeaderOfAFailedSync$",
+	}, {
+		name: "an image that cannot be made live fails the device", rule: "a barrier that the disk of the image prevents ends the session",
+		in:  "persist/target.conn.flush",
+		old: "if errors.Is(err, region.ErrSave) {", new: "if false {",
+		pkg: "./persist/target", run: "^TestImageIsWrittenOverDuringASession$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",

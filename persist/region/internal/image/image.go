@@ -49,6 +49,8 @@ type Image struct {
 	lay  layout
 	head Header
 	at   int // the copy that has head
+	// tried is the header that was given to the file last. If that failed, the file may have it all the same.
+	tried Header
 	// live says which copies are known to say live, durably.
 	live       [2]bool
 	generation uint64 // the highest one ever used
@@ -174,7 +176,11 @@ func (im *Image) Blocks() int { return im.lay.n }
 func (im *Image) Changeable() bool { return im.live[0] && im.live[1] }
 
 // Intact reports whether the file has the header that it was given last, and its end. It asks the disk, and no cache.
+// A disk that hangs tells nothing, so the file counts as intact until it answers.
 func (im *Image) Intact() bool {
+	if im.Hangs() {
+		return true
+	}
 	b, err := buffer(2 * headerSize)
 	if err != nil {
 		return false
@@ -189,9 +195,10 @@ func (im *Image) Intact() bool {
 	})
 	if err == nil {
 		heads, at, err := choose(b)
-		intact = err == nil && heads[at] == im.head
+		intact = err == nil && (heads[at] == im.head || heads[at] == im.tried)
 	}
-	return release(b, err) == nil && intact
+	err = release(b, err)
+	return err == nil && intact || errors.Is(err, ErrHangs)
 }
 
 // Distrust notes that somebody else has changed the file. Nobody knows what its copies of the header
@@ -228,6 +235,7 @@ func (im *Image) write(h Header) error {
 		return err
 	}
 	h.encode(b)
+	im.tried = h
 	_, err = im.f.WriteAt(b, int64(at)*headerSize)
 	if err = release(b, err); err != nil {
 		return fmt.Errorf("write the header of %s: %w", im.f.Name(), err)

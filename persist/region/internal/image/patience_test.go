@@ -55,6 +55,7 @@ func TestDiskThatHangs(t *testing.T) {
 				d.block = mends
 				require.ErrorIs(t, tt.hangs(l), ErrHangs)
 				require.True(t, l.im.Hangs())
+				require.True(t, l.im.Intact(), "nobody knows better")
 				require.ErrorContains(t, l.im.MakeLive(l.set(3)), "given before")
 				err = l.im.Save(context.Background(), l.mem, func(int) bool { return true }, sum, l.set(1), new(Progress))
 				require.ErrorContains(t, err, "given before")
