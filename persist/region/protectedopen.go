@@ -63,6 +63,9 @@ func (s *saving) open(path string, o OpenOptions, boot [16]byte, on medium.Mediu
 		return nil, err
 	}
 	r, err := s.load(f, path, mem, boot, on)
+	if errors.Is(err, ErrNoSuperblock) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrTruncated) {
+		err = fmt.Errorf("%w; for the memory of this region: %s", err, without(s.head.Load()))
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -133,13 +136,27 @@ func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
 	case sb.UUID != h.UUID || DataOffset+sb.Size != h.Bytes:
 		return fmt.Errorf("%w: the memory is another region's than the image: put the right one there, or remove the one that you do not need", ErrSave)
 	case sb.Boot != boot:
-		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: remove it, and the region comes from its image", ErrSave)
+		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: %s", ErrSave, without(h))
 	case h.State == image.Whole && err == nil && saved.Generation > sb.Generation:
-		return fmt.Errorf("%w: the memory is older than the save: remove it, and the region comes from its image", ErrSave)
+		return fmt.Errorf("%w: the memory is older than the save: %s", ErrSave, without(h))
 	case h.Epoch > sb.Epoch+1: // one more than the memory may have been announced, and then not come
-		return fmt.Errorf("%w: the memory is in epoch %d, and the image names epoch %d: the memory is an old copy: remove it, and the region comes from its image", ErrSave, sb.Epoch, h.Epoch)
+		return fmt.Errorf("%w: the memory is in epoch %d, and the image names epoch %d: the memory is an old copy: %s", ErrSave, sb.Epoch, h.Epoch, without(h))
 	}
 	return nil
+}
+
+// without says what becomes of a region whose memory is not right, and has an image with header h, once
+// somebody removes the memory.
+func without(h *image.Header) string {
+	if h.State == image.Whole {
+		return "remove it, and the region comes from its image"
+	}
+	text := "its image is not whole, so without its right memory the region is lost, and begins with zeroes"
+	if h.LostAt != 0 {
+		text += fmt.Sprintf("; a start that found no memory at its path took the region for lost on %s, and if this is that memory, it has the device behind its first 2 MiB: copy it elsewhere before you remove it",
+			time.Unix(0, h.LostAt).Format(time.RFC3339))
+	}
+	return text
 }
 
 // compare finds out what a save would have to write. If the image is not what the memory is, it

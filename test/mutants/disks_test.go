@@ -118,6 +118,11 @@ var disks = []mutant{
 		old: "if errors.Is(err, region.ErrSave) {", new: "if false {",
 		pkg: "./persist/target", run: "^TestImageIsWrittenOverDuringASession$",
 	}, {
+		name: "people are told to remove memory that no image has", rule: "advice loses no region",
+		in:  "persist/region.without",
+		old: "h.State == image.Whole", new: "h.State != 0",
+		pkg: "./persist/region", run: "^TestMemoryThatIsNotRight$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",

@@ -1,0 +1,57 @@
+package region
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
+)
+
+// TestMemoryThatIsNotRight: what is said of memory that cannot be used tells whether its image has the region. Who
+// removes the memory on bad advice loses the region.
+func TestMemoryThatIsNotRight(t *testing.T) {
+	const fromImage, lost, found = "remove it, and the region comes from its image", "without its right memory the region is lost", "copy it elsewhere before you remove it"
+	write := func(b []byte) func(*testing.T, place) {
+		return func(t *testing.T, p place) { require.NoError(t, os.WriteFile(p.memory, b, 0o600)) }
+	}
+	elsewhere := func(t *testing.T, p place) {
+		r, err := open(p.memory+".other", OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+	}
+	for name, tt := range map[string]struct {
+		whole bool
+		spoil func(*testing.T, place)
+		boot  [16]byte
+		says  string
+		never string
+	}{
+		"of another boot, saved":                 {true, nil, bootB, fromImage, lost},
+		"of another boot, not saved":             {false, nil, bootB, lost, fromImage},
+		"zeroes, saved":                          {true, write(make([]byte, DataOffset+protectedSize)), bootA, fromImage, lost},
+		"zeroes, not saved":                      {false, write(make([]byte, DataOffset+protectedSize)), bootA, lost, fromImage},
+		"nothing, saved":                         {true, write(nil), bootA, fromImage, lost},
+		"not found by a start with another path": {false, elsewhere, bootA, found, fromImage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := protectedAt(t)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			store(t, r, persist.Range{Len: protectedSize}, 1)
+			if tt.whole {
+				_, err := r.Save(context.Background())
+				require.NoError(t, err)
+			}
+			require.NoError(t, r.Close())
+			if tt.spoil != nil {
+				tt.spoil(t, p)
+			}
+			_, err := open(p.memory, OpenOptions{Name: "r", Save: p.save}, saverIn(tt.boot))
+			require.ErrorContains(t, err, tt.says)
+			require.NotContains(t, err.Error(), tt.never)
+		})
+	}
+}
