@@ -175,11 +175,12 @@ func regionInspect(call *command.Call) error {
 	}
 	v := viewOf(info)
 	if *save != "" {
-		p, err := region.InspectImage(region.ImagePath(*save, info.Superblock.Name))
+		p, other, err := region.InspectImageOf(region.ImagePath(*save, info.Superblock.Name), &info.Superblock)
 		if err != nil {
 			return err
 		}
 		v.Image = imageOf(p)
+		v.Image.Other = other
 	}
 	if served := servedAs(&control, info.Superblock.UUID); served != nil {
 		v.Session = served.Session

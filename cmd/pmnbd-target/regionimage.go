@@ -34,6 +34,7 @@ func protect(o *region.CreateOptions, class, save string, within time.Duration) 
 type imageView struct {
 	Path              string     `json:"path"`
 	Whole             bool       `json:"whole"`
+	Other             bool       `json:"other_moment,omitempty"` // it would be whole, and the memory is not what it has
 	SavedAt           *time.Time `json:"saved_at"` // null: never
 	Size              uint64     `json:"size"`
 	Speed             uint64     `json:"bytes_per_second"`
@@ -63,7 +64,10 @@ func (v *imageView) rows(row func(name, format string, args ...any)) {
 		return
 	}
 	worth := "live: a power failure now loses the region"
-	if v.Whole {
+	switch {
+	case v.Other:
+		worth = "of ANOTHER MOMENT than the memory, a copy perhaps: a power failure now brings that back; a start of pmnbd-target makes it live"
+	case v.Whole:
 		worth = "whole: it has all that the memory has"
 	}
 	row("image", "%s, %s", v.Path, worth)

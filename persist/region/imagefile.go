@@ -100,9 +100,33 @@ func openImageIn(f *os.File, name string, on medium.Medium) (*image.Image, error
 // InspectImage says what the image at path is. It takes no lock and changes nothing. The error
 // is ErrNoImage if the file is none.
 func InspectImage(path string) (Protection, error) {
+	p, _, err := inspectImage(path)
+	return p, err
+}
+
+// InspectImageOf is InspectImage for memory with the superblock sb. An image of another moment, such as a copy that
+// somebody has put back, is not whole, and other is true. That of another region is an error (ErrSave).
+func InspectImageOf(path string, sb *Superblock) (p Protection, other bool, err error) {
+	p, h, err := inspectImage(path)
+	if err == nil && h.UUID != sb.UUID {
+		err = fmt.Errorf("%s: %w: it is the image of another region, %q", path, ErrSave, h.Name)
+	}
+	if err != nil || !p.Whole {
+		return p, false, err
+	}
+	saved, err := decode(h.Superblock[:])
+	// Any change of the memory begins with another epoch, or ends with another mark.
+	if other = err != nil || saved.Epoch != sb.Epoch || saved.Mark != sb.Mark || saved.Contents != sb.Contents; other {
+		h.State = image.Live
+		p = protectionOf(path, &h)
+	}
+	return p, other, nil
+}
+
+func inspectImage(path string) (Protection, image.Header, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return Protection{}, err
+		return Protection{}, image.Header{}, err
 	}
 	var h image.Header
 	if info, statErr := f.Stat(); statErr != nil || !info.Mode().IsRegular() {
@@ -111,7 +135,7 @@ func InspectImage(path string) (Protection, error) {
 		h, err = image.Inspect(f)
 	}
 	if err != nil {
-		return Protection{}, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		return Protection{}, h, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	return protectionOf(path, &h), f.Close()
+	return protectionOf(path, &h), h, f.Close()
 }

@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 
@@ -54,4 +55,35 @@ func TestMemoryThatIsNotRight(t *testing.T) {
 			require.NotContains(t, err.Error(), tt.never)
 		})
 	}
+}
+
+// TestInspectImageOf: an image has all that the memory has only if it is of the same moment. Who believes that it has
+// takes the power away.
+func TestInspectImageOf(t *testing.T) {
+	p := protectedAt(t)
+	path, old := p.image(t)
+	whole := func(whole, other bool) {
+		t.Helper()
+		info, err := inspectPath(p.memory, saverIn(bootA))
+		require.NoError(t, err)
+		of, isOther, err := InspectImageOf(path, &info.Superblock)
+		require.NoError(t, err)
+		require.Equal(t, whole, of.Whole)
+		require.Equal(t, other, isOther)
+	}
+	whole(true, false)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	whole(false, false)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	whole(true, false)
+	require.Error(t, r.Fail(errors.New("after the save")))
+	whole(true, false)
+	overwrite(t, path, 0, old)
+	whole(false, true)
+	sb := r.Superblock()
+	sb.UUID[0]++
+	_, _, err = InspectImageOf(path, &sb)
+	require.ErrorIs(t, err, ErrSave)
 }

@@ -123,6 +123,11 @@ var disks = []mutant{
 		old: "h.State == image.Whole", new: "h.State != 0",
 		pkg: "./persist/region", run: "^TestMemoryThatIsNotRight$",
 	}, {
+		name: "inspect calls an old image whole", rule: "an image has all only if it is of the memory's moment",
+		in:  "persist/region.InspectImageOf",
+		old: "saved.Epoch != sb.Epoch ||", new: "",
+		pkg: "./persist/region", run: "^TestInspectImageOf$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",
