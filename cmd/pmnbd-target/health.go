@@ -59,7 +59,7 @@ func refusing(c status.Condition, p *target.ProtectionSnapshot) status.Condition
 		c.Next = "The log says why: mend that and run `pmnbd-target save` again, or `pmnbd-target resume` if the power stays"
 	default:
 		c.Level, c.Why = status.Waiting, "no session is granted, because a save could not keep what it would store: "+p.Refuses
-		c.Next = "It goes on by itself once the power and the disk for saves are well"
+		c.Next = "Mend what that names. Once the power and the disk for saves are well it goes on by itself"
 	}
 	return c
 }
