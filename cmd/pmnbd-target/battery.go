@@ -94,9 +94,10 @@ func (b *bounded) Write(p []byte) (int, error) {
 var weakStatus = []string{"LB", "FSD", "OFF", "BYPASS"}
 
 // parseBattery reads what upsc prints: lines "ups.status: OL CHRG" and "battery.runtime: 1234",
-// the latter in seconds, among others. Of several UPSs in one text the worst counts.
+// the latter in seconds, among others. Of several UPSs in one text the worst counts, and one of them that says no
+// time may last for none.
 func parseBattery(text string) (b target.Battery, err error) {
-	found := false
+	statuses, runtimes := 0, 0
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
@@ -108,7 +109,8 @@ func parseBattery(text string) (b target.Battery, err error) {
 			if !on && !off && weak < 0 {
 				return target.Battery{}, fmt.Errorf("ups.status is %s: neither OL (on line) nor OB (on battery)", plain.Text(strconv.Quote(value)))
 			}
-			found, b.OnBattery = true, b.OnBattery || on
+			statuses++
+			b.OnBattery = b.OnBattery || on
 			if weak >= 0 {
 				b.Weak = words[weak]
 			}
@@ -117,13 +119,17 @@ func parseBattery(text string) (b target.Battery, err error) {
 			if err != nil || math.IsNaN(seconds) || seconds < 0 || seconds > maxRuntime.Seconds() {
 				return target.Battery{}, fmt.Errorf("battery.runtime is %s: not a number of seconds", plain.Text(strconv.Quote(value)))
 			}
+			runtimes++
 			left := time.Duration(seconds * float64(time.Second))
 			if !b.Known || left < b.Runtime {
 				b.Runtime, b.Known = left, true
 			}
 		}
 	}
-	if !found {
+	if runtimes < statuses {
+		b.Runtime, b.Known = 0, false
+	}
+	if statuses == 0 {
 		return target.Battery{}, errors.New("it prints no line ups.status: OL (on line) or OB (on battery)")
 	}
 	return b, nil

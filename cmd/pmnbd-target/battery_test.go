@@ -31,6 +31,10 @@ func TestParseBattery(t *testing.T) {
 			text: "ups.status: OB\nbattery.runtime: 50\nups.status: OL\nbattery.runtime: 900\n",
 			want: target.Battery{OnBattery: true, Runtime: 50 * time.Second, Known: true},
 		},
+		"two, of which one says no time": {
+			text: "ups.status: OB\nups.status: OL\nbattery.runtime: 900\n",
+			want: target.Battery{OnBattery: true},
+		},
 		"no space, CRLF":        {text: "ups.status:OL\r\nbattery.runtime:7\r\n", want: target.Battery{Runtime: 7 * time.Second, Known: true}},
 		"another key":           {text: "ups.status.x: OL\ninput.ups.status: OL\n", err: "it prints no line ups.status"},
 		"nothing":               {err: "it prints no line ups.status"},

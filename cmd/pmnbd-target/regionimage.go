@@ -35,7 +35,7 @@ type imageView struct {
 	Path              string     `json:"path"`
 	Whole             bool       `json:"whole"`
 	Other             bool       `json:"other_moment,omitempty"` // it would be whole, and the memory is not what it has
-	SavedAt           *time.Time `json:"saved_at"` // null: never
+	SavedAt           *time.Time `json:"saved_at"`               // null: never
 	Size              uint64     `json:"size"`
 	Speed             uint64     `json:"bytes_per_second"`
 	LongestSeconds    float64    `json:"longest_save_seconds"`

@@ -75,7 +75,7 @@ func TestProtectionHealth(t *testing.T) {
 	}{
 		"fine":         {target.ProtectionSnapshot{}, status.Serving, "region a: serving\n"},
 		"was lost":     {target.ProtectionSnapshot{LostAt: &at}, status.Serving, "its contents were lost, the last time at 1970-01-01T00:15:00Z"},
-		"refuses":      {target.ProtectionSnapshot{Refuses: "the disk is read-only"}, status.Waiting, "the disk is read-only. It goes on by itself"},
+		"refuses":      {target.ProtectionSnapshot{Refuses: "the disk is read-only"}, status.Waiting, "the disk is read-only. Mend what that names"},
 		"saved":        {target.ProtectionSnapshot{Halted: true, Whole: true, Refuses: "x"}, status.Failed, "Run `pmnbd-target resume`"},
 		"not saved":    {target.ProtectionSnapshot{Halted: true, Refuses: "x"}, status.Failed, "its image is not whole"},
 		"being saved":  {target.ProtectionSnapshot{Halted: true, Refuses: "x", Saving: &target.SavingSnapshot{Written: 1 << 30, Of: 4 << 30, Left: 1.5}}, status.Failed, "it is being saved: 1G of 4G, 1.5s left"},

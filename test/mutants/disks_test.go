@@ -128,6 +128,11 @@ var disks = []mutant{
 		old: "saved.Epoch != sb.Epoch ||", new: "",
 		pkg: "./persist/region", run: "^TestInspectImageOf$",
 	}, {
+		name: "a battery that says no time lasts as long as another one", rule: "what nobody can ask may be empty",
+		in:  "cmd/pmnbd-target.parseBattery",
+		old: "runtimes < statuses", new: "runtimes == 0",
+		pkg: "./cmd/pmnbd-target", run: "^TestParseBattery$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",
