@@ -128,6 +128,7 @@ func TestBatteryCommand(t *testing.T) {
 		for says, want := range map[string]target.Battery{
 			"STATUS   : ONLINE \nTIMELEFT : 47.5 Minutes\n":         {Runtime: 2850 * time.Second, Known: true},
 			"STATUS   : ONBATT LOWBATT \nTIMELEFT : 2.0 Minutes\n":  {OnBattery: true, Weak: "LB", Runtime: 2 * time.Minute, Known: true},
+			"STATUS   : ONLINE NOBATT \nTIMELEFT : 47.0 Minutes\n":  {Weak: "LB", Runtime: 47 * time.Minute, Known: true},
 			"STATUS   : SHUTTING DOWN ONBATT\nNUMXFERS : 1\n":       {OnBattery: true, Weak: "FSD"},
 			"STATUS   : COMMLOST ONBATT\nTIMELEFT : 47.0 Minutes\n": {},
 		} {
