@@ -116,7 +116,13 @@ func (r *Region) liveLocked(next *Superblock) error {
 	if s.im.Changeable() && next.Epoch <= s.im.Header().Epoch && next.Record == old.Record {
 		return nil
 	}
-	err := s.im.MakeLive(func(h *image.Header) { describe(h, next) })
+	var err error
+	if !s.im.Changeable() { // a copy that took its place since the last look would stay whole
+		err = image.Await(s.absent)
+	}
+	if err == nil {
+		err = s.im.MakeLive(func(h *image.Header) { describe(h, next) })
+	}
 	s.showLocked()
 	if err != nil {
 		return fmt.Errorf("region %q: %w: nothing changes while its image cannot say so: %w", r.name, ErrSave, err)

@@ -44,6 +44,14 @@ func (s *saving) displaced() error {
 	return nil
 }
 
+// absent is displaced, but for an image that is written over: to make that live is right.
+func (s *saving) absent() error {
+	if err := s.displaced(); !errors.Is(err, errOverwritten) {
+		return err
+	}
+	return nil
+}
+
 // displacedLocked is displaced for a save: the image itself decides whether somebody has written over it, and the
 // disk has a minute to tell.
 func (s *saving) displacedLocked() error {

@@ -133,6 +133,11 @@ var disks = []mutant{
 		old: "runtimes < statuses", new: "runtimes == 0",
 		pkg: "./cmd/pmnbd-target", run: "^TestParseBattery$",
 	}, {
+		name: "memory changes while a copy of its image is whole", rule: "live before the first change",
+		in:  "persist/region.Region.liveLocked",
+		old: "err = image.Await(s.absent)", new: "err = nil",
+		pkg: "./persist/region", run: "^TestImageIsReplacedBeforeAGrant$",
+	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",
 		old: "err = s.completeAtPath()", new: "err = nil",
