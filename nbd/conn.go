@@ -154,7 +154,7 @@ func (c *conn) run() {
 	if c.broken != nil {
 		cause = c.broken
 	} else {
-		c.sock.Linger(lingerTime)
+		c.sock.Linger(c.srv.cfg.linger)
 	}
 	level := slog.LevelInfo
 	if errors.Is(cause, errProtocol) || errors.Is(cause, errStalled) {
@@ -167,9 +167,9 @@ func (c *conn) run() {
 	c.log.LogAttrs(context.Background(), level, "client left", why, slog.Duration("after", time.Since(c.began)))
 }
 
-// lingerTime bounds how long a connection that the server ends waits until the client has its replies. A
+// lingerTimeout bounds how long a connection that the server ends waits until the client has its replies. A
 // client that sees the end of the stream closes at once.
-const lingerTime = 2 * time.Second
+const lingerTimeout = 2 * time.Second
 
 // left reports whether a negotiation ended with err because the client left. The client
 // said so, or it hung up: reads and writes report that with different errors.

@@ -19,7 +19,7 @@ func TestEndLosesNoReply(t *testing.T) {
 	for _, cause := range []string{"shutdown", "breach"} {
 		t.Run(cause, func(t *testing.T) {
 			dev := newGated(t, size)
-			f := serve(t, dev)
+			f := serveWith(t, Config{linger: patience}, dev)
 			f.addr = f.listen("tcp", "127.0.0.1:0")
 			ask := func(nc net.Conn, r wire.Request, payload []byte) {
 				_, err := nc.Write(append(wire.AppendRequest(nil, r), payload...))

@@ -64,7 +64,8 @@ type Config struct {
 	// proto.md).
 	RequireTLS bool
 
-	stall time.Duration // stallTimeout; less in tests
+	stall  time.Duration // stallTimeout; less in tests
+	linger time.Duration // lingerTimeout; more in tests
 }
 
 func (cfg Config) withDefaults() Config {
@@ -79,6 +80,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.stall == 0 {
 		cfg.stall = stallTimeout
+	}
+	if cfg.linger == 0 {
+		cfg.linger = lingerTimeout
 	}
 	return cfg
 }
