@@ -46,8 +46,8 @@ type memory struct {
 	// short counts how often a READ, or a part of one, had to do without common chunks.
 	short atomic.Uint64
 
-	// turns counts all connections that have ever entered transmission, by whatever export: a
-	// client may come back by another one. See conn.Gone.
+	// turns counts all connections that have ever entered transmission, through any export of the
+	// device: a client may come back through another one. See conn.Gone.
 	turns   atomic.Uint64
 	turning sync.Mutex // after export.mu; turns grows and present changes under it
 	present int        // connections in transmission

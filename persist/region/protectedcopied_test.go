@@ -14,7 +14,7 @@ import (
 )
 
 // TestMemoryIsReplacedByACopy: somebody puts a copy of the memory in its place, which was made in the same session.
-// The save has what was stored since, so the next start does not take the copy for what was saved.
+// The save contains later stores, so the next start must not mistake the copy for the saved memory.
 func TestMemoryIsReplacedByACopy(t *testing.T) {
 	p := protectedAt(t)
 	r := p.open(t, saverIn(bootA))

@@ -78,7 +78,7 @@ var disks = []mutant{
 		old: "im.lay.total()-pageSize", new: "0",
 		pkg: "./persist/region", run: "^TestImageIsCutOff$",
 	}, {
-		name: "a copy of the memory is taken for what was saved later", rule: "memory is not older than its image",
+		name: "a copy of the memory passes for memory that was saved later", rule: "memory is not older than its image",
 		in:  "persist/region.Region.settleLocked",
 		old: "!sb.Doubt && r.saving.im.Header().State == image.Whole", new: "!sb.Doubt",
 		pkg: "./persist/region", run: "^TestMemoryIsReplacedByACopy$",

@@ -161,7 +161,7 @@ func (m *mirrorCrashes) promote(rt *rapid.T) {
 	m.f.isolate(i, false)
 	m.inspect(rt)
 	if how != "alive" {
-		time.Sleep(time.Second) // its target may be executing what the killed life had sent
+		time.Sleep(time.Second) // by the bubble's clock: until all is done that the killed life had sent
 	}
 	now, _, whole := m.follower() // a change that was under way may have removed it
 	promoted := now == i && m.promotes(rt, i, whole, how == "alive")
