@@ -64,7 +64,7 @@ lab lab-bench lab-shell: export PKG_CONFIG_PATH := $(NEWER):$(PKG_CONFIG_PATH)
 lab lab-bench lab-shell: LABDEPS = newer-rdma-core
 
 lab: lab-deps build ## run every test of the lab in virtual machines (RUN=regexp of tests)
-	$(LAB) $(GO) test -count=1 -timeout 90m -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs ./ublk
+	$(LAB) $(GO) test -count=1 -timeout 4h -p 1 -v $(TAGGED) -run '$(RUN)' ./test/lab ./rdma/verbs ./ublk
 
 # go test's -timeout is per package: a later one gets what is left of six minutes for all.
 smoke: lab-deps build ## run the part of the lab that CI runs, six minutes at most
