@@ -45,6 +45,9 @@ func showStatus(call *command.Call) error {
 	if err := call.Parse(); err != nil {
 		return err
 	}
+	if !*asJSON && !*check {
+		return showText(call.Stdout, &control)
+	}
 	found, err := status.Find[report](context.Background(), &control, program)
 	if len(found) == 0 {
 		err = cmp.Or(err, status.Nobody(&control, program))
@@ -59,15 +62,22 @@ func showStatus(call *command.Call) error {
 	if len(found) == 0 {
 		return err
 	}
-	if *asJSON {
-		return errors.Join(status.WriteJSON(call.Stdout, found), err)
+	return errors.Join(status.WriteJSON(call.Stdout, found), err)
+}
+
+// showText shows each process as it answers.
+func showText(w io.Writer, control *status.Place) error {
+	shown := false
+	var written error
+	err := status.Ask(context.Background(), control, program, func(f status.Found[report]) {
+		shown = true
+		_, err := io.WriteString(w, f.Document.text(time.Now()))
+		written = cmp.Or(written, err)
+	})
+	if !shown {
+		err = cmp.Or(err, status.Nobody(control, program))
 	}
-	for i := range found {
-		if _, err := io.WriteString(call.Stdout, found[i].Document.text(time.Now())); err != nil {
-			return err
-		}
-	}
-	return err
+	return errors.Join(written, err)
 }
 
 // text shows the report to people.

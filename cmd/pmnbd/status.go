@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"pmnbd/cmd/internal/command"
@@ -43,6 +43,9 @@ func showStatus(call *command.Call) error {
 	if *every > 0 {
 		return watch(call.Stdout, *every, find)
 	}
+	if !*asJSON && !*check {
+		return showText(call.Stdout, &control, set.Arg(0))
+	}
 	found, err := find(context.Background())
 	if *check {
 		text, level := status.Checked(found)
@@ -54,23 +57,41 @@ func showStatus(call *command.Call) error {
 	if len(found) == 0 {
 		return err
 	}
-	if *asJSON {
-		return errors.Join(status.WriteJSON(call.Stdout, found), err)
-	}
+	return errors.Join(status.WriteJSON(call.Stdout, found), err)
+}
+
+// showText shows the exports named name, or all if it is empty, of each process as it answers.
+func showText(w io.Writer, control *status.Place, name string) error {
+	all, shown := 0, 0
+	var written error
+	err := status.Ask(context.Background(), control, report.Program, func(f status.Found[report.Document]) {
+		all++
+		for _, text := range exportTexts(&f.Document, name) {
+			if shown > 0 {
+				text = "\n" + text
+			}
+			shown++
+			_, err := io.WriteString(w, text)
+			written = cmp.Or(written, err)
+		}
+	})
+	return errors.Join(written, unfound(control, name, all, shown, err))
+}
+
+// exportTexts shows the exports of d that are named name, or all if it is empty.
+func exportTexts(d *report.Document, name string) []string {
+	keepNamed(d, name)
 	var texts []string
-	for _, f := range found {
-		for i := range f.Document.Starting {
-			texts = append(texts, f.Document.Starting[i].Text(&f.Document.Header))
-		}
-		for i := range f.Document.Exports {
-			texts = append(texts, f.Document.Exports[i].Text(&f.Document.Header, time.Now()))
-		}
-		for i := range f.Document.Removing {
-			texts = append(texts, f.Document.Removing[i].Text(&f.Document.Header, time.Now()))
-		}
+	for i := range d.Starting {
+		texts = append(texts, d.Starting[i].Text(&d.Header))
 	}
-	_, written := io.WriteString(call.Stdout, strings.Join(texts, "\n"))
-	return errors.Join(written, err)
+	for i := range d.Exports {
+		texts = append(texts, d.Exports[i].Text(&d.Header, time.Now()))
+	}
+	for i := range d.Removing {
+		texts = append(texts, d.Removing[i].Text(&d.Header, time.Now()))
+	}
+	return texts
 }
 
 // findExports asks the processes at control. With a name it drops the exports of other names. It
@@ -80,19 +101,29 @@ func findExports(ctx context.Context, control *status.Place, name string) ([]sta
 	var found []status.Found[report.Document]
 	for _, f := range all {
 		d := &f.Document
-		d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return name != "" && e.Name != name })
-		d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return name != "" && w.Name != name })
-		d.Removing = slices.DeleteFunc(d.Removing, func(r report.Removing) bool { return name != "" && r.Name != name })
+		keepNamed(d, name)
 		if len(d.Exports)+len(d.Starting)+len(d.Removing) > 0 {
 			found = append(found, f)
 		}
 	}
+	return found, unfound(control, name, len(all), len(found), err)
+}
+
+// keepNamed drops the exports of d that are not named name, unless it is empty.
+func keepNamed(d *report.Document, name string) {
+	d.Exports = slices.DeleteFunc(d.Exports, func(e report.Export) bool { return name != "" && e.Name != name })
+	d.Starting = slices.DeleteFunc(d.Starting, func(w report.Starting) bool { return name != "" && w.Name != name })
+	d.Removing = slices.DeleteFunc(d.Removing, func(r report.Removing) bool { return name != "" && r.Name != name })
+}
+
+// unfound returns the error of a search at control for exports named name, when of all processes
+// there some, found, had what was looked for. err is that of asking.
+func unfound(control *status.Place, name string, all, found int, err error) error {
 	switch {
-	case len(found) == 0 && err != nil:
-	case len(all) == 0:
-		err = status.Nobody(control, report.Program)
-	case len(found) == 0:
-		err = fmt.Errorf("no pmnbd serves export %q: looked at %v", name, control)
+	case found > 0 || err != nil:
+		return err
+	case all == 0:
+		return status.Nobody(control, report.Program)
 	}
-	return found, err
+	return fmt.Errorf("no pmnbd serves export %q: looked at %v", name, control)
 }

@@ -89,9 +89,14 @@ var mistakes = []mutant{
 		pkg: "./rdma/iwarp", run: "^TestListenFamilies$",
 	}, {
 		name: "status removes a socket that is about to listen", rule: "a bound socket is left to its process",
-		in:  "cmd/internal/status.Find",
-		old: "if p.one { continue }", new: "",
+		in:  "cmd/internal/status.unanswered",
+		old: "case p.one:", new: "case false:",
 		pkg: "./cmd/internal/status", run: "^TestFindLeavesOneSocket$",
+	}, {
+		name: "status waits for the slowest process", rule: "status shows the others at once",
+		in:  "cmd/internal/status.Ask",
+		old: "early = nil", new: "",
+		pkg: "./cmd/internal/status", run: "^TestAskWaitsForNone$",
 	}, {
 		name: "SIGHUP without keys ends the daemon", rule: "SIGHUP reads files again and ends nothing",
 		in:  "cmd/pmnbd.serve",
@@ -103,7 +108,7 @@ var mistakes = []mutant{
 		old: "daemon.CrashBySignal()", new: "",
 		pkg: "./test/e2e", run: "^TestAbort$",
 	}, {
-		name: "attach makes a file in /dev", rule: "a missing device is not replaced by a file",
+		name: "region create makes a file in /dev", rule: "a missing device is not replaced by a file",
 		in:  "persist/region.amongDevices",
 		old: `return within("/dev") && !within("/dev/shm")`, new: `return dir == "/dev/none" && within("")`,
 		pkg: "./persist/region", run: "^TestCreateAmongDevices$",

@@ -10,7 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,53 +35,83 @@ type Found[T any] struct {
 	Socket string
 }
 
-// maxAsked is how many processes Find asks at the same time.
+// maxAsked is how many processes Ask asks at the same time.
 const maxAsked = 64
 
-// Find asks all processes at p at once, and returns the documents of those that run program,
-// ordered by the names of their sockets. In a directory it removes sockets that nobody accepts
-// on. If some processes did not answer, it returns an error beside the documents of the
-// others.
-func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], error) {
+// moment is how long Ask waits for all processes before it passes on what it has.
+const moment = time.Second
+
+// Ask asks all processes at p at once, and calls heard with what each of those says that run
+// program: in the order of their sockets' names, but a process that takes longer than a moment
+// keeps nobody waiting for the others. In a directory it removes sockets that nobody accepts on.
+// It returns an error if some processes did not answer.
+func Ask[T any](ctx context.Context, p *Place, program string, heard func(Found[T])) error {
 	sockets, err := p.sockets()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	type answer struct {
-		found *Found[T] // nil: the process runs another program, or there is none
-		err   error
-	}
-	answers := make([]answer, len(sockets))
+	found := make([]*Found[T], len(sockets)) // nil: the process runs another program, or there is none
+	errs := make([]error, len(sockets))
 	room := make(chan struct{}, maxAsked)
-	var asking sync.WaitGroup
+	answered := make(chan int, len(sockets))
 	for i, socket := range sockets {
-		room <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-room }()
-			answers[i].found, answers[i].err = question[T](ctx, socket, program)
-		})
+		go func() {
+			room <- struct{}{}
+			found[i], errs[i] = question[T](ctx, socket, program)
+			<-room
+			answered <- i
+		}()
 	}
-	asking.Wait()
-	var found []Found[T]
-	var errs []error
-	for i, a := range answers {
-		switch {
-		case errors.Is(a.err, errGone):
-			// In a directory a socket gets its name only once its process accepts
-			// (Place.listen). A socket that p itself names may be between bind and listen.
-			if p.one {
-				continue
-			}
-			if err := os.Remove(sockets[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("nobody accepts on the socket, and it cannot be removed: %w", err))
-			}
-		case a.err != nil:
-			errs = append(errs, fmt.Errorf("%s does not answer: %w", sockets[i], a.err))
-		case a.found != nil:
-			found = append(found, *a.found)
+	var kept []int
+	early := time.After(moment)
+	for left := len(sockets); left > 0; {
+		select {
+		case i := <-answered:
+			left--
+			kept = append(kept, i)
+		case <-early:
+			early = nil
 		}
+		if early != nil && left > 0 {
+			continue
+		}
+		slices.Sort(kept)
+		for _, i := range kept {
+			if found[i] != nil {
+				heard(*found[i])
+			}
+			errs[i] = unanswered(p, sockets[i], errs[i])
+		}
+		kept = nil
 	}
-	return found, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// unanswered returns what is wrong at the socket if question returned err.
+func unanswered(p *Place, socket string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, errGone):
+		return fmt.Errorf("%s does not answer: %w", socket, err)
+	case p.one:
+		// It may be between bind and listen. In a directory a socket gets its name only once
+		// its process accepts (Place.listen).
+		return nil
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("nobody accepts on the socket, and it cannot be removed: %w", err)
+	}
+	return nil
+}
+
+// Find returns what Ask hears, ordered by the names of the sockets. If some processes did not
+// answer, it returns an error beside the documents of the others.
+func Find[T any](ctx context.Context, p *Place, program string) ([]Found[T], error) {
+	var found []Found[T]
+	err := Ask(ctx, p, program, func(f Found[T]) { found = append(found, f) })
+	slices.SortFunc(found, func(a, b Found[T]) int { return strings.Compare(a.Socket, b.Socket) })
+	return found, err
 }
 
 // question asks the process at socket for its document. It returns nil if the process runs

@@ -229,6 +229,30 @@ func TestFindHanging(t *testing.T) {
 	require.Len(t, found, 1)
 }
 
+// A process that is slow to answer, as one does here only when the other was heard, keeps
+// nobody waiting.
+func TestAskWaitsForNone(t *testing.T) {
+	p := directory(t)
+	serve(t, p, "z", "pmnbd", 7)
+	slow, err := net.Listen("unix", filepath.Join(p.path, "a.sock"))
+	require.NoError(t, err)
+	var heard []int
+	require.NoError(t, Ask(t.Context(), p, "pmnbd", func(f Found[document]) {
+		heard = append(heard, f.Document.Answer)
+		if len(heard) > 1 {
+			return
+		}
+		c, err := slow.Accept()
+		require.NoError(t, err)
+		_, _ = c.Read(make([]byte, 4096))
+		_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n{\"program\":\"pmnbd\",\"answer\":8}")
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.NoError(t, slow.Close())
+	}))
+	require.Equal(t, []int{7, 8}, heard)
+}
+
 // A socket that was named may belong to a process that has bound it and does not listen
 // yet: it stays.
 func TestFindLeavesOneSocket(t *testing.T) {
