@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -58,6 +60,31 @@ func TestEveryFlushIsASync(t *testing.T) {
 		require.NoError(t, c.flush(), "a FLUSH with nothing to flush")
 	}
 	require.Equal(t, pairs, strings.Count(detach(), "fdatasync("))
+}
+
+// TestSlowDisk has every sync of the target's disk take a second, or, with PMNBD_SOAK, 75 s:
+// longer than the six leases after which silence would end a session. The FLUSH is answered,
+// by one sync, and the session stays.
+func TestSlowDisk(t *testing.T) {
+	t.Parallel()
+	need(t, strace)
+	delay := time.Second
+	if os.Getenv("PMNBD_SOAK") != "" {
+		delay = 75 * time.Second
+	}
+	h := newHost(t)
+	target, uri := h.target(t, "slow="+h.region(t, "slow", "16M"))
+	_, unix, _ := h.initiator(t, uri, "slow")
+	c := dialNBD(t, unix)
+	detach := traceSyncs(t, h, target, "-e", fmt.Sprintf("inject=fdatasync:delay_enter=%d", delay.Microseconds()))
+	require.NoError(t, c.write(0, noise(t, 64<<10)))
+	c.endless = true
+	require.NoError(t, c.c.Socket().SetDeadline(time.Now().Add(delay+outer)))
+	require.NoError(t, c.flush())
+	require.Equal(t, 1, strings.Count(detach(), "(DELAYED)"))
+	s := h.exports(t)[0]
+	require.Equal(t, "open", s.Device.State)
+	require.Zero(t, s.Device.Recoveries)
 }
 
 // TestFailedSyncIsForever makes one sync fail. After that the disk seems well again, but the

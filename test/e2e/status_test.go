@@ -30,15 +30,16 @@ type exportStatus struct {
 		Errors   uint64 `json:"errors"`
 	} `json:"commands"`
 	Device struct {
-		UUID    string           `json:"region_uuid"`
-		Lineage string           `json:"lineage"`
-		Class   string           `json:"class"`
-		Method  string           `json:"method"`
-		Epoch   uint64           `json:"epoch"`
-		State   string           `json:"state"`
-		Cause   string           `json:"cause"`
-		Lanes   []map[string]any `json:"lanes"`
-		Window  struct {
+		UUID       string           `json:"region_uuid"`
+		Lineage    string           `json:"lineage"`
+		Class      string           `json:"class"`
+		Method     string           `json:"method"`
+		Epoch      uint64           `json:"epoch"`
+		State      string           `json:"state"`
+		Cause      string           `json:"cause"`
+		Recoveries uint64           `json:"recoveries"`
+		Lanes      []map[string]any `json:"lanes"`
+		Window     struct {
 			Unflushed uint64 `json:"unflushed_bytes"`
 		} `json:"window"`
 		Barriers struct {
