@@ -33,6 +33,17 @@ const (
 	commandOff = 48
 )
 
+// refusedRing says what to do about err of uringSetup.
+func refusedRing(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("make an io_uring: this process may not: look at sysctl kernel.io_uring_disabled, and in a container at its seccomp profile: %w", err)
+	case errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("make an io_uring: the kernel has none, or a container's seccomp profile hides it: %w", err)
+	}
+	return fmt.Errorf("make an io_uring: %w", err)
+}
+
 // A ring is an io_uring with SQEs of 128 bytes. It is for one thread.
 //
 //	prepare … prepare ─► enter ─► kernel ─► next … next
@@ -62,7 +73,7 @@ func newRing(n uint32, private bool) (_ *ring, err error) {
 	native.PutUint32(p[8:], flags)
 	fd, err := uringSetup(n, &p)
 	if err != nil {
-		return nil, fmt.Errorf("make an io_uring: %w", err)
+		return nil, refusedRing(err)
 	}
 	r := &ring{fd: fd, entries: native.Uint32(p[0:]), completions: native.Uint32(p[4:])}
 	defer func() {

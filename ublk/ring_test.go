@@ -3,6 +3,7 @@ package ublk
 import (
 	"encoding/hex"
 	"errors"
+	"os"
 	"runtime"
 	"testing"
 
@@ -52,6 +53,18 @@ func TestLayouts(t *testing.T) {
 	require.Equal(t, "40000000"+"03000000"+"0d000000"+"090c120c"+"00080000"+"00000000"+"0000000002000000"+"0000000000000000"+
 		"00000000"+"00100000"+"00002000"+"00100000"+"01000000"+"00000000", hex.EncodeToString(b[:paramsSize]))
 	require.Equal(t, p, getParams(b))
+}
+
+func TestRefusedRing(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{
+		unix.EPERM:  "make an io_uring: this process may not: look at sysctl kernel.io_uring_disabled, and in a container at its seccomp profile: io_uring_setup: operation not permitted",
+		unix.ENOSYS: "make an io_uring: the kernel has none, or a container's seccomp profile hides it: io_uring_setup: function not implemented",
+		unix.ENOMEM: "make an io_uring: io_uring_setup: cannot allocate memory",
+	} {
+		err := refusedRing(os.NewSyscallError("io_uring_setup", errno))
+		require.EqualError(t, err, want)
+		require.ErrorIs(t, err, errno)
+	}
 }
 
 // testRing makes a ring, or skips the test where the kernel has none.
