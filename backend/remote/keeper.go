@@ -81,7 +81,7 @@ func (g *leg) keep() {
 		}
 		t := g.cut()
 		if time.Since(o.back) > lasts {
-			g.faulty = false
+			g.faulty, g.accused = false, false
 		}
 		if g.vain++; !g.core.spares(g) && !g.faulty || time.Since(o.back) > lasts || errors.Is(t.cause, errLetGo) {
 			g.vain = 0

@@ -85,7 +85,7 @@ type leg struct {
 	broke   chan struct{} // holds one token once a lane ended
 	kept    chan struct{} // the keeper has ended
 	// Of the keeper.
-	accused bool      // the last loss was an access or operation error
+	accused bool      // the last loss was an access or operation error, and no session has lasted since
 	owes    debt      // what waited when the session came back last
 	faulty  bool      // it was of no use, and no session has lasted since
 	vain    int       // sessions in a row that soon ended, or that the mirror had no use for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -227,6 +228,27 @@ func TestAccusedTwice(t *testing.T) {
 	require.Eventually(t, func() bool { return d.Snapshot().State == StateFailed }, patience, tick)
 	requireFailed(t, c)
 	require.Error(t, d.Close())
+}
+
+// If the session lasted in between, the second error is a first one again, though a device that
+// is only read had no barrier.
+func TestAccusedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{})
+		d, err := Dial(t.Context(), p.config(t))
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		epoch := d.Snapshot().Epoch
+		for n := range uint64(2) {
+			d.legs[0].lanes[0].abort(rdma.ErrRemoteAccess)
+			time.Sleep(2 * lasts)
+			s := d.Snapshot()
+			require.Equal(t, StateOpen, s.State)
+			require.Equal(t, epoch+1+n, s.Epoch)
+			require.NoError(t, c.Do(c.Read(0, block, 0)))
+		}
+		require.NoError(t, d.Close())
+	})
 }
 
 // A late message of a lane about a barrier that was cut off counts nothing.

@@ -193,6 +193,11 @@ var recovery = []mutant{
 		old: "case accused && g.accused &&", new: "case false &&",
 		pkg: "./backend/remote", run: "^TestAccusedTwice$", hangs: true,
 	}, {
+		name: "access errors days apart fail the device", rule: "a session that lasted wipes the slate",
+		in:  "backend/remote.leg.keep",
+		old: "g.faulty, g.accused = false, false", new: "g.faulty = false",
+		pkg: "./backend/remote", run: "^TestAccusedLater$",
+	}, {
 		name: "damaged bytes are placed", rule: "§6 damage on the way, §7 CRC before placement",
 		in:  "rdma/iwarp.nextFPDU",
 		old: "if crc &&", new: "if false &&",
