@@ -19,7 +19,8 @@ import (
 // The block stays among the bad ones until the last, over a crash too (repair.go). Otherwise an initiator that died with
 // its window after the first step would leave zeroes where a FLUSH had promised something else.
 
-// ErrBadPlace means that zeroes were for a part of a bad block, or for a block that cannot be made good.
+// ErrBadPlace means that zeroes were for a part of a bad block, or for a block that cannot be made good,
+// or that the medium has lost what was to be read.
 var ErrBadPlace = errors.New("bad place")
 
 // A mended block is good for its medium, and bad for whoever opens the region.

@@ -25,6 +25,7 @@ func TestProtectedWithABadPlace(t *testing.T) {
 	_, err := r.Digest(bad)
 	require.ErrorIs(t, err, ErrBadPlace)
 	require.ErrorContains(t, r.SaveTrouble(), "lost 4096 bytes at 8192")
+	require.ErrorIs(t, r.SaveTrouble(), ErrBadPlace)
 	_, err = r.Save(context.Background())
 	require.Error(t, err)
 	require.False(t, r.BadClears())

@@ -52,7 +52,7 @@ func (p *Protection) takes(n uint64) time.Duration {
 }
 
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
-// read-only, gone or too slow. It writes one page to the disk, and the scratch extent once a minute
+// read-only, gone or too slow, or the memory has lost something (ErrBadPlace). It writes one page to the disk, and the scratch extent once a minute
 // while the disk is too slow, or if nobody could measure it. It fills holes of the image, and if
 // somebody has written over the image, or put a copy in its place, it makes that live. It waits as long as the disk does, but it
 // holds nobody else up. Regions of other classes have no trouble. One goroutine at a time may call it.
@@ -63,8 +63,8 @@ func (r *Region) SaveTrouble() error {
 	}
 	err := r.guardImage() // first: nothing below may keep it from being done
 	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
-		return fmt.Errorf("region %q cannot be saved: its memory has lost %d bytes at %d, and a save cannot read them: %s",
-			r.name, g.Len, g.Off, lostMemory)
+		return fmt.Errorf("region %q cannot be saved: %w: its memory has lost %d bytes at %d, and a save cannot read them: %s",
+			r.name, ErrBadPlace, g.Len, g.Off, lostMemory)
 	}
 	if r.Nameless() {
 		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)

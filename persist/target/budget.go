@@ -2,10 +2,13 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"pmnbd/persist/region"
 )
 
 // A disk watches the disk that a region's saves go to.
@@ -23,7 +26,7 @@ func (e *export) watch(every time.Duration) {
 	e.disk.start(every, func(ctx context.Context) {
 		e.disk.look(e.image)
 		e.s.power.await(ctx) // else each start would have this in the log
-		why := e.short()
+		why := e.short(false)
 		switch {
 		case why != "" && said == "":
 			e.s.log.Warn("no session is granted: a save could not keep what it would store", slog.String("region", e.r.Name()), slog.String("cause", why))
@@ -70,37 +73,38 @@ func (d *disk) close() {
 // diskAnswers is how long a look may take.
 const diskAnswers = 10 * time.Second
 
-// wrong returns what is wrong with the disk, or "".
-func (d *disk) wrong() string {
+// wrong returns what is wrong with the disk, or nil.
+func (d *disk) wrong() error {
 	found, began := d.trouble.Load(), d.began.Load()
 	switch {
 	case began != 0 && time.Duration(clock()-began) > diskAnswers:
-		return fmt.Sprintf("the disk for saves has not answered for %v", time.Duration(clock()-began).Round(time.Second))
+		return fmt.Errorf("the disk for saves has not answered for %v", time.Duration(clock()-began).Round(time.Second))
 	case found == nil:
-		return "the disk for saves has not been looked at yet"
-	case *found != nil:
-		return (*found).Error()
+		return errors.New("the disk for saves has not been looked at yet")
 	}
-	return ""
+	return *found
 }
 
-// withholds returns why the server grants no session on e now, or "".
-func (e *export) withholds() string {
+// withholds returns why the server grants no session on e now, or "". resume says that it would be
+// the owner's, who comes back.
+func (e *export) withholds(resume bool) string {
 	switch {
 	case e.image == nil:
 		return ""
 	case e.halted():
 		return "the target has ended its sessions to save the region: `pmnbd-target resume` there, or its restart, lets initiators in again"
 	}
-	return e.short()
+	return e.short(resume)
 }
 
-// short returns why a save of e, as it would be after a session, may fail, or "".
-func (e *export) short() string {
-	if why := e.disk.wrong(); why != "" {
-		return why
-	}
+// short returns why a save of e, as it would be after a session, may fail, or "". Memory that has lost a
+// place does not keep the owner out: a READ of that place ends a session, and the rest of the device
+// goes on. Only if the image is whole, a session would take something away.
+func (e *export) short(resume bool) string {
 	p, ok := e.image.Protection()
+	if err := e.disk.wrong(); err != nil && !(resume && ok && !p.Whole && errors.Is(err, region.ErrBadPlace)) {
+		return err.Error()
+	}
 	if !ok {
 		return ""
 	}
@@ -178,7 +182,7 @@ func (e *export) protection() *ProtectionSnapshot {
 		Image: p.Image, Whole: p.Whole, SavedAt: unlessZero(p.SavedAt), Dirty: p.Dirty, Speed: p.Speed,
 		Expected: p.Expected.Seconds(), Longest: p.Longest.Seconds(), Within: p.SaveWithin.Seconds(),
 		Losses: p.Losses, LostAt: unlessZero(p.LostAt), Lost: p.Lost,
-		Saving: saving, Halted: e.halted(), Refuses: e.withholds(),
+		Saving: saving, Halted: e.halted(), Refuses: e.withholds(false),
 	}
 }
 

@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,6 +98,24 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// Memory that has lost a place keeps others out, and the owner only if the image is whole: the READ
+// that found the place ended its session, and the rest of the device goes on.
+func TestOwnerOfMemoryThatLostAPlace(t *testing.T) {
+	s := newProtectedSite(t, Config{})
+	p := s.connect(t)
+	o := p.open(alice)
+	s.image.set(func(f *fakeImage) { f.trouble = fmt.Errorf("cannot be saved: %w", region.ErrBadPlace) })
+	s.look()
+	require.Contains(t, s.server.Snapshot()[0].Protection.Refuses, "bad place")
+	next := alice
+	next.Nonce[0]++
+	require.Equal(t, wire.CodeBusy, s.connect(t).refused(next, o.Epoch).Code)
+	s.image.set(func(f *fakeImage) { f.shape.Whole = true })
+	require.Equal(t, wire.CodeBusy, s.connect(t).resumeRefused(alice, o.Epoch).Code)
+	s.image.set(func(f *fakeImage) { f.shape.Whole = false })
+	s.connect(t).resume(alice, o.Epoch)
+}
+
 // Until battery and disk have been looked at, and while they do not answer, nobody knows.
 func TestBudgetUnknown(t *testing.T) {
 	p := power{ask: func(context.Context) (Battery, error) { return Battery{}, nil }}
@@ -107,11 +126,11 @@ func TestBudgetUnknown(t *testing.T) {
 	require.Equal(t, "the battery has not answered for 31s", p.tooShort(0))
 
 	var d disk
-	require.Equal(t, "the disk for saves has not been looked at yet", d.wrong())
+	require.EqualError(t, d.wrong(), "the disk for saves has not been looked at yet")
 	d.look(&fakeImage{})
-	require.Empty(t, d.wrong())
+	require.NoError(t, d.wrong())
 	d.began.Store(clock() - int64(diskAnswers+time.Second))
-	require.Equal(t, "the disk for saves has not answered for 11s", d.wrong())
+	require.EqualError(t, d.wrong(), "the disk for saves has not answered for 11s")
 }
 
 // An owner that asks in vain keeps its lease: another initiator must not be faster than it once

@@ -151,11 +151,11 @@ func (e *export) heard() {
 }
 
 // withheld refuses m, which could be granted, while a save could not keep what it would store.
-// That holds for RESUME, too: until the owner is back it keeps its window, and a FLUSH that it
-// sent could be lost. The image of a region that was saved stays whole. Meanwhile the owner's
+// That holds for RESUME, too, unless it is the memory that has lost something (short): until the owner
+// is back it keeps its window, and a FLUSH that it sent could be lost. The image of a region that was saved stays whole. Meanwhile the owner's
 // lease goes on as long as it asks.
 func (e *export) withheld(m *wire.Open, resume bool) *wire.Refused {
-	why := e.withholds()
+	why := e.withholds(resume)
 	if why == "" {
 		return nil
 	}

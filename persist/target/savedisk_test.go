@@ -95,7 +95,7 @@ func TestImageIsWrittenOverDuringASession(t *testing.T) {
 	require.NoError(t, os.Truncate(shape.Image, 0))
 	fails.Store(true)
 	e.disk.look(e.image)
-	require.Contains(t, e.disk.wrong(), "somebody has written over the image")
+	require.ErrorContains(t, e.disk.wrong(), "somebody has written over the image")
 	require.Error(t, p.write(o, 2, 0, []byte("not flushed")), "the connection ends")
 	require.NoError(t, s.region.Failed())
 	require.Equal(t, wire.CodeBusy, s.connect(t).resumeRefused(alice, o.Epoch).Code)
