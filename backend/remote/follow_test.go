@@ -322,6 +322,29 @@ func (j *journal) checkImage(image []byte) error {
 	return nil
 }
 
+// A follower that comes back while no member is there that it could follow does so soon after one is: the
+// attempts until then say nothing against it.
+func TestFollowerWaitsForAMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 1, rdmafake.Config{})
+		d := s.dialAsync(t, 1, func(cfg *Config) { cfg.AsyncLagTime = 2 * time.Second })
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 1)
+		release := s[1].sync.blockData()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.network(0).Down()
+		s.network(1).Cut()
+		release()
+		time.Sleep(3*maxSparePause + 15*time.Second)
+		require.NotEqual(t, LegFollows, s.state(d, 1))
+		s.network(0).Up()
+		s.follows(t, d, 1)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
+		s.has(t, d, 1)
+		require.NoError(t, d.Close())
+	})
+}
+
 // Whatever happens to the network of any member, a follower that is not torn is a disk that crashed at some
 // barrier, at each moment.
 func TestFollowerIsACrashedDisk(t *testing.T) {

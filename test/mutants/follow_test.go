@@ -43,6 +43,11 @@ var followers = []mutant{
 		old: "if !k.view.Record.Async.Has(slot) {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestFollowerIsNotTornForNothing$", hangs: true,
 	}, {
+		name: "a follower that finds nobody to follow is tried once a minute", rule: "that nobody was there to follow says nothing against it",
+		in:  "backend/remote.leg.resume",
+		old: "if !errors.Is(err, errNoSourceYet) {", new: "if true {",
+		pkg: "./backend/remote", run: "^TestFollowerWaitsForAMember$",
+	}, {
 		name: "a follower makes a majority", rule: "mirror §7 it counts in no majority",
 		in:  "persist.Record.Voters",
 		old: "r.Present() &^ r.Async", new: "r.Present()",
