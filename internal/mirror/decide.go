@@ -249,18 +249,22 @@ func (f *Found) conflict(m *persist.Record) (Decision, bool) {
 			}
 		}
 	}
-	ways := f.ownWays(m)
+	ways, former := f.ownWays(m)
 	if len(ways) == 0 {
 		return Decision{}, false
 	}
 	d.SplitBrain = true
 	d.Why = "split brain: " + join(ways) + " went another way than generation " + generation(m) +
 		": choose what to keep, and discard the rest with pmnbd mirror discard"
+	for _, name := range former {
+		d.Why += "; " + name + " is no member any more: to give it up, take its target out of --target"
+	}
 	return d, true
 }
 
-// ownWays returns the names of the members that went their own way, seen from m.
-func (f *Found) ownWays(m *persist.Record) (names []string) {
+// ownWays returns the names of the members that went their own way, seen from m, and of those among them
+// that m has no more.
+func (f *Found) ownWays(m *persist.Record) (names, former []string) {
 	for i := range f.Legs {
 		l := &f.Legs[i]
 		if !l.reached() || l.torn() || f.passedOver(l) {
@@ -269,9 +273,12 @@ func (f *Found) ownWays(m *persist.Record) (names []string) {
 		r := &l.Record
 		if !Behind(r, m) || r.Generation == m.Generation && !sameGeneration(r, m) {
 			names = append(names, l.name())
+			if !l.MemberOf(m) {
+				former = append(former, l.name())
+			}
 		}
 	}
-	return names
+	return names, former
 }
 
 // sameGeneration reports whether two records of one generation say the same of it. If not, one of

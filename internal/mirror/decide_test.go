@@ -231,6 +231,7 @@ func TestDecideRemoved(t *testing.T) {
 	found.Legs[1].Record.Nonce = [16]byte{8}
 	d = Decide(found)
 	require.True(t, d.SplitBrain, d.Why)
+	require.Contains(t, d.Why, "B (b.example) is no member any more: to give it up, take its target out of --target")
 }
 
 // TestDecideRenewed stops between the records of Renew at A and at B: C has what one of them names

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pmnbd/backend/remote"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 )
 
@@ -192,13 +193,16 @@ func (m *mirrorCrashes) settles(rt *rapid.T) {
 }
 
 // lists has the next process name all targets, or only those of members. The life before may go on for a
-// while, and end a change that it has begun.
+// while, and end a change that it has begun. Nobody can discard a member that was removed, could not be told,
+// and went its own way: an operator takes its target out.
 func (m *mirrorCrashes) lists(rt *rapid.T) {
 	m.f.listed = nil
 	all := m.f.members == len(m.f.stations) || m.change != nil || rapid.IntRange(0, 2).Draw(rt, "names strangers") == 0
 	now := m.newest()
 	for i := range m.f.stations {
-		if all || m.f.slotOf(&now, i) >= 0 || m.f.slotOf(&m.active, i) >= 0 {
+		r := m.f.superblock(i).Record
+		strays := r.Set == now.Set && !r.Torn && !mirror.Behind(&r, &now)
+		if all && !strays || m.f.slotOf(&now, i) >= 0 || m.f.slotOf(&m.active, i) >= 0 {
 			m.f.listed = append(m.f.listed, i)
 		}
 	}
