@@ -13,6 +13,7 @@ import (
 
 func regionClear(call *command.Call) error {
 	reason := call.Flags.String("reason", "", "why; kept in the superblock")
+	call.Flags.Lookup("reason").Annotations = map[string][]string{command.MayBeEmpty: nil} // what follows says more
 	save := call.Flags.String("save", "", "class protected: the directory of the image")
 	parts := partFlag(call.Flags)
 	if err := call.Parse("[PATH]"); err != nil {

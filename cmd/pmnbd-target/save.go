@@ -78,6 +78,8 @@ var errNotSaved = errors.New("not every region is saved: a power failure now los
 // saveRegions runs `pmnbd-target save`.
 func saveRegions(call *command.Call) error {
 	file := call.Flags.String("config", "", "save the regions of this `FILE` without a running pmnbd-target")
+	// An empty variable in the hook of a UPS must not keep regions from being saved.
+	call.Flags.Lookup("config").Annotations = map[string][]string{command.MayBeEmpty: nil}
 	control := status.DefaultPlace()
 	call.Flags.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
 	if err := call.Parse(); err != nil {
@@ -86,13 +88,13 @@ func saveRegions(call *command.Call) error {
 	if *file != "" {
 		return saveOffline(call.Stdout, *file)
 	}
-	failed := false
+	failed, heard := false, false
 	asked, err := askAll(&control, savePath, func(line json.RawMessage) error {
 		var v savedView
 		if err := json.Unmarshal(line, &v); err != nil {
 			return err
 		}
-		failed = failed || v.Error != ""
+		failed, heard = failed || v.Error != "", true
 		_, err := fmt.Fprintln(call.Stdout, v.String())
 		return err
 	})
@@ -101,6 +103,8 @@ func saveRegions(call *command.Call) error {
 		return errors.Join(errNotSaved, err)
 	case asked == 0 && err == nil:
 		return status.Nobody(&control, program)
+	case !heard && err == nil:
+		_, err = fmt.Fprintln(call.Stdout, "nothing to save: no region of class protected is served")
 	}
 	return err
 }
@@ -133,6 +137,10 @@ func askAll(control *status.Place, path string, heard func(json.RawMessage) erro
 // saveOffline saves the regions of a configuration file that no pmnbd-target serves.
 func saveOffline(stdout io.Writer, file string) error {
 	regions, err := regionsOf(file)
+	if err == nil && !slices.ContainsFunc(regions, func(r servedRegion) bool { return r.Save.string != "" }) {
+		_, err = fmt.Fprintf(stdout, "nothing to save: no region of %s has save\n", file)
+		return err
+	}
 	return errors.Join(err, saveAll(stdout, regions, (*servedRegion).saveAlone))
 }
 

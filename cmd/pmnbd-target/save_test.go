@@ -48,7 +48,7 @@ func TestSaveCommand(t *testing.T) {
 		code      int
 		out, errs string
 	}{
-		"nothing to save": {command: "save"},
+		"nothing to save": {command: "save", out: "nothing to save: no region of class protected is served\n"},
 		"saved": {
 			command: "save", views: []savedView{{Region: "a", Bytes: 3 << 30, Seconds: 1.5}, {Region: "b", Seconds: 0.002}},
 			out: "region a saved: wrote 3G in 1.5s, 2G/s\nregion b saved: wrote 0 in 2ms\n",
@@ -109,7 +109,7 @@ func TestSaveOffline(t *testing.T) {
 	write("[[region]]\nname = \"plain\"\npath = \"" + filepath.Join(dir, "plain") + "\"\n")
 	code, out, errs := ran("save", "--config", file)
 	require.Zero(t, code, errs)
-	require.Empty(t, out)
+	require.Equal(t, "nothing to save: no region of "+file+" has save\n", out)
 
 	path := filepath.Join(dir, "fast")
 	write("[[region]]\nname = \"fast\"\npath = \"" + path + "\"\nsave = \"" + t.TempDir() + "\"\n")

@@ -45,6 +45,9 @@ func showStatus(call *command.Call) error {
 	if err := call.Parse(); err != nil {
 		return err
 	}
+	if err := call.OneOf("json", "check"); err != nil {
+		return err
+	}
 	if !*asJSON && !*check {
 		return showText(call.Stdout, &control)
 	}

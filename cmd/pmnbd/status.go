@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 )
@@ -36,6 +37,17 @@ func showStatus(call *command.Call) error {
 	set.Var(&control, "control", "the control socket to ask, or, with a / at its end, where to look for them")
 	if err := call.Parse("[NAME]"); err != nil {
 		return err
+	}
+	if err := call.OneOf("json", "check", "watch"); err != nil {
+		return err
+	}
+	if set.Changed("watch") {
+		if *every <= 0 {
+			return flags.Usagef("--watch=%v: use a duration, such as 2s", *every)
+		}
+		if _, err := time.ParseDuration(set.Arg(0)); err == nil {
+			return flags.Usagef("--watch %s would watch an export of that name: use --watch=%s", set.Arg(0), set.Arg(0))
+		}
 	}
 	find := func(ctx context.Context) ([]status.Found[report.Document], error) {
 		return findExports(ctx, &control, set.Arg(0))

@@ -120,8 +120,10 @@ func (c *Command) missing(call *Call) error {
 	for _, sub := range c.Commands {
 		names = append(names, sub.Name)
 	}
-	last := len(names) - 1
-	use := strings.Join(names[:last], ", ") + " or " + names[last] + ", or --help"
+	use := names[len(names)-1] + ", or --help"
+	if more := names[:len(names)-1]; len(more) > 0 {
+		use = strings.Join(more, ", ") + " or " + use
+	}
 	if len(call.Args) == 0 {
 		return flags.Usagef("a command is missing: use %s", use)
 	}

@@ -30,6 +30,7 @@ func TestCommands(t *testing.T) {
 			{Name: "two", Run: func(*Call) error { return WithCode(fmt.Errorf("it: %w", flags.Usagef("odd")), 7) }},
 		}},
 	}}
+	single := Command{Name: "prog", Commands: []Command{{Name: "only", Run: echo}}}
 	alone := Command{Name: "prog", Help: "Does it.\n", Run: echo, Commands: []Command{{Name: "quiet"}}}
 	const echoHelp = "\nFlags:\n      --loud   say it loudly\n"
 	for _, tc := range []struct {
@@ -58,6 +59,7 @@ func TestCommands(t *testing.T) {
 		{tree, []string{"more", "two"}, 7, "", "prog more two: it: odd\n"},
 		{tree, []string{"version"}, 0, tree.version(), ""},
 		{tree, []string{"-V"}, 0, tree.version(), ""},
+		{single, nil, 2, "", "prog: a command is missing: use only, or --help\n"},
 		{alone, nil, 0, "false []", ""},
 		{alone, []string{"b"}, 0, "false [b]", ""},
 		{alone, []string{"help"}, 0, "Does it.\n" + echoHelp, ""},
@@ -81,9 +83,12 @@ func TestParse(t *testing.T) {
 		{"all", []string{"a", "--size", "4K", "b"}, ""},
 		{"missing", []string{"a"}, "PATH is missing: give NAME PATH"},
 		{"too many", []string{"a", "b", "c"}, `"c" is one argument too many: give NAME PATH`},
-		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --wait --lanes --help)"},
+		{"unknown flag", []string{"--sise", "1"}, "unknown flag: --sise (flags here: --size --wait --lanes --file --other --dir --help)"},
 		{"no unit", []string{"--wait", "30"}, `--wait: "30" has no unit: use 30s for seconds, or another of ms, s, m and h`},
 		{"no number", []string{"--lanes", "two"}, `--lanes: "two" is not a whole number`},
+		{"an empty file", []string{"--file="}, "--file is empty: give it a value, or leave the flag out"},
+		{"an empty file that may be", []string{"a", "--size", "4K", "b", "--other="}, ""},
+		{"an empty directory with a default", []string{"a", "--size", "4K", "b", "--dir="}, ""},
 		{"bad value", []string{"--size", "x"}, `--size: "x" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -92,6 +97,10 @@ func TestParse(t *testing.T) {
 			call.Flags.Var(&size, "size", "")
 			call.Flags.Duration("wait", 0, "")
 			call.Flags.Int("lanes", 1, "")
+			call.Flags.String("file", "", "")
+			call.Flags.String("other", "", "")
+			call.Flags.Lookup("other").Annotations = map[string][]string{MayBeEmpty: nil}
+			call.Flags.String("dir", "/run", "") // its command looks at it
 			err := call.Parse("NAME", "PATH")
 			if c.err == "" {
 				require.NoError(t, err)

@@ -25,6 +25,9 @@ func (c *Call) Parse(arguments ...string) error {
 	if err != nil {
 		return flags.Usagef("%v (%s)", err, names(c.Flags))
 	}
+	if err := c.empty(); err != nil {
+		return err
+	}
 	want := "give " + strings.Join(arguments, " ")
 	if len(arguments) == 0 {
 		want = "this command takes flags only"
@@ -34,6 +37,35 @@ func (c *Call) Parse(arguments ...string) error {
 		return flags.Usagef("%s is missing: %s", arguments[n], want)
 	case n > len(arguments) && (len(arguments) == 0 || arguments[len(arguments)-1] != "[…]"):
 		return flags.Usagef("%q is one argument too many: %s", c.Flags.Arg(len(arguments)), want)
+	}
+	return nil
+}
+
+// MayBeEmpty is the annotation of a flag for which an empty text is as good as no flag.
+const MayBeEmpty = "may be empty"
+
+// empty refuses an empty text for a flag that is off unless it is given. It comes from a variable of a
+// script that is not set, and the command would run without what the flag asks for, such as keys.
+func (c *Call) empty() (err error) {
+	c.Flags.Visit(func(f *pflag.Flag) {
+		_, may := f.Annotations[MayBeEmpty]
+		if err == nil && !may && f.Value.Type() == "string" && f.Value.String() == "" && f.DefValue == "" {
+			err = flags.Usagef("--%s is empty: give it a value, or leave the flag out", f.Name)
+		}
+	})
+	return err
+}
+
+// OneOf refuses a command line that has several of these flags.
+func (c *Call) OneOf(names ...string) error {
+	var given []string
+	for _, name := range names {
+		if c.Flags.Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) > 1 {
+		return flags.Usagef("%s: use one of them", strings.Join(given, " and "))
 	}
 	return nil
 }

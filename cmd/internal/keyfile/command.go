@@ -72,6 +72,9 @@ func New(call *command.Call, name func() (string, error)) error {
 	if err != nil {
 		return err
 	}
+	if *id == "" {
+		return flags.Usagef("--initiator is missing: give the id of the initiator, which pmnbd id prints on its host")
+	}
 	u, err := uuid.Parse(*id)
 	if err != nil || u == uuid.Nil {
 		return flags.Usagef("--initiator %q is not the id of an initiator: use a UUID, as pmnbd id prints it", *id)

@@ -164,7 +164,7 @@ func Run(call *command.Call, program string) error {
 	if err := call.Parse(); err != nil {
 		return err
 	}
-	if *pid < 0 {
+	if call.Flags.Changed("pid") && *pid < 1 {
 		return flags.Usagef("--pid %d: use the number of a process", *pid)
 	}
 	ctx := context.Background()
