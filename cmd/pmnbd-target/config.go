@@ -123,9 +123,12 @@ func (c *config) check() error {
 			say(flags.Usagef("--name: %v", err))
 		}
 	}
-	for _, l := range c.Listen {
+	for i, l := range c.Listen {
 		if err := c.checkListener(l); err != nil {
 			say(err)
+		}
+		if l.Port != 0 && slices.Contains(c.Listen[:i], l) {
+			say(flags.Usagef("--listen %s is given twice", l))
 		}
 	}
 	return errors.Join(wrong...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,11 +52,16 @@ func (a *arbiterSpec) declareServe(set *pflag.FlagSet) {
 	set.BoolVar(&a.standby, "standby", false, "wait while another initiator has the mirrors, and take them over when its lease at the arbiter is over")
 }
 
-// parse reads what the flags say.
-func (a *arbiterSpec) parse() error {
+// parse reads what the flags of set say.
+func (a *arbiterSpec) parse(set *pflag.FlagSet) error {
 	if a.uri == "" {
 		if a.standby {
 			return flags.Usagef("--standby waits for a lease at an arbiter: name that with --arbiter")
+		}
+		for _, name := range []string{"arbiter-ca", "arbiter-cert", "arbiter-key", "arbiter-lease"} {
+			if set.Changed(name) {
+				return flags.Usagef("--%s is for an arbiter: name that with --arbiter", name)
+			}
 		}
 		return nil
 	}
@@ -66,13 +72,19 @@ func (a *arbiterSpec) parse() error {
 			return flags.Usagef("--arbiter %q: use etcd://HOST:PORT, or etcds://HOST:PORT for TLS", a.uri)
 		}
 	}
+	for _, name := range []string{"arbiter-ca", "arbiter-cert", "arbiter-key"} {
+		if !a.tls && set.Changed(name) { // from the environment it may be for other etcds
+			return flags.Usagef("--%s is for TLS, and --arbiter %s has none: use etcds://", name, a.uri)
+		}
+	}
 	hosts, prefix, found := strings.Cut(rest, "/")
 	a.endpoints, a.prefix = strings.Split(hosts, ","), arbiterPrefix
 	if found {
 		a.prefix = "/" + prefix
 	}
 	for _, e := range a.endpoints {
-		if host, port, err := net.SplitHostPort(e); err != nil || host == "" || port == "" {
+		host, port, err := net.SplitHostPort(e)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
 			return flags.Usagef("--arbiter %q: %q is not HOST:PORT; etcd's usual port is 2379", a.uri, e)
 		}
 	}

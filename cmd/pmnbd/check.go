@@ -11,8 +11,8 @@ import (
 	"pmnbd/cmd/internal/flags"
 )
 
-// check refuses values that make no sense on any machine. The error has everything that is wrong.
-func (c *config) check() error {
+// check refuses values of the flags in set that make no sense on any machine. The error has everything that is wrong.
+func (c *config) check(set *pflag.FlagSet) error {
 	var wrong []error
 	refuse := func(bad bool, format string, args ...any) {
 		if bad {
@@ -29,12 +29,16 @@ func (c *config) check() error {
 		"--window-dir is empty: name a directory on a filesystem in memory, or leave the flag out for %s. What an earlier pmnbd left there must not be passed by", defaultWindowDir())
 	refuse(c.stateDir == "",
 		"--state-dir is empty: name a directory, or leave the flag out for %s", defaultStateDir())
+	refuse(c.spin < 0,
+		"--spin %v: use a duration, such as 50us, or 0", c.spin)
 	refuse(c.lossTimeout < 0,
 		"--loss-timeout %v: use a duration, such as 5m, or 0", c.lossTimeout)
 	refuse(c.legTimeout < 0,
 		"--leg-timeout %v: use a duration, such as 10s, or 0", c.legTimeout)
 	refuse(c.asyncLag > c.window/4,
 		"--async-lag %v: use at most %v, a quarter of --window, which holds what such a member lacks", c.asyncLag, c.window/4)
+	refuse(c.asyncLag == 0 && set.Changed("async-lag"),
+		"--async-lag 0: use a size, such as 16M, or leave the flag out")
 	refuse(c.asyncLagTime <= 0,
 		"--async-lag-time %v: use a duration, such as 5s", c.asyncLagTime)
 	refuse(c.syncTimeout < 0,

@@ -42,7 +42,11 @@ func settingOf(f *pflag.Flag) configfile.Setting {
 	case "int":
 		return configfile.Setting{Takes: "a number: " + f.Name + " = " + f.DefValue, Kinds: configfile.Number[1:]}
 	case "stringArray":
-		return configfile.Setting{Takes: "a list in quotes: " + f.Name + ` = ["unix:/run/pmnbd/log.sock"]`, Kinds: configfile.List, Items: configfile.Text}
+		example := "unix:/run/pmnbd/log.sock"
+		if f.Name == "ublk" {
+			example = "log=/dev/ublkb0"
+		}
+		return configfile.Setting{Takes: "a list in quotes: " + f.Name + ` = ["` + example + `"]`, Kinds: configfile.List, Items: configfile.Text}
 	case "duration":
 		return configfile.Setting{Takes: "a duration in quotes: " + f.Name + ` = "30s"`, Kinds: configfile.Text}
 	case "SIZE":
@@ -71,7 +75,7 @@ func load(path string, call *command.Call, u *unread) error {
 		name := strings.ToLower(key)
 		if name == "export" {
 			if !call.Flags.Changed("target") {
-				wrong = append(wrong, u.export(value))
+				wrong = append(wrong, u.export(path, value))
 			}
 			continue
 		}
@@ -88,8 +92,8 @@ func load(path string, call *command.Call, u *unread) error {
 	return errors.Join(wrong...)
 }
 
-// export reads the tables [[export]].
-func (u *unread) export(tables any) error {
+// export reads the tables [[export]] of the file at path.
+func (u *unread) export(path string, tables any) error {
 	all, _ := tables.([]any)
 	named := false
 	for i, t := range all {
@@ -100,7 +104,7 @@ func (u *unread) export(tables any) error {
 		name, _ := table["name"].(string)
 		targets := texts(table["target"])
 		if len(targets) == 0 {
-			return flags.Usagef("export %d of the file, %q, has no target: write target = \"iwarp://HOST:PORT/REGION\" below its [[export]]", i+1, name)
+			return flags.Usagef("%s: export %d, %q, has no target: write target = \"iwarp://HOST:PORT/REGION\" below its [[export]]", path, i+1, name)
 		}
 		u.targets, u.names = append(u.targets, strings.Join(targets, ",")), append(u.names, name)
 		named = named || name != ""

@@ -47,6 +47,7 @@ func TestFlagsAndKeys(t *testing.T) {
 	// Several flags need another: each line of more is in the file, too.
 	more := map[string]string{
 		"standby": `arbiter = "etcd://e1:2379"`, "arbiter-cert": `arbiter = "etcds://e1:2379"` + "\n" + `arbiter-key = "/k"`,
+		"arbiter-ca": `arbiter = "etcds://e1:2379"`, "arbiter-lease": `arbiter = "etcd://e1:2379"`,
 		"arbiter-key": `arbiter = "etcds://e1:2379"` + "\n" + `arbiter-cert = "/c"`,
 	}
 	tested := 0
@@ -123,7 +124,7 @@ func TestConfigErrors(t *testing.T) {
 		"other kinds":           {"lanes = \"3\"\n\nread-only = 1\nlisten = \"unix:/a\"\n" + log, []string{":1: lanes takes a number: lanes = ", ":3: read-only takes true or false", ":4: listen takes a list"}},
 		"wrong values":          {"window = \"much\"\nspin = \"3\"\nmetrics = \"pm1\"\n" + log, []string{`:1: window: "much" is not a size`, `:2: spin: "3" has no unit`, `:3: metrics: "pm1" is not an address`}},
 		"makes no sense":        {"lanes = 99\nwindow = \"1M\"\nsocket-mode = \"888\"\n", []string{"--lanes 99: use 1 to", "--window 1M: use 4M", "--socket-mode", "no region"}},
-		"no target":             {"[[export]]\nname = \"a\"\n", []string{`export 1 of the file, "a", has no target`}},
+		"no target":             {"[[export]]\nname = \"a\"\n", []string{`export 1, "a", has no target`}},
 		"one export":            {"[export]\nname = \"a\"\n", []string{":1: export takes a table for each export, under a line [[export]]"}},
 		"a mirror's setting":    {"leg-timeout = \"3s\"\n" + log, []string{"--leg-timeout is for mirrors"}},
 		"open to the world":     {"listen = [\"tcp:0.0.0.0:10809\"]\n" + log, []string{"is not a loopback address"}},

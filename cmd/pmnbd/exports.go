@@ -22,7 +22,7 @@ type exportSpec struct {
 // it has a name.
 func parseExports(targets, names []string) ([]exportSpec, error) {
 	if len(targets) == 0 {
-		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION")
+		return nil, flags.Usagef("no region: name it with --target iwarp://HOST:PORT/REGION, or below an [[export]] in the file of --config")
 	}
 	if len(names) > 0 && len(names) != len(targets) {
 		return nil, flags.Usagef("--export is given %s and --target %s: name every export, or none", flags.Count(len(names), "time"), flags.Count(len(targets), "time"))
@@ -62,6 +62,9 @@ func parseMembers(uris []string) ([]endpoint.Endpoint, error) {
 	}
 	members := make([]endpoint.Endpoint, 0, len(uris))
 	for _, s := range uris {
+		if s == "" && len(uris) > 1 {
+			return nil, flags.Usagef("--target %s: an address is missing at a comma", strings.Join(uris, ","))
+		}
 		m, err := flags.ParseTarget(s)
 		if err != nil {
 			return nil, err

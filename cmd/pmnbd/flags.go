@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 
@@ -148,7 +149,7 @@ func (c *config) read(set *pflag.FlagSet, u *unread) (err error) {
 	}
 	if c.exports, err = parseExports(u.targets, u.names); err != nil {
 		say(err)
-	} else if err = c.arbiter.parse(); err != nil {
+	} else if err = c.arbiter.parse(set); err != nil {
 		say(err)
 	} else {
 		say(c.checkMirrors(set))
@@ -156,10 +157,13 @@ func (c *config) read(set *pflag.FlagSet, u *unread) (err error) {
 	}
 	for _, arg := range u.listen {
 		l, err := parseListen(arg)
+		if err == nil && slices.Contains(c.listen, l) && !l.anyPort() {
+			err = flags.Usagef("--listen %s is given twice", arg)
+		}
 		say(err)
 		c.listen = append(c.listen, l)
 	}
-	say(c.check())
+	say(c.check(set))
 	c.tls, c.requireTLS, err = serverTLS(u.tls, u.certificates, c.verifyPeer)
 	if say(err); err == nil {
 		say(c.checkListeners())

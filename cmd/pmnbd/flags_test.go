@@ -45,7 +45,7 @@ func TestParseServe(t *testing.T) {
 		"a mirror of one region": {args: []string{"--target=iwarp://pm1/log,iwarp://pm1:7204/log"}, says: "names iwarp://pm1:7204/log twice"},
 		"a region in two":        {args: []string{"--target=iwarp://pm1/log,iwarp://pm2/log", "--target=iwarp://pm3/x,iwarp://pm2/log"}, says: "is given twice"},
 		"five members":           {args: []string{"--target=iwarp://a/l,iwarp://b/l,iwarp://c/l,iwarp://d/l,iwarp://e/l"}, says: "at most 4 members"},
-		"a member that is none":  {args: []string{"--target=iwarp://pm1/log,"}, says: "is not an address"},
+		"a member that is none":  {args: []string{"--target=iwarp://pm1/log,"}, says: "an address is missing at a comma"},
 		"one member, degraded":   {args: []string{logTarget, "--degraded", "--leg-timeout=1s"}, exports: "log=iwarp://pm1:7204/log"},
 		"both ways of degrading": {args: []string{logTarget, "--degraded", "--degraded-single"}, says: "use one of them"},
 		"no mirror to wait for":  {args: []string{logTarget, "--leg-timeout=10s"}, says: "--leg-timeout is for mirrors"},

@@ -26,6 +26,9 @@ type listenSpec struct {
 	addr    string
 }
 
+// anyPort reports whether the kernel chooses the port, another one each time.
+func (l listenSpec) anyPort() bool { return l.network == "tcp" && strings.HasSuffix(l.addr, ":0") }
+
 // parseListen reads unix:/PATH or tcp:HOST:PORT. Without HOST, the address is on loopback.
 func parseListen(s string) (listenSpec, error) {
 	network, addr, _ := strings.Cut(s, ":")

@@ -24,7 +24,7 @@ Usage:
   pmnbd serve --target iwarp://HOST:PORT/REGION --listen unix:/PATH|tcp:HOST:PORT
   pmnbd status [NAME] [--json]
   pmnbd reload
-  pmnbd mirror create|status|verify|add|remove|replace|set|discard
+  pmnbd mirror create|status|verify|add|remove|replace|set|discard|forget
   pmnbd attach [EXPORT|URI] /dev/nbdX
   pmnbd attach --ublk [EXPORT] [/dev/ublkbN]
   pmnbd detach /dev/nbdX|/dev/ublkbN

@@ -130,7 +130,7 @@ func createMirror(call *command.Call) error {
 	if err := call.Parse(); err != nil {
 		return err
 	}
-	if err := arbitrated.parse(); err != nil {
+	if err := arbitrated.parse(set); err != nil {
 		return err
 	}
 	sync, err := parseTargets(targets)
@@ -213,7 +213,7 @@ func numberOf(from string, at []endpoint.Endpoint) (int, error) {
 	}
 	e, err := flags.ParseTarget(from)
 	if err != nil {
-		return 0, err
+		return 0, flags.Usagef("--from: %v", err)
 	}
 	n := 1 + slices.IndexFunc(at, e.Same)
 	if n == 0 {
@@ -260,7 +260,7 @@ func mirrorStatus(call *command.Call) error {
 				}
 			}
 		}
-		return errors.Join(unheard, fmt.Errorf("no pmnbd serves such a mirror: looked at %v. --target iwarp://HOST:PORT/REGION,… asks the targets of one", &control))
+		return errors.Join(unheard, fmt.Errorf("no pmnbd of this machine serves %s: looked at %v. --target iwarp://HOST:PORT/REGION,… asks the targets of one", mirrorNamed(set.Arg(0)), &control))
 	}
 	return errors.Join(show(call.Stdout, mirrors, *asJSON), unheard)
 }

@@ -61,6 +61,14 @@ type chosen struct {
 	size   uint64
 }
 
+// mirrorNamed is the mirror of export name for people, or any.
+func mirrorNamed(name string) string {
+	if name == "" {
+		return "a mirror"
+	}
+	return fmt.Sprintf("mirror %q", name)
+}
+
 // choose finds the mirror of export name, or the only one.
 func choose(control *status.Place, name string) (*chosen, error) {
 	all, unheard := status.Find[report.Document](context.Background(), control, report.Program)
@@ -86,10 +94,8 @@ func choose(control *status.Place, name string) (*chosen, error) {
 		return &mirrors[0], nil
 	case len(mirrors) > 1:
 		return nil, flags.Usagef("several mirrors are served: name one of %s", strings.Join(names, ", "))
-	case name != "":
-		return nil, errors.Join(fmt.Errorf("no pmnbd of this machine serves mirror %q: looked at %v", name, control), unheard)
 	}
-	return nil, errors.Join(fmt.Errorf("no pmnbd of this machine serves a mirror: looked at %v", control), unheard)
+	return nil, errors.Join(fmt.Errorf("no pmnbd of this machine serves %s: looked at %v", mirrorNamed(name), control), unheard)
 }
 
 // member returns the letter of the member that people call leg: by its letter, or its URI.
@@ -147,10 +153,11 @@ func named(call *command.Call, wanted ...string) (name string, rest []string, er
 	case 1:
 		return args[0], args[1:], nil
 	}
+	form := strings.Join(append([]string{"[NAME]"}, wanted...), " ")
 	if len(args) < len(wanted) {
-		return "", nil, flags.Usagef("%s is missing: give [NAME] %s", wanted[len(args)], strings.Join(wanted, " "))
+		return "", nil, flags.Usagef("%s is missing: give %s", wanted[len(args)], form)
 	}
-	return "", nil, flags.Usagef("%q is one argument too many: give [NAME] %s", args[len(wanted)+1], strings.Join(wanted, " "))
+	return "", nil, flags.Usagef("%q is one argument too many: give %s", args[len(wanted)+1], form)
 }
 
 // removeMember runs `pmnbd mirror remove`.
@@ -196,6 +203,9 @@ func setMirror(call *command.Call) error {
 	name, _, err := named(call)
 	if err != nil {
 		return err
+	}
+	if !call.Flags.Changed("min-copies") {
+		return flags.Usagef("--min-copies is missing: use 1 to 4, and not more than there are members in sync")
 	}
 	if *minCopies < 1 || *minCopies > 4 {
 		return flags.Usagef("--min-copies %d: use 1 to 4, and not more than there are members in sync", *minCopies)

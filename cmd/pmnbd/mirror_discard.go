@@ -44,7 +44,7 @@ func discardMember(call *command.Call) (err error) {
 	}
 	leg, err := flags.ParseTarget(set.Arg(0))
 	if err != nil {
-		return err
+		return flags.Usagef("LEG: %v", err)
 	}
 	member := 1 + slices.IndexFunc(at, leg.Same)
 	if member == 0 {

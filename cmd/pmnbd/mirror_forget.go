@@ -35,7 +35,7 @@ func forgetMirror(call *command.Call) (err error) {
 	if err := call.Parse(); err != nil {
 		return err
 	}
-	if err := arbitrated.parse(); err != nil {
+	if err := arbitrated.parse(set); err != nil {
 		return err
 	}
 	at, err := parseTargets(targets)

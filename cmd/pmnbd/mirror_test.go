@@ -45,7 +45,7 @@ func TestMirrorMistakes(t *testing.T) {
 		"to discard nothing":       {args: []string{"mirror", "discard", logTarget, copyTarget}, says: "LEG is missing"},
 		"to discard a stranger":    {args: []string{"mirror", "discard", logTarget, copyTarget, "iwarp://pm3/log"}, says: "none of the targets"},
 		"to discard the only one":  {args: []string{"mirror", "discard", copyTarget, "iwarp://pm2/log"}, says: "name all members"},
-		"to set nothing":           {args: []string{"mirror", "set"}, says: "--min-copies 0: use 1 to 4"},
+		"to set nothing":           {args: []string{"mirror", "set"}, says: "--min-copies is missing: use 1 to 4"},
 		"to set too much":          {args: []string{"mirror", "set", "--min-copies=5"}, says: "use 1 to 4"},
 		"a list where one belongs": {args: []string{"mirror", "create", logTarget, copyTarget, "--from=iwarp://pm1/log,iwarp://pm2/log"}, says: "more than a region's name"},
 	} {

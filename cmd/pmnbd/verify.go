@@ -112,7 +112,7 @@ func oneServed(control *status.Place, name string) (socket string, _ *report.Mir
 	}
 	switch {
 	case len(mirrors) == 0:
-		return "", nil, errors.Join(unheard, fmt.Errorf("no pmnbd serves such a mirror: looked at %v. It is compared while it is served", control))
+		return "", nil, errors.Join(unheard, fmt.Errorf("no pmnbd of this machine serves %s: looked at %v. A mirror is compared while it is served", mirrorNamed(name), control))
 	case len(mirrors) > 1:
 		var names []string
 		for i := range mirrors {

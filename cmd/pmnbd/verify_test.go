@@ -70,7 +70,7 @@ func TestLetterOf(t *testing.T) {
 func TestVerifyWithoutAMirror(t *testing.T) {
 	var out, errs bytes.Buffer
 	call := command.NewCall([]string{"--control=unix:" + t.TempDir() + "/"}, &out, &errs)
-	require.ErrorContains(t, verifyMirror(call), "no pmnbd serves such a mirror")
+	require.ErrorContains(t, verifyMirror(call), "no pmnbd of this machine serves a mirror")
 	f, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
 	progressOn(f)(&remote.Verification{Total: 5})

@@ -68,7 +68,10 @@ func Parse(s, form string) (Endpoint, error) {
 	e := Endpoint{Provider: u.Scheme, Host: u.Hostname(), Port: port}
 	if u.User != nil {
 		_, more := u.User.Password()
-		if e.Name = u.User.Username(); e.Name == "" || more {
+		if more {
+			return Endpoint{}, fmt.Errorf("%q has a colon before the @, where the target's name stands alone: use %s", s, form)
+		}
+		if e.Name = u.User.Username(); e.Name == "" {
 			return Endpoint{}, fmt.Errorf("%q has no target's name before the @: use %s", s, form)
 		}
 	}

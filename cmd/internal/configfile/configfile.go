@@ -162,7 +162,14 @@ func (w *walk) value(key string, at int, v *unstable.Node) {
 	if kind == unstable.Integer && bytes.HasPrefix(v.Data, []byte("-")) {
 		kind = unstable.Float // no key takes a negative number
 	}
-	if !w.key(key, at, kind) || kind != unstable.Array {
+	if !w.key(key, at, kind) {
+		return
+	}
+	if kind == unstable.String && len(v.Data) == 0 {
+		w.say(at, w.settings.takes(key)) // it would count as a key that is not there
+		return
+	}
+	if kind != unstable.Array {
 		return
 	}
 	for items := v.Children(); items.Next(); {
