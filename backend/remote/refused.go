@@ -84,7 +84,7 @@ func (e *RefusedError) Error() string {
 		s += "; use iwarps:// (Config.Provider)"
 	}
 	if e.said.Code == wire.CodeMember {
-		s += "; name the targets of all its members, or open it alone with Config.Single (--degraded-single)"
+		s += "; name the targets of all its members, or open it alone with --degraded-single"
 	}
 	return s
 }

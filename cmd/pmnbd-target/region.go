@@ -127,7 +127,7 @@ func regionCreate(call *command.Call) error {
 		}
 	}
 	o := region.CreateOptions{Name: name, Size: uint64(size) + uint64(each), Force: *force, Parts: further}
-	if err := protect(&o, *class, *save, *within); err != nil {
+	if err := protect(&o, call.Flags, *class, *save, *within); err != nil {
 		return err
 	}
 	shown := progress.Start(call.Stderr, "create "+name)

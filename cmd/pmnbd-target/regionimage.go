@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/flags"
 	"pmnbd/persist"
@@ -15,12 +17,14 @@ import (
 )
 
 // protect puts what was asked for of class protected into o.
-func protect(o *region.CreateOptions, class, save string, within time.Duration) error {
+func protect(o *region.CreateOptions, set *pflag.FlagSet, class, save string, within time.Duration) error {
 	switch {
-	case class == "" && save == "":
+	case class == "" && save == "" && !set.Changed("save-within"):
 		return nil
+	case class == "":
+		return flags.Usagef("--save and --save-within are for class %v: add --class %v, or leave them out", persist.ClassProtected, persist.ClassProtected)
 	case class != persist.ClassProtected.String():
-		return flags.Usagef("--class %q: only class %v is declared, and only it has --save; the others are found out", class, persist.ClassProtected)
+		return flags.Usagef("--class %q: only class %v is declared; leave the flag out for the others, which are found out", class, persist.ClassProtected)
 	case save == "":
 		return flags.Usagef("--save is missing: class %v needs a directory for its image, on a disk", persist.ClassProtected)
 	case within <= 0:

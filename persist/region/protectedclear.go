@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -43,6 +44,9 @@ func removeSaved(path, save string, force bool, on medium.Medium) error {
 		return err
 	}
 	im, err := openImage(save, info.Superblock.Name, on)
+	if errors.Is(err, os.ErrNotExist) {
+		err = cmp.Or(hasNoImage(path, on), err)
+	}
 	if err != nil {
 		return err
 	}

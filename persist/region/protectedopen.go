@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ func openProtected(path string, o OpenOptions, on medium.Medium) (*Region, error
 	// Before it is opened: a file that takes its place meanwhile is then another one than this.
 	file, missing := os.Stat(ImagePath(o.Save, o.Name))
 	im, err := openImage(o.Save, o.Name, on)
+	if errors.Is(err, os.ErrNotExist) {
+		err = cmp.Or(hasNoImage(path, on), err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +54,16 @@ func openProtected(path string, o OpenOptions, on medium.Medium) (*Region, error
 		return nil, errors.Join(err, im.Close())
 	}
 	return r, nil
+}
+
+// hasNoImage returns an error if a region at path is of another class. To discard its contents, as one does
+// whose image is lost, would be the wrong thing to do.
+func hasNoImage(path string, on medium.Medium) error {
+	info, err := inspectPath(path, on)
+	if err != nil || info.Superblock.Class == persist.ClassProtected {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: the region is of class %v and has no image: leave save out", path, ErrSave, info.Superblock.Class)
 }
 
 func (s *saving) open(path string, o OpenOptions, boot [16]byte, on medium.Medium) (*Region, error) {
