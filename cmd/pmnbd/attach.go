@@ -96,7 +96,11 @@ func parseAttach(call *command.Call) (cfg attach.Config, byUblk bool, err error)
 			return cfg, false, flags.Usagef("%v", err)
 		}
 	}
-	if cfg.Device, err = kernel.ParseDevice(set.Arg(set.NArg() - 1)); err != nil {
+	device := set.Arg(set.NArg() - 1)
+	if _, err := parseUblkDevice(device); err == nil {
+		return cfg, false, flags.Usagef("%s is attached with --ublk", device)
+	}
+	if cfg.Device, err = kernel.ParseDevice(device); err != nil {
 		return cfg, false, flags.Usagef("%v", err)
 	}
 	if cfg.Connections < 1 || cfg.Connections > maxAttachConnections {

@@ -339,7 +339,7 @@ func runAttachUblk(call *command.Call, control *status.Place, args []string) err
 	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "/dev/") {
 		device, args = args[n-1], args[:n-1]
 		if _, err := parseUblkDevice(device); err != nil {
-			return flags.Usagef("%v", err)
+			return flags.Usagef("%v; other devices are attached without --ublk", err)
 		}
 	}
 	switch len(args) {
@@ -347,7 +347,8 @@ func runAttachUblk(call *command.Call, control *status.Place, args []string) err
 	case 1:
 		name = args[0]
 	default:
-		return flags.Usagef("too many arguments: give [EXPORT] [/dev/ublkbN]")
+		_, err := parseUblkDevice(args[1])
+		return flags.Usagef("%v", err)
 	}
 	socket, name, err := exportAt(control, name)
 	if err != nil {
@@ -374,8 +375,10 @@ func exportAt(control *status.Place, name string) (socket, export string, err er
 		}
 	}
 	switch {
+	case len(names) == 0 && unheard == nil:
+		return "", "", errors.New("the export does not serve yet: pmnbd status shows why")
 	case len(names) == 0:
-		return "", "", errors.Join(fmt.Errorf("no pmnbd serves such an export: looked at %v", control), unheard)
+		return "", "", unheard
 	case len(names) > 1:
 		return "", "", fmt.Errorf("several could be meant, name one: %s", strings.Join(names, " "))
 	case unheard != nil && name == "":
