@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -45,11 +46,8 @@ func benchCompare(ctx context.Context, call *command.Call) error {
 		// As many writers as there are block in system calls at a time (internal/sockio, wait.go).
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 80))
 	}
-	for _, path := range []string{jsonPath, htmlPath} {
-		// Better now than after minutes of measuring.
-		if err := hasDirectory(path); err != nil {
-			return err
-		}
+	if err := errors.Join(hasDirectory("json", jsonPath), hasDirectory("html", htmlPath)); err != nil {
+		return err
 	}
 	var meter *progress.Meter // once all places are open
 	cfg.Progress = func(step string, share float64) {
@@ -73,13 +71,16 @@ func benchCompare(ctx context.Context, call *command.Call) error {
 	return err
 }
 
-// hasDirectory fails if a file's directory is not there. An empty path is no file.
-func hasDirectory(path string) error {
+// hasDirectory fails if the directory is not there of the file that a flag names: better now than after
+// minutes of measuring. An empty path is no file.
+func hasDirectory(flag, path string) error {
 	if path == "" {
 		return nil
 	}
-	_, err := os.Stat(filepath.Dir(path))
-	return err
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("--%s %s: %w", flag, path, err)
+	}
+	return nil
 }
 
 // saveAs writes what make returns to a file. An empty path is no file.

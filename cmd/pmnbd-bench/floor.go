@@ -52,11 +52,18 @@ func benchFloor(ctx context.Context, call *command.Call) error {
 	if *listen == "" {
 		return flags.Usagef("--listen is missing: use unix:/PATH or HOST:PORT")
 	}
-	sockio.Procs()
 	network, address := "tcp", *listen
 	if path, ok := strings.CutPrefix(*listen, "unix:"); ok {
-		network, address = "unix", path
+		if network, address = "unix", path; path == "" {
+			return flags.Usagef("--listen unix: names no path")
+		}
+	} else if _, _, err := net.SplitHostPort(*listen); err != nil {
+		return flags.Usagef("--listen %q: use unix:/PATH or HOST:PORT", *listen)
 	}
+	if _, _, err := net.SplitHostPort(*behind); *behind != "" && err != nil {
+		return flags.Usagef("--behind %q: use HOST:PORT", *behind)
+	}
+	sockio.Procs()
 	l, err := new(net.ListenConfig).Listen(ctx, network, address)
 	if err != nil {
 		return flags.Listening(err)

@@ -118,8 +118,9 @@ func benchCharts(call *command.Call) error {
 	}
 	var g growth
 	if err := json.Unmarshal(data, &g); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s has no figures of scripts/bench-growth: %w", path, err)
 	}
+	drawn := false
 	for _, a := range axisCharts() {
 		picture, err := g.picture(a)
 		if err != nil {
@@ -131,6 +132,10 @@ func benchCharts(call *command.Call) error {
 		if err := os.WriteFile(filepath.Join(dir, "growth-"+a.axis+".svg"), picture, 0o666); err != nil {
 			return err
 		}
+		drawn = true
+	}
+	if !drawn {
+		return fmt.Errorf("%s has no figures of scripts/bench-growth", path)
 	}
 	return nil
 }

@@ -87,6 +87,9 @@ func benchmark(ctx context.Context, call *command.Call) error {
 	if err != nil {
 		return err
 	}
+	if err := hasDirectory("json", o.json); err != nil {
+		return err
+	}
 	r, err := measure(ctx, o)
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ import (
 
 const methodsHelp = `Measures how long it takes to make 1 to 32 writes of 64 bytes to 64 KiB durable on regions of targets, by
 each method that is sound, without a block device. It submits the writes and a FLUSH as one batch, waits
-for the FLUSH's completion, and then submits the next batch. Prints ratios in Markdown. The command has no
-key, so it works only with targets that need none.
+for the FLUSH's completion, and then submits the next batch. Prints ratios in Markdown. Targets that
+ask for a key, and iwarps:// addresses, need --key-file.
 
 Usage:
   pmnbd-bench methods [flags] [LABEL=]iwarp://HOST:PORT/REGION [LABEL=]rdma://HOST:PORT/REGION …
@@ -112,6 +112,9 @@ func parseMethods(call *command.Call) (methodOptions, error) {
 func benchMethods(ctx context.Context, call *command.Call) error {
 	o, err := parseMethods(call)
 	if err != nil {
+		return err
+	}
+	if err := hasDirectory("json", o.json); err != nil {
 		return err
 	}
 	r, err := measureMethods(ctx, o)

@@ -51,7 +51,7 @@ func (i *identity) target(e endpoint.Endpoint) (name string, err error) {
 		name = names[0]
 	}
 	if i.keys[name] == nil {
-		return "", fmt.Errorf("the key file has no key of initiator %s and target %s, for %s", i.id, name, e)
+		return "", fmt.Errorf("the key file has no key of initiator %s and target %s, for %s: name the target, as in iwarp://NAME@HOST/REGION", i.id, name, e)
 	}
 	return name, nil
 }
