@@ -1,69 +1,5 @@
 package e2e
 
-// configMistakes are mistakes in the target's configuration file.
-var configMistakes = []mistake{
-	{
-		name: "config: no file", code: 1,
-		line: "pmnbd-target serve --config {new}",
-		says: "configuration: open {new}: no such file or directory",
-	},
-	{
-		name: "config: a directory", code: 1,
-		line: "pmnbd-target serve --config {home}",
-		says: "configuration: read {home}: is a directory",
-	},
-	{
-		name: "config: not TOML", code: 2,
-		line: "pmnbd-target serve --config {toml:listen = [}",
-		says: "{toml}:1: array is incomplete",
-	},
-	{
-		name: "config: an unknown key", code: 2,
-		line: "pmnbd-target serve --config {toml:alow-volatile = true}",
-		says: `{toml}:1: unknown key "alow-volatile": docs/configuration.md has all of them`,
-	},
-	{
-		name: "config: one address", code: 2,
-		line: `pmnbd-target serve --config {toml:listen = "iwarp://127.0.0.1:1"}`,
-		says: `{toml}:1: listen takes a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`,
-	},
-	{
-		name: "config: a boolean in quotes", code: 2,
-		line: `pmnbd-target serve --config {toml:allow-volatile = "yes"}`,
-		says: "{toml}:1: allow-volatile takes true or false, without quotes",
-	},
-	{
-		name: "config: a key twice", code: 2,
-		line: "pmnbd-target serve --config {toml:numa = 1;numa = 2}",
-		says: "{toml}:2: numa: key numa is already defined",
-	},
-	{
-		name: "config: a bare time", code: 2,
-		line: "pmnbd-target serve --config {toml:spin = 50}",
-		says: `{toml}:1: spin takes a duration in quotes: spin = "50us"`,
-	},
-	{
-		name: "config: one region", code: 2,
-		line: `pmnbd-target serve --config {toml:[region];name = "r"}`,
-		says: "{toml}:1: region takes a table for each region, under a line [[region]]",
-	},
-	{
-		name: "config: a flag for a path", code: 2,
-		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "/r,size=1G"}`,
-		says: `{toml}:3: region.path: /r,size=1G: a comma ends a path, and nothing may follow here; a path with a comma in it stands in double quotes: "/r,size=1G"`,
-	},
-	{
-		name: "config: an invalid id", code: 2,
-		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "/r";allow = ["me"]}`,
-		says: `{toml}:4: region.allow: "me" is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory`,
-	},
-	{
-		name: "config: nobody allowed", code: 2,
-		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "/r";allow = []}`,
-		says: `region "r": nobody is allowed: name the ids of initiators, or leave allow out`,
-	},
-}
-
 // regionMistakes are mistakes with pmnbd-target region.
 var regionMistakes = []mistake{
 	{
@@ -220,5 +156,205 @@ var regionMistakes = []mistake{
 		name: "clear: a region that is served", code: 1,
 		line: "pmnbd-target region clear {good} --reason test",
 		says: "{good}: region is in use: a pmnbd-target serves or changes it",
+	},
+	{
+		name: "create: no name", code: 2,
+		line: "pmnbd-target region create",
+		says: "NAME is missing: give NAME [PATH]",
+	},
+	{
+		name: "create: surplus words", code: 2,
+		line: "pmnbd-target region create r {new} 4M",
+		says: `"4M" is one argument too many: give NAME [PATH]`,
+	},
+	{
+		name: "create: another class", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --class volatile",
+		says: `--class "volatile": only class protected is declared; leave the flag out for the others, which are found out`,
+	},
+	{
+		name: "create: an empty class", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --class=",
+		says: "--class is empty: give it a value, or leave the flag out",
+	},
+	{
+		name: "create: protected, and no image", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --class protected",
+		says: "--save is missing: class protected needs a directory for its image, on a disk",
+	},
+	{
+		name: "create: an image without the class", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --save {empty}",
+		says: "--save and --save-within are for class protected: add --class protected, or leave them out",
+	},
+	{
+		name: "create: a time to save without the class", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --save-within 5m",
+		says: "--save and --save-within are for class protected: add --class protected, or leave them out",
+	},
+	{
+		name: "create: no time to save", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --class protected --save {empty} --save-within 0s",
+		says: "--save-within 0s: use a time such as 2m",
+	},
+	{
+		name: "create: a time to save without a unit", code: 2,
+		line: "pmnbd-target region create r {new} --size 4M --class protected --save {empty} --save-within 2",
+		says: `--save-within: "2" has no unit: use 2s for seconds, or another of ms, s, m and h`,
+	},
+	{
+		name: "create: an image in a missing directory", code: 1,
+		line: "pmnbd-target region create r {new} --size 4M --class protected --save {disk}/none",
+		says: "open {disk}/none/r.save: no such file or directory",
+	},
+	{
+		name: "create: protected on a disk", code: 1,
+		line: "pmnbd-target region create r {new} --size 4M --class protected --save {empty}",
+		says: "memory refused: class protected is for files on tmpfs or hugetlbfs",
+	},
+	{
+		name: "create: a size per part of one", code: 2,
+		line: "pmnbd-target region create r {new} --size-per-part 4M",
+		says: "--size-per-part is for a region of several parts: use --size",
+	},
+	{
+		name: "create: a size of several parts", code: 2,
+		line: "pmnbd-target region create r --part {new} --part {new}2 --size 4M",
+		says: "--size is for a region of one part: use --size-per-part",
+	},
+	{
+		name: "create: an invalid size per part", code: 2,
+		line: "pmnbd-target region create r --part {new} --part {new}2 --size-per-part 5",
+		says: "--size-per-part 5: region size 5 bytes: use a positive multiple of 4096",
+	},
+	{
+		name: "create: no size per part", code: 1,
+		line: "pmnbd-target region create r --part {new} --part {new}2",
+		says: "part 0: {new}: no region size: there is no such file, and a new part needs a size: use --size-per-part",
+	},
+	{
+		name: "create: a part twice", code: 1,
+		line: "pmnbd-target region create r --part {new} --part {new} --size-per-part 4M",
+		says: "part 1: {new}: wrong parts: it is part 0 already",
+	},
+	{
+		name: "create: an empty part", code: 2,
+		line: "pmnbd-target region create r --part {new} --part= --size-per-part 4M",
+		says: "--part names no file or device",
+	},
+	{
+		name: "create: a part with other data", code: 1,
+		line: "pmnbd-target region create r --part {new} --part {data} --size-per-part 4M",
+		says: "part 1, {data}: {data}: not empty: it holds data; --force discards all of it",
+	},
+	{
+		name: "inspect: no path", code: 2,
+		line: "pmnbd-target region inspect",
+		says: "PATH is missing: name the region's file or device, or all of its parts with --part",
+	},
+	{
+		name: "inspect: surplus words", code: 2,
+		line: "pmnbd-target region inspect {free} {good}",
+		says: `"{good}" is one argument too many: give [PATH]`,
+	},
+	{
+		name: "inspect: no image", code: 1,
+		line: "pmnbd-target region inspect {free} --save {empty}",
+		says: "open {empty}/free.save: no such file or directory",
+	},
+	{
+		name: "inspect: an empty image's directory", code: 2,
+		line: "pmnbd-target region inspect {free} --save=",
+		says: "--save is empty: give it a value, or leave the flag out",
+	},
+	{
+		name: "inspect: parts of a region that has none", code: 1,
+		line: "pmnbd-target region inspect --part {free} --part {zeroes}",
+		says: "{free}: wrong parts: region free has 1, and 2 were named: name all of them in their order, as in --region free=A,part=B",
+	},
+	{
+		name: "inspect: no control socket", code: 2,
+		line: "pmnbd-target region inspect {free} --control /run/x",
+		says: `--control: "/run/x" is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+	},
+	{
+		name: "inspect: another user's file", code: 1, nobody: true,
+		line: "pmnbd-target region inspect {free}",
+		says: "open {free}: permission denied",
+	},
+	{
+		name: "list: no directory named", code: 2,
+		line: "pmnbd-target region list",
+		says: "DIR is missing: give DIR […]",
+	},
+	{
+		name: "list: another user's directory", code: 1, nobody: true,
+		line: "pmnbd-target region list {rootonly}",
+		says: "open {rootonly}: permission denied",
+	},
+	{
+		name: "remove: no path", code: 2,
+		line: "pmnbd-target region remove",
+		says: "PATH is missing: name the region's file or device, or all of its parts with --part",
+	},
+	{
+		name: "remove: surplus words", code: 2,
+		line: "pmnbd-target region remove {free} {good}",
+		says: `"{good}" is one argument too many: give [PATH]`,
+	},
+	{
+		name: "remove: a directory", code: 1,
+		line: "pmnbd-target region remove {disk}",
+		says: "open {disk}: is a directory",
+	},
+	{
+		name: "remove: an image of a region of another class", code: 1,
+		line: "pmnbd-target region remove {free} --save {empty}",
+		says: "{free}: save refused: the region is of class file and has no image: leave save out",
+	},
+	{
+		name: "remove: parts of a region that has none", code: 1,
+		line: "pmnbd-target region remove --part {free} --part {zeroes}",
+		says: "{free}: not removed: wrong parts: region free has 1, and 2 were named: name all of them in their order, as in --region free=A,part=B",
+	},
+	{
+		name: "remove: one part of several", code: 1,
+		line: "pmnbd-target region remove {split}",
+		says: "{split}: not removed: wrong parts: region split has 2: name the further ones with --part",
+	},
+	{
+		name: "clear: no path", code: 2,
+		line: "pmnbd-target region clear --reason test",
+		says: "PATH is missing: name the region's file or device, or all of its parts with --part",
+	},
+	{
+		name: "clear: an empty reason", code: 2,
+		line: "pmnbd-target region clear {free} --reason=",
+		says: "--reason is missing: say why, such as --reason 'disk replaced, fsck clean'",
+	},
+	{
+		name: "clear: no file", code: 1,
+		line: "pmnbd-target region clear {new} --reason test",
+		says: "open {new}: no such file or directory",
+	},
+	{
+		name: "clear: no region", code: 1,
+		line: "pmnbd-target region clear {zeroes} --reason test",
+		says: "{zeroes}: no pmnbd superblock: make a region with `pmnbd-target region create`",
+	},
+	{
+		name: "clear: an image of a region of another class", code: 1,
+		line: "pmnbd-target region clear {free} --reason test --save {empty}",
+		says: "{free}: save refused: the region is of class file and has no image: leave save out",
+	},
+	{
+		name: "clear: an image and parts", code: 2,
+		line: "pmnbd-target region clear --part {split} --part {split2} --reason test --save {empty}",
+		says: "--save and --part: a region of class protected has no parts",
+	},
+	{
+		name: "clear: parts of a region that has none", code: 1,
+		line: "pmnbd-target region clear --part {free} --part {zeroes} --reason test",
+		says: "{free}: wrong parts: region free has 1, and 2 were named: name all of them in their order, as in --region free=A,part=B",
 	},
 }

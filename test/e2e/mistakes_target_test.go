@@ -43,74 +43,9 @@ var targetMistakes = []mistake{
 		says: "nothing to serve: name a region with --region NAME=PATH, or in the file of --config",
 	},
 	{
-		name: "target: a region without a path", code: 2,
-		line: "pmnbd-target serve --region r",
-		says: `--region: region "r": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted]`,
-	},
-	{
-		name: "target: a region with an empty path", code: 2,
-		line: "pmnbd-target serve --region r=",
-		says: `region "r": it has no path`,
-	},
-	{
-		name: "target: a region without a name", code: 2,
-		line: "pmnbd-target serve --region ={good}",
-		says: `region "": region name has 0 bytes: use 1 to 255`,
-	},
-	{
-		name: "target: a name with a slash", code: 2,
-		line: "pmnbd-target serve --region a/b={good}",
-		says: `region "a/b": region name "a/b": use letters, digits, '.', '_' and '-', and begin with a letter or digit`,
-	},
-	{
-		name: "target: a misspelt option", code: 2,
-		line: "pmnbd-target serve --region v={new},alow={id},size=16M --listen iwarp://127.0.0.1:0",
-		says: `--region: region "v": unknown option "alow": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
-	},
-	{
-		name: "target: a path with a comma", code: 2,
-		line: "pmnbd-target serve --region v={new},b",
-		says: `--region: region "v": unknown option "b": use NAME=PATH[,part=PATH][,size=SIZE][,save=DIR][,allow=ID][,encrypted], and double quotes around a PATH with a comma in it`,
-	},
-	{
-		name: "target: an unterminated quotation", code: 2,
-		line: `pmnbd-target serve --region v="{new},b`,
-		says: `--region: region "v": "{new},b: the quotation mark at its beginning has no other at the end`,
-	},
-	{
-		name: "target: an invalid size", code: 2,
-		line: "pmnbd-target serve --region v={new},size=big",
-		says: `--region: region "v": "big" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
-	},
-	{
-		name: "target: a size with a wrong unit", code: 2,
-		line: "pmnbd-target serve --region v={new},size=16MB",
-		says: `--region: region "v": "16MB" is not a size: use bytes, or a whole number and K, M, G or T (binary), such as 64M`,
-	},
-	{
-		name: "target: a size between blocks", code: 2,
-		line: "pmnbd-target serve --region v={new},size=4097",
-		says: `--region: region "v": region size 4097 bytes: use a positive multiple of 4096`,
-	},
-	{
-		name: "target: an invalid id", code: 2,
-		line: "pmnbd-target serve --region v={new},allow=me",
-		says: `--region: region "v": allow: "me" is not the id of an initiator: use a UUID, as in the file initiator-id of its state directory`,
-	},
-	{
 		name: "target: a region twice", code: 2,
 		line: "pmnbd-target serve --region r={good} --region r={free}",
 		says: "region r is named twice: each needs a name of its own",
-	},
-	{
-		name: "target: anonymous memory without a size", code: 2,
-		line: "pmnbd-target serve --region r=memfd:",
-		says: `region "r": anonymous memory needs a size`,
-	},
-	{
-		name: "target: anonymous memory, volatile", code: 1,
-		line: "pmnbd-target serve --region r=memfd:,size=16M --listen iwarp://127.0.0.1:0",
-		says: "region r: memfd:: region is volatile: it loses its contents with the power; --allow-volatile permits that",
 	},
 	{
 		name: "target: an address of another kind", code: 2,
@@ -213,11 +148,6 @@ var targetMistakes = []mistake{
 		says: `region good: {free}: region name: it is "free", not "good"`,
 	},
 	{
-		name: "target: another size", code: 1,
-		line: "pmnbd-target serve --region free={free},size=32M --listen iwarp://127.0.0.1:0",
-		says: "region free: {free}: region size: it has 4194304 bytes, not 33554432: a region keeps its size, so leave the size out, or name another path",
-	},
-	{
 		name: "target: a region that is served already", code: 1,
 		line: "pmnbd-target serve --region good={good} --listen iwarp://127.0.0.1:0",
 		says: "region good: {good}: region is in use: a pmnbd-target serves or changes it",
@@ -231,16 +161,6 @@ var targetMistakes = []mistake{
 		name: "target: a missing device", code: 1,
 		line: "pmnbd-target serve --region r=/dev/dax9.9 --listen iwarp://127.0.0.1:0",
 		says: "region r: open /dev/dax9.9: no such file or directory",
-	},
-	{
-		name: "target: a missing device, with a size", code: 1,
-		line: "pmnbd-target serve --region r=/dev/dax9.9,size=16M --listen iwarp://127.0.0.1:0",
-		says: "region r: /dev/dax9.9: no such device: use a device that exists, or a path outside /dev",
-	},
-	{
-		name: "target: a missing directory", code: 1,
-		line: "pmnbd-target serve --region r={disk}/none/r,size=16M --listen iwarp://127.0.0.1:0",
-		says: "region r: open {disk}/none/r: no such file or directory",
 	},
 	{
 		name: "target: another user's file", code: 1, nobody: true,
@@ -296,5 +216,105 @@ var targetMistakes = []mistake{
 		name: "target: a listener with a name", code: 2,
 		line: "pmnbd-target serve --region free={free} --listen iwarp://pm1@127.0.0.1:0",
 		says: `--listen: listener "iwarp://pm1@127.0.0.1:0" names the target: use iwarp://HOST:PORT, and --name for the name`,
+	},
+	{
+		name: "target: an encrypted address without keys", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarps://127.0.0.1",
+		says: "iwarps://127.0.0.1:7205 needs --key-file: without keys nobody knows who is at the other end, and anybody in between could decrypt the connection",
+	},
+	{
+		name: "target: an encrypted address for all", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarps://127.0.0.1 --insecure-no-auth",
+		says: "iwarps://127.0.0.1:7205 needs --key-file: without keys nobody knows who is at the other end, and anybody in between could decrypt the connection",
+	},
+	{
+		name: "target: an encrypted address without a host", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarps://",
+		says: `--listen: "iwarps://" names no host: use iwarp://HOST:PORT (0.0.0.0 listens on every address of IPv4, [::] on those of IPv6 too)`,
+	},
+	{
+		name: "target: an encrypted address with a region", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarps://127.0.0.1/r",
+		says: `--listen: listener "iwarps://127.0.0.1/r" names a region: use iwarp://HOST:PORT, and --region for regions`,
+	},
+	{
+		name: "target: an encrypted address, an invalid port", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarps://127.0.0.1:72050",
+		says: `--listen: "iwarps://127.0.0.1:72050" has no port of 0 to 65535: use iwarp://HOST:PORT`,
+	},
+	{
+		name: "target: an adapter's address without verbs", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen rdma://127.0.0.1",
+		says: `--listen: "rdma://127.0.0.1": this build has no RDMA verbs; use iwarp://HOST:PORT, or install libibverbs-dev, librdmacm-dev and pkg-config and make build`,
+	},
+	{
+		name: "target: an empty address", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen=",
+		says: `--listen: "" is not an address: use iwarp://HOST:PORT`,
+	},
+	{
+		name: "target: an address twice", code: 2,
+		line: "pmnbd-target serve --region r={good} --listen iwarp://127.0.0.1 --listen iwarp://127.0.0.1:7204",
+		says: "--listen iwarp://127.0.0.1:7204 is given twice",
+	},
+	{
+		name: "target: an empty key file", code: 2,
+		line: "pmnbd-target serve --region r={good} --key-file=",
+		says: "--key-file is empty: give it a value, or leave the flag out",
+	},
+	{
+		name: "target: an empty name", code: 2,
+		line: "pmnbd-target serve --region r={good} --name=",
+		says: "--name is empty: give it a value, or leave the flag out",
+	},
+	{
+		name: "target: another user's key file", code: 1, nobody: true,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {keys}",
+		says: "key file: open {keys}: permission denied",
+	},
+	{
+		name: "target: a key that is none", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {badkey}",
+		says: "key file: {badkey}:1: the key is not hexadecimal",
+	},
+	{
+		name: "target: an initiator that is none", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --key-file {badid}",
+		says: "key file: {badid}:1: the first word is not the id of an initiator, a UUID",
+	},
+	{
+		name: "target: a negative node", code: 2,
+		line: "pmnbd-target serve --region r={good} --numa -1",
+		says: `--numa: "-1" is not a node: use auto, off or the number of a node`,
+	},
+	{
+		name: "target: an empty node", code: 2,
+		line: "pmnbd-target serve --region r={good} --numa=",
+		says: `--numa: "" is not a node: use auto, off or the number of a node`,
+	},
+	{
+		name: "target: an unknown level", code: 2,
+		line: "pmnbd-target serve --region r={good} --log-level loud",
+		says: `--log-level: "loud" is not a level: use debug, info, warn or error`,
+	},
+	{
+		name: "target: no battery command", code: 2,
+		line: "pmnbd-target serve --region r={good} --battery-command=",
+		says: "--battery-command: it names no command: use one such as 'upsc ups@localhost'",
+	},
+	{
+		name: "target: an empty control socket", code: 2,
+		line: "pmnbd-target serve --region r={good} --control=",
+		says: `--control: "" is not a control socket: use unix:/PATH, or unix:/DIR/ for a socket named NAME-PID.sock in DIR`,
+	},
+	{
+		name: "target: an empty address for metrics", code: 2,
+		line: "pmnbd-target serve --region r={good} --metrics=",
+		says: `--metrics: "" is not an address for metrics: use PORT, on loopback, or HOST:PORT, with brackets around IPv6`,
+	},
+	{
+		name: "target: a switch with a word", code: 2,
+		line: "pmnbd-target serve --region r={good} --direct-write-to-pmem=maybe",
+		says: `--direct-write-to-pmem: "maybe" is neither true nor false`,
 	},
 }

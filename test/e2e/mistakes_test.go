@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/shmtest"
+	"pmnbd/rdma/verbs"
 )
 
 // A mistake is something that a person gets wrong, and what the command says about it.
@@ -34,24 +35,36 @@ type mistake struct {
 }
 
 // TestMistakes makes every mistake that we know of. Each gets one line: what happened, to what,
-// and what to do. Exit code 2 means a mistake on the command line or in the configuration file,
-// 1 anything else. Exit code 3 needs a loss: adopt_test.go and status_test.go test that.
+// and what to do. Exit code 2 means a mistake on the command line or in the configuration file, 3 that
+// going on would lose data (adopt_test.go and, for mirrors, mirror_test.go have more of those), and 1
+// anything else.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	names := make(map[string]bool)
-	for _, m := range slices.Concat(targetMistakes, configMistakes, regionMistakes, serveMistakes, commandMistakes) {
+	for _, m := range slices.Concat(
+		serveMistakes, serveTargetMistakes, listenMistakes, serveMirrorMistakes, configMistakes,
+		commandMistakes, attachMistakes, mirrorCreateMistakes, mirrorMistakes,
+		targetMistakes, servedRegionMistakes, targetConfigMistakes, targetCommandMistakes, regionMistakes,
+		benchMistakes,
+	) {
 		require.False(t, names[m.name], "%s: twice", m.name)
 		names[m.name] = true
-		t.Run(m.name, func(t *testing.T) { p.make(t, &m) })
+		t.Run(m.name, func(t *testing.T) {
+			if verbs.Built && strings.Contains(m.says, "this build has no RDMA verbs") {
+				t.Skip("this build has RDMA verbs")
+			}
+			p.make(t, &m)
+		})
 	}
 	// None of that hurt the client that was there before.
 	data := noise(t, 4096)
 	require.NoError(t, p.client.write(0, data))
 	require.NoError(t, p.client.flush())
-	for _, name := range []string{"new", "new,b", "new,alow=" + p.words["id"]} {
+	for _, name := range []string{"new", "new2", "new,b", "new,alow=" + p.words["id"]} {
 		require.NoFileExists(t, filepath.Join(p.disk, name))
 	}
+	require.NoFileExists(t, strings.TrimPrefix(p.words["socket"], "unix:"))
 }
 
 // A place is a host with something to get wrong.
@@ -61,58 +74,94 @@ type place struct {
 	client *conn
 }
 
-// newPlace makes a place: a target with regions, one of which a pmnbd serves.
+// newPlace makes a place: a target with regions, a pmnbd that serves one of them, and another one that
+// serves a mirror.
 func newPlace(t *testing.T) *place {
 	h := newHost(t)
-	id := uuid.NewString()
-	file := func(name string, size int, mode os.FileMode, text string) string {
-		path := filepath.Join(h.disk, name)
-		require.NoError(t, os.WriteFile(path, append([]byte(text), make([]byte, size)...), 0o600))
-		require.NoError(t, os.Chmod(path, mode))
-		return path
-	}
-	dir := func(name string, mode os.FileMode) string {
-		path := filepath.Join(h.disk, name)
-		require.NoError(t, os.Mkdir(path, 0o700))
-		require.NoError(t, os.Chmod(path, mode))
-		return path
-	}
-	shm := shmtest.Dir(t)
-	vol := filepath.Join(shm, "vol")
-	h.run(t, "pmnbd-target", "region", "create", "vol", vol, "--size", "4M")
-	key := strings.Repeat("0123456789abcdef", 4)
-	good, mine := h.region(t, "good", "4M"), h.region(t, "mine", "4M")
-	_, uri := h.target(t, "good="+good, "idle="+h.region(t, "idle", "4M"), "mine="+mine+",allow="+id)
-	_, served, _ := h.initiator(t, uri, "good")
-	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		return l
-	}
-	taken := listen()
-	t.Cleanup(func() { require.NoError(t, taken.Close()) })
-	pki, open, noCA := selfSigned(t), selfSigned(t), selfSigned(t)
-	require.NoError(t, os.Chmod(filepath.Join(open, "server-key.pem"), 0o644))
-	require.NoError(t, os.Remove(filepath.Join(noCA, "ca-cert.pem")))
-	badState := dir("badstate", 0o755)
-	require.NoError(t, os.WriteFile(filepath.Join(badState, "initiator-id"), []byte("me\n"), 0o600))
-	require.NoError(t, os.Chmod(h.disk, 0o755))
-	nobodys := dir("nobodys", 0o700)
-	if os.Getuid() == 0 {
-		require.NoError(t, os.Chown(nobodys, nobody, nobody))
-	}
-	return &place{host: h, client: dialNBD(t, served), words: map[string]string{
-		"home": h.home, "disk": h.disk, "id": id, "new": filepath.Join(h.disk, "new"),
-		"good": good, "free": h.region(t, "free", "4M"), "vol": vol,
-		"zeroes": file("zeroes", 4<<20, 0o600, ""), "data": file("data", 4<<20, 0o600, "precious"),
-		"keys": file("keys", 0, 0o600, id+" pm1 "+key+"\n"), "openkeys": file("openkeys", 0, 0o644, id+" pm1 "+key+"\n"),
-		"oldkeys": file("oldkeys", 0, 0o600, id+" "+key+"\n"), "twokeys": file("twokeys", 0, 0o600, id+" pm1 "+key+"\n"+id+" pm2 "+key+"00\n"),
-		"nokeys": file("nokeys", 0, 0o600, "# none\n"), "shortkey": file("shortkey", 0, 0o600, id+" pm1 abcd\n"), "wordkeys": file("wordkeys", 0, 0o600, "me pm1 "+key+" x\n"),
-		"empty": dir("empty", 0o700), "rootonly": dir("rootonly", 0o700), "nobodys": nobodys, "badstate": badState,
-		"pki": pki, "openpki": open, "nocapki": noCA,
-		"uri": uri, "targetport": strings.TrimPrefix(uri, "iwarp://"), "taken": taken.Addr().String(), "closed": closedPort(t),
-		"socket": "unix:" + filepath.Join(h.home, "new.sock"), "goodsocket": filepath.Join(h.home, "good.sock"), "long": strings.Repeat("x", 200),
+	p := &place{host: h, words: map[string]string{
+		"home": h.home, "disk": h.disk, "id": uuid.NewString(), "new": filepath.Join(h.disk, "new"),
+		"socket": "unix:" + filepath.Join(h.home, "new.sock"), "goodsocket": filepath.Join(h.home, "good.sock"), "controls": controls(h.home),
+		"closed": closedPort(t), "long": strings.Repeat("x", 200),
 	}}
+	p.files(t)
+	p.regions(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.Close()) })
+	p.words["taken"] = taken.Addr().String()
+	return p
+}
+
+// files makes files and directories that commands refuse, and a few that they take.
+func (p *place) files(t *testing.T) {
+	file := func(name, text string) string {
+		p.words[name] = filepath.Join(p.disk, name)
+		require.NoError(t, os.WriteFile(p.words[name], []byte(text), 0o600))
+		return p.words[name]
+	}
+	for _, name := range []string{"empty", "rootonly", "nobodys", "badstate"} {
+		p.words[name] = filepath.Join(p.disk, name)
+		require.NoError(t, os.Mkdir(p.words[name], 0o700))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(p.words["badstate"], "initiator-id"), []byte("me\n"), 0o600))
+	require.NoError(t, os.Chmod(p.disk, 0o755))
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(p.words["nobodys"], nobody, nobody))
+	}
+	file("zeroes", string(make([]byte, 4<<20)))
+	file("data", "precious"+string(make([]byte, 4<<20)))
+	file("text", "none")
+	file("nofigures", "{}")
+	id, key := p.words["id"], strings.Repeat("0123456789abcdef", 4)
+	file("keys", id+" pm1 "+key+"\n")
+	require.NoError(t, os.Chmod(file("openkeys", id+" pm1 "+key+"\n"), 0o644))
+	file("oldkeys", id+" "+key+"\n")
+	file("twokeys", id+" pm1 "+key+"\n"+id+" pm2 "+key+"00\n")
+	file("nokeys", "# none\n")
+	file("shortkey", id+" pm1 abcd\n")
+	file("badkey", id+" pm1 "+key+"xy\n")
+	file("badid", "me pm1 "+key+"\n")
+	file("wordkeys", "me pm1 "+key+" x\n")
+	for _, name := range []string{"pki", "openpki", "nocapki"} {
+		p.words[name] = selfSigned(t)
+	}
+	require.NoError(t, os.Chmod(filepath.Join(p.words["openpki"], "server-key.pem"), 0o644))
+	require.NoError(t, os.Remove(filepath.Join(p.words["nocapki"], "ca-cert.pem")))
+}
+
+// regions makes regions, and the processes that serve some of them.
+func (p *place) regions(t *testing.T) {
+	id, shm := p.words["id"], shmtest.Dir(t)
+	args := []string{"serve", "--listen", "iwarp://127.0.0.1:0", "--allow-volatile"}
+	for _, name := range []string{"good", "idle", "mine", "lost", "left", "right"} {
+		p.words[name] = p.region(t, name, "4M")
+		region := name + "=" + p.words[name]
+		if name == "mine" {
+			region += ",allow=" + id
+		}
+		args = append(args, "--region", region)
+	}
+	args = append(args, "--region", "large="+p.region(t, "large", "8M"), "--region", "fast="+filepath.Join(shm, "fast")+",size=4M")
+	target := start(t, p.home, "pmnbd-target", args...)
+	uri := target.waitReady(t)[0]
+	p.words["uri"], p.words["targetport"] = uri, strings.TrimPrefix(uri, "iwarp://")
+
+	p.words["free"], p.words["readonly"] = p.region(t, "free", "4M"), p.region(t, "readonly", "4M")
+	require.NoError(t, os.Chmod(p.words["readonly"], 0o444))
+	p.words["vol"] = filepath.Join(shm, "vol")
+	p.run(t, "pmnbd-target", "region", "create", "vol", p.words["vol"], "--size", "4M")
+	p.words["split"], p.words["split2"] = filepath.Join(p.disk, "split"), filepath.Join(p.disk, "split-2")
+	p.run(t, "pmnbd-target", "region", "create", "split", "--part", p.words["split"], "--part", p.words["split2"], "--size-per-part", "4M")
+
+	_, served, _ := p.initiator(t, uri, "good")
+	p.client = dialNBD(t, served)
+	killed, unflushed, _ := p.initiator(t, uri, "lost")
+	require.NoError(t, dialNBD(t, unflushed).write(0, noise(t, 4096)))
+	killed.kill(t)
+	// The mirror has a control socket of its own, so that "good" is the only export at the other one.
+	p.words["pair"], p.words["mirrors"] = uri+"/left,"+uri+"/right", "unix:"+filepath.Join(p.home, "mirrors")+"/"
+	p.run(t, "pmnbd", "mirror", "create", "--state-dir", p.home, "--target", p.words["pair"])
+	start(t, p.home, "pmnbd", "serve", "--target", p.words["pair"], "--export", "pair", "--listen", "unix:"+filepath.Join(p.home, "pair.sock"), "--control", p.words["mirrors"]).waitReady(t)
 }
 
 // closedPort returns an address at which nobody listens. A socket holds the port, so that no

@@ -166,7 +166,8 @@ func (w *walk) value(key string, at int, v *unstable.Node) {
 		return
 	}
 	if kind == unstable.String && len(v.Data) == 0 {
-		w.say(at, w.settings.takes(key)) // it would count as a key that is not there
+		// Decoded, it would be as if the key were not there.
+		w.say(at, fmt.Errorf("%s is empty: it takes %s", key, w.settings[key].Takes))
 		return
 	}
 	if kind != unstable.Array {
