@@ -163,66 +163,19 @@ func TestFlagsAndKeys(t *testing.T) {
 	}
 }
 
+// TestMistakes of test/e2e has what people write. This has what they might, to the same keys.
 func TestConfigErrors(t *testing.T) {
 	const log = "[[region]]\nname = \"log\"\npath = \"/log\"\n"
 	for name, c := range map[string]struct{ file, says string }{
-		"unknown key":            {"allow-volatile = true\n\nalow-volatile = true", `:3: unknown key "alow-volatile"`},
-		"unknown key of region":  {log + "sise = \"1G\"", `:4: unknown key "region.sise"`},
-		"unknown table":          {"[adapter]\nx = 1", `unknown key "adapter`},
-		"not TOML":               {"numa = \"off\"\nlisten = [", `:2: `},
-		"a key twice":            {"numa = \"off\"\nnuma = \"auto\"", `:2: `},
-		"another type":           {"\nallow-volatile = \"yes\"", `:2: allow-volatile takes true or false, without quotes`},
-		"one address":            {"\nlisten = \"iwarp://127.0.0.1\"", `:2: listen takes a list of addresses: listen = ["iwarp://127.0.0.1:7204"]`},
-		"a list of numbers":      {"\nlisten = [7204]", `:2: listen takes a list`},
 		"a list of lists":        {"\nlisten = [[\"iwarp://127.0.0.1\"]]", `:2: listen takes a list`},
 		"a table of addresses":   {"\n[listen]\na = 1", `:2: listen takes a list`},
-		"a number for a path":    {"\nkey-file = 3", `:2: key-file takes a path in quotes`},
 		"a key with a dot":       {"\nkey-file.x = 1", `:2: key-file takes a path in quotes`},
-		"a list for a node":      {"\nnuma = [1]", `:2: numa takes "auto", "off"`},
 		"a table for a node":     {"\n[numa]", `:2: numa takes "auto", "off"`},
-		"a part of a node":       {"\nnuma = 1.5", `:2: numa takes "auto", "off"`},
-		"a date for a time":      {"\nspin = 1979-05-27", `:2: spin takes a duration in quotes`},
-		"a list to scrape":       {"\nmetrics = [9204]", `:2: metrics takes a port`},
-		"a number for a name":    {"[[region]]\nname = 3", `:2: region.name takes a name in quotes`},
-		"one id":                 {log + "allow = \"" + alice.String() + "\"", `:4: region.allow takes a list of ids`},
-		"numbers for ids":        {log + "allow = [1]", `:4: region.allow takes a list of ids`},
-		"a size of truth":        {log + "size = true", `:4: region.size takes a size`},
 		"a table for a name":     {"[[region]]\n[region.name]\nx = 1", `:2: region.name takes`},
-		"one region":             {"\n[region]\nname = \"a\"", `:2: region takes a table for each region, under a line [[region]]`},
 		"regions, in a line":     {"region = [{name = \"a\", path = 3}]", `:1: region.path takes a path`},
 		"one region, in a line":  {"region = {name = \"a\"}", `:1: region takes a table`},
 		"in capitals":            {"\nLISTEN = 3", `:2: listen takes a list`},
-		"no address":             {`listen = ["tcp://127.0.0.1:1"]`, `"tcp://127.0.0.1:1" is not an address`},
-		"no choice of nodes":     {`numa = "some"`, `:1: numa: "some" is not a node: use auto, off or the number of a node`},
-		"no number of a node":    {`numa = -1`, `:1: numa takes "auto", "off"`},
-		"a time that is past":    {`spin = "-1s"`, `:1: spin: "-1s" is negative`},
-		"a number for a time":    {"\nspin = 50", `:2: spin takes a duration in quotes: spin = "50us"`},
-		"a time without a unit":  {`spin = "50"`, `:1: spin: "50" has no unit: use 50s`},
-		"no address to scrape":   {"\nmetrics = \"pm1\"", `:2: metrics: "pm1" is not an address for metrics`},
-		"no place":               {`control = "/x"`, `:1: control: "/x" is not a control socket: use unix:`},
-		"no command":             {`battery-command = " "`, `:1: battery-command: it names no command`},
-		"a command in parts":     {"\nbattery-command = [\"upsc\"]", `:2: battery-command takes a command in quotes`},
-		"saved, and made":        {log + "size = \"1G\"\nsave = \"/saved\"", `region "log": with save=, make it first, in a file: pmnbd-target region create log PATH --class protected`},
-		"saved, in no file":      {"[[region]]\nname = \"log\"\npath = \"memfd:\"\nsave = \"/saved\"", "with save=, make it first, in a file"},
-		"a flag for a directory": {log + "save = \"/saved,alow=x\"", `:4: region.save: /saved,alow=x: a comma ends a path`},
-		"a path, and parts":      {log + "parts = [\"/b\"]", `region "log": it has path and parts: name all parts in parts`},
-		"one part":               {"[[region]]\nname = \"log\"\nparts = [\"/b\"]", `region "log": it has one part: use path`},
-		"parts in no list":       {"[[region]]\nname = \"log\"\nparts = \"/b\"", `:3: region.parts takes a list of paths`},
-		"a flag for a part":      {"[[region]]\nname = \"log\"\nparts = [\"/b\", \"/c,size=1G\"]", `a comma ends a path`},
-		"no size":                {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = \"much\"", `"much" is not a size`},
-		"a size below nothing":   {"[[region]]\nname = \"a\"\npath = \"/a\"\nsize = -4096", `:4: `},
-		"no id":                  {log + `allow = ["me"]`, `:4: region.allow: "me" is not the id of an initiator`},
-		"a flag for a path":      {"[[region]]\nname = \"log\"\npath = \"/log,alow=x\"", `:3: region.path: /log,alow=x: a comma ends a path`},
-		"nobody allowed":         {log + `allow = []`, `region "log": nobody is allowed`},
-		"no region":              {`numa = "off"`, "nothing to serve"},
 		"no listener":            {log + "[x]", "unknown key"},
-		"listens nowhere":        {"listen = []\n" + log, "nowhere to listen"},
-		"open to the world":      {"listen = [\"iwarp://0.0.0.0\"]\n" + log, "not a loopback address: use --key-file"},
-		"two of a name":          {log + log, "region log is named twice"},
-		"no path":                {"[[region]]\nname = \"log\"", `region "log": it has no path`},
-		"no name":                {"[[region]]\npath = \"/log\"", `region "": `},
-		"a size past the units":  {log + "size = 4097", "multiple of 4096"},
-		"memory without a size":  {"[[region]]\nname = \"log\"\npath = \"memfd:\"", "needs a size"},
 		"a region, not a string": {`region = [1]`, `:1: region takes a table`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,8 +188,6 @@ func TestConfigErrors(t *testing.T) {
 			require.NotRegexp(t, `\bmain\.|\bflags\.|\buuid\.|\[\]main|struct field`, err.Error(), "the types of the program are nobody's business")
 		})
 	}
-	_, err := parsed(t, "", "--config", "/nonexistent/target.toml")
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // Keys, or the operator's word, let listeners be seen by others; of an adapter that is
@@ -281,6 +232,7 @@ func TestUsersAreLookedAt(t *testing.T) {
 	}
 }
 
+// What TestMistakes of test/e2e has is not here, but for what rules.md asks this test for.
 func TestRegionFlag(t *testing.T) {
 	for _, c := range []struct {
 		in   string
@@ -299,37 +251,13 @@ func TestRegionFlag(t *testing.T) {
 		{in: `log=a,save="/s,t",allow=` + alice.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Save: regionPath{"/s,t"}, Allow: []allowedID{{alice}}}},
 		{in: `log=a,part="b,c",encrypted,part=d`, want: servedRegion{Name: "log", Path: regionPath{"a"}, Parts: []regionPath{{"b,c"}, {"d"}}, Encrypted: true}, says: "it is encrypted, and no address is"},
 		{in: "log=a,part=b,part=c,allow=" + alice.String(), want: servedRegion{Name: "log", Path: regionPath{"a"}, Parts: []regionPath{{"b"}, {"c"}}, Allow: []allowedID{{alice}}}},
-		{in: "log=a,part=", says: "part names no file or device"},
-		{in: "log=a,part=b,part=b", says: "part b is named twice"},
-		{in: "log=a,part=a", says: "part a is named twice"},
-		{in: "log=a,part=memfd:", says: "anonymous memory cannot be a part"},
-		{in: "log=a,part=b,size=1G", says: "is not made by serve: leave size out"},
-		{in: "log=a,part=b,save=/s", says: "class protected cannot have several parts"},
 		{in: "log=a" + strings.Repeat(",part=x", 32), says: "named twice"},
-		{in: "log=a,save=/s,save=/t", says: "save is given twice"},
-		{in: "log=a,save=", says: "save names no directory"},
-		{in: "log=a,save", says: `unknown option "save"`},
-		{in: `log=a,save="/s`, says: "quotation mark"},
 		{in: "log=a,save=/s,", says: `unknown option ""`},
-		{in: "log=a,encrypted", says: "it is encrypted, and no address is: add --listen iwarps://HOST"},
-		{in: "log=a,encrypted=no", says: "encrypted has no value"},
-		{in: "log=memfd:", says: "needs a size"},
-		{in: "log", says: "use NAME=PATH"},
-		{in: "log=", says: "it has no path"},
 		{in: "log=,size=4K", says: "it has no path"},
-		{in: "=x", says: "use 1 to 255"},
-		{in: "a b=x", says: "use letters"},
-		{in: "log=x,size=", says: "use bytes"},
-		{in: "log=x,size=0", says: "multiple of 4096"},
 		{in: "log=x,size=1", says: "multiple of 4096"},
-		{in: "log=x,size=4K,size=8K", says: "given twice"},
-		{in: "log=x,allow=me", says: `allow: "me" is not the id of an initiator`},
-		{in: "log=x,allow=" + uuid.Nil.String(), says: "is not the id of an initiator"},
 		{in: "log=x,alow=" + alice.String() + ",size=16M", says: `unknown option "alow"`},
 		{in: "log=x,size=16M,alow=" + alice.String(), says: `unknown option "alow"`},
-		{in: "log=x,", says: `unknown option ""`},
 		{in: "log=a,size=4K,b", says: `unknown option "b"`},
-		{in: `log="a,size=4K`, says: "quotation mark"},
 	} {
 		t.Run(c.in, func(t *testing.T) {
 			cfg, err := parsed(t, "", "--region", c.in)

@@ -141,62 +141,6 @@ func TestShowPlatform(t *testing.T) {
 	}
 }
 
-// Who is not understood gets exit 2, what cannot be done exit 1, and both one line
-// that says what would be right.
-func TestRegionErrors(t *testing.T) {
-	dir := shmtest.Dir(t)
-	path := filepath.Join(dir, "x")
-	empty := filepath.Join(dir, "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	for _, c := range []struct {
-		args string
-		code int
-		says string
-	}{
-		{"", 2, "use serve, status, reload, save, resume, region, inspect-platform or key"},
-		{"regoin", 2, `unknown command "regoin": use serve, status, reload, save, resume, region, inspect-platform or key`},
-		{"region", 2, "use create, inspect, list, remove or clear"},
-		{"region lsit", 2, `unknown command "lsit": use create, inspect, list, remove or clear`},
-		{"region list", 2, "DIR is missing: give DIR […]"},
-		{"region list " + dir, 1, "no region found"},
-		{"region list " + dir + " " + path, 1, "no such file"},
-		{"region remove", 2, "PATH is missing"},
-		{"region remove " + path, 1, "no such file"},
-		{"region remove " + empty + " --force", 1, "not removed: no pmnbd superblock"},
-		{"region create", 2, "NAME is missing: give NAME [PATH]"},
-		{"region create log", 2, "PATH is missing: name the region's file or device"},
-		{"region create a/b " + path + " --size 1M", 2, "use letters, digits"},
-		{"region create log " + path + " --size 1X", 2, "use bytes, or a whole number and K, M, G or T"},
-		{"region create log " + path + " --size 0", 2, "use a positive multiple of 4096"},
-		{"region create log " + path + " --size 5K", 2, "use a positive multiple of 4096"},
-		{"region create log " + path + " --sise 4K", 2, "flags here: --size --force --class --save --save-within --part --size-per-part --help"},
-		{"region create log " + path, 1, "a new region needs a size"},
-		{"region create log " + empty, 1, "give a size"},
-		{"region create log " + path + " --size 8388605T", 1, "no room"},
-		{"region create log /proc/x --size 1M", 1, "no such file or directory"},
-		{"region create log memfd: --size 1M", 1, "serve --region NAME=memfd:,size=SIZE"},
-		{"region create log /dev/null --size 1M", 1, "a character device"},
-		{"region inspect", 2, "PATH is missing"},
-		{"region inspect a b", 2, `"b" is one argument too many`},
-		{"region inspect " + path, 1, "no such file"},
-		{"region inspect " + empty, 1, "make a region with `pmnbd-target region create`"},
-		{"region inspect " + dir, 1, "not a regular file"},
-		{"region clear " + path, 2, "--reason is missing"},
-		{"region clear " + path + " --reason x", 1, "no such file"},
-		{"region clear " + empty + " --reason x", 1, "no pmnbd superblock"},
-	} {
-		t.Run(c.args, func(t *testing.T) {
-			code, out, errs := ran(strings.Fields(c.args)...)
-			require.Equal(t, c.code, code, errs)
-			require.Empty(t, out)
-			require.Contains(t, errs, c.says)
-			require.Equal(t, 1, strings.Count(errs, "\n"), errs)
-			require.True(t, strings.HasSuffix(errs, "\n"))
-			require.NoFileExists(t, path)
-		})
-	}
-}
-
 func TestHelp(t *testing.T) {
 	for args, says := range map[string]string{
 		"--help":                "pmnbd-target serve",

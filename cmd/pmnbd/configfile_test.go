@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
-
-	"pmnbd/cmd/internal/flags"
 )
 
 // parsed parses a file and flags.
@@ -109,37 +107,6 @@ func TestExportsOfFile(t *testing.T) {
 			require.Equal(t, c.want, strings.Join(exports, " "))
 		})
 	}
-}
-
-func TestConfigErrors(t *testing.T) {
-	const log = "[[export]]\ntarget = \"iwarp://pm1/log\"\n"
-	for name, c := range map[string]struct {
-		file string
-		says []string
-	}{
-		"unknown key":           {"lanez = 3\n" + log, []string{`:1: unknown key "lanez"`}},
-		"unknown key of export": {log + "window = \"8M\"\n", []string{`:3: unknown key "export.window"`}},
-		"one start's decision":  {"accept-loss = true\n" + log, []string{`:1: unknown key "accept-loss"`}},
-		"not TOML":              {log + "listen = [", []string{`:3: `}},
-		"other kinds":           {"lanes = \"3\"\n\nread-only = 1\nlisten = \"unix:/a\"\n" + log, []string{":1: lanes takes a number: lanes = ", ":3: read-only takes true or false", ":4: listen takes a list"}},
-		"wrong values":          {"window = \"much\"\nspin = \"3\"\nmetrics = \"pm1\"\n" + log, []string{`:1: window: "much" is not a size`, `:2: spin: "3" has no unit`, `:3: metrics: "pm1" is not an address`}},
-		"makes no sense":        {"lanes = 99\nwindow = \"1M\"\nsocket-mode = \"888\"\n", []string{"--lanes 99: use 1 to", "--window 1M: use 4M", "--socket-mode", "no region"}},
-		"no target":             {"[[export]]\nname = \"a\"\n", []string{`export 1, "a", has no target`}},
-		"one export":            {"[export]\nname = \"a\"\n", []string{":1: export takes a table for each export, under a line [[export]]"}},
-		"a mirror's setting":    {"leg-timeout = \"3s\"\n" + log, []string{"--leg-timeout is for mirrors"}},
-		"open to the world":     {"listen = [\"tcp:0.0.0.0:10809\"]\n" + log, []string{"is not a loopback address"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := parsed(t, c.file)
-			require.ErrorIs(t, err, flags.ErrUsage)
-			for _, s := range c.says {
-				require.ErrorContains(t, err, s)
-			}
-			require.NotRegexp(t, `\bmain\.|map\[|struct field`, err.Error())
-		})
-	}
-	_, err := parsed(t, "", "--config", "/nonexistent/pmnbd.toml")
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // The sample is right, and so are the settings that stand in comments. It names every setting.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,52 +12,6 @@ import (
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
 )
-
-const copyTarget = "--target=iwarp://pm2/log"
-
-// Mistakes on the command lines of `pmnbd mirror`.
-func TestMirrorMistakes(t *testing.T) {
-	for name, c := range map[string]struct {
-		args []string
-		says string
-	}{
-		"no command":               {args: []string{"mirror"}, says: "use create, status, verify, add"},
-		"no target":                {args: []string{"mirror", "create"}, says: "two members at least"},
-		"one target":               {args: []string{"mirror", "create", logTarget}, says: "two members at least"},
-		"five targets":             {args: []string{"mirror", "create", logTarget, copyTarget, "--target=iwarp://a/a,iwarp://b/b,iwarp://c/c"}, says: "at most 4"},
-		"a target twice":           {args: []string{"mirror", "create", logTarget, logTarget}, says: "twice"},
-		"too many copies":          {args: []string{"mirror", "create", logTarget, copyTarget, "--min-copies=3"}, says: "use 1 to 2"},
-		"no copy":                  {args: []string{"mirror", "create", logTarget, copyTarget, "--min-copies=0"}, says: "use 1 to 2"},
-		"from a stranger":          {args: []string{"mirror", "create", logTarget, copyTarget, "--from=iwarp://pm3/log"}, says: "none of the targets"},
-		"from nothing":             {args: []string{"mirror", "create", logTarget, copyTarget, "--from=pm1"}, says: "is not an address"},
-		"an id that is none":       {args: []string{"mirror", "create", logTarget, copyTarget, "--id=me"}, says: "uuidgen"},
-		"no place for the lock":    {args: []string{"mirror", "create", logTarget, copyTarget, "--state-dir="}, says: "--state-dir is empty"},
-		"two names":                {args: []string{"mirror", "status", "a", "b"}, says: "one argument too many"},
-		"status of no target's":    {args: []string{"mirror", "status", "--target=pm1"}, says: "is not an address"},
-		"no member to remove":      {args: []string{"mirror", "remove"}, says: "LEG is missing"},
-		"too many to remove":       {args: []string{"mirror", "remove", "log", "A", "B"}, says: "one argument too many"},
-		"nothing to add":           {args: []string{"mirror", "add"}, says: "is missing: give [NAME]"},
-		"to add what is no URI":    {args: []string{"mirror", "add", "pm3"}, says: "is not an address"},
-		"nothing to replace it by": {args: []string{"mirror", "replace", "A"}, says: "is missing: give [NAME] OLD"},
-		"to forget without etcd":   {args: []string{"mirror", "forget", logTarget}, says: "the etcd with --arbiter"},
-		"to forget nothing":        {args: []string{"mirror", "forget", "--arbiter=etcd://e1:2379"}, says: "name members"},
-		"to discard nothing":       {args: []string{"mirror", "discard", logTarget, copyTarget}, says: "LEG is missing"},
-		"to discard a stranger":    {args: []string{"mirror", "discard", logTarget, copyTarget, "iwarp://pm3/log"}, says: "none of the targets"},
-		"to discard the only one":  {args: []string{"mirror", "discard", copyTarget, "iwarp://pm2/log"}, says: "name all members"},
-		"to set nothing":           {args: []string{"mirror", "set"}, says: "--min-copies is missing: use 1 to 4"},
-		"to set too much":          {args: []string{"mirror", "set", "--min-copies=5"}, says: "use 1 to 4"},
-		"a list where one belongs": {args: []string{"mirror", "create", logTarget, copyTarget, "--from=iwarp://pm1/log,iwarp://pm2/log"}, says: "more than a region's name"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var errs bytes.Buffer
-			require.Equal(t, 2, run(c.args, io.Discard, &errs), errs.String())
-			require.Contains(t, errs.String(), c.says)
-		})
-	}
-	for _, args := range [][]string{{"mirror", "--help"}, {"mirror", "create", "--help"}, {"mirror", "status", "--help"}} {
-		require.Zero(t, run(args, io.Discard, io.Discard), args)
-	}
-}
 
 // --from is found however its address is written.
 func TestFrom(t *testing.T) {

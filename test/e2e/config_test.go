@@ -41,9 +41,10 @@ allow = [%q]
 
 	target := start(t, h.home, "pmnbd-target", "serve", "--config", file, "--listen", "iwarp://127.0.0.1:0")
 	uri := target.waitReady(t)[0]
-	h.check(t, 1, []refusal{{"an initiator that is not allowed",
-		[]string{"pmnbd", "serve", "--target", uri + "/log", "--listen", "unix:" + filepath.Join(h.home, "s"), "--id", bob},
-		[]string{"log", "initiator not allowed", bob}}})
+	code, _, stderr := h.result(t, "pmnbd", "serve", "--target", uri+"/log", "--listen", "unix:"+filepath.Join(h.home, "s"), "--id", bob)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "initiator not allowed")
+	require.Contains(t, stderr, bob)
 	pmnbd, unix, _ := h.initiator(t, uri, "log", "--id", alice)
 	c := dialNBD(t, unix)
 	require.NoError(t, c.write(0, noise(t, 4096)))
@@ -51,8 +52,4 @@ allow = [%q]
 	c.close()
 	pmnbd.stop(t)
 	target.stop(t)
-
-	require.NoError(t, os.WriteFile(file, []byte("alow-volatile = true\n"), 0o600))
-	h.check(t, 2, []refusal{{"a key that there is not",
-		[]string{"pmnbd-target", "serve", "--config", file}, []string{file + ":1", "alow-volatile"}}})
 }

@@ -197,16 +197,4 @@ func TestMetrics(t *testing.T) {
 	c.close()
 	pmnbd.stop(t)
 	target.stop(t)
-
-	h.check(t, 2, []refusal{
-		{"no address", []string{"pmnbd", "serve", "--target", uri + "/a", "--listen", "tcp:0", "--metrics", "pm1"}, []string{"--metrics", "HOST:PORT"}},
-		{"no address of a target", []string{"pmnbd-target", "serve", "--region", "a=/a", "--metrics", "pm1"}, []string{"--metrics", "HOST:PORT"}},
-	})
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, taken.Close()) }()
-	h.check(t, 1, []refusal{
-		{"taken", []string{"pmnbd", "serve", "--target", uri + "/a", "--listen", "tcp:0", "--metrics", taken.Addr().String()}, []string{"in use", "--metrics"}},
-		{"taken at a target", []string{"pmnbd-target", "serve", "--region", "b=" + filepath.Join(h.disk, "b"), "--metrics", taken.Addr().String()}, []string{"in use", "--metrics"}},
-	})
 }

@@ -357,4 +357,29 @@ var regionMistakes = []mistake{
 		line: "pmnbd-target region clear --part {free} --part {zeroes} --reason test",
 		says: "{free}: wrong parts: region free has 1, and 2 were named: name all of them in their order, as in --region free=A,part=B",
 	},
+	{
+		name: "create: unknown flag", code: 2,
+		line: "pmnbd-target region create r {new} --sise 4K",
+		says: "unknown flag: --sise (flags here: …)",
+	},
+	{
+		name: "create: an empty file and no size", code: 1,
+		line: "pmnbd-target region create r {nothing}",
+		says: "{nothing}: region size: the file has 0 bytes, and a region needs at least 2101248: give a size",
+	},
+	{
+		name: "create: where no files can be made", code: 1,
+		line: "pmnbd-target region create r /proc/r --size 4M",
+		says: "open /proc/r: no such file or directory",
+	},
+	{
+		name: "inspect: an empty file", code: 1,
+		line: "pmnbd-target region inspect {nothing}",
+		says: "{nothing}: no pmnbd superblock: make a region with `pmnbd-target region create`",
+	},
+	{
+		name: "remove: forced, and no region", code: 1,
+		line: "pmnbd-target region remove {zeroes} --force",
+		says: "{zeroes}: not removed: no pmnbd superblock",
+	},
 }

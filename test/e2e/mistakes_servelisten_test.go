@@ -232,4 +232,9 @@ var listenMistakes = []mistake{
 		line: "pmnbd serve --target {uri}/idle --ublk /dev/ublkb0 --ublk /dev/ublkb0",
 		says: "--ublk /dev/ublkb0: the device is given twice",
 	},
+	{
+		name: "a control socket in use", code: 1,
+		line: "pmnbd serve --target {uri}/idle --listen {socket} --control {mirrors}",
+		says: "control socket: listen unix {home}/mirrors: bind: address already in use: another process serves that socket: use another path; --control unix:/PATH puts it elsewhere",
+	},
 }

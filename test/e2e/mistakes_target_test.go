@@ -317,4 +317,9 @@ var targetMistakes = []mistake{
 		line: "pmnbd-target serve --region r={good} --direct-write-to-pmem=maybe",
 		says: `--direct-write-to-pmem: "maybe" is neither true nor false`,
 	},
+	{
+		name: "target: a control socket in use", code: 1,
+		line: "pmnbd-target serve --region free={free} --listen iwarp://127.0.0.1:0 --control {mirrors}",
+		says: "control socket: listen unix {home}/mirrors: bind: address already in use: another process serves that socket: use another path; --control unix:/PATH puts it elsewhere",
+	},
 }

@@ -192,4 +192,9 @@ var targetCommandMistakes = []mistake{
 		line: "pmnbd-target key show {openkeys}",
 		says: "key file: {openkeys} has mode 0644, so others may know the keys: make new ones, with mode 0600",
 	},
+	{
+		name: "target status: a control socket of the other program", code: 1,
+		line: "pmnbd-target status --control {mirrors}",
+		says: "no pmnbd-target is running: looked at {mirrors}",
+	},
 }

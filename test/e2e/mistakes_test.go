@@ -112,6 +112,7 @@ func (p *place) files(t *testing.T) {
 	file("data", "precious"+string(make([]byte, 4<<20)))
 	file("text", "none")
 	file("nofigures", "{}")
+	file("nothing", "")
 	id, key := p.words["id"], strings.Repeat("0123456789abcdef", 4)
 	file("keys", id+" pm1 "+key+"\n")
 	require.NoError(t, os.Chmod(file("openkeys", id+" pm1 "+key+"\n"), 0o644))
@@ -159,7 +160,7 @@ func (p *place) regions(t *testing.T) {
 	require.NoError(t, dialNBD(t, unflushed).write(0, noise(t, 4096)))
 	killed.kill(t)
 	// The mirror has a control socket of its own, so that "good" is the only export at the other one.
-	p.words["pair"], p.words["mirrors"] = uri+"/left,"+uri+"/right", "unix:"+filepath.Join(p.home, "mirrors")+"/"
+	p.words["pair"], p.words["mirrors"] = uri+"/left,"+uri+"/right", "unix:"+filepath.Join(p.home, "mirrors")
 	p.run(t, "pmnbd", "mirror", "create", "--state-dir", p.home, "--target", p.words["pair"])
 	start(t, p.home, "pmnbd", "serve", "--target", p.words["pair"], "--export", "pair", "--listen", "unix:"+filepath.Join(p.home, "pair.sock"), "--control", p.words["mirrors"]).waitReady(t)
 }

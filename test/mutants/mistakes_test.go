@@ -8,6 +8,26 @@ var mistakes = []mutant{
 		old: `path, rest, more = strings.Cut(s, ",")`, new: "path = s",
 		pkg: "./cmd/pmnbd-target", run: "^TestRegionFlag$", few: true,
 	}, {
+		name: "an empty name of a key file means none", rule: "an empty value is not a flag that is left out",
+		in:  "cmd/internal/command.Call.empty",
+		old: `f.Value.String() == ""`, new: "false",
+		pkg: "./cmd/internal/command", run: "^TestParse$", few: true,
+	}, {
+		name: "an empty key of a file means none", rule: "an empty value is not a key that is left out",
+		in:  "cmd/internal/configfile.walk.value",
+		old: "len(v.Data) == 0", new: "false",
+		pkg: "./test/e2e", run: "^TestMistakes$",
+	}, {
+		name: "a start looks for its window in no directory", rule: "an empty window directory is refused",
+		in:  "cmd/pmnbd.config.check",
+		old: `c.windowDir == ""`, new: "false",
+		pkg: "./test/e2e", run: "^TestMistakes$",
+	}, {
+		name: "a region without an image is to be discarded", rule: "nobody is told to discard what is not lost",
+		in:  "persist/region.hasNoImage",
+		old: "err != nil ||", new: "err == nil ||",
+		pkg: "./test/e2e", run: "^TestMistakes$",
+	}, {
 		name: "another user's key file is read", rule: "a key file belongs to the process's user or root",
 		in:  "cmd/internal/keyfile.judge",
 		old: "case uid != euid && uid != 0:", new: "case false:",

@@ -113,6 +113,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	// A test that panics removes nothing. Its sockets need short names.
 	disk, err := os.MkdirTemp("", "mutant")
 	require.NoError(t, err)
+	require.NoError(t, os.Chmod(disk, 0o755)) // a test runs binaries in it as another user
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(disk)) })
 	cmd.Env = append(cmd.Env, "TMPDIR="+disk, shmtest.Env+"="+shmtest.Dir(t))
 	began := time.Now()
