@@ -40,7 +40,7 @@ func TestCheckListsEverything(t *testing.T) {
 		{"pmnbd", "lanez = 1\nwindow = true\n[[export]]\ntarget = 3\n",
 			"FILE:1: unknown key \"lanez\": docs/configuration.md has all of them\nFILE:2: window takes a size in quotes, or bytes: window = \"64M\"\nFILE:4: export.target takes an address in quotes: target = \"iwarp://pm1/log\", or a list of a mirror's members\n"},
 		{"pmnbd", "lanes = 99\nsocket-mode = \"9\"\n",
-			"no region: name it with --target iwarp://HOST:PORT/REGION\n--lanes 99: use 1 to 16\n--socket-mode \"9\": use three octal digits, such as 660\n"},
+			"no region: name it with --target iwarp://HOST:PORT/REGION, or below an [[export]] in the file of --config\n--lanes 99: use 1 to 16\n--socket-mode \"9\": use three octal digits, such as 660\n"},
 		{"pmnbd-target", "metrics = true\nspin = 3\n",
 			"FILE:1: metrics takes a port, or an address in quotes: metrics = \"127.0.0.1:9204\"\nFILE:2: spin takes a duration in quotes: spin = \"50us\"\n"},
 		{"pmnbd-target", "listen = [\"iwarp://0.0.0.0\"]\n[[region]]\nname = \"a b\"\npath = \"/x\"\n",
