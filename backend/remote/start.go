@@ -32,7 +32,7 @@ func (g *leg) insist(ctx context.Context, try func(context.Context) error) error
 		attempt, cancel := context.WithTimeout(ctx, attemptLimit(n))
 		err := try(attempt)
 		cancel()
-		if err == nil || ctx.Err() != nil || !g.passes(err) {
+		if err == nil || ctx.Err() != nil || !g.passes(n, err) {
 			return err
 		}
 		if text := err.Error(); text != said {
@@ -65,13 +65,17 @@ func (g *leg) open(ctx context.Context) (o wire.Opened, conns []dialed, err erro
 	return o, conns, err
 }
 
-// passes tells whether an error of a start may go away by itself. If no target has ever answered,
-// the address may be wrong, and the start fails at once. If one has answered in this start
-// and does not now, it restarts, or the network is at fault.
-func (g *leg) passes(err error) bool {
+// passes tells whether the error of attempt n of a start, the first of which is 0, may go away by
+// itself. If no target has ever answered, the address may be wrong, and the start fails at once, or
+// at the second attempt if nobody said no: a busy host may take longer than the first one may. If
+// one has answered in this start and does not now, it restarts, or the network is at fault.
+func (g *leg) passes(n int, err error) bool {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		return refused.said.Code == wire.CodeBusy && refused.said.Holder == [16]byte{} // a grant is under way
+	}
+	if n == 0 && errors.Is(err, rdma.ErrTimeout) {
+		return true
 	}
 	var reject *rdma.RejectError
 	return g.opening.met && (errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrTimeout) || errors.As(err, &reject))

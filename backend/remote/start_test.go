@@ -180,6 +180,40 @@ func TestStartWithoutATarget(t *testing.T) {
 	require.ErrorContains(t, err, "is pmnbd-target serving there?")
 }
 
+// A busy host may take longer than the first attempt may. Two attempts without an answer end the
+// start: the address may be wrong.
+func TestStartOnABusyHost(t *testing.T) {
+	for name, silent := range map[string]int{"the first attempt": 1, "both": 2} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			s := &silence{h.provider, silent}
+			h.cfg.Provider = s
+			d, err := Dial(context.Background(), h.cfg)
+			if silent > 1 {
+				require.ErrorIs(t, err, rdma.ErrTimeout)
+				require.Zero(t, s.left)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, d.Close())
+		})
+	}
+}
+
+// A silence is a network on which the first connections get no answer.
+type silence struct {
+	*rdmafake.Provider
+	left int
+}
+
+func (s *silence) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
+	if s.left > 0 {
+		s.left--
+		return nil, fmt.Errorf("connect to %s: %w", addr, rdma.ErrTimeout)
+	}
+	return s.Provider.OpenDomain(ctx, addr)
+}
+
 // A start ends with its context, while the target that it lost stays away.
 func TestStartIsGivenUp(t *testing.T) {
 	h := newHost(t)
@@ -214,6 +248,7 @@ func TestStartDuringAGrant(t *testing.T) {
 		{"nobody was there ever", rdma.ErrLost, false, false},
 		{"nobody is there any more", rdma.ErrLost, true, true},
 		{"no answer", rdma.ErrTimeout, true, true},
+		{"no answer ever", rdma.ErrTimeout, false, false},
 		{"a connection refused", &rdma.RejectError{}, true, true},
 		{"no proof", ErrNoProof, true, false},
 		{"a loss", loss("all"), true, false},
@@ -221,7 +256,7 @@ func TestStartDuringAGrant(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g.opening.met = tt.met
-			require.Equal(t, tt.want, g.passes(fmt.Errorf("try: %w", tt.err)))
+			require.Equal(t, tt.want, g.passes(1, fmt.Errorf("try: %w", tt.err)))
 		})
 	}
 }

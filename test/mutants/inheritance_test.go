@@ -106,6 +106,11 @@ var inheritance = []mutant{
 		old: "return g.opening.met && (errors", new: "return false && (errors",
 		pkg: "./backend/remote", run: "^TestStartIsCut$",
 	}, {
+		name: "a start gives a busy host up", rule: "a connection that nobody refused is tried twice",
+		in:  "backend/remote.leg.passes",
+		old: "if n == 0 &&", new: "if false &&",
+		pkg: "./backend/remote", run: "^TestStartOnABusyHost$",
+	}, {
 		name: "a start gives a barrier on a slow disk up", rule: "§5 a barrier's deadline counts time without progress",
 		in:  "backend/remote.replayer.watch",
 		old: "if at.waits {", new: "if at.waits && false {",
