@@ -102,7 +102,8 @@ func (e *export) withholds(resume bool) string {
 // goes on. Only if the image is whole, a session would take something away.
 func (e *export) short(resume bool) string {
 	p, ok := e.image.Protection()
-	if err := e.disk.wrong(); err != nil && !(resume && ok && !p.Whole && errors.Is(err, region.ErrBadPlace)) {
+	returns := resume && ok && !p.Whole
+	if err := e.disk.wrong(); err != nil && (!returns || !errors.Is(err, region.ErrBadPlace)) {
 		return err.Error()
 	}
 	if !ok {

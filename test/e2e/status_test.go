@@ -250,9 +250,10 @@ func TestStatusBesideRoot(t *testing.T) {
 		tty := m.terminal(t, terminal)
 		from := tty.enter(t, command)
 		tty.wait(t, from, "ready", func(out string) bool {
-			_, rest, ready := strings.Cut(out, "ready "+scheme)
-			uri, _, ready = strings.Cut(rest, "\n")
-			return ready
+			_, rest, _ := strings.Cut(out, "ready "+scheme)
+			var whole bool
+			uri, _, whole = strings.Cut(rest, "\n")
+			return whole
 		})
 		return scheme + uri
 	}

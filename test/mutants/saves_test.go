@@ -61,12 +61,12 @@ var saves = []mutant{
 	}, {
 		name: "an owner does not come back to memory that lost a place", rule: "a bad place ends a session, and no device",
 		in:  "persist/target.export.short",
-		old: "!(resume && ok", new: "!(false && ok",
+		old: "resume && ok &&", new: "false && ok &&",
 		pkg: "./persist/target", run: "^TestOwnerOfMemoryThatLostAPlace$",
 	}, {
 		name: "RESUME takes a whole image away", rule: "an image that is whole stays so while a save would fail",
 		in:  "persist/target.export.short",
-		old: "!p.Whole &&", new: "",
+		old: "&& !p.Whole", new: "",
 		pkg: "./persist/target", run: "^TestOwnerOfMemoryThatLostAPlace$",
 	}, {
 		name: "a battery that cannot be asked counts as full", rule: "what nobody knows may be empty",
