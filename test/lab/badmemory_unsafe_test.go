@@ -59,6 +59,11 @@ func TestBadPlacesOfMemory(t *testing.T) {
 			grep -q 'lost 4096 bytes at 8388608' /run/saved
 			pmnbd-target resume`)
 		target.stop()
+		target = serve(t, "pmnbd-target", arguments...) // which finds the place again
+		sh(t, badScript+`
+			pmnbd-target status | grep -E 'bad places.* 8388608\+4096$'
+			lost 2048; same 2047 1; same 2049 1; same 0 2048`)
+		target.stop()
 		sh(t, "fallocate --punch-hole --offset $((2 << 20 | 2048 * 4096)) --length 4096 "+protectedMemory)
 		serve(t, "pmnbd-target", arguments...)
 		sh(t, badScript+`

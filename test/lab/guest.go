@@ -71,8 +71,9 @@ type Machine struct {
 	Out string
 
 	cmd     *exec.Cmd
-	console journal // the kernel's
-	log     journal // the command's
+	cancel  context.CancelCauseFunc // ends the guest
+	console journal                 // the kernel's
+	log     journal                 // the command's
 	done    chan struct{}
 	ended   error // of QEMU; set when done is closed
 }
@@ -80,25 +81,37 @@ type Machine struct {
 // upMark is what a guest prints before it runs its command.
 const upMark = "lab: the guest is up\n"
 
-// boots is how many times Boot tries.
-const boots = 3
+const (
+	// boots is how many times Boot tries.
+	boots = 3
+	// patience is how long a guest may take to begin its command. That is ten times what it takes
+	// under TCG on a busy machine.
+	patience = 3 * time.Minute
+)
+
+// errNotUp ends a guest whose command did not begin in time.
+var errNotUp = errors.New("it was not up in time")
 
 // Boot starts g on the best accelerator available. It returns when the command has started or
 // the setup has failed. The guest ends with its command, with ctx, or with Kill. The caller
 // must call Close in any case.
 //
-// Boot starts a guest again that dies before its command: QEMU's translator now and then runs
-// another instruction than the one that the kernel has just patched into itself. No test has
+// Boot starts a guest again that dies or hangs before its command: QEMU's translator now and then
+// runs another instruction than the one that the kernel has just patched into itself. No test has
 // begun by then.
-func Boot(ctx context.Context, g Guest) (*Machine, error) {
+func Boot(ctx context.Context, g Guest) (*Machine, error) { return bootWithin(ctx, g, patience) }
+
+func bootWithin(ctx context.Context, g Guest, limit time.Duration) (*Machine, error) {
 	for n := 1; ; n++ {
 		m, err := boot(ctx, g, accelerator())
 		if err != nil || g.shell {
 			return m, err
 		}
-		if m.WaitFor(ctx, upMark) == nil {
+		late := time.AfterFunc(limit, func() { m.cancel(errNotUp) })
+		if m.WaitFor(context.Background(), upMark) == nil && late.Stop() {
 			return m, nil
 		}
+		late.Stop()
 		if _, err = m.Wait(); err == nil {
 			return m, nil // it has a result
 		}
@@ -142,7 +155,9 @@ func boot(ctx context.Context, g Guest, accel string) (*Machine, error) {
 		return nil, err
 	}
 	m := &Machine{Out: out, done: make(chan struct{})}
+	ctx, m.cancel = context.WithCancelCause(ctx)
 	if err := m.start(ctx, g, kernel, accel); err != nil {
+		m.cancel(nil)
 		_ = os.RemoveAll(out) // the error above matters more
 		return nil, fmt.Errorf("boot a guest: %w", err)
 	}
@@ -288,6 +303,9 @@ func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 		"-qmp", "unix:" + filepath.Join(out, monitor) + ",server=on,wait=off",
 		"-kernel", filepath.Join(kernel, "vmlinuz"), "-initrd", filepath.Join(kernel, "initrd"),
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr" +
+			// The kernel counts ticks against a delay loop to find out how its timer is wired.
+			// TCG on a busy machine is late with them, and it may boot on without a timer.
+			" no_timer_check" +
 			// A kernel that hangs must say where, by itself or when interrogate asks.
 			" softlockup_panic=1 watchdog_thresh=60 unknown_nmi_panic panic_print=0x40" +
 			" lab.kernel=" + filepath.Join(kernel, "root") +

@@ -3,7 +3,9 @@ package lab_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -63,4 +65,18 @@ func TestHungGuest(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "Kernel panic")
 	require.ErrorContains(t, err, "Call Trace")
+}
+
+// TestGuestThatDoesNotComeUp checks that Boot tells of a guest that hangs on its way up, and does not
+// wait for ever.
+func TestGuestThatDoesNotComeUp(t *testing.T) {
+	lab.Need(t)
+	if lab.Inside() {
+		t.Skip("boots guests")
+	}
+	hang := filepath.Join(t.TempDir(), "hang")
+	require.NoError(t, os.WriteFile(hang, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755))
+	_, err := lab.BootWithin(t.Context(), lab.Guest{Setup: []string{hang}, Command: []string{"true"}}, 20*time.Second)
+	require.ErrorIs(t, err, lab.ErrNotUp)
+	require.ErrorContains(t, err, "its console")
 }

@@ -96,6 +96,7 @@ func (m *Machine) Kill() {
 // Close kills the guest if it still runs, and removes Out.
 func (m *Machine) Close() {
 	m.Kill()
+	m.cancel(nil)
 	_ = os.RemoveAll(m.Out) // our own temporary directory
 }
 

@@ -1,0 +1,7 @@
+package lab
+
+// For tests of Boot's patience.
+var (
+	BootWithin = bootWithin
+	ErrNotUp   = errNotUp
+)
