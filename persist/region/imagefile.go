@@ -43,6 +43,9 @@ func openDirect(path string, on medium.Medium) (*os.File, error) {
 		return nil, err
 	}
 	mem, err := lockAndClassify(f, on)
+	if err == nil {
+		err = named(f)
+	}
 	if err == nil && (mem.RAM || mem.Device != 0 || mem.Class != persist.ClassFile && mem.Class != persist.ClassPMem) {
 		err = fmt.Errorf("%s: %w: there it would be lost with the power: put the image on ext4, xfs or f2fs", path, ErrSave)
 	}
@@ -64,8 +67,8 @@ func openImage(dir, name string, on medium.Medium) (*image.Image, error) {
 	path := ImagePath(dir, name)
 	f, err := openDirect(path, on)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w: region %q has no image there: mount the disk that has it; if it is gone for good, discard the contents with `pmnbd-target region create --force --class protected --save DIR`",
-			ErrSave, err, name)
+		return nil, fmt.Errorf("%w: %w: region %q has no image there: mount the disk that has it; if it is gone for good, %s",
+			ErrSave, err, name, discardContents)
 	}
 	if err != nil {
 		return nil, err
@@ -84,7 +87,7 @@ func openImageIn(f *os.File, name string, on medium.Medium) (*image.Image, error
 	}
 	im, err := image.Open(fileOf(f, on), info.Size())
 	if errors.Is(err, image.ErrDamaged) || errors.Is(err, image.ErrNone) {
-		return nil, fmt.Errorf("%w: %w: restore the file, or discard the contents with `pmnbd-target region create --force --class protected --save DIR`", ErrSave, err)
+		return nil, fmt.Errorf("%w: %w: restore the file, or %s", ErrSave, err, discardContents)
 	}
 	if err != nil {
 		return nil, err

@@ -116,10 +116,7 @@ func (r *Region) liveLocked(next *Superblock) error {
 	if s.im.Changeable() && next.Epoch <= s.im.Header().Epoch && next.Record == old.Record {
 		return nil
 	}
-	var err error
-	if !s.im.Changeable() { // a copy that took its place since the last look would stay whole
-		err = image.Await(s.absent)
-	}
+	err := s.inPlace()
 	if err == nil {
 		err = s.im.MakeLive(func(h *image.Header) { describe(h, next) })
 	}

@@ -19,7 +19,7 @@ func TestMemoryThatIsNotRight(t *testing.T) {
 		return func(t *testing.T, p place) { require.NoError(t, os.WriteFile(p.memory, b, 0o600)) }
 	}
 	elsewhere := func(t *testing.T, p place) {
-		r, err := open(p.memory+".other", OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+		r, err := open(p.memory+".other", OpenOptions{Name: "r", Save: p.save}, saverIn(bootB))
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
 	}

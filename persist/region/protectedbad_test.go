@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,35 @@ func TestProtectedWithABadPlace(t *testing.T) {
 	require.NoError(t, r.SaveTrouble())
 	_, err = r.Save(context.Background())
 	require.NoError(t, err)
+}
+
+// A bad place keeps the owner out of nothing, so it hides no reason that does.
+func TestBadPlaceHidesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, p place, r *Region)
+		says  string
+	}{
+		"the memory is removed": {func(t *testing.T, _ place, r *Region) { require.NoError(t, os.Remove(r.Path())) }, "has removed its memory"},
+		"the image is removed":  {func(t *testing.T, p place, _ *Region) { require.NoError(t, os.Remove(ImagePath(p.save, "r"))) }, "somebody removed the image"},
+		"the image is replaced": {func(t *testing.T, p place, _ *Region) { path, now := p.image(t); replace(t, path, now) }, "another file in the place"},
+		"the image is written on": {func(t *testing.T, p place, _ *Region) {
+			path, _ := p.image(t)
+			overwrite(t, path, 0, make([]byte, 16384))
+		}, "written over the image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := protectedAt(t)
+			r := p.open(t, saverIn(bootA))
+			grant(t, r)
+			_, err := r.Lose(address(r.Data()))
+			require.NoError(t, err)
+			require.ErrorIs(t, r.SaveTrouble(), ErrBadPlace)
+			c.spoil(t, p, r)
+			err = r.SaveTrouble()
+			require.ErrorContains(t, err, c.says)
+			require.NotErrorIs(t, err, ErrBadPlace)
+		})
+	}
 }
 
 // A member of a mirror fails instead: others have what is there, and the device goes on without this one.

@@ -53,22 +53,24 @@ func createProtected(path string, o CreateOptions, on medium.Medium) (Info, erro
 	if errors.Is(err, os.ErrExist) {
 		f, err = reuseFile(path, o, on)
 	}
-	if err != nil {
-		err = errors.Join(err, img.Close())
-	} else {
-		var info Info
-		if info, err = fillImage(img, f, o, on); err == nil {
-			return info, f.Close()
-		}
-		err = errors.Join(err, f.Close())
+	var info Info
+	if err == nil {
+		info, err = fillImage(img, f, o, on)
 	}
-	if made {
+	// With their locks: a forced create may have them next.
+	if err != nil && made {
 		err = errors.Join(err, os.Remove(path))
 	}
-	if created {
+	if err != nil && created {
 		err = errors.Join(err, os.Remove(at))
 	}
-	return Info{}, err
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err = errors.Join(err, img.Close()); err != nil {
+		return Info{}, err
+	}
+	return info, nil
 }
 
 // openOrMakeImage opens the file of an image. created says that there was none.
@@ -92,7 +94,7 @@ func openOrMakeImage(at string, on medium.Medium) (img *os.File, created bool, _
 	return img, created, err
 }
 
-// fillImage makes the first image of the memory in f, in img, which it closes.
+// fillImage makes the first image of the memory in f, in img.
 func fillImage(img, f *os.File, o CreateOptions, on medium.Medium) (Info, error) {
 	info, err := inspect(f, on)
 	if err == nil {
@@ -114,11 +116,10 @@ func fillImage(img, f *os.File, o CreateOptions, on medium.Medium) (Info, error)
 	if err == nil {
 		im, err = image.Create(fileOf(img, on), h)
 	}
-	if err != nil {
-		return Info{}, errors.Join(err, img.Close())
+	if err == nil {
+		info.Protection, err = firstSave(im, f, &info.Superblock, o.Progress)
 	}
-	info.Protection, err = firstSave(im, f, &info.Superblock, o.Progress)
-	return info, errors.Join(err, im.Close())
+	return info, err
 }
 
 // firstSave writes all of the memory in f to its image, and measures the disk.

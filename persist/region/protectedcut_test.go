@@ -49,3 +49,21 @@ func TestImageIsCutOff(t *testing.T) {
 		}
 	}
 }
+
+// TestProbeHidesNoCut: somebody cuts the image off between the two halves of a look. Its size is all that tells.
+func TestProbeHidesNoCut(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, r.guardImage())
+	require.NoError(t, os.Truncate(ImagePath(p.save, "r"), image.Size(DataOffset+protectedSize)/4))
+	require.ErrorIs(t, r.saving.probe(DataOffset+protectedSize, r.medium), errOverwritten)
+	data := bytes.Clone(r.Data())
+	_, err = r.Save(context.Background())
+	require.NoError(t, err)
+	p.powerOff(t, r)
+	require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+}

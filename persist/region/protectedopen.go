@@ -95,7 +95,7 @@ func (s *saving) open(path string, o OpenOptions, boot [16]byte, on medium.Mediu
 
 // prepare makes the region fit to be served.
 func (s *saving) prepare(r *Region) error {
-	if err := unix.Mlock(r.mem); err != nil {
+	if err := r.lockMemory(); err != nil {
 		return fmt.Errorf("%s: lock %d bytes in memory: %w: raise the limit on locked memory (LimitMEMLOCK=infinity)", r.path, len(r.mem), err)
 	}
 	// A disk that cannot be measured keeps nobody from the memory. SaveTrouble measures it again.
@@ -178,16 +178,10 @@ func without(h *image.Header) string {
 func (s *saving) compare(r *Region) error {
 	sb := r.Superblock()
 	h := s.im.Header()
-	if h.State == image.Whole && same(&h, &sb) {
-		err := s.im.ReadTable()
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, image.ErrTorn) {
-			return err
-		}
+	if h.State == image.Whole && same(&h, &sb) && s.im.ReadTable() == nil {
+		return nil
 	}
-	s.markAll()
+	s.markAll() // an unreadable table is no reason to refuse the memory: a save needs it only to leave blocks out
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.liveLocked(&sb)
@@ -250,48 +244,6 @@ func reboot(mem []byte, found copies, boot [16]byte) error {
 		sb.encode(page)
 	}
 	return nil
-}
-
-// skippedMarks is by how much the mark rises in a loss. The image has the mark of the last
-// grant, and initiators were told higher ones. They must find other contents, and not take the
-// region for one that was restored from a copy.
-const skippedMarks = 1 << 32
-
-// lose makes empty memory of the region sb, with another contents id and an epoch that nobody
-// had. The image says so before the memory has its name.
-func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on medium.Medium) error {
-	h := s.im.Header()
-	sb.Epoch = max(sb.Epoch, h.Epoch) + 2 // a copy of the header may have rotted that had one more
-	sb.Mark += skippedMarks
-	sb.Contents, sb.Boot = newID(), boot
-	sb.Failed, sb.Failure, sb.Suspect, sb.Doubt = false, "", false, false
-	return build(path, &h, on, func(f *os.File, mem []byte) error {
-		if err := allocateAt(f, 0, h.Bytes); err != nil {
-			return err
-		}
-		// Behind that: a start that finds no room loses nothing, and comes again.
-		err := s.im.MakeLive(func(h *image.Header) {
-			describe(h, &sb)
-			h.Losses++
-			h.LostAt = time.Now().UnixNano()
-		})
-		s.showLocked()
-		if err != nil {
-			return fmt.Errorf("%w: its image cannot say that the contents are lost: %w", ErrSave, err)
-		}
-		s.lost = why
-		own := int(sb.Record.Slot)
-		for slot := range persist.MaxMembers { // nobody has what this region has
-			if outside(&sb.Record).Has(slot) {
-				at := bitmapOffset(own, slot)
-				var b bitmaps
-				b.shape(sb.Size)
-				setRun(mem[at:at+bitmapSize], 0, b.chunks)
-			}
-		}
-		m := medium.Memory{Class: persist.ClassProtected, Flags: unix.MAP_SHARED}
-		return writeFirst(f, mem[:2*CopySize], sb, &m, on)
-	})
 }
 
 // build makes a file at path for the memory of h, which fill fills, and gives it that name when it is

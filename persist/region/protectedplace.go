@@ -44,12 +44,22 @@ func (s *saving) displaced() error {
 	return nil
 }
 
-// absent is displaced, but for an image that is written over: to make that live is right.
-func (s *saving) absent() error {
-	if err := s.displaced(); !errors.Is(err, errOverwritten) {
-		return err
+// inPlace prepares for a new header. If somebody has written over the image, all of it is dirty, because the header
+// ends what tells that. An image that is whole must be where the next start looks: a copy in its place would stay
+// whole. Of one that is live others tell.
+func (s *saving) inPlace() error {
+	err := image.Await(s.displaced)
+	switch {
+	case errors.Is(err, errOverwritten):
+		if !s.im.Intact() {
+			s.im.Distrust()
+			s.markAll()
+		}
+		return nil
+	case s.im.Changeable() && !errors.Is(err, image.ErrHangs):
+		return nil
 	}
-	return nil
+	return err
 }
 
 // displacedLocked is displaced for a save: the image itself decides whether somebody has written over it, and the
@@ -62,31 +72,35 @@ func (s *saving) displacedLocked() error {
 	return err
 }
 
-// complete gives the image all of its bytes again: a copy that was put back may have holes, or somebody has cut
-// it off. A save must not meet a full disk, and a start takes no image that is too short.
-func (s *saving) complete(f *os.File) error {
+// fill gives the image the space of its holes: a copy that was put back may have some, and a save must not meet a
+// full disk. It gives back nothing that somebody has cut off: that is how one finds out.
+func (s *saving) fill(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if !os.SameFile(info, s.file) {
-		return errReplaced // just now: nothing may be written there
-	}
 	total := uint64(image.Size(s.head.Load().Bytes))
-	if uint64(info.Size()) < total {
-		return allocate(f, total, nil)
+	switch {
+	case !os.SameFile(info, s.file):
+		return errReplaced // just now: nothing may be written there
+	case uint64(info.Size()) < total:
+		return errOverwritten
 	}
 	return ensureAllocated(f, new(medium.Memory), total)
 }
 
-// completeAtPath is complete for callers that have not opened the file. The disk has a minute.
+// completeAtPath is fill for an image that counts for nothing. It makes that long enough, because a start takes
+// none that is too short. The disk has a minute.
 func (s *saving) completeAtPath() error {
 	return image.Await(func() error {
 		f, err := openNode(s.path, os.O_RDWR)
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.complete(f), f.Close())
+		if err = s.fill(f); errors.Is(err, errOverwritten) {
+			err = allocate(f, uint64(image.Size(s.head.Load().Bytes)), nil)
+		}
+		return errors.Join(err, f.Close())
 	})
 }
 
@@ -126,6 +140,11 @@ func (r *Region) disarm() (err error) {
 	current := h == *r.saving.head.Load() && !r.saving.changeable.Load()
 	if h.UUID != r.uuid || h.State != image.Whole || current {
 		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed { // and the next start, or a save, may have the image
+		return r.errClosed()
 	}
 	sb := r.Superblock()
 	return im.MakeLive(func(h *image.Header) { describe(h, &sb) })

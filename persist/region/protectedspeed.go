@@ -52,8 +52,8 @@ func (p *Protection) takes(n uint64) time.Duration {
 }
 
 // SaveTrouble returns why a save would fail now, or take longer than it may: the disk is
-// read-only, gone or too slow, or the memory has lost something (ErrBadPlace). It writes one page to the disk, and the scratch extent once a minute
-// while the disk is too slow, or if nobody could measure it. It fills holes of the image, and if
+// read-only, gone or too slow, or, if nothing else is wrong, the memory has lost something (ErrBadPlace). It writes
+// one page to the disk, and the scratch extent once a minute while the disk is too slow, or if nobody could measure it. It fills holes of the image, and if
 // somebody has written over the image, or put a copy in its place, it makes that live. It waits as long as the disk does, but it
 // holds nobody else up. Regions of other classes have no trouble. One goroutine at a time may call it.
 func (r *Region) SaveTrouble() error {
@@ -62,10 +62,6 @@ func (r *Region) SaveTrouble() error {
 		return nil
 	}
 	err := r.guardImage() // first: nothing below may keep it from being done
-	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
-		return fmt.Errorf("region %q cannot be saved: %w: its memory has lost %d bytes at %d, and a save cannot read them: %s",
-			r.name, ErrBadPlace, g.Len, g.Off, lostMemory)
-	}
 	if r.Nameless() {
 		return fmt.Errorf("region %q: somebody has removed its memory, %s, which ends with this process: run `pmnbd-target save`, then restart pmnbd-target", r.name, r.path)
 	}
@@ -79,6 +75,11 @@ func (r *Region) SaveTrouble() error {
 	if p, _ := r.Protection(); p.Longest > p.SaveWithin {
 		return fmt.Errorf("region %q cannot be saved in time: its %d bytes take %v at the %d bytes/s of %s, and may take %v: use a faster disk, or create it with a longer --save-within",
 			r.name, p.Size, p.Longest.Round(time.Second/10), p.Speed, p.Image, p.SaveWithin)
+	}
+	// Last: a server lets the owner come back in spite of it, and of nothing else.
+	if g, lost := r.Lost([]persist.Range{{Len: r.size}}); lost {
+		return fmt.Errorf("region %q cannot be saved: %w: its memory has lost %d bytes at %d, and a save cannot read them: %s",
+			r.name, ErrBadPlace, g.Len, g.Off, lostMemory)
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func (s *saving) probe(bytes uint64, on medium.Medium) error {
 	if err != nil {
 		return err
 	}
-	err = s.complete(f)
+	err = s.fill(f)
 	file := fileOf(f, on)
 	if err == nil {
 		err = image.Probe(file, bytes)

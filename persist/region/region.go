@@ -182,10 +182,25 @@ func openLocked(path string, on medium.Medium) (*os.File, medium.Memory, error) 
 		return nil, medium.Memory{}, err
 	}
 	mem, err := lockAndClassify(f, on)
+	if err == nil {
+		err = named(f)
+	}
 	if err != nil {
 		return nil, medium.Memory{}, errors.Join(err, f.Close())
 	}
 	return f, mem, nil
+}
+
+// named returns an error if f, which is locked, has no name any more: whoever had the lock before has removed it.
+func named(f *os.File) error {
+	own, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if at, err := os.Stat(f.Name()); err != nil || !os.SameFile(at, own) {
+		return fmt.Errorf("%s: %w: somebody has just removed it, or put another file there: try again", f.Name(), ErrInUse)
+	}
+	return nil
 }
 
 // lockAndClassify identifies the memory of f and takes the lock that gives a region one

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	errCut    = errors.New("the power is off")
 	errBroken = errors.New("broken")
+	errUnread = errors.New("medium error")
 )
 
 const sector = 512
@@ -31,6 +32,7 @@ type disk struct {
 	ops     int
 	cutAt   int // the power goes off at this op; -1: never
 	broken  func(op int) bool
+	bad     int // the copy of the header that cannot be read; -1: neither
 	rng     *rand.Rand
 }
 
@@ -40,7 +42,7 @@ type piece struct {
 }
 
 func newDisk(seed uint64) *disk {
-	return &disk{durable: pages{}, cutAt: -1, broken: func(int) bool { return false }, rng: rand.New(rand.NewPCG(seed, 0))}
+	return &disk{durable: pages{}, cutAt: -1, bad: -1, broken: func(int) bool { return false }, rng: rand.New(rand.NewPCG(seed, 0))}
 }
 
 func (d *disk) Name() string { return "disk" }
@@ -93,6 +95,9 @@ func (d *disk) Sync() error {
 func (d *disk) ReadAt(b []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if at := int64(d.bad) * headerSize; d.bad >= 0 && off < at+headerSize && at < off+int64(len(b)) {
+		return 0, errUnread
+	}
 	n := 0
 	for i := 0; i < len(b); i += pageSize {
 		var page [pageSize]byte
@@ -144,5 +149,12 @@ func (d *disk) rot(at int) *disk {
 	}
 	page[100] ^= 0x10
 	next.durable[int64(at)*headerSize/pageSize] = &page
+	return next
+}
+
+// unreadable is d, which cannot read a copy of the header.
+func (d *disk) unreadable(at int) *disk {
+	next := newDisk(0)
+	next.durable, next.bad = d.durable, at
 	return next
 }

@@ -49,6 +49,8 @@ type Image struct {
 	lay  layout
 	head Header
 	at   int // the copy that has head
+	// unread is why one copy of the header could not be read when the image was opened, or nil.
+	unread error
 	// tried is the header that was given to the file last. If that failed, the file may have it all the same.
 	tried Header
 	// live says which copies are known to say live, durably.
@@ -100,8 +102,11 @@ func (im *Image) open(size int64) error {
 	}
 	var heads [2]Header
 	at := 0
-	if _, err = im.f.ReadAt(b, 0); err == nil {
+	if im.unread, err = readCopies(im.f, b); err == nil {
 		heads, at, err = choose(b)
+		if err != nil && im.unread != nil {
+			err = fmt.Errorf("%w; and the other one: %s", im.unread, err.Error()) // not damaged: the disk may read it later
+		}
 	}
 	if err = errors.Join(err, unix.Munmap(b)); err != nil {
 		return err
@@ -118,6 +123,23 @@ func (im *Image) open(size int64) error {
 	}
 	im.table = make([]uint32, im.lay.n)
 	return nil
+}
+
+// readCopies reads both copies of the header into b, one by one: a disk may have lost the sectors of one. That
+// one counts as damaged, which is sound for the same reason, and unread says why. With an error neither can be read.
+func readCopies(f io.ReaderAt, b []byte) (unread, err error) {
+	for i := range int64(2) {
+		part := b[i*headerSize : (i+1)*headerSize]
+		if _, failed := f.ReadAt(part, i*headerSize); failed != nil {
+			clear(part)
+			failed = fmt.Errorf("read copy %d of its header: %w", i, failed)
+			if unread != nil {
+				return nil, errors.Join(unread, failed)
+			}
+			unread = failed
+		}
+	}
+	return unread, nil
 }
 
 // choose reads both copies of the header from b, and says which is the newer one that is valid.
@@ -159,6 +181,10 @@ func (im *Image) Hangs() bool { return im.f.hangs() }
 // Header returns the newest header.
 func (im *Image) Header() Header { return im.head }
 
+// Unread returns why one copy of the header could not be read when the image was opened, or nil. Where the
+// other one says live, that one may say whole.
+func (im *Image) Unread() error { return im.unread }
+
 // Speed returns how many bytes the disk takes in a second, or 0 if nobody knows.
 func (im *Image) Speed() uint64 { return im.speed.Load() }
 
@@ -189,7 +215,7 @@ func (im *Image) Intact() bool {
 	err = im.f.do(func() error {
 		_, err := im.f.ReadAt(b[:pageSize], im.lay.total()-pageSize)
 		if err == nil {
-			_, err = im.f.ReadAt(b, 0)
+			_, err = readCopies(im.f, b)
 		}
 		return err
 	})

@@ -111,7 +111,7 @@ func newLife(t testing.TB, seed uint64) *life {
 func (l *life) holds(t testing.TB, d *disk, sound bool) {
 	t.Helper()
 	im, err := Open(d, Size(testBytes))
-	if !sound && (errors.Is(err, ErrDamaged) || errors.Is(err, ErrNone)) {
+	if !sound && (errors.Is(err, ErrDamaged) || errors.Is(err, ErrNone) || errors.Is(err, errUnread)) {
 		return
 	}
 	require.NoError(t, err)
@@ -152,6 +152,8 @@ func TestCutAnywhere(t *testing.T) {
 					l.holds(t, after.rot(0), false)
 					l.holds(t, after.rot(1), false)
 				}
+				l.holds(t, d.after(4).unreadable(0), false)
+				l.holds(t, d.after(4).unreadable(1), false)
 				require.NoError(t, l.im.Close())
 			}
 		})
@@ -203,6 +205,41 @@ func TestRotIsFound(t *testing.T) {
 			require.NoError(t, im.Close())
 		})
 	}
+}
+
+// TestUnreadableCopy: the copy of the header that can be read counts. An image of which neither can be read, or the
+// other one is damaged, is not called damaged: nobody should discard it for what the disk may read later.
+func TestUnreadableCopy(t *testing.T) {
+	d, l := newDisk(1), newLife(t, 1)
+	require.NoError(t, l.run(d))
+	head := l.im.Header()
+	require.True(t, l.im.Intact())
+	d.bad = 1 - l.im.at
+	require.True(t, l.im.Intact(), "the newest copy is there")
+	d.bad = l.im.at
+	require.False(t, l.im.Intact())
+	d.bad = -1
+	require.NoError(t, l.im.Close())
+	for at := range 2 {
+		im, err := Open(d.unreadable(at), Size(testBytes))
+		require.NoError(t, err)
+		require.ErrorIs(t, im.Unread(), errUnread)
+		require.False(t, im.Changeable())
+		if at != l.im.at {
+			require.Equal(t, head, im.Header())
+		}
+		require.NoError(t, im.MakeLive(func(*Header) {}))
+		require.True(t, im.Changeable())
+		require.NoError(t, im.Close())
+
+		_, err = Open(d.rot(1-at).unreadable(at), Size(testBytes))
+		require.ErrorIs(t, err, errUnread)
+		require.NotErrorIs(t, err, ErrDamaged)
+	}
+	im, err := Open(d, Size(testBytes))
+	require.NoError(t, err)
+	require.NoError(t, im.Unread())
+	require.NoError(t, im.Close())
 }
 
 // TestLoadWithoutRoom: a load ends with the error of the memory, and reads nothing to where none is.
