@@ -109,7 +109,7 @@ func (c *config) check() error {
 			say(err)
 		}
 		if slices.ContainsFunc(c.Regions[:i], func(o servedRegion) bool { return o.Name == r.Name }) {
-			say(flags.Usagef("region %s is named twice: each needs a name of its own", r.Name))
+			say(errTwice(r.Name))
 		}
 		if r.Encrypted && !secure {
 			say(r.usage("it is encrypted, and no address is: add --listen iwarps://HOST"))
@@ -132,6 +132,10 @@ func (c *config) check() error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+func errTwice(region string) error {
+	return flags.Usagef("region %s is named twice: each needs a name of its own", region)
 }
 
 // checkListener refuses an address whose clients nobody knows.

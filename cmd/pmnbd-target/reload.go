@@ -92,14 +92,18 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 		err = s.cfg.LogLevel.Set(next.LogLevel.String())
 		c.Changed = append(c.Changed, "log-level")
 	}
+	var removed []*region.Region
 	for _, r := range s.regions {
 		if !slices.Contains(regions, r) {
-			if saving := saveLast(r); saving != nil {
-				err = errors.Join(err, fmt.Errorf("it is removed: %w: name it again, or a shutdown loses it", saving))
-			}
-			err = errors.Join(err, r.Close())
-			c.Removed = append(c.Removed, r.Name())
+			removed = append(removed, r)
 		}
+	}
+	for _, failed := range s.saveLast(removed) {
+		err = errors.Join(err, fmt.Errorf("it is removed: %w: name it again, or a shutdown loses it", failed))
+	}
+	for _, r := range removed {
+		err = errors.Join(err, r.Close())
+		c.Removed = append(c.Removed, r.Name())
 	}
 	if err != nil {
 		c.Wrong = err.Error()
@@ -112,16 +116,6 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	s.regions, s.said = regions, next
 	s.cfg.Regions, s.cfg.KeyFile = next.Regions, next.KeyFile
 	return c, nil
-}
-
-// saveLast saves a region of class protected that nobody else would save before the host goes down: the
-// file does not name it any more, or its memory ends with this process.
-func saveLast(r *region.Region) error {
-	if _, ok := r.Protection(); !ok {
-		return nil
-	}
-	_, err := r.Save(context.Background())
-	return err
 }
 
 // openRegions returns the regions of a configuration: those that are served, and new ones, which it

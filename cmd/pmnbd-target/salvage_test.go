@@ -4,45 +4,141 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/cmd/internal/flags"
 	"pmnbd/internal/shmtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
 
-// A mistake in the file is found at the shutdown, when nobody is there to mend it. What other lines name
-// is saved all the same.
+// A mistake in the file is found at the shutdown, when nobody is there to mend it. Every region that can be
+// found in the file all the same is saved, in whichever form it is written.
 func TestSaveOfAFileWithMistakes(t *testing.T) {
 	memory, disk := shmtest.Dir(t), t.TempDir()
-	var file string
-	for _, name := range []string{"a", "b"} {
-		path := filepath.Join(memory, name)
+	quoted := strconv.Quote
+	keys := make(map[string][]string) // of a region, as they stand in the file
+	for _, name := range []string{"a", "b,b"} {
+		name, path := name[:1], filepath.Join(memory, name)
 		code, _, errs := ran("region", "create", name, path, "--size", "4M", "--class", "protected", "--save", disk)
 		require.Zero(t, code, errs)
-		file += fmt.Sprintf("[[region]]\nname = %q\npath = %q\nsave = %q\n", name, path, disk)
+		keys[name] = []string{"name = " + quoted(name), "path = " + quoted(flags.QuotePath(path)), "save = " + quoted(disk)}
 	}
-	for name, wrong := range map[string]string{
-		"an unknown key":      "lisen = 5\n",
-		"a value":             "spin = \"soon\"\n",
-		"no TOML":             "listen = [\"iwarp://127.0.0.1:7204\"\n",
-		"no TOML in a region": "[[region]]\nname = \"c\npath = \"/nowhere\"\n",
+	nowhere := []string{`path = "/nowhere"`, "save = " + quoted(disk)}
+	forms := map[string]func(regions [][]string) string{
+		"tables": func(regions [][]string) (file string) {
+			for _, r := range regions {
+				file += "[[region]]\n" + strings.Join(r, "\n") + "\n"
+			}
+			return file
+		},
+		"one line": func(regions [][]string) string {
+			var items []string
+			for _, r := range regions {
+				items = append(items, "{"+strings.Join(r, ", ")+"}")
+			}
+			return "region = [" + strings.Join(items, ", ") + "]\n"
+		},
+		"a line each": func(regions [][]string) string {
+			file := "region = [\n"
+			for _, r := range regions {
+				file += "  { " + strings.Join(r, ", ") + " },\n"
+			}
+			return file + "]\n"
+		},
+		"a line for each key": func(regions [][]string) string { // is no TOML before its version 1.1
+			file := "region = [\n"
+			for _, r := range regions {
+				file += "  {\n    " + strings.Join(r, ",\n    ") + "\n  },\n"
+			}
+			return file + "]\n"
+		},
+	}
+	for name, c := range map[string]struct {
+		line   string   // of the file
+		region []string // a third one, beside a and b
+		more   string   // a key of b
+		says   string
+	}{
+		"an unknown key":             {line: "lisen = 5", says: `lisen"`},
+		"a value":                    {line: `spin = "soon"`, says: "spin"},
+		"an empty value":             {line: `key-file = ""`, says: "key-file"},
+		"a key twice":                {line: "spin = \"1us\"\nspin = \"2us\"", says: "spin"},
+		"no TOML":                    {line: `listen = ["iwarp://127.0.0.1:7204"`, says: "target.toml:"},
+		"no TOML, with the name":     {line: "name = \"pm1\"\nspin = 5us", says: "target.toml:"},
+		"no TOML in a region":        {region: append([]string{`name = "c`}, nowhere...), says: "target.toml:"},
+		"an unknown key in a region": {region: append([]string{`name = "c"`, "sise = 5"}, nowhere...), says: "target.toml:"},
+		"a wrong type in a region":   {region: append([]string{"name = 5"}, nowhere...), says: "name"},
+		"an empty path":              {region: []string{`name = "c"`, `path = ""`, "save = " + quoted(disk)}, says: "path"},
+		"no quotation marks":         {region: append([]string{`name = "c"`, "size = 4M"}, nowhere...), says: "target.toml:"},
+		"nobody may have one":        {more: "allow = []", says: `region "b": nobody is allowed`},
+		"a size beside its image":    {more: `size = "4M"`, says: `region "b": with save=`},
+		"a region twice":             {region: keys["a"], says: "region a is named twice"},
+		"a name twice":               {region: append([]string{`name = "a"`}, nowhere...), says: "region a is named twice"},
 	} {
-		for place, text := range map[string]string{"before": wrong + file, "behind": file + wrong} {
-			t.Run(name+" "+place, func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "target.toml")
-				require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-				code, out, errs := ran("save", "--config", path)
-				require.NotZero(t, code)
-				require.Contains(t, errs, "target.toml:")
-				require.Contains(t, out, "region a saved: ")
-				require.Contains(t, out, "region b saved: ")
-			})
+		for form, write := range forms {
+			regions := [][]string{keys["a"], keys["b"]}
+			if c.more != "" {
+				regions[1] = append([]string{c.more}, keys["b"]...)
+			}
+			texts := map[string]string{"behind": write(regions) + c.line + "\n", "before": c.line + "\n" + write(regions)}
+			if c.region != nil {
+				texts = map[string]string{"behind": write(append(regions, c.region)), "before": write([][]string{c.region, keys["a"], keys["b"]})}
+			}
+			for place, text := range texts {
+				t.Run(name+" "+place+" "+form, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "target.toml")
+					require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+					code, out, errs := ran("save", "--config", path)
+					require.Equal(t, 2, code, errs)
+					if form != "a line for each key" { // where that is what is wrong
+						require.Contains(t, errs, c.says)
+					}
+					require.Equal(t, 1, strings.Count(out, "region a saved: "), out)
+					require.Equal(t, 1, strings.Count(out, "region b saved: "), out)
+				})
+			}
 		}
 	}
 	require.Empty(t, salvage(filepath.Join(disk, "nowhere")))
+}
+
+// What salvage finds in files that are wrong in other ways.
+func TestSalvage(t *testing.T) {
+	const a, b = "name = 'a'\npath = '/a'\nsave = '/s'\n", "NAME = \"b\"\npath = '/b'\nsave = '/s'\n"
+	for name, c := range map[string]struct{ file, want string }{
+		"no table":               {a, "a=/a"},
+		"another table":          {"[[regoin]]\n" + a + "[region]\n" + b, "a=/a b=/b"},
+		"a table in a table":     {"[[x.y]]\n" + a, "a=/a"},
+		"no line between two":    {"[[region]]\n" + a + b, "a=/a b=/b"},
+		"half a line":            {"[[region]]\n" + a + "[[region\n" + b, "a=/a b=/b"},
+		"a comment":              {"x = \n#[[region]]\n#" + strings.ReplaceAll(a, "\n", "\n#") + "\n[[region]]\n" + b, "b=/b"},
+		"a comment that is none": {"x = \nbattery-command = 'a # [{'\n[[region]] # x\n" + a, "a=/a"},
+		"long texts":             {"x = \n[[region]]\nname = \"\"\"\na\"\"\"\npath = '''/a'''\nsave = '/s'", "a=/a"},
+		"quoted keys":            {"x = \n[[region]]\n\"name\" = 'a'\n'path' = '/a'\nsave = '/s'", "a=/a"},
+		"escapes":                {"x = \n[[region]]\nname = \"\\u0061\"\npath = \"/\\\"a\"\nsave = '/s'", `a=/"a`},
+		"a comma":                {"x = \n[[region]]\nname = 'a'\npath = '/a,b'\nsave = '/s'", "a=/a,b"},
+		"a key twice":            {"[[region]]\nname = 'a'\npath = '/x'\npath = '/a'\nsave = '/s'", "a=/a"},
+		"nothing":                {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "target.toml")
+			require.NoError(t, os.WriteFile(path, []byte(c.file), 0o600))
+			var found []string
+			for _, r := range salvage(path) {
+				if r.Save.string != "" {
+					found = append(found, r.Name+"="+r.Path.string)
+				}
+			}
+			slices.Sort(found)
+			require.Equal(t, c.want, strings.Join(found, " "))
+		})
+	}
 }
 
 // A region whose memory is not there, and whose image is not whole, is not saved: its filesystem may have

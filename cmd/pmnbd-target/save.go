@@ -137,22 +137,45 @@ func askAll(control *status.Place, path string, heard func(json.RawMessage) erro
 // saveOffline saves the regions of a configuration file that no pmnbd-target serves.
 func saveOffline(stdout io.Writer, file string) error {
 	regions, err := regionsOf(file)
-	if err == nil && !slices.ContainsFunc(regions, func(r servedRegion) bool { return r.Save.string != "" }) {
+	if err == nil && len(regions) == 0 {
 		_, err = fmt.Fprintf(stdout, "nothing to save: no region of %s has save\n", file)
 		return err
 	}
 	return errors.Join(err, saveAll(stdout, regions, (*servedRegion).saveAlone))
 }
 
-// regionsOf returns the regions that saveOffline saves, also of a file with mistakes, beside the error
-// that says what these are: the power may be about to go, and a mistake in a line must cost no region
-// that other lines name.
+// regionsOf returns the regions of a file that have save, also of a file with mistakes, beside the error
+// that says what these are: the power may be about to go, and a mistake must cost no region that can be
+// found all the same.
 func regionsOf(file string) ([]servedRegion, error) {
 	var c config
-	if err := c.load(file); err != nil {
-		return salvage(file), err
+	err := c.load(file)
+	if err != nil {
+		c.Regions = salvage(file)
 	}
-	return c.Regions, nil
+	var all []servedRegion
+	for _, r := range c.Regions {
+		if r.Save.string == "" {
+			continue
+		}
+		// What else is wrong with it matters to serve alone.
+		plain := servedRegion{Name: r.Name, Path: r.Path, Save: r.Save}
+		if plain.check() == nil {
+			err = errors.Join(err, r.check())
+		}
+		twice, same := false, false
+		for _, o := range all {
+			twice = twice || o.Name == r.Name
+			same = same || o.Name == r.Name && o.Path == r.Path && o.Save == r.Save
+		}
+		if twice {
+			err = errors.Join(err, errTwice(r.Name))
+		}
+		if !same { // two saves of one region would be in each other's way
+			all = append(all, plain)
+		}
+	}
+	return all, err
 }
 
 // lastChance returns why nobody can save r any more once this process has ended, or "".

@@ -90,6 +90,7 @@ type service struct {
 	metrics   net.Listener // nil: none
 	listeners []rdma.Listener
 	uris      []string // of the listeners
+	last      lastSaves
 }
 
 // open opens everything, or nothing.
@@ -181,19 +182,21 @@ func (s *service) run(stdout io.Writer, signals <-chan os.Signal) error {
 		}
 	}
 	err = errors.Join(err, follow.Close())
-	daemon.Stopping(s.log, savesFor(s.target.Snapshot()))
+	s.ends()
 	if ended := s.reloader.Close(); ended != nil {
 		<-ended
 	}
 	err = errors.Join(err, s.target.Close(), shown.Close())
 	serving.Wait()
+	var last []*region.Region
 	for _, r := range s.regions {
 		if why := s.lastChance(r); why != "" {
 			s.log.Warn("saving the region before the end: nobody else could", zap.String("region", r.Name()), zap.String("cause", why))
-			p, _ := r.Protection()
-			daemon.Stopping(s.log, p.SaveWithin)
-			err = errors.Join(err, saveLast(r))
+			last = append(last, r)
 		}
+	}
+	err = errors.Join(err, errors.Join(s.saveLast(last)...))
+	for _, r := range s.regions {
 		err = errors.Join(err, r.Close())
 	}
 	return err
