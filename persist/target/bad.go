@@ -126,9 +126,10 @@ func (s *settlings) durable(c *conn, seq uint64) error {
 	return nil
 }
 
-// forget drops those of c, which has ended.
+// forget drops those of c, whose session has ended.
 func (s *settlings) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.settling = 0
 	s.waits = slices.DeleteFunc(s.waits, func(w settling) bool { return w.c == c })
 }

@@ -2,6 +2,7 @@ package target
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 
 	"pmnbd/persist"
 	"pmnbd/persist/region"
+	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
 
@@ -87,6 +89,30 @@ func TestSettlingsAreBounded(t *testing.T) {
 	require.NoError(t, s.cover(&conn{}, &touches, 1, bad), "another lane")
 	s.forget(c)
 	require.Len(t, s.waits, 1)
+}
+
+// What a part of a barrier names of blocks that are being made good ends with its session: neither its memory nor its
+// ranges are left to the next session of the connection, whose barriers did not make them durable.
+func TestSettlingsEndWithTheirSession(t *testing.T) {
+	block := persist.Range{Off: 8192, Len: persist.BadBlock}
+	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.Medium{
+		PMem: region.DomainMemory, Data: regiontest.Discard,
+		Bad:  func() []persist.Range { return []persist.Range{block} },
+		Mend: func(uint64, uint64) error { return nil },
+	}, Config{})
+	e := s.server.served()["log"]
+	p := s.connect(t)
+	o := p.open(alice)
+	c := e.session.conn
+	p.ask(&wire.Zero{Seq: 1, Off: block.Off, Len: block.Len}, &wire.ZeroAck{})
+	p.ask(&wire.Barrier{Seq: 1, Ranges: []persist.Range{block}}, &wire.BarrierAck{})
+	require.Len(t, e.settlings.waits, 1)
+	p.ask(&wire.Close{Epoch: o.Epoch}, &wire.Closed{})
+	require.Empty(t, e.settlings.waits)
+	require.Zero(t, c.settling)
+	p.open(alice)
+	p.durable(2)
+	require.Equal(t, persist.BadPlaces{block}, s.region.Bad(), "barrier 2 names nothing")
 }
 
 // Zeroes for a part of a block that was lost meanwhile do not fail the region: the connection ends, and the initiator

@@ -49,9 +49,9 @@ func (c *conn) flush(b *wire.Barrier) error {
 	} else if err := e.r.Note(b.Ranges); err != nil { // the syncer knows no ranges
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
-	if b.Last && (e.r.MayBlock() || e.syncer.doubt.Load()) {
+	if (b.Last || c.follows()) && (e.r.MayBlock() || e.syncer.doubt.Load()) {
 		c.behind = true
-		return e.syncer.add(syncJob{c: c, seq: b.Seq, last: true})
+		return e.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last})
 	}
 	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
 }

@@ -38,6 +38,8 @@ func (s *session) endLease() error {
 		return fmt.Errorf("end the other lanes: %w", err)
 	}
 	e.syncer.forget(s.conn)
+	e.settlings.forget(s.conn) // the connection may get another session, whose barriers do not cover them
+	s.conn.behind = false
 	if err := s.conn.domain.Deregister(s.mem); err != nil {
 		return fmt.Errorf("end the session's key: %w", err)
 	}

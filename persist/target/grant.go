@@ -356,7 +356,8 @@ func (e *export) check(m *wire.Open, resume bool) *wire.Refused {
 	s := e.session
 	e.mu.Unlock()
 	leased := e.leased(m.Owner.ID, &sb, s)
-	r.Seconds = uint32((leased + time.Second - 1) / time.Second)
+	// The owner's id learns it too: another host may have a copy of its state directory.
+	r.Seconds = uint32((e.lease(&sb, s) + time.Second - 1) / time.Second)
 	switch {
 	case e.r.Failed() != nil:
 		r.Code, r.Text = wire.CodeFailed, e.r.Failure()

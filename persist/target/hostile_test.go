@@ -1,12 +1,9 @@
 package target
 
 import (
-	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -91,25 +88,16 @@ func TestHostileMessages(t *testing.T) {
 
 // The target cuts off an initiator that exceeds its credits.
 func TestCreditsAreKept(t *testing.T) {
-	began, proceed := make(chan struct{}, 1), make(chan struct{})
-	var hold atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
-		if hold.Swap(false) {
-			began <- struct{}{}
-			<-proceed
-		}
-		return unix.Fdatasync(fd)
-	}, Config{})
-	p := s.connect(t)
-	p.open(alice)
-	hold.Store(true)
-	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
-	<-began
-	for seq := uint64(2); seq <= credits+1; seq++ {
-		p.send((&wire.Barrier{Seq: seq, Last: true}).Append(nil))
+	for name, last := range map[string]bool{"barriers": true, "parts of them": false} {
+		t.Run(name, func(t *testing.T) {
+			s, p, release := heldSync(t)
+			for seq := uint64(2); seq <= credits+1; seq++ {
+				p.send((&wire.Barrier{Seq: seq, Last: last}).Append(nil))
+			}
+			_, err := p.receive()
+			require.ErrorIs(t, err, rdma.ErrLost, "cut off without an answer")
+			release()
+			s.connect(t).open(alice)
+		})
 	}
-	_, err := p.receive()
-	require.ErrorIs(t, err, rdma.ErrLost, "cut off without an answer")
-	close(proceed)
-	s.connect(t).open(alice)
 }

@@ -24,7 +24,15 @@ func (e *export) leaseLeft(s *session) time.Duration {
 
 // leased returns how long the lease of an id other than id still runs, or 0.
 func (e *export) leased(id [16]byte, sb *region.Superblock, s *session) time.Duration {
-	if id == sb.Owner.ID || !e.held(sb, s) {
+	if id == sb.Owner.ID {
+		return 0
+	}
+	return e.lease(sb, s)
+}
+
+// lease returns how long the lease of the region's owner still runs, or 0.
+func (e *export) lease(sb *region.Superblock, s *session) time.Duration {
+	if !e.held(sb, s) {
 		return 0
 	}
 	return max(0, e.leaseLeft(s))

@@ -25,6 +25,19 @@ func TestLease(t *testing.T) {
 		require.Equal(t, alice.ID, r.Holder)
 		require.InDelta(t, Lease.Seconds(), float64(r.Seconds), 5)
 	})
+	t.Run("the owner's own id is told how long, and need not wait", func(t *testing.T) {
+		s := serveRegion(t, path, nil, Config{})
+		p := s.connect(t)
+		o := p.open(alice)
+		r := s.connect(t).refused(alice, 0)
+		require.Equal(t, wire.CodeEpoch, r.Code)
+		require.InDelta(t, Lease.Seconds(), float64(r.Seconds), 5)
+		var closed wire.Closed
+		p.ask(&wire.Close{Epoch: o.Epoch}, &closed)
+		require.Zero(t, s.connect(t).refused(alice, 0).Seconds)
+		s.connect(t).open(alice)
+		s.connect(t).open(alice)
+	})
 	t.Run("another id waits as long after the target's start", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{})
 		require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code)

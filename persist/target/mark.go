@@ -85,7 +85,7 @@ func (y *syncer) mark() {
 	y.mu.Lock()
 	y.marking, y.marked, y.markedAt = false, barriers, clock()
 	y.mu.Unlock()
-	if err != nil { // the region has failed
+	if err != nil { // the region has failed, or the disk of its image
 		y.e.s.log.Error("mark not advanced", slog.String("region", y.e.r.Name()), slog.Any("error", err))
 		y.end(false)
 	}

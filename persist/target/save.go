@@ -101,7 +101,10 @@ func (e *export) save(ctx context.Context) Saved {
 			return Saved{Region: e.r.Name(), Err: err}
 		}
 	}
-	if err := e.syncer.rest(); err != nil {
+	switch err := e.syncer.rest(); {
+	case errors.Is(err, region.ErrSave):
+		log.Warn("the image could not be changed before the save, which tries it again", slog.Any("error", err))
+	case err != nil:
 		log.Warn("the region failed, and is saved as it is", slog.Any("error", err))
 	}
 	done, err := e.image.Save(ctx)

@@ -55,7 +55,8 @@ type recordJob struct {
 	kept bool // the region has it, or refused it
 }
 
-// A syncJob is a part of a barrier on a lane. For class file it is the last one.
+// A syncJob is a part of a barrier on a lane. For class file it is the last one, or follows a part
+// that has no answer yet.
 type syncJob struct {
 	c      *conn
 	seq    uint64

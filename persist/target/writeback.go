@@ -18,11 +18,17 @@ const flushStep = 64 << 20
 // credits (design §5).
 const lanePart = 4 << 20
 
+// follows reports whether the syncer still has a part of a barrier of c. Then it must get the next
+// part, too: the initiator takes answers only in the order of its messages.
+func (c *conn) follows() bool {
+	c.behind = c.behind && c.session.export.syncer.has(c)
+	return c.behind
+}
+
 // beside reports whether the syncer has to write back ranges for c: they have more bytes than a
-// lane may wait for, or the part before them is still with the syncer. The initiator takes
-// answers only in the order of its messages.
+// lane may wait for, or follow a part that the syncer has.
 func (c *conn) beside(ranges []persist.Range) bool {
-	if c.behind = c.behind && c.session.export.syncer.has(c); c.behind {
+	if c.follows() {
 		return true
 	}
 	if c.session.export.r.FencesOnly() {

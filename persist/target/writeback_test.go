@@ -145,7 +145,8 @@ func TestHeartbeatsDuringAWriteBack(t *testing.T) {
 		require.Equal(t, wire.BarrierAck{Seq: m.Seq, Last: m.Last}, ack)
 	}
 	p.durable(4)
-	require.False(t, s.server.served()["log"].syncer.has(s.server.served()["log"].session.conn))
+	e := s.server.served()["log"]
+	require.Eventually(t, func() bool { return !e.syncer.has(e.session.conn) }, patience, tick, "noted behind the answer")
 	var ack wire.BarrierAck
 	p.ask(&wire.Barrier{Seq: 5, Last: true, Ranges: small}, &ack)
 	require.EqualValues(t, 5, s.server.Snapshot()[0].Barriers)

@@ -83,7 +83,8 @@ type Refused struct {
 	Code Code
 	// Flags has OpenedUnclean if the previous owner did not close.
 	Flags OpenedFlags
-	// Seconds is how long the lease still runs if another initiator holds the region.
+	// Seconds is how long the holder's lease still runs, whether the holder is another initiator
+	// or the one that asks.
 	Seconds uint32
 	// Epoch is the persisted epoch.
 	Epoch uint64
