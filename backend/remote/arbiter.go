@@ -30,8 +30,10 @@ type Term interface {
 	// returns what the arbiter holds then. After an error nobody knows whether it holds next.
 	Swap(ctx context.Context, old, next persist.Record) (held persist.Record, err error)
 	// Until is up to when nobody else can have the mirror, by the monotonic clock. It moves on while the
-	// arbiter answers, and lies in the past once the term may be over.
-	Until() time.Time
+	// arbiter answers, and lies in the past once the term may be over. A term that was over may go on with
+	// another lease. gained counts its leases, from 1: between two of them another initiator may have had
+	// the mirror, which shows in what the arbiter holds.
+	Until() (until time.Time, gained uint64)
 	// End ends the term. If yields is set another initiator may have the mirror at once, and End returns
 	// when the arbiter knows that, or ctx ends; otherwise it may once the lease is over. Only the first
 	// call counts.
@@ -96,14 +98,15 @@ func (b *beginning) ask(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	_, gained := term.Until()
 	held, err := term.Held(ctx)
-	if err == nil && time.Until(term.Until()) <= 0 {
+	if until, _ := term.Until(); err == nil && time.Until(until) <= 0 {
 		err = errLeaseOver
 	}
 	if err != nil {
 		return fmt.Errorf("ask the arbiter of the mirror: %w", err)
 	}
-	b.found.Asked, b.found.Arbiter = true, held
+	b.found.Asked, b.found.Arbiter, b.gained = true, held, gained
 	return nil
 }
 
@@ -137,8 +140,7 @@ func (c *creation) arbitrate(ctx context.Context) (err error) {
 }
 
 // quietAfter returns up to when clients of the life before may still have READs answered, from members
-// that this life does not hold: until a lease after its last OPEN, if that life hears all members that the
-// arbiter has in F while it cannot reach the arbiter (mirror §4.8).
+// that this life does not hold: until a lease after its last OPEN (mirror §4.7).
 func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
 	var held persist.Members
 	lease := time.Duration(0)
@@ -148,10 +150,19 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
 			lease = max(lease, time.Duration(o.Lease)*time.Millisecond)
 		}
 	}
-	if b.device.term == nil || d.Clean || d.Newest.F&^held == 0 {
+	if !b.fences(d) || d.Clean || d.Newest.F&^held == 0 {
 		return t
 	}
 	return b.opened.Add(lease)
+}
+
+// fences reports whether the life before may answer READs now, and will not for long. Without a takeover the
+// targets have waited for its leases. Where no majority begins a life, nothing ever tells it not to, and a
+// promotion tells none of its members.
+func (b *beginning) fences(d *mirror.Decision) bool {
+	before := mirror.View{Record: d.Newest, Before: d.Before}
+	byMajority := before.Electorates() != [2]mirror.Electorate{} && d.Promotes() == 0
+	return b.device.term != nil || b.device.cfg.Takeover && byMajority
 }
 
 // awaitQuiet waits until d.quiet, or until this life has opened all members that the life before it could
@@ -199,9 +210,9 @@ func (k *copies) cameLocked() {
 	k.came = make(chan struct{})
 }
 
-// start notes what the start of a life found.
-func (o *office) start(term Term, found *mirror.Found) {
-	o.term, o.held, o.asked = term, found.Arbiter, found.Asked
+// start notes what the start of a life found, with that lease of the term.
+func (o *office) start(term Term, found *mirror.Found, gained uint64) {
+	o.term, o.held, o.asked, o.gained = term, found.Arbiter, found.Asked, gained
 }
 
 // An office is what copies knows of the mirror's arbiter.
@@ -218,7 +229,11 @@ type office struct {
 	members persist.Members // F of any generation that the arbiter may hold
 	cause   error           // why it does not answer, or nil
 	fresh   time.Time       // when it answered last
-	wanted  bool            // a change waits for an answer
+	wanted  bool            // a change, or a lease that was gained again, waits for an answer
+	// gained is the last lease of the term in which the arbiter held what this life knows. It stays 0 in a
+	// life that goes on after a kill: no READ is answered by that, and a change of it begins with the
+	// comparison.
+	gained uint64
 }
 
 // begin notes that v has a generation pending.
@@ -231,18 +246,31 @@ func (o *office) begin(v *mirror.View) {
 // only keep FLUSHes waiting, although the member that it lets go may come back. If the arbiter has not
 // answered lately it is asked first. The caller holds commit.mu, and looks again after arbiterPause.
 func (o *office) mayChangeLocked() bool {
-	if o.term == nil || time.Since(o.fresh) < arbiterFresh && time.Until(o.term.Until()) > 0 {
+	if o.term == nil || time.Since(o.fresh) < arbiterFresh && time.Until(o.untilLocked()) > 0 {
 		return true
 	}
 	o.wanted = true
 	return false
 }
 
-// greet asks the arbiter for nothing but an answer, because a change waits for that. It reports whether
-// there is one.
+// untilLocked returns up to when no other life can have begun, by the term. A lease that was gained again
+// does not count before greet has seen that nobody else had the mirror in between (mirror §4.7). The caller
+// holds commit.mu.
+func (o *office) untilLocked() time.Time {
+	until, gained := o.term.Until()
+	if o.gained != 0 && gained != o.gained {
+		o.wanted = true
+		return time.Time{}
+	}
+	return until
+}
+
+// greet asks the arbiter for an answer, because a change waits for that, or a lease that was gained again. It
+// reports whether there is one. If the arbiter holds another life's generation the device ends.
 func (k *copies) greet() bool {
 	o, c := &k.office, &k.core.commit
-	over := time.Until(o.term.Until()) <= 0
+	until, gained := o.term.Until()
+	over := time.Until(until) <= 0
 	c.mu.Lock()
 	o.wanted = false
 	if over {
@@ -254,11 +282,18 @@ func (k *copies) greet() bool {
 	}
 	ctx, cancel := context.WithTimeout(k.asking, askTimeout)
 	defer cancel()
-	_, err := o.term.Held(ctx)
+	held, err := o.term.Held(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		o.cause, o.pause = err, time.Now().Add(arbiterPause)
+		return false
+	case o.gained == 0:
+	case held == o.held || k.view.Own(&held): // also by a Swap whose answer was lost
+		o.gained = gained
+	default:
+		k.failSoonLocked(&lastingError{takenAt(&held)})
 		return false
 	}
 	o.cause, o.fresh = nil, time.Now()
@@ -300,7 +335,7 @@ func (o *office) shownLocked() *ArbiterSnapshot {
 	if o.term == nil {
 		return nil
 	}
-	s := &ArbiterSnapshot{Lease: max(0, time.Until(o.term.Until()).Round(time.Millisecond).Seconds())}
+	s := &ArbiterSnapshot{Lease: max(0, time.Until(o.untilLocked()).Round(time.Millisecond).Seconds())}
 	if o.cause != nil {
 		s.Cause = o.cause.Error()
 	}

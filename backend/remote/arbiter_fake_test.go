@@ -33,6 +33,8 @@ type fakeTerm struct {
 	id      [16]byte
 	cut     time.Time // since when the arbiter hears nothing of it; zero: it does
 	over    bool
+	ended   bool
+	gained  uint64
 }
 
 func newFakeArbiter() *fakeArbiter { return &fakeArbiter{lease: 5 * time.Second} }
@@ -40,7 +42,7 @@ func newFakeArbiter() *fakeArbiter { return &fakeArbiter{lease: 5 * time.Second}
 func (a *fakeArbiter) Join(ctx context.Context, _, id [16]byte, waits func(string)) (Term, error) {
 	for {
 		a.mu.Lock()
-		t := &fakeTerm{arbiter: a, id: id}
+		t := &fakeTerm{arbiter: a, id: id, gained: 1}
 		var left time.Duration
 		for _, other := range a.terms {
 			if l := other.leftLocked(); other.id != id {
@@ -77,10 +79,25 @@ func (t *fakeTerm) leftLocked() time.Duration {
 	return max(0, t.arbiter.lease-time.Since(t.cut))
 }
 
-func (t *fakeTerm) Until() time.Time {
+// againLocked gains a lease again that was lost, once nobody else has the mirror.
+func (t *fakeTerm) againLocked() {
+	if !t.over || t.ended || !t.cut.IsZero() {
+		return
+	}
+	for _, other := range t.arbiter.terms {
+		if other.leftLocked() > 0 {
+			return
+		}
+	}
+	t.over = false
+	t.gained++
+}
+
+func (t *fakeTerm) Until() (until time.Time, gained uint64) {
 	t.arbiter.mu.Lock()
 	defer t.arbiter.mu.Unlock()
-	return time.Now().Add(t.leftLocked() - time.Second)
+	t.againLocked()
+	return time.Now().Add(t.leftLocked() - time.Second), t.gained
 }
 
 var errUnreachable = errors.New("the test has cut the arbiter off")
@@ -114,7 +131,7 @@ func (t *fakeTerm) Swap(_ context.Context, old, next persist.Record) (persist.Re
 func (t *fakeTerm) End(context.Context, bool) error {
 	t.arbiter.mu.Lock()
 	defer t.arbiter.mu.Unlock()
-	t.over = true
+	t.over, t.ended = true, true
 	return nil
 }
 
@@ -122,7 +139,11 @@ func (t *fakeTerm) End(context.Context, bool) error {
 func (a *fakeArbiter) cutOff(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t := a.terms[len(a.terms)-1]
+	a.terms[len(a.terms)-1].cutLocked(on)
+}
+
+func (t *fakeTerm) cutLocked(on bool) {
+	t.over = t.over || !on && t.leftLocked() == 0
 	if t.cut = (time.Time{}); on {
 		t.cut = time.Now()
 	}

@@ -103,6 +103,12 @@ func testArbiterAnswerLost(t *testing.T) {
 	require.Equal(t, persist.Members(1), a.holds().F)
 	require.Equal(t, persist.Members(3), a.pairs.record(0).F, "nobody knows whether the arbiter has it")
 	require.False(t, flush.Completed())
+	a.cutOff(true)
+	time.Sleep(time.Minute)
+	a.cutOff(false) // with another lease it has to look
+	time.Sleep(time.Minute)
+	require.False(t, flush.Completed())
+	require.NoError(t, d.core.failed())
 	a.mu.Lock()
 	a.mute = nil
 	a.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,8 @@ type beginning struct {
 	grants []grant      // by leg
 	number uint64       // of the life that this attempt begins
 	owner  persist.Owner
-	said   string // in the log, why it waits
+	said   string // in the log, for whom it waits: the reasons may name a port that is another each time
+	waited string // by Config.Waits
 
 	// By leg: what a probe told of the session before those that this start opened and gave up. Such
 	// a session changed nothing, and must not hide how the life before ended.
@@ -43,6 +45,7 @@ type beginning struct {
 
 	opened  time.Time     // when this start sent its last OPEN
 	granted []wire.Opened // by leg: what the last OPEN was granted
+	gained  uint64        // the lease of the term with which the arbiter said what found has
 }
 
 // A grant is a session whose lanes nobody uses yet.
@@ -65,6 +68,9 @@ func (d *Device) beginMirror(ctx context.Context) error {
 	}
 	for n := 0; ; n++ {
 		decision, err := b.attempt(ctx)
+		if errors.Is(err, errHeard) && ctx.Err() == nil { // by a member that was away before
+			decision, err = mirror.Decision{Why: errHeard.Error()}, nil
+		}
 		if err == nil && (decision.Outcome == mirror.Begin || decision.Outcome == mirror.Copy) {
 			return b.serve(&decision)
 		}
@@ -93,19 +99,32 @@ func (d *Device) newBeginning() *beginning {
 
 // pause waits before another look at the members.
 func (b *beginning) pause(ctx context.Context, n int, why string) error {
+	full := why + b.unreached()
 	if why != b.said {
 		b.said = why
-		b.device.log.Warn("the mirror does not begin yet", slog.String("why", why))
-		if waits := b.device.cfg.Waits; waits != nil {
-			waits(why)
-		}
+		b.device.log.Warn("the mirror does not begin yet", slog.String("why", full))
+	}
+	if waits := b.device.cfg.Waits; waits != nil && full != b.waited {
+		b.waited = full
+		waits(full)
 	}
 	select {
 	case <-time.After(backoff(n, b.device.cfg.Jitter())):
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the mirror does not begin: %s: %w", why, context.Cause(ctx))
+		return fmt.Errorf("the mirror does not begin: %s: %w", full, context.Cause(ctx))
 	}
+}
+
+// unreached says of each target that gave no answer for its region why not.
+func (b *beginning) unreached() string {
+	var s strings.Builder
+	for i, err := range b.errs {
+		if l := &b.found.Legs[i]; l.Reach == mirror.Away && err != nil {
+			fmt.Fprintf(&s, "; %s: %v", l.Name, err)
+		}
+	}
+	return s.String()
 }
 
 // attempt probes, and opens as long as the decision says so.
@@ -266,7 +285,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	sessions := make(map[*leg]*wire.Opened)
 	c.mu.Lock()
 	k.view = mirror.Start(decision, b.number, nonce)
-	k.office.start(d.term, &b.found)
+	k.office.start(d.term, &b.found, b.gained)
 	k.office.begin(&k.view)
 	d.quiet, d.quietBy = b.quietAfter(decision), decision.Newest.F
 	for _, g := range d.spares {

@@ -27,8 +27,9 @@ type calls struct {
 }
 
 // call sends the message that build makes of its number, and returns the target's answer. It fails if
-// the connection is lost, or ctx ends.
-func (g *leg) call(ctx context.Context, build func(seq uint64) []byte) ([]byte, error) {
+// the connection is lost, if ctx ends, or if session is over: what somebody decided of a member in one
+// generation of its leg may be wrong in the next.
+func (g *leg) call(ctx context.Context, session uint64, build func(seq uint64) []byte) ([]byte, error) {
 	q, l := &g.calls, g.lanes[0]
 	select { // no mutex: an earlier call may wait for as long as its own ctx allows
 	case q.turn <- struct{}{}:
@@ -39,7 +40,7 @@ func (g *leg) call(ctx context.Context, build func(seq uint64) []byte) ([]byte, 
 	q.seq++
 	answer := make(chan []byte, 1)
 	l.mu.Lock()
-	if !l.connected || l.broken != nil {
+	if !l.connected || l.broken != nil || g.generation.Load() != session {
 		l.mu.Unlock()
 		return nil, rdma.ErrLost
 	}
@@ -94,10 +95,11 @@ func (q *calls) lostLocked() {
 	q.request = nil
 }
 
-// setRecord makes record durable at the target, with all bits of the members in fill set.
-func (g *leg) setRecord(ctx context.Context, record persist.Record, fill persist.Members) error {
+// setRecord makes record durable at the target, with all bits of the members in fill set. Both were decided
+// in session.
+func (g *leg) setRecord(ctx context.Context, session uint64, record persist.Record, fill persist.Members) error {
 	var seq uint64
-	msg, err := g.call(ctx, func(n uint64) []byte {
+	msg, err := g.call(ctx, session, func(n uint64) []byte {
 		seq = n
 		m := wire.Record{Seq: n, Fill: fill, Record: record}
 		return m.Append(nil)

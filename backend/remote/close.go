@@ -86,8 +86,11 @@ func (d *Device) close(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("%d bytes were not flushed: %w", d.Unflushed(), err)
 	}
-	if err == nil && d.file != nil {
-		d.file.update(func(h *header) { h.State = windowDrained })
+	if err == nil {
+		err = d.core.failed() // since the flush, while READs were waited for
+	}
+	if err == nil {
+		d.noteDrained()
 	}
 	err = errors.Join(err, d.leave(ctx, err == nil))
 	d.yields = err == nil
@@ -129,12 +132,22 @@ func (d *Device) depart(ctx context.Context) error {
 		<-g.kept
 	}
 	if d.core.life.phase().up() { // it came back in this moment
-		if d.file != nil {
-			d.file.update(func(h *header) { h.State = windowDrained })
-		}
+		d.noteDrained()
 		return d.leave(ctx, true)
 	}
 	return errors.Join(ErrAway, d.leave(ctx, false))
+}
+
+// noteDrained notes in the window file that everything is flushed. The next start must find a failure all the same.
+func (d *Device) noteDrained() {
+	if d.file == nil {
+		return
+	}
+	d.file.update(func(h *header) {
+		if h.State != windowFailed {
+			h.State = windowDrained
+		}
+	})
 }
 
 // cutPatience is how long a connection that was cut may take to give its chunks back.
@@ -231,20 +244,24 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		g.die()
 		<-g.kept
 	}
-	closed := false
+	closed, unheard := false, true
 	var failed error
 	for _, g := range x.legs {
 		if closes(g) { // not a leg that is half copied: a clean end would make it a source
 			e := g.giveBack(ctx)
 			failed, closed = errors.Join(failed, e), closed || e == nil
+			unheard = unheard && (silent(e) || ctx.Err() != nil && errors.Is(e, context.Cause(ctx)))
 		}
 		g.hangUp()
+	}
+	if x.copies != nil && flushed && !closed && failed == nil && x.failed() == nil {
+		err = ErrAway // the session of each member that could be told is lost
 	}
 	if failed != nil && closed { // one member that says so makes it a clean end (mirror §4.3)
 		x.life.log.Warn("a target of the mirror was not told of the end", slog.Any("error", failed))
 		failed = nil
 	}
-	if failed != nil {
+	if failed != nil && unheard && x.failed() == nil {
 		failed = fmt.Errorf("%w; nothing is lost: all that was acknowledged is flushed", failed)
 	}
 	return errors.Join(err, failed)
@@ -277,7 +294,7 @@ func (g *leg) giveBack(ctx context.Context) error {
 		for ; err != nil && g.core.failed() == nil; attempts++ {
 			var end *lastingError
 			left := patience - time.Since(began)
-			if left <= 0 || ctx.Err() != nil || errors.As(err, &end) {
+			if left <= 0 || ctx.Err() != nil || errors.As(err, &end) || errors.Is(err, errContents) {
 				break
 			}
 			if attempts > 0 { // the target may be busy with the RESUME that the keeper gave up
@@ -291,13 +308,27 @@ func (g *leg) giveBack(ctx context.Context) error {
 		if g.givenBack(err) {
 			return nil
 		}
-		if err != nil && ctx.Err() != nil {
+		if ctx.Err() != nil && silent(err) {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("give the lease back: %w", err)
 		}
 	}
+}
+
+// silent reports whether err, of giveBack, says nothing of what the region has: its target was not reached, or
+// has no time now.
+func silent(err error) bool {
+	var end *lastingError
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &end):
+		return false
+	case errors.As(err, &refused):
+		return refused.said.Code == wire.CodeBusy && !refused.Held()
+	}
+	return errors.Is(err, rdma.ErrLost) || errors.Is(err, rdma.ErrTimeout) || errors.Is(err, errStopped)
 }
 
 // givenBack tells whether err, of a RESUME after CLOSE, means that only the answer to

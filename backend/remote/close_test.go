@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,6 +190,27 @@ func TestCloseWaitsForTheTarget(t *testing.T) {
 	})
 }
 
+// A device that fails for good while READs keep Close waiting has flushed everything, and has failed all the same: the
+// next start must find that.
+func TestCloseOfADeviceThatFails(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	h.provider.Pause()
+	read := c.Read(0, block, 0)
+	c.Submit(read)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	require.Eventually(t, func() bool { return d.core.life.refusal() != nil }, patience, tick)
+	d.legs[0].lanes[0].abort(&lastingError{errors.New("for a test")})
+	h.provider.Resume()
+	err := <-closed
+	require.ErrorContains(t, err, "for a test")
+	require.NotContains(t, err.Error(), "nothing is lost")
+	require.Error(t, c.Wait(read))
+	h.refused("the device failed in the previous run")
+}
+
 // An interruption that is over soon costs no clean end.
 func TestCloseInAnInterruption(t *testing.T) {
 	h := newHost(t)
@@ -213,6 +236,78 @@ func TestCloseThatAlwaysBreaks(t *testing.T) {
 		require.Less(t, time.Since(began), closeTimeout+time.Second)
 		require.Less(t, tries.Load(), int64(closeTimeout/maxBackoff)*2+10)
 	})
+}
+
+// What became of the region while it was given back is not called harmless.
+func TestCloseFindsAnotherRegion(t *testing.T) {
+	for name, change := range map[string]func(*region.Superblock){
+		"contents were lost":   func(sb *region.Superblock) { sb.Contents[0]++ },
+		"another initiator":    func(sb *region.Superblock) { sb.Epoch++; sb.Owner.ID[0]++ },
+		"restored from a copy": func(sb *region.Superblock) { sb.Epoch -= 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.cfg.Provider = wrapped{h.cfg.Provider, func(c rdma.Conn) rdma.Conn { return lossy{c, h.region, change} }}
+			d, c := h.run()
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			err := d.Close()
+			require.ErrorContains(t, err, "give the lease back: ")
+			require.NotContains(t, err.Error(), "nothing is lost")
+		})
+	}
+	t.Run("no member has its contents", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := fakesOf(t, 2, 1, rdmafake.Config{})
+			cfg := s.config(t)
+			for i, p := range s {
+				cfg.Members[i].Provider = wrapped{p.provider, func(c rdma.Conn) rdma.Conn {
+					return lossy{c, p.region, func(sb *region.Superblock) { sb.Contents[0]++ }}
+				}}
+			}
+			d, err := Dial(t.Context(), cfg)
+			require.NoError(t, err)
+			err = d.Close()
+			require.ErrorIs(t, err, errContents)
+			require.NotContains(t, err.Error(), "nothing is lost")
+		})
+	})
+}
+
+// lossy is a connection that ends where CLOSE is posted, as its target ends. The region is another one then.
+type lossy struct {
+	rdma.Conn
+	region *region.Region
+	change func(*region.Superblock)
+}
+
+func (c lossy) Post(wrs []rdma.WorkRequest) (int, error) {
+	n, err := closeless{c.Conn}.Post(wrs)
+	if err != nil {
+		err = errors.Join(err, c.region.Update(func(sb *region.Superblock) error { c.change(sb); return nil }))
+	}
+	return n, err
+}
+
+// These errors of giving the lease back say nothing of what the region has.
+func TestSilent(t *testing.T) {
+	refused := func(r wire.Refused) error { return &RefusedError{Region: "log", said: r} }
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"not reached", fmt.Errorf("nobody listens: %w", rdma.ErrLost), true},
+		{"no answer", fmt.Errorf("RESUME: %w", rdma.ErrTimeout), true},
+		{"given up", errStopped, true},
+		{"halted for a save", refused(wire.Refused{Code: wire.CodeBusy}), true},
+		{"held", refused(wire.Refused{Code: wire.CodeBusy, Holder: [16]byte{1}}), false},
+		{"unknown", refused(wire.Refused{Code: wire.CodeUnknownRegion}), false},
+		{"for good", &lastingError{rdma.ErrLost}, false},
+		{"contents", errContents, false},
+		{"another region", new(leg).elsewhere([16]byte{1}), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, silent(fmt.Errorf("give the lease back: %w", tt.err))) })
+	}
 }
 
 // closeless is a connection that ends where CLOSE is posted.

@@ -82,7 +82,7 @@ type Config struct {
 	Arbiter        Arbiter
 	WithoutArbiter bool
 	// Waits, if not nil, is called during Dial of a mirror when that cannot begin yet, and whenever the
-	// reason changes. why names the members that it waits for.
+	// reason changes. why names the members that it waits for, and says why a target gave no answer.
 	Waits func(why string)
 	// Single opens a member of a mirror as a region alone, which Dial refuses otherwise. From then on
 	// the mirror takes the member for one that lost its contents: its next start needs Degraded, if the
@@ -193,6 +193,11 @@ func (c *Config) complete() error {
 	return nil
 }
 
+// leadTo makes t the target of a leg's Config.
+func (c *Config) leadTo(t Target) {
+	c.Provider, c.Addr, c.Region, c.Target, c.Encrypted = t.Provider, t.Addr, t.Region, t.Name, t.Encrypted
+}
+
 // ofLegs returns the Config of each leg.
 func (c Config) ofLegs() (legs []Config) {
 	if len(c.Members) == 0 {
@@ -200,7 +205,7 @@ func (c Config) ofLegs() (legs []Config) {
 	}
 	for _, m := range c.Members {
 		cfg := c
-		cfg.Provider, cfg.Addr, cfg.Region, cfg.Target, cfg.Encrypted = m.Provider, m.Addr, m.Region, m.Name, m.Encrypted
+		cfg.leadTo(m)
 		cfg.LossTimeout = 0                               // a leg that is lost does not end a mirror
 		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil // whose lease says that nobody else has the mirror
 		legs = append(legs, cfg)

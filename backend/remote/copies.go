@@ -83,8 +83,10 @@ func (k *copies) begin() {
 }
 
 // end ends the goroutines. A call that is under way has its answer first, until ctx ends: to give up a
-// call is to give up its session, which is to be closed.
+// call is to give up its session, which is to be closed. A target whose disk hangs has closeTimeout.
 func (k *copies) end(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
 	defer k.hush()
 	defer context.AfterFunc(ctx, k.hush)()
 	k.stop()
@@ -230,8 +232,12 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 				slog.String("generation", next.Record.String()), slog.String("members_left", next.Record.F.String()), slog.Any("error", g.cause()))
 			return next, true, 0
 		}
+		last := k.view.Equal&^persist.Member(g.slot) == 0
+		if last && errors.Is(g.bad, errContents) {
+			err = mirror.ErrNoneEqual // however few copies would remain: what it had is on no other
+		}
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
-		if g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) && k.view.Equal&^persist.Member(g.slot) == 0 {
+		if last && g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) {
 			k.failSoonLocked(why)
 		}
 	}

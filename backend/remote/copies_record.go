@@ -39,7 +39,7 @@ func (k *copies) sendLocked(todo persist.Members, kept func(slot int, record *pe
 		k.ended.Add(1)
 		go func() {
 			defer k.ended.Done()
-			err := g.setRecord(k.asking, record, fill)
+			err := g.setRecord(k.asking, connection, record, fill)
 			c := &k.core.commit
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -242,6 +242,46 @@ func TestCloseInAChange(t *testing.T) {
 	require.True(t, s[0].region.Superblock().Clean)
 }
 
+// The end of a device waits for no record of a member whose disk hangs.
+func TestCloseInAChangeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakes(t, 2, rdmafake.Config{})
+		d := s.dial(t, 1)
+		k := d.core.copies
+		defer s[0].sync.block()()
+		d.core.commit.mu.Lock()
+		next, err := k.view.LetGo(1, false)
+		require.NoError(t, err)
+		k.changeLocked(next)
+		d.core.commit.mu.Unlock()
+		k.rouse()
+		<-s[0].sync.began
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		d.core.life.step(eventDrain, nil)
+		require.ErrorIs(t, d.leave(ctx, true), ErrAway)
+		require.NoError(t, d.release())
+		require.NoError(t, ctx.Err(), "it waited for the record")
+	})
+}
+
+// An end of which no member heard says so: the one that would have been told did not answer a resync.
+func TestCloseWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakes(t, 2, rdmafake.Config{})
+		d := s.dialImpatient(t, 1)
+		c := backendtest.NewClient(t, d)
+		s.network(1).Down()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.network(0).Pause()
+		defer s.network(0).Resume()
+		s.network(1).Up()
+		require.Eventually(t, d.legs[1].up.Load, patience, tick)
+		require.ErrorIs(t, d.Close(), ErrAway)
+		require.False(t, s[0].region.Superblock().Clean)
+	})
+}
+
 // A member that has everything only when the device ends stays out.
 func TestNoChangeBeginsAtTheEnd(t *testing.T) {
 	s := fakes(t, 2, rdmafake.Config{})

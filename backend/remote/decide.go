@@ -18,6 +18,7 @@ type situation struct {
 	mirror       string    // what messages call the mirror; "" where there is none
 	localClients bool      // Config.LocalClients
 	acceptLoss   bool      // Config.AcceptLoss
+	takeover     bool      // Config.Takeover
 	windowDir    string    // where this start keeps its window
 
 	refused wire.Refused // what the target last said of the region; busy while another id holds it
@@ -52,7 +53,7 @@ const (
 type decision struct {
 	act  act
 	err  error      // of actEnd
-	lost *LossError // of actProbe and actOpen: the accepted loss
+	lost *LossError // of actProbe, actWait and actOpen: the accepted loss
 
 	// Of actOpen.
 	owner persist.Owner // to open as; zero: a new one
@@ -70,6 +71,7 @@ const (
 	actAsk              // learn by RESUME whether the header's owner has the region, decide again
 	actProbe            // ask the target about the region again, decide again
 	actOpen             // open the region with an empty window
+	actWait             // let the owner's lease end, probe, decide again
 )
 
 // decide says what a start does next. It is the table of docs/architecture.md, "What a run
@@ -93,8 +95,20 @@ func decide(s *situation) decision {
 		return decision{act: actProbe, lost: d.lost}
 	case s.refused.Code == wire.CodeBusy:
 		return s.busy()
+	case s.heard() && !s.takeover:
+		return decision{act: actWait, lost: d.lost}
 	}
 	return decision{act: actOpen, lost: d.lost, epoch: s.refused.Epoch}
+}
+
+// heard reports whether the target hears an owner with this initiator's id, or did less than a lease
+// ago, that may be another host's: nothing here is of the region's last session. The claim and the
+// window's lock keep processes of one host apart, but not two hosts that have copies of one state
+// directory. A target of release 0.1.0 does not tell.
+func (s *situation) heard() bool {
+	h, r := &s.header, &s.refused
+	ours := h.State != 0 && h.Boot == s.boot && h.UUID == r.UUID && h.Epoch == r.Epoch
+	return r.Holder == s.id && r.Seconds > 0 && !ours
 }
 
 // judge decides while this start has met no loss. It returns the loss that it finds.
@@ -151,6 +165,9 @@ func (s *situation) withoutWindow() decision {
 		return open
 	case s.localClients && s.lastBoot != uuid.Nil && s.lastBoot != s.boot:
 		// Every client of that run was on this host, so none has survived.
+		if s.heard() && !s.takeover {
+			return decision{act: actWait}
+		}
 		open.note = noteBooted
 		return open
 	case s.otherDir != "":

@@ -56,6 +56,7 @@ func rows() []row {
 	booted := func(s *situation) { s.header.Boot = thatBoot }
 	moved := func(s *situation) { s.otherDir = "/there" }
 	had := func(s *situation) { s.hadBoot = thisBoot }
+	heard := func(s *situation) { s.refused.Seconds = 3 }
 	type change = func(*situation)
 	return []row{
 		{"live", windowLive, nil, actAdopt, ""},
@@ -107,6 +108,9 @@ func rows() []row {
 		{"no file, not closed", 0, []change{unclean}, actEnd, "did not close region log, and its window is not in /here"},
 		{"no file, not closed, an earlier directory", 0, []change{unclean, moved}, actEnd, "in directory /there, and this start looks in /here"},
 		{"no file, not closed, local clients alone, booted", 0, []change{unclean, func(s *situation) { s.localClients, s.lastBoot = true, thatBoot }}, actOpen, ""},
+		{"no file, not closed, local clients alone, booted, and an owner is heard", 0, []change{unclean, heard, func(s *situation) { s.localClients, s.lastBoot = true, thatBoot }}, actWait, ""},
+		{"the same with --takeover", 0, []change{unclean, heard, func(s *situation) { s.localClients, s.lastBoot, s.takeover = true, thatBoot, true }}, actOpen, ""},
+		{"OPEN was not sent, and the run before is heard", windowLive, []change{noted, heard, func(s *situation) { s.refused.Flags = 0 }}, actOpen, ""},
 		{"no file, not closed, local clients now, booted", 0, []change{unclean, func(s *situation) { s.localClients = true }}, actEnd, "did not close"},
 		{"no file, not closed, local clients before, booted", 0, []change{unclean, func(s *situation) { s.lastBoot = thatBoot }}, actEnd, "did not close"},
 		{"no file, not closed, local clients alone, not booted", 0, []change{unclean, func(s *situation) { s.localClients, s.lastBoot = true, thisBoot }}, actEnd, "did not close"},
@@ -278,6 +282,30 @@ func TestDecideOnALossOfTheReplay(t *testing.T) {
 	require.Equal(t, decision{act: actProbe, lost: s.lost}, decide(&s))
 	s.looked, s.refused.Epoch = true, 8
 	require.Equal(t, decision{act: actOpen, lost: s.lost, epoch: 8}, decide(&s))
+}
+
+// An accepted loss takes the region from no owner that is heard, unless the window here is of its session.
+func TestDecideOnAnAcceptedLossOfTheOwnID(t *testing.T) {
+	accepted := func(change func(*situation)) act {
+		s := left(windowFailed)
+		s.lost, s.looked, s.acceptLoss, s.refused.Seconds = &LossError{"all of it"}, true, true, 3
+		change(&s)
+		return decide(&s).act
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*situation)
+		act    act
+	}{
+		{"the window here is of that session", func(*situation) {}, actOpen},
+		{"a later session", func(s *situation) { s.refused.Epoch++ }, actWait},
+		{"a later session, and --takeover", func(s *situation) { s.refused.Epoch++; s.takeover = true }, actOpen},
+		{"a later session that is over", func(s *situation) { s.refused.Epoch++; s.refused.Seconds = 0 }, actOpen},
+		{"another boot", func(s *situation) { s.header.Boot = thatBoot }, actWait},
+		{"no window", func(s *situation) { s.header = header{} }, actWait},
+	} {
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.act, accepted(tt.change)) })
+	}
 }
 
 // A grant is compared with what the previous run left, too.

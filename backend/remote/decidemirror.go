@@ -21,6 +21,10 @@ type legacy struct {
 	ours, closed bool
 	opens        bool // this start sent an OPEN
 	degraded     bool // Config.Degraded
+	// left is what a member says of the lease of an owner with this id, in seconds: the most that one
+	// says. by is that member's leg.
+	left uint32
+	by   int
 }
 
 // decideMirror says what a start does next, as decide does for a region alone: adopt the window, open
@@ -57,8 +61,19 @@ func (s *legacy) whenOpen(d decision) decision {
 	case mirror.Wait:
 		return decision{act: actProbe}
 	}
+	if d.lost != nil && s.heard() && !s.takeover {
+		d.act = actWait
+		return d
+	}
 	d.act = actOpen
 	return d
+}
+
+// heard is situation.heard for a mirror: a life on another host has a number of its own.
+func (s *legacy) heard() bool {
+	h := &s.header
+	ours := h.State != 0 && h.Boot == s.boot && h.Mirror.Life == s.decision.Newest.Life
+	return s.left > 0 && !ours
 }
 
 // judgeMirror decides while this start has met no loss. It returns the loss that it finds.
@@ -133,6 +148,9 @@ func (s *legacy) withoutWindow() decision {
 	case !s.ours || s.closed:
 		return decision{act: actOpen}
 	case s.localClients && s.lastBoot != uuid.Nil && s.lastBoot != s.boot:
+		if s.heard() && !s.takeover {
+			return decision{act: actWait}
+		}
 		return decision{act: actOpen, note: noteBooted}
 	case s.otherDir != "":
 		return lose("%s; without that window the acknowledged writes that no FLUSH covered are lost", s.elsewhere())

@@ -108,7 +108,7 @@ func (d *directory) Read(name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// Write makes b the contents of file name, whole or not at all. If keep is set and the file
+// Write makes b the contents of file name, whole or not at all, and durable. If keep is set and the file
 // exists, it stays as it is.
 func (d *directory) Write(name string, b []byte, keep bool) error {
 	draft := fmt.Sprintf(".%s-%d", name, os.Getpid())
@@ -118,20 +118,35 @@ func (d *directory) Write(name string, b []byte, keep bool) error {
 		return err
 	}
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil && keep {
-		if err = unix.Linkat(d.fd, draft, d.fd, name, 0); errors.Is(err, unix.EEXIST) {
-			err = nil
-		}
-	} else if err == nil {
-		err = unix.Renameat(d.fd, draft, d.fd, name)
-	}
-	if keep || err != nil {
-		_ = unix.Unlinkat(d.fd, draft, 0)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = d.rename(draft, name, keep)
 	}
 	if err != nil {
+		_ = unix.Unlinkat(d.fd, draft, 0)
 		return fmt.Errorf("write %s: %w", filepath.Join(d.path, name), err)
 	}
 	return nil
+}
+
+// rename gives file draft another name, durably. If keep is set and there is a file of that name, it removes draft.
+func (d *directory) rename(draft, name string, keep bool) error {
+	flags := uint(0)
+	if keep { // a link would leave the file with two names for a moment, in which open refuses it
+		flags = unix.RENAME_NOREPLACE
+	}
+	err := unix.Renameat2(d.fd, draft, d.fd, name, flags)
+	switch {
+	case keep && errors.Is(err, unix.EEXIST):
+		err = unix.Unlinkat(d.fd, draft, 0)
+	case keep && errors.Is(err, unix.EINVAL): // NFS has no such rename
+		if err = unix.Linkat(d.fd, draft, d.fd, name, 0); err == nil || errors.Is(err, unix.EEXIST) {
+			err = unix.Unlinkat(d.fd, draft, 0)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Fsync(d.fd)
 }
 
 // Remove removes file name. It is no error if there is none.

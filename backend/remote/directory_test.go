@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -110,4 +111,29 @@ func TestLock(t *testing.T) {
 	g, err := d.lock("a", unix.O_RDWR|unix.O_CREAT)
 	require.NoError(t, err, "another file")
 	require.NoError(t, errors.Join(f.Close(), g.Close()))
+}
+
+// Several starts at a time make the initiator's id. None meets a file that is half there, or has two names.
+func TestFirstWriterWins(t *testing.T) {
+	d, err := openDirectory(t.TempDir())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	for i := range 200 {
+		name := strconv.Itoa(i)
+		written := make(chan error)
+		go func() { written <- d.Write(name, []byte("first"), true) }()
+		b, err := d.Read(name)
+		for ; errors.Is(err, os.ErrNotExist); b, err = d.Read(name) {
+		}
+		require.NoError(t, <-written)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(b))
+		require.NoError(t, d.Write(name, []byte("second"), true))
+		b, err = d.Read(name)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(b))
+	}
+	left, err := os.ReadDir(d.path)
+	require.NoError(t, err)
+	require.Len(t, left, 200, "no draft stays")
 }

@@ -104,7 +104,7 @@ func (k *copies) aloneUntilLocked() (until time.Time, why string) {
 				all = heard
 			}
 		}
-		if until = k.office.term.Until(); until.Before(all) {
+		if until = k.office.untilLocked(); until.Before(all) {
 			until = all
 		}
 		return until, "the lease at the arbiter is over, and not all members in sync are heard"

@@ -66,3 +66,68 @@ func testReadIsFencedWhenItsDataCome(t *testing.T) {
 	require.Greater(t, d.Snapshot().Recoveries, recoveries)
 	require.NoError(t, d.Close())
 }
+
+// A life that takes members over, and not all of F, serves nobody before the fence of the life before it must
+// have closed (mirror §4.7).
+func TestTakeoverAwaitsTheFence(t *testing.T) {
+	for name, c := range map[string]struct {
+		n       int // M is 2
+		members []int
+		closed  bool
+		waits   bool
+	}{
+		"a majority":                       {n: 3, members: []int{1, 2}, waits: true},
+		"all":                              {n: 3, members: []int{0, 1, 2}},
+		"a majority, after an orderly end": {n: 3, members: []int{1, 2}, closed: true},
+		"two of four, by force":            {n: 4, members: []int{1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testTakeoverAwaitsTheFence(t, c.n, c.members, c.closed, c.waits) })
+		})
+	}
+}
+
+func testTakeoverAwaitsTheFence(t *testing.T, of int, members []int, closed, waits bool) {
+	s := beating(t, of, 2)
+	cfg := s.config(t)
+	p := partition{make(chan struct{})}
+	for _, i := range []int{1, 2} {
+		cfg.Members[i].Provider = wrapped{cfg.Members[i].Provider, p.wrap}
+	}
+	old, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	time.Sleep(time.Minute)
+	if closed {
+		require.NoError(t, old.Close())
+	}
+	close(p.cut)
+	began := time.Now()
+	all := s.config(t)
+	cfg = all
+	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), "", true, nil
+	cfg.Degraded = of == 4
+	for _, i := range members {
+		cfg.Members = append(cfg.Members, all.Members[i])
+	}
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	if waits {
+		require.GreaterOrEqual(t, time.Since(began), usualLease)
+	} else {
+		require.Less(t, time.Since(began), time.Second)
+	}
+	n := backendtest.NewClient(t, d)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
+	if !closed {
+		late := c.Read(0, block, 0)
+		c.Submit(late)
+		time.Sleep(time.Second)
+		if late.Completed() && !cfg.Degraded { // force shows old data
+			require.Error(t, c.Wait(late), "it would be stale")
+		}
+		abandon(old)
+	}
+	require.NoError(t, d.Close())
+}

@@ -356,6 +356,14 @@ func (k *copies) endFollowing() {
 	}
 }
 
+// mayMeet reports whether the member of g, which this life has met, could go on.
+func (k *copies) mayMeet(g *leg) bool {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return k.mayMeetLocked(int(g.record.Slot)) == nil
+}
+
 // mayMeetLocked returns an error if the member in slot follows, and there is nobody to follow: it stays
 // what it is. The caller holds commit.mu.
 func (k *copies) mayMeetLocked(slot int) error {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,4 +176,59 @@ func TestFollowerOfAKilledRun(t *testing.T) {
 	h.has(1)
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
+}
+
+// Nobody waits for a follower, neither does the end of a device: if its disk hangs, it is not told how far it
+// is. The others are told of the end.
+func TestCloseWithAFollowerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 1, rdmafake.Config{})
+		d := s.dialAsync(t, 1, nil)
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 1)
+		time.Sleep(2 * tellEvery)
+		for i := range uint32(2) { // its record has the first of these
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, i), 0), c.Flush()))
+			synctest.Wait()
+		}
+		release := s[1].sync.block()
+		defer release()
+		<-s[1].sync.began
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.NoError(t, d.Shutdown(ctx))
+		require.NoError(t, ctx.Err(), "it waited for the follower")
+		require.True(t, s[0].region.Superblock().Clean)
+	})
+}
+
+// A record that says that a follower is not torn is for the session in which it followed. In the next one it may
+// be half copied.
+func TestRecordOfAFollowerIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 1, rdmafake.Config{})
+		d := s.dialAsync(t, 1, func(cfg *Config) { cfg.AsyncDrop, cfg.ResyncRate = true, 1<<20 })
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 1)
+		s.has(t, d, 1)
+		time.Sleep(2 * tellEvery)
+		turn := d.legs[1].calls.turn
+		turn <- struct{}{}
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		time.Sleep(tellEvery) // its record waits for its turn
+		s.network(1).Down()
+		for i := range uint64(5) { // more than the bound
+			require.NoError(t, c.Do(c.Write(i*stripe, backendtest.Pattern(256<<10, 1), 0), c.Flush()))
+		}
+		require.Eventually(t, func() bool { return !d.legs[1].following.Load() }, patience, tick)
+		s.network(1).Up()
+		require.Eventually(t, func() bool { return d.legs[1].up.Load() && s.record(1).Torn }, patience, tick)
+		<-turn
+		synctest.Wait()
+		require.NotNil(t, d.resyncing(1), "the test is too slow")
+		require.True(t, s.record(1).Torn, "it can be promoted")
+		s.follows(t, d, 1)
+		s.has(t, d, 1)
+		require.NoError(t, d.Close())
+	})
 }

@@ -50,11 +50,12 @@ func (k *copies) tellOf(ctx context.Context, g *leg) {
 	f := &g.follow
 	record, ok := k.view.FollowRecord(g.slot, f.point)
 	ok = ok && f.on && !f.dropped && g.up.Load() && record != g.record
+	session := g.generation.Load() // in the next one it may be torn
 	c.mu.Unlock()
 	if !ok {
 		return
 	}
-	if err := g.setRecord(ctx, record, 0); err != nil {
+	if err := g.setRecord(ctx, session, record, 0); err != nil {
 		g.log.Debug("a follower was not told how far it is", slog.String("target", g.cfg.Addr), slog.Any("error", err))
 		return
 	}

@@ -261,7 +261,7 @@ func TestMirrorWithoutItsWindow(t *testing.T) {
 	h.loseWindow()
 	h.refused("did not close the mirror on log at")
 	h.refused("did not close the mirror on log at") // it left nothing behind
-	h.cfg.AcceptLoss = true
+	h.cfg.AcceptLoss, h.cfg.Takeover = true, true   // the lease has tests of its own
 	d, c = h.run()
 	first := func(a persist.Ancestor) bool { return a.Life == 3 && a.Count == 1 }
 	record := h.record(0)
@@ -402,7 +402,7 @@ func TestMirrorAfterABoot(t *testing.T) {
 	h.loseWindow()
 	h.refused("did not close the mirror on log at")
 	h.boot()
-	h.cfg.LocalClients = false
+	h.cfg.LocalClients, h.cfg.Takeover = false, true // the lease has tests of its own
 	h.refused("did not close the mirror on log at")
 	h.cfg.LocalClients = true
 	d, c = h.run()

@@ -31,7 +31,7 @@ func loss(format string, args ...any) error { return &LossError{fmt.Sprintf(form
 func (d *Device) inherit(ctx context.Context) (err error) {
 	s := situation{
 		id: d.cfg.ID, region: d.cfg.Region, localClients: d.cfg.LocalClients,
-		acceptLoss: d.cfg.AcceptLoss,
+		acceptLoss: d.cfg.AcceptLoss, takeover: d.cfg.Takeover,
 	}
 	if s.refused, err = d.legs[0].probe(ctx); err != nil {
 		return err
@@ -55,6 +55,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	s.windowDir, s.path, s.header = d.file.dir.path, d.file.f.Name(), d.file.header()
 	s.otherDir, s.hadBoot = d.last(s.refused.UUID)
 	s.lastBoot = d.lastBoot(s.refused.UUID)
+	var v vigil
 	for {
 		next := decide(&s)
 		switch next.act {
@@ -73,12 +74,19 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 				if !errors.As(err, new(*LossError)) {
 					return err
 				}
-				s.lost = &LossError{err.Error()}
+				s.lost, s.header = &LossError{err.Error()}, d.file.header() // the RESUME was this start's
 				continue
 			}
 			s.header, s.adopted = d.file.header(), true
 		case actProbe:
 			s.lost, s.looked = next.lost, true
+		case actWait:
+			if v.hear(s.refused.Seconds) {
+				return livesElsewhere(d.cfg.Region, s.refused)
+			}
+			if err := d.await(ctx, &v); err != nil {
+				return err
+			}
 		}
 		if s.refused, err = d.legs[0].probe(ctx); err != nil {
 			return err
@@ -89,7 +97,9 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 // prepare readies the window file for the session that open asks for. The header is written
 // before OPEN: if this run is killed, the next one can ask by RESUME whether OPEN was granted.
 func (d *Device) prepare(s *situation, open *decision) error {
-	d.legs[0].takesOver(&s.refused)
+	if s.refused.Holder != s.id || s.heard() {
+		d.legs[0].takesOver(&s.refused)
+	}
 	if open.note != "" {
 		d.log.Info(open.note, slog.String("region", d.cfg.Region))
 	}

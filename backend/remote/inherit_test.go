@@ -193,7 +193,7 @@ func (i *inheritance) run(t *testing.T, acceptLoss bool) {
 	for _, happen := range i.before {
 		happen(h)
 	}
-	h.cfg.AcceptLoss = acceptLoss
+	h.cfg.AcceptLoss, h.cfg.Takeover = acceptLoss, true // the lease has tests of its own
 	var lineage [16]byte
 	if found, _ := filepath.Glob(filepath.Join(h.cfg.WindowDir, "*.window")); len(found) > 0 {
 		f, err := openWindowFile(h.cfg.WindowDir, h.cfg.ID, h.region.UUID())
@@ -279,6 +279,7 @@ func TestWindowOfAnotherBoot(t *testing.T) {
 	h.kill(d)
 	require.NoError(t, os.WriteFile(h.file(), written, 0o600))
 	h.boot()
+	h.cfg.Takeover = true // the lease has tests of its own
 	d, c = h.run()
 	r := c.Read(0, block, 0)
 	require.NoError(t, c.Do(r))

@@ -22,6 +22,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	b := d.newBeginning()
 	s := &legacy{situation: situation{
 		id: d.cfg.ID, region: d.cfg.Region, mirror: d.cfg.mirrorName(), localClients: d.cfg.LocalClients, acceptLoss: d.cfg.AcceptLoss,
+		takeover: d.cfg.Takeover,
 	}, degraded: d.cfg.Degraded}
 	var err error
 	if s.refused.UUID, err = b.findSet(ctx); err != nil {
@@ -39,6 +40,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	if d.term != nil {
 		b.probe(ctx) // the wait may have been long
 	}
+	var v vigil
 	for n := 0; ; n++ {
 		if err := b.ask(ctx); err != nil {
 			if err := b.pause(ctx, n, err.Error()); err != nil {
@@ -60,6 +62,13 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 			}
 		case actProbe:
 			if err := b.pause(ctx, n, s.decision.Why); err != nil {
+				return err
+			}
+		case actWait:
+			if v.hear(s.left) {
+				return livesElsewhere(d.legs[s.by].cfg.Region, b.told[s.by])
+			}
+			if err := b.pause(ctx, n, errHeard.Error()); err != nil {
 				return err
 			}
 		}
@@ -161,10 +170,13 @@ func (d *Device) prepareMirror(s *legacy, open *decision) error {
 
 // regard notes in s what the members said last.
 func (b *beginning) regard(s *legacy) {
-	s.decision, s.ours, s.closed = mirror.Decide(b.found), false, false
+	s.decision, s.ours, s.closed, s.left = mirror.Decide(b.found), false, false, 0
 	newest := &s.decision.Newest
 	for i := range b.found.Legs {
 		l, told := &b.found.Legs[i], &b.told[i]
+		if l.Reach != mirror.Away && l.MemberOf(newest) && told.Holder == s.id && told.Seconds > s.left {
+			s.left, s.by = told.Seconds, i
+		}
 		if l.Reach == mirror.Away || !l.MemberOf(newest) || !newest.F.Has(int(l.Record.Slot)) {
 			continue
 		}
@@ -186,6 +198,8 @@ func (b *beginning) judge() error {
 	switch {
 	case next.act == actEnd:
 		return next.err
+	case next.act == actWait:
+		return errHeard
 	case next.lost != nil && s.lost == nil:
 		d.accept(next.lost)
 		d.legacy.lost, d.lineage = next.lost, uuid.New()

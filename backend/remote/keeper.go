@@ -194,18 +194,23 @@ func (g *leg) comeBack(o *outage, t transition) error {
 	if o.attempts == 0 {
 		g.say(t, region, target, slog.Uint64("unflushed_bytes", g.core.unflushed()))
 	}
+	alone := false // it found nobody to follow, and nobody has come since
 	for ; ; o.attempts++ {
 		if err := g.sitOut(); err != nil {
 			return err
 		}
-		if spares := g.core.spares(g) || g.faulty; o.attempts > 0 || spares && g.vain > 0 {
+		if spares := g.core.spares(g) || g.faulty || alone; o.attempts > 0 || spares && g.vain > 0 {
 			pause := backoff(max(o.attempts, 1)-1, g.cfg.Jitter())
 			if spares {
 				pause = max(pause, spareBackoff(g.vain))
 			}
-			if err := g.pause(pause); err != nil {
+			var err error
+			if alone, err = g.pauseAlone(pause, alone); err != nil {
 				return err
 			}
+		}
+		if g.core.failed() != nil {
+			return nil // a session would be of no use, and have the target write its superblock
 		}
 		if g.core.copies.leaves(g) {
 			return errRemoved
@@ -235,6 +240,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 			}
 			g.vain++
 		}
+		alone = alone || errors.Is(err, errNoSourceYet)
 		t = g.core.stillLost(g, err)
 		if text := err.Error(); text != o.said {
 			o.said = text
@@ -253,6 +259,23 @@ func (g *leg) pause(t time.Duration) error {
 	case <-g.keeping.Done():
 		return errStopped
 	}
+}
+
+// pauseAlone is pause, also for a follower that is alone, and reports whether it still is. Once a member has
+// come that it can follow, it waits no longer, and the sessions that found none say nothing against it. That is
+// seen without its target: each RESUME would have that write its superblock, and begin the lease again that a
+// promotion waits for.
+func (g *leg) pauseAlone(t time.Duration, alone bool) (still bool, err error) {
+	for ; alone && t > maxBackoff; t -= maxBackoff {
+		if err := g.pause(maxBackoff); err != nil {
+			return true, err
+		}
+		if g.core.copies.mayMeet(g) {
+			g.vain = 0
+			return false, nil
+		}
+	}
+	return alone, g.pause(t)
 }
 
 // A lastingError says why a session can never go on.

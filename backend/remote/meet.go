@@ -97,12 +97,17 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	if !serves && meeting == mirror.ResyncAll && k.view.Equal.Has(int(o.Record.Slot)) && !l.Lost(&k.view.Record) {
 		meeting = mirror.Resume // the source of the copies that come first (mirror §4.4)
 	}
+	lost := meeting == mirror.Gone || errors.As(g.bad, new(*BarrierError))
 	meeting = k.retriedLocked(g, meeting, o)
 	switch {
 	case meeting == mirror.Gone:
-		if g.bad == nil {
+		switch {
+		case g.bad == nil:
 			g.bad = errContents
+		case lost && !errors.Is(g.bad, errContents):
+			g.bad = fmt.Errorf("%w: %w", errContents, g.bad)
 		}
+		g.faulty = true
 		k.rouse()
 		err = g.bad
 	case meeting == mirror.Stranger:

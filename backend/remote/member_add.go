@@ -120,30 +120,18 @@ func (c *creation) holdsZeroes(ctx context.Context) error {
 // Until then it is no copy. A region that the mirror names already, and that has no record, is taken up
 // where an earlier call ended.
 func (d *Device) AddMember(ctx context.Context, t Target, p Prepared) (slot int, err error) {
+	ctx, done, err := d.beginAdding(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	k := d.core.copies
-	if k == nil {
-		return 0, ErrNoMirror
-	}
-	d.adding.Lock() // the device is not given back meanwhile
-	defer d.adding.Unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(k.life, func() { cancel(errStopped) })()
-	if k.life.Err() != nil {
-		return 0, errStopped
-	}
 	g, err := k.place(t)
 	if err != nil {
 		return 0, err
 	}
-	said, err := g.probe(ctx)
-	switch {
-	case err != nil:
+	if err := g.untouched(ctx, p); err != nil {
 		return 0, err
-	case said.UUID != p.UUID || said.Epoch != p.Epoch || said.Code != wire.CodeEpoch:
-		return 0, fmt.Errorf("somebody had region %s at %s since it was looked at: try again", t.Region, t.Addr)
-	case said.Record != persist.Record{}:
-		return 0, fmt.Errorf("region %s at %s is a member of mirror %s", t.Region, t.Addr, uuid.UUID(said.Record.Set))
 	}
 	if err := d.takeClaim(p.UUID); err != nil {
 		return 0, err
@@ -165,28 +153,105 @@ func (d *Device) AddMember(ctx context.Context, t Target, p Prepared) (slot int,
 	return slot, nil
 }
 
+// CheckMember returns the error with which AddMember would refuse the region if there were a place for it.
+// It changes nothing. In a full mirror a member has to leave first, and what it has is lost then: call
+// CheckMember before RemoveMember, so that a mistake costs no copy.
+func (d *Device) CheckMember(ctx context.Context, t Target, p Prepared) (err error) {
+	ctx, done, err := d.beginAdding(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := d.core.copies.isNew(t, p); err != nil {
+		return err
+	}
+	cfg := d.cfg
+	cfg.leadTo(t)
+	g, err := newLeg(cfg, 0, d) // no place is empty
+	if err != nil {
+		return err
+	}
+	return errors.Join(g.untouched(ctx, p), g.close())
+}
+
+// beginAdding keeps the device from being given back until done is called. The context that it returns
+// ends with ctx, and with the device.
+func (d *Device) beginAdding(ctx context.Context) (_ context.Context, done func(), err error) {
+	k := d.core.copies
+	if k == nil {
+		return nil, nil, ErrNoMirror
+	}
+	d.adding.Lock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(k.life, func() { cancel(errStopped) })
+	done = func() {
+		stop()
+		cancel(nil)
+		d.adding.Unlock()
+	}
+	if k.life.Err() != nil {
+		done()
+		return nil, nil, errStopped
+	}
+	return ctx, done, nil
+}
+
+// untouched returns an error if anybody has had the region of g since it was prepared.
+func (g *leg) untouched(ctx context.Context, p Prepared) error {
+	said, err := g.probe(ctx)
+	switch {
+	case err != nil:
+		return err
+	case said.UUID != p.UUID || said.Epoch != p.Epoch || said.Code != wire.CodeEpoch:
+		return fmt.Errorf("somebody had region %s at %s since it was looked at: try again", g.cfg.Region, g.cfg.Addr)
+	case said.Record != persist.Record{}:
+		return fmt.Errorf("region %s at %s is a member of mirror %s", g.cfg.Region, g.cfg.Addr, uuid.UUID(said.Record.Set))
+	}
+	return nil
+}
+
+// isNew returns an error if the mirror knows t, or names the region under another address.
+func (k *copies) isNew(t Target, p Prepared) error {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for slot, m := range k.view.Record.Members {
+		if m.UUID == p.UUID {
+			return fmt.Errorf("region %s at %s is member %s already", t.Region, t.Addr, persist.Member(slot))
+		}
+	}
+	return k.isNoTargetLocked(t)
+}
+
+// isNoTargetLocked returns an error if a leg has t. The caller holds commit.mu.
+func (k *copies) isNoTargetLocked(t Target) error {
+	for _, g := range k.core.legs {
+		if g.vacant || g.cfg.Addr != t.Addr || g.cfg.Region != t.Region {
+			continue
+		}
+		if l := (mirror.Leg{Record: g.record}); l.MemberOf(&k.view.Record) || g.joins {
+			return fmt.Errorf("region %s at %s is a member already", t.Region, t.Addr)
+		}
+		return fmt.Errorf("region %s at %s is a target of this pmnbd, and no member: start pmnbd without it, and add it then", t.Region, t.Addr)
+	}
+	return nil
+}
+
 // place returns an empty place, which then has t.
 func (k *copies) place(t Target) (*leg, error) {
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var free *leg
+	if err := k.isNoTargetLocked(t); err != nil {
+		return nil, err
+	}
 	for _, g := range k.core.legs {
-		switch {
-		case !g.vacant && g.cfg.Addr == t.Addr && g.cfg.Region == t.Region:
-			if l := (mirror.Leg{Record: g.record}); l.MemberOf(&k.view.Record) || g.joins {
-				return nil, fmt.Errorf("region %s at %s is a member already", t.Region, t.Addr)
-			}
-			return nil, fmt.Errorf("region %s at %s is a target of this pmnbd, and no member: start pmnbd without it, and add it then", t.Region, t.Addr)
-		case g.vacant && g.leaver == nil && free == nil:
-			free = g
+		if g.vacant && g.leaver == nil {
+			g.cfg.leadTo(t)
+			return g, nil
 		}
 	}
-	if free == nil {
-		return nil, fmt.Errorf("all %d places are taken: remove a member first, or start pmnbd without the targets that are no members", persist.MaxMembers)
-	}
-	free.cfg.Provider, free.cfg.Addr, free.cfg.Region, free.cfg.Target = t.Provider, t.Addr, t.Region, t.Name
-	return free, nil
+	return nil, fmt.Errorf("all %d places are taken: remove a member first, or start pmnbd without the targets that are no members", persist.MaxMembers)
 }
 
 // admit begins the generation that names a region, unless the mirror names it already.

@@ -14,6 +14,56 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
+// CheckMember tells why the mirror would refuse a new member, before an old one leaves for it.
+func TestCheckMember(t *testing.T) {
+	ctx, set := context.Background(), uuid.UUID{0xee}
+	s := fakesOf(t, 4, 1, rdmafake.Config{})
+	d := s.dial(t, 1)
+	fresh := pairs{newPair(t, rdmafake.New(rdmafake.Config{}), "fake:new", "", target.Config{})}
+	cfg := fresh.config(t)
+	at := cfg.Members[0]
+	old, err := PrepareMember(ctx, cfg, set, regionSize, false)
+	require.NoError(t, err)
+	p, err := PrepareMember(ctx, cfg, set, regionSize, false)
+	require.NoError(t, err)
+	elsewhere, encrypted, member := at, at, s.config(t).Members[1]
+	elsewhere.Addr, encrypted.Encrypted = "fake:none", true
+	for name, c := range map[string]struct {
+		t    Target
+		p    Prepared
+		says string // empty: it fits
+	}{
+		"it fits":                        {at, p, ""},
+		"somebody had it since":          {at, old, "try again"},
+		"nobody listens":                 {elsewhere, p, "is pmnbd-target serving there?"},
+		"a clear connection":             {encrypted, p, errClear.Error()},
+		"a member":                       {member, p, "is a member already"},
+		"a member under another address": {at, Prepared{UUID: s[1].region.UUID(), Epoch: p.Epoch}, "is member B already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := fresh[0].region.Superblock()
+			err := d.CheckMember(ctx, c.t, c.p)
+			if c.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
+			require.Equal(t, before, fresh[0].region.Superblock())
+			require.Equal(t, "ABCD", d.Snapshot().Mirror.F)
+		})
+	}
+	_, err = d.AddMember(ctx, at, p)
+	require.ErrorContains(t, err, "places are taken")
+	told, err := d.RemoveMember(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, told)
+	slot, err := d.AddMember(ctx, at, p)
+	require.NoError(t, err)
+	require.Equal(t, 1, slot)
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, d.CheckMember(ctx, at, p), errStopped)
+}
+
 // A region is prepared, or is not, whichever answer of its target never comes.
 func TestPrepareBesideASilentTarget(t *testing.T) {
 	for silent := 1; ; silent++ {

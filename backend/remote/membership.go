@@ -239,7 +239,7 @@ func (k *copies) departs(g *leg) bool {
 	c.mu.Lock()
 	left := g.leaver
 	g.leaver, g.granted, g.record, g.bad, g.hung, g.lostBy, g.joins = nil, wire.Opened{}, persist.Record{}, nil, nil, nil, false
-	g.silentAt = time.Time{}
+	g.silentAt, g.sits = time.Time{}, sitting{}
 	g.mark.Store(0)
 	c.mu.Unlock()
 	left.told <- err

@@ -130,6 +130,23 @@ func TestAddMember(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// A member that is added is reached by encrypted connections alone if its target says so, as one of the start.
+func TestAddedMemberIsEncrypted(t *testing.T) {
+	s := fakesOf(t, 2, 1, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	cfg := pairs{newPair(t, rdmafake.New(rdmafake.Config{}), "fake:new", "", target.Config{})}.config(t)
+	p, err := PrepareMember(context.Background(), cfg, uuid.UUID{0xee}, regionSize, false)
+	require.NoError(t, err)
+	demanding := cfg.Members[0]
+	demanding.Encrypted = true
+	_, err = d.AddMember(context.Background(), demanding, p)
+	require.ErrorIs(t, err, errClear)
+	require.Equal(t, "AB", d.Snapshot().Mirror.Members)
+	_, err = d.AddMember(context.Background(), cfg.Members[0], p) // the place forgets what the other Target demanded
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+}
+
 // A start opens the region that is a member now, and not one that was removed and keeps the record of a
 // member in the same slot.
 func TestASlotHasAnotherMember(t *testing.T) {

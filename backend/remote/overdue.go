@@ -165,6 +165,8 @@ func (k *copies) sitsOut(g *leg) bool {
 	switch {
 	case k.core.failed() != nil || g.granted.Epoch == 0: // nobody knows yet which member it is
 		return false
+	case g.leaver != nil: // its target is to be told
+		return false
 	case inF && g.bad != nil:
 		return k.doesWithoutLocked(g) // it is about to be let go
 	case !inF && k.view.Pending:

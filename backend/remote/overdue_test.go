@@ -11,6 +11,8 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/persist/target"
+	"pmnbd/rdma/rdmafake"
 )
 
 // syncTimeout is that of the mirrors here.
@@ -260,6 +262,44 @@ func TestSittingOutEndsWhenItIsNeeded(t *testing.T) {
 		s.network(1).Up()
 		require.NoError(t, c.Wait(flush))
 		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
+// A member that stays out hears at once that it was removed, and its place is free for another one.
+func TestRemoveAMemberThatSitsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 4, 2)
+		d := s.dialSyncing(t)
+		c := backendtest.NewClient(t, d)
+		release := s[3].sync.blockData()
+		defer release()
+		flush := c.Flush()
+		c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+		require.Eventually(t, flush.Completed, time.Hour, time.Second)
+		require.Equal(t, persist.Members(7), s.record(0).F)
+		g := d.legs[3]
+		d.core.commit.mu.Lock()
+		g.sits.until = time.Now().Add(maxSitting) // as after some times
+		d.core.commit.mu.Unlock()
+		release()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // of pmnbd mirror remove
+		defer cancel()
+		told, err := d.RemoveMember(ctx, 3)
+		require.NoError(t, err)
+		require.NoError(t, told)
+		require.Zero(t, s.record(3))
+		d.core.commit.mu.Lock()
+		require.Zero(t, g.sits, "what it did says nothing of the next one")
+		d.core.commit.mu.Unlock()
+		s = append(s, newPair(t, rdmafake.New(rdmafake.Config{}), "fake:new", "", target.Config{}))
+		cfg := s[4:].config(t)
+		p, err := PrepareMember(t.Context(), cfg, s.record(0).Set, regionSize, false)
+		require.NoError(t, err)
+		slot, err := d.AddMember(t.Context(), cfg.Members[0], p)
+		require.NoError(t, err)
+		require.Equal(t, 3, slot)
+		require.Eventually(t, func() bool { return d.equal() == 15 }, patience, tick)
 		require.NoError(t, d.Close())
 	})
 }

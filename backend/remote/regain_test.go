@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
@@ -120,4 +123,95 @@ func TestKilledWhileAMemberRegains(t *testing.T) {
 	h.has(h.all())
 	require.NoError(t, d.Close())
 	require.Equal(t, h.pairs[1].region.Superblock().Contents, new(h.record(0)).Members[1].Contents)
+}
+
+// A mirror that has lost the contents of its last equal member fails, however few copies would remain without
+// it: nobody can bring the data back (mirror §4.5). From then on no target is asked to grant anything.
+func TestLastEqualMemberLosesItsContents(t *testing.T) {
+	for name, c := range map[string]struct {
+		legs      int
+		minCopies uint8
+		first     persist.Members // they are let go, or lose their contents, before A does
+		refused   bool            // A's region fails first
+	}{
+		"the others were let go":          {legs: 2, minCopies: 1, first: 2},
+		"behind a failure of its region":  {legs: 2, minCopies: 1, first: 2, refused: true},
+		"M needs one that is half copied": {legs: 2, minCopies: 2, first: 2},
+		"all others are half copied":      {legs: 3, minCopies: 3, first: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakesOf(t, c.legs, c.minCopies, rdmafake.Config{})
+				d := s.slowly(t, 1, 1)
+				client := backendtest.NewClient(t, d)
+				require.NoError(t, client.Do(client.Write(0, backendtest.Pattern(block, 1), 0), client.Flush()))
+				for i := 1; i < c.legs; i++ {
+					s.network(i).Down()
+					if c.minCopies > 1 {
+						s.wipe(t, i)
+						s.network(i).Up()
+					}
+				}
+				require.Eventually(t, func() bool { return d.equal() == 1 }, patience, tick)
+				if c.refused {
+					d.legs[0].lanes[0].abort(&BarrierError{})
+				}
+				s.network(0).Down()
+				s.wipe(t, 0)
+				s.network(0).Up()
+				read, flush := client.Read(0, block, 0), client.Flush()
+				client.Submit(read, flush)
+				time.Sleep(time.Minute)
+				require.Equal(t, StateFailed, d.Snapshot().State)
+				require.ErrorIs(t, d.core.failed(), mirror.ErrNoneEqual)
+				require.ErrorIs(t, client.Wait(read), backend.ErrFailed)
+				require.ErrorIs(t, client.Wait(flush), backend.ErrFailed)
+				epoch := s[0].region.Superblock().Epoch
+				time.Sleep(time.Hour)
+				require.Equal(t, epoch, s[0].region.Superblock().Epoch, "it is asked again")
+				backendtest.AllBack(t, d)
+				require.Error(t, d.Close())
+			})
+		})
+	}
+}
+
+// A life that is killed meanwhile ends in the next run, as a loss.
+func TestKilledBeforeTheLastEqualMemberLosesItsContents(t *testing.T) {
+	h := newMirrorHost(t, 2)
+	h.cfg.LegTimeout = 1
+	d, c := h.run()
+	h.network(1).Down()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.write(c, stripe, block)
+	h.kill(d)
+	h.wipe(t, 0)
+	_, err := Dial(t.Context(), h.cfg)
+	require.ErrorAs(t, err, new(*LossError))
+	require.ErrorContains(t, err, "its contents were lost")
+	h.network(1).Up()
+}
+
+// One that the mirror waits for without its contents is asked ever more rarely: each session has its target
+// write its superblock.
+func TestMemberWithoutContentsIsAskedEverMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 2, 2, rdmafake.Config{})
+		d := s.dial(t, 1)
+		s.network(1).Down()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, d.core.copies.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.Add(2, [16]byte{2}, 1) }), errNotActive)
+		s.wipe(t, 1)
+		epoch := s[1].region.Superblock().Epoch
+		s.network(1).Up()
+		time.Sleep(time.Hour)
+		asked := s[1].region.Superblock().Epoch - epoch
+		require.Greater(t, asked, uint64(30), "it is not asked again")
+		require.Less(t, asked, uint64(150), "the pauses do not grow")
+		ctx, cancel = context.WithCancel(t.Context())
+		cancel()
+		_ = d.Shutdown(ctx) // it mostly fails: the change is not active
+	})
 }

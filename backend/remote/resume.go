@@ -45,9 +45,7 @@ func (g *leg) resume(ctx context.Context, limit time.Duration) (t transition, er
 	}
 	if k := g.core.copies; k != nil {
 		if err = k.meet(ctx, g, &o, &conns[0]); err != nil {
-			if !errors.Is(err, errNoSourceYet) { // that ends with another member's absence
-				g.vain++
-			}
+			g.vain++
 			return t, err
 		}
 	}

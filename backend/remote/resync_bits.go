@@ -75,7 +75,7 @@ func (r *resync) readBits() error {
 	defer cancel()
 	commit := &r.copies.core.commit
 	commit.mu.Lock()
-	c := chunks{size: src.granted.Size}
+	c, session := chunks{size: src.granted.Size}, src.generation.Load()
 	commit.mu.Unlock()
 	for {
 		from := uint64(len(c.bits)) * 8
@@ -83,7 +83,7 @@ func (r *resync) readBits() error {
 			break
 		}
 		var seq uint64
-		msg, err := src.call(ctx, func(n uint64) []byte {
+		msg, err := src.call(ctx, session, func(n uint64) []byte {
 			seq = n
 			m := wire.Bits{Seq: n, From: from, Slot: uint8(r.leg.slot)}
 			return m.Append(nil)

@@ -144,3 +144,61 @@ func testStandbyBehindAPartition(t *testing.T) {
 	abandon(old)
 	require.NoError(t, d.Close())
 }
+
+// A lease that was lost and is there again opens no fence before the arbiter says that no other life has
+// begun meanwhile. If one has, the device ends for good (mirror §4.7).
+func TestLeaseGainedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		legTimeout time.Duration
+		taken      bool
+	}{
+		"another life has had the mirror, B is about to be let go": {time.Second, true},
+		"another life has had the mirror, B may still come back":   {10 * time.Minute, true},
+		"nobody has had the mirror":                                {10 * time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testLeaseGainedAgain(t, c.legTimeout, c.taken) })
+		})
+	}
+}
+
+func testLeaseGainedAgain(t *testing.T, legTimeout time.Duration, taken bool) {
+	a := newArbitrated(t)
+	a.cfg.LegTimeout = legTimeout
+	p := partition{make(chan struct{})}
+	a.cfg.Members[1].Provider = wrapped{a.cfg.Members[1].Provider, p.wrap}
+	old, c := a.dial(t)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	a.cfg.Members[1].Provider = a.network(1)
+	a.cutOff(true)
+	time.AfterFunc(a.lease-time.Millisecond, func() { close(p.cut) })
+	if taken {
+		d, n := a.standby(t, 1)
+		require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
+		require.NoError(t, d.Close())
+	}
+	time.Sleep(a.lease + usualLease)
+	late := c.Read(0, block, 0)
+	c.Submit(late)
+	synctest.Wait()
+	require.False(t, late.Completed(), "the lease is over, and B is silent")
+	a.mu.Lock()
+	a.terms[0].cutLocked(false)
+	a.mu.Unlock()
+	time.Sleep(time.Minute)
+	if !taken {
+		require.NoError(t, c.Wait(late))
+		require.Equal(t, backendtest.Pattern(block, 1), late.Got)
+		abandon(old)
+		return
+	}
+	require.Error(t, c.Wait(late), "it would be stale")
+	require.ErrorContains(t, old.core.failed(), "another life of the mirror")
+	require.True(t, old.Snapshot().Taken)
+	began := time.Now()
+	d, n := a.standby(t, 1)
+	require.Less(t, time.Since(began), time.Second, "the one that has ended keeps nobody waiting")
+	require.NoError(t, n.Do(n.Read(0, block, 0)))
+	require.NoError(t, d.Close())
+	require.Error(t, old.Close())
+}

@@ -141,7 +141,9 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 		if g.opening.expect != 0 && g.opening.strict {
 			break // the epoch is not the window's any more: the next start decides what that means
 		}
-		g.takesOver(&refused)
+		if refused.Holder != g.cfg.ID {
+			g.takesOver(&refused)
+		}
 		if err := g.device.takeClaim(refused.UUID); err != nil {
 			return opened, err
 		}

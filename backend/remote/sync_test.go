@@ -125,7 +125,7 @@ func TestShutdownDuringABarrier(t *testing.T) {
 	require.ErrorIs(t, <-closed, errEnough)
 }
 
-// Shutdown waits for the answer to CLOSE no longer than it may.
+// Shutdown waits for the answer to CLOSE no longer than it may. Everything is flushed by then, and it says so.
 func TestShutdownDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fake(t, rdmafake.Config{})
@@ -135,7 +135,9 @@ func TestShutdownDuringClose(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		require.ErrorIs(t, d.Shutdown(ctx), context.DeadlineExceeded)
+		err := d.Shutdown(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "nothing is lost: all that was acknowledged is flushed")
 		require.Less(t, time.Since(began), 2*time.Second)
 	})
 }

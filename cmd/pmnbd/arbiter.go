@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,15 +53,18 @@ func (a *arbiterSpec) declareServe(set *pflag.FlagSet) {
 	set.BoolVar(&a.standby, "standby", false, "wait while another initiator has the mirrors, and take them over when its lease at the arbiter is over")
 }
 
-// parse reads what the flags of set say.
-func (a *arbiterSpec) parse(set *pflag.FlagSet) error {
+// parse reads what the flags of set say; those in filed have their values from the file.
+func (a *arbiterSpec) parse(set *pflag.FlagSet, filed ...string) error {
+	// Where the command line decides about the arbiter, the file may still have what belongs to another one.
+	decides := set.Changed("arbiter") && !slices.Contains(filed, "arbiter") || set.Changed("without-arbiter") || set.Changed("degraded-single")
+	idle := func(name string) bool { return set.Changed(name) && (!decides || !slices.Contains(filed, name)) }
 	if a.uri == "" {
-		if a.standby {
-			return flags.Usagef("--standby waits for a lease at an arbiter: name that with --arbiter")
+		if a.standby && idle("standby") {
+			return flags.Usagef("--standby waits for a lease at an arbiter: name that with --arbiter, or leave --standby out")
 		}
 		for _, name := range []string{"arbiter-ca", "arbiter-cert", "arbiter-key", "arbiter-lease"} {
-			if set.Changed(name) {
-				return flags.Usagef("--%s is for an arbiter: name that with --arbiter", name)
+			if idle(name) {
+				return flags.Usagef("--%s is for an arbiter: name that with --arbiter, or leave --%s out", name, name)
 			}
 		}
 		return nil
@@ -73,7 +77,7 @@ func (a *arbiterSpec) parse(set *pflag.FlagSet) error {
 		}
 	}
 	for _, name := range []string{"arbiter-ca", "arbiter-cert", "arbiter-key"} {
-		if !a.tls && set.Changed(name) { // from the environment it may be for other etcds
+		if !a.tls && idle(name) { // from the environment it may be for other etcds
 			return flags.Usagef("--%s is for TLS, and --arbiter %s has none: use etcds://", name, a.uri)
 		}
 	}

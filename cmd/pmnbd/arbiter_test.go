@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/cmd/internal/command"
+	"pmnbd/cmd/internal/flags"
 )
 
 // What --arbiter names, and mistakes with the flags that belong to it.
@@ -53,6 +54,45 @@ func TestParseArbiter(t *testing.T) {
 				_, err := a.open()
 				require.ErrorContains(t, err, "--arbiter-ca")
 			}
+		})
+	}
+}
+
+// What the file says for an arbiter harms nobody where the command line decides about that. Elsewhere it is as
+// wrong as on the command line.
+func TestArbiterOfFile(t *testing.T) {
+	const export = "[[export]]\ntarget = [\"iwarp://pm1/log\", \"iwarp://pm2/log\"]\n"
+	const none, plain = "--arbiter-lease is for an arbiter: name that with --arbiter, or leave --arbiter-lease out", "--arbiter-ca is for TLS, and --arbiter etcd://e1:2379 has none: use etcds://"
+	gone := []string{"--degraded", "--without-arbiter"}
+	for name, c := range map[string]struct {
+		file string
+		args []string
+		says string // a usage error
+	}{
+		"a lease, and it is gone":           {file: `arbiter-lease = "9s"`, args: gone},
+		"a CA, and it is gone":              {file: `arbiter-ca = "/ca"`, args: gone},
+		"a certificate, and it is gone":     {file: "arbiter-cert = \"/c\"\narbiter-key = \"/k\"", args: gone},
+		"a standby, and it is gone":         {file: "standby = true", args: gone},
+		"a member alone":                    {file: "standby = true\narbiter-lease = \"9s\"\nleg-timeout = \"5s\"", args: []string{logTarget, "--degraded-single"}},
+		"another one, without TLS":          {file: "arbiter = \"etcds://e1:2379\"\narbiter-ca = \"/ca\"", args: []string{"--arbiter=etcd://localhost:2379"}},
+		"another one, with TLS":             {file: "arbiter = \"etcd://e1:2379\"\narbiter-lease = \"9s\"", args: []string{"--arbiter=etcds://e2:2379"}},
+		"a lease alone":                     {file: `arbiter-lease = "9s"`, says: none},
+		"a standby alone":                   {file: "standby = true", says: "--standby waits for a lease"},
+		"a CA without TLS":                  {file: "arbiter = \"etcd://e1:2379\"\narbiter-ca = \"/ca\"", says: plain},
+		"a CA without TLS, by a flag":       {file: `arbiter-ca = "/x"`, args: []string{"--arbiter=etcd://e1:2379", "--arbiter-ca=/ca"}, says: plain},
+		"a lease by a flag, and it is gone": {file: `arbiter-lease = "9s"`, args: append(gone, "--arbiter-lease=8s"), says: none},
+		"it is gone, and in the file":       {file: `arbiter = "etcd://e1:2379"`, args: gone, says: "not beside --arbiter"},
+		"a member alone, and a flag":        {args: []string{logTarget, "--degraded-single", "--leg-timeout=5s"}, says: "--leg-timeout is for mirrors"},
+		"a setting of mirrors, and none":    {file: `leg-timeout = "5s"`, args: []string{logTarget}, says: "--leg-timeout is for mirrors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parsed(t, c.file+"\n"+export, c.args...)
+			if c.says != "" {
+				require.ErrorIs(t, err, flags.ErrUsage)
+				require.ErrorContains(t, err, c.says)
+				return
+			}
+			require.NoError(t, err)
 		})
 	}
 }

@@ -193,21 +193,25 @@ func (f *Found) nobody(m *persist.Record) (Decision, bool) {
 	if m != nil {
 		return Decision{}, false
 	}
-	members, strangers := false, 0
+	members := false
+	var strangers []string
 	for i := range f.Legs {
 		l := &f.Legs[i]
 		members = members || l.reached()
 		if l.Reach != Away && !l.reached() {
-			strangers++
+			strangers = append(strangers, l.Name)
 		}
 	}
+	d := Decision{Outcome: Wait, Why: "waits for members: none was reached"}
 	switch {
 	case members: // the start is degraded, and passed over each
 		return Decision{Outcome: Refuse, Why: "no member that was reached has the data: each lost its contents, or is half copied"}, true
-	case strangers > 0 && strangers == len(f.Legs):
+	case len(strangers) == len(f.Legs) && len(strangers) > 0:
 		return Decision{Outcome: Refuse, Why: "no target is a member of a mirror: see pmnbd mirror create"}, true
+	case len(strangers) > 0:
+		d.Why += "; no mirror has " + join(strangers)
 	}
-	return Decision{Outcome: Wait, Why: "waits for members: none was reached"}, true
+	return d, true
 }
 
 // unasked refuses to begin a mirror that has an arbiter without what that holds: another life may have

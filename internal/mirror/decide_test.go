@@ -203,7 +203,8 @@ var splits = []start{
 // mistakes are targets that make no mirror.
 var mistakes = []start{
 	{name: "no member at all", n: 2, m: 1, legs: []string{"A probed"}, want: Refuse, why: "no target is a member"},
-	{name: "no member beside one that is away", n: 2, m: 1, legs: []string{"A probed", "B away"}, want: Wait},
+	{name: "no member beside one that is away", n: 2, m: 1, legs: []string{"A probed", "B away"}, want: Wait,
+		why: "none was reached; no mirror has a.example"},
 	{name: "a region that was made anew", n: 2, m: 1, legs: []string{"A probed 1.1{AB}", "B probed"}, want: Wait, waits: "B"},
 	{name: "one region twice", n: 2, m: 1, legs: []string{"A probed 1.1{AB}", "A probed 1.1{AB}"}, want: Refuse, why: "one region"},
 }

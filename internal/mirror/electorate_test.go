@@ -185,6 +185,18 @@ var created = []start{
 		want: Begin, f: "A", eq: "A", clean: true},
 	{name: "4.2 half made, by force", n: 3, m: 2, legs: []string{"A held clean created 1.1{ABC}", "B held clean created 1.1{ABC}", "C held"}, degraded: true,
 		want: Begin, f: "AB", eq: "AB", clean: true, why: "--degraded"},
+	{name: "4.2c half made", n: 2, m: 1, arbiter: "created 1.1{AB}", legs: []string{"A held clean created 1.1{AB}", "B held"},
+		want: Wait, waits: "B", why: "can be run again"},
+	{name: "4.2c perhaps half made", n: 2, m: 1, arbiter: "created 1.1{AB}", legs: []string{"A held clean created 1.1{AB}", "B away"},
+		want: Wait, waits: "B", why: "its first start needs all members"},
+	{name: "4.2c made, and one grants no session", n: 2, m: 1, arbiter: "created 1.1{AB}", legs: []string{"A held clean created 1.1{AB}", "B refused created 1.1{AB}"},
+		want: Begin, f: "A", eq: "A", clean: true, why: "the arbiter"},
+	{name: "4.2c the one to keep gets its record last", n: 2, m: 1, arbiter: "created 1.1{A}", legs: []string{"A held clean created 1.1{A}", "B away"},
+		want: Begin, f: "A", eq: "A", clean: true, why: "every leg"},
+	{name: "4.2c half made, by force", n: 2, m: 1, arbiter: "created 1.1{AB}", legs: []string{"A held clean created 1.1{AB}", "B held"}, degraded: true,
+		want: Begin, f: "A", eq: "A", clean: true, why: "--degraded"},
+	{name: "4.2c begun, and a member is away", n: 2, m: 1, arbiter: "1.1{AB}", legs: []string{"A held 1.1{AB}", "B away"},
+		want: Begin, f: "A", eq: "A", fill: "B", why: "the arbiter"},
 }
 
 func TestDecideCreated(t *testing.T) {

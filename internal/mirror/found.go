@@ -156,7 +156,7 @@ func (s *survey) proof(f *Found, held persist.Members) string {
 	switch {
 	case s.candidates(held) == 0:
 		return ""
-	case s.arbiter:
+	case s.arbiter && f.made(s.m):
 		return "the arbiter holds this generation"
 	case s.m.F&^held == 0:
 		return "every leg of F is here"

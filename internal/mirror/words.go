@@ -77,11 +77,11 @@ func (f *Found) offer() string {
 	return fmt.Sprintf("; --degraded with %s alone as target promotes it: it has all that was flushed up to barrier %d of life %d", l.name(), l.Record.Follows.Barrier, l.Record.Life)
 }
 
-// majority says how many members would do, where a majority is enough.
+// majority says how many members would do, where a majority is enough, or that the mirror has never begun.
 func (f *Found) majority(s *survey) string {
 	n := s.m.Voters().Count()
 	switch {
-	case s.arbiter, !electorate(s.m).votes():
+	case s.arbiter && f.made(s.m), !s.arbiter && !electorate(s.m).votes():
 		return ""
 	case !f.made(s.m):
 		return "; the mirror has never begun, and its first start needs all members: pmnbd mirror create may have been interrupted, and can be run again"

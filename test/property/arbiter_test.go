@@ -16,6 +16,7 @@ type arbiter struct {
 	mu    sync.Mutex
 	held  persist.Record
 	terms []*term
+	turns uint64 // how often a term began or ended
 }
 
 type term struct{ arbiter *arbiter }
@@ -25,6 +26,7 @@ func (a *arbiter) Join(context.Context, [16]byte, [16]byte, func(string)) (remot
 	defer a.mu.Unlock()
 	t := &term{a}
 	a.terms = append(a.terms, t)
+	a.turns++
 	return t, nil
 }
 
@@ -53,18 +55,19 @@ func (t *term) Swap(_ context.Context, old, next persist.Record) (persist.Record
 	return a.held, nil
 }
 
-func (t *term) Until() time.Time {
+func (t *term) Until() (until time.Time, gained uint64) {
 	t.arbiter.mu.Lock()
 	defer t.arbiter.mu.Unlock()
 	if !t.activeLocked() {
-		return time.Time{}
+		return until, t.arbiter.turns
 	}
-	return time.Now().Add(time.Hour)
+	return time.Now().Add(time.Hour), t.arbiter.turns
 }
 
 func (t *term) End(context.Context, bool) error {
 	t.arbiter.mu.Lock()
 	defer t.arbiter.mu.Unlock()
+	t.arbiter.turns++
 	t.arbiter.terms = slices.DeleteFunc(t.arbiter.terms, func(other *term) bool { return other == t })
 	return nil
 }

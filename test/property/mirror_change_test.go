@@ -269,9 +269,9 @@ func (m *mirrorCrashes) split(rt *rapid.T) {
 // forced begins a life by an operator's force, which must find what right judges.
 func (m *mirrorCrashes) forced(rt *rapid.T, right func([]byte) error) {
 	m.f.mirror.Degraded = true
-	p := m.f.process(m.id, m.f.state())
+	p, known := m.f.process(m.id, m.f.state()), m.records()
 	p.start(m.lanes, true)
-	require.True(m.t, m.within(m.f.mirror.LegTimeout+time.Minute, p.opened), "a member is there that has everything, and no life begins with it")
+	require.True(m.t, m.serves(p, known, m.f.mirror.LegTimeout+time.Minute), "a member is there that has everything, and no life begins with it")
 	m.f.mirror.Degraded = false
 	require.NoError(m.t, p.err)
 	m.active = persist.Record{}

@@ -120,9 +120,9 @@ func (m *mirrorCrashes) names(rt *rapid.T) {
 		}
 	}
 	m.f.listed = members
-	p := m.f.process(m.id, m.f.state())
+	p, known := m.f.process(m.id, m.f.state()), m.records()
 	p.start(m.lanes, true)
-	m.opens(rt, p)
+	m.opens(rt, p, known)
 	require.NoError(m.t, p.err)
 	m.inherit(rt, p, m.past.survived)
 	for _, i := range lost {
@@ -185,9 +185,9 @@ func (m *mirrorCrashes) promote(rt *rapid.T) {
 func (m *mirrorCrashes) promotes(rt *rapid.T, i int, whole, alive bool) bool {
 	m.f.listed = []int{i}
 	m.f.mirror.Degraded = true
-	p := m.f.process(m.id, m.f.state())
+	p, known := m.f.process(m.id, m.f.state()), m.records()
 	p.start(m.lanes, true)
-	opened := m.within(m.f.mirror.LegTimeout+time.Minute, p.opened)
+	opened := m.serves(p, known, m.f.mirror.LegTimeout+time.Minute)
 	m.f.mirror.Degraded = false
 	if !opened {
 		p.cancel()

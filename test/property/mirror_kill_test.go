@@ -130,7 +130,7 @@ func (m *mirrorCrashes) adopted(rt *rapid.T, p *process, interruptions []interru
 		}
 		m.either(m.f.mirror.LegTimeout+20*time.Second, q.opened, q.killed)
 		if q.spared() {
-			m.opens(rt, q)
+			m.opens(rt, q, m.records())
 		}
 		if !q.spared() {
 			continue
@@ -217,7 +217,7 @@ func (m *mirrorCrashes) refused(rt *rapid.T, p *process) {
 	m.lists(rt)
 	q := m.f.process(p.id, p.left)
 	q.start(m.lanes, false)
-	m.opens(rt, q)
+	m.opens(rt, q, m.records())
 	var loss *remote.LossError
 	require.ErrorAs(m.t, q.err, &loss)
 }

@@ -33,15 +33,15 @@ func (m *mirrorCrashes) start(rt *rapid.T, dir string, acceptLoss bool) *process
 	p := m.f.process(m.id, dir)
 	reach, known := m.f.reachable(), m.records()
 	p.start(m.lanes, acceptLoss)
-	if m.opens(rt, p) && p.err == nil {
+	if m.opens(rt, p, known) && p.err == nil {
 		m.proven(rt, known, slices.DeleteFunc(reach, func(i int) bool { return !slices.Contains(p.listed, i) }))
 	}
 	return p
 }
 
 // opens waits until p serves, or failed. It reports whether it did without members that were away.
-func (m *mirrorCrashes) opens(rt *rapid.T, p *process) bool {
-	if m.within(m.f.mirror.LegTimeout+20*time.Second, p.opened) {
+func (m *mirrorCrashes) opens(rt *rapid.T, p *process, known []persist.Record) bool {
+	if m.serves(p, known, m.f.mirror.LegTimeout+20*time.Second) {
 		return true
 	}
 	m.heal(rt)

@@ -85,6 +85,19 @@ func (m *mirrorCrashes) within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
+// serves reports whether p serves, or failed, before so much time has passed. A life that has begun with less than F,
+// which a record says that is newer than what known has, serves only once the fence of the life before has closed.
+func (m *mirrorCrashes) serves(p *process, known []persist.Record, d time.Duration) bool {
+	if m.within(d, p.opened) {
+		return true
+	}
+	begun := false
+	for i, r := range m.records() {
+		begun = begun || r.Life > known[i].Life
+	}
+	return begun && m.within(lease, p.opened)
+}
+
 // completes waits for e. If it waits for a member, all outages end. A mirror that has enough copies
 // waits for none.
 func (m *mirrorCrashes) completes(rt *rapid.T, e *expectation) {

@@ -139,10 +139,13 @@ func (s *station) set(flag *bool, to bool) {
 	s.mu.Unlock()
 }
 
+// lease is that of a mirror's targets: a life is taken over, and no heartbeat comes in between.
+const lease = 2 * time.Hour
+
 // start starts the target and the network.
 func (s *station) start() {
 	r := s.open()
-	server := target.New(target.Config{Heartbeat: time.Hour, Lease: 2 * time.Hour, DirectWrite: s.w.direct, Log: s.log}, []*region.Region{r})
+	server := target.New(target.Config{Heartbeat: lease / 2, Lease: lease, DirectWrite: s.w.direct, Log: s.log}, []*region.Region{r})
 	s.network.Up()
 	l, err := s.network.Listen(context.Background(), address(s.turns.slot))
 	require.NoError(s.t, err)

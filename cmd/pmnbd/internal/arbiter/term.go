@@ -30,6 +30,7 @@ type term struct {
 	revision int64         // of the active key when this term got it
 	ttl      time.Duration // what etcd granted
 	until    time.Time
+	gained   uint64 // how often this term got the active key
 }
 
 func newTerm(e *Etcd, set, id [16]byte) *term {
@@ -44,18 +45,19 @@ func (t *term) began(revision int64, sent time.Time, ttl time.Duration) {
 	defer t.mu.Unlock()
 	t.revision, t.ttl = revision, ttl
 	t.until = sent.Add(ttl - ttl/10)
+	t.gained++
 }
 
 // Until implements remote.Term. etcd counts from when it gets what keeps the lease alive, and this end
 // from when it was about to send that. A tenth is for clocks that do not run alike.
-func (t *term) Until() time.Time {
+func (t *term) Until() (until time.Time, gained uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.until
+	return t.until, t.gained
 }
 
 // keep keeps the lease alive. If it has ended because etcd heard nothing for too long, keep asks for the
-// mirror again: nobody may have taken it.
+// mirror again. Somebody else may have had it meanwhile: the device learns from gained that it has to look.
 func (t *term) keep() {
 	defer close(t.kept)
 	for {
@@ -80,6 +82,9 @@ func (t *term) keep() {
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			t.lease = 0
+			t.mu.Lock()
+			t.until = sent // somebody may have ended it early
+			t.mu.Unlock()
 		case err == nil:
 			t.mu.Lock()
 			t.until = sent.Add(time.Duration(r.TTL)*time.Second - ttl/10)
