@@ -81,8 +81,9 @@ func (c *config) checkExposed(listener string, loopback bool) error {
 var mirrorFlags = []string{"leg-timeout", "sync-timeout", "degraded", "without-arbiter", "resync-rate", "async-lag", "async-lag-time", "async-drop"}
 
 // checkMirrors refuses flags of mirrors where no export is one. With --degraded or an arbiter each is a
-// mirror, of which one member may be named.
-func (c *config) checkMirrors(set *pflag.FlagSet) error {
+// mirror, of which one member may be named. The flags in filed have their values from the file, which may be that
+// of the mirror whose member --degraded-single serves.
+func (c *config) checkMirrors(set *pflag.FlagSet, filed []string) error {
 	if c.single && !slices.ContainsFunc(c.exports, func(e exportSpec) bool { return len(e.targets) == 1 }) {
 		return flags.Usagef("--degraded-single is for one member of a mirror: name that alone in --target")
 	}
@@ -105,7 +106,7 @@ func (c *config) checkMirrors(set *pflag.FlagSet) error {
 		return nil
 	}
 	for _, name := range mirrorFlags {
-		if set.Changed(name) {
+		if set.Changed(name) && (!c.single || !slices.Contains(filed, name)) {
 			return flags.Usagef("--%s is for mirrors: name all members in one --target, with commas between", name)
 		}
 	}

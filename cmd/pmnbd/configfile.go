@@ -82,6 +82,7 @@ func load(path string, call *command.Call, u *unread) error {
 		if call.Flags.Changed(name) {
 			continue
 		}
+		u.filed = append(u.filed, name)
 		for _, v := range texts(value) {
 			if err := call.Set(name, v); err != nil {
 				wrong = append(wrong, flags.Usagef("%s:%d: %v", path, lines[name], err))

@@ -95,10 +95,15 @@ func TestExportsOfFile(t *testing.T) {
 		"in one line":          {`export = [{target = "iwarp://pm1/log"}]`, nil, "log=iwarp://pm1:7204/log"},
 		"a flag for all":       {two, []string{dataTarget}, "data=iwarp://pm2:7204/data"},
 		"a flag with its name": {two, []string{dataTarget, "--export=x"}, "x=iwarp://pm2:7204/data"},
+		"an empty name":        {two, []string{dataTarget, "--export="}, ""},
 		"in capitals":          {"[[EXPORT]]\nName = \"a\"\nTARGET = \"iwarp://pm1/log\"\n", nil, "a=iwarp://pm1:7204/log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := parsed(t, c.file, c.args...)
+			if c.want == "" {
+				require.EqualError(t, err, "--export is empty: give it a value, or leave the flag out")
+				return
+			}
 			require.NoError(t, err)
 			var exports []string
 			for _, e := range cfg.exports {

@@ -121,6 +121,7 @@ type unread struct {
 	ublk                   []string
 	tls, certificates      string
 	id, mode               string
+	filed                  []string // the flags that the file sets
 }
 
 // parse reads the flags of serve, and the file of --config. The error has everything that is wrong.
@@ -130,6 +131,9 @@ func parse(call *command.Call) (config, error) {
 	cfg.declare(call.Flags, &u)
 	if err := call.Parse(); err != nil {
 		return cfg, err
+	}
+	if slices.Contains(u.names, "") { // of a table in the file it is the region's name
+		return cfg, flags.Usagef("--export is empty: give it a value, or leave the flag out")
 	}
 	if cfg.file != "" {
 		if err := load(cfg.file, call, &u); err != nil {
@@ -149,10 +153,10 @@ func (c *config) read(set *pflag.FlagSet, u *unread) (err error) {
 	}
 	if c.exports, err = parseExports(u.targets, u.names); err != nil {
 		say(err)
-	} else if err = c.arbiter.parse(set); err != nil {
+	} else if err = c.arbiter.parse(set, u.filed...); err != nil {
 		say(err)
 	} else {
-		say(c.checkMirrors(set))
+		say(c.checkMirrors(set, u.filed))
 		say(c.checkUblk(u.ublk))
 	}
 	for _, arg := range u.listen {

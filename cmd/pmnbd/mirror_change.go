@@ -40,8 +40,11 @@ Usage:
   pmnbd mirror add [NAME] iwarp://HOST:PORT/REGION [--force]
 `
 
-const mirrorReplaceHelp = `Adds the region NEW to a mirror that pmnbd serves on this machine, and removes the member OLD. If OLD is in sync and
-there is a place for a fifth, NEW is copied in full first, and the command waits for that.
+const mirrorReplaceHelp = `Puts a region in the place of the member OLD of a mirror that pmnbd serves on this machine. The command checks the
+region first, as pmnbd mirror add does. If the region does not fit, the mirror stays as it is.
+
+Of two or three members, the command then adds the region. If OLD is in sync, it waits until everything is copied to the
+region. It removes OLD last. A mirror has four members at most: of four, the command removes OLD before it adds the region.
 
 Usage:
   pmnbd mirror replace [NAME] OLD iwarp://HOST:PORT/REGION [--force]
@@ -176,12 +179,15 @@ func removeMember(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	return m.remove(call, letter)
+	return m.remove(call, order{Member: letter})
 }
 
-func (m *chosen) remove(call *command.Call, letter string) error {
+// remove has m remove o.Member, and tells people.
+func (m *chosen) remove(call *command.Call, o order) error {
+	letter := o.Member
 	at := addressOf(m.MirrorSnapshot, letter)
-	d, err := m.give(order{Do: orderRemove, Member: letter})
+	o.Do = orderRemove
+	d, err := m.give(o)
 	if err != nil {
 		return err
 	}
@@ -245,14 +251,14 @@ func (a *addition) parse(uri string) (err error) {
 	return nil
 }
 
-// prepare readies the region for m.
-func (a *addition) prepare(call *command.Call, m *chosen) (p remote.Prepared, err error) {
+// prepare readies the region for m, which member leaves unless that is empty.
+func (a *addition) prepare(call *command.Call, m *chosen, leaver string) (p remote.Prepared, err error) {
 	for i := range m.Legs {
 		if l := &m.Legs[i]; (address{l.Target, l.Region}).is(a.at) && l.Slot != "" {
 			return p, fmt.Errorf("%s is member %s of mirror %s already", a.at, l.Slot, m.Export)
 		}
 	}
-	if len(m.Members) >= 4 {
+	if len(m.Members) >= 4 && leaver == "" {
 		return p, fmt.Errorf("mirror %s has four members, and that is the most: remove one first", m.Export)
 	}
 	cfg, err := a.who.config([]endpoint.Endpoint{a.at})
@@ -289,7 +295,7 @@ func addMember(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.prepare(call, m)
+	p, err := a.prepare(call, m, "")
 	if err != nil {
 		return err
 	}
@@ -329,25 +335,27 @@ func replaceMember(call *command.Call) error {
 	if err != nil {
 		return err
 	}
-	inSync := strings.Contains(m.F, old)
-	if len(m.Members) == 4 {
-		// There is no place for the new one before the old one is gone.
-		if inSync && len(m.F)-1 < m.MinCopies {
-			return fmt.Errorf("mirror %s has four members, and without %s it has fewer copies than %d: lower that first with pmnbd mirror set --min-copies", m.Export, old, m.MinCopies)
-		}
-		if err := m.remove(call, old); err != nil {
-			return err
-		}
-		if m, err = choose(&control, m.Export); err != nil {
-			return err
-		}
+	inSync, full := strings.Contains(m.F, old), len(m.Members) == 4
+	if full && inSync && len(m.F)-1 < m.MinCopies {
+		return fmt.Errorf("mirror %s has four members, and without %s it has fewer copies than %d: lower that first with pmnbd mirror set --min-copies", m.Export, old, m.MinCopies)
 	}
-	p, err := a.prepare(call, m)
+	p, err := a.prepare(call, m, old)
 	if err != nil {
 		return err
 	}
+	if full {
+		// There is no place for the new one before the old one is gone, and what that has is lost then. So
+		// everything that can be wrong with the new one is looked at before, here and by m's pmnbd.
+		if err := m.remove(call, order{Member: old, Target: a.at.String(), Prepared: p}); err != nil {
+			return err
+		}
+		if _, err := a.add(call, m, p); err != nil {
+			return fmt.Errorf("%w: member %s is removed already, so use pmnbd mirror add %s %s next", err, old, m.Export, a.at)
+		}
+		return nil
+	}
 	d, err := a.add(call, m, p)
-	if err != nil || !strings.Contains(m.Members, old) {
+	if err != nil {
 		return err
 	}
 	if inSync {
@@ -355,7 +363,7 @@ func replaceMember(call *command.Call) error {
 			return err
 		}
 	}
-	return m.remove(call, old)
+	return m.remove(call, order{Member: old})
 }
 
 // awaitCopy waits until a member is in sync.

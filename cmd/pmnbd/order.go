@@ -23,7 +23,7 @@ type order struct {
 	Do        string          `json:"do"`
 	Member    string          `json:"member,omitempty"`     // the letter of the one to remove
 	MinCopies int             `json:"min_copies,omitempty"` // to set
-	Target    string          `json:"target,omitempty"`     // the URI of the region to add
+	Target    string          `json:"target,omitempty"`     // the URI of the region to add, or that takes Member's place next
 	Prepared  remote.Prepared `json:"prepared"`             // what is known of it
 }
 
@@ -76,6 +76,15 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 	d := &done{Member: o.Member}
 	switch o.Do {
 	case orderRemove:
+		if o.Target != "" { // a mistake with that region is not to cost the member
+			_, t, err := s.reach(o.Target)
+			if err == nil {
+				err = x.dev.CheckMember(ctx, t, o.Prepared)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		at := addressOf(x.dev.Snapshot().Mirror, o.Member)
 		told, err := x.dev.RemoveMember(ctx, remote.MemberSlot(o.Member))
 		if err != nil {
@@ -90,26 +99,34 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 			return nil, err
 		}
 	case orderAdd:
-		e, err := flags.ParseTarget(o.Target)
+		e, t, err := s.reach(o.Target)
 		if err != nil {
 			return nil, err
 		}
-		t, err := connecting([]endpoint.Endpoint{e}, s.cfg.spin, s.keys.latest())
-		if err != nil {
-			return nil, err
-		}
-		slot, err := x.dev.AddMember(ctx, t[0], o.Prepared)
+		slot, err := x.dev.AddMember(ctx, t, o.Prepared)
 		if err != nil {
 			return nil, err
 		}
 		d.Member = remote.MemberLetter(slot)
 		x.drop(e.Same)
-		x.targets, x.keys = append(x.targets, e), append(x.keys, t[0].Name)
+		x.targets, x.keys = append(x.targets, e), append(x.keys, t.Name)
 	default:
 		return nil, fmt.Errorf("this release does not know how to %q", o.Do)
 	}
 	d.Targets, d.Mirror = uris(x.targets), x.dev.Snapshot().Mirror
 	return d, nil
+}
+
+// reach returns how this process reaches the region at uri.
+func (s *initiator) reach(uri string) (e endpoint.Endpoint, t remote.Target, err error) {
+	if e, err = flags.ParseTarget(uri); err != nil {
+		return e, t, err
+	}
+	targets, err := connecting([]endpoint.Endpoint{e}, s.cfg.spin, s.keys.latest())
+	if err != nil {
+		return e, t, err
+	}
+	return e, targets[0], nil
 }
 
 // An address is where a member is, as status tells it.

@@ -41,18 +41,18 @@ func showStatus(call *command.Call) error {
 	if err := call.OneOf("json", "check", "watch"); err != nil {
 		return err
 	}
-	if set.Changed("watch") {
-		if *every <= 0 {
-			return flags.Usagef("--watch=%v: use a duration, such as 2s", *every)
-		}
-		if _, err := time.ParseDuration(set.Arg(0)); err == nil {
-			return flags.Usagef("--watch %s would watch an export of that name: use --watch=%s", set.Arg(0), set.Arg(0))
-		}
+	if set.Changed("watch") && *every <= 0 {
+		return flags.Usagef("--watch=%v: use a duration, such as 2s", *every)
 	}
 	find := func(ctx context.Context) ([]status.Found[report.Document], error) {
 		return findExports(ctx, &control, set.Arg(0))
 	}
 	if *every > 0 {
+		if d, err := time.ParseDuration(set.Arg(0)); err == nil && d > 0 { // an export may be called so
+			if found, err := find(context.Background()); len(found) == 0 {
+				return flags.Usagef("%v; if %s is the pause, use --watch=%s", err, set.Arg(0), set.Arg(0))
+			}
+		}
 		return watch(call.Stdout, *every, find)
 	}
 	if !*asJSON && !*check {

@@ -367,6 +367,7 @@ func runAttachUblk(call *command.Call, control *status.Place, args []string) err
 // exportAt finds the export of that name, or the only one, and the control socket of its process.
 func exportAt(control *status.Place, name string) (socket, export string, err error) {
 	found, unheard := findExports(context.Background(), control, name)
+	starts := func(f status.Found[report.Document]) bool { return len(f.Document.Starting) > 0 }
 	var names []string
 	for _, f := range found {
 		for i := range f.Document.Exports {
@@ -375,6 +376,8 @@ func exportAt(control *status.Place, name string) (socket, export string, err er
 		}
 	}
 	switch {
+	case len(names) == 0 && unheard == nil && !slices.ContainsFunc(found, starts):
+		return "", "", errors.New("a reload removes the export: pmnbd status shows what it waits for")
 	case len(names) == 0 && unheard == nil:
 		return "", "", errors.New("the export does not serve yet: pmnbd status shows why")
 	case len(names) == 0:

@@ -6,7 +6,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
 
+	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
 	"pmnbd/ublk"
@@ -47,6 +49,39 @@ func TestParseUblk(t *testing.T) {
 		{"attach", "--ublk", "--timeout", "1h"}, {"attach", "log", "/dev/ublkb0"}, {"detach", "/dev/ublkb"}, {"detach", "/dev/ublkb0x"},
 	} {
 		require.Equal(t, 2, run(args, io.Discard, io.Discard), args)
+	}
+}
+
+// TestExportAt: only an export that is served becomes a block device. The error says why another one does not.
+func TestExportAt(t *testing.T) {
+	place := status.Place{}
+	require.NoError(t, place.Set("unix:"+t.TempDir()+"/"))
+	l, err := place.Listen("log")
+	require.NoError(t, err)
+	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document {
+		d := sample()
+		d.Starting = []report.Starting{{Name: "late"}, {Name: "back"}}
+		d.Removing = []report.Removing{{Name: "gone"}, {Name: "back"}}
+		return d
+	})
+	defer func() { require.NoError(t, s.Close()) }()
+	for name, says := range map[string]string{
+		"log":  "",
+		"late": "the export does not serve yet: pmnbd status shows why",
+		"gone": "a reload removes the export: pmnbd status shows what it waits for",
+		"back": "the export does not serve yet: pmnbd status shows why",
+		"none": `no pmnbd serves export "none": looked at ` + place.String(),
+		"":     "several could be meant, name one: log data",
+	} {
+		t.Run("named "+name, func(t *testing.T) {
+			_, found, err := exportAt(&place, name)
+			if says == "" {
+				require.NoError(t, err)
+				require.Equal(t, name, found)
+				return
+			}
+			require.EqualError(t, err, says)
+		})
 	}
 }
 

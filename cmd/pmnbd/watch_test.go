@@ -44,3 +44,36 @@ func TestWatch(t *testing.T) {
 	require.NotContains(t, out.out.String(), "export data")
 	require.Contains(t, out.out.String(), "p99")
 }
+
+// An export may be called like a pause. Without such an export, it is one that --watch does not take.
+func TestWatchOfAName(t *testing.T) {
+	place := status.Place{}
+	require.NoError(t, place.Set("unix:"+t.TempDir()+"/"))
+	l, err := place.Listen("log")
+	require.NoError(t, err)
+	s := status.Serve(l, nil, zaptest.NewLogger(t), func() status.Document {
+		d := sample()
+		d.Exports[0].Name, d.Exports[1].Name = "5s", "0"
+		return d
+	})
+	defer func() { require.NoError(t, s.Close()) }()
+	for name, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"5s": {0, ""},
+		"0":  {0, ""},
+		"6s": {2, `no pmnbd serves export "6s": looked at ` + place.String() + "; if 6s is the pause, use --watch=6s"},
+		"0s": {1, `no pmnbd serves export "0s": looked at ` + place.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errs := impatient{t: t}, bytes.Buffer{}
+			require.Equal(t, c.code, run([]string{"status", "--control", place.String(), "--watch=1ms", name}, &out, &errs), errs.String())
+			if c.code != 0 {
+				require.Equal(t, "pmnbd status: "+c.says+"\n", errs.String())
+				return
+			}
+			require.Contains(t, out.out.String(), "export "+name+": serving\n")
+		})
+	}
+}

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,6 +116,58 @@ func TestMirrorReplace(t *testing.T) {
 	for i := range r.legs {
 		r.verifyRegion(t, i)
 	}
+	r.pmnbd.stop(t)
+}
+
+// TestMirrorReplaceMistakes makes mistakes with the region that is to replace one of four members. There is no place
+// for it before the old member is gone, so the old member must stay until the new region has been looked at.
+func TestMirrorReplaceMistakes(t *testing.T) {
+	t.Parallel()
+	r := newMirrorRig(t, 4)
+	r.serve(t)
+	was := r.awaitStates(t, "in sync, in sync, in sync, in sync", "ABCD")
+	fresh, h := r.another(t), newHost(t)
+	r.legs = r.legs[:4]
+	size := fmt.Sprint(mirrorSize)
+	_, at := h.target(t, "large="+h.region(t, "large", "64M"), "data="+h.region(t, "data", size), "served="+h.region(t, "served", size))
+	p, socket, _ := h.initiator(t, at, "data")
+	c := dialNBD(t, socket)
+	require.NoError(t, c.write(0, noise(t, 4096)))
+	c.close()
+	p.stop(t)
+	h.initiator(t, at, "served")
+	keys, id := filepath.Join(h.home, "keys"), strings.TrimSpace(r.run(t, "pmnbd", "id", "--state-dir", r.home))
+	require.NoError(t, os.WriteFile(keys, []byte(id+" pm9 "+strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600))
+	keyed := mirrorLeg{host: newHost(t), name: "pm9", flags: []string{"--name", "pm9", "--key-file", keys}}
+	keyed.path = keyed.region(t, "rig", size)
+	keyed.serve(t)
+
+	for name, c := range map[string]struct {
+		with []string
+		says string
+	}{
+		"a typo in the region's name":                {[]string{at + "/dta"}, "unknown region"},
+		"a target that is down":                      {[]string{"iwarp://" + closedPort(t) + "/rig"}, "is pmnbd-target serving there?"},
+		"a region of another size":                   {[]string{at + "/large"}, "members are of one size"},
+		"a region with data":                         {[]string{at + "/data"}, "--force overwrites it"},
+		"a region that is served":                    {[]string{at + "/served", "--force"}, "region busy, held by "},
+		"another member":                             {[]string{r.legs[0].at(), "--force"}, "is member A of mirror rig already"},
+		"the old member":                             {[]string{r.legs[1].at(), "--force"}, "is member B of mirror rig already"},
+		"a target for which the pmnbd has no key":    {[]string{keyed.at(), "--key-file", keys}, "names the target, and without a key"},
+		"the same, and the URI has no target's name": {[]string{keyed.uri + "/rig", "--key-file", keys}, "the target asks for a key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := r.result(t, "pmnbd", append([]string{"mirror", "replace", "--control", controls(r.home), "--state-dir", r.home, "B"}, c.with...)...)
+			require.NotZero(t, code)
+			require.Contains(t, stderr, c.says)
+			require.Empty(t, stdout)
+			now := r.status(t)
+			require.Equal(t, []string{was.Generation, was.F, was.states()}, []string{now.Generation, now.F, now.states()})
+		})
+	}
+	out := r.change(t, "replace", "--state-dir", r.home, "B", fresh.at())
+	require.True(t, strings.Index(out, "removed member B") < strings.Index(out, "is member B"), out)
+	r.awaitStates(t, "in sync, in sync, in sync, in sync", "ABCD")
 	r.pmnbd.stop(t)
 }
 

@@ -65,7 +65,12 @@ var commandMistakes = []mistake{
 	{
 		name: "status: a pause behind the watch", code: 2,
 		line: "pmnbd status --watch 5s",
-		says: "--watch 5s would watch an export of that name: use --watch=5s",
+		says: `no pmnbd serves export "5s": looked at {controls}; if 5s is the pause, use --watch=5s`,
+	},
+	{
+		name: "status: a watch of a number", code: 1,
+		line: "pmnbd status --watch 0",
+		says: `no pmnbd serves export "0": looked at {controls}`,
 	},
 	{
 		name: "status: a check of a missing export", code: 2,

@@ -120,7 +120,7 @@ var mirrorCreateMistakes = []mistake{
 	{
 		name: "mirror create: a CA without an arbiter", code: 2,
 		line: "pmnbd mirror create --target {uri}/idle --target {uri}/large --arbiter-ca {text}",
-		says: "--arbiter-ca is for an arbiter: name that with --arbiter",
+		says: "--arbiter-ca is for an arbiter: name that with --arbiter, or leave --arbiter-ca out",
 	},
 	{
 		name: "mirror create: a missing target", code: 1,

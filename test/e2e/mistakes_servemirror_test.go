@@ -180,17 +180,27 @@ var serveMirrorMistakes = []mistake{
 	{
 		name: "arbiter: a standby without one", code: 2,
 		line: "pmnbd serve --target {pair} --listen {socket} --standby",
-		says: "--standby waits for a lease at an arbiter: name that with --arbiter",
+		says: "--standby waits for a lease at an arbiter: name that with --arbiter, or leave --standby out",
 	},
 	{
 		name: "arbiter: a lease without one", code: 2,
 		line: "pmnbd serve --target {pair} --listen {socket} --arbiter-lease 10s",
-		says: "--arbiter-lease is for an arbiter: name that with --arbiter",
+		says: "--arbiter-lease is for an arbiter: name that with --arbiter, or leave --arbiter-lease out",
+	},
+	{
+		name: "arbiter: gone, and a lease", code: 2,
+		line: "pmnbd serve --target {pair} --listen {socket} --degraded --without-arbiter --arbiter-lease 10s",
+		says: "--arbiter-lease is for an arbiter: name that with --arbiter, or leave --arbiter-lease out",
+	},
+	{
+		name: "arbiter: a lease in the file without one", code: 2,
+		line: "pmnbd serve --target {pair} --listen {socket} --config {toml:arbiter-lease = \"10s\"}",
+		says: "--arbiter-lease is for an arbiter: name that with --arbiter, or leave --arbiter-lease out",
 	},
 	{
 		name: "arbiter: a CA without one", code: 2,
 		line: "pmnbd serve --target {pair} --listen {socket} --arbiter-ca {text}",
-		says: "--arbiter-ca is for an arbiter: name that with --arbiter",
+		says: "--arbiter-ca is for an arbiter: name that with --arbiter, or leave --arbiter-ca out",
 	},
 	{
 		name: "arbiter: a lease without a unit", code: 2,
@@ -215,6 +225,11 @@ var serveMirrorMistakes = []mistake{
 	{
 		name: "arbiter: a CA without TLS", code: 2,
 		line: "pmnbd serve --target {pair} --listen {socket} --arbiter etcd://e1:2379 --arbiter-ca {text}",
+		says: "--arbiter-ca is for TLS, and --arbiter etcd://e1:2379 has none: use etcds://",
+	},
+	{
+		name: "arbiter: a CA in the file without TLS", code: 2,
+		line: "pmnbd serve --target {pair} --listen {socket} --config {toml:arbiter = \"etcd://e1:2379\";arbiter-ca = \"/ca\"}",
 		says: "--arbiter-ca is for TLS, and --arbiter etcd://e1:2379 has none: use etcds://",
 	},
 	{

@@ -48,6 +48,11 @@ var serveTargetMistakes = []mistake{
 		says: `two exports are named "a": give every --target a name of its own with --export`,
 	},
 	{
+		name: "an empty name of an export", code: 2,
+		line: "pmnbd serve --target {uri}/idle --export= --listen {socket}",
+		says: "--export is empty: give it a value, or leave the flag out",
+	},
+	{
 		name: "too few names", code: 2,
 		line: "pmnbd serve --target {uri}/idle --target {uri}/mine --export a --listen {socket}",
 		says: "--export is given 1 time and --target 2 times: name every export, or none",

@@ -228,6 +228,11 @@ var servedRegionMistakes = []mistake{
 		says: "region r: save refused: open {empty}/r.save: no such file or directory: region \"r\" has no image there: mount the disk that has it; if it is gone for good, discard the contents with `pmnbd-target region create --force --class protected --save DIR`",
 	},
 	{
+		name: "target: protected memory at another path", code: 1,
+		line: "pmnbd-target serve --region live={live}.typo,save={saved} --listen iwarp://127.0.0.1:0",
+		says: "region live: {live}.typo: save refused: there is no memory, but that of this region lies at {live}: name that path; if it is not to be used, remove it",
+	},
+	{
 		name: "target: a read-only file", code: 1, nobody: true,
 		line: "pmnbd-target serve --region read={readonly} --listen iwarp://127.0.0.1:0",
 		says: "region read: open {readonly}: permission denied: it belongs to uid 0, its mode is 0444, and this process runs as uid 65534: run pmnbd-target as its owner, or give that user access",

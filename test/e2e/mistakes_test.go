@@ -151,6 +151,10 @@ func (p *place) regions(t *testing.T) {
 	require.NoError(t, os.Chmod(p.words["readonly"], 0o444))
 	p.words["vol"] = filepath.Join(shm, "vol")
 	p.run(t, "pmnbd-target", "region", "create", "vol", p.words["vol"], "--size", "4M")
+	p.words["live"], p.words["saved"] = filepath.Join(shm, "live"), filepath.Join(p.disk, "saved")
+	require.NoError(t, os.Mkdir(p.words["saved"], 0o700))
+	p.run(t, "pmnbd-target", "region", "create", "live", p.words["live"], "--class", "protected", "--save", p.words["saved"], "--size", "4M")
+	p.run(t, "pmnbd-target", "region", "clear", p.words["live"], "--save", p.words["saved"], "--reason", "so that its image is not whole")
 	p.words["split"], p.words["split2"] = filepath.Join(p.disk, "split"), filepath.Join(p.disk, "split-2")
 	p.run(t, "pmnbd-target", "region", "create", "split", "--part", p.words["split"], "--part", p.words["split2"], "--size-per-part", "4M")
 
