@@ -63,5 +63,10 @@ var clients = []mutant{
 		in:  "nbd.left",
 		old: "io.ErrUnexpectedEOF, syscall.EPIPE,", new: "io.ErrUnexpectedEOF,",
 		pkg: "./nbd", run: "^TestLeavingWhileNegotiating$",
+	}, {
+		name: "a connection closes before the client has its replies", rule: "docs/rules.md: a client gets every reply to what was read",
+		in:  "internal/sockio.Socket.Linger",
+		old: "unsent == 0", new: "unsent >= 0",
+		pkg: "./internal/sockio", run: "^TestLinger$",
 	},
 }

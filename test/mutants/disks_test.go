@@ -25,7 +25,27 @@ var disks = []mutant{
 	}, {
 		name: "a mistake in the file costs all regions", rule: "save --config saves what it can read of the file",
 		in:  "cmd/pmnbd-target.regionsOf",
-		old: "return salvage(file), err", new: "return nil, err",
+		old: "c.Regions = salvage(file)", new: "c.Regions = nil",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
+	}, {
+		name: "a mistake in the file costs regions that are no tables of their own", rule: "save --config saves every region that can be found in the file",
+		in:  "cmd/pmnbd-target.salvage",
+		old: "return regionsIn(whole)", new: "return nil",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
+	}, {
+		name: "a file that is no TOML has no regions", rule: "save --config saves every region that can be found in the file",
+		in:  "cmd/pmnbd-target.salvage",
+		old: "return regionsAmong(string(b))", new: "return nil",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
+	}, {
+		name: "what is wrong with a region for serve keeps it from being saved", rule: "save --config fails for nothing that only serving needs",
+		in:  "cmd/pmnbd-target.regionsOf",
+		old: "all = append(all, plain)", new: "all = append(all, r)",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
+	}, {
+		name: "a region that the file has twice is in its own way", rule: "save --config saves every region that can be found in the file",
+		in:  "cmd/pmnbd-target.regionsOf",
+		old: "if !same {", new: "if true {",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfAFileWithMistakes$",
 	}, {
 		name: "a disk that cannot be measured keeps the memory from everybody", rule: "a region opens whose disk cannot be measured",
@@ -64,7 +84,7 @@ var disks = []mutant{
 		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
 	}, {
 		name: "an image has holes", rule: "a save needs no space",
-		in:  "persist/region.saving.complete",
+		in:  "persist/region.saving.fill",
 		old: "return ensureAllocated(f, new(medium.Memory), total)", new: "return ensureAllocated(f, new(medium.Memory), 0)",
 		pkg: "./persist/region", run: "^TestImageWithHoles$",
 	}, {
@@ -134,9 +154,34 @@ var disks = []mutant{
 		pkg: "./cmd/pmnbd-target", run: "^TestParseBattery$",
 	}, {
 		name: "memory changes while a copy of its image is whole", rule: "live before the first change",
-		in:  "persist/region.Region.liveLocked",
-		old: "err = image.Await(s.absent)", new: "err = nil",
+		in:  "persist/region.saving.inPlace",
+		old: "s.im.Changeable() &&", new: "",
 		pkg: "./persist/region", run: "^TestImageIsReplacedBeforeAGrant$",
+	}, {
+		name: "a new header hides that the image is written over", rule: "the next save writes all of it",
+		in:  "persist/region.saving.inPlace",
+		old: "s.markAll()", new: "",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOverBeforeAGrant$",
+	}, {
+		name: "a bad place hides that the image is gone", rule: "docs/rules.md: nothing but the bad place lets the owner in",
+		in:  "persist/region.Region.SaveTrouble",
+		old: "err := r.guardImage()", new: "err := r.guardImage(); if _, lost := r.Lost([]persist.Range{{Len: r.size}}); lost { return ErrBadPlace }",
+		pkg: "./persist/region", run: "^TestBadPlaceHidesNothing$",
+	}, {
+		name: "a probe gives an image its size again", rule: "the size is evidence",
+		in:  "persist/region.saving.fill",
+		old: "return errOverwritten", new: "return allocate(f, total, nil)",
+		pkg: "./persist/region", run: "^TestProbeHidesNoCut$",
+	}, {
+		name: "a late look changes the image of others", rule: "docs/rules.md: it changes none",
+		in:  "persist/region.Region.disarm",
+		old: "if r.closed {", new: "if false {",
+		pkg: "./persist/region", run: "^TestLateLookChangesNothing$",
+	}, {
+		name: "a file that has lost its name is opened", rule: "a region is where the next start looks",
+		in:  "persist/region.openLocked",
+		old: "err = named(f)", new: "",
+		pkg: "./persist/region", run: "^TestRemovedBeforeItIsLocked$",
 	}, {
 		name: "a save leaves an image too short to be opened", rule: "the next start takes what a save wrote",
 		in:  "persist/region.Region.save",

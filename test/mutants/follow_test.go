@@ -43,10 +43,15 @@ var followers = []mutant{
 		old: "if !k.view.Record.Async.Has(slot) {", new: "if true {",
 		pkg: "./backend/remote", run: "^TestFollowerIsNotTornForNothing$", hangs: true,
 	}, {
-		name: "a follower that finds nobody to follow is tried once a minute", rule: "that nobody was there to follow says nothing against it",
-		in:  "backend/remote.leg.resume",
-		old: "if !errors.Is(err, errNoSourceYet) {", new: "if true {",
+		name: "a follower waits for its next attempt although a member is back", rule: "a follower that found nobody to follow is asked at once when a member is back",
+		in:  "backend/remote.leg.pauseAlone",
+		old: "if g.core.copies.mayMeet(g) {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestFollowerWaitsForAMember$",
+	}, {
+		name: "a follower that finds nobody to follow is asked four times a second", rule: "a follower that finds nobody to follow is asked ever more rarely",
+		in:  "backend/remote.leg.comeBack",
+		old: "g.core.spares(g) || g.faulty || alone", new: "g.core.spares(g) || g.faulty",
+		pkg: "./backend/remote", run: "^TestFollowerAloneBackoff$",
 	}, {
 		name: "a follower makes a majority", rule: "mirror §7 it counts in no majority",
 		in:  "persist.Record.Voters",
@@ -67,6 +72,11 @@ var followers = []mutant{
 		in:  "internal/mirror.Found.promotion",
 		old: "s.candidates(s.held|s.open|s.busy) != 0", new: "s.m == nil",
 		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "a record of a session before says that a follower is not torn", rule: "mirror §5.1 before the first byte is copied its record says torn",
+		in:  "backend/remote.leg.call",
+		old: "|| g.generation.Load() != session", new: "",
+		pkg: "./backend/remote", run: "^TestRecordOfAFollowerIsLate$",
 	}, {
 		name: "a torn follower is promoted", rule: "mirror §7.6 a promoted follower is not torn",
 		in:  "internal/mirror.Leg.follows",

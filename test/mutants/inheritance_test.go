@@ -202,6 +202,21 @@ var inheritance = []mutant{
 		old: "s.localClients &&", new: "",
 		pkg: "./backend/remote", run: "^TestInheritance$",
 	}, {
+		name: "a copied state directory takes the region from a living owner", rule: "§6 no window of the last session: the lease runs out first",
+		in:  "backend/remote.situation.withoutWindow",
+		old: "if s.heard() && !s.takeover {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestOwnIDElsewhere$",
+	}, {
+		name: "an accepted loss takes the region from a living owner", rule: "§6 no window of the last session: the lease runs out first",
+		in:  "backend/remote.decide",
+		old: "case s.heard() && !s.takeover:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestOwnIDElsewhere$",
+	}, {
+		name: "the own id does not learn that its lease runs", rule: "§5 another host may have the same id",
+		in:  "persist/target.export.check",
+		old: "(e.lease(&sb, s) + time.Second - 1)", new: "(leased + time.Second - 1)",
+		pkg: "./persist/target", run: "^TestLease$",
+	}, {
 		name: "a half-written header counts", rule: "§6 a process can be killed while it writes",
 		in:  "backend/remote.decodeHeader",
 		old: "|| binary.LittleEndian.Uint32(b[16:]) != headerCRC(generation, body)", new: "",

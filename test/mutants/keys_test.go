@@ -68,6 +68,11 @@ var trust = []mutant{
 		old: "case !encrypted && g.cfg.Encrypted:", new: "case false:",
 		pkg: "./backend/remote", run: "^TestEncryptionIsDemanded$",
 	}, {
+		name: "a member that is added at iwarps:// is content with a clear connection", rule: "nothing falls back to a clear connection",
+		in:  "backend/remote.Config.leadTo",
+		old: "c.Target, c.Encrypted = t.Provider, t.Addr, t.Region, t.Name, t.Encrypted", new: "c.Target = t.Provider, t.Addr, t.Region, t.Name",
+		pkg: "./backend/remote", run: "^TestAddedMemberIsEncrypted$",
+	}, {
 		name: "encryption without a key", rule: "encryption without a key is refused",
 		in:  "backend/remote.leg.connect",
 		old: "case encrypted && g.cfg.Key == nil:", new: "case false:",

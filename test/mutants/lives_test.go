@@ -54,6 +54,16 @@ var lives = []mutant{
 		old: "case !s.ours || s.closed:", new: "case true:",
 		pkg: "./backend/remote", run: "^TestMirrorWithoutItsWindow$",
 	}, {
+		name: "a copied state directory takes a mirror from a living owner", rule: "§6 no window of the last session: the lease runs out first",
+		in:  "backend/remote.legacy.withoutWindow",
+		old: "if s.heard() && !s.takeover {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestOwnIDElsewhere$",
+	}, {
+		name: "an accepted loss takes a mirror from a living owner", rule: "§6 no window of the last session: the lease runs out first",
+		in:  "backend/remote.legacy.whenOpen",
+		old: "d.lost != nil && s.heard()", new: "false && s.heard()",
+		pkg: "./backend/remote", run: "^TestOwnIDElsewhere$",
+	}, {
 		name: "a renewal that not all of F know counts", rule: "mirror §3.6 it gets all its bits on all of F before anything is sent to it",
 		in:  "internal/mirror.View.Meet",
 		old: "|| v.Lacking.Has(int(l.Record.Slot))", new: "",

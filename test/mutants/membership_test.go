@@ -23,9 +23,14 @@ var memberships = []mutant{
 		old: ", Before: d.Before", new: "",
 		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
 	}, {
-		name: "a half-made mirror begins", rule: "mirror §4.2 rule (b) counts only if m has a lineage or all members have records",
+		name: "a half-made mirror begins", rule: "mirror §4.2 rules (b) and (c) count only if m has a lineage or all members have records",
 		in:  "internal/mirror.Found.made",
 		old: "if m.Lineage[0] != (persist.Ancestor{}) {", new: "if true {",
+		pkg: "./internal/mirror", run: "^TestDecideCreated$",
+	}, {
+		name: "a half-made mirror begins with its arbiter", rule: "mirror §4.2 rule (c) counts only if m has a lineage or all members have records",
+		in:  "internal/mirror.survey.proof",
+		old: "case s.arbiter && f.made(s.m):", new: "case s.arbiter:",
 		pkg: "./internal/mirror", run: "^TestDecideCreated$",
 	}, {
 		name: "a member below M is removed", rule: "mirror §4.9 never below M",
@@ -68,10 +73,25 @@ var memberships = []mutant{
 		old: "return g.renounce(ctx, &c, o.Epoch)", new: "return nil",
 		pkg: "./backend/remote", run: "^TestRemoveMember$",
 	}, {
+		name: "a removed member is told when it has sat out", rule: "mirror §4.9 when the generation is active, the member gets the zero record",
+		in:  "backend/remote.copies.sitsOut",
+		old: "case g.leaver != nil:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestRemoveAMemberThatSitsOut$",
+	}, {
 		name: "a region that others had is added", rule: "an added region was in no other hands since somebody looked at it",
-		in:  "backend/remote.Device.AddMember",
+		in:  "backend/remote.leg.untouched",
 		old: "|| said.Epoch != p.Epoch", new: "",
 		pkg: "./backend/remote", run: "^TestAddMemberIsRefused$",
+	}, {
+		name: "replace removes before it looks", rule: "a member of four that is replaced stays until the new region is found fit",
+		in:  "cmd/pmnbd.replaceMember",
+		old: "p, err := a.prepare(call, m, old)", new: "if full { if err := m.remove(call, order{Member: old}); err != nil { return err } }; p, err := a.prepare(call, m, old)",
+		pkg: "./test/e2e", run: "^TestMirrorReplaceMistakes$",
+	}, {
+		name: "replace believes the command alone", rule: "a member of four that is replaced stays until the new region is found fit",
+		in:  "cmd/pmnbd.initiator.carryOut",
+		old: `if o.Target != "" {`, new: "if false {",
+		pkg: "./test/e2e", run: "^TestMirrorReplaceMistakes$",
 	}, {
 		name: "a member comes in that was removed", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
 		in:  "backend/remote.leg.revive",

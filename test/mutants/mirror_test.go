@@ -238,6 +238,21 @@ var mirrors = []mutant{
 		old: "return b.opened.Add(lease)", new: "return t",
 		pkg: "./backend/remote", run: "^TestStandbyBehindAPartition$",
 	}, {
+		name: "a takeover serves while the life before may answer READs", rule: "mirror §4.7 a life that does not hold all of F waits for a lease of the targets",
+		in:  "backend/remote.beginning.fences",
+		old: "b.device.cfg.Takeover && byMajority", new: "b.device.cfg.Takeover && byMajority && false",
+		pkg: "./backend/remote", run: "^TestTakeoverAwaitsTheFence$",
+	}, {
+		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
+		in:  "backend/remote.office.untilLocked",
+		old: "gained != o.gained {", new: "gained != o.gained && false {",
+		pkg: "./backend/remote", run: "^TestLeaseGainedAgain$",
+	}, {
+		name: "a lease that was gained again counts whatever the arbiter holds", rule: "mirror §4.7 the arbiter still holds a generation of its own",
+		in:  "backend/remote.copies.greet",
+		old: "case held == o.held ||", new: "case true || held == o.held ||",
+		pkg: "./backend/remote", run: "^TestLeaseGainedAgain$",
+	}, {
 		name: "nobody asks the arbiter", rule: "mirror §4.8 a mirror that has an arbiter does not begin without it",
 		in:  "internal/mirror.Found.unasked",
 		old: "case !f.Asked:", new: "case !f.Asked && false:",
@@ -252,6 +267,16 @@ var mirrors = []mutant{
 		in:  "backend/remote.copies.sitsOut",
 		old: "case inF && g.bad != nil: return k.doesWithoutLocked(g)", new: "case inF && g.bad != nil: return true",
 		pkg: "./backend/remote", run: "^TestNeededMemberIsAskedAgain$",
+	}, {
+		name: "a mirror waits for data that are gone", rule: "mirror §4.5 a lost leg ends the device if it is the last equal one and cannot come back",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "if last && errors.Is(g.bad, errContents) {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestLastEqualMemberLosesItsContents$",
+	}, {
+		name: "the end waits for a record of a member that hangs", rule: "the end of a device waits for no disk that hangs",
+		in:  "backend/remote.copies.end",
+		old: "context.WithTimeout(ctx, closeTimeout)", new: "context.WithCancel(ctx)",
+		pkg: "./backend/remote", run: "^TestCloseInAChangeThatHangs$",
 	}, {
 		name: "a killed life ends while a member regains its contents", rule: "mirror §4.5 only the life itself knows what its members have",
 		in:  "backend/remote.replayer.flush",

@@ -94,6 +94,21 @@ var protection = []mutant{
 		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
 		pkg: "./cmd/pmnbd-target", run: "^TestSaveOfflineAtOnce$", hangs: true,
 	}, {
+		name: "last saves run one after another", rule: "a disk that hangs holds up no other region",
+		in:  "cmd/pmnbd-target.service.saveLast",
+		old: "all.Go(func() {", new: "func(f func()) { f() }(func() {",
+		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$", hangs: true,
+	}, {
+		name: "systemd hears nothing of last saves", rule: "systemd hears how long last saves may take",
+		in:  "cmd/pmnbd-target.service.saveLast",
+		old: "s.last.underWay = protected", new: "s.last.underWay = nil",
+		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$",
+	}, {
+		name: "a last save has as long as its owner said", rule: "systemd hears how long last saves may take",
+		in:  "cmd/pmnbd-target.lastSavesFor",
+		old: "max(within, 2*expected)", new: "within",
+		pkg: "./cmd/pmnbd-target", run: "^TestLastSavesFor$",
+	}, {
 		name: "a reload that fails removes protected memory", rule: "nobody removes memory that its image may lack",
 		in:  "cmd/pmnbd-target.begin",
 		old: `&& n.Save.string == ""`, new: "",
@@ -118,6 +133,16 @@ var protection = []mutant{
 		in:  "persist/region.Region.changing",
 		old: "if !s.changeable.Load() {", new: "if false {",
 		pkg: "./persist/region", run: lossOrSave,
+	}, {
+		name: "memory at another path is lost", rule: "memory of this boot is not lost",
+		in:  "persist/region.saving.losable",
+		old: `at != ""`, new: "false",
+		pkg: "./persist/region", run: "^TestMemoryAtAnotherPath$",
+	}, {
+		name: "a header that cannot be read is not whole", rule: "what the disk may read later is not lost",
+		in:  "persist/region.saving.losable",
+		old: "err := s.im.Unread(); err != nil", new: "err := error(nil); err != nil",
+		pkg: "./persist/region", run: "^TestUnreadableHeaderWithoutMemory$",
 	}, {
 		name: "a lost region keeps its contents id", rule: "a loss is told",
 		in:  "persist/region.saving.lose",

@@ -95,6 +95,11 @@ var regions = []mutant{
 		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, binary.LittleEndian.Uint64(next[offGeneration:]))",
 		pkg: model, run: crashes,
 	}, {
+		name: "bits that were cleared in the caches alone count as clear", rule: "docs/rules.md: they are cleared durably",
+		in:  "persist/region.Region.resetBitsLocked",
+		old: "r.medium.WriteBack(r.mem, bitsOffset, bitmapCount*bitmapSize)", new: "",
+		pkg: "./persist/region", run: "^TestOpeningMakesClearedBitsDurable$",
+	}, {
 		name: "a superblock counts before it is durable", rule: "§5 an epoch that was told stays",
 		in:  "persist/region.Region.establish",
 		old: "r.medium.WriteBack(r.mem, 0, 2*CopySize)", new: "",

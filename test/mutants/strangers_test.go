@@ -115,8 +115,18 @@ var strangers = []mutant{
 	}, {
 		name: "a small part of a barrier overtakes a large one", rule: "the target answers parts of barriers in their order",
 		in:  "persist/target.conn.beside",
-		old: "if c.behind = c.behind && c.session.export.syncer.has(c); c.behind {", new: "if c.behind = false; c.behind {",
+		old: "if c.follows() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestHeartbeatsDuringAWriteBack$",
+	}, {
+		name: "a part of a barrier overtakes an older sync", rule: "the target answers parts of barriers in their order",
+		in:  "persist/target.conn.flush",
+		old: "(b.Last || c.follows())", new: "b.Last",
+		pkg: "./persist/target", run: "^TestPartsWaitForAnOlderSync$",
+	}, {
+		name: "a session's parts of barriers outlive its CLOSE", rule: "docs/protocol.md, overwriting: a barrier of the same session",
+		in:  "persist/target.session.endLease",
+		old: "e.settlings.forget(s.conn)", new: "",
+		pkg: "./persist/target", run: "^TestSettlingsEndWithTheirSession$",
 	}, {
 		name: "a refusal moves the cursor", rule: "a peer's text reaches people as plain text",
 		in:  "persist/wire.text",
