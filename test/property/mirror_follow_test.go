@@ -108,8 +108,7 @@ func (m *mirrorCrashes) namesAll(rt *rapid.T) {
 
 // names begins another life, whose targets are those of all members.
 func (m *mirrorCrashes) names(rt *rapid.T) {
-	require.NoError(m.t, m.shut(rt, m.p))
-	m.past.closed()
+	m.leaves(rt)
 	r := m.newest() // the life that ended may have finished a change
 	var members, lost []int
 	for slot := range r.Members {
@@ -211,7 +210,7 @@ func (m *mirrorCrashes) promotes(rt *rapid.T, i int, whole, alive bool) bool {
 // their own ways. They are given up, or there is another mirror.
 func (m *mirrorCrashes) goesOn(rt *rapid.T, i int) {
 	m.flush(rt)
-	require.NoError(m.t, m.shut(rt, m.p))
+	m.leaves(rt)
 	m.side = nil
 	m.splitSeen(rt)
 	if rapid.IntRange(0, 2).Draw(rt, "another mirror") == 0 {

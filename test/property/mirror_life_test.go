@@ -172,6 +172,16 @@ func (m *mirrorCrashes) shut(rt *rapid.T, p *process) error {
 	return p.closeErr
 }
 
+// leaves ends the life. All members are there; none need hear of it, if the session of each was lost just before.
+func (m *mirrorCrashes) leaves(rt *rapid.T) {
+	err := m.shut(rt, m.p)
+	if err == nil {
+		m.past.closed()
+		return
+	}
+	require.ErrorIs(m.t, err, remote.ErrAway)
+}
+
 // reopen ends the life and begins another. Members may be away at its end, at the beginning of the
 // next, or all the time.
 func (m *mirrorCrashes) reopen(rt *rapid.T) {
