@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -191,27 +190,4 @@ func TestKilledBeforeTheLastEqualMemberLosesItsContents(t *testing.T) {
 	require.ErrorAs(t, err, new(*LossError))
 	require.ErrorContains(t, err, "its contents were lost")
 	h.network(1).Up()
-}
-
-// One that the mirror waits for without its contents is asked ever more rarely: each session has its target
-// write its superblock.
-func TestMemberWithoutContentsIsAskedEverMoreRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fakesOf(t, 2, 2, rdmafake.Config{})
-		d := s.dial(t, 1)
-		s.network(1).Down()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, d.core.copies.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.Add(2, [16]byte{2}, 1) }), errNotActive)
-		s.wipe(t, 1)
-		epoch := s[1].region.Superblock().Epoch
-		s.network(1).Up()
-		time.Sleep(time.Hour)
-		asked := s[1].region.Superblock().Epoch - epoch
-		require.Greater(t, asked, uint64(30), "it is not asked again")
-		require.Less(t, asked, uint64(150), "the pauses do not grow")
-		ctx, cancel = context.WithCancel(t.Context())
-		cancel()
-		_ = d.Shutdown(ctx) // it mostly fails: the change is not active
-	})
 }

@@ -214,10 +214,19 @@ func TestViewProperty(t *testing.T) {
 			continue
 		}
 		v := Start(&d, NextLife(&f), [16]byte{42})
-		var written persist.Members
+		var written, lost persist.Members
 		for range 40 {
 			before, slot := v, rng.IntN(persist.MaxMembers)
-			switch rng.IntN(8) {
+			switch rng.IntN(10) {
+			case 8:
+				var ok bool
+				if v, ok = v.Regains(slot); ok {
+					lost |= persist.Member(slot)
+				}
+			case 9:
+				if next, err := v.Regained(slot, [16]byte{byte(slot), byte(rng.IntN(9)), 2}, 9); err == nil {
+					v, lost = next, lost&^persist.Member(slot)
+				}
 			case 5:
 				v, _ = v.Remove(slot)
 			case 6:
@@ -231,7 +240,7 @@ func TestViewProperty(t *testing.T) {
 					v, _ = v.TakeIn(slot, [16]byte{byte(slot), 1}, 9)
 				}
 			case 2:
-				if v.Record.Present().Has(slot) && (v.Active.Has(slot) || !v.Serves()) {
+				if v.Record.Present().Has(slot) && (v.Active.Has(slot) || !v.Serves()) && !lost.Has(slot) {
 					v = v.Equaled(slot, &[persist.MaxMembers]persist.Membership{})
 				}
 			case 3:
@@ -254,7 +263,10 @@ func TestViewProperty(t *testing.T) {
 					require.Zero(t, before.Lacking&v.Record.Present()&^v.Lacking, "what was owed")
 				}
 				require.GreaterOrEqual(t, v.Record.F.Count(), int(v.Record.MinCopies))
+				require.Zero(t, lost&v.Record.Present()&^v.Record.F&^v.Lacking, "it left F, and nobody knows that it lacks everything")
+				lost &= v.Record.F
 			}
+			require.Zero(t, lost&v.Equal, "it has nothing of what its record says")
 			if v.Pending {
 				require.NotZero(t, v.Record.F&(v.Equal|v.Joiner))
 				require.NotEqual(t, v.Record.F, v.Joiner)

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"errors"
 	"fmt"
 
 	"pmnbd/persist"
@@ -11,19 +10,25 @@ import (
 // instead: it is equal no more, so no FLUSH succeeds and nobody reads from it, and everything is copied to
 // it. Its record and those of the others name the contents that it had, so no start takes it for a member
 // that has the data. When it has everything again, a generation names what it has now (mirror §3.6).
+//
+// The same holds while a generation is pending that cannot become active without the member. The member gets
+// the record. A generation says who has which data by the contents ids that it names, and a region that
+// lost its contents persists a record as well as any. Otherwise that generation could neither become
+// active nor be replaced, and nothing would ever go on.
 
 // Regains returns v with leg in F and no longer equal, because it lost its contents and cannot be let go.
-// ok is false if it can be let go, if no generation of this life is active yet, if one is pending, or if
-// no other leg is equal.
+// A pending generation does not make it equal either. ok is false if it can be let go, if there is no
+// generation of this life yet, or if no other leg of F is equal.
 func (v View) Regains(leg int) (next View, ok bool) {
 	member := persist.Member(leg)
-	if v.Pending || !v.Active.Has(leg) || !v.Record.F.Has(leg) || v.Equal&^member == 0 {
+	if !v.Pending && !v.Serves() || !v.Record.F.Has(leg) || v.Record.F&v.Equal&^member == 0 {
 		return v, false
 	}
-	if _, err := v.LetGo(leg, true); !errors.Is(err, ErrBelowMin) {
+	if _, err := v.LetGo(leg, true); err == nil {
 		return v, false
 	}
 	v.Equal &^= member
+	v.Joiner &^= member
 	return v, true
 }
 

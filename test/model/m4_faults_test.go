@@ -58,6 +58,17 @@ func (x *m4) resume(i, l int) {
 		if (p.f|p.cf)&^bit(l) == 0 || p.eq == bit(l) {
 			p.fail(lFailed)
 			x.emit(label(i, "the contents of %s are not what was read: fails for good", legName(l)), false, n)
+		} else if x.needed(i, l) && !x.mut("regains-in-a-change") {
+			p.conn |= bit(l)
+			p.pos[l] = p.cov
+			p.stale &^= bit(l)
+			if !x.mut("regained-is-equal") {
+				p.eq &^= bit(l)
+			}
+			if p.join == uint8(l+1) && !x.mut("lost-joiner-is-equal") {
+				p.join = 0
+			}
+			x.emit(label(i, "RESUMEs at %s, which lost its contents, for the pending generation", legName(l)), false, n)
 		} // else it is let go
 	default:
 		p.conn |= bit(l)

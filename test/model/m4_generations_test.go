@@ -129,7 +129,7 @@ func (x *m4) letGo(i int) {
 		}
 		x.begin(p, f, join)
 		p.eq &^= bit(l)
-		x.emit(label(i, "lets %s go, begins generation %d%s", legName(l), p.cg, names(f)), true, n)
+		x.emit(label(i, "lets %s go, begins generation %d%s", legName(l), p.cg, names(f)), p0.stale&bit(l) == 0, n)
 	}
 }
 

@@ -18,6 +18,11 @@ func (x *m4) resync(i int) {
 			x.copyWrite(i, to)
 		}
 		x.synced(i, to)
+		for l := range x.n { // the product copies to several at a time
+			if l != to && p0.cb == 0 && x.regains(i, l) {
+				x.meet(i, l)
+			}
+		}
 	}
 }
 
@@ -67,6 +72,13 @@ func (x *m4) regains(i, l int) bool {
 	return lost && p0.act && p0.f&bit(l) != 0 && !s0.l[l].dead && count(p0.f) <= least(p0.el)
 }
 
+// needed reports whether the generation that life i has begun needs leg l, which lost its contents.
+func (x *m4) needed(i, l int) bool {
+	p0 := &x.s0.p[i]
+	f := p0.cf &^ bit(l)
+	return p0.cf&bit(l) != 0 && p0.eq&^bit(l) != 0 && (count(f) < least(p0.el) || x.passesBy(p0.bel, f))
+}
+
 // meet lets life i take leg l back, if nothing active is known there that it does not know of.
 func (x *m4) meet(i, l int) {
 	if !x.mayMeet(i, l) {
@@ -108,6 +120,7 @@ func (x *m4) beginSync(n *m4state, i, l int) {
 	if x.regains(i, l) && !x.mut("regained-is-equal") {
 		p.eq &^= bit(l)
 		p.cut()
+		p.endSync()
 	}
 	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
 	if g.own != uint8(i+1) {

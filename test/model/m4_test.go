@@ -267,7 +267,20 @@ func (s *m4state) done() bool {
 		if p.pc == lOpening || p.pc == lClosing {
 			return false
 		}
+		if p.pc == lRun && s.gone(p.eq) {
+			continue // nobody has the data any more, and the device fails
+		}
 		if p.pc == lRun && (p.fl != 0 || p.cg != 0 || p.cov != p.last || s.changes > 0 && p.f != of(p.el)) {
+			return false
+		}
+	}
+	return true
+}
+
+// gone reports whether all of these legs have lost their contents.
+func (s *m4state) gone(legs uint8) bool {
+	for l := range nl {
+		if legs&bit(l) != 0 && !s.l[l].gone {
 			return false
 		}
 	}

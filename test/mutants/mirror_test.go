@@ -263,6 +263,16 @@ var mirrors = []mutant{
 		old: "v.Equal &^= member", new: "",
 		pkg: "./internal/mirror", run: "^TestRegain$",
 	}, {
+		name: "regains-in-a-change", rule: "mirror §3.6 one that a pending generation needs gets the record without its contents",
+		in:  "internal/mirror.View.Regains",
+		old: "if !v.Pending && !v.Serves() ||", new: "if v.Pending || !v.Serves() ||",
+		pkg: "./internal/mirror", run: "^TestRegainInAChange$",
+	}, {
+		name: "lost-joiner-is-equal", rule: "mirror §3.6 a pending generation does not take in a member that lost its contents",
+		in:  "internal/mirror.View.Regains",
+		old: "v.Joiner &^= member", new: "",
+		pkg: "./internal/mirror", run: "^TestRegainInAChange$",
+	}, {
 		name: "a member that the mirror needs is not asked again", rule: "mirror §3.3 the device goes on when a member is back that it cannot do without",
 		in:  "backend/remote.copies.sitsOut",
 		old: "case inF && g.bad != nil: return k.doesWithoutLocked(g)", new: "case inF && g.bad != nil: return true",
