@@ -19,14 +19,17 @@ type Discard struct {
 	Member     string
 	Generation string
 	F          string
+	// Torn: the member is half copied from those in F, and has no writes of its own.
+	Torn bool
 	// Holder is the id of the initiator that had the member last.
 	Holder uuid.UUID
 	// Kept is the generation with which the mirror goes on, KeptBy the letters of those that were reached
 	// and have it, or are behind it.
 	Kept   string
 	KeptBy string
-	// Also has the letters of members that may have writes of the same generations. Once Member is in sync
-	// again these generations count as refuted (mirror §4.6): such a member is then behind, and copied to.
+	// Also has the letters of members that may have writes of the same generations, or of the lives before that the
+	// others do not know. Once Member is in sync again these count as refuted (mirror §4.6): such a member is then
+	// behind, and copied to.
 	Also string
 	// Served: a pmnbd has one of these at this moment. It takes the member back after its next start.
 	Served bool
@@ -77,8 +80,8 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 	case kept.SplitBrain:
 		return nil, fmt.Errorf("the other targets do not agree either: %s", kept.Why)
 	case slot < 0:
-		return nil, fmt.Errorf("%s is no member of mirror %s: nothing is to be discarded", name, uuid.UUID(m.Set))
-	case !x.half && (!told.Record.F.Has(slot) || mirror.Behind(&told.Record, &m) || mirror.Behind(&m, &told.Record)):
+		return nil, fmt.Errorf("%s is no member of mirror %s as the others have it: to give it up, take its target out of --target", name, uuid.UUID(m.Set))
+	case !x.half && !is.Parted(&m):
 		return nil, fmt.Errorf("%s did not go its own way: pmnbd serve copies to it what it lacks, or from it", name)
 	case told.Code != wire.CodeEpoch:
 		return nil, fmt.Errorf("%s: %w", name, &RefusedError{Region: cfg.Members[i].Region, said: *told})
@@ -88,22 +91,17 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 	x.record = m
 	x.record.Slot, x.record.Torn, x.record.Follows = uint8(slot), true, persist.Point{}
 	x.Member, x.Generation, x.F, x.Holder = MemberLetter(slot), told.Record.String(), told.Record.F.String(), told.Holder
+	x.Torn = !x.half && !told.Record.F.Has(int(told.Record.Slot))
 	x.Kept = m.String()
 	var by persist.Members
 	for j := range b.found.Legs {
-		if l := &b.found.Legs[j]; j != i && l.Reach != mirror.Away && l.MemberOf(&m) {
+		if l := &b.found.Legs[j]; j != i && l.Reach != mirror.Away && l.MemberOf(&m) && mirror.Behind(&l.Record, &m) {
 			by |= persist.Member(int(l.Record.Slot))
 			x.Served = x.Served || b.told[j].Code == wire.CodeBusy || b.told[j].Seconds > 0
 		}
 	}
 	x.KeptBy = by.String()
-	also := told.Record.F
-	for _, a := range append([]persist.Ancestor{told.Record.Ancestor}, told.Record.Lineage[:]...) {
-		if a.Life == told.Record.Life {
-			also |= a.F
-		}
-	}
-	if also &^= by | persist.Member(slot); also != 0 {
+	if also := is.GivenUpWith(&m) &^ by; also != 0 {
 		x.Also = also.String()
 	}
 	return x, d.takeClaim(told.UUID)

@@ -66,8 +66,11 @@ func discardMember(call *command.Call) (err error) {
 	if x.Holder != uuid.Nil {
 		by = fmt.Sprintf(", by initiator %s", x.Holder)
 	}
-	what := fmt.Sprintf("member %s, %s: all that was written in its own generations up to %s on %s%s. Generation %s stays, which %s has",
-		x.Member, at[member-1], x.Generation, x.F, by, x.Kept, x.KeptBy)
+	writes := fmt.Sprintf("all that was written in its own generations up to %s on %s", x.Generation, x.F)
+	if x.Torn {
+		writes = fmt.Sprintf("a half-made copy of what %s has in generation %s, and the record that says so", x.F, x.Generation)
+	}
+	what := fmt.Sprintf("member %s, %s: %s%s. Generation %s stays, which %s has", x.Member, at[member-1], writes, by, x.Kept, x.KeptBy)
 	if x.Also != "" {
 		what += fmt.Sprintf(". %s may have such writes, too, and is copied to as well when it comes back", x.Also)
 	}

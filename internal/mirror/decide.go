@@ -258,7 +258,7 @@ func (f *Found) conflict(m *persist.Record) (Decision, bool) {
 		return Decision{}, false
 	}
 	d.SplitBrain = true
-	d.Why = "split brain: " + join(ways) + " went another way than generation " + generation(m) +
+	d.Why = "split brain: " + join(ways) + " went another way than generation " + generation(m) + f.witnesses(m) +
 		": choose what to keep, and discard the rest with pmnbd mirror discard"
 	for _, name := range former {
 		d.Why += "; " + name + " is no member any more: to give it up, take its target out of --target"

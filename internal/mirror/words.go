@@ -41,6 +41,27 @@ func join(names []string) string {
 // generation names m's generation and its F: "3.2{AB}".
 func generation(m *persist.Record) string { return fmt.Sprintf("%v{%v}", m.Generation, m.F) }
 
+// witnesses says who knows of m's generation, where that are only members that are half copied: they have to be
+// given up, too.
+func (f *Found) witnesses(m *persist.Record) string {
+	var names []string
+	for i := range f.Legs {
+		if l := &f.Legs[i]; l.reached() && l.Record.Generation == m.Generation {
+			if !l.torn() {
+				return ""
+			}
+			names = append(names, l.name())
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return ", which only " + names[0] + " knows, half copied"
+	}
+	return ", which only " + join(names) + " know, half copied"
+}
+
 // ills says what is wrong with the members of a set, one clause each.
 func (f *Found) ills(s *survey, set persist.Members) string {
 	var b strings.Builder

@@ -97,5 +97,15 @@ var memberships = []mutant{
 		in:  "backend/remote.leg.revive",
 		old: "if g.leaver != nil {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestRemovedWhileItComesBack$", hangs: true,
+	}, {
+		name: "a half copied member of the other side cannot be given up", rule: "mirror §4.6 a record of a side that is given up counts until its member is given up, too",
+		in:  "internal/mirror.Leg.Parted",
+		old: "(!l.torn() || !r.Before(m.Generation))", new: "!l.torn()",
+		pkg: "./internal/mirror", run: "^TestDiscardsEndASplit$",
+	}, {
+		name: "giving up names what goes with the last life alone", rule: "mirror §4.6 a later life refutes each generation that had its member in F",
+		in:  "internal/mirror.Leg.GivenUpWith",
+		old: "if a.F.Has(slot) {", new: "if a.F.Has(slot) && a.Life == l.Record.Life {",
+		pkg: "./internal/mirror", run: "^TestParted$",
 	},
 }

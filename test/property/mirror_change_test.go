@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -138,16 +137,20 @@ func (m *mirrorCrashes) alter(rt *rapid.T) {
 
 // adds makes the region of station i a member, whatever it holds.
 func (m *mirrorCrashes) adds(ctx context.Context, p *process, i int) error {
-	cfg := remote.Config{
-		ID: [16]byte{p.id}, StateDir: p.dir, Members: []remote.Target{p.target(i)},
-		AcceptLoss: true, Takeover: true, Jitter: p.turns.jitter(p.number),
-	}
-	ready, err := remote.PrepareMember(ctx, cfg, uuid.UUID(theSet), size, true)
+	ready, err := remote.PrepareMember(ctx, m.preparation(p, i), theSet, size, true)
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	_, err = p.dev.AddMember(ctx, p.target(i), ready)
 	return err
+}
+
+// preparation is how the region of station i is made ready to be a member, whatever it holds.
+func (m *mirrorCrashes) preparation(p *process, i int) remote.Config {
+	return remote.Config{
+		ID: [16]byte{p.id}, StateDir: p.dir, Members: []remote.Target{p.target(i)},
+		AcceptLoss: true, Takeover: true, Jitter: p.turns.jitter(p.number),
+	}
 }
 
 // copied waits, for a while, until all members are copies.

@@ -223,9 +223,23 @@ func (m *mirrorCrashes) goesOn(rt *rapid.T, i int) {
 			m.discard(rt, other, []int{i})
 		}
 	}
+	m.ordinary(&r)
 	m.active = persist.Record{}
 	right := bytes.Clone(m.data)
 	m.begin(rt, m.f.state())
 	require.True(m.t, bytes.Equal(m.data, right), "the mirror has other bytes than the member that was promoted")
 	m.f.sweep(m.p)
+}
+
+// ordinary has an operator make ordinary regions of those that are no members of r, and have a record: the others
+// had added them, after the member that is promoted had heard of them last. Nobody can discard them.
+func (m *mirrorCrashes) ordinary(r *persist.Record) {
+	for i := range m.f.stations {
+		if m.f.slotOf(r, i) >= 0 || m.f.superblock(i).Record == (persist.Record{}) {
+			continue
+		}
+		p := m.f.process(m.id, m.f.state())
+		_, err := remote.PrepareMember(p.ctx, m.preparation(p, i), theSet, size, true)
+		require.NoError(m.t, err)
+	}
 }
