@@ -7,7 +7,7 @@ import (
 
 const (
 	// sinkSize is a lane's memory for what the Reads of apm fetch, in bytes; a page,
-	// of which they use readBack.
+	// of which they use readBack, or less after a shorter write.
 	sinkSize = 4096
 	readBack = 8
 	// maxFlush is the most that one native FLUSH names, in bytes: its length has 32
@@ -33,12 +33,14 @@ type placed struct {
 func (l *lane) buildPlacedLocked(it *item) bool {
 	g := &l.leg.granted
 	if it.method == persist.MethodAPM {
-		// Any byte of the region will do: a Read is placed behind the Writes before
-		// it, and pushes them out of the adapter and through PCIe.
+		// A Read is placed behind the Writes before it, and pushes them out of the adapter
+		// and through PCIe, whatever it names. The medium may have lost any place but those
+		// that a Write has just named.
+		e := l.ring.At(it.to - 1)
 		l.addLocked(rdma.WorkRequest{
 			ID: tagPlaced | placedLast, Op: rdma.OpRead, Signaled: true,
-			Local:  rdma.SGE{Region: l.recvs, Off: uint64(len(l.recvs.Mem) - sinkSize), Len: readBack},
-			Remote: rdma.Remote{Key: g.Key, Addr: g.Base},
+			Local:  rdma.SGE{Region: l.recvs, Off: uint64(len(l.recvs.Mem) - sinkSize), Len: min(readBack, e.Len)},
+			Remote: rdma.Remote{Key: g.Key, Addr: g.Base + e.Off},
 		})
 	} else {
 		for it.next != it.to {

@@ -220,5 +220,10 @@ var bads = []mutant{
 		in:  "backend/remote.lane.dividesLocked",
 		old: "next.Off%persist.BadBlock != 0", new: "next.Off%persist.BadBlock != 0 && false",
 		pkg: "./backend/remote", run: "^TestSlicesDivideNoBlock$",
+	}, {
+		name: "a barrier of apm reads a bad place", rule: "docs/regions.md, bad places: only requests that need them fail",
+		in:  "backend/remote.lane.buildPlacedLocked",
+		old: "Addr: g.Base + e.Off}", new: "Addr: g.Base}",
+		pkg: "./backend/remote", run: "^TestAPMReadsAroundBadPlaces$",
 	},
 }
