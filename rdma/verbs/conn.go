@@ -79,9 +79,10 @@ func newConn(d *domain, e *endpoint, cfg rdma.ConnConfig, recvs []rdma.WorkReque
 	c.sends.Ring, c.recvs.Ring = queue.NewRing[slot](cfg.MaxSendWR), queue.NewRing[slot](cfg.MaxRecvWR)
 	c.cq.Init(cfg.MaxSendWR, cfg.MaxRecvWR)
 	c.sleep = c.slept
-	dev.add(c)
 	var err error
-	if c.comp, err = watch(c.q.channel.fd); err == nil {
+	c.comp, err = watch(c.q.channel.fd)
+	dev.add(c) // the device may fail c from here on
+	if err == nil {
 		err = c.PostRecv(recvs)
 	}
 	if err != nil {
