@@ -183,9 +183,11 @@ func (in *intake) run() {
 				continue
 			}
 		}
-		if in.q.receive(s) {
-			in.batch = append(in.batch, &s.op)
+		if !in.q.receive(s) {
+			in.submit() // it also wakes the queue's thread, for the error, and drops the pins
+			continue
 		}
+		in.batch = append(in.batch, &s.op)
 	}
 }
 

@@ -223,3 +223,31 @@ func TestResult(t *testing.T) {
 		require.Equal(t, tt.want, result(tt.op), "%v %v", tt.op.Cmd, tt.op.Err)
 	}
 }
+
+// TestCopyFailsLate: the payload of a WRITE that had to wait for room cannot be copied. The WRITE fails at once
+// and keeps no place in the window, although nothing else happens on the queue.
+func TestCopyFailsLate(t *testing.T) {
+	k := newKernel()
+	dev := devicetest.NewWindowed(t, 8<<20, 8, Queues(), 4)
+	dev.Hold()
+	waits, _ := waiting(dev)
+	d := serveOn(t, k, dev)
+	disk := k.disk(t, 0)
+	for i := range 4 { // all entries
+		require.EqualValues(t, 4096, <-disk.write(i*4096, make([]byte, 4096)).done)
+	}
+	late := disk.write(0, make([]byte, 4096))
+	<-waits
+	k.mu.Lock()
+	for _, q := range disk.d.queues {
+		q.copies = unix.EFAULT
+	}
+	k.mu.Unlock()
+	dev.Let()
+	require.EqualValues(t, -int32(unix.EIO), <-late.done)
+	for _, q := range d.queues {
+		q.helpers.Wait()
+	}
+	require.Equal(t, 8, dev.Arenas().Write.Pins().Free())
+	shutDown(t, d)
+}

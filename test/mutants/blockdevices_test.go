@@ -53,6 +53,11 @@ var blockDevices = []mutant{
 		old: "unix.Gettid() != unix.Getpid()", new: "unix.Gettid() != 0",
 		pkg: "./ublk", run: "^TestOwnThread$",
 	}, {
+		name: "a late WRITE that cannot be copied wakes nobody", rule: "a WRITE that waited for room and cannot be copied then fails at once, and has no pin",
+		in:  "ublk.intake.run",
+		old: "if !in.q.receive(s) { in.submit() continue }", new: "if !in.q.receive(s) { continue }",
+		pkg: "./ublk", run: "^TestCopyFailsLate$", hangs: true,
+	}, {
 		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",
 		in:  "cmd/pmnbd.ublkIdentity",
 		old: "slices.Concat(region[:], lineage[:])", new: "slices.Concat(region[:])",
