@@ -49,6 +49,7 @@ func (c *conn) beginRead(rq *request) error {
 			switch {
 			case len(fresh) > 0:
 			case rq.whole:
+				c.exp.short.Add(1)
 				rq.op.Err = backend.ErrOverflow // proto.md lets a server that would have to fragment say so
 				c.enqueue(rq)
 				return nil
@@ -79,7 +80,9 @@ func (c *conn) awaitSinks(n int) ([]*backend.Chunk, error) {
 	if fresh, ok := c.take(n); ok || n > ownSinks {
 		return fresh, nil
 	}
-	return c.takeOwn(n)
+	own, err := c.takeOwn(n)
+	c.exp.short.Add(1) // not before takeOwn, which waits for this connection's own client
+	return own, err
 }
 
 // cut gives rq a span of n bytes of the current chunk, or less if the chunk has less left.

@@ -39,6 +39,16 @@ var clients = []mutant{
 		old: "c.exp.short.Add(1)", new: "",
 		pkg: "./nbd", run: "^TestStalled$", hangs: true,
 	}, {
+		name: "a client whose small READs wait for each other does not go short", rule: "§4.8 a minimum pace",
+		in:  "nbd.conn.awaitSinks",
+		old: "c.exp.short.Add(1)", new: "",
+		pkg: "./nbd", run: "^TestSmallReadsGoShort$",
+	}, {
+		name: "a client whose READ with DF is refused does not go short", rule: "§4.8 a minimum pace",
+		in:  "nbd.conn.beginRead",
+		old: "c.exp.short.Add(1)", new: "",
+		pkg: "./nbd", run: "^TestSmallReadsGoShort$",
+	}, {
 		name: "each export hands out all memory of its device", rule: "§4.8 reservations take half of the window",
 		in:  "nbd.newExport",
 		old: "memories[x.arenas] = x.memory", new: "",
