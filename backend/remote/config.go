@@ -206,8 +206,7 @@ func (c Config) ofLegs() (legs []Config) {
 	for _, m := range c.Members {
 		cfg := c
 		cfg.leadTo(m)
-		cfg.LossTimeout = 0                               // a leg that is lost does not end a mirror
-		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil // whose lease says that nobody else has the mirror
+		cfg.LossTimeout = 0 // a leg that is lost does not end a mirror
 		legs = append(legs, cfg)
 	}
 	return legs

@@ -139,8 +139,22 @@ func (d *Device) accept(lost *LossError) {
 }
 
 // probe asks the target who has the region, by an OPEN that the target always refuses. It
-// returns the refusal, which is CodeBusy while another id holds the region.
+// returns the refusal, which is CodeBusy while another id holds the region. The lease at the arbiter says
+// that nobody else has the mirror, but only of those who ask the arbiter before each generation: the record
+// that their members have says so (mirror §4.8). From others only Config.Takeover takes the region.
 func (g *leg) probe(ctx context.Context) (said wire.Refused, err error) {
+	knew := g.arbitrated
+	if said, err = g.probeOnce(ctx); err != nil {
+		return said, err
+	}
+	g.arbitrated = g.cfg.Arbiter != nil && said.Record.Arbiter
+	if said.Code == wire.CodeBusy && g.arbitrated && !knew {
+		return g.probeOnce(ctx)
+	}
+	return said, nil
+}
+
+func (g *leg) probeOnce(ctx context.Context) (said wire.Refused, err error) {
 	m := g.request(persist.Owner{ID: g.cfg.ID, Nonce: [16]byte{1}})
 	err = g.inquire(ctx, m, false, func(t wire.Type, refused *wire.Refused) error {
 		said = *refused

@@ -43,6 +43,7 @@ type leg struct {
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
 	joins             bool   // its region is about to become a member
+	arbitrated        bool   // whoever has its region asks the arbiter whose lease this life has: that one's is over
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.

@@ -44,7 +44,6 @@ func (d *Device) makeSpares() error {
 	for slot := len(d.legs); slot < persist.MaxMembers; slot++ {
 		cfg := d.cfg
 		cfg.Addr, cfg.Region, cfg.LossTimeout = "", "", 0
-		cfg.Takeover = cfg.Takeover || cfg.Arbiter != nil
 		g, err := newLeg(cfg, slot, d)
 		if err != nil {
 			return err

@@ -262,7 +262,7 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 	if g.cfg.AllowVolatile {
 		m.Flags |= wire.OpenAllowVolatile
 	}
-	if g.cfg.Takeover {
+	if g.cfg.Takeover || g.arbitrated {
 		m.Flags |= wire.OpenTakeover
 	}
 	if g.cfg.Single {

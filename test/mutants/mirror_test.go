@@ -243,6 +243,11 @@ var mirrors = []mutant{
 		old: "b.device.cfg.Takeover && byMajority", new: "b.device.cfg.Takeover && byMajority && false",
 		pkg: "./backend/remote", run: "^TestTakeoverAwaitsTheFence$",
 	}, {
+		name: "the lease at the arbiter takes members from a life that does not ask it", rule: "mirror §4.8 the lease says nothing of who does not ask the arbiter",
+		in:  "backend/remote.leg.probe",
+		old: "g.cfg.Arbiter != nil && said.Record.Arbiter", new: "g.cfg.Arbiter != nil",
+		pkg: "./backend/remote", run: "^TestArbiterTakesNothingFromOthers$",
+	}, {
 		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
 		in:  "backend/remote.office.untilLocked",
 		old: "gained != o.gained {", new: "gained != o.gained && false {",
