@@ -17,7 +17,8 @@ import (
 type Arbiter interface {
 	// Join makes the initiator id the one that may have the mirror of set. It waits while another one
 	// may, or returns an error. waits is told for whom, whenever that changes. What an earlier run of
-	// the same id left ends: only one process at a time calls Join for an id and a set.
+	// the same id left in this boot of the host ends: only one process of a host at a time calls Join for an id
+	// and a set.
 	Join(ctx context.Context, set, id [16]byte, waits func(why string)) (Term, error)
 }
 

@@ -11,6 +11,7 @@
 package arbiter
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -62,6 +63,7 @@ type Etcd struct {
 	cfg    Config
 	client *clientv3.Client
 	host   string
+	boot   uuid.UUID // of this host
 }
 
 // New makes an Etcd. It reaches nobody yet, unless there is a user.
@@ -89,7 +91,20 @@ func New(cfg Config) (*Etcd, error) {
 	if err != nil {
 		host = "a host without a name"
 	}
-	return &Etcd{cfg, client, host}, nil
+	boot, err := bootID()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tell which processes are of this boot: %w", err), client.Close())
+	}
+	return &Etcd{cfg, client, host, boot}, nil
+}
+
+// bootID is the id of this boot of the host.
+func bootID() (uuid.UUID, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return uuid.ParseBytes(bytes.TrimSpace(b))
 }
 
 // Close ends the connections. All terms have ended.

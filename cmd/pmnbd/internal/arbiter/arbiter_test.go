@@ -245,3 +245,28 @@ func TestLeaseGainedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A host with a copy of the state directory has the same id, and takes the mirror from nobody. A host that was
+// booted waits until the lease of its former boot is over.
+func TestSameInitiatorElsewhere(t *testing.T) {
+	s := etcdtest.Start(t)
+	ctx := context.Background()
+	e, elsewhere := open(t, s, false), open(t, s, false)
+	elsewhere.boot = [16]byte{9}
+	first, err := e.Join(ctx, set, one, nobody)
+	require.NoError(t, err)
+	said := ""
+	_, err = elsewhere.Join(ctx, set, one, func(why string) { said = why })
+	require.ErrorContains(t, err, "this initiator's own id")
+	require.Contains(t, said, "own id")
+	held, err := first.Swap(ctx, persist.Record{}, sample())
+	require.NoError(t, err)
+	require.Equal(t, sample(), held)
+	_, gained := first.Until()
+	require.Equal(t, uint64(1), gained)
+
+	require.NoError(t, first.End(ctx, false)) // as if the host had crashed
+	booted, err := elsewhere.Join(ctx, set, one, func(string) {})
+	require.NoError(t, err)
+	require.NoError(t, booted.End(ctx, true))
+}

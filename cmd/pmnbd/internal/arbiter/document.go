@@ -153,6 +153,7 @@ func members(text string) (m persist.Members, ok bool) {
 // A holder is the value of the active key: who has a mirror.
 type holder struct {
 	Initiator uuid.UUID `json:"initiator"`
+	Boot      uuid.UUID `json:"boot"` // of the host
 	Host      string    `json:"host"`
 	PID       int       `json:"pid"`
 	Since     time.Time `json:"since"`

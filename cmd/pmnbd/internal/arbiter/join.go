@@ -19,6 +19,7 @@ const Standby = "standby: "
 // Join implements remote.Arbiter. While etcd does not answer it asks again.
 func (e *Etcd) Join(ctx context.Context, set, id [16]byte, waits func(why string)) (remote.Term, error) {
 	t := newTerm(e, set, id)
+	var over time.Time // when a lease that a former boot of this host left is over
 	said := ""
 	say := func(why string) {
 		if why != said {
@@ -43,13 +44,24 @@ func (e *Etcd) Join(ctx context.Context, set, id [16]byte, waits func(why string
 		case other == nil:
 			go t.keep()
 			return t, nil
-		case !e.cfg.Standby:
-			return nil, fmt.Errorf("%v has the mirror since %s: stop it, or wait for its end with --standby", &other.holder, since(other.Since))
-		default:
+		case e.cfg.Standby:
 			say(fmt.Sprintf("%s%v is active since %s", Standby, &other.holder, since(other.Since)))
-			if err := t.await(ctx, other); err != nil {
+			if err := t.await(ctx, other, time.Time{}); err != nil {
 				return nil, err
 			}
+		case other.Initiator != uuid.UUID(id):
+			return nil, fmt.Errorf("%v has the mirror since %s: stop it, or wait for its end with --standby", &other.holder, since(other.Since))
+		case over.IsZero():
+			over = time.Now().Add(e.cfg.Lease + asking)
+			say(fmt.Sprintf("%v has this initiator's own id, and is of another boot or host: waiting for the end of its lease", &other.holder))
+			fallthrough
+		case time.Until(over) > 0:
+			if err := t.await(ctx, other, over); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("%v has the mirror since %s, with this initiator's own id: was the state directory copied, or does another host use the same --id? Give this host an empty --state-dir",
+				&other.holder, since(other.Since))
 		}
 	}
 }
@@ -64,8 +76,8 @@ type occupant struct {
 }
 
 // begin asks for a lease, and for the active key with it. It returns who has that key, if another
-// initiator does, and no lease then. own says that a key of the same initiator may be taken: whatever had
-// it is dead.
+// initiator does, and no lease then. own says that a key of the same initiator in this boot of the host may
+// be taken: whatever had it is dead. One of another boot may be of a host with a copy of the state directory.
 func (t *term) begin(ctx context.Context, own bool) (other *occupant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -75,7 +87,7 @@ func (t *term) begin(ctx context.Context, own bool) (other *occupant, err error)
 		return nil, fmt.Errorf("ask etcd for a lease: %w", err)
 	}
 	t.lease = granted.ID
-	me, err := json.Marshal(holder{uuid.UUID(t.id), t.etcd.host, os.Getpid(), time.Now()})
+	me, err := json.Marshal(holder{uuid.UUID(t.id), t.etcd.boot, t.etcd.host, os.Getpid(), time.Now()})
 	if err != nil {
 		return nil, fmt.Errorf("encode who is active: %w", err)
 	}
@@ -99,7 +111,7 @@ func (t *term) begin(ctx context.Context, own bool) (other *occupant, err error)
 			continue
 		}
 		found := &occupant{decodeHolder(kvs[0].Value), r.Header.Revision, kvs[0].ModRevision}
-		if !own || found.Initiator != uuid.UUID(t.id) {
+		if !own || found.Initiator != uuid.UUID(t.id) || found.Boot != t.etcd.boot {
 			t.revoke()
 			return found, nil
 		}
@@ -107,12 +119,16 @@ func (t *term) begin(ctx context.Context, own bool) (other *occupant, err error)
 	}
 }
 
-// await waits until the active key changes hands. An error means that ctx has ended.
-func (t *term) await(ctx context.Context, other *occupant) error {
-	ctx, cancel := context.WithCancel(ctx)
+// await waits until the active key changes hands, or until over unless that is zero. An error means that ctx
+// has ended.
+func (t *term) await(ctx context.Context, other *occupant, over time.Time) error {
+	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if !over.IsZero() {
+		defer time.AfterFunc(time.Until(over), cancel).Stop()
+	}
 	// Without a leader etcd could not say that a lease has ended.
-	events := t.etcd.client.Watch(clientv3.WithRequireLeader(ctx), t.active, clientv3.WithRev(other.revision+1))
+	events := t.etcd.client.Watch(clientv3.WithRequireLeader(watching), t.active, clientv3.WithRev(other.revision+1))
 	for r := range events {
 		if r.Err() != nil || len(r.Events) > 0 {
 			break
