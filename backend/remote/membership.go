@@ -123,6 +123,8 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 			switch {
 			case k.settled != nil:
 				err = errStopped
+			case ctx.Err() != nil: // whoever asked has left, perhaps because another order took long
+				err = context.Cause(ctx)
 			case errors.Is(err, mirror.ErrChanging): // after that one
 				err = nil
 			case err == nil && !v.Pending:

@@ -178,3 +178,18 @@ func TestASlotHasAnotherMember(t *testing.T) {
 	require.Equal(t, removed, s[0].region.Superblock(), "nobody opens it")
 	require.True(t, s[3].region.Superblock().Clean)
 }
+
+// A change whose asker has left before it began does not begin.
+func TestChangeThatNobodyAwaits(t *testing.T) {
+	s := fakes(t, 3, rdmafake.Config{})
+	d := s.dialImpatient(t, 1)
+	left, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := d.RemoveMember(left, 2)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, errNotActive)
+	require.NoError(t, d.SetMinCopies(context.Background(), 3), "no other change is under way, and no member has left")
+	require.NoError(t, d.Close())
+	r := s.record(0)
+	require.Equal(t, persist.Members(7), r.Present())
+}

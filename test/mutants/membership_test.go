@@ -63,6 +63,11 @@ var memberships = []mutant{
 		old: "& h.Mirror.Record.Present()", new: "",
 		pkg: "./backend/remote", run: "^TestMirrorKilledInARemoval$",
 	}, {
+		name: "a change begins that nobody asks for any more", rule: "an order ends with whoever gave it",
+		in:  "backend/remote.copies.alter",
+		old: "case ctx.Err() != nil:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestChangeThatNobodyAwaits$",
+	}, {
 		name: "a removed member keeps its contents", rule: "mirror §4.9 the zero record, and with it a new contents id",
 		in:  "persist/region.Region.SetRecord",
 		old: "sb.Life, sb.Contents = 0, newID()", new: "sb.Life = 0",
