@@ -141,8 +141,10 @@ func (c *creation) arbitrate(ctx context.Context) (err error) {
 }
 
 // quietAfter returns up to when clients of the life before may still have READs answered, from members
-// that this life does not hold: until a lease after its last OPEN (mirror §4.7).
-func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
+// that this life does not hold, and the members from which they may have them: until a lease after its last
+// OPEN (mirror §4.7). Behind a start that served nobody nothing tells what the life before that held, and a
+// life that was closed may be its own.
+func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time, by persist.Members) {
 	var held persist.Members
 	lease := time.Duration(0)
 	for i := range b.grants {
@@ -151,11 +153,20 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
 			lease = max(lease, time.Duration(o.Lease)*time.Millisecond)
 		}
 	}
-	if !b.fences(d) || d.Clean || d.Newest.F&^held == 0 {
-		return t
+	by = d.Newest.F
+	if b.behindUnserved() {
+		by = d.Newest.Present()
+	} else if d.Clean {
+		by = 0
 	}
-	return b.opened.Add(lease)
+	if !b.fences(d) || by&^held == 0 {
+		return t, 0
+	}
+	return b.opened.Add(lease), by
 }
+
+// behindUnserved reports whether the start before took members, and ended before it served anybody.
+func (b *beginning) behindUnserved() bool { return b.device.legacy != nil && b.device.legacy.unserved }
 
 // fences reports whether the life before may answer READs now, and will not for long. Without a takeover the
 // targets have waited for its leases. Where no majority begins a life, nothing ever tells it not to, and a
@@ -163,7 +174,7 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time) {
 func (b *beginning) fences(d *mirror.Decision) bool {
 	before := mirror.View{Record: d.Newest, Before: d.Before}
 	byMajority := before.Electorates() != [2]mirror.Electorate{} && d.Promotes() == 0
-	return b.device.term != nil || b.device.cfg.Takeover && byMajority
+	return b.device.term != nil || (b.device.cfg.Takeover || b.behindUnserved()) && byMajority
 }
 
 // awaitQuiet waits until d.quiet, or until this life has opened all members that the life before it could

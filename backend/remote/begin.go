@@ -287,7 +287,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	k.view = mirror.Start(decision, b.number, nonce)
 	k.office.start(d.term, &b.found, b.gained)
 	k.office.begin(&k.view)
-	d.quiet, d.quietBy = b.quietAfter(decision), decision.Newest.F
+	d.quiet, d.quietBy = b.quietAfter(decision)
 	for _, g := range d.spares {
 		g.life, g.owner = b.number, b.owner
 	}
@@ -355,6 +355,7 @@ func (d *Device) awaitMirror(ctx context.Context) error {
 	if err := d.awaitQuiet(ctx); err != nil {
 		return errors.Join(err, d.leave(context.Background(), false))
 	}
+	d.noteServes()
 	d.log.LogAttrs(ctx, slog.LevelInfo, "session opened", d.opened()...)
 	return nil
 }

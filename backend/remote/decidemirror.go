@@ -20,6 +20,7 @@ type legacy struct {
 	// member of it was closed, so its life ended well.
 	ours, closed bool
 	opens        bool // this start sent an OPEN
+	unserved     bool // the previous run ended before it served anybody, and may have opened members
 	degraded     bool // Config.Degraded
 	// left is what a member says of the lease of an owner with this id, in seconds: the most that one
 	// says. by is that member's leg.
@@ -101,6 +102,8 @@ func (s *legacy) judgeMirror() decision {
 		return s.whenOpen(decision{})
 	case h.State == 0:
 		return s.withoutWindow()
+	case h.Opened == 0 && s.heard() && !s.takeover: // the start before may have been waiting, too
+		return decision{act: actWait}
 	case h.Opened == 0: // nobody was served in this boot, and the start before looked at what was
 		return decision{act: actOpen}
 	case newest == was && h.State == windowDrained && s.ours && !s.closed && !s.adopted:

@@ -48,6 +48,7 @@ func mirrorRows() []struct {
 	first := func(s *legacy) { s.header.Mirror.Pending, s.header.Mirror.Active = true, 0 }
 	prepared := func(s *legacy) { s.header.Mirror = mirror.View{Record: s.header.Mirror.Record} }
 	unserved := func(s *legacy) { s.header.Opened = 0 }
+	hears := func(s *legacy) { s.left = 5 }
 	adopted := func(s *legacy) { s.adopted = true }
 	local := func(s *legacy) { s.localClients = true }
 	localBefore := func(s *legacy) { s.lastBoot = thatBoot }
@@ -74,6 +75,7 @@ func mirrorRows() []struct {
 		{"prepared, a member away", windowLive, []change{prepared, waits}, actProbe, ""},
 		{"prepared, another life since", windowLive, []change{prepared, taken}, actEnd, "it is in generation 4.1"},
 		{"prepared, and nobody was served before", windowLive, []change{prepared, unserved, taken}, actOpen, ""},
+		{"prepared, nobody was served before, and a target hears an owner with this id", windowLive, []change{prepared, unserved, hears}, actWait, ""},
 
 		{"drained", windowDrained, nil, actOpen, ""},
 		{"drained, a member away", windowDrained, []change{waits}, actProbe, ""},

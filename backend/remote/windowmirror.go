@@ -66,12 +66,14 @@ func (d *Device) noteMirror(v mirror.View) {
 	if d.file == nil {
 		return
 	}
-	d.file.update(func(h *header) {
-		h.Mirror = v
-		if v.Serves() {
-			h.Opened = 1
-		}
-	})
+	d.file.update(func(h *header) { h.Mirror = v })
+}
+
+// noteServes notes that clients are served from now on.
+func (d *Device) noteServes() {
+	if d.file != nil {
+		d.file.update(func(h *header) { h.Opened = 1 })
+	}
 }
 
 // forgetSession implements device.

@@ -64,6 +64,11 @@ var lives = []mutant{
 		old: "d.lost != nil && s.heard()", new: "false && s.heard()",
 		pkg: "./backend/remote", run: "^TestOwnIDElsewhere$",
 	}, {
+		name: "a start of a mirror behind one that was killed takes it from a living owner", rule: "§6 a start without the last session's window takes the region from no owner that the target hears",
+		in:  "backend/remote.legacy.judgeMirror",
+		old: "h.Opened == 0 && s.heard()", new: "false && s.heard()",
+		pkg: "./backend/remote", run: "^TestDecideMirror$",
+	}, {
 		name: "a renewal that not all of F know counts", rule: "mirror §3.6 it gets all its bits on all of F before anything is sent to it",
 		in:  "internal/mirror.View.Meet",
 		old: "|| v.Lacking.Has(int(l.Record.Slot))", new: "",

@@ -235,18 +235,23 @@ var mirrors = []mutant{
 	}, {
 		name: "a standby serves while the life before may answer READs", rule: "mirror §4.7 a life that does not hold all of F waits for a lease of the targets",
 		in:  "backend/remote.beginning.quietAfter",
-		old: "return b.opened.Add(lease)", new: "return t",
+		old: "return b.opened.Add(lease), by", new: "return t, 0",
 		pkg: "./backend/remote", run: "^TestStandbyBehindAPartition$",
 	}, {
 		name: "a takeover serves while the life before may answer READs", rule: "mirror §4.7 a life that does not hold all of F waits for a lease of the targets",
 		in:  "backend/remote.beginning.fences",
-		old: "b.device.cfg.Takeover && byMajority", new: "b.device.cfg.Takeover && byMajority && false",
+		old: "b.behindUnserved()) && byMajority", new: "b.behindUnserved()) && byMajority && false",
 		pkg: "./backend/remote", run: "^TestTakeoverAwaitsTheFence$",
 	}, {
 		name: "the lease at the arbiter takes members from a life that does not ask it", rule: "mirror §4.8 the lease says nothing of who does not ask the arbiter",
 		in:  "backend/remote.leg.probe",
 		old: "g.cfg.Arbiter != nil && said.Record.Arbiter", new: "g.cfg.Arbiter != nil",
 		pkg: "./backend/remote", run: "^TestArbiterTakesNothingFromOthers$",
+	}, {
+		name: "a start forgets the wait of the one before", rule: "mirror §4.7 a start behind one that served nobody waits for a lease of the targets",
+		in:  "backend/remote.beginning.behindUnserved",
+		old: "b.device.legacy.unserved", new: "b.device.legacy.unserved && false",
+		pkg: "./backend/remote", run: "^TestTheNextStartAwaitsTheFenceToo$",
 	}, {
 		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
 		in:  "backend/remote.office.untilLocked",
