@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,14 +22,10 @@ const discardContents = "discard the contents with `pmnbd-target region create -
 // region for one that was restored from a copy.
 const skippedMarks = 1 << 32
 
-// losable returns an error if the region may still have its contents, although there is no memory at path and
-// its image is worth nothing, for the reason why.
-func (s *saving) losable(path string, boot [16]byte, why string, on medium.Medium) error {
+// readable returns an error if the image may be whole after all, although s found that it is not, for the reason why.
+func (s *saving) readable(path, why string) error {
 	if err := s.im.Unread(); err != nil {
 		return fmt.Errorf("%s: %w: %s, as far as its disk can read it: %w: mend the disk, or %s", path, ErrSave, why, err, discardContents)
-	}
-	if at := s.memoryElsewhere(path, boot, on); at != "" {
-		return fmt.Errorf("%s: %w: there is no memory, but that of this region lies at %s: name that path; if it is not to be used, remove it", path, ErrSave, at)
 	}
 	return nil
 }
@@ -36,29 +33,46 @@ func (s *saving) losable(path string, boot [16]byte, why string, on medium.Mediu
 // places are where memory lies, mostly. A start also looks beside the path that it was given.
 var places = []string{"/dev/shm", "/dev/hugepages"}
 
-// memoryElsewhere returns the path of a file with the region's memory of this boot, or "". A loss would raise the epoch
-// in the image, and the memory would be refused as an old copy from then on.
-func (s *saving) memoryElsewhere(path string, boot [16]byte, on medium.Medium) string {
-	h := s.im.Header()
+// nowhere returns an error if the region's memory of this boot is at another path than this one, where there is none.
+// A loss would raise the epoch in the image, and that memory would be refused as an old copy from then on. If the region
+// came from its image instead, one grant later that memory would be old, and the image could not tell.
+func (s *saving) nowhere(path string, boot [16]byte, on medium.Medium) error {
+	at := s.memoryElsewhere(path, boot, on)
+	switch {
+	case at == "":
+		return nil
+	case strings.HasSuffix(at, newMemory):
+		return fmt.Errorf("%s: %w: there is no memory, but %s has a part or all of it: if a start left that when it was killed, remove it; otherwise name that path", path, ErrSave, at)
+	}
+	return fmt.Errorf("%s: %w: there is no memory, but that of this region lies at %s: name that path; if it is not to be used, remove it", path, ErrSave, at)
+}
+
+// memoryElsewhere returns the path of a file with the region's memory of this boot, or "". A name that is that of
+// unfinished memory comes last.
+func (s *saving) memoryElsewhere(path string, boot [16]byte, on medium.Medium) (at string) {
+	h, part := s.im.Header(), ""
 	for _, dir := range append([]string{filepath.Dir(path)}, places...) {
 		entries, _ := os.ReadDir(dir) // what cannot be read has nothing for us
 		for _, e := range entries {
-			at := filepath.Join(dir, e.Name())
-			if info, err := e.Info(); err != nil || !info.Mode().IsRegular() || uint64(info.Size()) < h.Bytes || at == path+".new" {
+			at = filepath.Join(dir, e.Name())
+			if info, err := e.Info(); err != nil || !info.Mode().IsRegular() || uint64(info.Size()) < h.Bytes || at == path+newMemory {
 				continue
 			}
 			if found, err := inspectPath(at, on); err == nil && found.Superblock.UUID == h.UUID && found.Superblock.Boot == boot {
-				return at
+				if !strings.HasSuffix(at, newMemory) {
+					return at
+				}
+				part = at
 			}
 		}
 	}
-	return ""
+	return part
 }
 
 // lose makes empty memory of the region sb, with another contents id and an epoch that nobody
 // had. The image says so before the memory has its name.
 func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on medium.Medium) error {
-	if err := s.losable(path, boot, why, on); err != nil {
+	if err := s.readable(path, why); err != nil {
 		return err
 	}
 	h := s.im.Header()

@@ -13,17 +13,22 @@ import (
 )
 
 // TestMemoryAtAnotherPath: a start with the wrong path, in the boot that has the memory, changes nothing, and names the
-// right one. Where there is none any more the region is lost.
+// right one. Otherwise a grant there would leave memory at the right path that is old, and belongs to the image all the
+// same. Where there is none any more the region comes from its image, or is lost.
 func TestMemoryAtAnotherPath(t *testing.T) {
-	for name, save := range map[string]bool{"not saved": false, "a damaged save": true} {
+	for name, is := range map[string]struct{ saved, damaged bool }{
+		"saved": {true, false}, "not saved": {false, false}, "a damaged save": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := protectedAt(t)
 			r := p.open(t, saverIn(bootA))
 			grant(t, r)
 			store(t, r, persist.Range{Len: protectedSize}, 1)
-			if save {
+			if is.saved {
 				_, err := r.Save(context.Background())
 				require.NoError(t, err)
+			}
+			if is.damaged {
 				overwrite(t, ImagePath(p.save, "r"), image.BlockSize+100, []byte{0xff, 0, 0xff})
 			}
 			data := bytes.Clone(r.Data())
@@ -40,7 +45,30 @@ func TestMemoryAtAnotherPath(t *testing.T) {
 			require.Equal(t, data, r.Data())
 			require.NoError(t, r.Close())
 			require.NoError(t, os.Remove(p.memory))
-			require.EqualValues(t, 1, protection(t, p.open(t, saverIn(bootA))).Losses)
+			last := protection(t, p.open(t, saverIn(bootA)))
+			require.Equal(t, is.saved && !is.damaged, last.Loaded)
+			require.Equal(t, !last.Loaded, last.Losses == 1)
 		})
 	}
+}
+
+// TestUnfinishedMemoryElsewhere: what a killed start left at another path says that it is the region's memory of this
+// boot, if the save was in this boot, and has zeroes behind its first block. Nobody is told to use that.
+func TestUnfinishedMemoryElsewhere(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	at := p.memory + ".typo"
+	require.NoError(t, os.Rename(p.memory, p.memory+newMemory))
+	_, err = open(at, OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+	require.ErrorContains(t, err, p.memory+".new has a part or all of it: if a start left that when it was killed, remove it")
+	require.NoError(t, os.Remove(p.memory+newMemory))
+	require.NoError(t, os.WriteFile(at+newMemory, nil, 0o600))
+	r, err = open(at, OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+	require.NoError(t, err)
+	require.True(t, protection(t, r).Loaded)
+	require.NoError(t, r.Close())
 }

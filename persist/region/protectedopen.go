@@ -198,6 +198,9 @@ func (s *saving) bring(path string, boot [16]byte, on medium.Medium) error {
 	case sb.UUID != h.UUID || sb.Name != h.Name || DataOffset+sb.Size != h.Bytes || sb.Class != persist.ClassProtected:
 		return fmt.Errorf("%s: %w: its header and its superblock are of different regions", s.im.Path(), ErrSave)
 	}
+	if err := s.nowhere(path, boot, on); err != nil {
+		return err
+	}
 	if h.State == image.Whole {
 		began := time.Now()
 		for range 2 { // a loss is for good, and what was read may have gone wrong on the way from the disk
@@ -246,10 +249,13 @@ func reboot(mem []byte, found copies, boot [16]byte) error {
 	return nil
 }
 
+// newMemory ends the name of memory that is not complete.
+const newMemory = ".new"
+
 // build makes a file at path for the memory of h, which fill fills, and gives it that name when it is
 // complete.
 func build(path string, h *image.Header, on medium.Medium, fill func(f *os.File, mem []byte) error) error {
-	part := path + ".new"
+	part := path + newMemory
 	if err := discard(part, h, on); err != nil {
 		return err
 	}

@@ -135,12 +135,17 @@ var protection = []mutant{
 		pkg: "./persist/region", run: lossOrSave,
 	}, {
 		name: "memory at another path is lost", rule: "memory of this boot is not lost",
-		in:  "persist/region.saving.losable",
-		old: `at != ""`, new: "false",
+		in:  "persist/region.saving.nowhere",
+		old: `at == ""`, new: "true",
 		pkg: "./persist/region", run: "^TestMemoryAtAnotherPath$",
 	}, {
+		name: "unfinished memory is to be used", rule: "memory that is not complete is not used",
+		in:  "persist/region.saving.nowhere",
+		old: "case strings.HasSuffix(at, newMemory):", new: "case false && strings.HasSuffix(at, newMemory):",
+		pkg: "./persist/region", run: "^TestUnfinishedMemoryElsewhere$",
+	}, {
 		name: "a header that cannot be read is not whole", rule: "what the disk may read later is not lost",
-		in:  "persist/region.saving.losable",
+		in:  "persist/region.saving.readable",
 		old: "err := s.im.Unread(); err != nil", new: "err := error(nil); err != nil",
 		pkg: "./persist/region", run: "^TestUnreadableHeaderWithoutMemory$",
 	}, {
