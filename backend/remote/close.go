@@ -155,8 +155,10 @@ const cutPatience = 10 * time.Second
 
 // release gives back what Dial took, as far as it got.
 func (d *Device) release() error {
-	d.adding.Lock()
-	defer d.adding.Unlock()
+	if d.core != nil && d.core.copies != nil {
+		d.core.copies.adding <- struct{}{}
+		defer func() { <-d.core.copies.adding }()
+	}
 	var errs []error
 	d.ending.Wait()
 	d.endTerm(d.yields)

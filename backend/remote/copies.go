@@ -29,6 +29,7 @@ type copies struct {
 	fail    func(cause error)
 	office  office // what it knows of the arbiter
 	fence   fence
+	adding  chan struct{} // has one while a member is added, or the device given back
 
 	// Guarded by commit.mu.
 	view    mirror.View
@@ -58,7 +59,7 @@ type copies struct {
 }
 
 func newCopies(x *core, cfg Config, note func(mirror.View), fail func(error)) *copies {
-	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{}), came: make(chan struct{})}
+	k := &copies{core: x, log: cfg.Log, timeout: cfg.LegTimeout, late: cfg.SyncTimeout, loss: cfg.LossTimeout, note: note, fail: fail, wake: make(chan struct{}, 1), serves: make(chan struct{}), newer: make(chan struct{}, 1), turned: make(chan struct{}), came: make(chan struct{}), adding: make(chan struct{}, 1)}
 	k.fence.start()
 	k.startFollowing(&cfg)
 	k.pieces = make([]piece, len(x.legs)*copiesAhead+(len(x.legs)-1)*verifyAhead)

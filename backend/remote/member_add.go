@@ -181,13 +181,19 @@ func (d *Device) beginAdding(ctx context.Context) (_ context.Context, done func(
 	if k == nil {
 		return nil, nil, ErrNoMirror
 	}
-	d.adding.Lock()
+	select {
+	case k.adding <- struct{}{}:
+	case <-k.life.Done():
+		return nil, nil, errStopped
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(k.life, func() { cancel(errStopped) })
 	done = func() {
 		stop()
 		cancel(nil)
-		d.adding.Unlock()
+		<-k.adding
 	}
 	if k.life.Err() != nil {
 		done()

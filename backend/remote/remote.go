@@ -122,7 +122,6 @@ type Device struct {
 	core    *core          // once there is a window
 	legs    []*leg         // of the targets that the start names
 	spares  []*leg         // of a mirror: places for members that are added
-	adding  sync.Mutex     // held while one is
 	file    *windowFile    // nil if the window is anonymous memory
 	noted   bool           // this start wrote the record of the region's name
 	legacy  *legacy        // of a mirror with a window file: what the previous run left
