@@ -64,6 +64,31 @@ func TestCheckMember(t *testing.T) {
 	require.ErrorIs(t, d.CheckMember(ctx, at, p), errStopped)
 }
 
+// An order waits for the one before it for as long as its caller has patience, and the end of the device for none.
+func TestAddBehindAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakes(t, 2, rdmafake.Config{})
+		d := s.dial(t, 1)
+		network := rdmafake.New(rdmafake.Config{})
+		cfg := pairs{newPair(t, network, "fake:new", "", target.Config{})}.config(t)
+		p, err := PrepareMember(t.Context(), cfg, uuid.UUID{0xee}, regionSize, false)
+		require.NoError(t, err)
+		network.Pause()
+		defer network.Resume()
+		first := make(chan error, 1)
+		go func() {
+			_, err := d.AddMember(context.Background(), cfg.Members[0], p)
+			first <- err
+		}()
+		synctest.Wait() // its target does not answer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, d.CheckMember(ctx, cfg.Members[0], p), context.DeadlineExceeded)
+		require.NoError(t, d.Close())
+		require.Error(t, <-first)
+	})
+}
+
 // A region is prepared, or is not, whichever answer of its target never comes.
 func TestPrepareBesideASilentTarget(t *testing.T) {
 	for silent := 1; ; silent++ {
