@@ -100,3 +100,26 @@ func TestRestoredMemberWaits(t *testing.T) {
 		require.NoError(t, d.Close())
 	})
 }
+
+// A life that copies first decides again when the member that it copies from has lost its contents: nothing of what
+// that one has now may count as what the mirror had (mirror §4.4).
+func TestSourceOfTheFirstCopiesIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		begun := s.copyingFirst(t, func() {})
+		s.network(1).Down()
+		s.loseContents(t, 1)
+		s.network(1).Up()
+		time.Sleep(time.Minute)
+		s.network(0).Up() // it has everything
+		d, err := begun()
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		read := c.Read(0, block, 0)
+		require.NoError(t, c.Do(read))
+		require.Equal(t, backendtest.Pattern(3*stripe, 1)[:block], read.Got)
+		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
+		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}

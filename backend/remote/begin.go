@@ -348,7 +348,7 @@ func (d *Device) awaitMirror(ctx context.Context) error {
 	case <-x.over:
 		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", x.failed()), d.leave(context.Background(), false))
 	case <-x.copies.newer:
-		return errors.Join(errNewer, d.leave(context.Background(), false))
+		return errors.Join(errAgain, d.leave(context.Background(), false))
 	case <-ctx.Done():
 		return errors.Join(fmt.Errorf("begin a generation of the mirror: %w", context.Cause(ctx)), d.leave(context.Background(), false))
 	}

@@ -16,7 +16,8 @@ import (
 var (
 	errNoMember = errors.New("it is no member of this mirror")
 	errOwnWay   = errors.New("it went its own way: see pmnbd mirror discard")
-	errNewer    = errors.New("it knows a newer generation of the mirror: the start decides again")
+	errNewer    = errors.New("it knows a newer generation of the mirror")
+	errAgain    = errors.New("the start decides again")
 	errRestored = errors.New("it was put back from a copy, and waits until the mirror has begun without it")
 	errChanges  = errors.New("the mirror changes its generation")
 )
@@ -45,7 +46,7 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 		g.met, g.record = meeting, said.Record
 		return errOwnWay
 	case mirror.Again:
-		return k.decideAgain()
+		return fmt.Errorf("%w: %w", errNewer, k.decideAgain())
 	case mirror.Resume:
 		return nil
 	}
@@ -59,13 +60,14 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 }
 
 // decideAgain has the start decide again: a member knows a newer generation than the one from which this
-// life was to begin (mirror §4.2). It returns what the member's leg waits for.
+// life was to begin (mirror §4.2), or lost what was to be copied from it (mirror §4.4). It returns what the
+// member's leg waits for.
 func (k *copies) decideAgain() error {
 	select {
 	case k.newer <- struct{}{}:
 	default:
 	}
-	return errNewer
+	return errAgain
 }
 
 // restoredLocked reports whether l is in F of the record from which this life is about to begin, and was
@@ -89,7 +91,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	o.Record = k.joiningLocked(g, o.UUID, o.Record)
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Held, Record: o.Record, Life: o.Life, Contents: o.ContentsID, Epoch: o.Epoch}
 	l.Epoch-- // the grant has raised it: what counts is the epoch in which the member came
-	if old := &g.granted; old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID) {
+	old := &g.granted
+	restored := old.Epoch != 0 && (o.Epoch <= old.Epoch || o.Mark < g.mark.Load() || o.ContentsID != old.ContentsID)
+	if restored {
 		l.Epoch = 0 // as one that was put back from a copy
 	}
 	meeting := k.view.Meet(&l)
@@ -115,7 +119,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	case meeting == mirror.OwnWay:
 		err = errOwnWay
 	case meeting == mirror.Again:
-		err = k.decideAgain()
+		err = fmt.Errorf("%w: %w", errNewer, k.decideAgain())
+	case restored && !serves && !k.view.Pending && k.view.Equal.Has(int(o.Record.Slot)): // no record would tell that it lost everything
+		err = fmt.Errorf("%w: %w", errContents, k.decideAgain())
 	case k.seatTakenLocked(g, int(o.Record.Slot)):
 		err = errors.New("another of the targets leads to the same member")
 	case meeting != mirror.Resume && k.view.Pending:

@@ -151,14 +151,14 @@ func Dial(ctx context.Context, cfg Config) (*Device, error) {
 	}
 	for {
 		d, err := dial(ctx, cfg)
-		if !errors.Is(err, errNewer) || ctx.Err() != nil {
+		if !errors.Is(err, errAgain) || ctx.Err() != nil {
 			return d, err
 		}
-		cfg.Log.Info("the mirror begins anew: a member that came meanwhile knows a newer generation")
+		cfg.Log.Info("the mirror begins anew: a member that came meanwhile knows a newer generation, or lost its contents")
 	}
 }
 
-// dial makes one attempt. Its error is errNewer if a mirror that copied first is to decide again.
+// dial makes one attempt. Its error is errAgain if a mirror that copied first is to decide again.
 func dial(ctx context.Context, cfg Config) (_ *Device, err error) {
 	d := &Device{cfg: cfg, log: cfg.Log, lineage: uuid.New()}
 	d.closing, d.giveUp = context.WithCancelCause(context.Background())

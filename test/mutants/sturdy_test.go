@@ -45,6 +45,11 @@ var sturdy = []mutant{
 		old: "case k.newer <- struct{}{}:", new: "case <-k.newer:",
 		pkg: "./backend/remote", run: "^TestDecidesAgain$",
 	}, {
+		name: "a source that lost its contents before the first generation stays one", rule: "mirror §4.4 a life that copies first decides again when a member that counts as equal lost its contents",
+		in:  "backend/remote.copies.meet",
+		old: "restored && !serves", new: "false && !serves",
+		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsLost$",
+	}, {
 		name: "restored member is opened before a record tells of it", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
 		in:  "backend/remote.copies.restoredLocked",
 		old: "return !k.view.Serves() &&", new: "return false &&",
