@@ -43,7 +43,7 @@ type leg struct {
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
 	joins             bool   // its region is about to become a member
-	arbitrated        bool   // whoever has its region asks the arbiter whose lease this life has: that one's is over
+	arbitrated        bool   // this life has the lease at the arbiter, and the life that last had the region asks the same arbiter
 	opening           opening
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.

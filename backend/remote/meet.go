@@ -46,7 +46,7 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 		g.met, g.record = meeting, said.Record
 		return errOwnWay
 	case mirror.Again:
-		return fmt.Errorf("%w: %w", errNewer, k.decideAgain())
+		return k.decideAgain(errNewer)
 	case mirror.Resume:
 		return nil
 	}
@@ -60,14 +60,14 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 }
 
 // decideAgain has the start decide again: a member knows a newer generation than the one from which this
-// life was to begin (mirror §4.2), or lost what was to be copied from it (mirror §4.4). It returns what the
-// member's leg waits for.
-func (k *copies) decideAgain() error {
+// life was to begin (mirror §4.2), or lost what was to be copied from it (mirror §4.4). why says which. It
+// returns what the member's leg waits for.
+func (k *copies) decideAgain(why error) error {
 	select {
 	case k.newer <- struct{}{}:
 	default:
 	}
-	return errAgain
+	return fmt.Errorf("%w: %w", why, errAgain)
 }
 
 // restoredLocked reports whether l is in F of the record from which this life is about to begin, and was
@@ -119,9 +119,9 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	case meeting == mirror.OwnWay:
 		err = errOwnWay
 	case meeting == mirror.Again:
-		err = fmt.Errorf("%w: %w", errNewer, k.decideAgain())
+		err = k.decideAgain(errNewer)
 	case restored && !serves && !k.view.Pending && k.view.Equal.Has(int(o.Record.Slot)): // no record would tell that it lost everything
-		err = fmt.Errorf("%w: %w", errContents, k.decideAgain())
+		err = k.decideAgain(errContents)
 	case k.seatTakenLocked(g, int(o.Record.Slot)):
 		err = errors.New("another of the targets leads to the same member")
 	case meeting != mirror.Resume && k.view.Pending:

@@ -123,7 +123,7 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 			switch {
 			case k.settled != nil:
 				err = errStopped
-			case ctx.Err() != nil: // whoever asked has left, perhaps because another order took long
+			case ctx.Err() != nil: // the caller waited too long for another order, or has ended
 				err = context.Cause(ctx)
 			case errors.Is(err, mirror.ErrChanging): // after that one
 				err = nil

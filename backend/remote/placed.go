@@ -34,8 +34,8 @@ func (l *lane) buildPlacedLocked(it *item) bool {
 	g := &l.leg.granted
 	if it.method == persist.MethodAPM {
 		// A Read is placed behind the Writes before it, and pushes them out of the adapter
-		// and through PCIe, whatever it names. The medium may have lost any place but those
-		// that a Write has just named.
+		// and through PCIe, whatever place it names. This one names what was written last:
+		// the medium may have lost any other place.
 		e := l.ring.At(it.to - 1)
 		l.addLocked(rdma.WorkRequest{
 			ID: tagPlaced | placedLast, Op: rdma.OpRead, Signaled: true,

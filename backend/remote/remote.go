@@ -154,7 +154,7 @@ func Dial(ctx context.Context, cfg Config) (*Device, error) {
 		if !errors.Is(err, errAgain) || ctx.Err() != nil {
 			return d, err
 		}
-		cfg.Log.Info("the mirror begins anew: a member that came meanwhile knows a newer generation, or lost its contents")
+		cfg.Log.Info("the mirror begins again: a member has come back that knows a newer generation, or that lost its contents")
 	}
 }
 

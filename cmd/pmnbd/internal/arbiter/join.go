@@ -77,7 +77,8 @@ type occupant struct {
 
 // begin asks for a lease, and for the active key with it. It returns who has that key, if another
 // initiator does, and no lease then. own says that a key of the same initiator in this boot of the host may
-// be taken: whatever had it is dead. One of another boot may be of a host with a copy of the state directory.
+// be taken: the process that had it is dead. A key of another boot may belong to another host, with a copy of the
+// state directory.
 func (t *term) begin(ctx context.Context, own bool) (other *occupant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
