@@ -131,13 +131,14 @@ func (c *conn) flushLocked() {
 	}
 }
 
-// failLocked drops all replies that are queued or will be, and stops the reader.
+// failLocked drops all replies that are queued or will be, and cuts the connection. No reply comes any more, so
+// a reader that waits for room in the window gives up, too: that room may take a whole outage.
 func (c *conn) failLocked(err error) {
 	if c.broken == nil {
 		c.broken = err
 	}
 	c.q.Reset()
-	c.interrupt()
+	c.kill()
 }
 
 // freeRequestLocked gives a request that is over now, or a part of one, back to the reader.

@@ -49,6 +49,11 @@ var clients = []mutant{
 		old: "c.exp.short.Add(1)", new: "",
 		pkg: "./nbd", run: "^TestSmallReadsGoShort$",
 	}, {
+		name: "a client that is cut off stays while its WRITE waits for room", rule: "docs/rules.md: a client that the server cuts off leaves at once",
+		in:  "nbd.conn.failLocked",
+		old: "c.kill()", new: "c.interrupt()",
+		pkg: "./nbd", run: "^TestCutWhileWaiting$", hangs: true,
+	}, {
 		name: "each export hands out all memory of its device", rule: "§4.8 reservations take half of the window",
 		in:  "nbd.newExport",
 		old: "memories[x.arenas] = x.memory", new: "",
