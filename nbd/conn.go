@@ -182,7 +182,8 @@ func left(err error) bool {
 	return false
 }
 
-// handshake negotiates. It gives up after HandshakeTimeout.
+// handshake negotiates. It gives up after HandshakeTimeout. The deadlines stay, in case the connection cannot be
+// taken over: the close_notify of TLS waits for the client, too.
 func (c *conn) handshake() (terms, error) {
 	until := c.began.Add(c.srv.cfg.HandshakeTimeout)
 	c.setReadDeadline(until)
@@ -194,11 +195,7 @@ func (c *conn) handshake() (terms, error) {
 	if c.stopping.Load() && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)) {
 		err = errInterrupted
 	}
-	if err != nil {
-		return terms{}, err
-	}
-	c.setReadDeadline(time.Time{})
-	return agreed, c.nc.SetWriteDeadline(time.Time{})
+	return agreed, err
 }
 
 // takeOver makes a Stream of the connection, without deadlines. Before that no thread waits for a

@@ -74,6 +74,11 @@ var clients = []mutant{
 		old: "negotiate[c.host]++", new: "negotiate[c.host] = 1",
 		pkg: "./nbd", run: "^TestSilentClientsOfOneHost$",
 	}, {
+		name: "the deadline ends before the connection is taken over", rule: "docs/rules.md: the negotiation has a deadline",
+		in:  "nbd.conn.handshake",
+		old: "return agreed, err", new: "_ = c.nc.SetWriteDeadline(time.Time{}); return agreed, err",
+		pkg: "./nbd", run: "^TestNotTakenOver$",
+	}, {
 		name: "a client that leaves before its reply is logged as a warning", rule: "a client may leave while negotiating",
 		in:  "nbd.left",
 		old: "io.ErrUnexpectedEOF, syscall.EPIPE,", new: "io.ErrUnexpectedEOF,",
