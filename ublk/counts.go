@@ -31,7 +31,8 @@ func (n *Commands) of(cmd backend.Command) *latency.Count {
 	return &n.Flush
 }
 
-func (n *Commands) add(m *Commands) {
+// Add adds those of m to n.
+func (n *Commands) Add(m *Commands) {
 	n.Read.Add(m.Read)
 	n.Write.Add(m.Write)
 	n.Flush.Add(m.Flush)

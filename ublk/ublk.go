@@ -331,7 +331,7 @@ func (d *Device) Snapshot() Snapshot {
 		q.mu.Lock()
 		counts, took := q.counts, q.took
 		q.mu.Unlock()
-		all.Commands.add(&counts)
+		all.Commands.Add(&counts)
 		all.Latency.Add(&took)
 	}
 	return all

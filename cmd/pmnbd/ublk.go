@@ -107,17 +107,11 @@ const ublkTimeout = 60 * time.Second
 type ublks struct {
 	mu      sync.Mutex
 	devices []ublkDevice
-	past    []ublkPast
-	closed  bool           // no more begin
-	closing chan struct{}  // closed with that
-	watch   sync.WaitGroup // of devices
-	failed  chan error     // gets the error of a device that ended by itself
-}
-
-// A ublkPast is what devices of an export counted that have ended.
-type ublkPast struct {
-	export string
-	ublk.Snapshot
+	past    map[string]ublk.Snapshot // by export: what those of its devices counted that have ended
+	closed  bool                     // no more begin
+	closing chan struct{}            // closed with that
+	watch   sync.WaitGroup           // of devices
+	failed  chan error               // gets the error of a device that ended by itself
 }
 
 type ublkDevice struct {
@@ -193,7 +187,7 @@ func (u *ublks) await(d ublkDevice) {
 	<-d.Done()
 	u.mu.Lock()
 	u.devices = slices.DeleteFunc(u.devices, func(o ublkDevice) bool { return o.Device == d.Device })
-	u.past = append(u.past, ublkPast{d.export, d.Snapshot()})
+	u.keepLocked(d.export, d.Snapshot())
 	u.mu.Unlock()
 	if err := d.Err(); err != nil && !errors.Is(err, ublk.ErrRemoved) {
 		select {
@@ -201,6 +195,17 @@ func (u *ublks) await(d ublkDevice) {
 		default: // run has one already
 		}
 	}
+}
+
+// keepLocked keeps what a device of an export has counted.
+func (u *ublks) keepLocked(export string, s ublk.Snapshot) {
+	if u.past == nil {
+		u.past = make(map[string]ublk.Snapshot)
+	}
+	all := u.past[export]
+	all.Commands.Add(&s.Commands)
+	all.Latency.Add(&s.Latency)
+	u.past[export] = all
 }
 
 // list returns the block devices.
@@ -292,11 +297,7 @@ func (u *ublks) report(e *report.Export) {
 			e.Ublk = append(e.Ublk, shot)
 		}
 	}
-	for _, p := range u.past {
-		if p.export == e.Name {
-			count(p.Snapshot)
-		}
-	}
+	count(u.past[e.Name])
 }
 
 // ublkPath is where the control socket takes the command of pmnbd attach --ublk.
