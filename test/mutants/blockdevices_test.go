@@ -1,6 +1,6 @@
 package mutants
 
-// blockDevices are mutants of the block devices that pmnbd serves without a socket (docs/rules.md).
+// blockDevices are mutants of the block devices that pmnbd makes, most of them of those without a socket (docs/rules.md).
 var blockDevices = []mutant{
 	{
 		name: "a queue's ring is closed while its thread lives", rule: "a request that arrives while a queue ends is not lost in the kernel",
@@ -47,6 +47,11 @@ var blockDevices = []mutant{
 		in:  "ublk.Device.run",
 		old: "if err != nil { d.fail(n, err) }", new: "defer func() { if err != nil { d.fail(n, err) } }()",
 		pkg: "./ublk", run: "^TestBreach$",
+	}, {
+		name: "a detach that the kernel refuses is remembered", rule: "docs/rules.md: a device that the kernel does not disconnect stays attached",
+		in:  "cmd/pmnbd/internal/attach.locked.disconnect",
+		old: "a.Detached = false", new: "_ = a",
+		pkg: "./cmd/pmnbd/internal/attach", run: "^TestDetachRefused$",
 	}, {
 		name: "a queue has the first thread", rule: "a queue's thread ends with the queue",
 		in:  "ublk.ownThread",

@@ -82,14 +82,19 @@ func (l *locked) disconnect(force bool, opened *atomic.Bool) (was bool, err erro
 	if err != nil || a == nil {
 		return false, err
 	}
-	a.Detached = true
-	if err := l.save(a); err != nil {
-		return true, err
-	}
 	c, err := l.host.client()
 	if err != nil {
 		return true, err
 	}
 	defer func() { _ = c.Close() }()
-	return true, c.Disconnect(l.Index)
+	a.Detached = true
+	if err := l.save(a); err != nil {
+		return true, err
+	}
+	err = c.Disconnect(l.Index)
+	if errors.Is(err, kernel.ErrPermission) { // nothing was disconnected; after other errors nobody knows
+		a.Detached = false
+		err = errors.Join(err, l.save(a))
+	}
+	return true, err
 }

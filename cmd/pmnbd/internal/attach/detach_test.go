@@ -94,6 +94,28 @@ func TestDetachUnopened(t *testing.T) {
 	require.NoFileExists(t, b.sysfs("pid"), "it went on")
 }
 
+// A device stays attached if the kernel refuses to disconnect it, or cannot be asked.
+func TestDetachRefused(t *testing.T) {
+	b := newBench(t)
+	s := b.serve(t)
+	defer s.stop(t)
+	_, err := b.attach()
+	require.NoError(t, err)
+
+	b.denied = true
+	_, err = b.detach(t, true)
+	require.ErrorIs(t, err, kernel.ErrPermission)
+	_, err = b.attach()
+	require.NoError(t, err, "it goes on")
+
+	h := b.host()
+	h.client = func() (*kernel.Client, error) { return nil, kernel.ErrNoModule }
+	_, err = h.detach(t.Context(), b.dev, true)
+	require.ErrorIs(t, err, kernel.ErrNoModule)
+	_, err = b.attach()
+	require.NoError(t, err, "it goes on")
+}
+
 // Who attaches a device that we detached is not waited for, and is remembered.
 func TestDetachedAndAttached(t *testing.T) {
 	b := newBench(t)

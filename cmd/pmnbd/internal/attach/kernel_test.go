@@ -35,6 +35,8 @@ type fakeKernel struct {
 	taken map[uint64]bool
 	// disconnecting, if any, is called in the middle of a DISCONNECT.
 	disconnecting func()
+	// denied makes it refuse DISCONNECT.
+	denied bool
 	// opened: somebody else has the device open, which stays after a disconnect.
 	opened bool
 }
@@ -173,6 +175,8 @@ func (k *fakeKernel) serve(m genetlink.Message, _ netlink.Message) ([]genetlink.
 			return nil, genltest.Error(int(unix.EINVAL))
 		}
 		k.replace(fds)
+	case m.Header.Command == nbdDisconnect && k.denied:
+		return nil, genltest.Error(int(unix.EPERM))
 	case m.Header.Command == nbdDisconnect:
 		if k.disconnecting != nil {
 			k.disconnecting()
