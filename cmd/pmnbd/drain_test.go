@@ -4,13 +4,18 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/url"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
 
 	"pmnbd/backend/mem"
+	"pmnbd/cmd/internal/reload"
+	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
 	"pmnbd/nbd/client"
 	"pmnbd/ublk"
@@ -23,6 +28,33 @@ func TestNotDrained(t *testing.T) {
 	none := notDrained("interrupt while draining", 0)
 	require.ErrorContains(t, none, "interrupt while draining: nothing is lost")
 	require.NotContains(t, none.Error(), "reboots")
+}
+
+// TestTurn: a reload, an order and an attach --ublk that wait for another one end with their context. So a process that
+// is to end does not wait for that other one.
+func TestTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &initiator{ordering: make(chan struct{}, 1)}
+		s.shown.fill = func(*report.Document) {}
+		s.reloader = reload.New(zaptest.NewLogger(t), s.reload)
+		end, err := s.turn(t.Context())
+		require.NoError(t, err)
+		asked := make(chan error)
+		go func() { asked <- s.reloader.Command().Run(t.Context(), nil, nil) }()
+		synctest.Wait()
+		ended := s.reloader.Close() // what drain does first
+		require.ErrorIs(t, <-asked, context.Canceled)
+		<-ended
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.carryOut(ctx, &order{})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, s.attachUblk(ctx, url.Values{}, nil), context.Canceled)
+		end()
+		_, err = s.carryOut(t.Context(), &order{})
+		require.ErrorContains(t, err, "no export is called", "it is its turn")
+	})
 }
 
 // A block device whose requests wait for their target does not keep an NBD client from being told, and nobody

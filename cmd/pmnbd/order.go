@@ -65,8 +65,11 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 	if !s.shown.serving() {
 		return nil, fmt.Errorf("export %s does not serve yet: pmnbd status says what it waits for", o.Export)
 	}
-	s.ordering.Lock()
-	defer s.ordering.Unlock()
+	end, err := s.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	exports := s.exports()
 	i := slices.IndexFunc(exports, func(x *export) bool { return x.name == o.Export })
 	if i < 0 {
@@ -115,6 +118,17 @@ func (s *initiator) carryOut(ctx context.Context, o *order) (*done, error) {
 	}
 	d.Targets, d.Mirror = uris(x.targets), x.dev.Snapshot().Mirror
 	return d, nil
+}
+
+// turn waits until no order, reload or attach --ublk goes on. None begins then until the caller calls end. The wait
+// ends with ctx, because those may take minutes: a process that is to end does not wait for a reload behind one.
+func (s *initiator) turn(ctx context.Context) (end func(), err error) {
+	select {
+	case s.ordering <- struct{}{}:
+		return func() { <-s.ordering }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for another order, reload or attach --ublk to end: %w", ctx.Err())
+	}
 }
 
 // reach returns how this process reaches the region at uri.

@@ -74,8 +74,11 @@ func (s *initiator) reload(ctx context.Context) (*reload.Changes, error) {
 	if !s.shown.serving() {
 		return nil, errors.New("it does not serve yet: pmnbd status says what it waits for")
 	}
-	s.ordering.Lock()
-	defer s.ordering.Unlock()
+	end, err := s.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	next, said, err := s.reread()
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ type initiator struct {
 	nbd       *nbd.Server
 	shown     shown
 	follow    daemon.Follower   // tells systemd how it is
-	ordering  sync.Mutex        // held while an order is carried out, and by a reload
+	ordering  chan struct{}     // has one while an order, a reload or an attach --ublk goes on: see turn
 	args      []string          // of the command line
 	said      map[string]string // what its flags and the file said last, by flag
 	reloader  *reload.Reloader
@@ -169,7 +169,7 @@ func serve(call *command.Call) error {
 // open opens everything, or nothing. If signalled ends, a signal has asked the process to end, also one that
 // came before the first region is opened.
 func open(signalled context.Context, cfg config, log *zap.Logger) (_ *initiator, err error) {
-	s := &initiator{cfg: cfg, log: log, id: cfg.id}
+	s := &initiator{cfg: cfg, log: log, id: cfg.id, ordering: make(chan struct{}, 1)}
 	s.reloader = reload.New(log, s.reload)
 	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
 	s.ublks.failed, s.ublks.closing = make(chan error, 1), make(chan struct{})

@@ -316,8 +316,11 @@ func (s *initiator) attachUblk(ctx context.Context, query url.Values, say func(a
 	if !s.shown.serving() {
 		return errors.New("it does not serve yet")
 	}
-	s.ordering.Lock()
-	defer s.ordering.Unlock()
+	end, err := s.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	x := s.exportNamed(name)
 	if x == nil {
 		return fmt.Errorf("it serves no export %q", name)

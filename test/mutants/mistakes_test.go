@@ -83,6 +83,11 @@ var mistakes = []mutant{
 		old: `d != ""`, new: `d == "none"`,
 		pkg: "./cmd/pmnbd", run: "^TestPlan$",
 	}, {
+		name: "a reload waits for its turn though the process is to end", rule: "docs/rules.md: a process that is to end does not wait for what a reload waits for",
+		in:  "cmd/pmnbd.initiator.turn",
+		old: "case <-ctx.Done():", new: "case <-(chan struct{})(nil):",
+		pkg: "./cmd/pmnbd", run: "^TestTurn$",
+	}, {
 		name: "a reload opens a mirror without its arbiter", rule: "one host at a time has a mirror",
 		in:  "cmd/pmnbd.initiator.dial",
 		old: "if s.arbiter != nil {", new: "if s.arbiter != nil && !s.shown.serving() {",
