@@ -15,7 +15,7 @@ import (
 
 // copyingFirst has a life begin that copies first, and for long: F is A and B, A is away, C is stale. begun
 // waits for the life. Before it begins prepare is called.
-func (s pairs) copyingFirst(t *testing.T, prepare func()) (begun func() (*Device, error)) {
+func (s pairs) copyingFirst(t *testing.T, prepare func(*Config)) (begun func() (*Device, error)) {
 	old := s.dialImpatient(t, 1)
 	c := backendtest.NewClient(t, old)
 	s.network(2).Down()
@@ -26,9 +26,9 @@ func (s pairs) copyingFirst(t *testing.T, prepare func()) (begun func() (*Device
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, old.Shutdown(ctx))
-	prepare()
 	cfg := s.config(t)
 	cfg.LegTimeout, cfg.ResyncRate = 1, 16<<10 // three minutes
+	prepare(&cfg)
 	type result struct {
 		d   *Device
 		err error
@@ -51,7 +51,7 @@ func (s pairs) copyingFirst(t *testing.T, prepare func()) (begun func() (*Device
 func TestDecidesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakesOf(t, 3, 2, rdmafake.Config{})
-		begun := s.copyingFirst(t, func() {})
+		begun := s.copyingFirst(t, func(*Config) {})
 		r := s.record(0) // a change of the life before reached it alone
 		copy(r.Lineage[1:], r.Lineage[:])
 		r.Lineage[0] = r.Ancestor
@@ -74,39 +74,12 @@ func TestDecidesAgain(t *testing.T) {
 	})
 }
 
-// A member that was put back from a copy shows that by its epoch alone. While a life copies first, no
-// record tells it, so nobody opens the member: each OPEN would raise the epoch.
-func TestRestoredMemberWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := fakesOf(t, 3, 2, rdmafake.Config{})
-		var epoch uint64
-		begun := s.copyingFirst(t, func() { // a region does not go back in a test, so the newest record says that it was further
-			epoch = s[0].region.Superblock().Epoch
-			r := s.record(1)
-			copy(r.Lineage[1:], r.Lineage[:])
-			r.Lineage[0] = r.Ancestor
-			r.Count++
-			r.Members[0].Epoch = epoch + 3
-			require.NoError(t, s[1].region.SetRecord(r, 0))
-		})
-		s[0].region.Data()[0] ^= 1 // it is not what it was
-		s.network(0).Up()
-		time.Sleep(time.Minute)
-		require.Equal(t, epoch, s[0].region.Superblock().Epoch)
-		d, err := begun()
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
-		s.inSync(t, d)
-		require.NoError(t, d.Close())
-	})
-}
-
 // A life that copies first decides again when the member that it copies from has lost its contents: nothing of what
 // that one has now may count as what the mirror had (mirror §4.4).
 func TestSourceOfTheFirstCopiesIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakesOf(t, 3, 2, rdmafake.Config{})
-		begun := s.copyingFirst(t, func() {})
+		begun := s.copyingFirst(t, func(*Config) {})
 		s.network(1).Down()
 		s.loseContents(t, 1)
 		s.network(1).Up()

@@ -18,7 +18,6 @@ var (
 	errOwnWay   = errors.New("it went its own way: see pmnbd mirror discard")
 	errNewer    = errors.New("it knows a newer generation of the mirror")
 	errAgain    = errors.New("the start decides again")
-	errRestored = errors.New("it was put back from a copy, and waits until the mirror has begun without it")
 	errChanges  = errors.New("the mirror changes its generation")
 )
 
@@ -34,6 +33,7 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 	}
 	k.core.commit.mu.Lock()
 	defer k.core.commit.mu.Unlock()
+	g.restored = false
 	said.Record = k.joiningLocked(g, said.UUID, said.Record)
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Reach: mirror.Probed, Record: said.Record, Life: said.Life, Epoch: said.Epoch}
 	if slot := int(said.Record.Slot); slot < len(said.Record.Members) {
@@ -50,11 +50,13 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 	case mirror.Resume:
 		return nil
 	}
-	switch {
-	case k.view.Pending:
+	if k.view.Pending {
 		return errChanges
-	case k.restoredLocked(&l):
-		return errRestored
+	}
+	// Its epoch alone says that it was put back from a copy, and each OPEN raises that (mirror §3.6).
+	if g.restored = l.Epoch < k.view.Record.Members[l.Record.Slot].Epoch; g.restored {
+		g.record = said.Record
+		return k.mayMeetLocked(int(said.Record.Slot))
 	}
 	return nil
 }
@@ -68,14 +70,6 @@ func (k *copies) decideAgain(why error) error {
 	default:
 	}
 	return fmt.Errorf("%w: %w", why, errAgain)
-}
-
-// restoredLocked reports whether l is in F of the record from which this life is about to begin, and was
-// put back from a copy. Its epoch alone says so, and each OPEN raises that. No record can tell it before
-// this life has a generation, so until then the member stays as it is. The caller holds commit.mu.
-func (k *copies) restoredLocked(l *mirror.Leg) bool {
-	r := &k.view.Record
-	return !k.view.Serves() && !k.view.Pending && r.F.Has(int(l.Record.Slot)) && l.Epoch < r.Members[l.Record.Slot].Epoch
 }
 
 // meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,

@@ -265,7 +265,7 @@ func (g *leg) request(owner persist.Owner) wire.Open {
 	if g.cfg.Takeover || g.arbitrated {
 		m.Flags |= wire.OpenTakeover
 	}
-	if g.cfg.Single {
+	if g.cfg.Single || g.restored {
 		m.Flags |= wire.OpenSingle
 	}
 	if g.joins {

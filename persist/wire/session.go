@@ -48,7 +48,8 @@ const (
 	OpenAllowVolatile OpenFlags = 1 << iota
 	// OpenTakeover ends the lease of another id. RESUME never sets it.
 	OpenTakeover
-	// OpenSingle opens a member of a mirror as a single region, with life 0.
+	// OpenSingle opens a member of a mirror whose contents are to count as lost to the mirror: as a single
+	// region with life 0, or because it was put back from a copy.
 	OpenSingle
 	// OpenJoin opens a region that is no member with a life other than 0. A RECORD then
 	// makes it a member.

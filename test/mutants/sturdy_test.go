@@ -50,10 +50,15 @@ var sturdy = []mutant{
 		old: "restored && !serves", new: "false && !serves",
 		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsLost$",
 	}, {
-		name: "restored member is opened before a record tells of it", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
-		in:  "backend/remote.copies.restoredLocked",
-		old: "return !k.view.Serves() &&", new: "return false &&",
-		pkg: "./backend/remote", run: "^TestRestoredMemberWaits$", hangs: true,
+		name: "restored member keeps its contents id", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
+		in:  "backend/remote.copies.probe",
+		old: "if g.restored = l.Epoch <", new: "if g.restored = false && l.Epoch <",
+		pkg: "./backend/remote", run: "^TestRestoredMemberGetsOtherContents$",
+	}, {
+		name: "restored follower is opened although it has nobody to follow", rule: "mirror §7.4 a life that has no equal member of F there does not begin to copy to a follower",
+		in:  "backend/remote.copies.probe",
+		old: "return k.mayMeetLocked(int(said.Record.Slot))", new: "return nil",
+		pkg: "./backend/remote", run: "^TestRestoredFollowerIsNotOpenedTooEarly$",
 	}, {
 		name: "CLOSE of unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
 		in:  "backend/remote.Device.endUnequal",
