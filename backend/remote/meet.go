@@ -142,7 +142,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 		}
 	}
 	commit.mu.Lock()
-	torn, _ := k.view.RecordFor(int(o.Record.Slot))
+	torn := k.view.Torn(&l)
 	commit.mu.Unlock()
 	m := wire.Record{Seq: 1, Record: torn}
 	var done wire.Recorded

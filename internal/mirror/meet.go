@@ -53,6 +53,17 @@ func (v *View) Meet(l *Leg) Meeting {
 	return Resync
 }
 
+// Torn returns the record that l gets before the first byte is copied to it (mirror §5.1). A life without
+// a generation of its own changes none that l knows: its target would refuse that.
+func (v *View) Torn(l *Leg) persist.Record {
+	r, _ := v.RecordFor(int(l.Record.Slot))
+	if !v.Serves() && !l.Record.Before(r.Generation) {
+		r = l.Record
+		r.Torn, r.Follows = l.torn(), persist.Point{}
+	}
+	return r
+}
+
 // Renew returns v with the contents id and the epoch that l has now, in the same generation. l is
 // outside F. All of F must have its new record, with all bits of l set, before anything is copied
 // to l (mirror §3.6).

@@ -353,3 +353,26 @@ func TestGivenUpGeneration(t *testing.T) {
 	require.True(t, Behind(&tried, &v.Record))
 	require.Equal(t, tried.Generation, v.Record.Lineage[0].Generation)
 }
+
+// A life without a generation of its own changes no record of the newest one, nor a newer one that does not count: the
+// target refuses that. It notes only that the member is half copied (mirror §5.1).
+func TestTorn(t *testing.T) {
+	v := begun(t, 3, 2, "A away", "B held 1.1{ABC} 1.2{AB}", "C held 1.1{ABC}")
+	require.False(t, v.Pending, "it copies first")
+	x := mirrorOf{n: 3, m: 2}
+	for text, torn := range map[string]bool{"A held 1.1{ABC} 1.2{AB}": false, "C held 1.1{ABC} 1.2{AB}": true, "C held 1.1{ABC} 1.2{B}": true, "C held 1.1{ABC} 1.3{AB}": true} {
+		l := x.leg(text)
+		l.Record.Members[0].Contents, l.Record.Torn = [16]byte{}, false
+		want := l.Record
+		want.Torn = torn
+		require.Equal(t, want, v.Torn(&l), text)
+	}
+	l := x.leg("C held 1.1{ABC}")
+	r := v.Torn(&l)
+	require.Equal(t, v.Record.Ancestor, r.Ancestor)
+	require.True(t, r.Torn)
+	v = active(t, 3, 2, three...)
+	l = x.leg("C held 1.1{ABC} 3.1{AB}")
+	r = v.Torn(&l)
+	require.Equal(t, v.Record.Ancestor, r.Ancestor)
+}

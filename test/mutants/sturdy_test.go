@@ -60,6 +60,11 @@ var sturdy = []mutant{
 		old: "return k.mayMeetLocked(int(said.Record.Slot))", new: "return nil",
 		pkg: "./backend/remote", run: "^TestRestoredFollowerIsNotOpenedTooEarly$",
 	}, {
+		name: "a life that copies first changes the newest generation", rule: "mirror §5.1 its record says torn",
+		in:  "internal/mirror.View.Torn",
+		old: "if !v.Serves() &&", new: "if false &&",
+		pkg: "./backend/remote", run: "^TestMemberAloneAndTheFirstCopies$",
+	}, {
 		name: "CLOSE of unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
 		in:  "backend/remote.Device.endUnequal",
 		old: "d.leave(ctx, false)", new: "d.leave(ctx, true)",
