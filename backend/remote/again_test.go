@@ -79,7 +79,7 @@ func TestDecidesAgain(t *testing.T) {
 func TestSourceOfTheFirstCopiesIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakesOf(t, 3, 2, rdmafake.Config{})
-		begun := s.copyingFirst(t, func(*Config) {})
+		begun := s.copyingFirst(t, func(cfg *Config) { cfg.LegTimeout = time.Hour })
 		s.network(1).Down()
 		s.loseContents(t, 1)
 		s.network(1).Up()
@@ -93,6 +93,43 @@ func TestSourceOfTheFirstCopiesIsLost(t *testing.T) {
 		require.Equal(t, backendtest.Pattern(3*stripe, 1)[:block], read.Got)
 		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
 		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
+// It decides again, too, when that member has been away for too long: another one may have come back that has
+// everything (mirror §4.4).
+func TestSourceOfTheFirstCopiesIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		begun := s.copyingFirst(t, func(cfg *Config) { cfg.LegTimeout = 10 * time.Second })
+		life := s[1].region.Superblock().Life
+		s.network(1).Down()
+		time.Sleep(5 * time.Second)
+		s.network(1).Up()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, life, s[1].region.Superblock().Life, "it does not wait for --leg-timeout")
+		s.network(1).Down()
+		s.network(0).Up() // it has everything
+		time.AfterFunc(time.Hour, s.network(1).Up)
+		began := time.Now()
+		d, err := begun()
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Hour)
+		s.network(1).Up()
+		require.Eventually(t, func() bool { return d.equal() == 7 }, 24*time.Hour, time.Second)
+		s.inSync(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
+// A member that is away while a life copies first is not one that the life waits for: --loss-timeout does not count.
+func TestLossTimeoutAndTheFirstCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		d, err := s.copyingFirst(t, func(cfg *Config) { cfg.LossTimeout = 10 * time.Second })()
+		require.NoError(t, err)
+		require.Equal(t, persist.Members(6), d.equal())
 		require.NoError(t, d.Close())
 	})
 }

@@ -41,6 +41,7 @@ type copies struct {
 	known   persist.Record              // the active generation's, of this life
 	left    [persist.MaxMembers]*leaver // the last that left each place
 	said    string                      // in the log, of what cannot be done yet
+	copied  time.Time                   // when a life that copies first had enough copies
 
 	following // what it has for followers
 
@@ -212,6 +213,9 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 	if k.settled != nil && !k.view.Pending {
 		return next, false, 0
 	}
+	if !k.view.Pending && !k.view.Serves() {
+		return next, false, k.sourceLocked()
+	}
 	now := time.Now()
 	var why error
 	for _, g := range k.core.legs {
@@ -243,7 +247,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		}
 	}
 	if since := k.core.life.awaySince(); k.loss > 0 && !since.IsZero() {
-		patience := k.loss - now.Sub(since)
+		patience := k.loss - min(now.Sub(since), now.Sub(k.copied))
 		if patience <= 0 {
 			if why == nil {
 				why = errNotReached
@@ -326,6 +330,7 @@ func (k *copies) takeIn(g *leg) error {
 				return errArbiterAway
 			}
 			k.office.begin(&next)
+			k.copied = time.Now()
 		}
 		k.view = next
 		k.note(k.view)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"pmnbd/backend"
 	"pmnbd/internal/mirror"
@@ -70,6 +71,27 @@ func (k *copies) decideAgain(why error) error {
 	default:
 	}
 	return fmt.Errorf("%w: %w", why, errAgain)
+}
+
+// sourceLocked has the start decide again if the life copies first, and every leg that it could copy from has
+// been away for Config.LegTimeout: another member may have come that has everything. The copy begins anew then, so
+// a loss that is over at once costs nothing. left is how long the last of these legs may still be away. The caller
+// holds commit.mu.
+func (k *copies) sourceLocked() (left time.Duration) {
+	for _, g := range k.core.legs {
+		switch {
+		case !k.view.Equal.Has(g.slot):
+		case g.up.Load():
+			return 0
+		default:
+			left = max(left, max(k.timeout, leastPatience)-time.Since(g.silentAt))
+		}
+	}
+	if left <= 0 {
+		_ = k.decideAgain(errNoSource)
+		return 0
+	}
+	return left
 }
 
 // meet decides what becomes of g, whose target has just granted o on a connection. If it may go on,

@@ -149,12 +149,17 @@ func Dial(ctx context.Context, cfg Config) (*Device, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	for {
+	for n := 0; ; n++ {
 		d, err := dial(ctx, cfg)
 		if !errors.Is(err, errAgain) || ctx.Err() != nil {
 			return d, err
 		}
-		cfg.Log.Info("the mirror begins again: a member has come back that knows a newer generation, or that lost its contents")
+		cfg.Log.Info("the mirror begins again: a member has come back that knows a newer generation, or the one that was copied from is lost")
+		select {
+		case <-time.After(backoff(n, cfg.Jitter())):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the mirror does not begin: %w", context.Cause(ctx))
+		}
 	}
 }
 

@@ -50,6 +50,21 @@ var sturdy = []mutant{
 		old: "restored && !serves", new: "false && !serves",
 		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsLost$",
 	}, {
+		name: "a source that is away before the first generation is waited for", rule: "mirror §4.4 a life that copies first decides again when its source has been away for --leg-timeout",
+		in:  "backend/remote.copies.sourceLocked",
+		old: "if left <= 0 {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsAway$",
+	}, {
+		name: "a source that is away before the first generation has no time to come back", rule: "mirror §4.4 a life that copies first decides again when its source has been away for --leg-timeout",
+		in:  "backend/remote.copies.sourceLocked",
+		old: "max(k.timeout, leastPatience)-time.Since(g.silentAt)", new: "0",
+		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsAway$",
+	}, {
+		name: "the first copies count against --loss-timeout", rule: "§5 --loss-timeout bounds the wait for a member that the mirror cannot do without",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "min(now.Sub(since), now.Sub(k.copied))", new: "now.Sub(since)",
+		pkg: "./backend/remote", run: "^TestLossTimeoutAndTheFirstCopies$",
+	}, {
 		name: "restored member keeps its contents id", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
 		in:  "backend/remote.copies.probe",
 		old: "if g.restored = l.Epoch <", new: "if g.restored = false && l.Epoch <",
