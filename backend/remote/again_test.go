@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -130,6 +132,52 @@ func TestLossTimeoutAndTheFirstCopies(t *testing.T) {
 		d, err := s.copyingFirst(t, func(cfg *Config) { cfg.LossTimeout = 10 * time.Second })()
 		require.NoError(t, err)
 		require.Equal(t, persist.Members(6), d.equal())
+		require.NoError(t, d.Close())
+	})
+}
+
+// An everyOther is a network on which every second attempt to connect fails for a while.
+type everyOther struct {
+	rdma.Provider
+	fails *atomic.Bool
+	n     *atomic.Int32
+}
+
+func (p everyOther) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
+	if p.n.Add(1)%2 == 0 && p.fails.Load() {
+		return nil, rdma.ErrLost
+	}
+	return p.Provider.OpenDomain(ctx, addr)
+}
+
+// A start may have opened a member, given up, and begun without it. The life that has begun can open the member when
+// it comes back: its number is above that of each attempt (mirror §2).
+func TestMemberOfAnEarlierAttemptComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 3, 2, rdmafake.Config{})
+		cfg := s.config(t)
+		s.network(0).Down()
+		var fails atomic.Bool
+		fails.Store(true)
+		cfg.Members[2].Provider = everyOther{s[2].provider, &fails, new(atomic.Int32)} // it is probed, and not opened
+		var d *Device
+		var err error
+		begun := make(chan struct{})
+		go func() {
+			defer close(begun)
+			d, err = Dial(t.Context(), cfg)
+		}()
+		time.Sleep(time.Second)
+		require.NotZero(t, s[1].region.Superblock().Life)
+		require.Zero(t, s[2].region.Superblock().Life)
+		s.network(1).Down()
+		time.Sleep(time.Second)
+		fails.Store(false)
+		s.network(0).Up()
+		<-begun
+		require.NoError(t, err)
+		s.network(1).Up()
+		s.inSync(t, d)
 		require.NoError(t, d.Close())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -133,7 +134,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	if err := b.ask(ctx); err != nil {
 		return mirror.Decision{Why: err.Error()}, ctx.Err()
 	}
-	b.number = mirror.NextLife(&b.found)
+	b.number = max(mirror.NextLife(&b.found), slices.Max(b.life)+1) // members that this start opened may be away
 	if s := b.device.legacy; s != nil {
 		b.number = max(b.number, s.header.Mirror.Life+1) // members that had it may be away
 	}

@@ -65,6 +65,11 @@ var sturdy = []mutant{
 		old: "min(now.Sub(since), now.Sub(k.copied))", new: "now.Sub(since)",
 		pkg: "./backend/remote", run: "^TestLossTimeoutAndTheFirstCopies$",
 	}, {
+		name: "an attempt has the number of the one before", rule: "mirror §2 a life's number is larger than every number that it found on a member",
+		in:  "backend/remote.beginning.attempt",
+		old: "slices.Max(b.life)+1", new: "slices.Max(b.life)",
+		pkg: "./backend/remote", run: "^TestMemberOfAnEarlierAttemptComesBack$",
+	}, {
 		name: "restored member keeps its contents id", rule: "mirror §3.6 whose epoch is smaller than the recorded one",
 		in:  "backend/remote.copies.probe",
 		old: "if g.restored = l.Epoch <", new: "if g.restored = false && l.Epoch <",
