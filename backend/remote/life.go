@@ -43,7 +43,7 @@ const (
 
 // phaseAfter is the table of transitions. Where it has no phase the event is a mistake of this package.
 var phaseAfter = [phases][events]phase{
-	phaseOpening:   {eventOpened: phaseOpen, eventLost: phaseWaiting},
+	phaseOpening:   {eventOpened: phaseOpen, eventLost: phaseWaiting, eventLeave: phaseDeparting, eventEnd: phaseFailed},
 	phaseOpen:      {eventLost: phaseWaiting, eventDrain: phaseDraining, eventLeave: phaseLeaving, eventEnd: phaseFailed},
 	phaseWaiting:   {eventLost: phaseWaiting, eventBack: phaseOpen, eventDrain: phaseStranded, eventLeave: phaseDeparting, eventEnd: phaseFailed},
 	phaseDraining:  {eventLost: phaseStranded, eventLeave: phaseLeaving, eventEnd: phaseFailed},

@@ -19,7 +19,7 @@ import (
 func TestLife(t *testing.T) {
 	const none = phaseOpening
 	table := map[phase][events]phase{ // opened, lost, back, drain, leave, end
-		phaseOpening:   {phaseOpen, phaseWaiting, none, none, none, none},
+		phaseOpening:   {phaseOpen, phaseWaiting, none, none, phaseDeparting, phaseFailed},
 		phaseOpen:      {none, phaseWaiting, none, phaseDraining, phaseLeaving, phaseFailed},
 		phaseWaiting:   {none, phaseWaiting, phaseOpen, phaseStranded, phaseDeparting, phaseFailed},
 		phaseDraining:  {none, phaseStranded, none, none, phaseLeaving, phaseFailed},

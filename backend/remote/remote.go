@@ -40,7 +40,7 @@
 // there is none the event cannot happen.
 //
 //	           opened   lost       back      drain     leave      end
-//	opening    open     waiting
+//	opening    open     waiting                       departing  failed
 //	open                waiting              draining  leaving    failed
 //	waiting             waiting    open      stranded  departing  failed
 //	draining            stranded                       leaving    failed

@@ -3,6 +3,11 @@ package mutants
 // lives are mutants of what a killed run of a mirror leaves to the next.
 var lives = []mutant{
 	{
+		name: "start that cannot be given up", rule: "§6 a start that has begun no generation yet ends alone when it is given up",
+		in:  "backend/remote.phaseAfter",
+		old: "eventLeave: phaseDeparting, eventEnd: phaseFailed},\n\tphaseOpen:", new: "},\n\tphaseOpen:",
+		pkg: "./backend/remote", run: "^TestStartOfAMirrorEndsBeforeItServes$",
+	}, {
 		name: "a generation is begun before the header names it", rule: "mirror §3.3 named in the window's header before it is written to a leg",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.note(next)", new: "",
