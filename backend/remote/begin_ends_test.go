@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/persist"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -49,6 +51,41 @@ func TestStartOfAMirrorEndsBeforeItServes(t *testing.T) {
 				defer cancel()
 				require.ErrorIs(t, start(t, ctx), context.DeadlineExceeded)
 			})
+		})
+	}
+}
+
+// A start of a mirror that fails before it serves leaves what it found: nothing that anybody was told is lost, so the
+// next start needs nobody who accepts a loss.
+func TestStartOfAMirrorFailsBeforeItServes(t *testing.T) {
+	for name, before := range map[string]bool{"nobody was ever served": false, "behind a run that was closed": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newMirrorHost(t, 2)
+			if before {
+				d, c := h.run()
+				h.write(c, 0, block)
+				require.NoError(t, d.Close())
+			}
+			network := h.network(1)
+			h.tap(1, func(wr *rdma.WorkRequest) {
+				if wr.Op != rdma.OpSend || wr.Local.Region == nil {
+					return
+				}
+				if typ, err := wire.TypeOf(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]); err == nil && typ == wire.TypeRecord {
+					network.Down()
+				}
+			})
+			h.cfg.Members[1].Provider = h.pairs[1].provider
+			cfg := h.cfg
+			cfg.LossTimeout = 10 * time.Millisecond
+			_, err := Dial(context.Background(), cfg)
+			require.ErrorContains(t, err, "could not go on")
+			require.NotEqual(t, windowFailed, h.left().State)
+			network.Up()
+			h.cfg.Members[1].Provider = network
+			d, c := h.run()
+			h.readsAll(c)
+			require.NoError(t, d.Close())
 		})
 	}
 }

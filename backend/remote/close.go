@@ -348,8 +348,8 @@ func (g *leg) givenBack(err error) bool {
 // The first cause stays.
 func (d *Device) fail(cause error) {
 	t := d.core.end(cause, func(t transition) {
-		if t.to == phaseFailed && d.file != nil {
-			d.file.fail(cause)
+		if t.to == phaseFailed && d.file != nil && (len(d.cfg.Members) == 0 || d.served.Load()) {
+			d.file.fail(cause) // else nobody was answered, and the next start finds what this one had found
 		}
 	})
 	if t.first() && t.to == phaseFailed {

@@ -65,6 +65,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -127,6 +128,7 @@ type Device struct {
 	legacy  *legacy        // of a mirror with a window file: what the previous run left
 	term    Term           // nil: the mirror has no arbiter
 	yields  bool           // nothing is left here that another initiator would miss
+	served  atomic.Bool    // a mirror's clients are served, or were
 	ending  sync.WaitGroup // of the term, after the device failed
 	quiet   time.Time      // the device serves nobody before: another one may still answer READs, unless this one holds quietBy
 	quietBy persist.Members

@@ -71,6 +71,7 @@ func (d *Device) noteMirror(v mirror.View) {
 
 // noteServes notes that clients are served from now on.
 func (d *Device) noteServes() {
+	d.served.Store(true)
 	if d.file != nil {
 		d.file.update(func(h *header) { h.Opened = 1 })
 	}

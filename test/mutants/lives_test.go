@@ -8,6 +8,11 @@ var lives = []mutant{
 		old: "eventLeave: phaseDeparting, eventEnd: phaseFailed},\n\tphaseOpen:", new: "},\n\tphaseOpen:",
 		pkg: "./backend/remote", run: "^TestStartOfAMirrorEndsBeforeItServes$",
 	}, {
+		name: "start that fails leaves a failed window", rule: "§6 nothing that anybody was told is lost",
+		in:  "backend/remote.Device.fail",
+		old: "(len(d.cfg.Members) == 0 || d.served.Load())", new: "true",
+		pkg: "./backend/remote", run: "^TestStartOfAMirrorFailsBeforeItServes$",
+	}, {
 		name: "a generation is begun before the header names it", rule: "mirror §3.3 named in the window's header before it is written to a leg",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.note(next)", new: "",
