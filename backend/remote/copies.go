@@ -228,7 +228,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			}
 			continue
 		}
-		next, err := k.view.LetGo(g.slot, g.bad != nil)
+		next, err := k.letGoLocked(g, g.bad != nil)
 		if err == nil && !k.office.mayChangeLocked() {
 			err, left = errArbiterAway, sooner(left, arbiterPause)
 		}
@@ -244,6 +244,13 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
 		if last && g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) {
 			k.failSoonLocked(why)
+		}
+	}
+	if why != nil && k.office.mayChangeLocked() {
+		if next, ok := k.view.TakeBack(); ok {
+			k.log.Warn("the mirror waits again for a target that it had let go",
+				slog.String("generation", next.Record.String()), slog.String("members", next.Record.F.String()), slog.Any("error", why))
+			return next, true, 0
 		}
 	}
 	if since := k.core.life.awaySince(); k.loss > 0 && !since.IsZero() {
@@ -262,6 +269,26 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 		k.log.Warn("the mirror waits for a target that it cannot do without", slog.Any("error", why))
 	}
 	return next, false, left
+}
+
+// letGoLocked returns the view without g. The error says why the mirror cannot go on so: perhaps others are
+// away, too. The caller holds commit.mu.
+func (k *copies) letGoLocked(g *leg, lost bool) (next mirror.View, err error) {
+	if next, err = k.view.LetGo(g.slot, lost); err == nil {
+		err = next.Needs(k.awayLocked(0))
+	}
+	return next, err
+}
+
+// awayLocked returns the members that have not answered for so long, and those that are of no use. The caller
+// holds commit.mu.
+func (k *copies) awayLocked(long time.Duration) (away persist.Members) {
+	for _, g := range k.core.legs {
+		if !g.up.Load() && (long == 0 || g.bad != nil || g.hung != nil || !g.silentAt.IsZero() && time.Since(g.silentAt) >= long) {
+			away |= persist.Member(g.slot)
+		}
+	}
+	return away
 }
 
 // failSoonLocked fails the device, whose last equal leg is gone for good. The caller holds commit.mu.

@@ -108,18 +108,22 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 	c := &k.core.commit
 	for begun, asks := false, false; ; {
 		var asked <-chan time.Time
+		var needs error
 		c.mu.Lock()
 		if err := k.core.failed(); err != nil {
 			c.mu.Unlock()
 			return err
 		}
-		turned := k.turned
+		turned, came := k.turned, k.came
 		if begun && !k.view.Pending {
 			c.mu.Unlock()
 			return nil
 		}
 		if !begun {
 			v, err := next(&k.view)
+			if err == nil && v.Pending {
+				needs = v.Needs(k.awayLocked(0))
+			}
 			switch {
 			case k.settled != nil:
 				err = errStopped
@@ -130,6 +134,7 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 			case err == nil && !v.Pending:
 				c.mu.Unlock()
 				return nil
+			case needs != nil: // it would wait for ever if they are gone for good
 			case err == nil && !k.office.mayChangeLocked():
 				if !asks {
 					k.office.cause = nil // of an earlier question
@@ -153,8 +158,12 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 		k.rouse()
 		select {
 		case <-turned:
+		case <-came:
 		case <-asked:
 		case <-ctx.Done():
+			if needs != nil {
+				return fmt.Errorf("nothing was changed: %w. Bring it back. If it is gone for good, %s", needs, withoutIt(needs))
+			}
 			if !begun {
 				return fmt.Errorf("another change of the mirror is under way: %w", context.Cause(ctx))
 			}
@@ -163,6 +172,14 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 			return errStopped
 		}
 	}
+}
+
+// withoutIt says how the mirror goes on without a member that is gone for good, and without which it cannot.
+func withoutIt(why error) string {
+	if errors.Is(why, mirror.ErrBelowMin) {
+		return "lower what the mirror needs with pmnbd mirror set --min-copies"
+	}
+	return "end pmnbd, and begin with --degraded"
 }
 
 // departLocked has the legs leave whose members the active generation has no longer. It returns those

@@ -112,7 +112,7 @@ func (k *copies) doesWithoutLocked(g *leg) bool {
 	if !k.view.Record.F.Has(g.slot) {
 		return true
 	}
-	_, err := k.view.LetGo(g.slot, false)
+	_, err := k.letGoLocked(g, false)
 	return err == nil && (k.settled == nil || k.view.Pending) // see leaverLocked
 }
 

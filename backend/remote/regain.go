@@ -36,7 +36,7 @@ func (k *copies) retriedLocked(g *leg, meeting mirror.Meeting, o *wire.Opened) m
 // regainsLocked has the member of g, which lost its contents, stay in F and get all of them again. It is
 // false if the member is to be let go, or must wait for that. The caller holds commit.mu.
 func (k *copies) regainsLocked(g *leg, slot int) bool {
-	next, ok := k.view.Regains(slot)
+	next, ok := k.view.Regains(slot, k.awayLocked(k.timeout))
 	if !ok {
 		return false
 	}

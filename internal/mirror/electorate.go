@@ -42,6 +42,18 @@ func (e Electorate) majority(held persist.Members) bool {
 // never hear of it (mirror §4.9).
 func (e Electorate) passesBy(f persist.Members) bool { return e.majority(e.Members &^ f) }
 
+// cover returns an Electorate by which as many starts can begin as by a or b, which changes a. ok is false if
+// that takes both. A member that b adds begins nothing by b: it has no record before b is active.
+func cover(a, b Electorate) (e Electorate, ok bool) {
+	switch {
+	case !a.votes():
+		return b, true
+	case !b.votes(), a.Members&^b.Members == 0:
+		return a, true
+	}
+	return Electorate{}, false
+}
+
 // Electorates returns those by which another life may begin while this one serves: that of Record, and
 // the one before while that may still count. One by which no majority begins is zero.
 func (v *View) Electorates() (all [2]Electorate) {
@@ -106,10 +118,16 @@ func (v View) Add(slot int, uuid [16]byte, epoch uint64) (next View, err error) 
 	return next, nil
 }
 
-// SetMinCopies returns v with a generation pending that has another M.
+// SetMinCopies returns v with a generation pending that has another M. A smaller M may replace a pending
+// generation, because that may need a member which is gone for good.
 func (v View) SetMinCopies(m int) (next View, err error) {
+	before, joiner, ok := electorate(&v.Record), persist.Members(0), !v.Pending
+	if v.Pending && m < int(v.Record.MinCopies) && v.Joiner&^v.Active == 0 { // a new one may know an older M
+		before, ok = cover(v.Before, before)
+		joiner = v.Joiner
+	}
 	switch {
-	case v.Pending || !v.Serves():
+	case !ok || !v.Serves():
 		err = ErrChanging
 	case m < 1 || m > v.Record.Voters().Count():
 		err = ErrMinCopies
@@ -121,7 +139,8 @@ func (v View) SetMinCopies(m int) (next View, err error) {
 	if err != nil {
 		return v, fmt.Errorf("set the least number of copies to %d: %w", m, err)
 	}
-	next = v.change(v.Record.F)
+	next = v.begin(v.Record.F, joiner)
+	next.Before = before
 	next.Record.MinCopies = uint8(m)
 	return next, nil
 }
@@ -150,15 +169,20 @@ func (f *Found) made(m *persist.Record) bool {
 }
 
 // before returns the electorate that a member of F still has, where it is another one than that of
-// the newest record. A start that holds all of F sees it, if it may still count. One that begins by a
-// majority needs no such look: it begins with M members, and every other majority has one of these.
+// the newest record, and a majority can begin by it. Of two it is the one with fewer members (see cover). A start
+// that holds all of F sees it, if it may still count. One that begins by a majority needs no such look: it begins
+// with M members, and every other majority has one of these.
 func (f *Found) before(s *survey) (e Electorate) {
 	if s.m.F&^s.held != 0 {
 		return e
 	}
 	for slot := range slots(s.m.F) {
-		if l := f.find(s.m, slot); l != nil && electorate(&l.Record) != electorate(s.m) {
-			e = electorate(&l.Record)
+		l := f.find(s.m, slot)
+		if l == nil || electorate(&l.Record) == electorate(s.m) {
+			continue
+		}
+		if has := electorate(&l.Record); has.votes() && (!e.votes() || has.Members.Count() < e.Members.Count()) {
+			e = has
 		}
 	}
 	return e

@@ -113,9 +113,11 @@ func (w *world) act(id int) {
 		return
 	}
 	before, slot := p.Record.Generation, w.rng.IntN(persist.MaxMembers)
-	switch w.rng.IntN(8) {
+	switch w.rng.IntN(9) {
 	case 0:
 		p.View, _ = p.LetGo(slot, false)
+	case 5:
+		p.View, _ = p.TakeBack()
 	case 1:
 		p.View, _ = p.Remove(slot)
 	case 2:

@@ -217,10 +217,12 @@ func TestViewProperty(t *testing.T) {
 		var written, lost persist.Members
 		for range 40 {
 			before, slot := v, rng.IntN(persist.MaxMembers)
-			switch rng.IntN(10) {
+			switch rng.IntN(11) {
+			case 10:
+				v, _ = v.TakeBack()
 			case 8:
 				var ok bool
-				if v, ok = v.Regains(slot); ok {
+				if v, ok = v.Regains(slot, persist.Members(rng.IntN(16))); ok {
 					lost |= persist.Member(slot)
 				}
 			case 9:

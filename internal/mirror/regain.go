@@ -17,14 +17,14 @@ import (
 // active nor be replaced, and nothing would ever go on.
 
 // Regains returns v with leg in F and no longer equal, because it lost its contents and cannot be let go.
-// A pending generation does not make it equal either. ok is false if it can be let go, if there is no
-// generation of this life yet, or if no other leg of F is equal.
-func (v View) Regains(leg int) (next View, ok bool) {
+// A pending generation does not make it equal either. away has the others that do not answer. ok is false if
+// leg can be let go, if there is no generation of this life yet, or if no other leg of F is equal.
+func (v View) Regains(leg int, away persist.Members) (next View, ok bool) {
 	member := persist.Member(leg)
 	if !v.Pending && !v.Serves() || !v.Record.F.Has(leg) || v.Record.F&v.Equal&^member == 0 {
 		return v, false
 	}
-	if _, err := v.LetGo(leg, true); err == nil {
+	if without, err := v.LetGo(leg, true); err == nil && without.Needs(away) == nil {
 		return v, false
 	}
 	v.Equal &^= member

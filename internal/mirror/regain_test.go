@@ -31,7 +31,7 @@ func TestRegain(t *testing.T) {
 		"M is one, and it is alone": {v: serving(1, "1.1{ABC} 1.2{A}", "A"), leg: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, ok := c.v.Regains(c.leg)
+			v, ok := c.v.Regains(c.leg, 0)
 			require.Equal(t, c.want, ok)
 			if !ok {
 				require.Equal(t, c.v, v)
@@ -50,7 +50,7 @@ func TestRegain(t *testing.T) {
 			require.False(t, next.Flushes())
 			_, err = next.Regained(c.leg, other, 7)
 			require.ErrorIs(t, err, ErrChanging)
-			again, ok := next.Regains(c.leg) // it has lost its contents once more
+			again, ok := next.Regains(c.leg, 0) // it has lost its contents once more
 			require.True(t, ok)
 			require.Equal(t, v.Record.F, again.Next(0))
 			again = again.Activated()
@@ -94,7 +94,7 @@ func TestRegainInAChange(t *testing.T) {
 		"the first one after a close": {v: Start(&Decision{Outcome: Begin, Newest: record(2, 2, "1.1{AB}"), F: 3, Equal: 3}, 2, [16]byte{2}), leg: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, ok := c.v.Regains(c.leg)
+			v, ok := c.v.Regains(c.leg, 0)
 			require.Equal(t, !c.can, ok)
 			if !ok {
 				return
@@ -110,6 +110,6 @@ func TestRegainInAChange(t *testing.T) {
 		})
 	}
 	v := Start(&Decision{Outcome: Begin, Newest: record(2, 2, "1.1{AB}"), F: 3, Equal: 1, Fill: 2}, 2, [16]byte{2})
-	_, ok := v.Regains(0)
+	_, ok := v.Regains(0, 0)
 	require.False(t, ok, "nobody else has the data")
 }

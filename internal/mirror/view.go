@@ -14,6 +14,8 @@ var (
 	ErrBelowMin = errors.New("too few copies would remain")
 	// ErrNoneEqual: no leg of the generation would be equal, so nothing could be read.
 	ErrNoneEqual = errors.New("no equal leg would remain")
+	// ErrMajority: the members that are left out could begin the mirror by themselves.
+	ErrMajority = errors.New("the other members are a majority, and could begin the mirror by themselves")
 	// ErrChanging: another change is not active yet.
 	ErrChanging = errors.New("another generation is not active yet")
 )
@@ -71,8 +73,12 @@ func (v View) begin(f, joiner persist.Members) View {
 	if last := v.Record.Generation; last.Life == v.Life && last.Nonce == v.Nonce {
 		g.Count = last.Count + 1
 	}
-	v.Lacking |= v.Active &^ v.Equal &^ f // a leg that leaves F before it was equal (mirror §3.6)
-	v.Lacking &= v.Record.Present()       // nobody keeps bits of one that a pending generation removes (mirror §4.9)
+	had := v.Active
+	if v.Pending {
+		had |= v.Record.F &^ v.Joiner // of which the others know what it lacks
+	}
+	v.Lacking |= had &^ v.Equal &^ f // a leg that leaves F before it was equal (mirror §3.6)
+	v.Lacking &= v.Record.Present()  // nobody keeps bits of one that a pending generation removes (mirror §4.9)
 	v.Record = Descend(&v.Record, g, f)
 	v.Record.Arbiter = v.Arbiter
 	v.Pending, v.Joiner = true, joiner
@@ -90,15 +96,14 @@ func (v View) LetGo(leg int, lost bool) (next View, err error) {
 	f := v.Record.F &^ persist.Member(leg)
 	switch {
 	case !v.Pending && !v.Serves():
-		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), ErrChanging)
+		err = ErrChanging
 	case f == v.Record.F:
 		return v, nil // it is gone already
-	case f.Count() < int(v.Record.MinCopies):
-		return v, fmt.Errorf("let %v go: %w: %d of at least %d", persist.Member(leg), ErrBelowMin, f.Count(), v.Record.MinCopies)
-	case f&v.Equal == 0:
-		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), ErrNoneEqual)
-	case v.Before.passesBy(f):
-		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), ErrChanging)
+	default:
+		err = v.suffices(f)
+	}
+	if err != nil {
+		return v, fmt.Errorf("let %v go: %w", persist.Member(leg), err)
 	}
 	next = v.begin(f, v.Joiner&f)
 	next.Equal &^= persist.Member(leg)

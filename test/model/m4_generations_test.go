@@ -27,6 +27,9 @@ func (x *m4) begin(p *m4life, f uint8, join int) {
 	if !x.mut("unequal-leaves-with-its-bits") {
 		p.fill |= p.f &^ p.eq &^ f // it leaves before it was equal
 	}
+	if p.cg != 0 && !x.mut("unequal-leaves-a-change") {
+		p.fill |= p.cf &^ p.eq &^ f &^ (1 << p.join >> 1)
+	}
 	if !x.mut("contents-forgotten") {
 		p.fill |= p.f & p.stale &^ f // or without its contents
 	}
@@ -96,7 +99,7 @@ func (x *m4) activate(s *m4state, i int) {
 // letGo lets life i begin a generation without a leg that is lost.
 func (x *m4) letGo(i int) {
 	s0, p0 := x.s0, &x.s0.p[i]
-	if s0.changes == 0 || !p0.act && p0.cg == 0 {
+	if !p0.act && p0.cg == 0 {
 		return
 	}
 	base := p0.f
@@ -107,16 +110,15 @@ func (x *m4) letGo(i int) {
 		if base&bit(l) == 0 || p0.conn&bit(l) != 0 {
 			continue
 		}
-		f := base &^ bit(l)
-		if x.passesBy(p0.bel, f) {
-			continue
-		}
-		if may := count(f) >= least(p0.el) && f&p0.eq != 0 || x.mut("below-min") && f != 0; !may {
+		f, lost := base&^bit(l), x.cfg.live && s0.l[l].dead
+		if s0.changes == 0 && !lost || !x.doesWithout(p0, base, l) {
 			continue
 		}
 		n := *s0
 		p := &n.p[i]
-		n.changes--
+		if !lost {
+			n.changes--
+		}
 		if x.mut("drop-without-record") {
 			p.f, p.eq = f, p.eq&^bit(l)
 			p.cut()
@@ -129,8 +131,31 @@ func (x *m4) letGo(i int) {
 		}
 		x.begin(p, f, join)
 		p.eq &^= bit(l)
-		x.emit(label(i, "lets %s go, begins generation %d%s", legName(l), p.cg, names(f)), p0.stale&bit(l) == 0, n)
+		x.emit(label(i, "lets %s go, begins generation %d%s", legName(l), p.cg, names(f)), p0.stale&bit(l) == 0 && !lost, n)
 	}
+}
+
+// takeBack lets life i begin a generation with the legs again that the pending one is without, because that one
+// needs a leg that is away. Whichever comes back first will do.
+func (x *m4) takeBack(i int) {
+	p0 := &x.s0.p[i]
+	if p0.cg == 0 || x.canEnd(p0, p0.cf) || x.mut("never-taken-back") {
+		return
+	}
+	if !x.mut("taken-back-from-few") && (p0.bel != 0 || !votes(p0.el)) {
+		return // else a start may find all legs of one attempt, and none of another
+	}
+	back := p0.f & of(p0.el) &^ p0.cf
+	if back == 0 {
+		return
+	}
+	whole := back &^ p0.fill
+	n := *x.s0
+	p := &n.p[i]
+	x.begin(p, p.cf|back, int(p.join))
+	p.fill &^= back
+	p.eq |= whole
+	x.emit(label(i, "takes %s back, begins generation %d%s", names(back), p.cg, names(p.cf)), false, n)
 }
 
 // enough lets life i begin a generation of the equal legs alone, because a FLUSH waits.

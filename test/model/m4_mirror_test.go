@@ -135,7 +135,7 @@ func TestMirrorDecidesAsTheModel(t *testing.T) {
 		name string
 		cfg  m4cfg
 	}{
-		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7}, {"E1", m4e1}, {"E2", m4e2},
+		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7}, {"E1", m4e1}, {"E2", m4e2}, {"D5", m4d5}, {"D6", m4d6},
 	}
 	most := 5_000
 	if os.Getenv("PMNBD_MODEL") == "all" {

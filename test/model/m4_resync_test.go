@@ -65,18 +65,17 @@ func (x *m4) mayMeet(i, l int) bool {
 }
 
 // regains reports whether leg l is in F of life i, has lost its contents, and cannot be let go, because too
-// few copies would remain. It stays in F, is equal no more, and everything is copied to it.
+// few copies would remain, or answer. It stays in F, is equal no more, and everything is copied to it.
 func (x *m4) regains(i, l int) bool {
 	s0, p0 := x.s0, &x.s0.p[i]
 	lost := s0.l[l].gone || p0.stale&bit(l) != 0
-	return lost && p0.act && p0.f&bit(l) != 0 && !s0.l[l].dead && count(p0.f) <= least(p0.el)
+	return lost && p0.act && p0.f&bit(l) != 0 && !s0.l[l].dead && p0.eq&^bit(l) != 0 && !x.doesWithout(p0, p0.f, l)
 }
 
 // needed reports whether the generation that life i has begun needs leg l, which lost its contents.
 func (x *m4) needed(i, l int) bool {
 	p0 := &x.s0.p[i]
-	f := p0.cf &^ bit(l)
-	return p0.cf&bit(l) != 0 && p0.eq&^bit(l) != 0 && (count(f) < least(p0.el) || x.passesBy(p0.bel, f))
+	return p0.cf&bit(l) != 0 && p0.eq&^bit(l) != 0 && !x.doesWithout(p0, p0.cf, l)
 }
 
 // meet lets life i take leg l back, if nothing active is known there that it does not know of.

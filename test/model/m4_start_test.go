@@ -121,6 +121,11 @@ func (f *m4found) decide() (d m4decision) {
 		return d
 	}
 	have := f.reached &^ f.gone & of(d.m.el)
+	for l := range int(f.n) {
+		if f.r[l].g == 0 && f.mut != "counts-without-a-record" { // it was to be added
+			have &^= bit(l)
+		}
+	}
 	d.cand = d.m.f & have & f.held
 	d.ok = d.m.f&^have == 0 ||
 		majority(d.m.el, have) && d.cand != 0 ||

@@ -197,6 +197,7 @@ func (x *m4) next() {
 			x.place(i)
 			x.barriers(i)
 			x.letGo(i)
+			x.takeBack(i)
 			x.enough(i)
 			x.change(i)
 			x.alter(i)
@@ -267,14 +268,27 @@ func (s *m4state) done() bool {
 		if p.pc == lOpening || p.pc == lClosing {
 			return false
 		}
-		if p.pc == lRun && s.gone(p.eq) {
-			continue // nobody has the data any more, and the device fails
-		}
-		if p.pc == lRun && (p.fl != 0 || p.cg != 0 || p.cov != p.last || s.changes > 0 && p.f != of(p.el)) {
+		dead := s.dead()
+		switch {
+		case p.pc != lRun:
+		case s.gone(p.eq &^ dead):
+			// nobody has the data any more, and the device fails
+		case dead != 0 && p.passedBy(dead):
+			// those that are away might begin by majority: the operator says whether they are gone, and begins anew
+		case p.fl != 0 || p.cg != 0 || p.cov != p.last || s.changes > 0 && p.f != of(p.el)&^dead:
 			return false
 		}
 	}
 	return true
+}
+
+// passedBy reports whether those that are away might begin by majority, when these legs are destroyed.
+func (p *m4life) passedBy(dead uint8) bool {
+	if p.bel == 0 {
+		return passesBy(p.el, (p.f|p.cf)&^dead)
+	}
+	el, ok := cover(p.bel, p.el)
+	return passesBy(el, p.cf&^dead) || !ok && (passesBy(p.bel, p.cf&^dead) || passesBy(p.el, p.cf&^dead))
 }
 
 // gone reports whether all of these legs have lost their contents.

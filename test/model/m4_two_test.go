@@ -148,17 +148,17 @@ func checksTwoMirror() []check {
 	return []check{
 		check4("two barriers: S1", s1, 507910, ""),
 		check4("two barriers: S2", s2, 710304, ""),
-		check4("two barriers: S3", s3, 674936, ""),
+		check4("two barriers: S3", s3, 661124, ""),
 		check4("two barriers: S4", s4, 1178793, ""),
 		check4("two barriers: S10", s10, 2212840, ""),
 		check4("two barriers: a host crashes in a resync", sync, 223566, ""),
-		check4("two barriers: connection lost, kill, loss of power in a resync", syncKill, 632527, ""),
-		check4("two barriers: nothing is stuck", live, 337468, ""),
+		check4("two barriers: connection lost, kill, loss of power in a resync", syncKill, 629796, ""),
+		check4("two barriers: nothing is stuck", live, 330562, ""),
 		check4("two barriers without: one-list-of-copies", s2.without("one-list-of-copies"), 705870, lostMirrorFlush),
 		check4("two barriers without: cut-off-alone", s2.without("cut-off-alone"), 157395, unequalLegs),
 
 		// not needed here: a barrier that has succeeded is at the member that is copied to, or is named again
 		check4("two barriers without: clear-what-is-in-flight", sync.without("clear-what-is-in-flight"), 223730, ""),
-		check4("two barriers without: clear-what-is-in-flight (killed)", syncKill.without("clear-what-is-in-flight"), 643359, ""),
+		check4("two barriers without: clear-what-is-in-flight (killed)", syncKill.without("clear-what-is-in-flight"), 640608, ""),
 	}
 }

@@ -9,7 +9,7 @@ var memberships = []mutant{
 		pkg: "./persist/target", run: "^TestClearOvertakenByARemoval$",
 	}, {
 		name: "change-passes-by", rule: "mirror §4.9 no generation becomes active on an F that a majority of the members before leaves out",
-		in:  "internal/mirror.View.LetGo",
+		in:  "internal/mirror.View.suffices",
 		old: "case v.Before.passesBy(f):", new: "case false:",
 		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
 	}, {
@@ -47,6 +47,21 @@ var memberships = []mutant{
 		in:  "internal/mirror.View.Add",
 		old: "next.Lacking |= persist.Member(slot)", new: "",
 		pkg: "./internal/mirror", run: "^TestAdd$",
+	}, {
+		name: "one-change-at-a-time", rule: "mirror §4.9 a smaller M may replace a pending generation",
+		in:  "internal/mirror.View.SetMinCopies",
+		old: "if v.Pending && m <", new: "if false && m <",
+		pkg: "./internal/mirror", run: "^TestSmallerMinCopiesEndsAWait$",
+	}, {
+		name: "chain-forgets", rule: "mirror §4.9 every M by which a start may begin still counts",
+		in:  "internal/mirror.View.SetMinCopies",
+		old: "before, ok = cover(v.Before, before)", new: "before, ok = v.Before, true",
+		pkg: "./internal/mirror", run: "^TestMembershipProperty$",
+	}, {
+		name: "a change begins that needs who is away", rule: "mirror §4.9 no change begins that needs a member which is away and cannot be let go",
+		in:  "backend/remote.copies.alter",
+		old: "case needs != nil:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestChangeWaitsForANeededMember$",
 	}, {
 		name: "bits-of-a-leaver", rule: "mirror §4.9 a generation that replaces a removal names the leaver nowhere",
 		in:  "internal/mirror.View.begin",

@@ -43,12 +43,12 @@ var mirrors = []mutant{
 		pkg: model, run: mirrorCrashes,
 	}, {
 		name: "below-min", rule: "mirror §3.3 no generation begins with fewer than M members",
-		in:  "internal/mirror.View.LetGo",
+		in:  "internal/mirror.View.suffices",
 		old: "case f.Count() < int(v.Record.MinCopies):", new: "case f == 0:",
 		pkg: "./internal/mirror", run: "^TestLetGoRules$",
 	}, {
 		name: "none equal is left", rule: "mirror §3.3 no generation begins without an equal member",
-		in:  "internal/mirror.View.LetGo",
+		in:  "internal/mirror.View.suffices",
 		old: "case f&v.Equal == 0:", new: "case false:",
 		pkg: "./internal/mirror", run: "^TestLetGoRules$",
 	}, {
@@ -79,7 +79,7 @@ var mirrors = []mutant{
 	}, {
 		name: "unequal-leaves-with-its-bits", rule: "mirror §3.6 a member that leaves F before it was equal leaves with all its bits",
 		in:  "internal/mirror.View.begin",
-		old: "v.Lacking |= v.Active &^ v.Equal &^ f", new: "",
+		old: "v.Lacking |= had &^ v.Equal &^ f", new: "",
 		pkg: "./internal/mirror", run: "^TestEnough$",
 	}, {
 		name: "contents-forgotten", rule: "mirror §3.6 it gets all its bits on all of F before anything is sent to it",
@@ -277,6 +277,31 @@ var mirrors = []mutant{
 		in:  "internal/mirror.View.Regains",
 		old: "if !v.Pending && !v.Serves() ||", new: "if v.Pending || !v.Serves() ||",
 		pkg: "./internal/mirror", run: "^TestRegainInAChange$",
+	}, {
+		name: "needs-who-is-away", rule: "mirror §3.3 of two that are away and cannot both be missed, none is let go",
+		in:  "backend/remote.copies.letGoLocked",
+		old: "err = next.Needs(k.awayLocked(0))", new: "",
+		pkg: "./backend/remote", run: "^TestEitherOfAllComesBack$",
+	}, {
+		name: "never-taken-back", rule: "mirror §3.3 one that was let go is taken back while the generation without it waits for another one",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "if why != nil && k.office.mayChangeLocked() {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestMemberIsTakenBack$",
+	}, {
+		name: "taken-back-from-few", rule: "mirror §3.3 not if a start could find all of one attempt and none of the other",
+		in:  "internal/mirror.View.TakeBack",
+		old: "|| !electorate(&v.Record).votes()", new: "",
+		pkg: "./internal/mirror", run: "^TestTakeBack$",
+	}, {
+		name: "one that is taken back is equal", rule: "mirror §3.6 one that lost its contents, or was not equal, is not equal when it is taken back",
+		in:  "internal/mirror.View.TakeBack",
+		old: "whole := back &^ v.Lacking", new: "whole := back",
+		pkg: "./internal/mirror", run: "^TestTakeBack$",
+	}, {
+		name: "one that a pending generation lets go lacks nothing", rule: "mirror §3.6 a member that leaves F before it was equal leaves with all its bits set",
+		in:  "internal/mirror.View.begin",
+		old: "had |= v.Record.F &^ v.Joiner", new: "",
+		pkg: "./internal/mirror", run: "^TestViewProperty$",
 	}, {
 		name: "lost-joiner-is-equal", rule: "mirror §3.6 a pending generation does not take in a member that lost its contents",
 		in:  "internal/mirror.View.Regains",

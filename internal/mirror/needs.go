@@ -1,0 +1,57 @@
+package mirror
+
+import (
+	"fmt"
+
+	"pmnbd/persist"
+)
+
+// A pending generation becomes active when all of its F have it. So one that needs a member which is gone for
+// good would wait for ever, and all FLUSHes with it. Such a member is let go. Where the mirror cannot do
+// without it,
+//
+//   - a member that was let go before, and could do as well, is taken back (TakeBack): two of three are lost, and
+//     the one of them that comes back is not the one that the generation needs,
+//   - an operator sets a smaller M (SetMinCopies),
+//   - no change of members or M begins (Needs).
+
+// suffices reports why no generation of f alone may replace v's, or nil.
+func (v *View) suffices(f persist.Members) error {
+	switch {
+	case f.Count() < int(v.Record.MinCopies):
+		return fmt.Errorf("%w: %d of at least %d", ErrBelowMin, f.Count(), v.Record.MinCopies)
+	case f&v.Equal == 0:
+		return ErrNoneEqual
+	case v.Before.passesBy(f):
+		return ErrMajority
+	}
+	return nil
+}
+
+// Needs reports why the generation that v has pending cannot become active while these members are away:
+// it could not be replaced by one without them either. It is nil if it can.
+func (v *View) Needs(away persist.Members) error {
+	if v.Record.F&away == 0 {
+		return nil
+	}
+	if err := v.suffices(v.Record.F &^ away); err != nil {
+		return fmt.Errorf("without %v, which does not answer: %w", v.Record.F&away, err)
+	}
+	return nil
+}
+
+// TakeBack returns v with a generation pending that has all members in F again that were let go since the last
+// one was active. Those that were equal are equal again: nothing was flushed without them. It is for a generation
+// that cannot become active without a member that is away: whichever comes back first, the mirror goes on with it.
+// ok is false if there is none, or if M lets a start begin with all members of one attempt that has none of another.
+func (v View) TakeBack() (next View, ok bool) {
+	back := v.Active & v.Record.Voters() &^ v.Record.F
+	if !v.Pending || back == 0 || v.Before != (Electorate{}) || !electorate(&v.Record).votes() {
+		return v, false
+	}
+	whole := back &^ v.Lacking
+	next = v.begin(v.Record.F|back, v.Joiner)
+	next.Equal |= whole
+	next.Lacking &^= back
+	return next, true
+}

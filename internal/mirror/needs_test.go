@@ -1,0 +1,119 @@
+package mirror
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A smaller M may replace a pending generation, which may need a member that is gone for good: then this one can be
+// let go. What starts can begin by stays in mind (mirror §4.9).
+func TestSmallerMinCopiesEndsAWait(t *testing.T) {
+	add := func(v View) (View, error) { return v.Add(3, uuid(4), 7) }
+	for name, c := range map[string]struct {
+		v    View
+		do   func(v View) (View, error)
+		m    int
+		gone []int // members, one after the other
+		want error
+	}{
+		"two of four, let go one by one": {v: serving(4, 3, "ABCD"), do: func(v View) (View, error) { return v.LetGo(2, false) }, m: 2, gone: []int{3}},
+		"one of three is a minority":     {v: serving(3, 2, "ABC"), do: func(v View) (View, error) { return v.LetGo(2, false) }, m: 1, gone: []int{1}, want: ErrMajority},
+		"of two, one is added":           {v: serving(2, 2, "AB"), do: add, m: 1, gone: []int{1}},
+		"of three, one is added":         {v: serving(3, 2, "ABC"), do: add, m: 1, gone: []int{1, 2}, want: ErrMajority},
+		"a larger M":                     {v: serving(2, 1, "AB"), do: func(v View) (View, error) { return v.SetMinCopies(2) }, m: 1, gone: []int{1}},
+		"a larger M of three":            {v: serving(3, 1, "ABC"), do: func(v View) (View, error) { return v.SetMinCopies(2) }, m: 1, gone: []int{1, 2}, want: ErrMajority},
+		"a smaller M, and smaller again": {v: serving(4, 4, "ABCD"), do: func(v View) (View, error) { return v.SetMinCopies(3) }, m: 2, gone: []int{2, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := c.do(c.v)
+			require.NoError(t, err)
+			at := v.Record.Generation
+			_, err = v.SetMinCopies(int(v.Record.MinCopies) + 1)
+			require.ErrorIs(t, err, ErrChanging, "a larger one waits")
+			v, err = v.SetMinCopies(c.m)
+			require.NoError(t, err)
+			require.True(t, v.Pending)
+			require.Equal(t, at.Count+1, v.Record.Count)
+			for _, slot := range c.gone {
+				require.NoError(t, err)
+				v, err = v.LetGo(slot, false)
+			}
+			require.ErrorIs(t, err, c.want)
+			if c.want == nil {
+				require.NoError(t, v.Needs(0))
+				require.EqualValues(t, c.m, v.Activated().Record.MinCopies)
+			}
+		})
+	}
+
+	v, err := serving(4, 3, "ABCD").Remove(3)
+	require.NoError(t, err)
+	_, err = v.SetMinCopies(1)
+	require.ErrorIs(t, err, ErrChanging, "starts begin by three of four, or by two of three")
+	v, err = serving(3, 2, "AB").TakeIn(2, contents(2), 5)
+	require.NoError(t, err)
+	_, err = v.SetMinCopies(1)
+	require.ErrorIs(t, err, ErrChanging, "C may know an older M")
+	v = serving(2, 2, "AB")
+	v.Equal = 1
+	v, err = v.Regained(1, contents(9), 5)
+	require.NoError(t, err)
+	v, err = v.SetMinCopies(1)
+	require.NoError(t, err)
+	require.Equal(t, "B", v.Joiner.String())
+}
+
+// A generation does not wait for a member that is away while one that was let go before could do as well
+// (mirror §3.3).
+func TestTakeBack(t *testing.T) {
+	v, err := serving(3, 2, "ABC").LetGo(0, false)
+	require.NoError(t, err)
+	require.NoError(t, v.Needs(0))
+	require.NoError(t, v.Needs(members("A")))
+	require.ErrorIs(t, v.Needs(members("C")), ErrBelowMin)
+	next, ok := v.TakeBack()
+	require.True(t, ok)
+	require.Equal(t, "ABC", next.Record.F.String())
+	require.Equal(t, "ABC", next.Equal.String())
+	require.Equal(t, v.Record.Count+1, next.Record.Count)
+	next, err = next.LetGo(2, false)
+	require.NoError(t, err)
+	require.Equal(t, "AB", next.Record.F.String())
+	require.NoError(t, next.Needs(members("C")))
+
+	unequal := serving(3, 2, "ABC")
+	unequal.Equal = members("BC")
+	must := func(v View, err error) View {
+		require.NoError(t, err)
+		return v
+	}
+	for name, v := range map[string]View{
+		"it lost its contents": must(serving(3, 2, "ABC").LetGo(0, true)),
+		"it was not equal":     must(unequal.LetGo(0, false)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, ok := v.TakeBack()
+			require.True(t, ok)
+			require.Equal(t, "ABC", next.Record.F.String())
+			require.Equal(t, "BC", next.Equal.String())
+			again, err := next.LetGo(0, false)
+			require.NoError(t, err)
+			_, fill := again.RecordFor(1)
+			require.Equal(t, "A", fill.String(), "nobody knows what it lacks")
+		})
+	}
+	for name, v := range map[string]View{
+		"nothing is pending":                 serving(3, 2, "BC"),
+		"nobody was let go":                  must(serving(3, 2, "ABC").SetMinCopies(3)),
+		"a start goes by the M before":       must(must(serving(3, 2, "ABC").LetGo(0, false)).SetMinCopies(1)),
+		"all of an attempt, none of another": must(serving(3, 1, "ABC").LetGo(0, false)),
+		"it is removed":                      must(serving(3, 2, "ABC").Remove(0)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, ok := v.TakeBack()
+			require.False(t, ok)
+			require.Equal(t, v, next)
+		})
+	}
+}
