@@ -149,6 +149,11 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		c.mu.Unlock()
 		return true, 0
 	}
+	if g := k.substituteLocked(); g != nil {
+		c.mu.Unlock()
+		g.lanes[0].abort(errStandsIn)
+		return true, 0
+	}
 	if k.office.wanted {
 		c.mu.Unlock()
 		if k.greet() {

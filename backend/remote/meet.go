@@ -48,10 +48,11 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 		return errOwnWay
 	case mirror.Again:
 		return k.decideAgain(errNewer)
-	case mirror.Resume:
+	case mirror.Resume, mirror.Gone: // one that stands in: its contents are named nowhere
 		return nil
 	}
 	if k.view.Pending {
+		k.standInLocked(g, int(said.Record.Slot))
 		return errChanges
 	}
 	// Its epoch alone says that it was put back from a copy, and each OPEN raises that (mirror §3.6).
@@ -140,7 +141,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 		err = k.decideAgain(errContents)
 	case k.seatTakenLocked(g, int(o.Record.Slot)):
 		err = errors.New("another of the targets leads to the same member")
-	case meeting != mirror.Resume && k.view.Pending:
+	case meeting != mirror.Resume && (k.standInLocked(g, int(o.Record.Slot)) || k.view.Pending):
 		err = errChanges
 	default:
 		if err = k.mayMeetLocked(int(o.Record.Slot)); err == nil {

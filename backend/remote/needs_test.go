@@ -196,5 +196,5 @@ func TestSmallerMinCopiesInAChange(t *testing.T) {
 	require.Equal(t, persist.Members(11), r.Present())
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
-	h.pairs.up(1)
+	h.up(1)
 }

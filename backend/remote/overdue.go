@@ -170,7 +170,8 @@ func (k *copies) sitsOut(g *leg) bool {
 	case inF && g.bad != nil:
 		return k.doesWithoutLocked(g) // it is about to be let go
 	case !inF && k.view.Pending:
-		return true
+		_, stands := k.view.StandIn(g.slot, k.awayLocked(k.timeout))
+		return !stands
 	case !k.doesWithoutLocked(g):
 		return false
 	case k.needsLocked(g):

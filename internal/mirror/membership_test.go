@@ -118,6 +118,8 @@ func (w *world) act(id int) {
 		p.View, _ = p.LetGo(slot, false)
 	case 5:
 		p.View, _ = p.TakeBack()
+	case 6:
+		p.View, _ = p.StandIn(slot, persist.Members(w.rng.IntN(16)))
 	case 1:
 		p.View, _ = p.Remove(slot)
 	case 2:

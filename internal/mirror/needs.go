@@ -12,6 +12,7 @@ import (
 //
 //   - a member that was let go before, and could do as well, is taken back (TakeBack): two of three are lost, and
 //     the one of them that comes back is not the one that the generation needs,
+//   - a member that lacks something takes its place, and is copied to (StandIn),
 //   - an operator sets a smaller M (SetMinCopies),
 //   - no change of members or M begins (Needs).
 
@@ -53,5 +54,27 @@ func (v View) TakeBack() (next View, ok bool) {
 	next = v.begin(v.Record.F|back, v.Joiner)
 	next.Equal |= whole
 	next.Lacking &^= back
+	return next, true
+}
+
+// StandIn returns v with a generation pending that has leg in F, in place of members that are away and that the
+// mirror cannot do without. leg lacks what its bits say, and more: it is not equal, everything is copied to it, and
+// no FLUSH succeeds before. No record names its contents, so no start takes it for one that has the data. When it
+// has everything a generation names it (Regained). ok is false where leg does not help.
+func (v View) StandIn(leg int, away persist.Members) (next View, ok bool) {
+	rest, member := v.Record.F&^away, persist.Member(leg)
+	f := rest | member
+	switch {
+	case !v.Serves() || v.Record.F.Has(leg) || !v.Record.Voters().Has(leg) || v.Needs(away) == nil:
+		return v, false
+	case rest&v.Equal == 0 || f.Count() < int(v.Record.MinCopies) || v.Before.passesBy(f):
+		return v, false
+	case v.Pending && (v.Before != (Electorate{}) || !electorate(&v.Record).votes()): // as TakeBack
+		return v, false
+	}
+	next = v.begin(f, v.Joiner&f)
+	next.Equal &= rest
+	next.Lacking &^= member
+	next.Record.Members[leg].Contents = [16]byte{}
 	return next, true
 }

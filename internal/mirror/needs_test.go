@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/persist"
 )
 
 // A smaller M may replace a pending generation, which may need a member that is gone for good: then this one can be
@@ -114,6 +116,71 @@ func TestTakeBack(t *testing.T) {
 			next, ok := v.TakeBack()
 			require.False(t, ok)
 			require.Equal(t, v, next)
+		})
+	}
+}
+
+// A member that lacks something takes the place of one that is away and that the mirror cannot do without. No start
+// believes it before it has everything (mirror §3.3).
+func TestStandIn(t *testing.T) {
+	away := members("A")
+	v := serving(3, 2, "AB")
+	next, ok := v.StandIn(2, away)
+	require.True(t, ok)
+	require.True(t, next.Pending)
+	require.Equal(t, "BC", next.Record.F.String())
+	require.Equal(t, "B", next.Equal.String())
+	l := Leg{Reach: Held, Contents: contents(2), Epoch: 5}
+	l.Record, _ = next.RecordFor(2)
+	require.NoError(t, l.Record.Check())
+	require.False(t, l.Record.Torn)
+	require.Equal(t, Gone, next.Meet(&l))
+	next, ok = next.Regains(2, away)
+	require.True(t, ok)
+	next = next.Activated()
+	require.Equal(t, "B", next.Equal.String())
+	require.False(t, next.Flushes())
+	require.True(t, next.Lacks(2, contents(2)))
+	d := Decide(Found{Legs: []Leg{l, {Reach: Held, Contents: contents(0), Epoch: 5, Record: func() persist.Record { r := v.Record; return r }()}}})
+	require.Equal(t, Wait, d.Outcome, "A and C are a majority, and C has nothing: %s", d.Why)
+	next, err := next.Regained(2, contents(2), 6)
+	require.NoError(t, err)
+	require.True(t, new(next.Activated()).Flushes())
+
+	pending, err := serving(4, 3, "ABC").LetGo(2, false)
+	require.ErrorIs(t, err, ErrBelowMin)
+	require.False(t, pending.Pending)
+	pending, err = serving(3, 2, "ABC").LetGo(2, false)
+	require.NoError(t, err)
+	next, ok = pending.StandIn(2, away)
+	require.True(t, ok, "one that the pending generation lets go")
+	require.Equal(t, "BC", next.Record.F.String())
+
+	must := func(v View, err error) View {
+		require.NoError(t, err)
+		return v
+	}
+	unequal := serving(3, 2, "AB")
+	unequal.Equal = members("A")
+	for name, c := range map[string]struct {
+		v    View
+		away string
+		leg  int
+	}{
+		"nobody is away":                  {serving(3, 2, "AB"), "", 2},
+		"it can be let go":                {serving(3, 1, "AB"), "A", 2},
+		"it is in F":                      {serving(3, 2, "AB"), "A", 1},
+		"it is no member":                 {serving(3, 2, "AB"), "A", 3},
+		"no equal one is left":            {unequal, "A", 2},
+		"too few are left":                {serving(4, 3, "ABC"), "AB", 3},
+		"the life has no generation yet":  {begun(t, 3, 2, three...), "A", 2},
+		"in a change of M":                {must(serving(4, 3, "ABC").SetMinCopies(2)), "AB", 3},
+		"pending, and no majority begins": {must(serving(4, 2, "ABC").LetGo(2, false)), "A", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, ok := c.v.StandIn(c.leg, members(c.away))
+			require.False(t, ok)
+			require.Equal(t, c.v, next)
 		})
 	}
 }

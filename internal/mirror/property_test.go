@@ -217,7 +217,12 @@ func TestViewProperty(t *testing.T) {
 		var written, lost persist.Members
 		for range 40 {
 			before, slot := v, rng.IntN(persist.MaxMembers)
-			switch rng.IntN(11) {
+			switch rng.IntN(12) {
+			case 11:
+				var ok bool
+				if v, ok = v.StandIn(slot, persist.Members(rng.IntN(16))); ok {
+					lost |= persist.Member(slot)
+				}
 			case 10:
 				v, _ = v.TakeBack()
 			case 8:

@@ -78,7 +78,7 @@ func (x *m4) activate(s *m4state, i int) {
 		if at(p.hist, s.actG) != s.actBy+1 && !x.cfg.force && x.cfg.lineage == 0 {
 			s.bad = 4
 		}
-		s.actG, s.actF, s.actBy = p.cg, p.cf, uint8(i)
+		s.actG, s.actF, s.actBy = p.cg, p.cf&^p.un, uint8(i)
 	}
 	p.g, p.mby, p.mf, p.f, p.act = p.cg, uint8(i), p.cf, p.cf, true
 	p.hist = put(p.hist, p.cg, p.me, p.cf)
@@ -156,6 +156,57 @@ func (x *m4) takeBack(i int) {
 	p.fill &^= back
 	p.eq |= whole
 	x.emit(label(i, "takes %s back, begins generation %d%s", names(back), p.cg, names(p.cf)), false, n)
+}
+
+// standIn lets life i begin a generation with a leg in F that lacks what its bits say, because F has one that is away and
+// that it cannot do without. No record names the contents of the leg before it has everything.
+func (x *m4) standIn(i int) {
+	s0, p0 := x.s0, &x.s0.p[i]
+	f := p0.f
+	if p0.cg != 0 {
+		f = p0.cf
+	}
+	rest, lost := f&p0.conn, x.lost(i)
+	if !p0.act || s0.changes == 0 && !lost || rest == f || x.canEnd(p0, f) || rest&p0.eq == 0 || x.mut("nobody-stands-in") {
+		return
+	}
+	if p0.cg != 0 && (p0.bel != 0 || !votes(p0.el)) && !x.mut("stands-in-for-few") {
+		return // as takeBack
+	}
+	mine := rec{g: p0.g, by: p0.mby, f: p0.mf, hist: p0.hist}
+	for l := range x.n {
+		g0 := &s0.l[l]
+		if of(p0.el)&^f&bit(l) == 0 || g0.dead || g0.own != uint8(i+1) && p0.open&bit(l) != 0 || g0.life > uint8(i) ||
+			count(rest)+1 < least(p0.el) || !g0.r.torn && !behind(&g0.r, &mine, x.cfg.mut, x.cfg.full(&g0.r)) {
+			continue
+		}
+		n := *s0
+		p, g := &n.p[i], &n.l[l]
+		if !lost {
+			n.changes--
+		}
+		if g.own != uint8(i+1) {
+			g.own, g.life = uint8(i+1), uint8(i)
+			g.doubt = g.doubt || !g.clean
+			g.clean = false
+		}
+		p.open |= bit(l)
+		p.conn |= bit(l)
+		p.stale &^= bit(l)
+		p.pos[l] = p.cov
+		p.endSync()
+		join := p.join
+		if rest&(1<<join>>1) == 0 {
+			join = 0
+		}
+		x.begin(p, rest|bit(l), int(join))
+		p.eq &= rest
+		p.fill &^= bit(l)
+		if !x.mut("stand-in-is-named") {
+			p.un |= bit(l)
+		}
+		x.emit(label(i, "%s stands in, begins generation %d%s", legName(l), p.cg, names(p.cf)), !lost, n)
+	}
 }
 
 // enough lets life i begin a generation of the equal legs alone, because a FLUSH waits.
@@ -237,7 +288,7 @@ func (x *m4) record(i, l int) {
 			g.bits[y] = n.l[src].bits[y]
 		}
 	}
-	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf), el: p.el}
+	g.r = rec{g: p.cg, by: uint8(i), f: p.cf, hist: put(p.hist, p.cg, p.me, p.cf), el: p.el, un: p.un}
 	for y := range x.n { // F is named with its contents ids, but for one that is being copied to
 		named := (p.eq|1<<p.join>>1)&bit(y) != 0
 		if p.cf&bit(y) != 0 && p.stale&bit(y) == 0 && named {

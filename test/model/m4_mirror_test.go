@@ -21,6 +21,9 @@ func (f *m4found) record(l int, r *rec) persist.Record {
 			continue
 		}
 		p.Members[slot] = persist.Membership{UUID: [16]byte{byte(slot + 1)}, Contents: [16]byte{byte(slot + 1)}, Epoch: 1}
+		if r.un&bit(slot) != 0 {
+			p.Members[slot].Contents = [16]byte{}
+		}
 	}
 	i := 0
 	for g := r.g - 1; g > 0; g-- {
@@ -135,7 +138,7 @@ func TestMirrorDecidesAsTheModel(t *testing.T) {
 		name string
 		cfg  m4cfg
 	}{
-		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7}, {"E1", m4e1}, {"E2", m4e2}, {"D5", m4d5}, {"D6", m4d6},
+		{"T5", m4t5}, {"T7", m4t7}, {"F3", m4f3}, {"L2", m4l2}, {"S9", m4s9}, {"T4", m4t4}, {"A1", m4a1}, {"V3", m4v3}, {"V4", m4v4}, {"F2", m4f2}, {"S7", m4s7}, {"E1", m4e1}, {"E2", m4e2}, {"D5", m4d5}, {"D6", m4d6}, {"I2", m4cfg{n: 3, m: 2, nb: 1, lives: 2, drops: 2, crashes: 1, changes: 3}},
 	}
 	most := 5_000
 	if os.Getenv("PMNBD_MODEL") == "all" {

@@ -50,7 +50,7 @@ func (x *m4) mayMeet(i, l int) bool {
 	if p0.eq&bit(l) != 0 || s0.l[l].dead || of(p0.el)&bit(l) == 0 || p0.act && inF && !s0.holds(i, l) {
 		return false
 	}
-	if s0.l[l].gone || p0.stale&bit(l) != 0 {
+	if s0.l[l].gone || (p0.stale|p0.un)&bit(l) != 0 {
 		if inF {
 			return false
 		}
@@ -68,6 +68,9 @@ func (x *m4) mayMeet(i, l int) bool {
 // few copies would remain, or answer. It stays in F, is equal no more, and everything is copied to it.
 func (x *m4) regains(i, l int) bool {
 	s0, p0 := x.s0, &x.s0.p[i]
+	if p0.un&p0.f&bit(l) != 0 { // it stands in for another one
+		return p0.act && p0.eq&bit(l) == 0 && !s0.l[l].dead && p0.eq != 0
+	}
 	lost := s0.l[l].gone || p0.stale&bit(l) != 0
 	return lost && p0.act && p0.f&bit(l) != 0 && !s0.l[l].dead && p0.eq&^bit(l) != 0 && !x.doesWithout(p0, p0.f, l)
 }
@@ -121,7 +124,7 @@ func (x *m4) beginSync(n *m4state, i, l int) {
 		p.cut()
 		p.endSync()
 	}
-	all, inF := p.stale&bit(l) != 0 || g.gone || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
+	all, inF := p.stale&bit(l) != 0 || g.gone || p.un&bit(l) != 0 || !behind(&g.r, &mine, x.cfg.mut, x.cfg.full(&g.r)), p.f&bit(l) != 0
 	if g.own != uint8(i+1) {
 		g.own, g.life = uint8(i+1), uint8(i)
 		if !g.clean {
@@ -142,6 +145,12 @@ func (x *m4) beginSync(n *m4state, i, l int) {
 		p.todo = x.allb
 		if p.act && !inF || x.mut("contents-named-early") { // no record names it in F: with the bits, its new contents id is noted
 			g.gone = false
+			p.un &^= bit(l)
+			for y := range x.n {
+				if p.f&bit(y) != 0 {
+					n.l[y].r.un &^= bit(l)
+				}
+			}
 		}
 		for y := range x.n {
 			if p.f&bit(y) != 0 && !x.mut("contents-forgotten") {
@@ -157,6 +166,7 @@ func (x *m4) beginSync(n *m4state, i, l int) {
 	case x.mut("torn-serves"):
 		g.r.torn = true
 	default:
+		mine.un = p.un
 		g.r = mine
 	}
 }
@@ -224,10 +234,13 @@ func (x *m4) synced(i, to int) {
 			x.begin(p, p.eq, 0)
 		}
 		x.emit(label(i, "%s is equal", legName(to)), false, n)
-	case n.l[to].gone && p.f&bit(to) != 0: // it has everything again, and a generation says so
-		if n.changes > 0 {
-			n.changes--
+	case (n.l[to].gone || p.un&bit(to) != 0) && p.f&bit(to) != 0: // it has everything again, and a generation says so
+		if stood := p.un & bit(to); n.changes > 0 || stood != 0 {
+			if stood == 0 {
+				n.changes--
+			}
 			x.begin(p, p.f, to+1)
+			p.un &^= bit(to)
 			x.emit(label(i, "%s has everything again, begins generation %d%s", legName(to), p.cg, names(p.cf)), false, n)
 		}
 		return

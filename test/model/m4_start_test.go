@@ -94,7 +94,7 @@ func refutes(hist uint64, by, f uint8) bool {
 // passedOver reports whether a start by force ignores what leg l says, because it has nothing that
 // its own record promises.
 func (f *m4found) passedOver(l int) bool {
-	return f.force && (f.r[l].torn && f.mut != "torn-serves" || f.gone&bit(l) != 0)
+	return f.force && (f.r[l].torn && f.mut != "torn-serves" || (f.gone|f.r[l].un)&bit(l) != 0)
 }
 
 // newest finds the newest record. Legs that are torn, or lost their contents, count, too.
@@ -120,7 +120,7 @@ func (f *m4found) decide() (d m4decision) {
 	if !d.found {
 		return d
 	}
-	have := f.reached &^ f.gone & of(d.m.el)
+	have := f.reached &^ f.gone &^ d.m.un & of(d.m.el)
 	for l := range int(f.n) {
 		if f.r[l].g == 0 && f.mut != "counts-without-a-record" { // it was to be added
 			have &^= bit(l)
@@ -261,7 +261,7 @@ func (x *m4) serve(i int, f *m4found, d *m4decision, eq uint8) {
 	}
 	p := &n.p[i]
 	p.pc, p.g, p.mby, p.mf, p.hist, p.eq, p.me = lRun, m.g, m.by, m.f, m.hist, eq, uint8(i+1)
-	p.el, p.bel = m.el, d.before
+	p.el, p.bel, p.un = m.el, d.before, m.un
 	p.fill = f.gone
 	if !d.cleanEnd && !x.mut("bits-not-filled") {
 		p.fill = of(m.el) &^ eq

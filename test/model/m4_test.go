@@ -29,6 +29,7 @@ type rec struct {
 	hist     uint64 // lineage: who wrote generation n, as by+1, and its legs: 2 and 3 bits at 5n
 	torn     bool   // half copied
 	el       uint8  // the members, and M: see elect
+	un       uint8  // legs whose contents it does not name
 }
 
 type m4leg struct {
@@ -57,6 +58,7 @@ type m4life struct {
 	act            bool
 	g, f, eq       uint8 // generation, its legs, those that may be read
 	el, bel        uint8 // the members and M; those before, while that may count
+	un             uint8 // legs whose contents its newest generation does not name
 	hist           uint64
 	cg, cf, cw     uint8 // a change of generation: number, legs, written to
 	join           uint8 // leg + 1 that it takes in
@@ -198,6 +200,7 @@ func (x *m4) next() {
 			x.barriers(i)
 			x.letGo(i)
 			x.takeBack(i)
+			x.standIn(i)
 			x.enough(i)
 			x.change(i)
 			x.alter(i)
@@ -285,7 +288,7 @@ func (s *m4state) done() bool {
 // passedBy reports whether those that are away might begin by majority, when these legs are destroyed.
 func (p *m4life) passedBy(dead uint8) bool {
 	if p.bel == 0 {
-		return passesBy(p.el, (p.f|p.cf)&^dead)
+		return count(of(p.el)&^dead) < least(p.el) && passesBy(p.el, (p.f|p.cf)&^dead)
 	}
 	el, ok := cover(p.bel, p.el)
 	return passesBy(el, p.cf&^dead) || !ok && (passesBy(p.bel, p.cf&^dead) || passesBy(p.el, p.cf&^dead))

@@ -288,6 +288,16 @@ var mirrors = []mutant{
 		old: "if why != nil && k.office.mayChangeLocked() {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestMemberIsTakenBack$",
 	}, {
+		name: "nobody-stands-in", rule: "mirror §3.3 one that was let go stands in for one that is lost and cannot be missed",
+		in:  "backend/remote.copies.standInLocked",
+		old: "if g.joins ||", new: "if true || g.joins ||",
+		pkg: "./backend/remote", run: "^TestMemberStandsIn$",
+	}, {
+		name: "stand-in-is-named", rule: "mirror §3.3 no record names what a member has that stands in",
+		in:  "internal/mirror.View.StandIn",
+		old: "next.Record.Members[leg].Contents = [16]byte{}", new: "",
+		pkg: "./internal/mirror", run: "^TestStandIn$",
+	}, {
 		name: "taken-back-from-few", rule: "mirror §3.3 not if a start could find all of one attempt and none of the other",
 		in:  "internal/mirror.View.TakeBack",
 		old: "|| !electorate(&v.Record).votes()", new: "",

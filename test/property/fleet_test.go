@@ -110,10 +110,10 @@ func (f *fleet) slotOf(r *persist.Record, i int) int {
 	return -1
 }
 
-// in reports whether r has station i in F.
+// in reports whether r has station i in F, and says what it has. It does not where i stands in for another one.
 func (f *fleet) in(r *persist.Record, i int) bool {
 	slot := f.slotOf(r, i)
-	return slot >= 0 && r.F.Has(slot)
+	return slot >= 0 && r.F.Has(slot) && r.Members[slot].Contents != [16]byte{}
 }
 
 // reachable returns the stations whose targets run, on a network that works.

@@ -107,8 +107,42 @@ func (m *mirrorCrashes) completes(rt *rapid.T, e *expectation) {
 	if !m.changing() { // no member goes that the change needs
 		require.Less(m.t, m.inSync(), m.dev.Snapshot().Mirror.MinCopies, "%s waits, and enough members are in sync: %+v", e.what, m.dev.Snapshot().Mirror)
 	}
+	if m.enough(rt) {
+		require.True(m.t, m.within(time.Hour, e.reply.done), "%s waits, although enough members are there: %+v", e.what, m.dev.Snapshot().Mirror)
+		return
+	}
 	m.heal(rt)
 	require.True(m.t, m.within(10*time.Minute, e.reply.done), "%s waits, although all members are there: %+v", e.what, m.dev.Snapshot().Mirror)
+}
+
+// enough ends outages of members, one after the other, until the mirror can go on: M members are there, and one of
+// them is in sync. It reports whether that is so. Where no majority can begin the mirror, the one that it waits for
+// may be needed.
+func (m *mirrorCrashes) enough(rt *rapid.T) bool {
+	r := m.newest()
+	if m.changing() || m.side != nil || m.f.mirror.Arbiter != nil || len(m.gone) > 0 || m.inSync() == 0 ||
+		2*int(r.MinCopies) <= r.Voters().Count() || m.dev.Snapshot().Mirror.Pending || rapid.Bool().Draw(rt, "all come back") {
+		return false
+	}
+	there := func() (n int) {
+		for _, i := range m.f.reachable() {
+			slot := m.f.slotOf(&r, i)
+			if slot >= 0 && r.Voters().Has(slot) && m.f.superblock(i).Record != (persist.Record{}) { // else it is being added
+				n++
+			}
+		}
+		return n
+	}
+	for _, i := range rapid.Permutation(m.f.listed).Draw(rt, "come back") {
+		if there() >= int(r.MinCopies) {
+			break
+		}
+		if m.f.stations[i].isDown() {
+			m.starts(rt, i)
+		}
+		m.f.isolate(i, false)
+	}
+	return there() >= int(r.MinCopies) && len(m.gone) == 0
 }
 
 // inSync is how many members the device has in sync.

@@ -1,0 +1,50 @@
+package remote
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"pmnbd/rdma"
+)
+
+// A member of F that is gone for good, and that the mirror cannot do without, is replaced by one that is there, and
+// outside F: one that was let go, and came back. It stands in (mirror §3.3):
+//
+//	a generation that has it in F, and names nothing of what it has ─► RESUME ─► resync, of everything ─► a generation names it
+//
+// From the RESUME on it is as a member that lost its contents (regain.go). A region that is being added, and has no record
+// yet, does not stand in.
+
+// errStandsIn ends the session of a leg that comes into F before it has everything.
+var errStandsIn = fmt.Errorf("%w: it stands in for another member of the mirror", rdma.ErrLost)
+
+// substituteLocked has a leg stand in that has a session, and returns it: its session must begin anew. It is nil if
+// nobody has to, or can. The caller holds commit.mu.
+func (k *copies) substituteLocked() *leg {
+	for _, g := range k.core.legs {
+		if g.up.Load() && k.standInLocked(g, g.slot) {
+			return g
+		}
+	}
+	return nil
+}
+
+// standInLocked has g, whose member is in slot, stand in for legs that have been away for Config.LegTimeout, if the
+// mirror cannot do without those. The caller holds commit.mu.
+func (k *copies) standInLocked(g *leg, slot int) bool {
+	if g.joins || k.settled != nil || !k.office.mayChangeLocked() {
+		return false
+	}
+	next, ok := k.view.StandIn(slot, k.awayLocked(k.timeout))
+	if !ok {
+		return false
+	}
+	k.log.Warn("A TARGET STANDS IN for one that the mirror cannot do without: FLUSH waits until everything is copied to it",
+		slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr),
+		slog.String("generation", next.Record.String()), slog.String("members", next.Record.F.String()))
+	g.silentAt = time.Now() // it is there
+	k.changeLocked(next)
+	k.rouse()
+	return true
+}

@@ -1,0 +1,108 @@
+package remote
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A member outside F stands in for one that is lost and that the mirror cannot do without, whenever it comes. It gets
+// everything before a FLUSH succeeds (mirror §3.3).
+func TestMemberStandsIn(t *testing.T) {
+	for name, c := range map[string]struct {
+		first bool // it comes back before the other one is lost
+		lost  bool // it has lost its contents
+		back  bool // the other one comes back in the end
+	}{
+		"it comes back": {},
+		"it comes back, and so does the other one": {back: true},
+		"it comes back without its contents":       {lost: true},
+		"it was copied to already":                 {first: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakesOf(t, 3, 2, rdmafake.Config{})
+				cfg := s.config(t)
+				cfg.Lanes, cfg.LegTimeout = 1, 1
+				if c.first {
+					cfg.ResyncRate = 1
+				}
+				d, err := Dial(t.Context(), cfg)
+				require.NoError(t, err)
+				defer d.inVain()
+				client := backendtest.NewClient(t, d)
+				require.NoError(t, client.Do(client.Write(0, backendtest.Pattern(block, 1), 0), client.Flush()))
+				s.network(2).Down()
+				require.NoError(t, client.Do(client.Write(2*stripe, backendtest.Pattern(block, 3), 0), client.Flush()))
+				require.Equal(t, persist.Members(3), s.record(0).F)
+				if c.lost {
+					s.wipe(t, 2)
+				}
+				if c.first {
+					s.up(2)
+					time.Sleep(time.Minute)
+				}
+				s.network(0).Down()
+				if c.first {
+					flush := client.Flush()
+					client.Submit(client.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+					require.NoError(t, client.Wait(flush))
+				} else {
+					goesOn := s.waits(t, client)
+					s.up(2)
+					goesOn(6)
+				}
+				require.Equal(t, persist.Members(6), s.record(1).F)
+				require.Equal(t, s[2].region.Superblock().Contents, new(s.record(1)).Members[2].Contents)
+				want := persist.Members(6)
+				if c.back {
+					s.up(0)
+					time.Sleep(time.Hour)
+					want = 7
+				}
+				require.Equal(t, want, d.equal())
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+				require.True(t, bytes.Equal(s[1].region.Data(), s[2].region.Data()))
+				if c.back {
+					require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+				}
+				s.up(0)
+				d = s.dial(t, 1)
+				require.True(t, d.equal()&2 != 0)
+				require.NoError(t, d.Close())
+			})
+		})
+	}
+}
+
+// The next run of a life that was killed has a member stand in, too.
+func TestMemberStandsInAfterAKill(t *testing.T) {
+	h := newMirrorHostOf(t, 3, 2)
+	h.cfg.LegTimeout = time.Second
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.network(2).Down()
+	require.Eventually(t, func() bool { return h.record(0).F == 3 && h.record(1).F == 3 }, patience, tick)
+	h.write(c, stripe, block)
+	require.NoError(t, c.Do(c.Flush()))
+	h.write(c, 2*stripe, block)
+	h.kill(d)
+	h.network(0).Down()
+	h.up(2)
+	d, c = h.run()
+	h.readsAll(c)
+	require.Equal(t, persist.Members(6), d.equal())
+	h.up(0)
+	require.Eventually(t, func() bool { return d.equal() == 7 }, patience, tick)
+	require.NoError(t, d.Close())
+	h.has(h.all())
+}
