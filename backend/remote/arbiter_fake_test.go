@@ -22,6 +22,7 @@ type fakeArbiter struct {
 	held  persist.Record
 	terms []*fakeTerm
 	swaps int
+	asked int                        // how often somebody asked what is held
 	swap  func(next *persist.Record) // is called before a Swap takes effect
 	lost  bool                       // Swaps never arrive
 	mute  error                      // of each Swap, whether it takes effect or not
@@ -105,6 +106,7 @@ var errUnreachable = errors.New("the test has cut the arbiter off")
 func (t *fakeTerm) Held(context.Context) (persist.Record, error) {
 	t.arbiter.mu.Lock()
 	defer t.arbiter.mu.Unlock()
+	t.arbiter.asked++
 	if !t.cut.IsZero() {
 		return persist.Record{}, errUnreachable
 	}

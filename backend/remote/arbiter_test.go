@@ -47,6 +47,23 @@ func testArbiterKnowsFirst(t *testing.T) {
 	require.ErrorContains(t, err, "--arbiter")
 }
 
+// While nothing changes nobody asks the arbiter what it holds.
+func TestArbiterIsAskedForChangesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbitrated(t)
+		d, c := a.dial(t)
+		asked := a.asked
+		for range 3 {
+			time.Sleep(time.Minute)
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+			d.core.copies.rouse()
+			synctest.Wait()
+		}
+		require.Equal(t, asked, a.asked)
+		require.NoError(t, d.Close())
+	})
+}
+
 // While the arbiter does not answer no generation begins, and everything else goes on. A member that is
 // back before the arbiter is not let go (mirror §4.8).
 func TestArbiterAway(t *testing.T) { synctest.Test(t, testArbiterAway) }

@@ -251,8 +251,8 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			k.failSoonLocked(why)
 		}
 	}
-	if why != nil && k.office.mayChangeLocked() {
-		if next, ok := k.view.TakeBack(); ok {
+	if why != nil {
+		if next, ok := k.view.TakeBack(); ok && k.office.mayChangeLocked() {
 			k.log.Warn("the mirror waits again for a target that it had let go",
 				slog.String("generation", next.Record.String()), slog.String("members", next.Record.F.String()), slog.Any("error", why))
 			return next, true, 0

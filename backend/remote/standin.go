@@ -33,11 +33,8 @@ func (k *copies) substituteLocked() *leg {
 // standInLocked has g, whose member is in slot, stand in for legs that have been away for Config.LegTimeout, if the
 // mirror cannot do without those. The caller holds commit.mu.
 func (k *copies) standInLocked(g *leg, slot int) bool {
-	if g.joins || k.settled != nil || !k.office.mayChangeLocked() {
-		return false
-	}
 	next, ok := k.view.StandIn(slot, k.awayLocked(k.timeout))
-	if !ok {
+	if !ok || g.joins || k.settled != nil || !k.office.mayChangeLocked() {
 		return false
 	}
 	k.log.Warn("A TARGET STANDS IN for one that the mirror cannot do without: FLUSH waits until everything is copied to it",

@@ -285,12 +285,12 @@ var mirrors = []mutant{
 	}, {
 		name: "never-taken-back", rule: "mirror §3.3 one that was let go is taken back while the generation without it waits for another one",
 		in:  "backend/remote.copies.leaverLocked",
-		old: "if why != nil && k.office.mayChangeLocked() {", new: "if false {",
+		old: "if why != nil { if next, ok := k.view.TakeBack(); ok &&", new: "if false { if next, ok := k.view.TakeBack(); ok &&",
 		pkg: "./backend/remote", run: "^TestMemberIsTakenBack$",
 	}, {
 		name: "nobody-stands-in", rule: "mirror §3.3 one that was let go stands in for one that is lost and cannot be missed",
 		in:  "backend/remote.copies.standInLocked",
-		old: "if g.joins ||", new: "if true || g.joins ||",
+		old: "if !ok || g.joins ||", new: "if true || !ok || g.joins ||",
 		pkg: "./backend/remote", run: "^TestMemberStandsIn$",
 	}, {
 		name: "stand-in-is-named", rule: "mirror §3.3 no record names what a member has that stands in",
