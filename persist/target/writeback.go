@@ -56,7 +56,7 @@ func (c *conn) hand(b *wire.Barrier) error {
 func (y *syncer) writeBack(j *syncJob) error {
 	for _, g := range j.ranges {
 		for g.Len > 0 {
-			if j.c.dead.Load() || j.c.leaves.Load() {
+			if j.c.ends() {
 				return errEnded
 			}
 			n := min(g.Len, y.e.s.cfg.step)
@@ -69,6 +69,9 @@ func (y *syncer) writeBack(j *syncJob) error {
 	}
 	return nil
 }
+
+// ends reports whether nobody waits for answers to c any more.
+func (c *conn) ends() bool { return c.dead.Load() || c.leaves.Load() }
 
 // fewer returns ranges, merged if they have more bytes than a step. It may change ranges.
 func (c *conn) fewer(ranges []persist.Range) []persist.Range {

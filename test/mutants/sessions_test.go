@@ -19,6 +19,11 @@ var sessions = []mutant{
 		new: "y.e.noteDurable(job.c, job.seq); y.jobs = append(y.jobs, job)",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
+		name: "a barrier is durable although a part of it was dropped", rule: "§5 durable barriers",
+		in:  "persist/target.syncer.finish",
+		old: "j.c.ends()", new: "false",
+		pkg: "./persist/target", run: "^TestDroppedPartIsNotDurable$",
+	}, {
 		name: "arriving data extend no lease", rule: "§5 lease",
 		in:  "persist/target.session.look",
 		old: "if arrived != s.arrived {", new: "if false {",

@@ -90,7 +90,7 @@ var strangers = []mutant{
 	}, {
 		name: "a grant waits for a whole barrier", rule: "a grant waits for one step of a flush",
 		in:  "persist/target.syncer.writeBack",
-		old: "if j.c.dead.Load() || j.c.leaves.Load() {", new: "if false {",
+		old: "if j.c.ends() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
 	}, {
 		name: "CLOSE waits for a whole barrier", rule: "a grant waits for one step of a flush",
