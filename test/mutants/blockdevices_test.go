@@ -50,8 +50,13 @@ var blockDevices = []mutant{
 	}, {
 		name: "a detach that the kernel refuses is remembered", rule: "docs/rules.md: a device that the kernel does not disconnect stays attached",
 		in:  "cmd/pmnbd/internal/attach.locked.disconnect",
-		old: "a.Detached = false", new: "_ = a",
+		old: "a.Detached = before", new: "_ = before",
 		pkg: "./cmd/pmnbd/internal/attach", run: "^TestDetachRefused$",
+	}, {
+		name: "a detach that the kernel refuses undoes the one before", rule: "docs/rules.md: a device that the kernel has disconnected stays detached",
+		in:  "cmd/pmnbd/internal/attach.locked.disconnect",
+		old: "a.Detached = before", new: "a.Detached = before && false",
+		pkg: "./cmd/pmnbd/internal/attach", run: "^TestDetachWhileOpen$",
 	}, {
 		name: "a queue has the first thread", rule: "a queue's thread ends with the queue",
 		in:  "ublk.ownThread",

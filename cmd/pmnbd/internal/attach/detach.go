@@ -87,13 +87,14 @@ func (l *locked) disconnect(force bool, opened *atomic.Bool) (was bool, err erro
 		return true, err
 	}
 	defer func() { _ = c.Close() }()
+	before := a.Detached // by a detach whose device somebody still has open
 	a.Detached = true
 	if err := l.save(a); err != nil {
 		return true, err
 	}
 	err = c.Disconnect(l.Index)
 	if errors.Is(err, kernel.ErrPermission) { // nothing was disconnected; after other errors nobody knows
-		a.Detached = false
+		a.Detached = before
 		err = errors.Join(err, l.save(a))
 	}
 	return true, err

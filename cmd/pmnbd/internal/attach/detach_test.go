@@ -31,6 +31,11 @@ func TestDetachWhileOpen(t *testing.T) {
 	require.ErrorIs(t, err, kernel.ErrInUse)
 	_, err = b.attach()
 	require.ErrorContains(t, err, "was detached, but somebody has it open")
+	b.denied = true
+	_, err = b.host().detach(t.Context(), b.dev, true)
+	require.ErrorIs(t, err, kernel.ErrPermission)
+	_, err = b.attach()
+	require.ErrorContains(t, err, "was detached, but somebody has it open", "the kernel has disconnected it before")
 	b.release()
 	_, err = b.attach()
 	require.NoError(t, err)
