@@ -170,7 +170,8 @@ func (c *conn) wakeReaderLocked() {
 
 // writeBacklog writes what the socket did not take at once, until nothing is left. It cuts
 // a client off that fetches too little, if the client has common chunks of the read arena
-// and others go short of them meanwhile.
+// and others go short of them meanwhile. Another user of the device, such as a block device of
+// package ublk, never does without: it waits in the arena, and clients behind it wait, too.
 func (c *conn) writeBacklog() {
 	defer c.wg.Done()
 	var p pace
@@ -186,7 +187,7 @@ func (c *conn) writeBacklog() {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			c.failLocked(err)
-		case p.tooSlow(c.q.Written()) && c.common > 0 && short.Load() != before:
+		case p.tooSlow(c.q.Written()) && c.common > 0 && (short.Load() != before || c.exp.arenas.Read.Waiting()):
 			c.failLocked(errStalled)
 		default:
 			before = short.Load()

@@ -31,7 +31,7 @@ var clients = []mutant{
 	}, {
 		name: "a client is disconnected although nobody needs memory", rule: "§4.8 a minimum pace",
 		in:  "nbd.conn.writeBacklog",
-		old: "short.Load() != before:", new: "short.Load() >= before:",
+		old: "short.Load() != before ||", new: "short.Load() >= before ||",
 		pkg: "./nbd", run: "^TestStalled$", hangs: true,
 	}, {
 		name: "a client that reads nothing is not disconnected", rule: "§4.8 a minimum pace",
@@ -48,6 +48,11 @@ var clients = []mutant{
 		in:  "nbd.conn.beginRead",
 		old: "c.exp.short.Add(1)", new: "",
 		pkg: "./nbd", run: "^TestSmallReadsGoShort$",
+	}, {
+		name: "nobody is cut off for a block device that goes short", rule: "§4.8 a minimum pace",
+		in:  "nbd.conn.writeBacklog",
+		old: "|| c.exp.arenas.Read.Waiting()", new: "",
+		pkg: "./nbd", run: "^TestAnotherUserGoesShort$",
 	}, {
 		name: "a client that is cut off stays while its WRITE waits for room", rule: "docs/rules.md: a client that the server cuts off leaves at once",
 		in:  "nbd.conn.failLocked",
