@@ -279,7 +279,7 @@ func Inspect(number int) (State, error) {
 func Stop(number int, identity uint64) error { return order(cmdStop, "stop", number, identity) }
 
 // Delete gives the number of a stopped block device free. It waits until its server and all who have
-// it open have let go of it.
+// it open have let go of it. If a server has begun with that number again, it serves on.
 func Delete(number int, identity uint64) error { return order(cmdDelete, "remove", number, identity) }
 
 func order(op uint32, what string, number int, identity uint64) error {
@@ -297,6 +297,9 @@ func orderOf(h host, op uint32, what string, number int, identity uint64) error 
 	}
 	if has.identity != identity {
 		return fmt.Errorf("%s: %w", Path(number), ErrOther)
+	}
+	if op == cmdDelete && has.state == stateLive {
+		return nil // the kernel would stop it first
 	}
 	if err := h.command(op, uint32(number), 0, nil); err != nil {
 		return fmt.Errorf("%s %s: %w", what, Path(number), err)

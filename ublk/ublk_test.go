@@ -280,6 +280,20 @@ func TestRemoved(t *testing.T) {
 	require.NoError(t, d.Shutdown(t.Context()), "it is over")
 }
 
+// TestRemovedAndBegun: somebody removes a block device. Between the two steps of that a server begins with its number
+// again, for the same region. That block device stays.
+func TestRemovedAndBegun(t *testing.T) {
+	k := newKernel()
+	dev := devicetest.NewMem(t, 1<<20)
+	d := serveOn(t, k, dev)
+	require.NoError(t, orderOf(k, cmdStop, "stop", 0, identity))
+	<-d.Done()
+	d = serveOn(t, k, dev, continued)
+	require.NoError(t, orderOf(k, cmdDelete, "remove", 0, identity))
+	require.Zero(t, <-k.disk(t, 0).flush().done)
+	shutDown(t, d)
+}
+
 // TestRecovery: what a server has not answered, the next one gets; what it has answered, it does not.
 func TestRecovery(t *testing.T) {
 	k := newKernel()

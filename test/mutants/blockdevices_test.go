@@ -58,6 +58,11 @@ var blockDevices = []mutant{
 		old: "a.Detached = before", new: "a.Detached = before && false",
 		pkg: "./cmd/pmnbd/internal/attach", run: "^TestDetachWhileOpen$",
 	}, {
+		name: "a detach removes a block device that was begun again", rule: "docs/rules.md: a detach that has stopped the old device does not remove the new one",
+		in:  "ublk.orderOf",
+		old: "has.state == stateLive", new: "false",
+		pkg: "./ublk", run: "^TestRemovedAndBegun$",
+	}, {
 		name: "a queue has the first thread", rule: "a queue's thread ends with the queue",
 		in:  "ublk.ownThread",
 		old: "unix.Gettid() != unix.Getpid()", new: "unix.Gettid() != 0",
