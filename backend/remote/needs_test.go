@@ -17,16 +17,19 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
+// ages is longer than any pause between attempts. A member that is away costs the test an attempt each second of it.
+const ages = 10 * time.Minute
+
 // waits expects that the mirror cannot go on without more, whatever time passes, and returns a FLUSH that waits.
 func (s pairs) waits(t *testing.T, c *backendtest.Client) (goesOn func(want persist.Members)) {
 	t.Helper()
 	flush := c.Flush()
 	c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
-	time.Sleep(time.Hour)
+	time.Sleep(ages)
 	require.False(t, flush.Completed())
 	return func(want persist.Members) {
 		t.Helper()
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		require.True(t, flush.Completed(), "nothing goes on")
 		require.NoError(t, c.Wait(flush))
 		for i := range s {
@@ -96,7 +99,7 @@ func (c outageOfTwo) test(t *testing.T) {
 	for i := range s {
 		s.up(i)
 	}
-	time.Sleep(time.Hour)
+	time.Sleep(ages)
 	require.Equal(t, persist.Member(c.legs)-1, d.equal())
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())

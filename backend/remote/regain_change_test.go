@@ -147,14 +147,14 @@ func goesOn(t *testing.T, s pairs, d *Device, pending func(), f persist.Members)
 	last := bits.Len8(uint8(f)) - 1
 	s.wipe(t, last)
 	s.up(last)
-	time.Sleep(time.Hour)
+	time.Sleep(ages)
 	require.True(t, flush.Completed(), "nothing goes on")
 	require.NoError(t, client.Wait(flush))
 	require.Equal(t, f, d.equal())
 	for i := range s {
 		s.up(i)
 	}
-	time.Sleep(time.Hour)
+	time.Sleep(ages)
 	require.Equal(t, persist.Member(len(s))-1, d.equal())
 	for off, want := range map[uint64]uint32{0: 1, stripe: 2} {
 		for i := range s {

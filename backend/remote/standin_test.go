@@ -64,7 +64,7 @@ func TestMemberStandsIn(t *testing.T) {
 				want := persist.Members(6)
 				if c.back {
 					s.up(0)
-					time.Sleep(time.Hour)
+					time.Sleep(ages)
 					want = 7
 				}
 				require.Equal(t, want, d.equal())
