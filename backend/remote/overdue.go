@@ -170,7 +170,7 @@ func (k *copies) sitsOut(g *leg) bool {
 	case inF && g.bad != nil:
 		return k.doesWithoutLocked(g) // it is about to be let go
 	case !inF && k.view.Pending:
-		_, stands := k.view.StandIn(g.slot, k.awayLocked(k.timeout))
+		_, stands := k.view.StandIn(g.slot, k.awayLocked(k.timeout), 0)
 		return !stands
 	case !k.doesWithoutLocked(g):
 		return false

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"pmnbd/persist"
 	"pmnbd/rdma"
 )
 
@@ -33,7 +34,7 @@ func (k *copies) substituteLocked() *leg {
 // standInLocked has g, whose member is in slot, stand in for legs that have been away for Config.LegTimeout, if the
 // mirror cannot do without those. The caller holds commit.mu.
 func (k *copies) standInLocked(g *leg, slot int) bool {
-	next, ok := k.view.StandIn(slot, k.awayLocked(k.timeout))
+	next, ok := k.view.StandIn(slot, k.awayLocked(k.timeout), k.uselessLocked())
 	if !ok || g.joins || k.settled != nil || !k.office.mayChangeLocked() {
 		return false
 	}
@@ -44,4 +45,15 @@ func (k *copies) standInLocked(g *leg, slot int) bool {
 	k.changeLocked(next)
 	k.rouse()
 	return true
+}
+
+// uselessLocked returns the members that may lack what the newest record says that they have. The caller holds
+// commit.mu.
+func (k *copies) uselessLocked() (useless persist.Members) {
+	for _, g := range k.core.legs {
+		if g.bad != nil {
+			useless |= persist.Member(g.slot)
+		}
+	}
+	return useless
 }

@@ -119,7 +119,7 @@ func (w *world) act(id int) {
 	case 5:
 		p.View, _ = p.TakeBack()
 	case 6:
-		p.View, _ = p.StandIn(slot, persist.Members(w.rng.IntN(16)))
+		p.View, _ = p.StandIn(slot, persist.Members(w.rng.IntN(16)), 0)
 	case 1:
 		p.View, _ = p.Remove(slot)
 	case 2:

@@ -60,8 +60,10 @@ func (v View) TakeBack() (next View, ok bool) {
 // StandIn returns v with a generation pending that has leg in F, in place of members that are away and that the
 // mirror cannot do without. leg lacks what its bits say, and more: it is not equal, everything is copied to it, and
 // no FLUSH succeeds before. No record names its contents, so no start takes it for one that has the data. When it
-// has everything a generation names it (Regained). ok is false where leg does not help.
-func (v View) StandIn(leg int, away persist.Members) (next View, ok bool) {
+// has everything a generation names it (Regained). lost has those of away that may lack what Record names, as one does
+// whose region failed, or was put back from a copy: they leave with all their bits set, as with LetGo. ok is false where
+// leg does not help.
+func (v View) StandIn(leg int, away, lost persist.Members) (next View, ok bool) {
 	rest, member := v.Record.F&^away, persist.Member(leg)
 	f := rest | member
 	switch {
@@ -74,7 +76,7 @@ func (v View) StandIn(leg int, away persist.Members) (next View, ok bool) {
 	}
 	next = v.begin(f, v.Joiner&f)
 	next.Equal &= rest
-	next.Lacking &^= member
+	next.Lacking = next.Lacking&^member | v.Record.F&away&lost
 	next.Record.Members[leg].Contents = [16]byte{}
 	return next, true
 }

@@ -125,11 +125,17 @@ func TestTakeBack(t *testing.T) {
 func TestStandIn(t *testing.T) {
 	away := members("A")
 	v := serving(3, 2, "AB")
-	next, ok := v.StandIn(2, away)
+	next, ok := v.StandIn(2, away, 0)
 	require.True(t, ok)
 	require.True(t, next.Pending)
 	require.Equal(t, "BC", next.Record.F.String())
 	require.Equal(t, "B", next.Equal.String())
+	_, fill := next.RecordFor(1)
+	require.Zero(t, fill)
+	restored, ok := v.StandIn(2, away, away)
+	require.True(t, ok)
+	_, fill = restored.RecordFor(1)
+	require.Equal(t, away, fill, "nobody knows what it lacks")
 	l := Leg{Reach: Held, Contents: contents(2), Epoch: 5}
 	l.Record, _ = next.RecordFor(2)
 	require.NoError(t, l.Record.Check())
@@ -152,7 +158,7 @@ func TestStandIn(t *testing.T) {
 	require.False(t, pending.Pending)
 	pending, err = serving(3, 2, "ABC").LetGo(2, false)
 	require.NoError(t, err)
-	next, ok = pending.StandIn(2, away)
+	next, ok = pending.StandIn(2, away, 0)
 	require.True(t, ok, "one that the pending generation lets go")
 	require.Equal(t, "BC", next.Record.F.String())
 
@@ -178,7 +184,7 @@ func TestStandIn(t *testing.T) {
 		"pending, and no majority begins": {must(serving(4, 2, "ABC").LetGo(2, false)), "A", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next, ok := c.v.StandIn(c.leg, members(c.away))
+			next, ok := c.v.StandIn(c.leg, members(c.away), members(c.away))
 			require.False(t, ok)
 			require.Equal(t, c.v, next)
 		})

@@ -298,6 +298,11 @@ var mirrors = []mutant{
 		old: "next.Record.Members[leg].Contents = [16]byte{}", new: "",
 		pkg: "./internal/mirror", run: "^TestStandIn$",
 	}, {
+		name: "a member that was restored leaves F without its bits", rule: "mirror §3.6 one that failed, or was put back from a copy, leaves F with all its bits set",
+		in:  "backend/remote.copies.standInLocked",
+		old: "k.uselessLocked()", new: "0",
+		pkg: "./backend/remote", run: "^TestStandInForARestoredMember$",
+	}, {
 		name: "taken-back-from-few", rule: "mirror §3.3 not if a start could find all of one attempt and none of the other",
 		in:  "internal/mirror.View.TakeBack",
 		old: "|| !electorate(&v.Record).votes()", new: "",
