@@ -82,7 +82,7 @@ func (k *copies) startResyncsLocked() (again *leg) {
 		switch {
 		case !g.up.Load() || k.view.Equal.Has(g.slot) || g.follow.on:
 			continue
-		case !inF && !g.record.Torn:
+		case !inF && !g.record.Torn && k.view.Serves(): // before, its record is as meet left it
 			again = g
 			continue
 		case g.copying != nil:

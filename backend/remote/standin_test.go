@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,5 +142,43 @@ func TestStandInForARestoredMember(t *testing.T) {
 		s.inSync(t, d)
 		require.NoError(t, d.Close())
 		require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+	})
+}
+
+// If the others are lost while everything is copied to a member that stands in, an operator begins with the one that it
+// stands in for. The one that stood in has nothing of its own, and is copied to (mirror §4.6).
+func TestDegradedStartBehindAStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 3, 2)
+		cfg := s.config(t)
+		cfg.Lanes, cfg.LegTimeout, cfg.ResyncRate = 1, 1, 1
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		client := backendtest.NewClient(t, d)
+		require.NoError(t, client.Do(client.Write(0, backendtest.Pattern(block, 1), 0), client.Flush()))
+		s.network(2).Down()
+		require.NoError(t, client.Do(client.Write(2*stripe, backendtest.Pattern(block, 3), 0), client.Flush()))
+		s.network(0).Down()
+		time.Sleep(time.Minute)
+		s.up(2)
+		time.Sleep(time.Minute)
+		require.Equal(t, persist.Members(6), s.record(1).F)
+		require.Equal(t, persist.Members(6), s.record(2).F)
+		s.network(1).Down()
+		d.inVain()
+		s.up(0)
+		cfg = s.config(t)
+		cfg.Lanes, cfg.LegTimeout = 1, 1
+		cfg.Degraded, cfg.AcceptLoss = true, true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		d, err = Dial(ctx, cfg)
+		require.NoError(t, err)
+		client = backendtest.NewClient(t, d)
+		require.NoError(t, client.Do(client.Write(stripe, backendtest.Pattern(block, 5), 0), client.Flush()))
+		require.Equal(t, persist.Members(5), d.equal())
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+		require.True(t, bytes.Equal(s[0].region.Data(), s[2].region.Data()))
 	})
 }

@@ -59,7 +59,7 @@ func (v *View) Torn(l *Leg) persist.Record {
 	r, _ := v.RecordFor(int(l.Record.Slot))
 	if !v.Serves() && !l.Record.Before(r.Generation) {
 		r = l.Record
-		r.Torn, r.Follows = l.torn(), persist.Point{}
+		r.Torn, r.Follows = !r.F.Has(int(r.Slot)), persist.Point{} // one that stood in is half copied without that
 	}
 	return r
 }

@@ -70,16 +70,23 @@ func (l *Leg) MemberOf(r *persist.Record) bool {
 }
 
 // Lost reports whether l lost what r says that it has: its contents id is another one, or its
-// epoch is smaller, because it was put back from a copy (mirror §3.6). l must be a member of r.
+// epoch is smaller, because it was put back from a copy (mirror §3.6). A record that names no contents says that l
+// has none that count, and a probe knows those only by the record. l must be a member of r.
 func (l *Leg) Lost(r *persist.Record) bool {
 	m := &r.Members[l.Record.Slot]
-	return l.Contents != m.Contents || l.Epoch < m.Epoch
+	return m.Contents == [16]byte{} || l.Contents != m.Contents || l.Epoch < m.Epoch
 }
 
 // torn reports whether l, which must be known, has no data of its own: its own record leaves it out
 // of F, because a resync writes such a record before the first byte (mirror §5.1). It serves nobody,
-// unless a newer record has it in F. It cannot have gone its own way, and may always be copied to.
-func (l *Leg) torn() bool { return !l.Record.F.Has(int(l.Record.Slot)) }
+// unless a newer record has it in F. It cannot have gone its own way, and may always be copied to. The same holds for
+// one that stands in: its record has it in F, and names no contents of it, but an epoch (mirror §3.3). The record of a
+// region that was served alone names neither, and such a region has data of its own.
+func (l *Leg) torn() bool {
+	r := &l.Record
+	is := &r.Members[r.Slot]
+	return !r.F.Has(int(r.Slot)) || is.Contents == [16]byte{} && is.Epoch != 0
+}
 
 // slots yields the slots of m, lowest first.
 func slots(m persist.Members) func(func(int) bool) {

@@ -149,6 +149,21 @@ func TestStandIn(t *testing.T) {
 	require.True(t, next.Lacks(2, contents(2)))
 	d := Decide(Found{Legs: []Leg{l, {Reach: Held, Contents: contents(0), Epoch: 5, Record: func() persist.Record { r := v.Record; return r }()}}})
 	require.Equal(t, Wait, d.Outcome, "A and C are a majority, and C has nothing: %s", d.Why)
+	a := Leg{Reach: Held, Contents: contents(0), Epoch: 5, Record: v.Record}
+	for _, c := range []struct {
+		reach    Reach
+		contents [16]byte // a probe has what the record says
+	}{{Probed, [16]byte{}}, {Held, contents(2)}} {
+		l.Reach, l.Contents = c.reach, c.contents
+		require.True(t, l.torn())
+		require.Equal(t, Wait, Decide(Found{Legs: []Leg{l, a}}).Outcome)
+		d = Decide(Found{Legs: []Leg{l, a}, Degraded: true})
+		require.Equal(t, Copy, d.Outcome, d.Why)
+		require.Equal(t, "A", d.Equal.String(), "A has all that was flushed")
+		began := Start(&d, 9, [16]byte{9})
+		require.Equal(t, ResyncAll, began.Meet(&l), "and C nothing of its own")
+		require.NoError(t, new(began.Torn(&l)).Check())
+	}
 	next, err := next.Regained(2, contents(2), 6)
 	require.NoError(t, err)
 	require.True(t, new(next.Activated()).Flushes())
