@@ -32,6 +32,7 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 	if err != nil {
 		return err
 	}
+	k.greetsFor(ctx, g, int(said.Record.Slot))
 	k.core.commit.mu.Lock()
 	defer k.core.commit.mu.Unlock()
 	g.restored = false
@@ -99,6 +100,7 @@ func (k *copies) sourceLocked() (left time.Duration) {
 // the caller connects the lanes. It is read from only if it is equal; else all that it lacks is copied
 // to it first, and its record says so already (mirror §5.1).
 func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (err error) {
+	k.greetsFor(ctx, g, int(o.Record.Slot))
 	commit := &k.core.commit
 	commit.mu.Lock()
 	if size := k.sizeLocked(); g.joins && o.Size != size {

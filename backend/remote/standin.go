@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -45,6 +46,29 @@ func (k *copies) standInLocked(g *leg, slot int) bool {
 	k.changeLocked(next)
 	k.rouse()
 	return true
+}
+
+// greetsFor has the arbiter asked if g could stand in then, and waits for the answer, for askTimeout at most. Without
+// that g's session could be in vain, and when g comes again the answer is old again.
+func (k *copies) greetsFor(ctx context.Context, g *leg, slot int) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c := &k.core.commit
+	for {
+		c.mu.Lock()
+		_, could := k.view.StandIn(slot, k.awayLocked(k.timeout), 0)
+		waits := could && !g.joins && k.settled == nil && k.core.failed() == nil && !k.office.mayChangeLocked()
+		c.mu.Unlock()
+		if !waits {
+			return
+		}
+		k.rouse()
+		select {
+		case <-time.After(arbiterPause / 10):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // uselessLocked returns the members that may lack what the newest record says that they have. The caller holds

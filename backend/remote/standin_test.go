@@ -182,3 +182,34 @@ func TestDegradedStartBehindAStandIn(t *testing.T) {
 		require.True(t, bytes.Equal(s[0].region.Data(), s[2].region.Data()))
 	})
 }
+
+// With an arbiter it stands in, too, also one that came without its contents. The arbiter is asked before its session is
+// over: it comes again when the answer is old.
+func TestMemberStandsInWithAnArbiter(t *testing.T) {
+	for name, lost := range map[string]bool{"with its contents": false, "without them": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := beating(t, 3, 2)
+				cfg := s.config(t)
+				cfg.Arbiter, cfg.LegTimeout = newFakeArbiter(), time.Second
+				d, err := Dial(t.Context(), cfg)
+				require.NoError(t, err)
+				defer d.inVain()
+				c := backendtest.NewClient(t, d)
+				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+				s.network(2).Down()
+				require.NoError(t, c.Do(c.Write(2*stripe, backendtest.Pattern(block, 3), 0), c.Flush()))
+				if lost {
+					s.wipe(t, 2)
+				}
+				s.network(0).Down()
+				goesOn := s.waits(t, c)
+				s.up(2)
+				goesOn(6)
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+				s.up(0)
+			})
+		})
+	}
+}

@@ -298,6 +298,11 @@ var mirrors = []mutant{
 		old: "next.Record.Members[leg].Contents = [16]byte{}", new: "",
 		pkg: "./internal/mirror", run: "^TestStandIn$",
 	}, {
+		name: "the arbiter is asked behind the session", rule: "mirror §3.3 with an arbiter a member stands in as soon as that answers",
+		in:  "backend/remote.copies.meet",
+		old: "k.greetsFor(ctx, g, int(o.Record.Slot))", new: "",
+		pkg: "./backend/remote", run: "^TestMemberStandsInWithAnArbiter$",
+	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
 		in:  "internal/mirror.Leg.torn",
 		old: "|| is.Contents == [16]byte{} && is.Epoch != 0", new: "|| false && is.Epoch != 0",
