@@ -49,7 +49,8 @@ func (o *overdue) find(g *leg, now int64) error {
 	if through == 0 {
 		alone = progress{}
 	}
-	if through&k.view.Equal == 0 || through.Count() < int(k.view.Record.MinCopies) {
+	replaced := k.replacedLocked(g)
+	if through&k.view.Equal == 0 || through.Count() < int(k.view.Record.MinCopies) && !replaced {
 		enough = progress{}
 	}
 	g.late.Store(int64(o.alone.stays(alone, now)))
@@ -57,7 +58,7 @@ func (o *overdue) find(g *leg, now int64) error {
 	if k.loss > 0 && (bound == 0 || k.loss < bound) {
 		bound = k.loss
 	}
-	goes := enough != (progress{}) && k.doesWithoutLocked(g)
+	goes := enough != (progress{}) && (replaced || k.doesWithoutLocked(g))
 	if k.loss > 0 && owed > k.loss && !goes {
 		k.failSoonLocked(fmt.Errorf("%s at %s lives, but has kept the mirror waiting for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
 			g.cfg.Region, g.cfg.Addr, owed.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
@@ -116,6 +117,26 @@ func (k *copies) doesWithoutLocked(g *leg) bool {
 	return err == nil && (k.settled == nil || k.view.Pending) // see leaverLocked
 }
 
+// replacedLocked reports whether another member could be in F instead of g, which hangs: one that is there, and owes
+// nothing, stands in, or one is taken back that the pending generation is without. The caller holds commit.mu.
+func (k *copies) replacedLocked(g *leg) bool {
+	if k.settled != nil || !k.view.Record.F.Has(g.slot) || k.view.Needs(persist.Member(g.slot)) == nil {
+		return false
+	}
+	if _, ok := k.view.TakeBack(); ok {
+		return true
+	}
+	for _, other := range k.core.legs {
+		if other == g || other.joins || !other.up.Load() || k.owesLocked(other) {
+			continue
+		}
+		if _, ok := k.view.StandIn(other.slot, persist.Member(g.slot), 0); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // maxSitting bounds how long a leg stays out, forgiven is after how long without another time nothing
 // of it counts any more.
 const (
@@ -172,6 +193,8 @@ func (k *copies) sitsOut(g *leg) bool {
 	case !inF && k.view.Pending:
 		_, stands := k.view.StandIn(g.slot, k.awayLocked(k.timeout), 0)
 		return !stands
+	case inF && g.hung != nil && k.replacedLocked(g):
+		return true // it is about to be replaced
 	case !k.doesWithoutLocked(g):
 		return false
 	case k.needsLocked(g):

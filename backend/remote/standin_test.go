@@ -213,3 +213,59 @@ func TestMemberStandsInWithAnArbiter(t *testing.T) {
 		})
 	}
 }
+
+// A member is let go, and the one that is needed instead hangs at the RECORD. The first one is taken back.
+func TestHungRecordBelowMin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 3, 2)
+		cfg := s.config(t)
+		cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout = 1, time.Second, time.Minute
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		release := s[2].sync.block()
+		defer release()
+		s.network(0).Down()
+		<-s[2].sync.began // its record, without A
+		s.up(0)
+		flush := c.Flush()
+		c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+		time.Sleep(time.Hour)
+		done := flush.Completed()
+		release()
+		d.inVain()
+		require.True(t, done, "A and B are there")
+	})
+}
+
+// A member hangs while it stands in for another one, which is back then. The mirror goes on with that (mirror §3.3).
+func TestStandInHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 3, 2)
+		cfg := s.config(t)
+		cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout, cfg.ResyncRate = 1, time.Second, time.Minute, 1
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.network(2).Down()
+		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush())) // C is let go
+		s.network(0).Down()
+		time.Sleep(time.Minute)
+		s.up(2)
+		time.Sleep(2 * time.Minute)
+		f := s.record(1).F
+		release := s[2].sync.block()
+		defer release()
+		flush := c.Flush()
+		c.Submit(c.Write(stripe, backendtest.Pattern(block, 4), 0), flush)
+		time.Sleep(time.Minute)
+		s.up(0)
+		time.Sleep(time.Hour)
+		require.Equal(t, persist.Members(6), f)
+		require.Equal(t, persist.Members(3), s.record(1).F)
+		release()
+		d.inVain()
+	})
+}

@@ -303,6 +303,11 @@ var mirrors = []mutant{
 		old: "k.greetsFor(ctx, g, int(o.Record.Slot))", new: "",
 		pkg: "./backend/remote", run: "^TestMemberStandsInWithAnArbiter$",
 	}, {
+		name: "a stand-in that hangs is never replaced", rule: "mirror §3.3 one that hangs while another could be in F instead is replaced by that",
+		in:  "backend/remote.overdue.find",
+		old: "(replaced || k.doesWithoutLocked(g))", new: "k.doesWithoutLocked(g)",
+		pkg: "./backend/remote", run: "^TestStandInHangs$",
+	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
 		in:  "internal/mirror.Leg.torn",
 		old: "|| is.Contents == [16]byte{} && is.Epoch != 0", new: "|| false && is.Epoch != 0",
