@@ -136,6 +136,48 @@ func TestLossTimeoutAndTheFirstCopies(t *testing.T) {
 	})
 }
 
+// A life that copies first can copy to a member that is half copied in a newer generation, which --degraded passed
+// over. If then the others come that have this generation, they copy everything to that member, and not only what
+// their bits say: they know nothing of the first copies (mirror §5.1).
+func TestFirstCopiesToAStray(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 4, 2, rdmafake.Config{})
+		slowly := func(cfg *Config) { cfg.LegTimeout, cfg.ResyncRate = 1, 64<<10 } // two minutes
+		cfg := s.config(t)
+		slowly(&cfg)
+		old, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, old)
+		s.network(0).Down()
+		want := backendtest.Pattern(stripe, 1)
+		require.NoError(t, c.Do(c.Write(0, want, 0), c.Flush())) // which A lacks, and D has
+		s.network(3).Down()
+		require.NoError(t, c.Do(c.Write(regionSize-2*stripe, backendtest.Pattern(2*stripe, 2), 0), c.Flush()))
+		s.network(3).Up()
+		require.Eventually(t, func() bool { return s.record(3).Torn }, time.Hour, time.Second)
+		require.NoError(t, old.Close())
+		require.Equal(t, persist.Members(6), s.record(1).F)
+
+		s.network(1).Down()
+		s.network(2).Down()
+		s.network(0).Up()
+		cfg = s.config(t)
+		slowly(&cfg)
+		cfg.Degraded = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err = Dial(ctx, cfg)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotEqual(t, want, s[3].region.Data()[:stripe], "it was copied to")
+		s.network(1).Up()
+		s.network(2).Up()
+		d := s.dial(t, 1)
+		s.inSync(t, d)
+		require.Equal(t, want, s[3].region.Data()[:stripe])
+		require.NoError(t, d.Close())
+	})
+}
+
 // An everyOther is a network on which every second attempt to connect fails for a while.
 type everyOther struct {
 	rdma.Provider

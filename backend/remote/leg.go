@@ -43,7 +43,7 @@ type leg struct {
 	owner             persist.Owner
 	life              uint64 // that OPEN names; 0 without a mirror
 	joins             bool   // its region is about to become a member
-	restored          bool   // its region was put back from a copy: OPEN has the target draw a new contents id
+	restored          bool   // its region was put back from a copy, or strays: OPEN has the target draw a new contents id
 	arbitrated        bool   // this life has the lease at the arbiter, and the life that last had the region asks the same arbiter
 	opening           opening
 

@@ -56,8 +56,9 @@ func (k *copies) probe(ctx context.Context, g *leg) error {
 		k.standInLocked(g, int(said.Record.Slot))
 		return errChanges
 	}
-	// Its epoch alone says that it was put back from a copy, and each OPEN raises that (mirror §3.6).
-	if g.restored = l.Epoch < k.view.Record.Members[l.Record.Slot].Epoch; g.restored {
+	// Its epoch alone says that it was put back from a copy, and each OPEN raises that (mirror §3.6). And the members
+	// of the generation that a stray knows would copy to it by their bits (mirror §5.1).
+	if g.restored = l.Epoch < k.view.Record.Members[l.Record.Slot].Epoch || k.view.Strays(&l); g.restored {
 		g.record = said.Record
 		return k.mayMeetLocked(int(said.Record.Slot))
 	}

@@ -113,7 +113,7 @@ type survey struct {
 	lost    persist.Members // reached, without the contents that m names
 	held    persist.Members // sessions, with the contents that m names
 	open    persist.Members // the same, if this life opens them
-	busy    persist.Members // the same, but they grant no session now
+	busy    persist.Members // the same, but they grant no session now, or are not to be opened like that (see Strays)
 	torn    persist.Members // half copied, and the newest record is not one that took them in
 	clean   persist.Members
 }
@@ -136,7 +136,7 @@ func (f *Found) survey(m *persist.Record) survey {
 		switch {
 		case f.lost(l, m), newer && l.Lost(&l.Record):
 			s.lost |= bit
-		case l.Failed, l.Reach == Refused:
+		case l.Failed, l.Reach == Refused, strays(&l.Record, m):
 			s.busy |= bit
 		case l.Reach == Probed:
 			s.open |= bit

@@ -54,7 +54,7 @@ func (v *View) Meet(l *Leg) Meeting {
 }
 
 // Torn returns the record that l gets before the first byte is copied to it (mirror §5.1). A life without
-// a generation of its own changes none that l knows: its target would refuse that.
+// a generation of its own changes none that l knows: its target would refuse that. See Strays.
 func (v *View) Torn(l *Leg) persist.Record {
 	r, _ := v.RecordFor(int(l.Record.Slot))
 	if !v.Serves() && !l.Record.Before(r.Generation) {
@@ -62,6 +62,15 @@ func (v *View) Torn(l *Leg) persist.Record {
 		r.Torn, r.Follows = !r.F.Has(int(r.Slot)), persist.Point{} // one that stood in is half copied without that
 	}
 	return r
+}
+
+// Strays reports whether l keeps the record of a generation that v does not descend from, although v's life
+// copies to it. That generation's F has bits for what l lacked, and they say nothing of what v copies.
+func (v *View) Strays(l *Leg) bool { return !v.Serves() && strays(&l.Record, &v.Record) }
+
+// strays reports whether r is not older than m, and of another generation: a start by m passed l over.
+func strays(r, m *persist.Record) bool {
+	return !r.Before(m.Generation) && r.Generation != m.Generation
 }
 
 // Renew returns v with the contents id and the epoch that l has now, in the same generation. l is

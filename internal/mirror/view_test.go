@@ -196,6 +196,23 @@ func TestCopyFirst(t *testing.T) {
 	require.True(t, v.Flushes())
 }
 
+// Mirror §5.1: a degraded start passes C over, which is half copied in a generation that A does not know. It does not
+// open C, and the life that copies first knows that C's record says nothing of what it copies.
+func TestStray(t *testing.T) {
+	legs := mirrorOf{n: 3, m: 2}.legs("A held 1.1{ABC}", "B away", "C probed 1.1{ABC} 1.2{AB}")
+	d := Decide(Found{Degraded: true, Legs: legs})
+	require.Equal(t, Copy, d.Outcome)
+	v := Start(&d, 2, [16]byte{2})
+	for text, strays := range map[string]bool{"C held 1.1{ABC} 1.2{AB}": true, "C held 1.1{ABC}": false, "C held": false} {
+		c := mirrorOf{n: 3, m: 2}.leg(text)
+		require.Equal(t, strays, v.Strays(&c), text)
+	}
+	c := mirrorOf{n: 3, m: 2}.leg("C held 1.1{ABC} 1.2{AB}")
+	require.Equal(t, ResyncAll, v.Meet(&c))
+	v.Active = v.Record.F
+	require.False(t, v.Strays(&c), "it gets the record of a life that serves")
+}
+
 // Mirror §4.4: a FLUSH waits until M are equal, and no longer.
 func TestEnough(t *testing.T) {
 	v := active(t, 3, 2, crashed...)

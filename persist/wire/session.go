@@ -49,7 +49,7 @@ const (
 	// OpenTakeover ends the lease of another id. RESUME never sets it.
 	OpenTakeover
 	// OpenSingle opens a member of a mirror whose contents are to count as lost to the mirror: as a single
-	// region with life 0, or because it was put back from a copy.
+	// region with life 0, because it was put back from a copy, or because others copy to it than its record says.
 	OpenSingle
 	// OpenJoin opens a region that is no member with a life other than 0. A RECORD then
 	// makes it a member.

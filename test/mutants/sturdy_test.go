@@ -85,6 +85,16 @@ var sturdy = []mutant{
 		old: "if !v.Serves() &&", new: "if false &&",
 		pkg: "./backend/remote", run: "^TestMemberAloneAndTheFirstCopies$",
 	}, {
+		name: "a stray keeps its contents id", rule: "mirror §5.1 the F of its generation has bits for it, which say nothing of the first copies",
+		in:  "backend/remote.copies.probe",
+		old: "k.view.Strays(&l)", new: "false",
+		pkg: "./backend/remote", run: "^TestFirstCopiesToAStray$",
+	}, {
+		name: "a start opens a stray", rule: "mirror §5.1 the F of its generation has bits for it, which say nothing of the first copies",
+		in:  "internal/mirror.Found.survey",
+		old: ", strays(&l.Record, m):", new: ":",
+		pkg: "./backend/remote", run: "^TestFirstCopiesToAStray$",
+	}, {
 		name: "CLOSE of unequal members", rule: "mirror §4.3 CLOSE comes after a barrier on all of F, and all of F is equal",
 		in:  "backend/remote.Device.endUnequal",
 		old: "d.leave(ctx, false)", new: "d.leave(ctx, true)",
