@@ -166,7 +166,7 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time, by persist.Memb
 }
 
 // behindUnserved reports whether the start before took members, and ended before it served anybody.
-func (b *beginning) behindUnserved() bool { return b.device.legacy != nil && b.device.legacy.unserved }
+func (b *beginning) behindUnserved() bool { return b.device.behind }
 
 // fences reports whether the life before may answer READs now, and will not for long. Without a takeover the
 // targets have waited for its leases. Where no majority begins a life, nothing ever tells it not to, and a

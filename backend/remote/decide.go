@@ -111,6 +111,11 @@ func (s *situation) heard() bool {
 	return r.Holder == s.id && r.Seconds > 0 && !ours
 }
 
+// unserved reports whether the previous run ended before it served anybody, and may have opened something.
+func (s *situation) unserved() bool {
+	return s.header.State != 0 && s.header.Boot == s.boot && s.header.Opened == 0
+}
+
 // judge decides while this start has met no loss. It returns the loss that it finds.
 func (s *situation) judge() decision {
 	h, r := &s.header, &s.refused

@@ -20,7 +20,6 @@ type legacy struct {
 	// member of it was closed, so its life ended well.
 	ours, closed bool
 	opens        bool // this start sent an OPEN
-	unserved     bool // the previous run ended before it served anybody, and may have opened members
 	degraded     bool // Config.Degraded
 	// left is what a member says of the lease of an owner with this id, in seconds: the most that one
 	// says. by is that member's leg.

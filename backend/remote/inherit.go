@@ -55,6 +55,7 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	s.windowDir, s.path, s.header = d.file.dir.path, d.file.f.Name(), d.file.header()
 	s.otherDir, s.hadBoot = d.last(s.refused.UUID)
 	s.lastBoot = d.lastBoot(s.refused.UUID)
+	d.behind = s.unserved()
 	var v vigil
 	for {
 		next := decide(&s)

@@ -31,7 +31,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	if err := d.gather(s); err != nil {
 		return err
 	}
-	s.unserved = s.header.State != 0 && s.header.Boot == s.boot && s.header.Opened == 0
+	d.behind = s.unserved()
 	if err := s.unasked(d.cfg.Arbiter != nil || d.cfg.WithoutArbiter); err != nil {
 		return err
 	}

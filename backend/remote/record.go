@@ -204,17 +204,17 @@ func (h *header) unused() bool {
 	return h.State == windowLive && h.Opened == 0 && h.ContentsID == [16]byte{}
 }
 
-// startFailed reports whether the device never served, and whether an OPEN of this start may have been
-// granted.
+// startFailed reports whether the device never served, and whether an OPEN may have been granted, of this start or
+// of one before it that served nobody either.
 func (d *Device) startFailed() (failed, asked bool) {
 	if len(d.legs) == 0 {
 		return false, false
 	}
 	if len(d.cfg.Members) == 0 {
-		return d.legs[0].granted.Epoch == 0, d.legs[0].opening.asked
+		return d.legs[0].granted.Epoch == 0, d.behind || d.legs[0].opening.asked
 	}
 	failed = d.core == nil || d.core.copies == nil || !d.core.copies.view.Serves()
-	return failed, d.legacy != nil && d.legacy.opens
+	return failed, d.behind || d.legacy != nil && d.legacy.opens
 }
 
 // undoStart removes what a start made that did not open the region, so that a target cannot

@@ -126,6 +126,7 @@ type Device struct {
 	file    *windowFile    // nil if the window is anonymous memory
 	noted   bool           // this start wrote the record of the region's name
 	legacy  *legacy        // of a mirror with a window file: what the previous run left
+	behind  bool           // the previous run ended before it served anybody, and may have opened something
 	term    Term           // nil: the mirror has no arbiter
 	yields  bool           // nothing is left here that another initiator would miss
 	served  atomic.Bool    // a mirror's clients are served, or were

@@ -13,6 +13,16 @@ var lives = []mutant{
 		old: "(len(d.cfg.Members) == 0 || d.served.Load())", new: "true",
 		pkg: "./backend/remote", run: "^TestStartOfAMirrorFailsBeforeItServes$",
 	}, {
+		name: "start that opens nothing removes the window of one that did", rule: "§6 nothing that anybody was told is lost",
+		in:  "backend/remote.Device.startFailed",
+		old: "return failed, d.behind ||", new: "return failed,",
+		pkg: "./backend/remote", run: "^TestStartsOfAMirrorInVain$",
+	}, {
+		name: "start of a region does the same", rule: "§6 nothing that anybody was told is lost",
+		in:  "backend/remote.Device.startFailed",
+		old: "d.behind || d.legs[0]", new: "d.legs[0]",
+		pkg: "./backend/remote", run: "^TestStartsInVain$",
+	}, {
 		name: "a generation is begun before the header names it", rule: "mirror §3.3 named in the window's header before it is written to a leg",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.note(next)", new: "",

@@ -250,7 +250,7 @@ var mirrors = []mutant{
 	}, {
 		name: "a start forgets the wait of the one before", rule: "mirror §4.7 a start behind one that served nobody waits for a lease of the targets",
 		in:  "backend/remote.beginning.behindUnserved",
-		old: "b.device.legacy.unserved", new: "b.device.legacy.unserved && false",
+		old: "return b.device.behind", new: "return b.device.behind && false",
 		pkg: "./backend/remote", run: "^TestTheNextStartAwaitsTheFenceToo$",
 	}, {
 		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
