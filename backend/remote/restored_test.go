@@ -11,6 +11,7 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
@@ -28,7 +29,7 @@ func (s pairs) restore(t *testing.T, i int) {
 	copy(newest.Lineage[1:], newest.Lineage[:])
 	newest.Lineage[0] = newest.Ancestor
 	newest.Count++
-	newest.Members[i].Epoch = s[i].region.Superblock().Epoch + 3
+	newest.Members[i].Contents, newest.Members[i].Epoch = s[i].region.Superblock().Contents, s[i].region.Superblock().Epoch+3
 	for j := range s {
 		if newest.Slot = uint8(j); newest.F.Has(j) && j != i {
 			require.NoError(t, s[j].region.SetRecord(newest, 0))
@@ -40,7 +41,10 @@ func (s pairs) restore(t *testing.T, i int) {
 // OPEN has its target draw a new contents id, and everything is copied to the member, although the sessions come to
 // nothing at first (mirror §3.6).
 func TestRestoredMemberGetsOtherContents(t *testing.T) {
-	for name, vain := range map[string]int32{"at once": 0, "after sessions in vain": 5} {
+	for name, tt := range map[string]struct {
+		vain  int32
+		alone bool // the copy is of a time when the member was served alone: the mirror named what it had then
+	}{"at once": {}, "after sessions in vain": {vain: 5}, "served alone": {alone: true}, "served alone, after sessions in vain": {5, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fakesOf(t, 2, 1, rdmafake.Config{})
@@ -50,11 +54,14 @@ func TestRestoredMemberGetsOtherContents(t *testing.T) {
 				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 				require.NoError(t, d.Close())
 				require.Equal(t, persist.Members(1), s.record(0).F)
+				if tt.alone {
+					require.NoError(t, s[1].region.Update(func(sb *region.Superblock) error { sb.ServeAlone(); return nil }))
+				}
 				s.restore(t, 1)
 				cfg := s.config(t)
 				cfg.Lanes = 2
 				var left atomic.Int32
-				left.Store(vain)
+				left.Store(tt.vain)
 				cfg.Members[1].Provider = oneLane{s[1].provider, &left}
 				d, err := Dial(t.Context(), cfg)
 				require.NoError(t, err)

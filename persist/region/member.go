@@ -23,6 +23,15 @@ func (s *Superblock) ServeAlone() {
 	}
 }
 
+// Forget notes in the superblock, within an Update, that a life of the mirror takes the member for one that lost its
+// contents. Unlike ServeAlone it draws a new contents id each time: a record of the mirror may name the one that
+// the member had when it was served alone, and a copy of that time was put back.
+func (s *Superblock) Forget() {
+	if s.Record != (persist.Record{}) {
+		s.Record, s.Contents = aloneRecord(s.Record), newID()
+	}
+}
+
 // aloneRecord returns what a member's record becomes when it is served alone: it names no contents of
 // its own.
 func aloneRecord(r persist.Record) persist.Record {

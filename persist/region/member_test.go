@@ -191,9 +191,11 @@ func TestRecordIsInBothCopies(t *testing.T) {
 	}
 }
 
-// A member that was served alone must not look equal to the others again, if a copy rots.
+// A member that was served alone must not look equal to the others again, if a copy rots. Nor must one that a life of
+// the mirror took for one without its contents, after it had been served alone.
 func TestServedAloneIsInBothCopies(t *testing.T) {
-	for at := range 2 {
+	for n := range 4 {
+		at, again := n%2, n/2 == 1
 		path := createdMember(t, fileHost)
 		r := opened(t, path, OpenOptions{}, fileHost)
 		rec := recordOf(r, 0, 1, 7)
@@ -202,6 +204,11 @@ func TestServedAloneIsInBothCopies(t *testing.T) {
 		require.NoError(t, r.Update(func(sb *Superblock) error { sb.ServeAlone(); return nil }))
 		alone := r.Superblock()
 		require.NotEqual(t, rec.Members[0].Contents, alone.Contents)
+		if again {
+			require.NoError(t, r.Update(func(sb *Superblock) error { sb.Forget(); return nil }))
+			require.NotEqual(t, alone.Contents, r.Superblock().Contents)
+			alone = r.Superblock()
+		}
 		require.NoError(t, r.Close())
 		h := header(t, path)
 		h[at*CopySize+700] ^= 1

@@ -6,7 +6,7 @@ import "fmt"
 // lock. When Update returns, the change is durable. If f returns an error, nothing
 // changes and Update returns the error. f must not call the region and must not wait. It
 // must not change the UUID, name, size, class or failure, nor the record except by
-// ServeAlone, and never lowers the mark or the life. On a failed region Update returns the
+// ServeAlone and Forget, and never lowers the mark or the life. On a failed region Update returns the
 // failure. An error of ErrSave means that the disk of a region of class protected could not
 // note that the region changes: nothing has changed, and the region has not failed.
 func (r *Region) Update(f func(*Superblock) error) error {
@@ -37,7 +37,7 @@ func (r *Region) Update(f func(*Superblock) error) error {
 	if err := r.renewLocked(sb); err != nil {
 		return r.failLocked(err)
 	}
-	if sb.Record != old.Record { // both copies have it, as in recordLocked
+	if sb.Record != old.Record || sb.Contents != old.Contents { // both copies have it, as in recordLocked
 		if err := r.renewLocked(sb); err != nil {
 			return r.failLocked(err)
 		}

@@ -220,8 +220,12 @@ func (e *export) succeedLocked(c *conn, m *wire.Open, resume bool) (granted regi
 				return errRefused
 			}
 			sb.Life = max(sb.Life, m.Life)
-			if m.Flags&wire.OpenSingle != 0 {
+			switch {
+			case m.Flags&wire.OpenSingle == 0:
+			case m.Life == 0:
 				sb.ServeAlone()
+			default:
+				sb.Forget()
 			}
 		}
 		if unclean = !resume && !sb.Clean && sb.Owner != (persist.Owner{}); unclean {

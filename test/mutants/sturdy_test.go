@@ -75,6 +75,11 @@ var sturdy = []mutant{
 		old: "if g.restored = l.Epoch <", new: "if g.restored = false && l.Epoch <",
 		pkg: "./backend/remote", run: "^TestRestoredMemberGetsOtherContents$",
 	}, {
+		name: "restored member keeps the contents id of its time alone", rule: "mirror §3.6 gets a contents id that no record names",
+		in:  "persist/region.Superblock.Forget",
+		old: "aloneRecord(s.Record), newID()", new: "aloneRecord(s.Record), s.Contents",
+		pkg: "./backend/remote", run: "^TestRestoredMemberGetsOtherContents$",
+	}, {
 		name: "restored follower is opened although it has nobody to follow", rule: "mirror §7.4 a life that has no equal member of F there does not begin to copy to a follower",
 		in:  "backend/remote.copies.probe",
 		old: "return k.mayMeetLocked(int(said.Record.Slot))", new: "return nil",
