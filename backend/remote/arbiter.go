@@ -142,7 +142,7 @@ func (c *creation) arbitrate(ctx context.Context) (err error) {
 
 // quietAfter returns up to when clients of the life before may still have READs answered, from members
 // that this life does not hold, and the members from which they may have them: until a lease after its last
-// OPEN (mirror §4.7). Behind a start that served nobody nothing tells what the life before that held, and a
+// OPEN was granted (mirror §4.7). Behind a start that served nobody nothing tells what the life before that held, and a
 // life that was closed may be its own.
 func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time, by persist.Members) {
 	var held persist.Members

@@ -44,7 +44,7 @@ type beginning struct {
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
 
-	opened  time.Time     // when this start sent its last OPEN
+	opened  time.Time     // when this start had its last OPEN granted
 	granted []wire.Opened // by leg: what the last OPEN was granted
 	gained  uint64        // the lease of the term with which the arbiter said what found has
 }
@@ -228,7 +228,7 @@ func (b *beginning) open(ctx context.Context, decision *mirror.Decision) {
 		i := b.leg(&decision.Newest, slot)
 		g := b.device.legs[i]
 		g.life, g.owner, g.opening = b.number, b.owner, opening{}
-		b.life[i], b.opened = b.number, time.Now()
+		b.life[i] = b.number
 		if s := b.device.legacy; s != nil {
 			s.opens = true
 		}
@@ -241,6 +241,7 @@ func (b *beginning) open(ctx context.Context, decision *mirror.Decision) {
 			continue
 		}
 		b.grants[i], b.granted[i] = grant{o, conns}, o
+		b.opened = time.Now()      // not before: the life before may have heard from it until the grant
 		if o.Epoch != b.own[i]+1 { // somebody was faster
 			b.told[i].Flags = o.Flags & wire.OpenedUnclean
 		}

@@ -10,6 +10,7 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist/target"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -130,4 +131,67 @@ func testTakeoverAwaitsTheFence(t *testing.T, of int, members []int, closed, wai
 		abandon(old)
 	}
 	require.NoError(t, d.Close())
+}
+
+// The wait counts from when the last member was granted, and not from when the start began to ask for it: until then
+// the life before may have heard from it.
+func TestTakeoverOfASlowMemberAwaitsTheFence(t *testing.T) {
+	synctest.Test(t, testTakeoverOfASlowMember)
+}
+
+func testTakeoverOfASlowMember(t *testing.T) {
+	s := beating(t, 3, 2)
+	cfg := s.config(t)
+	var cut [3]partition
+	for i := range cut {
+		cut[i].cut = make(chan struct{})
+		cfg.Members[i].Provider = wrapped{cfg.Members[i].Provider, cut[i].wrap}
+	}
+	old, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	close(cut[1].cut)
+	cfg = s.config(t)
+	cfg.ID, cfg.StateDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), true, cfg.Members[1:]
+	connects := 0
+	cfg.Members[1].Provider = lateProvider{cfg.Members[1].Provider, func() {
+		if connects++; connects == 2 { // after the probe
+			time.Sleep(usualLease - time.Second)
+			close(cut[2].cut)
+		}
+	}}
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	n := backendtest.NewClient(t, d)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
+	late := c.Read(0, block, 0)
+	c.Submit(late)
+	time.Sleep(time.Second)
+	if late.Completed() {
+		require.Error(t, c.Wait(late), "it would be stale")
+	}
+	abandon(old)
+	require.NoError(t, d.Close())
+}
+
+// A lateProvider calls before ahead of each connection.
+type lateProvider struct {
+	rdma.Provider
+	before func()
+}
+
+func (p lateProvider) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
+	d, err := p.Provider.OpenDomain(ctx, addr)
+	return lateDomain{d, p.before}, err
+}
+
+type lateDomain struct {
+	rdma.Domain
+	before func()
+}
+
+func (d lateDomain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	d.before()
+	return d.Domain.Dial(ctx, addr, cfg, recvs)
 }

@@ -243,6 +243,12 @@ var mirrors = []mutant{
 		old: "b.behindUnserved()) && byMajority", new: "b.behindUnserved()) && byMajority && false",
 		pkg: "./backend/remote", run: "^TestTakeoverAwaitsTheFence$",
 	}, {
+		name: "the wait for the fence counts from before the grant", rule: "mirror §4.7 waits one lease of the targets after the last grant",
+		in:  "backend/remote.beginning.open",
+		old: "b.life[i] = b.number", new: "b.life[i], b.opened = b.number, time.Now()",
+		also: []edit{{"backend/remote.beginning.open", "b.opened = time.Now()", ""}},
+		pkg:  "./backend/remote", run: "^TestTakeoverOfASlowMemberAwaitsTheFence$",
+	}, {
 		name: "the lease at the arbiter takes members from a life that does not ask it", rule: "mirror §4.8 the lease says nothing of who does not ask the arbiter",
 		in:  "backend/remote.leg.probe",
 		old: "g.cfg.Arbiter != nil && said.Record.Arbiter", new: "g.cfg.Arbiter != nil",
