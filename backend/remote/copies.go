@@ -311,9 +311,21 @@ func (k *copies) failSoonLocked(cause error) {
 func (k *copies) changeLocked(next mirror.View) {
 	k.core.commit.interruptLocked(0)
 	k.stopResyncsLocked(next.Record.F)
+	k.nameEpochsLocked(&next)
 	k.view, k.written, k.said = next, 0, ""
 	k.office.begin(&next)
 	k.note(next)
+}
+
+// nameEpochsLocked has the record of v name the epochs that the members have come to. So the next life takes a copy
+// that is older than the last session of a member for one (mirror §3.6). The caller holds commit.mu.
+func (k *copies) nameEpochsLocked(v *mirror.View) {
+	for _, g := range k.core.legs {
+		m := &v.Record.Members[g.slot]
+		if o := &g.granted; o.UUID == m.UUID && o.ContentsID == m.Contents {
+			m.Epoch = max(m.Epoch, o.Epoch)
+		}
+	}
 }
 
 // activateLocked makes the pending generation the active one.

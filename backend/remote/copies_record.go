@@ -6,12 +6,24 @@ import (
 )
 
 // A renewal is the wish of a leg outside F, which has lost its contents, that all of F know it
-// (mirror §3.6).
+// (mirror §3.6). leg has what they are to name.
 type renewal struct {
 	leg     mirror.Leg
 	begun   bool
 	written persist.Members // they have the record
 	done    chan error      // takes the result
+}
+
+// disownLocked has all of F note that g's member lacks everything: it was put back from a copy, which its contents id
+// does not tell the next life, and its epoch perhaps neither (mirror §3.6). If that cannot be now, it is tried again
+// when the target refuses g again. The caller holds commit.mu.
+func (k *copies) disownLocked(g *leg) {
+	m := &k.view.Record.Members[g.slot]
+	if g.joins || k.view.Record.F.Has(g.slot) || m.Contents == [16]byte{} || k.renew != nil {
+		return
+	}
+	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Record: g.record, Epoch: m.Epoch}
+	k.renew = &renewal{leg: l, done: make(chan error, 1)}
 }
 
 // sendPendingLocked sends the pending record to the legs of todo that are there. The caller holds

@@ -238,8 +238,12 @@ func (k *copies) blames(g *leg, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var refused *RefusedError
-	if errors.As(err, &refused) && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
+	said := errors.As(err, &refused)
+	if said && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
 		return false // another life has begun (mirror §4.5)
+	}
+	if said && refused.said.Code == wire.CodeRestored {
+		k.disownLocked(g)
 	}
 	if g.bad == nil {
 		g.bad = err

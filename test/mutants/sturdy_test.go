@@ -75,6 +75,16 @@ var sturdy = []mutant{
 		old: "if g.restored = l.Epoch <", new: "if g.restored = false && l.Epoch <",
 		pkg: "./backend/remote", run: "^TestRestoredMemberGetsOtherContents$",
 	}, {
+		name: "a member that this life finds restored counts by its bits", rule: "mirror §3.6 one outside F that is refused so is named without contents",
+		in:  "backend/remote.copies.blames",
+		old: "k.disownLocked(g)", new: "_ = g",
+		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
+	}, {
+		name: "a copy that is older than the last session counts by its bits", rule: "mirror §3.6 each generation names the epochs of the last sessions",
+		in:  "backend/remote.copies.changeLocked",
+		old: "k.nameEpochsLocked(&next)", new: "",
+		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
+	}, {
 		name: "restored member keeps the contents id of its time alone", rule: "mirror §3.6 gets a contents id that no record names",
 		in:  "persist/region.Superblock.Forget",
 		old: "aloneRecord(s.Record), newID()", new: "aloneRecord(s.Record), s.Contents",

@@ -1,0 +1,65 @@
+package remote
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/region"
+	"pmnbd/rdma/rdmafake"
+)
+
+// A member is let go, and its region is put back from a copy that was made in this life. The next life copies everything
+// to it, although its bits name only what was written since it was let go (mirror §3.6).
+func TestMemberIsRestoredWhileAway(t *testing.T) {
+	for name, tt := range map[string]struct {
+		older bool // the copy is older than the member's last session
+		seen  bool // this life asks its target before it ends
+	}{
+		"this life is told":                        {seen: true},
+		"an older copy, and this life is told":     {older: true, seen: true},
+		"an older copy, and only the next is told": {older: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakesOf(t, 2, 1, rdmafake.Config{})
+				cfg := s.config(t)
+				cfg.LegTimeout = time.Second
+				d, err := Dial(t.Context(), cfg)
+				require.NoError(t, err)
+				c := backendtest.NewClient(t, d)
+				old := bytes.Clone(s[0].region.Data())
+				if tt.older {
+					s.network(0).Down()
+					s.up(0)
+				}
+				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+				s.network(0).Down()
+				require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush()))
+				require.False(t, s.record(1).F.Has(0))
+				copy(s[0].region.Data(), old)
+				if tt.older {
+					require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch--; return nil }))
+				} else {
+					d.legs[0].mark.Add(1) // the copy's mark is lower by one
+				}
+				if tt.seen {
+					s.up(0)
+					time.Sleep(ages)
+				}
+				require.False(t, s.record(1).F.Has(0))
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+				s.up(0)
+				d = s.dial(t, 1)
+				s.inSync(t, d)
+				require.NoError(t, d.Close())
+				require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+			})
+		})
+	}
+}
