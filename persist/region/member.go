@@ -25,18 +25,25 @@ func (s *Superblock) ServeAlone() {
 
 // Forget notes in the superblock, within an Update, that a life of the mirror takes the member for one that lost its
 // contents. Unlike ServeAlone it draws a new contents id each time: a record of the mirror may name the one that
-// the member had when it was served alone, and a copy of that time was put back.
+// the member had when it was served alone, and a copy of that time was put back. And the record still names an epoch of
+// the member: a record with neither would say that somebody served the member alone, and that it has data of its own.
 func (s *Superblock) Forget() {
 	if s.Record != (persist.Record{}) {
-		s.Record, s.Contents = aloneRecord(s.Record), newID()
+		s.Record, s.Contents = forgottenRecord(s.Record), newID()
 	}
 }
 
+// forgottenRecord returns what a member's record becomes with Forget: it names no contents of its own.
+func forgottenRecord(r persist.Record) persist.Record {
+	r.Members[r.Slot%persist.MaxMembers].Contents = [16]byte{}
+	return r
+}
+
 // aloneRecord returns what a member's record becomes when it is served alone: it names no contents of
-// its own.
+// its own, and no epoch.
 func aloneRecord(r persist.Record) persist.Record {
-	if m := &r.Members[r.Slot%persist.MaxMembers]; r != (persist.Record{}) {
-		m.Contents, m.Epoch = [16]byte{}, 0
+	if r = forgottenRecord(r); r != (persist.Record{}) {
+		r.Members[r.Slot%persist.MaxMembers].Epoch = 0
 	}
 	return r
 }

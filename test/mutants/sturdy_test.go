@@ -87,8 +87,13 @@ var sturdy = []mutant{
 	}, {
 		name: "restored member keeps the contents id of its time alone", rule: "mirror §3.6 gets a contents id that no record names",
 		in:  "persist/region.Superblock.Forget",
-		old: "aloneRecord(s.Record), newID()", new: "aloneRecord(s.Record), s.Contents",
+		old: "forgottenRecord(s.Record), newID()", new: "forgottenRecord(s.Record), s.Contents",
 		pkg: "./backend/remote", run: "^TestRestoredMemberGetsOtherContents$",
+	}, {
+		name: "a stray that stood in seems to have been served alone", rule: "mirror §4.6 nor can one that stands in, whose own record names no contents of it",
+		in:  "persist/region.Superblock.Forget",
+		old: "forgottenRecord(s.Record)", new: "aloneRecord(s.Record)",
+		pkg: "./backend/remote", run: "^TestDegradedStartBehindAStandIn$",
 	}, {
 		name: "restored follower is opened although it has nobody to follow", rule: "mirror §7.4 a life that has no equal member of F there does not begin to copy to a follower",
 		in:  "backend/remote.copies.probe",
