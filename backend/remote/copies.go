@@ -318,8 +318,12 @@ func (k *copies) changeLocked(next mirror.View) {
 }
 
 // nameEpochsLocked has the record of v name the epochs that the members have come to. So the next life takes a copy
-// that is older than the last session of a member for one (mirror §3.6). The caller holds commit.mu.
+// that is older than the last session of a member for one (mirror §3.6). If v has no new generation, its record stays as
+// it is: a member that has the generation already would refuse another record of it. The caller holds commit.mu.
 func (k *copies) nameEpochsLocked(v *mirror.View) {
+	if v.Record.Generation == k.view.Record.Generation {
+		return
+	}
 	for _, g := range k.core.legs {
 		m := &v.Record.Members[g.slot]
 		if o := &g.granted; o.UUID == m.UUID && o.ContentsID == m.Contents {

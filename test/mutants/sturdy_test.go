@@ -85,6 +85,11 @@ var sturdy = []mutant{
 		old: "k.nameEpochsLocked(&next)", new: "",
 		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
 	}, {
+		name: "a generation that some members have names other epochs", rule: "mirror §3.6 each generation names the epochs of the last sessions",
+		in:  "backend/remote.copies.nameEpochsLocked",
+		old: "v.Record.Generation == k.view.Record.Generation", new: "false",
+		pkg: "./backend/remote", run: "^TestMemberIsAddedTwice$",
+	}, {
 		name: "restored member keeps the contents id of its time alone", rule: "mirror §3.6 gets a contents id that no record names",
 		in:  "persist/region.Superblock.Forget",
 		old: "forgottenRecord(s.Record), newID()", new: "forgottenRecord(s.Record), s.Contents",
