@@ -118,7 +118,9 @@ func (k *copies) doesWithoutLocked(g *leg) bool {
 }
 
 // replacedLocked reports whether another member could be in F instead of g, which hangs: one that is there, and owes
-// nothing, stands in, or one is taken back that the pending generation is without. The caller holds commit.mu.
+// nothing, stands in, or one is taken back that the pending generation is without. A member that could stand in for g, and
+// not for the others that are away as well, replaces nobody: g would be left out until they are back. The caller holds
+// commit.mu.
 func (k *copies) replacedLocked(g *leg) bool {
 	if k.settled != nil || !k.view.Record.F.Has(g.slot) || k.view.Needs(persist.Member(g.slot)) == nil {
 		return false
@@ -126,11 +128,12 @@ func (k *copies) replacedLocked(g *leg) bool {
 	if _, ok := k.view.TakeBack(); ok {
 		return true
 	}
+	away := k.awayLocked(k.timeout) | persist.Member(g.slot)
 	for _, other := range k.core.legs {
 		if other == g || other.joins || !other.up.Load() || k.owesLocked(other) {
 			continue
 		}
-		if _, ok := k.view.StandIn(other.slot, persist.Member(g.slot), 0); ok {
+		if _, ok := k.view.StandIn(other.slot, away, 0); ok {
 			return true
 		}
 	}

@@ -269,3 +269,66 @@ func TestStandInHangs(t *testing.T) {
 		d.inVain()
 	})
 }
+
+// Two hang at the same time, and one member is there that could stand in for either of them, but not for both. They are
+// not both left out: once their disks answer again, the mirror goes on (mirror §3.3).
+func TestTwoHangAndOneCouldStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 4, 3)
+		cfg := s.config(t)
+		cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout, cfg.ResyncRate = 1, time.Second, time.Minute, 1
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		defer d.inVain()
+		c := backendtest.NewClient(t, d)
+		s.network(3).Down()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(4*stripe, 1), 0), c.Flush())) // D is let go, and copied to slowly
+		s.up(3)
+		time.Sleep(time.Minute)
+		require.Equal(t, persist.Members(7), s.record(0).F)
+		one, two := s[1].sync.block(), s[2].sync.block()
+		defer one()
+		defer two()
+		flush := c.Flush()
+		c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+		time.Sleep(ages)
+		one()
+		two()
+		time.Sleep(time.Hour)
+		require.True(t, flush.Completed(), "A, B and C are there")
+		require.NoError(t, c.Wait(flush))
+	})
+}
+
+// A needed member is to be replaced because it hangs, and the arbiter does not answer. Until it does another member is
+// lost, so nobody can replace the first one any more. That comes back when its disk answers (mirror §3.3).
+func TestNobodyReplacesOneThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 3, 2)
+		a := newFakeArbiter()
+		cfg := s.config(t)
+		cfg.Arbiter, cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout, cfg.ResyncRate = a, 1, time.Second, time.Minute, 1
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		defer d.inVain()
+		c := backendtest.NewClient(t, d)
+		s.network(1).Down()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(4*stripe, 1), 0), c.Flush())) // B is let go, and copied to slowly
+		s.up(1)
+		time.Sleep(time.Minute)
+		require.Equal(t, persist.Members(5), s.record(0).F)
+		a.cutOff(true)
+		release := s[2].sync.block()
+		defer release()
+		flush := c.Flush()
+		c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+		time.Sleep(ages)
+		release()
+		s.network(0).Down()
+		time.Sleep(time.Minute)
+		a.cutOff(false)
+		time.Sleep(time.Hour)
+		require.Equal(t, persist.Members(6), s.record(2).F, "B and C are there")
+		s.up(0)
+	})
+}

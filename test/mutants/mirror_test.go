@@ -314,6 +314,11 @@ var mirrors = []mutant{
 		old: "(replaced || k.doesWithoutLocked(g))", new: "k.doesWithoutLocked(g)",
 		pkg: "./backend/remote", run: "^TestStandInHangs$",
 	}, {
+		name: "one that hangs waits for a member that cannot stand in for all that are away", rule: "mirror §3.3 nor does one begin that needs a leg which is away as well",
+		in:  "backend/remote.copies.replacedLocked",
+		old: "k.awayLocked(k.timeout) | persist.Member(g.slot)", new: "persist.Member(g.slot)",
+		pkg: "./backend/remote", run: "^TestNobodyReplacesOneThatHangs$",
+	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
 		in:  "internal/mirror.Leg.torn",
 		old: "|| is.Contents == [16]byte{} && is.Epoch != 0", new: "|| false && is.Epoch != 0",
