@@ -242,8 +242,8 @@ func (k *copies) blames(g *leg, err error) bool {
 	if said && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
 		return false // another life has begun (mirror §4.5)
 	}
-	if said && refused.said.Code == wire.CodeRestored {
-		k.disownLocked(g)
+	if said && (refused.said.Code == wire.CodeRestored || refused.said.Code == wire.CodeNotOwner && !k.replays) {
+		k.disownLocked(g) // a copy from before this life has another owner; the run before may have closed what a replay resumes
 	}
 	if g.bad == nil {
 		g.bad = err

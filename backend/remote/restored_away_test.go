@@ -63,3 +63,41 @@ func TestMemberIsRestoredWhileAway(t *testing.T) {
 		})
 	}
 }
+
+// The copy is of the life before this one, in which the member was in sync. The target refuses the RESUME of this life as
+// that of another owner. This life began without the member, and no generation of it names an epoch of it.
+func TestMemberIsRestoredFromTheLifeBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 2, 1, rdmafake.Config{})
+		cfg := s.config(t)
+		cfg.LegTimeout = time.Second
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		old, was := bytes.Clone(s[0].region.Data()), s[0].region.Superblock()
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.network(0).Down()
+		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(4*stripe, 2), 0), c.Flush()))
+		require.NoError(t, d.Close())
+
+		cfg = s.config(t)
+		cfg.LegTimeout, cfg.ResyncRate = time.Second, 1
+		d, err = Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		s.up(0)
+		time.Sleep(time.Minute) // it is copied to, and slowly
+		s.network(0).Down()
+		require.False(t, s.record(1).F.Has(0))
+		copy(s[0].region.Data(), old)
+		require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch, sb.Owner = was.Epoch, was.Owner; return nil }))
+		s.up(0)
+		time.Sleep(ages)
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+
+		d = s.dial(t, 1)
+		s.inSync(t, d)
+		require.NoError(t, d.Close())
+		require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+	})
+}

@@ -80,6 +80,11 @@ var sturdy = []mutant{
 		old: "k.disownLocked(g)", new: "_ = g",
 		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
 	}, {
+		name: "a member that was put back from a copy of another life counts by its bits", rule: "mirror §3.6 one outside F that is refused so is named without contents",
+		in:  "backend/remote.copies.blames",
+		old: "|| refused.said.Code == wire.CodeNotOwner && !k.replays", new: "",
+		pkg: "./backend/remote", run: "^TestMemberIsRestoredFromTheLifeBefore$",
+	}, {
 		name: "a copy that is older than the last session counts by its bits", rule: "mirror §3.6 each generation names the epochs of the last sessions",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.nameEpochsLocked(&next)", new: "",
