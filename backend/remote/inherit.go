@@ -55,7 +55,8 @@ func (d *Device) inherit(ctx context.Context) (err error) {
 	s.windowDir, s.path, s.header = d.file.dir.path, d.file.f.Name(), d.file.header()
 	s.otherDir, s.hadBoot = d.last(s.refused.UUID)
 	s.lastBoot = d.lastBoot(s.refused.UUID)
-	d.behind = s.unserved()
+	over := s.refused.Holder != s.id && s.refused.Epoch != s.header.Epoch // the target grants nothing of that run any more
+	d.behind = s.unserved() && !over
 	var v vigil
 	for {
 		next := decide(&s)

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -68,6 +70,28 @@ func TestStartsInVain(t *testing.T) {
 	h.cfg.Provider = &answersOnce{Provider: network}
 	h.givenUp(time.Second)
 	h.cfg.Provider = network
+	d, _ = h.run()
+	require.NoError(t, d.Close())
+}
+
+// Another initiator had the region since the first of these starts, which served nobody. The next one is refused, and
+// removes that window: the third would take it for one whose clients are to find what they left.
+func TestStartInVainBesideAnother(t *testing.T) {
+	h := newHost(t)
+	d, _ := h.run()
+	h.kill(d)
+	h.rewrite(func(hd *header) { hd.Opened, hd.Epoch, hd.ContentsID = 0, hd.Epoch-1, [16]byte{} }) // before it noted the grant
+	lasts, err := filepath.Glob(filepath.Join(h.cfg.StateDir, "*.last"))
+	require.NoError(t, err)
+	require.Len(t, lasts, 1)
+	require.NoError(t, os.Remove(lasts[0]))
+	cfg := h.cfg
+	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Takeover = [16]byte{7}, t.TempDir(), inMemory(t), true
+	other, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	_, err = Dial(t.Context(), h.cfg)
+	require.ErrorAs(t, err, new(*RefusedError))
+	require.NoError(t, other.Close())
 	d, _ = h.run()
 	require.NoError(t, d.Close())
 }

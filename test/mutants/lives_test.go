@@ -23,6 +23,11 @@ var lives = []mutant{
 		old: "d.behind || d.legs[0]", new: "d.legs[0]",
 		pkg: "./backend/remote", run: "^TestStartsInVain$",
 	}, {
+		name: "start keeps a window in vain although another initiator had the region", rule: "§6 nothing that anybody was told is lost",
+		in:  "backend/remote.Device.inherit",
+		old: "s.unserved() && !over", new: "s.unserved() && (!over || true)",
+		pkg: "./backend/remote", run: "^TestStartInVainBesideAnother$",
+	}, {
 		name: "a generation is begun before the header names it", rule: "mirror §3.3 named in the window's header before it is written to a leg",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.note(next)", new: "",
