@@ -313,6 +313,7 @@ func (k *copies) changeLocked(next mirror.View) {
 	k.stopResyncsLocked(next.Record.F)
 	k.nameEpochsLocked(&next)
 	k.view, k.written, k.said = next, 0, ""
+	k.core.readableLocked() // a life that finds this generation does not wait until a member that it leaves out is quiet (mirror §4.7)
 	k.office.begin(&next)
 	k.note(next)
 }

@@ -43,6 +43,11 @@ var memberships = []mutant{
 		old: "case f&v.Equal == 0:", new: "case false:",
 		pkg: "./internal/mirror", run: "^TestRemove$",
 	}, {
+		name: "leaver-is-read", rule: "mirror §4.9 READs come from others before anybody has the generation",
+		in:  "backend/remote.copies.changeLocked",
+		old: "k.core.readableLocked()", new: "",
+		pkg: "./backend/remote", run: "^TestLeaverIsNotReadFrom$",
+	}, {
 		name: "an added member has no bits", rule: "mirror §4.9 a member that is added has all its bits set on all of F",
 		in:  "internal/mirror.View.Add",
 		old: "next.Lacking |= persist.Member(slot)", new: "",

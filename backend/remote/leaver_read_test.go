@@ -1,0 +1,59 @@
+package remote
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
+)
+
+// A member that is about to be removed is read from no more. The next life may find the change on a member, and then
+// it serves without a look at the one that leaves (mirror §4.9).
+func TestLeaverIsNotReadFrom(t *testing.T) { synctest.Test(t, testLeaverIsNotReadFrom) }
+
+func testLeaverIsNotReadFrom(t *testing.T) {
+	s := beating(t, 3, 2)
+	cfg := s.config(t)
+	p := partition{make(chan struct{})}
+	for _, i := range []int{1, 2} {
+		cfg.Members[i].Provider = wrapped{cfg.Members[i].Provider, p.wrap}
+	}
+	old, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	persists := s[2].sync.block() // B has the record of the change, and C has not
+	asked, leave := context.WithCancel(context.Background())
+	removed := make(chan error, 1)
+	go func() {
+		_, err := old.RemoveMember(asked, 0)
+		removed <- err
+	}()
+	time.Sleep(time.Second)
+	require.Equal(t, persist.Members(6), s.record(1).F)
+	require.Equal(t, persist.Members(7), s.record(2).F)
+	close(p.cut)
+	persists()
+	leave()
+	require.Error(t, <-removed)
+
+	cfg = s.config(t)
+	cfg.ID, cfg.StateDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), true, cfg.Members[1:]
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	n := backendtest.NewClient(t, d)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
+	late := c.Read(0, block, 0)
+	c.Submit(late)
+	time.Sleep(time.Second)
+	if late.Completed() {
+		require.Error(t, c.Wait(late), "it would be stale")
+	}
+	abandon(old)
+	require.NoError(t, d.Close())
+}
