@@ -132,6 +132,29 @@ func TestResyncOfBadPlaces(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// After an end that was not clean the source is a member that has all of it: what the others have where the source has
+// lost a place would be read by nobody, and copied from by nobody, although it was flushed (mirror §4.4).
+func TestSourceHasNoBadPlaces(t *testing.T) {
+	s, contents := mendable(t, 2)
+	old := s.dial(t, 1)
+	s[0].losesBlock(t, 3*block)
+	cfg := s.config(t)
+	cfg.StateDir = t.TempDir()
+	d, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Error(t, old.Close())
+	c := backendtest.NewClient(t, d)
+	read := c.Read(3*block, block, 0)
+	require.NoError(t, c.Do(read))
+	require.Equal(t, contents[3*block:4*block], read.Got)
+	require.Eventually(t, func() bool { return d.equal() == 3 }, patience, tick)
+	require.NoError(t, d.Sync(t.Context()))
+	require.Empty(t, s[0].region.Bad())
+	require.Equal(t, contents, s[0].region.Data())
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
 // A verification reports what a member has lost, copies it from a member that has it, and says where it could not.
 func TestVerifyBadPlaces(t *testing.T) {
 	s, contents := mendable(t, 2)

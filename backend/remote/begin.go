@@ -248,7 +248,7 @@ func (b *beginning) open(ctx context.Context, decision *mirror.Decision) {
 		b.own[i] = o.Epoch
 		b.found.Legs[i] = mirror.Leg{
 			Name: b.found.Legs[i].Name, Reach: mirror.Held, Record: o.Record, Life: o.Life,
-			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.told[i].Flags&wire.OpenedUnclean == 0,
+			Contents: o.ContentsID, Epoch: o.Epoch, Clean: b.told[i].Flags&wire.OpenedUnclean == 0, Bad: o.Flags&wire.OpenedBad != 0,
 		}
 	}
 }

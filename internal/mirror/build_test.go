@@ -84,6 +84,8 @@ func (x mirrorOf) leg(text string) Leg {
 			l.Clean = true
 		case "failed":
 			l.Failed = true
+		case "bad":
+			l.Bad = true
 		case "lost":
 			l.Contents = [16]byte{9}
 		case "restored":

@@ -133,10 +133,7 @@ func (f *Found) begin(s *survey, d Decision) Decision {
 	d.F, d.Equal, d.Fill = candidates, candidates, s.lost
 	d.Clean, d.Before = candidates&s.clean != 0, f.before(s)
 	if !d.Clean {
-		d.Equal = lowest(candidates & f.Prefer)
-		if d.Equal == 0 {
-			d.Equal = lowest(candidates)
-		}
+		d.Equal = f.source(s, candidates)
 		d.Fill = m.Present() &^ d.Equal
 		if m.MinCopies == 1 && !d.Before.passesBy(d.Equal) {
 			d.F = d.Equal
@@ -152,6 +149,19 @@ func (f *Found) begin(s *survey, d Decision) Decision {
 	}
 	d.Why = f.beginning(s, &d)
 	return d
+}
+
+// source returns the candidate that becomes the source. One whose medium has lost a place is the last choice: the others
+// may have what was flushed there, and nobody copies from them.
+func (f *Found) source(s *survey, candidates persist.Members) persist.Members {
+	sound := candidates &^ s.bad
+	if sound == 0 {
+		sound = candidates
+	}
+	if preferred := sound & f.Prefer; preferred != 0 {
+		return lowest(preferred)
+	}
+	return lowest(sound)
 }
 
 func lowest(m persist.Members) persist.Members { return m & -m }

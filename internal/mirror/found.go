@@ -116,6 +116,7 @@ type survey struct {
 	busy    persist.Members // the same, but they grant no session now, or are not to be opened like that (see Strays)
 	torn    persist.Members // half copied, and the newest record is not one that took them in
 	clean   persist.Members
+	bad     persist.Members // their media have lost places
 }
 
 func (f *Found) survey(m *persist.Record) survey {
@@ -128,6 +129,9 @@ func (f *Found) survey(m *persist.Record) survey {
 		s.reached |= bit
 		if l.Clean && l.Record.Generation == m.Generation {
 			s.clean |= bit
+		}
+		if l.Bad {
+			s.bad |= bit
 		}
 		newer := !l.Record.Before(m.Generation)
 		if l.torn() && newer {

@@ -42,6 +42,8 @@ type Leg struct {
 	Clean bool
 	// Failed: the region failed, or is suspect, and must not be relied on.
 	Failed bool
+	// Bad: its medium has lost places of the region, as far as is known; only a session tells.
+	Bad bool
 }
 
 // known reports whether l is a member, and what it persists is known.

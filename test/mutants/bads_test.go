@@ -3,6 +3,11 @@ package mutants
 // bads are mutants of what happens where the medium has lost what it held.
 var bads = []mutant{
 	{
+		name: "source-lost-places", rule: "mirror §4.4 the source is one whose medium has lost no place, if there is one",
+		in:  "internal/mirror.Found.source",
+		old: "candidates &^ s.bad", new: "candidates",
+		pkg: "./backend/remote", run: "^TestSourceHasNoBadPlaces$",
+	}, {
 		name: "a READ of a bad place is posted", rule: "docs/regions.md, bad places: EIO, and nothing is asked",
 		in:  "backend/remote.lane.buildLocked",
 		old: "bad != nil && bad.touched(p.off, uint64(p.len))", new: "bad != nil && false",
