@@ -239,6 +239,7 @@ type office struct {
 	// Guarded by commit.mu.
 	agreed  bool            // the arbiter has the pending generation
 	members persist.Members // F of any generation that the arbiter may hold
+	shared  persist.Members // those in F of each of these generations, whether there is an arbiter or not
 	cause   error           // why it does not answer, or nil
 	fresh   time.Time       // when it answered last
 	wanted  bool            // a change, or a lease that was gained again, waits for an answer
@@ -251,7 +252,11 @@ type office struct {
 // begin notes that v has a generation pending.
 func (o *office) begin(v *mirror.View) {
 	o.agreed = false
+	if o.members == 0 {
+		o.shared = v.Record.F
+	}
 	o.members |= v.Record.F
+	o.shared &= v.Record.F
 }
 
 // mayChangeLocked reports whether a generation may begin now: one that the arbiter cannot learn of would

@@ -313,8 +313,8 @@ func (k *copies) changeLocked(next mirror.View) {
 	k.stopResyncsLocked(next.Record.F)
 	k.nameEpochsLocked(&next)
 	k.view, k.written, k.said = next, 0, ""
-	k.core.readableLocked() // a life that finds this generation does not wait until a member that it leaves out is quiet (mirror §4.7)
 	k.office.begin(&next)
+	k.core.readableLocked() // before anybody else hears of it
 	k.note(next)
 }
 
@@ -337,7 +337,7 @@ func (k *copies) nameEpochsLocked(v *mirror.View) {
 func (k *copies) activateLocked() {
 	first := !k.view.Serves()
 	k.view, k.written = k.view.Activated(), 0
-	k.office.members = k.view.Active
+	k.office.members, k.office.shared = k.view.Active, k.view.Active
 	k.note(k.view)
 	k.log.Info("the mirror has a new generation", slog.String("generation", k.view.Record.String()), slog.String("members", k.view.Active.String()))
 	k.fenceLocked()
@@ -419,8 +419,12 @@ func (k *copies) sessionsLocked() *[persist.MaxMembers]persist.Membership {
 	return &has
 }
 
-// servesLocked reports whether READs may come from g.
-func (k *copies) servesLocked(g *leg) bool { return k.view.Equal.Has(g.slot) && !k.fence.closed }
+// servesLocked reports whether READs may come from g. While a generation is pending the next life may find that one, or
+// any that it replaces, and does not wait until a member that this one leaves out is quiet (mirror §4.7).
+func (k *copies) servesLocked(g *leg) bool {
+	v := &k.view
+	return k.view.Equal.Has(g.slot) && !k.fence.closed && (!v.Pending || !v.Serves() || k.office.shared.Has(g.slot))
+}
 
 // needsLocked reports whether the device waits for g while g is away.
 func (k *copies) needsLocked(g *leg) bool {

@@ -57,3 +57,49 @@ func testLeaverIsNotReadFrom(t *testing.T) {
 	abandon(old)
 	require.NoError(t, d.Close())
 }
+
+// A member that was let go, and is taken back before that was active, is not read from until it is in a generation that
+// is: the next life may find the one that let it go.
+func TestTakenBackIsNotReadFrom(t *testing.T) { synctest.Test(t, testTakenBackIsNotReadFrom) }
+
+func testTakenBackIsNotReadFrom(t *testing.T) {
+	s := beating(t, 3, 2)
+	cfg := s.config(t)
+	cfg.LegTimeout = time.Second
+	p := partition{make(chan struct{})}
+	for _, i := range []int{1, 2} {
+		cfg.Members[i].Provider = wrapped{cfg.Members[i].Provider, p.wrap}
+	}
+	old, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, old)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	persists := s[2].sync.block()
+	s.network(0).Down()
+	time.Sleep(3 * time.Second)
+	require.Equal(t, persist.Members(6), s.record(1).F, "A is let go, and C does not know")
+	s.network(2).Down()
+	persists()
+	time.Sleep(time.Millisecond)
+	close(p.cut) // what takes A back reaches nobody but A
+	s.network(0).Up()
+	time.Sleep(2500 * time.Millisecond)
+	require.True(t, old.legs[0].up.Load(), "it is taken back")
+	require.Equal(t, persist.Members(6), s.record(1).F)
+	s.network(2).Up()
+
+	cfg = s.config(t)
+	cfg.ID, cfg.StateDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), true, cfg.Members[1:]
+	d, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	n := backendtest.NewClient(t, d)
+	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
+	late := c.Read(0, block, 0)
+	c.Submit(late)
+	time.Sleep(time.Second)
+	if late.Completed() {
+		require.Error(t, c.Wait(late), "it would be stale")
+	}
+	abandon(old)
+	require.NoError(t, d.Close())
+}

@@ -43,7 +43,12 @@ var memberships = []mutant{
 		old: "case f&v.Equal == 0:", new: "case false:",
 		pkg: "./internal/mirror", run: "^TestRemove$",
 	}, {
-		name: "leaver-is-read", rule: "mirror §4.9 READs come from others before anybody has the generation",
+		name: "taken-back-is-read", rule: "mirror §4.7 while a generation is pending READs come only from members in the F of each one that it replaces",
+		in:  "backend/remote.copies.servesLocked",
+		old: "(!v.Pending || !v.Serves() || k.office.shared.Has(g.slot))", new: "true",
+		pkg: "./backend/remote", run: "^TestTakenBackIsNotReadFrom$",
+	}, {
+		name: "leaver-is-read", rule: "mirror §4.7 while a generation is pending READs come only from members in its F",
 		in:  "backend/remote.copies.changeLocked",
 		old: "k.core.readableLocked()", new: "",
 		pkg: "./backend/remote", run: "^TestLeaverIsNotReadFrom$",
