@@ -22,7 +22,8 @@ func (k *copies) disownLocked(g *leg) {
 	if g.joins || k.view.Record.F.Has(g.slot) || m.Contents == [16]byte{} || k.renew != nil {
 		return
 	}
-	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Record: g.record, Epoch: m.Epoch}
+	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Epoch: m.Epoch}
+	l.Record, _ = k.view.RecordFor(g.slot) // a life that goes on after a kill has seen none of g
 	k.renew = &renewal{leg: l, done: make(chan error, 1)}
 }
 
