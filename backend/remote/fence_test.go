@@ -161,6 +161,13 @@ func testTakeoverOfASlowMember(t *testing.T) {
 			close(cut[2].cut)
 		}
 	}}
+	takenOverFrom(t, cfg, old, c)
+}
+
+// takenOverFrom begins a life as cfg says, and writes. A READ of c, a client of the life before, which is old, must have
+// nothing that is older than this.
+func takenOverFrom(t *testing.T, cfg Config, old *Device, c *backendtest.Client) {
+	t.Helper()
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	n := backendtest.NewClient(t, d)

@@ -44,18 +44,7 @@ func testLeaverIsNotReadFrom(t *testing.T) {
 
 	cfg = s.config(t)
 	cfg.ID, cfg.StateDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), true, cfg.Members[1:]
-	d, err := Dial(context.Background(), cfg)
-	require.NoError(t, err)
-	n := backendtest.NewClient(t, d)
-	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
-	late := c.Read(0, block, 0)
-	c.Submit(late)
-	time.Sleep(time.Second)
-	if late.Completed() {
-		require.Error(t, c.Wait(late), "it would be stale")
-	}
-	abandon(old)
-	require.NoError(t, d.Close())
+	takenOverFrom(t, cfg, old, c)
 }
 
 // A member that was let go, and is taken back before that was active, is not read from until it is in a generation that
@@ -90,16 +79,5 @@ func testTakenBackIsNotReadFrom(t *testing.T) {
 
 	cfg = s.config(t)
 	cfg.ID, cfg.StateDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), true, cfg.Members[1:]
-	d, err := Dial(context.Background(), cfg)
-	require.NoError(t, err)
-	n := backendtest.NewClient(t, d)
-	require.NoError(t, n.Do(n.Write(0, backendtest.Pattern(block, 2), 0), n.Flush()))
-	late := c.Read(0, block, 0)
-	c.Submit(late)
-	time.Sleep(time.Second)
-	if late.Completed() {
-		require.Error(t, c.Wait(late), "it would be stale")
-	}
-	abandon(old)
-	require.NoError(t, d.Close())
+	takenOverFrom(t, cfg, old, c)
 }
