@@ -11,7 +11,6 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
-	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -121,23 +120,23 @@ func TestStandInForARestoredMember(t *testing.T) {
 		defer d.inVain()
 		c := backendtest.NewClient(t, d)
 		old := bytes.Clone(s[0].region.Data()[:block])
-		s.network(0).Down()
-		s.up(0) // its epoch is beyond the one that the records name
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 		s.network(2).Down()
 		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush()))
 		require.Equal(t, persist.Members(3), s.record(0).F)
 		s.network(0).Down()
-		require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch--; return nil }))
 		copy(s[0].region.Data(), old)
+		d.legs[0].mark.Add(1) // the copy's mark is lower by one, and its epoch the same
 		s.up(0)
 		time.Sleep(time.Minute)
+		s.network(0).Down() // its target refuses nothing that comes after this
 		s.up(2)
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		require.Equal(t, persist.Members(6), s.record(1).F)
 		require.NoError(t, c.Do(c.Flush()))
 		backendtest.AllBack(t, d)
 		require.NoError(t, d.Close())
+		s.up(0)
 		d = s.dial(t, 1)
 		s.inSync(t, d)
 		require.NoError(t, d.Close())
