@@ -45,7 +45,7 @@ var memberships = []mutant{
 	}, {
 		name: "taken-back-is-read", rule: "mirror §4.7 while a generation is pending READs come only from members in the F of each one that it replaces",
 		in:  "backend/remote.copies.servesLocked",
-		old: "(!v.Pending || !v.Serves() || k.office.shared.Has(g.slot))", new: "true",
+		old: "k.office.shared.Has(g.slot)", new: "(k.office.shared.Has(g.slot) || true)",
 		pkg: "./backend/remote", run: "^TestTakenBackIsNotReadFrom$",
 	}, {
 		name: "leaver-is-read", rule: "mirror §4.7 while a generation is pending READs come only from members in its F",
