@@ -38,7 +38,7 @@ type copies struct {
 	settled chan struct{}               // not nil once the device ends: see settle
 	turned  chan struct{}               // closed when a generation becomes active
 	came    chan struct{}               // closed when a leg comes back
-	known   persist.Record              // the active generation's, of this life
+	known   persist.Record              // the active generation's, of this life; all of F have it
 	left    [persist.MaxMembers]*leaver // the last that left each place
 	said    string                      // in the log, of what cannot be done yet
 	copied  time.Time                   // when a life that copies first had enough copies
@@ -204,6 +204,7 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		return false, wait
 	}
 	early := k.startResyncsLocked()
+	k.nameSessionLocked()
 	again = k.renew != nil && k.renewLocked(k.renew)
 	c.mu.Unlock()
 	if early != nil {

@@ -5,10 +5,11 @@ import (
 	"pmnbd/persist"
 )
 
-// A renewal is the wish of a leg outside F, which has lost its contents, that all of F know it
-// (mirror §3.6). leg has what they are to name.
+// A renewal is the wish of a leg outside F that all of F name the session that it has (mirror §3.6). leg has
+// what they are to name.
 type renewal struct {
 	leg     mirror.Leg
+	lacks   bool // it has lost its contents: all its bits are to be set, too
 	begun   bool
 	written persist.Members // they have the record
 	done    chan error      // takes the result
@@ -19,12 +20,37 @@ type renewal struct {
 // when the target refuses g again. The caller holds commit.mu.
 func (k *copies) disownLocked(g *leg) {
 	m := &k.view.Record.Members[g.slot]
-	if g.joins || k.view.Record.F.Has(g.slot) || m.Contents == [16]byte{} || k.renew != nil {
+	if g.joins || k.view.Record.F.Has(g.slot) || m.Contents == [16]byte{} || k.renew != nil && k.renew.lacks {
 		return
 	}
 	l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Epoch: m.Epoch}
 	l.Record, _ = k.view.RecordFor(g.slot) // a life that goes on after a kill has seen none of g
-	k.renew = &renewal{leg: l, done: make(chan error, 1)}
+	k.renew = &renewal{leg: l, lacks: true, done: make(chan error, 1)}
+}
+
+// nameSessionLocked has all of F name the session of a leg whose bits they could clear, unless they do. A member that
+// lost its contents goes first: it waits for that. The caller holds commit.mu.
+func (k *copies) nameSessionLocked() {
+	if k.renew != nil || k.view.Pending || !k.view.Serves() {
+		return
+	}
+	outside := k.view.Record.Present() &^ k.view.Record.F
+	for _, g := range k.core.legs {
+		clears := g.copying != nil && g.copying.clears || g.follow.on
+		if !clears || !g.up.Load() || !outside.Has(g.slot) || k.namesLocked(g) {
+			continue
+		}
+		l := mirror.Leg{Name: g.cfg.Region + " at " + g.cfg.Addr, Contents: g.granted.ContentsID, Epoch: g.granted.Epoch}
+		l.Record, _ = k.view.RecordFor(g.slot)
+		k.renew = &renewal{leg: l, done: make(chan error, 1)}
+		return
+	}
+}
+
+// namesLocked reports whether all of F name the session of g, durably. The caller holds commit.mu.
+func (k *copies) namesLocked(g *leg) bool {
+	m := &k.known.Members[g.slot]
+	return m.Contents == g.granted.ContentsID && m.Epoch == g.granted.Epoch
 }
 
 // sendPendingLocked sends the pending record to the legs of todo that are there. The caller holds
@@ -79,7 +105,11 @@ func (k *copies) recordLocked(g *leg) (record persist.Record, fill persist.Membe
 // renewLocked does the next step of r, and reports whether r is through. The caller holds commit.mu.
 func (k *copies) renewLocked(r *renewal) (through bool) {
 	if !r.begun {
-		next, err := k.view.Renew(&r.leg)
+		name := k.view.Name
+		if r.lacks {
+			name = k.view.Renew
+		}
+		next, err := name(&r.leg)
 		if err != nil {
 			k.renew = nil
 			r.done <- err
@@ -90,7 +120,7 @@ func (k *copies) renewLocked(r *renewal) (through bool) {
 	}
 	todo := r.todo(&k.view)
 	if todo == 0 {
-		k.view, k.renew = k.view.Renewed(), nil
+		k.view, k.renew, k.known = k.view.Renewed(), nil, k.view.Record
 		k.note(k.view)
 		r.done <- nil
 		return true

@@ -162,7 +162,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	}
 	if meeting == mirror.ResyncAll && serves { // before, no record names what it has
 		l.Epoch = o.Epoch
-		r := &renewal{leg: l, done: make(chan error, 1)}
+		r := &renewal{leg: l, lacks: true, done: make(chan error, 1)}
 		if err := k.ask(ctx, r); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 func (k *copies) ask(ctx context.Context, r *renewal) error {
 	c := &k.core.commit
 	c.mu.Lock()
-	if k.renew != nil {
+	if k.renew != nil && k.renew.lacks {
 		c.mu.Unlock()
 		return errors.New("another member is being renewed")
 	}
@@ -242,8 +242,8 @@ func (k *copies) blames(g *leg, err error) bool {
 	if said && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
 		return false // another life has begun (mirror §4.5)
 	}
-	if said && (refused.said.Code == wire.CodeRestored || refused.said.Code == wire.CodeNotOwner && !k.replays) {
-		k.disownLocked(g) // a copy from before this life has another owner; the run before may have closed what a replay resumes
+	if said && refused.said.Code == wire.CodeRestored {
+		k.disownLocked(g)
 	}
 	if g.bad == nil {
 		g.bad = err

@@ -65,7 +65,7 @@ func TestMemberIsRestoredWhileAway(t *testing.T) {
 }
 
 // The copy is of the life before this one, in which the member was in sync. The target refuses the RESUME of this life as
-// that of another owner. This life began without the member, and no generation of it names an epoch of it.
+// that of another owner, and all of F name the member's last session.
 func TestMemberIsRestoredFromTheLifeBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakesOf(t, 2, 1, rdmafake.Config{})

@@ -66,7 +66,7 @@ func (r *resync) unsettled() (ranges int) {
 func (s *stream) carriesLocked() bool {
 	for _, l := range s.lanes {
 		if r := l.copying; r != nil && l.connected {
-			if share := &r.shares[s.index]; len(share.copied)+len(share.clean) > 0 {
+			if share := &r.shares[s.index]; len(share.copied) > 0 || len(share.clean) > 0 && s.core.copies.namesLocked(l.leg) {
 				return true
 			}
 		}
@@ -75,12 +75,13 @@ func (s *stream) carriesLocked() bool {
 }
 
 // carryLocked gives the barrier that was just queued on all lanes what it has to do for resyncs. A
-// barrier clears bits of one member: of the one that has most to clear. The caller holds commit.mu.
+// barrier clears bits of one member: of the one that has most to clear, and whose session all of F name. The caller
+// holds commit.mu.
 func (s *stream) carryLocked() {
 	var most *lane
 	var follower *leg
 	for _, l := range s.lanes {
-		if l.follows && len(l.leg.follow.bits.clean) > 0 && len(l.leg.follow.bits.clean[s.index]) > 0 {
+		if l.follows && len(l.leg.follow.bits.clean) > 0 && len(l.leg.follow.bits.clean[s.index]) > 0 && s.core.copies.namesLocked(l.leg) {
 			follower = l.leg
 		}
 		if l.copying == nil || !l.connected {
@@ -94,7 +95,7 @@ func (s *stream) carryLocked() {
 			it.method = persist.MethodGPSPM // the others do not name it
 			it.carriedOf().named = share.copied[:share.named]
 		}
-		if n := len(share.clean); n > 0 && (most == nil || n > len(most.copying.shares[s.index].clean)) {
+		if n := len(share.clean); n > 0 && (most == nil || n > len(most.copying.shares[s.index].clean)) && s.core.copies.namesLocked(l.leg) {
 			most = l
 		}
 	}

@@ -77,15 +77,24 @@ func strays(r, m *persist.Record) bool {
 // outside F. All of F must have its new record, with all bits of l set, before anything is copied
 // to l (mirror §3.6).
 func (v View) Renew(l *Leg) (next View, err error) {
+	if next, err = v.Name(l); err == nil {
+		next.Lacking |= persist.Member(int(l.Record.Slot))
+	}
+	return next, err
+}
+
+// Name returns v with the contents id and the epoch of the session that l has now, in the same generation. l is
+// outside F. All of F must have its new record before a bit of l is cleared: a copy of l that is older than this session
+// lacks what the bit stood for, and its epoch tells that (mirror §3.6).
+func (v View) Name(l *Leg) (next View, err error) {
 	slot := int(l.Record.Slot)
 	switch {
 	case v.Pending || !v.Serves(): // a record that may become the newest could still name it in F
-		return v, fmt.Errorf("renew %s: %w", l.name(), ErrChanging)
+		return v, fmt.Errorf("name %s: %w", l.name(), ErrChanging)
 	case v.Record.F.Has(slot) || !l.MemberOf(&v.Record):
-		return v, fmt.Errorf("renew %s: it is in F, or no member", l.name())
+		return v, fmt.Errorf("name %s: it is in F, or no member", l.name())
 	}
 	v.name(slot, l.Contents, l.Epoch)
-	v.Lacking |= persist.Member(slot)
 	return v, nil
 }
 

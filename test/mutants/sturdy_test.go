@@ -80,10 +80,20 @@ var sturdy = []mutant{
 		old: "k.disownLocked(g)", new: "_ = g",
 		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
 	}, {
-		name: "a member that was put back from a copy of another life counts by its bits", rule: "mirror §3.6 one outside F that is refused so is named without contents",
-		in:  "backend/remote.copies.blames",
-		old: "|| refused.said.Code == wire.CodeNotOwner && !k.replays", new: "",
-		pkg: "./backend/remote", run: "^TestMemberIsRestoredFromTheLifeBefore$",
+		name: "nobody names the session in which bits are cleared", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
+		in:  "backend/remote.copies.namesLocked",
+		old: "return m.Contents", new: "return true || m.Contents",
+		pkg: "./backend/remote", run: "^Test(MemberIsRestoredFromBeforeAResync|FollowerIsRestoredFromBeforeItFollowed|MemberIsRestoredFromTheLifeBefore)$",
+	}, {
+		name: "bits of a resync are cleared before its session is named", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
+		in:  "backend/remote.stream.carryLocked",
+		old: "&& (most == nil || n > len(most.copying.shares[s.index].clean)) && s.core.copies.namesLocked(l.leg)", new: "&& (most == nil || n > len(most.copying.shares[s.index].clean))",
+		pkg: "./backend/remote", run: "^TestNothingIsCleared$",
+	}, {
+		name: "bits of a follower are cleared before its session is named", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
+		in:  "backend/remote.stream.carryLocked",
+		old: "len(l.leg.follow.bits.clean[s.index]) > 0 && s.core.copies.namesLocked(l.leg)", new: "len(l.leg.follow.bits.clean[s.index]) > 0",
+		pkg: "./backend/remote", run: "^TestNothingIsCleared$",
 	}, {
 		name: "a copy that is older than the last session counts by its bits", rule: "mirror §3.6 each generation names the epochs of the last sessions",
 		in:  "backend/remote.copies.changeLocked",
