@@ -347,10 +347,10 @@ func sum(b []byte) (crc uint32, err error) {
 	return crc32.Checksum(b, castagnoli), nil
 }
 
-// same reports whether the superblock of h is sb, but for the boot.
+// same reports whether the superblock of h is sb, but for the boot and for which memory it is.
 func same(h *image.Header, sb *Superblock) bool {
 	saved, err := decode(h.Superblock[:])
-	saved.Boot = sb.Boot
+	saved.Boot, saved.Memory = sb.Boot, sb.Memory
 	return err == nil && saved == *sb
 }
 

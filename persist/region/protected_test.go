@@ -155,7 +155,8 @@ func TestProtectedSurvivesAPowerFailureAfterASave(t *testing.T) {
 	require.Zero(t, after.Losses)
 	require.Equal(t, data, r.Data())
 	now := r.Superblock()
-	was.Boot = bootB
+	require.NotEqual(t, was.Memory, now.Memory, "each memory has a number of its own")
+	was.Boot, was.Memory = bootB, now.Memory
 	require.Equal(t, was, now, "all of it, with its owner, epoch and contents id")
 	p.powerOff(t, r)
 	require.Equal(t, data, p.open(t, saverIn(bootA)).Data())

@@ -78,7 +78,7 @@ func (s *saving) lose(path string, sb Superblock, boot [16]byte, why string, on 
 	h := s.im.Header()
 	sb.Epoch = max(sb.Epoch, h.Epoch) + 2 // a copy of the header may have rotted that had one more
 	sb.Mark += skippedMarks
-	sb.Contents, sb.Boot = newID(), boot
+	sb.Contents, sb.Boot, sb.Memory = newID(), boot, newNonce()
 	sb.Failed, sb.Failure, sb.Suspect, sb.Doubt = false, "", false, false
 	return build(path, &h, on, func(f *os.File, mem []byte) error {
 		if err := allocateAt(f, 0, h.Bytes); err != nil {

@@ -153,6 +153,9 @@ func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
 		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: %s", ErrSave, without(h))
 	case h.State == image.Whole && err == nil && saved.Generation > sb.Generation:
 		return fmt.Errorf("%w: the memory is older than the save: %s", ErrSave, without(h))
+	case h.Epoch > sb.Epoch && err == nil && saved.Memory != sb.Memory:
+		return fmt.Errorf("%w: the memory is old: a start with another path has made the memory that the image belongs to: name that path (`pmnbd-target region list DIR` finds it): %s",
+			ErrSave, without(h))
 	case h.Epoch > sb.Epoch+1: // one more than the memory may have been announced, and then not come
 		return fmt.Errorf("%w: the memory is in epoch %d, and the image names epoch %d: the memory is an old copy: %s", ErrSave, sb.Epoch, h.Epoch, without(h))
 	}
@@ -227,13 +230,14 @@ func (s *saving) fetch(path string, sb *Superblock, boot [16]byte, on medium.Med
 		if err != nil || found.best != *sb {
 			return fmt.Errorf("%s: %w: its first block does not have the superblock of its header (%w)", s.im.Path(), image.ErrTorn, err)
 		}
-		return reboot(mem, found, boot)
+		return adopt(mem, found, boot)
 	})
 }
 
-// reboot puts the boot into a superblock that was loaded. Its generation stays: it is the one
-// that the image has.
-func reboot(mem []byte, found copies, boot [16]byte) error {
+// adopt puts the boot, and a number of this memory, into a superblock that was loaded. Its generation stays: it is
+// the one that the image has.
+func adopt(mem []byte, found copies, boot [16]byte) error {
+	memory := newNonce()
 	for at, state := range found.states {
 		if state != CopyGood {
 			continue
@@ -243,7 +247,7 @@ func reboot(mem []byte, found copies, boot [16]byte) error {
 		if err != nil {
 			return err
 		}
-		sb.Boot = boot
+		sb.Boot, sb.Memory = boot, memory
 		sb.encode(page)
 	}
 	return nil

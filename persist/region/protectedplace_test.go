@@ -33,6 +33,18 @@ func replace(t *testing.T, path string, by []byte) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
+// rotCopy spoils the copy of an image's header that has that generation.
+func rotCopy(t *testing.T, path string, generation uint64) {
+	t.Helper()
+	now, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for at := range int64(2) {
+		if binary.LittleEndian.Uint64(now[at*8192+8:]) == generation {
+			overwrite(t, path, at*8192+100, []byte("rot"))
+		}
+	}
+}
+
 // TestImageIsReplaced: somebody puts a backup in the place of the image while the region is in use. No
 // save goes where the next start does not look, and a start with the memory is enough.
 func TestImageIsReplaced(t *testing.T) {
@@ -126,16 +138,8 @@ func TestImageIsWrittenOver(t *testing.T) {
 			f, err := os.Open(path)
 			require.NoError(t, err)
 			found, err := image.Inspect(f)
-			require.NoError(t, err)
-			for at := range int64(2) {
-				var b [8]byte
-				_, err := f.ReadAt(b[:], at*8192+8)
-				require.NoError(t, err)
-				if binary.LittleEndian.Uint64(b[:]) == found.Generation {
-					overwrite(t, path, at*8192+100, []byte("rot"))
-				}
-			}
-			require.NoError(t, f.Close())
+			require.NoError(t, errors.Join(err, f.Close()))
+			rotCopy(t, path, found.Generation)
 		},
 	} {
 		for _, saved := range []bool{true, false} {

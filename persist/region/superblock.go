@@ -54,8 +54,10 @@ const (
 //	 160 ├──────────────────────────────┼───────────────────────────────┤
 //	     │ stamp of the parts (8)       │ its nonce (8)                 │
 //	 176 ├──────────────────────────────┼───────────────────────────────┤
-//	     │ nonce of the one before (8)  │ 0                             │
-//	 256 ├──────────────────────────────┴───────────────────────────────┤
+//	     │ nonce of the one before (8)  │ memory (8)                    │
+//	 192 ├──────────────────────────────┴───────────────────────────────┤
+//	     │ 0                                                            │
+//	 256 ├──────────────────────────────────────────────────────────────┤
 //	     │ name (255)                                                   │
 //	 512 ├──────────────────────────────────────────────────────────────┤
 //	     │ why it failed (512)                                          │
@@ -99,6 +101,7 @@ const (
 	offStamp      = 160
 	offNonce      = 168
 	offNonceOld   = 176
+	offMemory     = 184
 	offName       = 256
 	offFailure    = 512
 	offCleared    = 1024
@@ -187,6 +190,10 @@ type Superblock struct {
 	Stamping bool
 	// StampNonces are random numbers that belong to the stamp and to the one before.
 	StampNonces [2]uint64
+
+	// Memory is a random number of the memory of a region of class protected. A start that makes memory
+	// draws it, so two memories made from one image differ. It is 0 until then, and for other classes.
+	Memory uint64
 }
 
 // Version returns the version of the superblock's layout.
@@ -260,6 +267,9 @@ func (s *Superblock) check() error {
 	if s.Failed != (s.Failure != "") {
 		return errors.New("the flag failed and the reason for the failure contradict each other")
 	}
+	if s.Memory != 0 && s.Class != persist.ClassProtected {
+		return fmt.Errorf("class %v, and memory that was made from an image", s.Class)
+	}
 	if err := s.checkParts(); err != nil {
 		return err
 	}
@@ -309,6 +319,7 @@ func (s *Superblock) encode(b []byte) {
 	le.PutUint64(b[offStamp:], s.Stamp)
 	le.PutUint64(b[offNonce:], s.StampNonces[0])
 	le.PutUint64(b[offNonceOld:], s.StampNonces[1])
+	le.PutUint64(b[offMemory:], s.Memory)
 	le.PutUint64(b[offUnsafe:], s.UnsafeShutdowns)
 	copy(b[offOwnerID:], s.Owner.ID[:])
 	copy(b[offOwnerNonce:], s.Owner.Nonce[:])
@@ -368,6 +379,7 @@ func decode(b []byte) (Superblock, error) {
 		Stamp:           le.Uint64(b[offStamp:]),
 		Stamping:        flags&flagStamping != 0,
 		StampNonces:     [2]uint64{le.Uint64(b[offNonce:]), le.Uint64(b[offNonceOld:])},
+		Memory:          le.Uint64(b[offMemory:]),
 	}
 	if err := s.check(); err != nil {
 		return Superblock{}, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -380,19 +392,4 @@ func decode(b []byte) (Superblock, error) {
 		return Superblock{}, fmt.Errorf("%w: it has fields that version %d does not know", ErrDamaged, le.Uint32(b[offVersion:]))
 	}
 	return s, nil
-}
-
-// text cuts s to MaxText bytes and replaces control characters, so that it fits one line.
-func text(s string) string {
-	b := make([]byte, 0, min(len(s), MaxText))
-	for _, r := range s {
-		if r < ' ' || r == 0x7f {
-			r = ' '
-		}
-		if n := len(string(r)); len(b)+n > MaxText {
-			break
-		}
-		b = append(b, string(r)...)
-	}
-	return string(b)
 }

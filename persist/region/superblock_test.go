@@ -87,6 +87,23 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, make([]byte, 4092-3040), b[3040:4092])
 }
 
+// TestLayoutOfMemory: a number of the memory is for class protected alone.
+func TestLayoutOfMemory(t *testing.T) {
+	var b [CopySize]byte
+	s := sample()
+	s.Class, s.Memory = persist.ClassProtected, 80
+	s.encode(b[:])
+	require.Equal(t, []byte{80, 0, 0, 0, 0, 0, 0, 0}, b[184:192])
+	require.Equal(t, make([]byte, 256-192), b[192:256])
+	got, err := decode(b[:])
+	require.NoError(t, err)
+	require.Equal(t, s, got)
+	s.Class = persist.ClassFile
+	s.encode(b[:])
+	_, err = decode(b[:])
+	require.ErrorIs(t, err, ErrDamaged)
+}
+
 func TestRoundTrip(t *testing.T) {
 	longest := sample()
 	longest.Name, longest.Failure, longest.Cleared = strings.Repeat("n", maxName), strings.Repeat("f", MaxText), strings.Repeat("c", MaxText)

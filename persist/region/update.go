@@ -25,7 +25,7 @@ func (r *Region) Update(f func(*Superblock) error) error {
 		sb.UnsafeShutdowns = r.platform.UnsafeShutdowns // changes only while the power is off
 	}
 	if sb.UUID != old.UUID || sb.Name != old.Name || sb.Size != old.Size || sb.Class != old.Class || sb.Mark < old.Mark || sb.Failed || sb.Failure != "" ||
-		sb.Parts != old.Parts || sb.Stamp != old.Stamp || sb.Stamping != old.Stamping || sb.StampNonces != old.StampNonces || sb.Life < old.Life || sb.Record != old.Record && sb.Record != aloneRecord(old.Record) && sb.Record != forgottenRecord(old.Record) {
+		sb.Parts != old.Parts || sb.Stamp != old.Stamp || sb.Stamping != old.Stamping || sb.StampNonces != old.StampNonces || sb.Memory != old.Memory || sb.Life < old.Life || sb.Record != old.Record && sb.Record != aloneRecord(old.Record) && sb.Record != forgottenRecord(old.Record) {
 		return fmt.Errorf("region %q: superblock not written: an update changed a field that it must not change", r.name)
 	}
 	if err := r.liveLocked(&sb); err != nil {
@@ -43,4 +43,19 @@ func (r *Region) Update(f func(*Superblock) error) error {
 		}
 	}
 	return nil
+}
+
+// text cuts s to MaxText bytes and replaces control characters, so that it fits one line.
+func text(s string) string {
+	b := make([]byte, 0, min(len(s), MaxText))
+	for _, r := range s {
+		if r < ' ' || r == 0x7f {
+			r = ' '
+		}
+		if n := len(string(r)); len(b)+n > MaxText {
+			break
+		}
+		b = append(b, string(r)...)
+	}
+	return string(b)
 }

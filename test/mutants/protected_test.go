@@ -59,6 +59,16 @@ var protection = []mutant{
 		old: "saved.Generation > sb.Generation", new: "saved.Generation == 0",
 		pkg: "./persist/region", run: "^TestMemoryOlderThanItsSave$",
 	}, {
+		name: "memory is used although other memory had a grant since", rule: "memory is the one that had the last grant",
+		in:  "persist/region.belongs",
+		old: "saved.Memory != sb.Memory", new: "saved.Memory == sb.Memory && false",
+		pkg: "./persist/region", run: "^TestMemoryIsOvertaken$",
+	}, {
+		name: "memory of a loss has no number of its own", rule: "memory is the one that had the last grant",
+		in:  "persist/region.saving.lose",
+		old: "newID(), boot, newNonce()", new: "newID(), boot, sb.Memory",
+		pkg: "./persist/region", run: "^TestLossBelowARottenHeader$",
+	}, {
 		name: "a save goes to a file that has no name any more", rule: "a save goes where a start looks",
 		in:  "persist/region.saving.displaced",
 		old: "case !os.SameFile(info, s.file):", new: "case info == s.file:",
