@@ -21,6 +21,10 @@ var (
 // MayBlock reports whether Flush may take milliseconds, in a system call.
 func (r *Region) MayBlock() bool { return r.class == persist.ClassFile }
 
+// RecordMayBlock reports whether SetRecord may take milliseconds. It syncs class file, and for class protected the header
+// of the image.
+func (r *Region) RecordMayBlock() bool { return r.class == persist.ClassFile || r.saving != nil }
+
 // FencesOnly reports whether Flush takes the same time for any ranges: the caches survive a power
 // failure, or a CPU saves the memory before one, so nothing is written back.
 func (r *Region) FencesOnly() bool {

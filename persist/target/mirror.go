@@ -97,7 +97,7 @@ func (c *conn) mirror(t wire.Type, msg []byte) error {
 	return c.record(job)
 }
 
-// record keeps a record, or leaves that to the syncer if the region may block: heartbeats
+// record keeps a record, or leaves that to the syncer if it may have to wait for a disk: heartbeats
 // must go on.
 func (c *conn) record(job *recordJob) error {
 	e := c.session.export
@@ -109,7 +109,7 @@ func (c *conn) record(job *recordJob) error {
 	if life := e.r.Superblock().Life; job.m.Record.Life > life {
 		return fmt.Errorf("%w: RECORD of generation %v in life %d", errStranger, job.m.Record.Generation, life)
 	}
-	if e.r.MayBlock() {
+	if e.r.RecordMayBlock() {
 		return e.syncer.addRecord(job)
 	}
 	if err := c.keepRecord(&job.m); err != nil {

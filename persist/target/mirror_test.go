@@ -3,6 +3,7 @@ package target
 import (
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -255,6 +256,46 @@ func TestRecordIsDurableFirst(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rec, info.Superblock.Record)
 	})
+	t.Run("protected", func(t *testing.T) {
+		for step, n := range map[string]int64{"the write of the header": 1, "its sync": 2} {
+			t.Run(step, func(t *testing.T) { testRecordOfProtected(t, n) })
+		}
+	})
+}
+
+// testRecordOfProtected sends a RECORD to a region of class protected, and holds step n of what the disk of its image
+// does for that. The target answers heartbeats meanwhile, and a barrier, which needs no disk.
+func testRecordOfProtected(t *testing.T, n int64) {
+	began, proceed := make(chan struct{}, 1), make(chan struct{})
+	release := sync.OnceFunc(func() { close(proceed) })
+	var steps atomic.Int64 // how many the disk does before it hangs, and that one
+	s := serveProtected(t, func() error {
+		if steps.Add(-1) == 0 {
+			began <- struct{}{}
+			<-proceed
+		}
+		return nil
+	})
+	t.Cleanup(release) // before the server is stopped
+	p := s.connect(t)
+	o := p.openLife(alice, 1, wire.OpenJoin)
+	steps.Store(n)
+	rec := memberOf(s.region, 1, 1, memberA)
+	p.send((&wire.Record{Seq: 3, Record: rec}).Append(nil))
+	<-began
+	for seq := range uint64(2) {
+		var hb wire.HeartbeatAck
+		p.ask(&wire.Heartbeat{Seq: seq}, &hb)
+	}
+	require.NoError(t, p.write(o, 1, 0, []byte("beside it")))
+	require.Zero(t, s.region.Superblock().Record)
+	release()
+	var done wire.Recorded
+	require.NoError(t, p.decode(&done))
+	require.Equal(t, wire.Recorded{Seq: 3}, done)
+	info, err := region.Inspect(s.path)
+	require.NoError(t, err)
+	require.Equal(t, rec, info.Superblock.Record)
 }
 
 // The next RECORD may follow RECORDED at once.

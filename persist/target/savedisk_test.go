@@ -23,22 +23,28 @@ import (
 // is set.
 func serveWithImage(t *testing.T) (s *site, fails *atomic.Bool) {
 	t.Helper()
-	memory := shmtest.Dir(t)
-	path, save := filepath.Join(memory, "region"), t.TempDir()
-	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
-	require.NoError(t, err)
 	fails = new(atomic.Bool)
-	m := regiontest.Medium{Image: func() error {
+	return serveProtected(t, func() error {
 		if fails.Load() {
 			return unix.EIO
 		}
 		return nil
-	}}
+	}), fails
+}
+
+// serveProtected serves a region of class protected. disk is called before each write and sync of its image.
+func serveProtected(t *testing.T, disk func() error) *site {
+	t.Helper()
+	memory := shmtest.Dir(t)
+	path, save := filepath.Join(memory, "region"), t.TempDir()
+	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
+	require.NoError(t, err)
+	m := regiontest.Medium{Image: disk}
 	r, err := region.Open(path, region.OpenOptions{Name: "log", Save: save, Wrap: m.Wrap})
 	require.NoError(t, err)
-	s = serveOpened(t, path, r, Config{})
+	s := serveOpened(t, path, r, Config{})
 	looked(t, s.server.served()["log"])
-	return s, fails
+	return s
 }
 
 // looked waits until the target has looked at the disk for the first time. It does so beside what a test does.

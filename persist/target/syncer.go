@@ -15,8 +15,8 @@ import (
 )
 
 // A syncer does for a region what its lanes must not wait for: it syncs class file for
-// barriers, writes back large parts of barriers (writeback.go), keeps records of class file
-// (mirror.go), flushes the whole extent to settle the
+// barriers, writes back large parts of barriers (writeback.go), keeps records of classes file
+// and protected (mirror.go), flushes the whole extent to settle the
 // doubt that a new owner inherits (design §3.8), and advances the mark (mark.go). One sync serves every barrier that
 // arrived before the sync began, on any lane (design §3.5). During doubt it acknowledges
 // no barrier.

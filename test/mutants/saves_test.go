@@ -99,6 +99,11 @@ var saves = []mutant{
 		old: "if e.image != nil && s.method == persist.MethodGPSPM {", new: "if e.image != nil && s.method != persist.MethodAPM {",
 		pkg: "./persist/target", run: "^TestKnownAfterClose$",
 	}, {
+		name: "a record waits on the lane for the disk of the image", rule: "heartbeats do not wait for a record",
+		in:  "persist/target.conn.record",
+		old: "e.r.RecordMayBlock()", new: "e.r.MayBlock()",
+		pkg: "./persist/target", run: "^TestRecordIsDurableFirst$", hangs: true,
+	}, {
 		name: "the battery command prints without end", rule: "what the command of --battery-command prints is bounded",
 		in:  "cmd/pmnbd-target.bounded.Write",
 		old: "n := min(len(p), b.left)", new: "n := len(p)",
