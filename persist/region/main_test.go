@@ -34,6 +34,8 @@ type host struct {
 	fence func()
 	bad   func() ([]persist.Range, error) // of the file
 	mend  func(off, n uint64) error       // of the file
+	// mounts are where memory is mounted, beside what the machine has.
+	mounts []string
 }
 
 var thisHost host
@@ -57,6 +59,11 @@ func (h host) Mend(f *os.File, off, n uint64) error {
 		return h.mend(off, n)
 	}
 	return thisMachine.Mend(f, off, n)
+}
+
+func (h host) MemoryMounts() ([]string, error) {
+	points, err := thisMachine.MemoryMounts()
+	return append(points, h.mounts...), err
 }
 
 func (h host) BootID() ([16]byte, error) {

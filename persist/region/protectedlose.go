@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +31,14 @@ func (s *saving) readable(path, why string) error {
 	return nil
 }
 
-// places are where memory lies, mostly. A start also looks beside the path that it was given.
+// places are where memory lies, mostly. A start also looks beside the path that it was given, and where the host has
+// mounted memory.
 var places = []string{"/dev/shm", "/dev/hugepages"}
 
 // nowhere returns an error if the region's memory of this boot is at another path than this one, where there is none.
 // A loss would raise the epoch in the image, and that memory would be refused as an old copy from then on. If the region
-// came from its image instead, one grant later that memory would be old, and the image could not tell.
+// came from its image instead, that memory would be refused after the first grant. Either way somebody has named a
+// wrong path, and it is cheaper to hear of that before there are two memories.
 func (s *saving) nowhere(path string, boot [16]byte, on medium.Medium) error {
 	at := s.memoryElsewhere(path, boot, on)
 	switch {
@@ -51,11 +54,13 @@ func (s *saving) nowhere(path string, boot [16]byte, on medium.Medium) error {
 // unfinished memory comes last.
 func (s *saving) memoryElsewhere(path string, boot [16]byte, on medium.Medium) (at string) {
 	h, part := s.im.Header(), ""
-	for _, dir := range append([]string{filepath.Dir(path)}, places...) {
+	own, _ := os.Lstat(path + newMemory)
+	mounts, _ := on.MemoryMounts() // without them there are the other places
+	for _, dir := range slices.Concat([]string{filepath.Dir(path)}, places, mounts) {
 		entries, _ := os.ReadDir(dir) // what cannot be read has nothing for us
 		for _, e := range entries {
 			at = filepath.Join(dir, e.Name())
-			if info, err := e.Info(); err != nil || !info.Mode().IsRegular() || uint64(info.Size()) < h.Bytes || at == path+newMemory {
+			if info, err := e.Info(); err != nil || !info.Mode().IsRegular() || uint64(info.Size()) < h.Bytes || os.SameFile(info, own) {
 				continue
 			}
 			if found, err := inspectPath(at, on); err == nil && found.Superblock.UUID == h.UUID && found.Superblock.Boot == boot {

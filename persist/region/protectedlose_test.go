@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,8 +14,7 @@ import (
 )
 
 // TestMemoryAtAnotherPath: a start with the wrong path, in the boot that has the memory, changes nothing, and names the
-// right one. Otherwise a grant there would leave memory at the right path that is old, and belongs to the image all the
-// same. Where there is none any more the region comes from its image, or is lost.
+// right one. Otherwise a grant there would leave memory at the right path that is old. Where there is none any more the region comes from its image, or is lost.
 func TestMemoryAtAnotherPath(t *testing.T) {
 	for name, is := range map[string]struct{ saved, damaged bool }{
 		"saved": {true, false}, "not saved": {false, false}, "a damaged save": {true, true},
@@ -50,6 +50,36 @@ func TestMemoryAtAnotherPath(t *testing.T) {
 			require.Equal(t, !last.Loaded, last.Losses == 1)
 		})
 	}
+}
+
+// TestMemoryOnAnotherMount: memory on a filesystem of its own is found from anywhere, wherever that is mounted.
+func TestMemoryOnAnotherMount(t *testing.T) {
+	p := protectedAt(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	require.NoError(t, r.Close())
+	_, before := p.image(t)
+	on := saverIn(bootA)
+	on.mounts = []string{filepath.Join(t.TempDir(), "gone"), filepath.Dir(p.memory)}
+	wrong := filepath.Join(t.TempDir(), "memory")
+	_, err := open(wrong, OpenOptions{Name: "r", Save: p.save}, on)
+	require.ErrorIs(t, err, ErrSave)
+	require.ErrorContains(t, err, "lies at "+p.memory+": name that path")
+	_, after := p.image(t)
+	require.True(t, bytes.Equal(before, after), "the image is as it was")
+	require.NoFileExists(t, wrong)
+}
+
+// TestOwnUnfinishedMemory: what a killed start left at this very path is no memory elsewhere, although a mount has
+// another name for it.
+func TestOwnUnfinishedMemory(t *testing.T) {
+	p := protectedAt(t)
+	require.NoError(t, os.Rename(p.memory, p.memory+newMemory))
+	alias := filepath.Join(t.TempDir(), "alias")
+	require.NoError(t, os.Symlink(filepath.Dir(p.memory), alias))
+	on := saverIn(bootA)
+	on.mounts = []string{alias}
+	require.True(t, protection(t, p.open(t, on)).Loaded)
 }
 
 // TestUnfinishedMemoryElsewhere: what a killed start left at another path says that it is the region's memory of this

@@ -59,6 +59,11 @@ var protection = []mutant{
 		old: "saved.Generation > sb.Generation", new: "saved.Generation == 0",
 		pkg: "./persist/region", run: "^TestMemoryOlderThanItsSave$",
 	}, {
+		name: "memory on a mount of its own is not found", rule: "a start whose path is wrong names the memory",
+		in:  "persist/region.saving.memoryElsewhere",
+		old: "places, mounts)", new: "places, mounts[:0])",
+		pkg: "./persist/region", run: "^TestMemoryOnAnotherMount$",
+	}, {
 		name: "memory is used although other memory had a grant since", rule: "memory is the one that had the last grant",
 		in:  "persist/region.belongs",
 		old: "saved.Memory != sb.Memory", new: "saved.Memory == sb.Memory && false",

@@ -27,6 +27,9 @@ type Medium interface {
 	Mend(f *os.File, off, n uint64) error
 	// BootID returns the host's boot id, which is random and new in every boot.
 	BootID() ([16]byte, error)
+	// MemoryMounts returns where filesystems are mounted whose files can be RAM. It returns those that it knows
+	// beside an error.
+	MemoryMounts() ([]string, error)
 	// Sync makes everything written to f durable, also through mappings.
 	Sync(f *os.File) error
 	// WriteBack writes the cache lines of n bytes at off back to memory. When it returns,
