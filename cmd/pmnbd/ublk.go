@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -103,22 +102,6 @@ func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
 // 30 s later.
 const ublkTimeout = 60 * time.Second
 
-// ublks are the block devices that a process serves.
-type ublks struct {
-	mu      sync.Mutex
-	devices []ublkDevice
-	past    map[string]ublk.Snapshot // by export: what those of its devices counted that have ended
-	closed  bool                     // no more begin
-	closing chan struct{}            // closed with that
-	watch   sync.WaitGroup           // of devices
-	failed  chan error               // gets the error of a device that ended by itself
-}
-
-type ublkDevice struct {
-	*ublk.Device
-	export string
-}
-
 // errNotFollowing is the error of a block device whose kernel would miss writes that were answered
 // to it.
 var errNotFollowing = errors.New("its server was another one: acknowledged writes may have been lost since, or another initiator may have had the region")
@@ -167,54 +150,6 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 	return d, s.ublks.add(ublkDevice{d, x.name})
 }
 
-// add takes a device in, unless the process drains.
-func (u *ublks) add(d ublkDevice) error {
-	u.mu.Lock()
-	closed := u.closed
-	if !closed {
-		u.devices = append(u.devices, d)
-		u.watch.Go(func() { u.await(d) })
-	}
-	u.mu.Unlock()
-	if closed {
-		return errors.Join(errors.New("pmnbd ends"), d.Shutdown(context.Background()))
-	}
-	return nil
-}
-
-// await forgets a block device when it has ended, and tells run if it did so by itself.
-func (u *ublks) await(d ublkDevice) {
-	<-d.Done()
-	u.mu.Lock()
-	u.devices = slices.DeleteFunc(u.devices, func(o ublkDevice) bool { return o.Device == d.Device })
-	u.keepLocked(d.export, d.Snapshot())
-	u.mu.Unlock()
-	if err := d.Err(); err != nil && !errors.Is(err, ublk.ErrRemoved) {
-		select {
-		case u.failed <- err:
-		default: // run has one already
-		}
-	}
-}
-
-// keepLocked keeps what a device of an export has counted.
-func (u *ublks) keepLocked(export string, s ublk.Snapshot) {
-	if u.past == nil {
-		u.past = make(map[string]ublk.Snapshot)
-	}
-	all := u.past[export]
-	all.Commands.Add(&s.Commands)
-	all.Latency.Add(&s.Latency)
-	u.past[export] = all
-}
-
-// list returns the block devices.
-func (u *ublks) list() []ublkDevice {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Clone(u.devices)
-}
-
 // exportNamed returns the export of that name, or nil.
 func (s *initiator) exportNamed(name string) *export {
 	for _, x := range s.exports() {
@@ -223,16 +158,6 @@ func (s *initiator) exportNamed(name string) *export {
 		}
 	}
 	return nil
-}
-
-// of returns the path of a block device of an export, "" if there is none.
-func (u *ublks) of(export string) string {
-	for _, d := range u.list() {
-		if d.export == export {
-			return d.Path()
-		}
-	}
-	return ""
 }
 
 // beginUblks opens the block devices of --ublk, unless a signal comes first, which it returns.
@@ -260,44 +185,6 @@ func (s *initiator) beginUblk(ctx context.Context) error {
 		x.uris = append(x.uris, d.Path())
 	}
 	return nil
-}
-
-// shutdown ends all block devices, which stay: their I/O waits for the next pmnbd.
-func (u *ublks) shutdown(ctx context.Context) error {
-	u.mu.Lock()
-	u.closed = true
-	u.mu.Unlock()
-	close(u.closing)
-	devices := u.list()
-	errs := make([]error, len(devices))
-	var all sync.WaitGroup
-	for i, d := range devices {
-		all.Go(func() { errs[i] = d.Shutdown(ctx) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-// report adds the block devices of an export to what it says: its commands are those of all its clients.
-func (u *ublks) report(e *report.Export) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	count := func(s ublk.Snapshot) {
-		e.Commands.Read.Add(s.Commands.Read)
-		e.Commands.Write.Add(s.Commands.Write)
-		e.Commands.Flush.Add(s.Commands.Flush)
-		e.Commands.Trim.Add(s.Commands.Trim)
-		e.Commands.WriteZeroes.Add(s.Commands.WriteZeroes)
-		e.Latency.Add(&s.Latency)
-	}
-	for _, d := range u.devices {
-		if d.export == e.Name {
-			shot := d.Snapshot()
-			count(shot)
-			e.Ublk = append(e.Ublk, shot)
-		}
-	}
-	count(u.past[e.Name])
 }
 
 // ublkPath is where the control socket takes the command of pmnbd attach --ublk.
