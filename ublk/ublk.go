@@ -125,6 +125,10 @@ func (d *Device) Path() string { return Path(d.number) }
 // the block device, or when the kernel broke the protocol. Err tells which.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
+// Ending reports whether the device takes nothing more and is ending: Shutdown was called, somebody has
+// removed the block device, or a queue has failed.
+func (d *Device) Ending() bool { return d.halting.Load() }
+
 // Err returns why a queue has ended by itself, or nil. If the block device was removed it is
 // ErrRemoved.
 func (d *Device) Err() error {

@@ -266,6 +266,7 @@ func TestRemoved(t *testing.T) {
 	d := serveOn(t, k, dev)
 	rq := k.disk(t, 0).flush()
 	dev.Wait(1)
+	require.False(t, d.Ending())
 	removed := make(chan error, 1)
 	require.ErrorIs(t, orderOf(k, cmdStop, "stop", 0, identity+1), ErrOther)
 	go func() {
@@ -273,8 +274,9 @@ func TestRemoved(t *testing.T) {
 	}()
 	dev.Release(dev.Held())
 	require.Zero(t, <-rq.done)
-	<-d.Done()
 	require.NoError(t, <-removed)
+	require.True(t, d.Ending())
+	<-d.Done()
 	require.ErrorIs(t, d.Err(), ErrRemoved)
 	require.ErrorIs(t, orderOf(k, cmdStop, "stop", 0, identity), ErrNone)
 	require.NoError(t, d.Shutdown(t.Context()), "it is over")

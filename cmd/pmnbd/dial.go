@@ -49,6 +49,7 @@ func (s *initiator) dial(ctx context.Context, c *config, e exportSpec) (*export,
 	if err != nil {
 		return nil, err
 	}
+	// An export is one ublk device at most (ublkDevice), whose queues take chunks as NBD connections do.
 	cfg := remote.Config{
 		ID: s.id, StateDir: c.stateDir, WindowDir: c.windowDir, AcceptLoss: c.acceptLoss,
 		LocalClients: !slices.ContainsFunc(s.listeners, func(l net.Listener) bool { return l.Addr().Network() != "unix" }),

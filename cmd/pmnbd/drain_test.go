@@ -64,7 +64,7 @@ func TestEndClients(t *testing.T) {
 	require.NoError(t, err)
 	s := &initiator{}
 	s.ublks.closing = make(chan struct{})
-	s.ublks.devices = []ublkDevice{{&ublk.Device{}, "log"}, {&ublk.Device{}, "data"}} // neither ever ends
+	s.ublks.devices = []ublkDevice{{Device: &ublk.Device{}, export: "log"}, {Device: &ublk.Device{}, export: "data"}} // neither ever ends
 	s.nbd, err = nbd.New(nbd.Config{}, nbd.Export{Name: "other", Device: dev})
 	require.NoError(t, err)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

@@ -48,7 +48,7 @@ func TestPlan(t *testing.T) {
 		"the same, encrypted":        {file: []string{"a=iwarps://pm1/log", "b=" + data}, refuses: `export "a" has other targets in the file`},
 		"the same, by a name":        {file: []string{"a=iwarp://x@pm1/log", "b=" + data}, refuses: "names the target, and without a key"},
 		"its region in a mirror":     {file: []string{"m=" + log + "," + other, "b=" + data}, refuses: `export "m" would have a region of export "a"`},
-		"one that is a block device": {file: []string{"a=" + log}, refuses: `export "b" is /dev/ublkb0: detach that first`, prepared: func(s *initiator) { s.ublks.devices = []ublkDevice{{&ublk.Device{}, "b"}} }},
+		"one that is a block device": {file: []string{"a=" + log}, refuses: `export "b" is /dev/ublkb0: detach that first`, prepared: func(s *initiator) { s.ublks.devices = []ublkDevice{{Device: &ublk.Device{}, export: "b"}} }},
 		"one that is none any more":  {file: []string{"a=" + log}, end: "b", prepared: func(s *initiator) { s.ublks.keepLocked("b", ublk.Snapshot{}) }},
 		"a member that was added":    {file: []string{"a=" + log, "b=" + data + "," + other}, prepared: func(s *initiator) { s.all[1] = grown(t, s.all[1], other) }},
 		"one that the file lacks":    {file: []string{"a=" + log, "b=" + data}, prepared: func(s *initiator) { s.all[1] = grown(t, s.all[1], other) }},

@@ -74,6 +74,9 @@ func (c *config) checkUblk(args []string) error {
 		if slices.ContainsFunc(c.ublk, func(o ublkSpec) bool { return o.number == s.number }) {
 			return flags.Usagef("--ublk %s: the device is given twice", arg)
 		}
+		if i := slices.IndexFunc(c.ublk, func(o ublkSpec) bool { return o.export == s.export }); i >= 0 {
+			return flags.Usagef("--ublk %s: export %q is to be %s already, and can be one ublk device only", arg, s.export, ublk.Path(c.ublk[i].number))
+		}
 		c.ublk = append(c.ublk, s)
 	}
 	return nil
@@ -97,9 +100,9 @@ func ublkIdentity(region, lineage uuid.UUID) uint64 {
 // ours reports whether a pmnbd made a block device with that identity.
 func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
 
-// ublkTimeout bounds how long a start waits for the process of the former server to end. Kernels older
-// than 6.16 notice the end of a server whose queues were full only when its requests time out, which is
-// 30 s later.
+// ublkTimeout bounds how long a block device that begins waits for one that is ending, and for the process of
+// the former server to end. Kernels older than 6.16 notice the end of a server whose queues were full only
+// when its requests time out, which is 30 s later.
 const ublkTimeout = 60 * time.Second
 
 // errNotFollowing is the error of a block device whose kernel would miss writes that were answered
@@ -108,6 +111,20 @@ var errNotFollowing = errors.New("its server was another one: acknowledged write
 
 // openUblk makes the block device of an export, or continues it.
 func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.ublks.closing:
+			cancel()
+		case <-ended:
+		}
+	}()
+	if err := s.ublks.admit(ctx, x.name, number); err != nil {
+		return nil, err
+	}
 	shot := x.dev.Snapshot()
 	if shot.State != remote.StateOpen {
 		return nil, fmt.Errorf("export %q is %s: the block device would wait for its target", x.name, shot.State)
@@ -129,17 +146,6 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 			return nil, fmt.Errorf("%s, of pid %d: %w", ublk.Path(number), has.PID, ublk.ErrOther)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
-	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-s.ublks.closing:
-			cancel()
-		case <-ended:
-		}
-	}()
 	d, err := ublk.Open(ctx, cfg)
 	if errors.Is(err, ublk.ErrHalf) {
 		err = command.WithCode(fmt.Errorf("%w: let its users see it fail, with pmnbd detach --force, then start again", err), exitLoss)
@@ -147,7 +153,7 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 	if err != nil {
 		return nil, err
 	}
-	return d, s.ublks.add(ublkDevice{d, x.name})
+	return d, s.ublks.add(ublkDevice{d, x.name, make(chan struct{})})
 }
 
 // exportNamed returns the export of that name, or nil.
@@ -211,11 +217,6 @@ func (s *initiator) attachUblk(ctx context.Context, query url.Values, say func(a
 	x := s.exportNamed(name)
 	if x == nil {
 		return fmt.Errorf("it serves no export %q", name)
-	}
-	for _, d := range s.ublks.list() {
-		if number == d.Number() {
-			return fmt.Errorf("%s is export %s here already", d.Path(), d.export)
-		}
 	}
 	d, err := s.openUblk(ctx, x, number)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestParseUblk(t *testing.T) {
 		"the only export":   {[]string{logTarget, "--ublk=/dev/ublkb3"}, []ublkSpec{{"log", 3}}, ""},
 		"named":             {[]string{logTarget, dataTarget, "--ublk=data=/dev/ublkb0"}, []ublkSpec{{"data", 0}}, ""},
 		"both":              {[]string{logTarget, dataTarget, "--ublk=data=/dev/ublkb0", "--ublk=log=/dev/ublkb1"}, []ublkSpec{{"data", 0}, {"log", 1}}, ""},
-		"an export twice":   {[]string{logTarget, "--ublk=/dev/ublkb0", "--ublk=/dev/ublkb1"}, []ublkSpec{{"log", 0}, {"log", 1}}, ""},
+		"an export twice":   {[]string{logTarget, "--ublk=/dev/ublkb0", "--ublk=log=/dev/ublkb1"}, nil, `--ublk log=/dev/ublkb1: export "log" is to be /dev/ublkb0 already, and can be one ublk device only`},
 		"a name with =":     {[]string{logTarget, "--export=a=b", "--ublk=a=b=/dev/ublkb0"}, []ublkSpec{{"a=b", 0}}, ""},
 		"which of two":      {[]string{logTarget, dataTarget, "--ublk=/dev/ublkb0"}, nil, "say which of the exports"},
 		"no such export":    {[]string{logTarget, "--ublk=data=/dev/ublkb0"}, nil, `no export is called "data"`},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -21,9 +22,34 @@ type ublks struct {
 	failed  chan error               // gets the error of a device that ended by itself
 }
 
+// A ublkDevice is the block device of an export, which has no other one: each queue may keep chunks of the
+// arenas, and dial makes these for the queues of one block device.
 type ublkDevice struct {
 	*ublk.Device
 	export string
+	gone   chan struct{} // closed when it is none of ublks any more
+}
+
+// admit returns an error if a block device of this process has the export, or the number. It waits for one that is
+// ending: pmnbd detach returns when the kernel has let go of it, a moment before its place is free. The caller has
+// its turn, or is the start.
+func (u *ublks) admit(ctx context.Context, export string, number int) error {
+	for _, d := range u.list() {
+		switch {
+		case d.export != export && d.Number() != number:
+		case d.Ending():
+			select {
+			case <-d.gone:
+			case <-ctx.Done():
+				return fmt.Errorf("%s, the block device of export %s, has not ended: %w", d.Path(), d.export, ctx.Err())
+			}
+		case d.Number() == number:
+			return fmt.Errorf("%s is export %s here already", d.Path(), d.export)
+		default:
+			return fmt.Errorf("export %q is %s already, and can be one ublk device only: use that one, or detach it first", export, d.Path())
+		}
+	}
+	return nil
 }
 
 // add takes a device in, unless the process drains.
@@ -44,16 +70,22 @@ func (u *ublks) add(d ublkDevice) error {
 // await forgets a block device when it has ended, and tells run if it did so by itself.
 func (u *ublks) await(d ublkDevice) {
 	<-d.Done()
-	u.mu.Lock()
-	u.devices = slices.DeleteFunc(u.devices, func(o ublkDevice) bool { return o.Device == d.Device })
-	u.keepLocked(d.export, d.Snapshot())
-	u.mu.Unlock()
+	u.forget(d)
 	if err := d.Err(); err != nil && !errors.Is(err, ublk.ErrRemoved) {
 		select {
 		case u.failed <- err:
 		default: // run has one already
 		}
 	}
+}
+
+// forget frees the place of a block device that has ended. What it has counted stays.
+func (u *ublks) forget(d ublkDevice) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.devices = slices.DeleteFunc(u.devices, func(o ublkDevice) bool { return o.Device == d.Device })
+	u.keepLocked(d.export, d.Snapshot())
+	close(d.gone)
 }
 
 // keepLocked keeps what a device of an export has counted.

@@ -228,6 +228,11 @@ var listenMistakes = []mistake{
 		says: "--ublk /dev/ublkb0: say which of the exports, EXPORT=/dev/ublkb0",
 	},
 	{
+		name: "two block devices of an export", code: 2,
+		line: "pmnbd serve --target {uri}/idle --ublk /dev/ublkb0 --ublk /dev/ublkb1",
+		says: `--ublk /dev/ublkb1: export "idle" is to be /dev/ublkb0 already, and can be one ublk device only`,
+	},
+	{
 		name: "a block device twice", code: 2,
 		line: "pmnbd serve --target {uri}/idle --ublk /dev/ublkb0 --ublk /dev/ublkb0",
 		says: "--ublk /dev/ublkb0: the device is given twice",

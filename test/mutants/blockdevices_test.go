@@ -48,6 +48,16 @@ var blockDevices = []mutant{
 		old: "if err != nil { d.fail(n, err) }", new: "defer func() { if err != nil { d.fail(n, err) } }()",
 		pkg: "./ublk", run: "^TestBreach$",
 	}, {
+		name: "an export becomes a second ublk device", rule: "docs/rules.md: an export is one ublk device at most",
+		in:  "cmd/pmnbd.ublks.admit",
+		old: "case d.export != export && d.Number() != number:", new: "case d.Number() != number:",
+		pkg: "./cmd/pmnbd", run: "^TestOneUblkOfAnExport$",
+	}, {
+		name: "a ublk device that is ending keeps its place", rule: "docs/rules.md: a detach frees the place",
+		in:  "cmd/pmnbd.ublks.admit",
+		old: "case d.Ending():", new: "case false:",
+		pkg: "./cmd/pmnbd", run: "^TestUblkAfterDetach$",
+	}, {
 		name: "a detach that the kernel refuses is remembered", rule: "docs/rules.md: a device that the kernel does not disconnect stays attached",
 		in:  "cmd/pmnbd/internal/attach.locked.disconnect",
 		old: "a.Detached = before", new: "_ = before",

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/cmd/pmnbd/internal/report"
+	"pmnbd/ublk"
+)
+
+// TestOneUblkOfAnExport: an export that is a block device does not become another one, which would take the chunks that
+// are NBD clients' (docs/rules.md).
+func TestOneUblkOfAnExport(t *testing.T) {
+	s := &initiator{ordering: make(chan struct{}, 1), all: []*export{{name: "log"}, {name: "data"}}}
+	s.shown.fill = func(*report.Document) {}
+	s.ublks.devices = []ublkDevice{{Device: &ublk.Device{}, export: "log"}}
+	for name, tt := range map[string]struct{ export, device, says string }{
+		"a number of the kernel's": {"log", "", `export "log" is /dev/ublkb0 already, and can be one ublk device only: use that one, or detach it first`},
+		"another number":           {"log", "/dev/ublkb1", `export "log" is /dev/ublkb0 already, and can be one ublk device only: use that one, or detach it first`},
+		"the same":                 {"log", "/dev/ublkb0", "/dev/ublkb0 is export log here already"},
+		"that of another export":   {"data", "/dev/ublkb0", "/dev/ublkb0 is export log here already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.EqualError(t, s.attachUblk(t.Context(), url.Values{"export": {tt.export}, "device": {tt.device}}, nil), tt.says)
+			require.Len(t, s.ublks.list(), 1)
+		})
+	}
+}
+
+// TestUblkAfterDetach: an attach that follows a detach waits for what that left to end, and then has the place.
+func TestUblkAfterDetach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		d := ublkDevice{Device: &ublk.Device{}, export: "log", gone: make(chan struct{})}
+		require.Error(t, d.Shutdown(ended), "it has begun to end")
+		u := ublks{devices: []ublkDevice{d}}
+		require.ErrorIs(t, u.admit(ended, "log", ublk.Any), context.Canceled)
+		require.NoError(t, u.admit(ended, "data", 1))
+		for export, number := range map[string]int{"log": ublk.Any, "data": 0} {
+			admitted := make(chan error)
+			go func() { admitted <- u.admit(t.Context(), export, number) }()
+			defer func() { require.NoError(t, <-admitted) }()
+		}
+		synctest.Wait()
+		require.Len(t, u.list(), 1)
+		u.forget(d)
+		require.NoError(t, u.admit(ended, "log", 0))
+	})
+}
