@@ -124,8 +124,10 @@ func (k *copies) aloneUntilLocked() (until time.Time, why string) {
 	return until, why
 }
 
-// heardLocked returns up to when each of these members counts as heard: half a lease after its target last
-// gave a sign of life. The caller holds commit.mu.
+// heardLocked returns up to when each of these members counts as heard: nearly a lease after the last message that
+// its target has answered was sent. The target's own lease began no earlier. When the answer was handled, or data came,
+// tells nothing of that lease: the process may have been stopped since, and an adapter answers Reads without the
+// target. The caller holds commit.mu.
 func (k *copies) heardLocked(members persist.Members) (until []time.Time) {
 	for _, g := range k.core.legs {
 		if !members.Has(g.slot) {
@@ -134,7 +136,7 @@ func (k *copies) heardLocked(members persist.Members) (until []time.Time) {
 		members &^= persist.Member(g.slot)
 		at := k.fence.epoch // it is silent
 		if g.up.Load() {
-			at = time.Now().Add(g.lease()/2 - g.pulse.silence())
+			at = g.pulse.epoch.Add(time.Duration(g.pulse.proven.Load()) + g.lease() - g.lease()/10)
 		}
 		until = append(until, at)
 	}

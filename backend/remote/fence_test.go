@@ -36,7 +36,7 @@ func testReadsAreFenced(t *testing.T) {
 	time.Sleep(time.Minute)
 	require.NoError(t, c.Do(c.Read(0, block, 0)), "two of three are there")
 	s.network(2).Freeze()
-	time.Sleep(7 * time.Second) // less than the lease
+	time.Sleep(9500 * time.Millisecond) // less than the lease
 	read := c.Read(0, block, 0)
 	c.Submit(read)
 	synctest.Wait()

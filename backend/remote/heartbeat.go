@@ -16,6 +16,10 @@ type pulse struct {
 	heard atomic.Int64  // when the target last said something, by clock
 	acked atomic.Uint64 // the last heartbeat that it has answered
 	waits atomic.Bool   // a heartbeat has not left the send queue of lane 0
+	asked atomic.Pointer[beat]
+	// The target kept this initiator's lease at that moment, by clock, or later: what was sent then has an
+	// answer. That moment is earlier than heard, which dates an answer when it is handled.
+	proven atomic.Int64
 	// What the last ack said: the barrier in progress, since when the acks
 	// have named that one, by clock, and the bytes of doubt left.
 	barrier atomic.Uint64
@@ -23,11 +27,23 @@ type pulse struct {
 	doubt   atomic.Uint64
 }
 
+// A beat is a heartbeat, and when it was sent, by clock.
+type beat struct {
+	seq uint64
+	at  int64
+}
+
 // clock is the time since the leg was made, in nanoseconds, whatever happens to the host's clock.
 func (p *pulse) clock() int64 { return int64(time.Since(p.epoch)) }
 
 // hear notes a sign of life.
 func (p *pulse) hear() { p.heard.Store(p.clock()) }
+
+// proves notes that the target has answered what was sent at that time, by clock.
+func (p *pulse) proves(at int64) {
+	for old := p.proven.Load(); at > old && !p.proven.CompareAndSwap(old, at); old = p.proven.Load() {
+	}
+}
 
 // silence is how long ago the target gave the last sign of life.
 func (p *pulse) silence() time.Duration { return time.Duration(p.clock() - p.heard.Load()) }
@@ -50,6 +66,9 @@ func (p *pulse) moved() {
 // took takes the ack of a heartbeat.
 func (p *pulse) took(ack *wire.HeartbeatAck) {
 	p.acked.Store(ack.Seq)
+	if b := p.asked.Load(); b != nil && b.seq == ack.Seq {
+		p.proves(b.at)
+	}
 	if ack.Barrier != p.barrier.Load() {
 		p.since.Store(p.clock())
 		p.barrier.Store(ack.Barrier)
@@ -127,6 +146,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 		sent++
 		m := wire.Heartbeat{Seq: sent}
 		g.pulse.waits.Store(true)
+		g.pulse.asked.Store(&beat{sent, g.pulse.clock()})
 		g.lanes[0].send(tagBeat, m.Append(nil))
 	}
 }

@@ -190,6 +190,7 @@ func (g *leg) begin(o *wire.Opened, conns []dialed) {
 	if o.Flags&wire.OpenedDoubt != 0 {
 		c.doubts |= persist.Member(g.slot)
 	}
+	g.pulse.proves(int64(conns[0].asked.Sub(g.pulse.epoch)))
 	for i, l := range g.lanes {
 		l.connect(conns[i], g.core.servesLocked(g))
 	}

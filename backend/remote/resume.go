@@ -230,6 +230,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		c.lost = time.Since(g.lostAt)
 	}
 	g.pulse.left()
+	g.pulse.proves(int64(conns[0].asked.Sub(g.pulse.epoch)))
 	g.generation.Add(1)
 	g.owes = g.core.owedLocked()
 	for _, l := range g.lanes {

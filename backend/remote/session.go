@@ -47,6 +47,7 @@ type dialed struct {
 	key          string       // the fingerprint of the key behind secret; empty without one
 	durable      wire.Durable // the last barrier of the lane that the target made durable
 	bad          *badLeg      // of lane 0: what of the region is bad; or nil
+	asked        time.Time    // when the last message was sent that the target has answered
 }
 
 // connect makes the connection of a lane, with its receives posted.
@@ -302,6 +303,7 @@ func (g *leg) ask(ctx context.Context, c *dialed, msg []byte, granted interface{
 
 func (g *leg) exchange(c *dialed, msg []byte, granted interface{ Decode([]byte) error }, refused *wire.Refused) (wire.Type, error) {
 	n := copy(c.sends.Mem, msg)
+	now := time.Now()
 	wr := rdma.WorkRequest{ID: tagControl, Op: rdma.OpSend, Signaled: true, Local: rdma.SGE{Region: c.sends, Len: uint32(n)}}
 	if _, err := c.conn.Post([]rdma.WorkRequest{wr}); err != nil {
 		return 0, err
@@ -328,6 +330,7 @@ func (g *leg) exchange(c *dialed, msg []byte, granted interface{ Decode([]byte) 
 	if err != nil {
 		return 0, err
 	}
+	c.asked = now
 	return t, c.conn.PostRecv([]rdma.WorkRequest{again})
 }
 

@@ -208,6 +208,11 @@ var mirrors = []mutant{
 		old: "return until != math.MaxInt64 &&", new: "return false && until != math.MaxInt64 &&",
 		pkg: "./backend/remote", run: "^TestReadIsFencedWhenItsDataCome$",
 	}, {
+		name: "a late answer opens the fence", rule: "mirror §4.7 a member is heard from when what its target answered was sent",
+		in:  "backend/remote.pulse.took",
+		old: "p.proves(b.at)", new: "p.proves(p.clock())",
+		pkg: "./backend/remote", run: "^TestLateAnswerOpensNoFence$",
+	}, {
 		name: "READs go on without the lease at the arbiter", rule: "mirror §4.7 with an arbiter none without its lease, unless all of F are heard",
 		in:  "backend/remote.copies.aloneUntilLocked",
 		old: "case k.office.term != nil:", new: "case false:",
