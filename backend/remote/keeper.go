@@ -212,7 +212,7 @@ func (g *leg) comeBack(o *outage, t transition) error {
 		if g.core.failed() != nil {
 			return nil // a session would be of no use, and have the target write its superblock
 		}
-		if g.core.copies.leaves(g) {
+		if g.core.copies.leaves(g) != nil {
 			return errRemoved
 		}
 		limit := attemptLimit(o.attempts)

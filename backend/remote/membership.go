@@ -33,6 +33,7 @@ const (
 // A leaver is a member that was removed, whose target does not know it yet.
 type leaver struct {
 	uuid [16]byte   // of its region
+	slot int        // that it had: its leg may get another one meanwhile
 	told chan error // takes what became of it
 }
 
@@ -194,7 +195,7 @@ func (k *copies) departLocked() (up []*leg) {
 			continue
 		}
 		k.forsakeLocked(g)
-		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, make(chan error, 1)}
+		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, g.slot, make(chan error, 1)}
 		k.left[g.slot] = g.leaver
 		k.log.Info("a member is removed from the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr))
 		if g.up.Load() {
@@ -218,21 +219,22 @@ func (k *copies) forsakeLocked(g *leg) {
 	}
 }
 
-// leaves reports whether g's member was removed.
-func (k *copies) leaves(g *leg) bool {
+// leaves returns the member of g that was removed, or nil.
+func (k *copies) leaves(g *leg) *leaver {
 	if k == nil {
-		return false
+		return nil
 	}
 	c := &k.core.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return g.leaver != nil
+	return g.leaver
 }
 
 // departs tells the target of g, whose member was removed, that it is none, and makes g an empty place.
 // It is false if g's member was not removed. Only g's keeper calls it.
 func (k *copies) departs(g *leg) bool {
-	if !k.leaves(g) {
+	left := k.leaves(g)
+	if left == nil {
 		return false
 	}
 	c := &k.core.commit
@@ -240,7 +242,7 @@ func (k *copies) departs(g *leg) bool {
 	defer cancel()
 	var err error
 	for n := range farewells {
-		if err = g.farewell(ctx, g.leaver.uuid); err == nil || ctx.Err() != nil || errors.As(err, new(*RefusedError)) {
+		if err = g.farewell(ctx, left.uuid); err == nil || ctx.Err() != nil || errors.As(err, new(*RefusedError)) {
 			break
 		}
 		if g.pause(backoff(n, g.cfg.Jitter())) != nil {
@@ -250,12 +252,11 @@ func (k *copies) departs(g *leg) bool {
 	if err != nil {
 		g.log.Warn("a removed member could not be told, and keeps its record", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
 	}
-	g.device.forgetSession(g.slot)
-	if e := g.device.dropClaim(g.leaver.uuid); e != nil {
+	g.device.forgetSession(left.slot)
+	if e := g.device.dropClaim(left.uuid); e != nil {
 		g.log.Warn("the lock of a removed member was not given back", slog.String("region", g.cfg.Region), slog.Any("error", e))
 	}
 	c.mu.Lock()
-	left := g.leaver
 	g.leaver, g.granted, g.record, g.bad, g.hung, g.lostBy, g.joins = nil, wire.Opened{}, persist.Record{}, nil, nil, nil, false
 	g.silentAt, g.sits = time.Time{}, sitting{}
 	g.mark.Store(0)

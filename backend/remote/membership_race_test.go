@@ -57,3 +57,41 @@ func TestRemovedWhileItComesBack(t *testing.T) {
 	require.NoError(t, d.Close())
 	require.Equal(t, epoch, s[0].region.Superblock().Epoch, "its session was lost")
 }
+
+// The next run forgets the session of the member that was removed, whatever slot its leg has got since.
+func TestForgetsTheSlotOfTheRemoved(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	cfg := s.config(t)
+	var removes func()
+	cfg.Members[2].Provider = lateProvider{cfg.Members[2].Provider, func() {
+		if removes != nil {
+			removes()
+		}
+	}}
+	d, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	g := d.legs[2]
+	f := &forgetful{device: g.device, forgot: -1}
+	g.device = f
+	removes = func() {
+		d.core.commit.mu.Lock()
+		d.core.copies.placeLocked(g, 3)
+		d.core.commit.mu.Unlock()
+	}
+	told, err := d.RemoveMember(t.Context(), 2)
+	require.NoError(t, err)
+	require.NoError(t, told)
+	require.Equal(t, 2, f.forgot)
+	require.NoError(t, d.Close())
+}
+
+// A forgetful device notes what it was asked to forget.
+type forgetful struct {
+	device
+	forgot int
+}
+
+func (f *forgetful) forgetSession(slot int) {
+	f.forgot = slot
+	f.device.forgetSession(slot)
+}

@@ -8,6 +8,11 @@ var memberships = []mutant{
 		old: "|| f.left.Has(slot)", new: "",
 		pkg: "./persist/target", run: "^TestClearOvertakenByARemoval$",
 	}, {
+		name: "the session of another member is forgotten", rule: "docs/rules.md: the session that is forgotten is that of the removed member",
+		in:  "backend/remote.copies.departs",
+		old: "g.device.forgetSession(left.slot)", new: "g.device.forgetSession(g.slot)",
+		pkg: "./backend/remote", run: "^TestForgetsTheSlotOfTheRemoved$",
+	}, {
 		name: "change-passes-by", rule: "mirror §4.9 no generation becomes active on an F that a majority of the members before leaves out",
 		in:  "internal/mirror.View.suffices",
 		old: "case v.Before.passesBy(f):", new: "case false:",
