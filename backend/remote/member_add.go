@@ -262,7 +262,7 @@ func (k *copies) place(t Target) (*leg, error) {
 
 // admit begins the generation that names a region, unless the mirror names it already.
 func (k *copies) admit(ctx context.Context, p Prepared) (slot int, err error) {
-	err = k.alter(ctx, func(v *mirror.View) (mirror.View, error) {
+	_, err = k.alter(ctx, func(v *mirror.View) (mirror.View, error) {
 		for at, m := range v.Record.Members {
 			if m.UUID == p.UUID {
 				slot = at

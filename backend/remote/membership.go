@@ -68,7 +68,7 @@ func (d *Device) RemoveMember(ctx context.Context, slot int) (told, err error) {
 		return nil, ErrNoMirror
 	}
 	c := &k.core.commit
-	err = k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.Remove(slot) })
+	_, err = k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.Remove(slot) })
 	switch {
 	case errors.Is(err, mirror.ErrBelowMin):
 		return nil, fmt.Errorf("%w: FLUSH would wait for ever. Add another member first, or lower what the mirror needs with pmnbd mirror set --min-copies", err)
@@ -94,18 +94,23 @@ func (d *Device) RemoveMember(ctx context.Context, slot int) (told, err error) {
 }
 
 // SetMinCopies makes M the least number of members that have a write before its FLUSH succeeds. When it
-// returns without an error, that is so. The error wraps mirror.ErrBelowMin if fewer are in sync.
+// returns without an error, that is so. The error wraps mirror.ErrBelowMin if fewer are in sync. A smaller M
+// that somebody sets meanwhile may replace m before that is active: then the error says so.
 func (d *Device) SetMinCopies(ctx context.Context, m int) error {
 	k := d.core.copies
 	if k == nil {
 		return ErrNoMirror
 	}
-	return k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.SetMinCopies(m) })
+	has, err := k.alter(ctx, func(v *mirror.View) (mirror.View, error) { return v.SetMinCopies(m) })
+	if err == nil && int(has.MinCopies) != m {
+		err = fmt.Errorf("somebody set the least number of copies to %d meanwhile, and that counts", has.MinCopies)
+	}
+	return err
 }
 
 // alter begins the generation that next returns, when no other is pending, and waits until it is
-// active.
-func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.View, error)) error {
+// active, or one that has replaced it. It returns the record of the active one.
+func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.View, error)) (has persist.Record, err error) {
 	c := &k.core.commit
 	for begun, asks := false, false; ; {
 		var asked <-chan time.Time
@@ -113,12 +118,13 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 		c.mu.Lock()
 		if err := k.core.failed(); err != nil {
 			c.mu.Unlock()
-			return err
+			return has, err
 		}
 		turned, came := k.turned, k.came
 		if begun && !k.view.Pending {
+			has = k.view.Record
 			c.mu.Unlock()
-			return nil
+			return has, nil
 		}
 		if !begun {
 			v, err := next(&k.view)
@@ -134,7 +140,7 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 				err = nil
 			case err == nil && !v.Pending:
 				c.mu.Unlock()
-				return nil
+				return v.Record, nil
 			case needs != nil: // it would wait for ever if they are gone for good
 			case err == nil && !k.office.mayChangeLocked():
 				if !asks {
@@ -152,7 +158,7 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 			}
 			if err != nil {
 				c.mu.Unlock()
-				return err
+				return has, err
 			}
 		}
 		c.mu.Unlock()
@@ -163,14 +169,14 @@ func (k *copies) alter(ctx context.Context, next func(v *mirror.View) (mirror.Vi
 		case <-asked:
 		case <-ctx.Done():
 			if needs != nil {
-				return fmt.Errorf("nothing was changed: %w. Bring it back. If it is gone for good, %s", needs, withoutIt(needs))
+				return has, fmt.Errorf("nothing was changed: %w. Bring it back. If it is gone for good, %s", needs, withoutIt(needs))
 			}
 			if !begun {
-				return fmt.Errorf("another change of the mirror is under way: %w", context.Cause(ctx))
+				return has, fmt.Errorf("another change of the mirror is under way: %w", context.Cause(ctx))
 			}
-			return fmt.Errorf("%w: %w", errNotActive, context.Cause(ctx))
+			return has, fmt.Errorf("%w: %w", errNotActive, context.Cause(ctx))
 		case <-k.life.Done():
-			return errStopped
+			return has, errStopped
 		}
 	}
 }

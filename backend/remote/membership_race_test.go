@@ -95,3 +95,24 @@ func (f *forgetful) forgetSession(slot int) {
 	f.forgot = slot
 	f.device.forgetSession(slot)
 }
+
+// A smaller M that replaces a change of M is what counts, and whoever asked for the other one is told (mirror §4.9).
+func TestMinCopiesIsReplaced(t *testing.T) {
+	s := fakesOf(t, 3, 1, rdmafake.Config{})
+	d := s.dial(t, 1)
+	release := s[1].sync.block()
+	ended := [2]chan error{make(chan error, 1), make(chan error, 1)}
+	sets := func(i, m int) {
+		go func() { ended[i] <- d.SetMinCopies(t.Context(), m) }()
+		require.Eventually(t, func() bool { return d.Snapshot().Mirror.MinCopies == m }, patience, tick)
+	}
+	sets(0, 3)
+	<-s[1].sync.began
+	sets(1, 2)
+	require.True(t, d.Snapshot().Mirror.Pending)
+	release()
+	require.NoError(t, <-ended[1])
+	require.ErrorContains(t, <-ended[0], "somebody set the least number of copies to 2 meanwhile, and that counts")
+	require.EqualValues(t, 2, s.record(0).MinCopies)
+	require.NoError(t, d.Close())
+}

@@ -13,6 +13,11 @@ var memberships = []mutant{
 		old: "g.device.forgetSession(left.slot)", new: "g.device.forgetSession(g.slot)",
 		pkg: "./backend/remote", run: "^TestForgetsTheSlotOfTheRemoved$",
 	}, {
+		name: "an M that was replaced is a success", rule: "docs/rules.md: whoever asked for an M that a smaller one replaced is told",
+		in:  "backend/remote.Device.SetMinCopies",
+		old: "int(has.MinCopies) != m", new: "false",
+		pkg: "./backend/remote", run: "^TestMinCopiesIsReplaced$",
+	}, {
 		name: "change-passes-by", rule: "mirror §4.9 no generation becomes active on an F that a majority of the members before leaves out",
 		in:  "internal/mirror.View.suffices",
 		old: "case v.Before.passesBy(f):", new: "case false:",
