@@ -86,8 +86,13 @@ func (l *Leg) Lost(r *persist.Record) bool {
 // region that was served alone names neither, and such a region has data of its own.
 func (l *Leg) torn() bool {
 	r := &l.Record
-	is := &r.Members[r.Slot]
-	return !r.F.Has(int(r.Slot)) || is.Contents == [16]byte{} && is.Epoch != 0
+	return !r.F.Has(int(r.Slot)) || standsIn(r, int(r.Slot))
+}
+
+// standsIn reports whether the member in slot stands in by r, and has not got everything.
+func standsIn(r *persist.Record, slot int) bool {
+	is := &r.Members[slot]
+	return r.F.Has(slot) && is.Contents == [16]byte{} && is.Epoch != 0
 }
 
 // slots yields the slots of m, lowest first.

@@ -156,7 +156,10 @@ func TestStandIn(t *testing.T) {
 	}{{Probed, [16]byte{}}, {Held, contents(2)}} {
 		l.Reach, l.Contents = c.reach, c.contents
 		require.True(t, l.torn())
-		require.Equal(t, Wait, Decide(Found{Legs: []Leg{l, a}}).Outcome)
+		d = Decide(Found{Legs: []Leg{l, a}})
+		require.Equal(t, Wait, d.Outcome)
+		require.Contains(t, d.Why, "; C stands in for another member, and is half copied")
+		require.NotContains(t, d.Why, "C lost its contents")
 		d = Decide(Found{Legs: []Leg{l, a}, Degraded: true})
 		require.Equal(t, Copy, d.Outcome, d.Why)
 		require.Equal(t, "A", d.Equal.String(), "A has all that was flushed")

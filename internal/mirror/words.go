@@ -71,6 +71,8 @@ func (f *Found) ills(s *survey, set persist.Members) string {
 		switch {
 		case l == nil:
 			ill = "was not reached"
+		case standsIn(s.m, slot) || standsIn(&l.Record, slot):
+			ill = "stands in for another member, and is half copied"
 		case s.lost&bit != 0:
 			ill = "lost its contents"
 		case l.Failed:
