@@ -208,21 +208,18 @@ func (k *copies) departLocked() (up []*leg) {
 			up = append(up, g)
 		}
 	}
-	k.known = k.view.Record
+	k.known = k.view.Record // it names no session of who is gone: the targets of F keep no bits for that one, and fail a barrier that clears some
 	return up
 }
 
-// forsakeLocked ends what the others do for g, which is no member any more. The targets of F keep no bits
-// for it: one that is asked to clear them answers that the barrier has failed. The caller holds commit.mu,
-// and no barrier is in flight.
+// forsakeLocked ends what the others do for g, which is no member any more. The caller holds commit.mu, and no
+// barrier is in flight.
 func (k *copies) forsakeLocked(g *leg) {
 	if r := g.copying; r != nil {
 		r.detach()
 		r.end()
 	}
-	if f := &g.follow; f.on {
-		f.dropped, f.bits = true, followedBits{}
-	}
+	g.follow.dropped = g.follow.on
 }
 
 // leaves returns the member of g that was removed, or nil.

@@ -34,8 +34,8 @@ var followers = []mutant{
 		pkg: "./backend/remote", run: "^TestFollowsBetweenBarriers$",
 	}, {
 		name: "bits of a follower that was removed are cleared", rule: "mirror §4.9 no bit is cleared for a member that was removed",
-		in:  "backend/remote.copies.forsakeLocked",
-		old: "f.on {", new: "false && f.on {",
+		in:  "backend/remote.copies.departLocked",
+		old: "k.known = k.view.Record", new: "",
 		pkg: "./backend/remote", run: "^TestNothingIsCleared$",
 	}, {
 		name: "a follower is torn for nothing", rule: "mirror §7.4 nobody copies to a follower while no member is there that it could follow",

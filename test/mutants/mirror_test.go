@@ -88,7 +88,7 @@ var mirrors = []mutant{
 		pkg: "./backend/remote", run: "^TestAllBitsOfLostContents$",
 	}, {
 		name: "contents-named-early", rule: "mirror §3.6 a recorded contents id changes only while no record that may be the newest names the member",
-		in:  "internal/mirror.View.Renew",
+		in:  "internal/mirror.View.Name",
 		old: "case v.Pending || !v.Serves():", new: "case false:",
 		pkg: "./internal/mirror", run: "^TestCopyFirst$",
 	}, {

@@ -83,7 +83,7 @@ var sturdy = []mutant{
 		name: "nobody names the session in which bits are cleared", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
 		in:  "backend/remote.copies.namesLocked",
 		old: "return m.Contents", new: "return true || m.Contents",
-		pkg: "./backend/remote", run: "^Test(MemberIsRestoredFromBeforeAResync|FollowerIsRestoredFromBeforeItFollowed|MemberIsRestoredFromTheLifeBefore)$",
+		pkg: "./backend/remote", run: "^TestFollowerIsRestoredFromBeforeItFollowed$",
 	}, {
 		name: "bits of a resync are cleared before its session is named", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
 		in:  "backend/remote.stream.carryLocked",
