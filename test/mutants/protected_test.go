@@ -166,7 +166,7 @@ var protection = []mutant{
 	}, {
 		name: "a lost region keeps its contents id", rule: "a loss is told",
 		in:  "persist/region.saving.lose",
-		old: "sb.Contents, sb.Boot = newID(), boot", new: "sb.Boot = boot",
+		old: "sb.Contents, sb.Boot, sb.Memory = newID(), boot, newNonce()", new: "sb.Boot, sb.Memory = boot, newNonce()",
 		pkg: "./persist/region", run: lossOrSave,
 	}, {
 		name: "a lost region's epoch goes back", rule: "epochs never go back",
