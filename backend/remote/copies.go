@@ -222,6 +222,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 	if !k.view.Pending && !k.view.Serves() {
 		return next, false, k.sourceLocked()
 	}
+	waits := k.replaceSourceLocked()
 	now := time.Now()
 	var why error
 	for _, g := range k.core.legs {
@@ -248,7 +249,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			err = mirror.ErrNoneEqual // however few copies would remain: what it had is on no other
 		}
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())
-		if last && g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) {
+		if last && g.bad != nil && errors.Is(err, mirror.ErrNoneEqual) && !waits {
 			k.failSoonLocked(why)
 		}
 	}

@@ -60,6 +60,26 @@ var sturdy = []mutant{
 		old: "max(k.timeout, leastPatience)-time.Since(g.silentAt)", new: "0",
 		pkg: "./backend/remote", run: "^TestSourceOfTheFirstCopiesIsAway$",
 	}, {
+		name: "a source that is lost while the first generation is pending stays one", rule: "mirror §4.4 another member of F becomes the source before anybody is served",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "waits := k.replaceSourceLocked()", new: "waits := false",
+		pkg: "./backend/remote", run: "^TestSourceOfAPendingGenerationIsLost$",
+	}, {
+		name: "a member without its contents becomes the source", rule: "mirror §4.4 a source has the contents that the record names",
+		in:  "backend/remote.copies.replaceSourceLocked",
+		old: "g.granted.ContentsID != k.view.Record.Members[g.slot].Contents", new: "false",
+		pkg: "./backend/remote", run: "^TestSourceOfAPendingGenerationIsLost$",
+	}, {
+		name: "a start that has lost its source waits for no other member", rule: "mirror §4.4 one that is away may become the source",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "!waits", new: "!(waits && false)",
+		pkg: "./backend/remote", run: "^TestSourceOfAPendingGenerationIsLost$",
+	}, {
+		name: "another source once clients were served", rule: "mirror §4.4 what a life has read stays for that life",
+		in:  "internal/mirror.View.Sources",
+		old: "!v.Pending || v.Serves()", new: "!v.Pending",
+		pkg: "./internal/mirror", run: "^TestSources$",
+	}, {
 		name: "the first copies count against --loss-timeout", rule: "§5 --loss-timeout bounds the wait for a member that the mirror cannot do without",
 		in:  "backend/remote.copies.leaverLocked",
 		old: "min(now.Sub(since), now.Sub(k.copied))", new: "now.Sub(since)",
