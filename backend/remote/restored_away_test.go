@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
 )
@@ -99,5 +100,33 @@ func TestMemberIsRestoredFromTheLifeBefore(t *testing.T) {
 		s.inSync(t, d)
 		require.NoError(t, d.Close())
 		require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+	})
+}
+
+// A life that goes on after a kill is told, too. It has met no session of the member.
+func TestMemberIsRestoredBehindAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 3, 2)
+		h.cfg.Lanes, h.cfg.LegTimeout = 2, time.Second
+		d, c := h.run()
+		old := bytes.Clone(h.pairs[2].region.Data())
+		h.write(c, 0, block)
+		require.NoError(t, c.Do(c.Flush()))
+		h.network(2).Down()
+		h.write(c, 2*stripe, block)
+		require.NoError(t, c.Do(c.Flush()))
+		require.Equal(t, persist.Members(3), h.record(0).F)
+		h.write(c, stripe, block)
+		h.kill(d)
+		copy(h.pairs[2].region.Data(), old)
+		h.change(func(hd *header) { hd.Sessions[2].Mark++ }) // the copy's mark is lower by one, and its epoch the same
+		h.up(2)
+		release := h.pairs[0].sync.blockData() // the replay of what lane 1 carries, and no record
+		defer release()
+		time.AfterFunc(time.Minute, release)
+		d, c = h.run()
+		h.readsAll(c)
+		h.comesBack(d)
+		require.NoError(t, d.Close())
 	})
 }

@@ -100,6 +100,11 @@ var sturdy = []mutant{
 		old: "k.disownLocked(g)", new: "_ = g",
 		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
 	}, {
+		name: "a life that goes on does not disown a member that it has not met", rule: "mirror §3.6 one outside F that is refused so is named without contents",
+		in:  "backend/remote.copies.disownLocked",
+		old: "l.Record, _ = k.view.RecordFor(g.slot)", new: "l.Record = g.record",
+		pkg: "./backend/remote", run: "^TestMemberIsRestoredBehindAKill$",
+	}, {
 		name: "nobody names the session in which bits are cleared", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
 		in:  "backend/remote.copies.namesLocked",
 		old: "return m.Contents", new: "return true || m.Contents",
