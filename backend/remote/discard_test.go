@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -65,4 +67,23 @@ func testDiscardOfAWitness(t *testing.T) {
 		require.True(t, string(s[i].region.Data()) == string(s[2].region.Data()))
 	}
 	require.NoError(t, d.Close())
+}
+
+// One that stood in is in the F of its own record, and half copied all the same.
+func TestDiscardOfAStandIn(t *testing.T) {
+	s := fakesOf(t, 3, 2, rdmafake.Config{})
+	r := s.record(0)
+	one := mirror.Descend(&r, persist.Generation{Life: 2, Count: 1, Nonce: [16]byte{2}}, 1)
+	require.NoError(t, s[0].region.SetRecord(one, 0))
+	other := mirror.Descend(&r, persist.Generation{Life: 3, Count: 1, Nonce: [16]byte{3}}, 6)
+	other.Slot, other.Members[2] = 2, persist.Membership{UUID: s[2].region.UUID(), Epoch: 1}
+	require.NoError(t, s[2].region.SetRecord(other, 0))
+	s.network(1).Down()
+	x, err := FindDiscard(t.Context(), s.config(t), 3)
+	require.NoError(t, err)
+	require.True(t, x.Torn)
+	require.Equal(t, "B", x.F)
+	require.Equal(t, "B", x.Also)
+	require.NoError(t, x.Close())
+	s.network(1).Up()
 }

@@ -19,7 +19,7 @@ type Discard struct {
 	Member     string
 	Generation string
 	F          string
-	// Torn: the member is half copied from those in F, and has no writes of its own.
+	// Torn: the member is half copied from those in F, and has no writes of its own. F is then without the member.
 	Torn bool
 	// Holder is the id of the initiator that had the member last.
 	Holder uuid.UUID
@@ -91,7 +91,9 @@ func FindDiscard(ctx context.Context, cfg Config, member int) (_ *Discard, err e
 	x.record = m
 	x.record.Slot, x.record.Torn, x.record.Follows = uint8(slot), true, persist.Point{}
 	x.Member, x.Generation, x.F, x.Holder = MemberLetter(slot), told.Record.String(), told.Record.F.String(), told.Holder
-	x.Torn = !x.half && !told.Record.F.Has(int(told.Record.Slot))
+	if x.Torn = !x.half && is.Torn(); x.Torn {
+		x.F = (told.Record.F &^ persist.Member(slot)).String() // its own record has one that stood in
+	}
 	x.Kept = m.String()
 	var by persist.Members
 	for j := range b.found.Legs {

@@ -102,7 +102,7 @@ func (x mirrorOf) leg(text string) Leg {
 	l.Record = record(x.n, x.m, strings.Join(history, " "))
 	l.Record.Slot = uint8(slot)
 	l.Record.Async = members(x.async)
-	if l.Record.Torn = l.torn() && !follows; follows {
+	if l.Record.Torn = l.Torn() && !follows; follows {
 		l.Record.Follows = persist.Point{Barrier: 7, At: 1}
 	}
 	l.Life = l.Record.Life

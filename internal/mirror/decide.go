@@ -281,7 +281,7 @@ func (f *Found) conflict(m *persist.Record) (Decision, bool) {
 func (f *Found) ownWays(m *persist.Record) (names, former []string) {
 	for i := range f.Legs {
 		l := &f.Legs[i]
-		if !l.reached() || l.torn() || f.passedOver(l) {
+		if !l.reached() || l.Torn() || f.passedOver(l) {
 			continue
 		}
 		r := &l.Record

@@ -7,7 +7,7 @@ import "pmnbd/persist"
 // proves that the other side was there, also when every member has given that side up.
 func (l *Leg) Parted(m *persist.Record) bool {
 	r := &l.Record
-	return !Behind(r, m) && !Behind(m, r) && (!l.torn() || !r.Before(m.Generation))
+	return !Behind(r, m) && !Behind(m, r) && (!l.Torn() || !r.Before(m.Generation))
 }
 
 // GivenUpWith returns the members that may have writes of generations which m does not know, and which count as

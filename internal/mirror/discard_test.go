@@ -57,7 +57,7 @@ func (next numbers) parted() (legs []Leg) {
 	for slot := range n {
 		l := Leg{Reach: Probed, Record: tree[next(len(tree))], Contents: contents(slot), Epoch: 5}
 		l.Record.Slot = uint8(slot)
-		l.Record.Torn = l.torn()
+		l.Record.Torn = l.Torn()
 		legs = append(legs, l)
 	}
 	return legs
@@ -72,19 +72,19 @@ func TestDiscardsEndASplit(t *testing.T) {
 		f := Found{Legs: next.parted()}
 		keep := &f.Legs[next(len(f.Legs))]
 		m := keep.Record
-		if keep.torn() || !Decide(f).SplitBrain {
+		if keep.Torn() || !Decide(f).SplitBrain {
 			continue
 		}
 		newer, given := false, 0 // the mirror goes on with a newer one
 		for i := range f.Legs {
 			l := &f.Legs[i]
 			if l.Parted(&m) {
-				if l.torn() {
+				if l.Torn() {
 					given++
 				}
 				l.Record, l.Contents = m, [16]byte{7}
 				l.Record.Slot = uint8(i)
-				l.Record.Torn = l.torn()
+				l.Record.Torn = l.Torn()
 			} else if m.Before(l.Record.Generation) {
 				newer = true
 			}

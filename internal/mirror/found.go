@@ -78,7 +78,7 @@ func (f *Found) newestOf(passed func(*Found, *Leg) bool) *persist.Record {
 func (f *Found) passedOver(l *Leg) bool { return f.Degraded && passedOver(l) }
 
 // passedOver reports whether l has nothing that its own record promises.
-func passedOver(l *Leg) bool { return l.torn() || l.Lost(&l.Record) }
+func passedOver(l *Leg) bool { return l.Torn() || l.Lost(&l.Record) }
 
 // find returns the member of m in a slot, or nil if it was not reached.
 func (f *Found) find(m *persist.Record, slot int) *Leg {
@@ -134,7 +134,7 @@ func (f *Found) survey(m *persist.Record) survey {
 			s.bad |= bit
 		}
 		newer := !l.Record.Before(m.Generation)
-		if l.torn() && newer {
+		if l.Torn() && newer {
 			s.torn |= bit
 		}
 		switch {

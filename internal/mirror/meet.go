@@ -42,7 +42,7 @@ func (v *View) Meet(l *Leg) Meeting {
 	case Behind(&l.Record, r):
 	case !v.Pending && !v.Serves() && r.Before(l.Record.Generation) && (!v.Degraded || !passedOver(l)):
 		return Again
-	case l.torn(): // whoever copied to it last went another way
+	case l.Torn(): // whoever copied to it last went another way
 		return ResyncAll
 	default:
 		return OwnWay
@@ -156,7 +156,7 @@ func (v *View) State(l *Leg) State {
 	switch {
 	case l.Failed:
 		return StateFailed
-	case !v.Active.Has(slot) && !l.torn() && !Behind(&l.Record, r):
+	case !v.Active.Has(slot) && !l.Torn() && !Behind(&l.Record, r):
 		return StateOwnWay
 	case l.Reach == Held && v.Active.Has(slot) && v.Equal.Has(slot):
 		return StateSync
@@ -166,7 +166,7 @@ func (v *View) State(l *Leg) State {
 		return StateResync
 	case l.follows():
 		return StateAway
-	case l.torn():
+	case l.Torn():
 		return StateTorn
 	}
 	return StateAway

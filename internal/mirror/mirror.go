@@ -79,12 +79,12 @@ func (l *Leg) Lost(r *persist.Record) bool {
 	return m.Contents == [16]byte{} || l.Contents != m.Contents || l.Epoch < m.Epoch
 }
 
-// torn reports whether l, which must be known, has no data of its own: its own record leaves it out
+// Torn reports whether l, which must be known, has no data of its own: its own record leaves it out
 // of F, because a resync writes such a record before the first byte (mirror §5.1). It serves nobody,
 // unless a newer record has it in F. It cannot have gone its own way, and may always be copied to. The same holds for
 // one that stands in: its record has it in F, and names no contents of it, but an epoch (mirror §3.3). The record of a
 // region that was served alone names neither, and such a region has data of its own.
-func (l *Leg) torn() bool {
+func (l *Leg) Torn() bool {
 	r := &l.Record
 	return !r.F.Has(int(r.Slot)) || standsIn(r, int(r.Slot))
 }

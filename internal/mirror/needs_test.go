@@ -155,7 +155,7 @@ func TestStandIn(t *testing.T) {
 		contents [16]byte // a probe has what the record says
 	}{{Probed, [16]byte{}}, {Held, contents(2)}} {
 		l.Reach, l.Contents = c.reach, c.contents
-		require.True(t, l.torn())
+		require.True(t, l.Torn())
 		d = Decide(Found{Legs: []Leg{l, a}})
 		require.Equal(t, Wait, d.Outcome)
 		require.Contains(t, d.Why, "; C stands in for another member, and is half copied")

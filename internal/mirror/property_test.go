@@ -54,7 +54,7 @@ func (next numbers) found() Found {
 	for slot := range n {
 		l := Leg{Reach: Reach(next(4)), Record: tree[next(len(tree))], Contents: contents(slot), Epoch: 5, Clean: next(3) == 0}
 		l.Record.Slot = uint8(slot)
-		if l.Record.Torn = l.torn(); async.Has(slot) && next(2) == 0 {
+		if l.Record.Torn = l.Torn(); async.Has(slot) && next(2) == 0 {
 			l.Record.Torn, l.Record.Follows = false, persist.Point{Barrier: 1, At: int64(next(3))}
 		}
 		switch next(8) {
@@ -130,11 +130,11 @@ func checkDecision(t require.TestingT, f *Found) Decision {
 	for i := range f.Legs {
 		l := &f.Legs[i]
 		if l.reached() && d.Equal.Has(int(l.Record.Slot)) {
-			require.False(t, l.torn() && !l.Record.Before(m.Generation), "§5.1")
+			require.False(t, l.Torn() && !l.Record.Before(m.Generation), "§5.1")
 		}
 		if l.reached() && !f.Degraded && f.Arbiter == (persist.Record{}) {
 			require.False(t, m.Before(l.Record.Generation), "§4.2: it begins with an older one")
-			require.True(t, l.torn() || Behind(&l.Record, m), "§4.6: it saw a split brain")
+			require.True(t, l.Torn() || Behind(&l.Record, m), "§4.6: it saw a split brain")
 		}
 	}
 	v := Start(&d, NextLife(f), [16]byte{42})

@@ -47,7 +47,7 @@ func (f *Found) witnesses(m *persist.Record) string {
 	var names []string
 	for i := range f.Legs {
 		if l := &f.Legs[i]; l.reached() && l.Record.Generation == m.Generation {
-			if !l.torn() {
+			if !l.Torn() {
 				return ""
 			}
 			names = append(names, l.name())
@@ -79,7 +79,7 @@ func (f *Found) ills(s *survey, set persist.Members) string {
 			ill = "failed"
 		case l.follows():
 			ill = "follows the others, and may lack what was flushed last"
-		case l.torn():
+		case l.Torn():
 			ill = "is half copied"
 		case s.busy&bit != 0:
 			ill = "grants no session"

@@ -140,8 +140,13 @@ var memberships = []mutant{
 	}, {
 		name: "a half copied member of the other side cannot be given up", rule: "mirror §4.6 a record of a side that is given up counts until its member is given up, too",
 		in:  "internal/mirror.Leg.Parted",
-		old: "(!l.torn() || !r.Before(m.Generation))", new: "!l.torn()",
+		old: "(!l.Torn() || !r.Before(m.Generation))", new: "!l.Torn()",
 		pkg: "./internal/mirror", run: "^TestDiscardsEndASplit$",
+	}, {
+		name: "discard takes a member that stood in for one with writes of its own", rule: "mirror §4.6 discard says what is given up",
+		in:  "backend/remote.FindDiscard",
+		old: "!x.half && is.Torn()", new: "!x.half && !told.Record.F.Has(slot)",
+		pkg: "./backend/remote", run: "^TestDiscardOfAStandIn$",
 	}, {
 		name: "giving up names what goes with the last life alone", rule: "mirror §4.6 a later life refutes each generation that had its member in F",
 		in:  "internal/mirror.Leg.GivenUpWith",

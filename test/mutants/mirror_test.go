@@ -325,7 +325,7 @@ var mirrors = []mutant{
 		pkg: "./backend/remote", run: "^TestNobodyReplacesOneThatHangs$",
 	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
-		in:  "internal/mirror.Leg.torn",
+		in:  "internal/mirror.Leg.Torn",
 		old: "|| standsIn(r, int(r.Slot))", new: "",
 		pkg: "./backend/remote", run: "^TestDegradedStartBehindAStandIn$",
 	}, {
