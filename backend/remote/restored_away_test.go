@@ -39,9 +39,7 @@ func TestMemberIsRestoredWhileAway(t *testing.T) {
 					s.up(0)
 				}
 				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-				s.network(0).Down()
-				require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush()))
-				require.False(t, s.record(1).F.Has(0))
+				s.letsGo(t, c, 0)
 				copy(s[0].region.Data(), old)
 				if tt.older {
 					require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch--; return nil }))
@@ -72,18 +70,16 @@ func TestMemberIsRestoredFromTheLifeBefore(t *testing.T) {
 		s := fakesOf(t, 2, 1, rdmafake.Config{})
 		cfg := s.config(t)
 		cfg.LegTimeout = time.Second
-		d, err := Dial(t.Context(), cfg)
-		require.NoError(t, err)
-		c := backendtest.NewClient(t, d)
-		old, was := bytes.Clone(s[0].region.Data()), s[0].region.Superblock()
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		old := bytes.Clone(s[0].region.Data())
+		d, c := s.dialWritten(t, cfg)
+		was := s[0].region.Superblock()
 		s.network(0).Down()
 		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(4*stripe, 2), 0), c.Flush()))
 		require.NoError(t, d.Close())
 
 		cfg = s.config(t)
 		cfg.LegTimeout, cfg.ResyncRate = time.Second, 1
-		d, err = Dial(t.Context(), cfg)
+		d, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)
 		s.up(0)
 		time.Sleep(time.Minute) // it is copied to, and slowly

@@ -14,6 +14,24 @@ import (
 	"pmnbd/rdma/rdmafake"
 )
 
+// dialWritten opens a device, and flushes a block that all members get.
+func (s pairs) dialWritten(t *testing.T, cfg Config) (*Device, *backendtest.Client) {
+	t.Helper()
+	d, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	c := backendtest.NewClient(t, d)
+	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	return d, c
+}
+
+// letsGo takes member i away, and flushes a block that it does not get. So the mirror lets it go.
+func (s pairs) letsGo(t *testing.T, c *backendtest.Client, i int) {
+	t.Helper()
+	s.network(i).Down()
+	require.NoError(t, c.Do(c.Write(2*stripe, backendtest.Pattern(block, 3), 0), c.Flush()))
+	require.False(t, s.record((i+1)%len(s)).F.Has(i))
+}
+
 // A member outside F stands in for one that is lost and that the mirror cannot do without, whenever it comes. It gets
 // everything before a FLUSH succeeds (mirror §3.3).
 func TestMemberStandsIn(t *testing.T) {
@@ -35,14 +53,9 @@ func TestMemberStandsIn(t *testing.T) {
 				if c.first {
 					cfg.ResyncRate = 1
 				}
-				d, err := Dial(t.Context(), cfg)
-				require.NoError(t, err)
+				d, client := s.dialWritten(t, cfg)
 				defer d.inVain()
-				client := backendtest.NewClient(t, d)
-				require.NoError(t, client.Do(client.Write(0, backendtest.Pattern(block, 1), 0), client.Flush()))
-				s.network(2).Down()
-				require.NoError(t, client.Do(client.Write(2*stripe, backendtest.Pattern(block, 3), 0), client.Flush()))
-				require.Equal(t, persist.Members(3), s.record(0).F)
+				s.letsGo(t, client, 2)
 				if c.lost {
 					s.wipe(t, 2)
 				}
@@ -115,15 +128,10 @@ func TestStandInForARestoredMember(t *testing.T) {
 		s := fakesOf(t, 3, 2, rdmafake.Config{})
 		cfg := s.config(t)
 		cfg.LegTimeout = time.Second
-		d, err := Dial(t.Context(), cfg)
-		require.NoError(t, err)
-		defer d.inVain()
-		c := backendtest.NewClient(t, d)
 		old := bytes.Clone(s[0].region.Data()[:block])
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-		s.network(2).Down()
-		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush()))
-		require.Equal(t, persist.Members(3), s.record(0).F)
+		d, c := s.dialWritten(t, cfg)
+		defer d.inVain()
+		s.letsGo(t, c, 2)
 		s.network(0).Down()
 		copy(s[0].region.Data(), old)
 		d.legs[0].mark.Add(1) // the copy's mark is lower by one, and its epoch the same
@@ -151,12 +159,8 @@ func TestDegradedStartBehindAStandIn(t *testing.T) {
 		s := beating(t, 3, 2)
 		cfg := s.config(t)
 		cfg.Lanes, cfg.LegTimeout, cfg.ResyncRate = 1, 1, 1
-		d, err := Dial(t.Context(), cfg)
-		require.NoError(t, err)
-		client := backendtest.NewClient(t, d)
-		require.NoError(t, client.Do(client.Write(0, backendtest.Pattern(block, 1), 0), client.Flush()))
-		s.network(2).Down()
-		require.NoError(t, client.Do(client.Write(2*stripe, backendtest.Pattern(block, 3), 0), client.Flush()))
+		d, client := s.dialWritten(t, cfg)
+		s.letsGo(t, client, 2)
 		s.network(0).Down()
 		time.Sleep(time.Minute)
 		s.up(2)
@@ -171,7 +175,7 @@ func TestDegradedStartBehindAStandIn(t *testing.T) {
 		cfg.Degraded, cfg.AcceptLoss = true, true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		d, err = Dial(ctx, cfg)
+		d, err := Dial(ctx, cfg)
 		require.NoError(t, err)
 		client = backendtest.NewClient(t, d)
 		require.NoError(t, client.Do(client.Write(stripe, backendtest.Pattern(block, 5), 0), client.Flush()))
@@ -191,13 +195,9 @@ func TestMemberStandsInWithAnArbiter(t *testing.T) {
 				s := beating(t, 3, 2)
 				cfg := s.config(t)
 				cfg.Arbiter, cfg.LegTimeout = newFakeArbiter(), time.Second
-				d, err := Dial(t.Context(), cfg)
-				require.NoError(t, err)
+				d, c := s.dialWritten(t, cfg)
 				defer d.inVain()
-				c := backendtest.NewClient(t, d)
-				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-				s.network(2).Down()
-				require.NoError(t, c.Do(c.Write(2*stripe, backendtest.Pattern(block, 3), 0), c.Flush()))
+				s.letsGo(t, c, 2)
 				if lost {
 					s.wipe(t, 2)
 				}
@@ -219,10 +219,7 @@ func TestHungRecordBelowMin(t *testing.T) {
 		s := beating(t, 3, 2)
 		cfg := s.config(t)
 		cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout = 1, time.Second, time.Minute
-		d, err := Dial(t.Context(), cfg)
-		require.NoError(t, err)
-		c := backendtest.NewClient(t, d)
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		d, c := s.dialWritten(t, cfg)
 		release := s[2].sync.block()
 		defer release()
 		s.network(0).Down()
@@ -244,12 +241,8 @@ func TestStandInHangs(t *testing.T) {
 		s := beating(t, 3, 2)
 		cfg := s.config(t)
 		cfg.Lanes, cfg.LegTimeout, cfg.SyncTimeout, cfg.ResyncRate = 1, time.Second, time.Minute, 1
-		d, err := Dial(t.Context(), cfg)
-		require.NoError(t, err)
-		c := backendtest.NewClient(t, d)
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-		s.network(2).Down()
-		require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 2), 0), c.Flush())) // C is let go
+		d, c := s.dialWritten(t, cfg)
+		s.letsGo(t, c, 2)
 		s.network(0).Down()
 		time.Sleep(time.Minute)
 		s.up(2)
