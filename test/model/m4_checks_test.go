@@ -69,6 +69,8 @@ var (
 	m4v2 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 2, crashes: 1, flushes: 1, reads: 1, changes: 2}
 	m4v3 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, crashes: 1, flushes: 1, changes: 2}
 	m4v4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, drops: 1, crashes: 1, flushes: 1, changes: 1}
+	m4v5 = m4cfg{n: 2, m: 2, nb: 1, maxv: 1, lives: 2, volatile: true, powers: 1, crashes: 1, kills: 1, flushes: 1, reads: 2, changes: 1, replaces: true}
+	m4v6 = m4cfg{n: 2, m: 2, nb: 1, maxv: 1, lives: 2, crashes: 1, kills: 1, powers: 1, flushes: 2, reads: 2, replaces: true}
 	// changes of the members, and of M
 	m4e1 = m4cfg{n: 3, m: 2, nb: 1, lives: 2, crashes: 1, drops: 2, changes: 2, alters: 1}
 	m4e2 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, crashes: 2, alters: 1}
@@ -135,6 +137,8 @@ func checks4() []check {
 		check4("V1 volatile, kill", m4v1, 136444, ""),
 		check4("V2 volatile, host crash", m4v2, 246192, ""),
 		check4("V3 volatile, three legs", m4v3, 3059439, ""),
+		check4("V5 volatile, another source", m4v5, 288802, ""),
+		check4("V6 another source", m4v6, 478687, ""),
 		check4To(200_000, "E1 a change, lost connections, host crash", m4e1, 200000, ""),
 		check4("E2 a change, three lives", m4e2, 58529, ""),
 		check4("E3 a new member", m4e3, 145780, ""),
@@ -213,6 +217,7 @@ func checks4() []check {
 		check4("without: regains-in-a-change (a member is added)", m4r4.with("regains-in-a-change"), 205522, stuck),
 		check4("without: regains-in-a-change (another is let go)", m4r7.with("regains-in-a-change"), 366314, stuck),
 		check4("without: contents-named-early (regained)", m4r1.without("contents-named-early"), 6092, lostMirrorFlush),
+		check4("without: source-once-served", m4v6.without("source-once-served"), 23059, oldMirrorRead),
 		check4("without: torn-serves", m4f3.without("torn-serves"), 2184, halfCopied),
 		check4("without: split-ignored", m4f2.without("split-ignored"), 95296, oneSide),
 		check4("without: unequal-leaves-with-its-bits", m4t4.without("unequal-leaves-with-its-bits"), 961716, unequalLegs),

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // arbiter stands for the arbiter in cw, the set of those that have a generation.
 const arbiter = 1 << 7
 
@@ -40,6 +42,28 @@ func (x *m4) begin(p *m4life, f uint8, join int) {
 	if !x.mut("attempts-forgotten") {
 		p.hist = x.shorten(p.hist)
 		p.hist = put(p.hist, p.cg, p.me, p.cf)
+	}
+}
+
+// replaceSource lets life i have another leg as its source, before its first generation is active.
+func (x *m4) replaceSource(i int) {
+	s0, p0 := x.s0, &x.s0.p[i]
+	from := p0.cf
+	if p0.act {
+		from = p0.f
+	}
+	if !x.cfg.replaces || (p0.cg == 0 || p0.act) && !x.mut("source-once-served") {
+		return
+	}
+	for l := range x.n {
+		if from&^p0.eq&bit(l) == 0 || !s0.holds(i, l) || s0.l[l].gone || p0.stale&bit(l) != 0 {
+			continue
+		}
+		n := *s0
+		p := &n.p[i]
+		p.eq = bit(l)
+		p.fill |= of(p.el) &^ p.eq
+		x.emit(fmt.Sprintf("%s: takes %s for the source", lifeName(i), legName(l)), false, n)
 	}
 }
 

@@ -95,6 +95,7 @@ type m4cfg struct {
 	alters                                uint8 // changes of the members, or of M
 	late                                  uint8 // legs, the last ones, that are no members at first
 	two                                   bool  // two barriers may be in flight
+	replaces                              bool  // another source may take the place of the one that a life began with
 	lineage                               uint8 // generations that a record remembers beside its own; 0: all
 	arb                                   bool  // an arbiter holds the newest generation, by compare and swap
 	takeover                              bool  // a life may begin while the one before lives
@@ -198,6 +199,7 @@ func (x *m4) next() {
 			x.clients(i)
 			x.place(i)
 			x.barriers(i)
+			x.replaceSource(i)
 			x.letGo(i)
 			x.takeBack(i)
 			x.standIn(i)
