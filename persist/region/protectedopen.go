@@ -153,7 +153,7 @@ func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
 		return fmt.Errorf("%w: the memory is of another boot of this host, a copy perhaps: %s", ErrSave, without(h))
 	case h.State == image.Whole && err == nil && saved.Generation > sb.Generation:
 		return fmt.Errorf("%w: the memory is older than the save: %s", ErrSave, without(h))
-	case h.Epoch > sb.Epoch && err == nil && saved.Memory != sb.Memory:
+	case h.State == image.Live && h.Epoch > sb.Epoch && err == nil && saved.Memory != sb.Memory:
 		return fmt.Errorf("%w: the memory is old: a start with another path has made the memory that the image belongs to: name that path (`pmnbd-target region list DIR` finds it): %s",
 			ErrSave, without(h))
 	case h.Epoch > sb.Epoch+1: // one more than the memory may have been announced, and then not come

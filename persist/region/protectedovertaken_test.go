@@ -51,14 +51,34 @@ func TestMemoryIsOvertaken(t *testing.T) {
 func TestGrantThatIsCutInLoadedMemory(t *testing.T) {
 	p := protectedAt(t)
 	p.powerOff(t, p.open(t, saverIn(bootA)))
+	epoch := cutGrant(t, p.open(t, saverIn(bootA)))
+	require.Equal(t, epoch, p.open(t, saverIn(bootA)).Superblock().Epoch)
+}
+
+// TestGrantThatIsCutBeforeASave: the next run saves, and the image keeps the epoch that it names. The boot behind that
+// makes other memory from it, which is the right one, too.
+func TestGrantThatIsCutBeforeASave(t *testing.T) {
+	p := protectedAt(t)
 	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	epoch := cutGrant(t, r)
+	r = p.open(t, saverIn(bootA))
+	_, err := r.Save(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, epoch+1, r.saving.im.Header().Epoch)
+	p.powerOff(t, r)
+	require.Equal(t, epoch, p.open(t, saverIn(bootB)).Superblock().Epoch)
+}
+
+// cutGrant has the image of r name the next epoch, and ends r before its memory does. It returns the epoch of that.
+func cutGrant(t *testing.T, r *Region) uint64 {
 	next := r.Superblock()
 	next.Epoch++
 	r.mu.Lock()
 	require.NoError(t, r.liveLocked(&next))
 	r.mu.Unlock()
 	require.NoError(t, r.Close())
-	require.Equal(t, next.Epoch-1, p.open(t, saverIn(bootA)).Superblock().Epoch)
+	return next.Epoch - 1
 }
 
 // TestLossBelowARottenHeader: the copy of the header that named the last epoch has rotted, so a loss counts from the one

@@ -69,6 +69,11 @@ var protection = []mutant{
 		old: "saved.Memory != sb.Memory", new: "saved.Memory == sb.Memory && false",
 		pkg: "./persist/region", run: "^TestMemoryIsOvertaken$",
 	}, {
+		name: "memory of an image that is whole is taken for old", rule: "a grant that is cut loses nothing",
+		in:  "persist/region.belongs",
+		old: "h.State == image.Live && h.Epoch > sb.Epoch", new: "h.Epoch > sb.Epoch",
+		pkg: "./persist/region", run: "^TestGrantThatIsCutBeforeASave$",
+	}, {
 		name: "memory of a loss has no number of its own", rule: "memory is the one that had the last grant",
 		in:  "persist/region.saving.lose",
 		old: "newID(), boot, newNonce()", new: "newID(), boot, sb.Memory",
