@@ -107,8 +107,8 @@ type device interface {
 	// before anything is acknowledged that depends on it.
 	noteSession(g *leg, o *wire.Opened)
 	noteMark(g *leg, mark uint64)
-	// forgetSession has the next run know nothing of the member in slot, which was removed.
-	forgetSession(slot int)
+	// forgetSession has the next run know nothing of the member with that region, which was removed.
+	forgetSession(region [16]byte)
 	// fail ends the device for good.
 	fail(cause error)
 }

@@ -33,7 +33,6 @@ const (
 // A leaver is a member that was removed, whose target does not know it yet.
 type leaver struct {
 	uuid [16]byte   // of its region
-	slot int        // that it had: its leg may get another one meanwhile
 	told chan error // takes what became of it
 }
 
@@ -201,7 +200,7 @@ func (k *copies) departLocked() (up []*leg) {
 			continue
 		}
 		k.forsakeLocked(g)
-		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, g.slot, make(chan error, 1)}
+		g.vacant, g.leaver = true, &leaver{k.known.Members[g.slot].UUID, make(chan error, 1)}
 		k.left[g.slot] = g.leaver
 		k.log.Info("a member is removed from the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr))
 		if g.up.Load() {
@@ -255,7 +254,7 @@ func (k *copies) departs(g *leg) bool {
 	if err != nil {
 		g.log.Warn("a removed member could not be told, and keeps its record", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Any("error", err))
 	}
-	g.device.forgetSession(left.slot)
+	g.device.forgetSession(left.uuid)
 	if e := g.device.dropClaim(left.uuid); e != nil {
 		g.log.Warn("the lock of a removed member was not given back", slog.String("region", g.cfg.Region), slog.Any("error", e))
 	}

@@ -5,10 +5,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
@@ -58,42 +60,37 @@ func TestRemovedWhileItComesBack(t *testing.T) {
 	require.Equal(t, epoch, s[0].region.Superblock().Epoch, "its session was lost")
 }
 
-// The next run forgets the session of the member that was removed, whatever slot its leg has got since.
-func TestForgetsTheSlotOfTheRemoved(t *testing.T) {
-	s := fakesOf(t, 3, 2, rdmafake.Config{})
+// The next run forgets the session of the member that was removed, and not that of one that gets its slot while its target
+// is told.
+func TestForgetsTheSessionOfTheRemoved(t *testing.T) {
+	s := fakesOf(t, 3, 1, rdmafake.Config{})
+	fresh := pairs{newPair(t, rdmafake.New(rdmafake.Config{}), "fake:new", "", target.Config{})}
+	other := fresh.config(t)
+	p, err := PrepareMember(t.Context(), other, uuid.UUID{0xee}, regionSize, false)
+	require.NoError(t, err)
 	cfg := s.config(t)
+	cfg.WindowDir = inMemory(t)
 	var removes func()
 	cfg.Members[2].Provider = lateProvider{cfg.Members[2].Provider, func() {
-		if removes != nil {
-			removes()
+		if f := removes; f != nil {
+			removes = nil
+			f()
 		}
 	}}
 	d, err := Dial(t.Context(), cfg)
 	require.NoError(t, err)
-	g := d.legs[2]
-	f := &forgetful{device: g.device, forgot: -1}
-	g.device = f
 	removes = func() {
-		d.core.commit.mu.Lock()
-		d.core.copies.placeLocked(g, 3)
-		d.core.commit.mu.Unlock()
+		require.Equal(t, s[2].region.UUID(), d.file.header().Sessions[2].UUID)
+		slot, err := d.AddMember(t.Context(), other.Members[0], p)
+		require.NoError(t, err)
+		require.Equal(t, 2, slot)
+		require.Eventually(t, func() bool { return d.equal() == 7 }, patience, tick)
 	}
 	told, err := d.RemoveMember(t.Context(), 2)
 	require.NoError(t, err)
 	require.NoError(t, told)
-	require.Equal(t, 2, f.forgot)
+	require.Equal(t, fresh[0].region.UUID(), d.file.header().Sessions[2].UUID)
 	require.NoError(t, d.Close())
-}
-
-// A forgetful device notes what it was asked to forget.
-type forgetful struct {
-	device
-	forgot int
-}
-
-func (f *forgetful) forgetSession(slot int) {
-	f.forgot = slot
-	f.device.forgetSession(slot)
 }
 
 // A smaller M that replaces a change of M is what counts, and whoever asked for the other one is told (mirror §4.9).

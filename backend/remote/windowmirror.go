@@ -78,10 +78,17 @@ func (d *Device) noteServes() {
 }
 
 // forgetSession implements device.
-func (d *Device) forgetSession(slot int) {
-	if d.file != nil {
-		d.file.update(func(h *header) { h.Sessions[slot] = session{} })
+func (d *Device) forgetSession(region [16]byte) {
+	if d.file == nil {
+		return
 	}
+	d.file.update(func(h *header) {
+		for slot := range h.Sessions { // another member may have got its slot
+			if h.Sessions[slot].UUID == region {
+				h.Sessions[slot] = session{}
+			}
+		}
+	})
 }
 
 // departing returns the record of the life in h with the members that it has removed, or is about to

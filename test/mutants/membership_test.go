@@ -9,9 +9,9 @@ var memberships = []mutant{
 		pkg: "./persist/target", run: "^TestClearOvertakenByARemoval$",
 	}, {
 		name: "the session of another member is forgotten", rule: "docs/rules.md: the session that is forgotten is that of the removed member",
-		in:  "backend/remote.copies.departs",
-		old: "g.device.forgetSession(left.slot)", new: "g.device.forgetSession(g.slot)",
-		pkg: "./backend/remote", run: "^TestForgetsTheSlotOfTheRemoved$",
+		in:  "backend/remote.Device.forgetSession",
+		old: "h.Sessions[slot].UUID == region", new: "slot == 2",
+		pkg: "./backend/remote", run: "^TestForgetsTheSessionOfTheRemoved$",
 	}, {
 		name: "an M that was replaced is a success", rule: "docs/rules.md: whoever asked for an M that a smaller one replaced is told",
 		in:  "backend/remote.Device.SetMinCopies",
