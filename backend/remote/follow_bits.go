@@ -94,6 +94,15 @@ func (f *followedBits) tell(i, limit int) (ranges []persist.Range) {
 	return ranges
 }
 
+// untell forgets what a barrier that was cut off would have cleared, and reports whether stream i has bits to clear.
+func (f *followedBits) untell(i int) bool {
+	if f.told == nil {
+		return false
+	}
+	f.told[i] = 0
+	return len(f.clean[i]) > 0
+}
+
 // settle notes that the barrier in flight has succeeded.
 func (f *followedBits) settle(i int) {
 	if f.told != nil {

@@ -81,7 +81,7 @@ func (s *stream) carryLocked() {
 	var most *lane
 	var follower *leg
 	for _, l := range s.lanes {
-		if l.follows && len(l.leg.follow.bits.clean) > 0 && len(l.leg.follow.bits.clean[s.index]) > 0 && s.core.copies.namesLocked(l.leg) {
+		if l.follows && l.leg.follow.bits.untell(s.index) && s.core.copies.namesLocked(l.leg) {
 			follower = l.leg
 		}
 		if l.copying == nil || !l.connected {

@@ -107,6 +107,7 @@ func Decide(found Found) Decision {
 	s := f.survey(m)
 	d := Decision{Newest: *m, Degraded: f.Degraded, Arbiter: f.Asked}
 	d.Newest.Torn, d.Newest.Follows = false, persist.Point{}
+	f.nameOutside(&d.Newest)
 	if s.proof(f, s.held|s.open) == "" {
 		return f.wait(&s, d)
 	}

@@ -105,6 +105,33 @@ func (f *Found) lost(l *Leg, m *persist.Record) bool {
 	return false
 }
 
+// nameOutside has m name of the members outside its F what those in F do: all of F name the session of such a member
+// before a bit of it is cleared, and nobody else hears of that, neither the arbiter nor a member that is half copied
+// (mirror §3.6). If they differ, it lacks everything.
+func (f *Found) nameOutside(m *persist.Record) {
+	var named persist.Members
+	for i := range f.Legs {
+		l := &f.Legs[i]
+		r := &l.Record
+		if !l.reached() || r.Generation != m.Generation || !l.MemberOf(m) || !m.F.Has(int(r.Slot)) {
+			continue
+		}
+		for slot := range slots(m.Present() &^ m.F) {
+			is, says := &m.Members[slot], &r.Members[slot]
+			switch {
+			case says.UUID != is.UUID:
+				continue
+			case !named.Has(slot):
+				is.Contents = says.Contents
+			case is.Contents != says.Contents:
+				is.Contents = [16]byte{}
+			}
+			is.Epoch = max(is.Epoch, says.Epoch)
+			named |= persist.Member(slot)
+		}
+	}
+}
+
 // A survey sorts the members of the newest record by what a start can do with them.
 type survey struct {
 	m       *persist.Record

@@ -110,6 +110,11 @@ var sturdy = []mutant{
 		old: "return m.Contents", new: "return true || m.Contents",
 		pkg: "./backend/remote", run: "^TestFollowerIsRestoredFromBeforeItFollowed$",
 	}, {
+		name: "a start forgets the sessions that the members in F name", rule: "mirror §3.6 a start takes the names of those outside from the members in F",
+		in:  "internal/mirror.Decide",
+		old: "f.nameOutside(&d.Newest)", new: "",
+		pkg: "./backend/remote", run: "^TestNamedSessionsOutliveALife$",
+	}, {
 		name: "bits of a resync are cleared before its session is named", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
 		in:  "backend/remote.stream.carryLocked",
 		old: "&& (most == nil || n > len(most.copying.shares[s.index].clean)) && s.core.copies.namesLocked(l.leg)", new: "&& (most == nil || n > len(most.copying.shares[s.index].clean))",
@@ -117,7 +122,7 @@ var sturdy = []mutant{
 	}, {
 		name: "bits of a follower are cleared before its session is named", rule: "mirror §3.6 all of F name the session in which its bits may be cleared",
 		in:  "backend/remote.stream.carryLocked",
-		old: "len(l.leg.follow.bits.clean[s.index]) > 0 && s.core.copies.namesLocked(l.leg)", new: "len(l.leg.follow.bits.clean[s.index]) > 0",
+		old: "l.leg.follow.bits.untell(s.index) && s.core.copies.namesLocked(l.leg)", new: "l.leg.follow.bits.untell(s.index)",
 		pkg: "./backend/remote", run: "^TestNothingIsCleared$",
 	}, {
 		name: "a copy that is older than the last session counts by its bits", rule: "mirror §3.6 each generation names the epochs of the last sessions",
