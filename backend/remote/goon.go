@@ -110,6 +110,7 @@ func (r *replayer) goOn(d *Device) {
 	}
 	r.core.copies.office.begin(&r.core.copies.view)
 	h := r.file.header()
+	// Not all of F may have it. But it names no session of this run: each RESUME raises the epoch.
 	if r.core.copies.known = h.departing(); !h.Mirror.Pending {
 		r.core.copies.departLocked() // nobody else has the mutex yet
 	}
