@@ -94,6 +94,7 @@ func (d *Device) newBeginning() *beginning {
 	}
 	if s := d.legacy; s != nil && s.header.Boot == s.boot {
 		b.found.Prefer = s.header.Mirror.Equal
+		b.found.Read = s.lost == nil && s.header.Opened != 0 && b.found.Prefer != 0
 	}
 	return b
 }
@@ -286,7 +287,7 @@ func (b *beginning) serve(decision *mirror.Decision) error {
 	c := &x.commit
 	sessions := make(map[*leg]*wire.Opened)
 	c.mu.Lock()
-	k.view = mirror.Start(decision, b.number, nonce)
+	k.view, k.sources = mirror.Start(decision, b.number, nonce), decision.Sources
 	k.office.start(d.term, &b.found, b.gained)
 	k.office.begin(&k.view)
 	d.quiet, d.quietBy = b.quietAfter(decision)

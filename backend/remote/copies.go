@@ -41,6 +41,8 @@ type copies struct {
 	known   persist.Record              // the active generation's, of this life; all of F have it
 	left    [persist.MaxMembers]*leaver // the last that left each place
 	said    string                      // in the log, of what cannot be done yet
+	givesUp bool                        // a replay that an operator gives up if it waits for a member; set once
+	sources persist.Members             // each can be the source of this start; set once
 	copied  time.Time                   // when a life that copies first had enough copies
 
 	following // what it has for followers
@@ -259,6 +261,10 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 				slog.String("generation", next.Record.String()), slog.String("members", next.Record.F.String()), slog.Any("error", why))
 			return next, true, 0
 		}
+	}
+	if why != nil && k.givesUp && !errors.Is(why, errArbiterAway) {
+		k.failSoonLocked(&lastingError{why})
+		return next, false, 0
 	}
 	if since := k.core.life.awaySince(); k.loss > 0 && !since.IsZero() {
 		patience := k.loss - min(now.Sub(since), now.Sub(k.copied))

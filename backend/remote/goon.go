@@ -105,6 +105,7 @@ func (r *replayer) goOn(d *Device) {
 	cfg.LossTimeout = 0 // the next start adopts the window again, however long that takes
 	r.core.copies = newCopies(r.core, cfg, d.noteMirror, r.fail)
 	r.core.copies.view, r.core.copies.replays = r.file.header().Mirror, true
+	r.core.copies.givesUp = cfg.Degraded && cfg.AcceptLoss
 	if r.core.copies.view.Arbiter { // else it tells nobody; the life behind it does
 		r.core.copies.office.term = d.term
 	}

@@ -158,12 +158,16 @@ func (d *Device) prepareMirror(s *legacy, open *decision) error {
 	if open.from.State == 0 {
 		d.lineage = uuid.New()
 	}
+	from := mirror.View{Record: open.from.Mirror.Record}
+	if s.lost == nil {
+		from.Equal = open.from.Mirror.Equal // if this start ends early, the next one has to know
+	}
 	chunks := uint32(d.cfg.Window / backend.ChunkSize)
 	d.file.update(func(h *header) {
 		*h = header{
 			State: windowLive, Opened: open.from.Opened, Lanes: uint32(d.cfg.Lanes), Entries: uint32(d.entries()), Window: chunks,
 			Chunks: chunks + uint32(d.cfg.Connections), Stripe: stripe,
-			UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage, Mirror: mirror.View{Record: open.from.Mirror.Record},
+			UUID: s.refused.UUID, Boot: s.boot, Lineage: d.lineage, Mirror: from,
 		}
 	})
 	return d.file.shape()

@@ -50,7 +50,8 @@ func (o *overdue) find(g *leg, now int64) error {
 		alone = progress{}
 	}
 	replaced := k.replacedLocked(g)
-	if through&k.view.Equal == 0 || through.Count() < int(k.view.Record.MinCopies) && !replaced {
+	source := k.otherSourceLocked(g, through)
+	if through&k.view.Equal == 0 && !source || through.Count() < int(k.view.Record.MinCopies) && !replaced {
 		enough = progress{}
 	}
 	g.late.Store(int64(o.alone.stays(alone, now)))
@@ -58,7 +59,7 @@ func (o *overdue) find(g *leg, now int64) error {
 	if k.loss > 0 && (bound == 0 || k.loss < bound) {
 		bound = k.loss
 	}
-	goes := enough != (progress{}) && (replaced || k.doesWithoutLocked(g))
+	goes := enough != (progress{}) && (replaced || source || k.doesWithoutLocked(g))
 	if k.loss > 0 && owed > k.loss && !goes {
 		k.failSoonLocked(fmt.Errorf("%s at %s lives, but has kept the mirror waiting for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
 			g.cfg.Region, g.cfg.Addr, owed.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
@@ -135,6 +136,21 @@ func (k *copies) replacedLocked(g *leg) bool {
 		}
 		if _, ok := k.view.StandIn(other.slot, away, 0); ok {
 			return true
+		}
+	}
+	return false
+}
+
+// otherSourceLocked reports whether g, the only source of a life that has no active generation yet, could be let go because
+// one of through takes its place (mirror §4.4). The caller holds commit.mu.
+func (k *copies) otherSourceLocked(g *leg, through persist.Members) bool {
+	if k.view.Equal != persist.Member(g.slot) {
+		return false
+	}
+	for _, other := range k.core.legs {
+		if other.up.Load() && (through & k.view.Sources() & k.sources).Has(other.slot) && other.granted.ContentsID == k.view.Record.Members[other.slot].Contents {
+			next, err := k.view.From(other.slot).LetGo(g.slot, false)
+			return err == nil && next.Needs(k.awayLocked(0)) == nil
 		}
 	}
 	return false

@@ -11,7 +11,7 @@ import (
 // take its place. waits reports that nobody can do that yet, and that a member which is away could. The caller holds
 // commit.mu.
 func (k *copies) replaceSourceLocked() (waits bool) {
-	sources := k.view.Sources()
+	sources := k.view.Sources() & k.sources
 	if sources == 0 || k.view.Equal&^k.awayLocked(k.timeout) != 0 {
 		return false
 	}

@@ -107,21 +107,3 @@ func TestSourceOfAPendingGenerationIsLost(t *testing.T) {
 		})
 	}
 }
-
-// The next run of such a life goes on with another member, too. No client misses anything, so it is no loss.
-func TestKilledBeforeTheFirstSourceIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newMirrorHostOf(t, 3, 2)
-		d, c := h.run()
-		h.write(c, 0, block)
-		require.NoError(t, d.Close())
-		d, _ = h.run()
-		h.kill(d)
-		h.change(func(hd *header) { hd.Mirror.Pending, hd.Mirror.Active, hd.Mirror.Equal = true, 0, 1 })
-		h.loseContents(t, 0)
-		d, c = h.run()
-		h.readsAll(c)
-		h.comesBack(d)
-		require.NoError(t, d.Close())
-	})
-}

@@ -90,7 +90,8 @@ type header struct {
 	Failure [256]byte // why the device failed, if State is windowFailed
 	// Mirror is what the run knew of its mirror, and Sessions what it had on each member, by
 	// slot. UUID is then the set's; Epoch, Mark, ContentsID and Class are zero. Before the run
-	// begins a generation of its own, only Mirror.Record is set: the one that it goes on from.
+	// begins a generation of its own, only Mirror.Record is set, the one that it goes on from, and Mirror.Equal, what
+	// clients have read from by then.
 	Mirror   mirror.View
 	Sessions [persist.MaxMembers]session
 }

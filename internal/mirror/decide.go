@@ -69,6 +69,8 @@ type Decision struct {
 	F persist.Members
 	// Equal has the members that this life may read from and copy from: one, or all of F.
 	Equal persist.Members
+	// Sources has the members of F of which each could be the source: clients have read from nobody else.
+	Sources persist.Members
 	// Fill has the members of which nobody knows what they lack. All their bits must be set, in
 	// the first record that is written while they are outside F.
 	Fill persist.Members
@@ -131,10 +133,18 @@ func bySlot(a, b Leg) int {
 func (f *Found) begin(s *survey, d Decision) Decision {
 	m := s.m
 	candidates := s.candidates(s.held)
+	if f.Read && f.Prefer&m.F != 0 && candidates&(s.clean|f.Prefer) == 0 && !f.Degraded {
+		d.Outcome, d.Waits = Wait, f.Prefer
+		d.Why = "waits for " + f.names(m, f.Prefer) + ": clients have read from there and may be attached still, and the others may have older data" + f.ills(s, f.Prefer)
+		return d
+	}
 	d.F, d.Equal, d.Fill = candidates, candidates, s.lost
 	d.Clean, d.Before = candidates&s.clean != 0, f.before(s)
 	if !d.Clean {
-		d.Equal = f.source(s, candidates)
+		if d.Sources = candidates; f.Read && candidates&f.Prefer != 0 {
+			d.Sources &= f.Prefer
+		}
+		d.Equal = f.source(s, d.Sources)
 		d.Fill = m.Present() &^ d.Equal
 		if m.MinCopies == 1 && !d.Before.passesBy(d.Equal) {
 			d.F = d.Equal

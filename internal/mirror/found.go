@@ -15,6 +15,8 @@ type Found struct {
 	Degraded bool
 	// Prefer has the members that the life before read from. One of them becomes the source.
 	Prefer persist.Members
+	// Read: clients of that life may be there still. Only what they have read from can be the source.
+	Read bool
 	// Asked: this start has asked the mirror's arbiter. Arbiter is the record that it holds; zero: it
 	// holds none of this mirror.
 	Asked   bool

@@ -324,6 +324,31 @@ var mirrors = []mutant{
 		old: "k.awayLocked(k.timeout) | persist.Member(g.slot)", new: "persist.Member(g.slot)",
 		pkg: "./backend/remote", run: "^TestNobodyReplacesOneThatHangs$",
 	}, {
+		name: "the next run takes another source", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
+		in:  "internal/mirror.Found.begin",
+		old: "if f.Read &&", new: "if false && f.Read &&",
+		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBefore$",
+	}, {
+		name: "the next run takes another source while its generation is pending", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
+		in:  "internal/mirror.Found.begin",
+		old: "d.Sources &= f.Prefer", new: "",
+		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBefore$",
+	}, {
+		name: "a start in vain forgets the source", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
+		in:  "backend/remote.Device.prepareMirror",
+		old: "from.Equal = open.from.Mirror.Equal", new: "_ = s",
+		pkg: "./backend/remote", run: "^TestSourceBehindAStartInVain$",
+	}, {
+		name: "a source that hangs holds the start", rule: "mirror §4.4 if the source hangs another member becomes the source",
+		in:  "backend/remote.overdue.find",
+		old: "source := k.otherSourceLocked(g, through)", new: "source := false",
+		pkg: "./backend/remote", run: "^TestSourceHangs$",
+	}, {
+		name: "an operator's force waits for who is gone", rule: "mirror §4.5 --degraded --accept-loss gives up what the run before waited for",
+		in:  "backend/remote.replayer.goOn",
+		old: "cfg.Degraded && cfg.AcceptLoss", new: "false",
+		pkg: "./backend/remote", run: "^TestNeededMembersAreGoneForGood$",
+	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
 		in:  "internal/mirror.Leg.Torn",
 		old: "|| standsIn(r, int(r.Slot))", new: "",

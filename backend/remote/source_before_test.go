@@ -1,0 +1,189 @@
+package remote
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"pmnbd/backend/backendtest"
+	"pmnbd/persist/wire"
+	"pmnbd/rdma"
+)
+
+// readEarly is a place where one member has bytes that were acknowledged and not flushed: the others do not have them.
+const readEarly = 6 << 20
+
+// differs has member i, the source, have such bytes.
+func (h *mirrorHost) differs(i int) {
+	copy(h.pairs[i].region.Data()[readEarly:][:block], backendtest.Pattern(block, 99))
+	copy(h.want[readEarly:], backendtest.Pattern(block, 99))
+}
+
+// cutAt has the network of member i go down with the first message of a type that comes to its target.
+func (h *mirrorHost) cutAt(i int, is func(msg []byte) bool) (cut *atomic.Bool) {
+	network := h.network(i)
+	cut = new(atomic.Bool)
+	h.tap(i, func(wr *rdma.WorkRequest) {
+		if wr.Op == rdma.OpSend && wr.Local.Region != nil && is(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]) && !cut.Swap(true) {
+			network.Down()
+		}
+	})
+	h.cfg.Members[i].Provider = h.pairs[i].provider
+	return cut
+}
+
+func isRecord(msg []byte) bool {
+	t, err := wire.TypeOf(msg)
+	return err == nil && t == wire.TypeRecord
+}
+
+func isOpen(msg []byte) bool { // and no probe
+	var m wire.Open
+	t, err := wire.TypeOf(msg)
+	return err == nil && t == wire.TypeOpen && m.Decode(msg) == nil && m.Epoch != 0
+}
+
+// Clients have read from the source of a life that ends before the others have its bytes. The next run under the same
+// window, to which they are attached still, reads from no other member (mirror §4.4).
+func TestSourceOfTheLifeBefore(t *testing.T) {
+	for name, end := range map[string]func(h *mirrorHost, d *Device){
+		"killed": func(h *mirrorHost, d *Device) { h.kill(d) },
+		"closed": func(h *mirrorHost, d *Device) { require.ErrorIs(h.t, d.Close(), ErrUnequal) },
+	} {
+		for when, tt := range map[string]struct {
+			lose func(h *mirrorHost)
+			wait time.Duration // as long the next run does not begin
+		}{
+			"it is away":                            {func(h *mirrorHost) { h.network(0).Down() }, time.Minute},
+			"it is lost before the next generation": {func(h *mirrorHost) { h.cutAt(0, isRecord) }, 2 * ages},
+		} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := newMirrorHostOf(t, 3, 2)
+					h.cfg.LocalClients, h.cfg.Takeover, h.cfg.LegTimeout = true, true, ages
+					d, c := h.run()
+					h.write(c, 0, block)
+					require.NoError(t, c.Do(c.Flush()))
+					h.kill(d)
+					h.loseWindow()
+					h.boot()
+					h.differs(0)
+					h.cfg.ResyncRate = 1
+					d, c = h.run()
+					h.readsAll(c)
+					end(h, d)
+					h.cfg.Takeover = false
+					tt.lose(h)
+					ctx, cancel := context.WithTimeout(t.Context(), tt.wait)
+					defer cancel()
+					_, err := Dial(ctx, h.cfg)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					h.up(0)
+					d, c = h.run()
+					h.readsAll(c)
+					h.kill(d)
+				})
+			})
+		}
+	}
+}
+
+// Nor does the one behind a start that ended before it had a generation.
+func TestSourceBehindAStartInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 2, 2)
+		d, c := h.run()
+		h.write(c, 0, block)
+		require.NoError(t, c.Do(c.Flush()))
+		h.kill(d)
+		h.change(func(hd *header) { hd.Mirror.Equal = 2 }) // as where B was the source
+		h.differs(1)
+		h.cfg.ResyncRate = 1
+		d, c = h.run()
+		h.readsAll(c)
+		h.kill(d)
+		cut := h.cutAt(1, isOpen)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := Dial(ctx, h.cfg)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, cut.Load())
+		h.up(1)
+		d, c = h.run()
+		h.readsAll(c)
+		h.kill(d)
+	})
+}
+
+// The disk of the source hangs before the first generation is active. Another member that has the record becomes the
+// source, as if it were away.
+func TestSourceHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 3, 2)
+		cfg := s.config(t)
+		cfg.SyncTimeout, cfg.LegTimeout = syncTimeout, time.Minute
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		s.die(t, d)
+		var release func()
+		s.tap(0, func(wr *rdma.WorkRequest) {
+			if release == nil && wr.Op == rdma.OpSend && wr.Local.Region != nil && isRecord(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]) {
+				release = s[0].sync.block()
+			}
+		})
+		cfg = s.config(t)
+		cfg.SyncTimeout, cfg.LegTimeout, cfg.Takeover = syncTimeout, time.Minute, true
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		d, err = Dial(ctx, cfg)
+		require.NotNil(t, release)
+		release()
+		require.NoError(t, err)
+		c = backendtest.NewClient(t, d)
+		r := c.Read(0, block, 0)
+		require.NoError(t, c.Do(r))
+		require.Equal(t, backendtest.Pattern(block, 1), r.Got)
+		d.inVain()
+	})
+}
+
+// Two of three members are gone for good, and M is 2. The run ends, and an operator begins with what is left, as
+// docs/mirror.md says: that run does not wait for them first, to go on where the other one ended.
+func TestNeededMembersAreGoneForGood(t *testing.T) {
+	for name, unflushed := range map[string]bool{"nothing is unflushed": false, "writes are unflushed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newMirrorHostOf(t, 3, 2)
+				h.cfg.LegTimeout = ages
+				d, c := h.run()
+				h.write(c, 0, block)
+				require.NoError(t, c.Do(c.Flush()))
+				h.network(1).Down()
+				h.network(2).Down()
+				if unflushed {
+					require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 7), 0)))
+				}
+				h.kill(d)
+				h.cfg.Degraded, h.cfg.AcceptLoss = true, true
+				back := time.AfterFunc(3*ages, func() { h.up(2) }) // FLUSH needs two copies
+				defer back.Stop()
+				ctx, cancel := context.WithTimeout(t.Context(), 6*ages)
+				defer cancel()
+				d, err := Dial(ctx, h.cfg)
+				require.NoError(t, err)
+				c = backendtest.NewClient(t, d)
+				r := c.Read(0, block, 0)
+				require.NoError(t, c.Do(r))
+				require.Equal(t, h.want[:block], r.Got)
+				require.False(t, h.record(0).F.Has(1))
+				h.kill(d)
+			})
+		})
+	}
+}
