@@ -316,7 +316,7 @@ var mirrors = []mutant{
 	}, {
 		name: "a stand-in that hangs is never replaced", rule: "mirror §3.3 one that hangs while another could be in F instead is replaced by that",
 		in:  "backend/remote.overdue.find",
-		old: "(replaced || k.doesWithoutLocked(g))", new: "k.doesWithoutLocked(g)",
+		old: "(replaced || source || k.doesWithoutLocked(g))", new: "k.doesWithoutLocked(g)",
 		pkg: "./backend/remote", run: "^TestStandInHangs$",
 	}, {
 		name: "one that hangs waits for a member that cannot stand in for all that are away", rule: "mirror §3.3 nor does one begin that needs a leg which is away as well",
