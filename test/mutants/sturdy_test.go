@@ -5,7 +5,7 @@ var sturdy = []mutant{
 	{
 		name: "equally slow disks", rule: "mirror §3.3 the time counts from when enough others were through",
 		in:  "backend/remote.overdue.find",
-		old: "if through&k.view.Equal == 0 ||", new: "if",
+		old: "if through&k.view.Equal == 0 && !source ||", new: "if",
 		also: []edit{{"backend/remote.copies.throughLocked", "&& !k.owesLocked(other) {", "{"}},
 		pkg:  "./backend/remote", run: "^TestSlowDiskIsNotLetGo$",
 	}, {
