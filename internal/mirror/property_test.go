@@ -207,7 +207,7 @@ func TestDecideProperty(t *testing.T) {
 // each descends from the ones before, and what the next one owes is never forgotten.
 func TestViewProperty(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	for range 1000 {
+	for range 20_000 {
 		f := numbers(rng.IntN).found()
 		d := Decide(f)
 		if d.Outcome != Begin && d.Outcome != Copy {
