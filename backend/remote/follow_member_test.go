@@ -65,8 +65,8 @@ func testNothingIsCleared(t *testing.T, follows bool, change func(*copies)) {
 	r := g.copying
 	change(k)
 	x.mu.Lock()
-	x.carryLocked()            // no barrier is queued: it could not clear a bit
-	told := g.follow.bits.told // nil, or by stream
+	x.carryLocked() // no barrier is queued, so to clear a bit would panic
+	told := g.follow.bits.told
 	if !follows {
 		told = []int{r.shares[0].told}
 	}

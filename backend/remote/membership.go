@@ -207,7 +207,9 @@ func (k *copies) departLocked() (up []*leg) {
 			up = append(up, g)
 		}
 	}
-	k.known = k.view.Record // it names no session of who is gone: the targets of F keep no bits for that one, and fail a barrier that clears some
+	// It names no session of a member that is gone, so no bit of that one is cleared (namesLocked). The targets of F keep
+	// none, and a barrier that clears some fails there.
+	k.known = k.view.Record
 	return up
 }
 

@@ -93,7 +93,7 @@ func TestForgetsTheSessionOfTheRemoved(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A smaller M that replaces a change of M is what counts, and whoever asked for the other one is told (mirror §4.9).
+// A smaller M replaces a change of M that is pending. SetMinCopies of the other M reports that (mirror §4.9).
 func TestMinCopiesIsReplaced(t *testing.T) {
 	s := fakesOf(t, 3, 1, rdmafake.Config{})
 	d := s.dial(t, 1)

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
-	"pmnbd/persist/wire"
-	"pmnbd/rdma"
 )
 
 // beginsAfterABoot begins a life behind one that had no end, on a host that has booted. A is the source, and the first
@@ -26,17 +23,7 @@ func (h *mirrorHost) beginsAfterABoot() (begun func() (*Device, *backendtest.Cli
 	h.loseWindow()
 	h.boot()
 	last := len(h.pairs) - 1
-	network := h.network(last)
-	var cut atomic.Bool
-	h.tap(last, func(wr *rdma.WorkRequest) {
-		if wr.Op != rdma.OpSend || wr.Local.Region == nil {
-			return
-		}
-		if typ, err := wire.TypeOf(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]); err == nil && typ == wire.TypeRecord && !cut.Swap(true) {
-			network.Down()
-		}
-	})
-	h.cfg.Members[last].Provider = h.pairs[last].provider
+	cut := h.cutAt(last, isRecord)
 	dialed := make(chan error, 1)
 	go func() {
 		var err error

@@ -15,6 +15,7 @@ type start struct {
 	legs     []string
 	degraded bool
 	prefer   string
+	read     bool // clients have read from those
 	arbiter  string
 	async    string // members that follow
 
@@ -28,7 +29,7 @@ type start struct {
 
 func (c *start) test(t *testing.T) {
 	of := mirrorOf{c.n, c.m, c.async}
-	found := Found{Legs: of.legs(c.legs...), Degraded: c.degraded, Prefer: members(c.prefer)}
+	found := Found{Legs: of.legs(c.legs...), Degraded: c.degraded, Prefer: members(c.prefer), Read: c.read}
 	if c.arbiter != "" {
 		found.Asked, found.Arbiter = true, record(c.n, c.m, c.arbiter)
 		for i := range found.Legs {
@@ -138,6 +139,14 @@ var sources = []start{
 		want: Begin, f: "B", eq: "B", fill: "A"},
 	{name: "4.4 the source has lost no place", n: 3, m: 2, prefer: "A", legs: []string{"A held bad 1.1{ABC}", "B held 1.1{ABC}", "C held 1.1{ABC}"},
 		want: Begin, f: "ABC", eq: "B", fill: "AC"},
+	{name: "4.4 it has if clients have read from it", n: 3, m: 2, prefer: "A", read: true, legs: []string{"A held bad 1.1{ABC}", "B held 1.1{ABC}", "C held 1.1{ABC}"},
+		want: Begin, f: "ABC", eq: "A", fill: "BC"},
+	{name: "4.4 it waits for the one that clients have read from", n: 3, m: 2, prefer: "A", read: true, legs: []string{"A away", "B held 1.1{ABC}", "C held 1.1{ABC}"},
+		want: Wait, waits: "A", why: "clients have read from there"},
+	{name: "4.4 --degraded does not", n: 3, m: 2, degraded: true, prefer: "A", read: true, legs: []string{"A away", "B held 1.1{ABC}", "C held 1.1{ABC}"},
+		want: Begin, f: "BC", eq: "B", fill: "AC"},
+	{name: "4.4 nor one that had the same bytes as another", n: 3, m: 2, prefer: "ABC", read: true, legs: []string{"A away", "B held 1.1{ABC}", "C held 1.1{ABC}"},
+		want: Begin, f: "BC", eq: "B", fill: "AC"},
 	{name: "4.4 it has if all have", n: 2, m: 1, prefer: "B", legs: []string{"A held bad 1.1{AB}", "B held bad 1.1{AB}"},
 		want: Begin, f: "B", eq: "B", fill: "A"},
 	{name: "4.4 it prefers nobody who is not in F", n: 2, m: 1, prefer: "B", legs: []string{"A held 1.1{AB} 1.2{A}", "B held 1.1{AB}"},
