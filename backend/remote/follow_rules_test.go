@@ -141,10 +141,10 @@ func TestFollowerIsRemoved(t *testing.T) {
 	require.NoError(t, told)
 	require.Zero(t, s.record(2))
 	require.Zero(t, s.record(0).Async)
+	require.Eventually(t, func() bool { return !d.legs[2].following.Load() }, patience, tick, "it still has what it lacked, although it is not at its bound")
 	for i := range 8 { // more than the bound
 		require.NoError(t, c.Do(c.Write(uint64(i%4)*stripe, backendtest.Pattern(256<<10, uint32(i)), 0), c.Flush()))
 	}
-	require.Eventually(t, func() bool { return !d.legs[2].following.Load() }, patience, tick)
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
