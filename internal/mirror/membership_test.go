@@ -242,12 +242,22 @@ func (v View) changes() (all []View) {
 	return all
 }
 
+// smallerM are the changes that replace a pending one.
+func (v View) smallerM() (all []View) {
+	for m := 1; v.Pending && m < int(v.Record.MinCopies); m++ {
+		if next, err := v.SetMinCopies(m); err == nil {
+			all = append(all, next)
+		}
+	}
+	return all
+}
+
 // TestMembershipChanges lets a life of three members die in every change of members or M, wherever its
-// record came to, or lose members first; then one life begins with what it reaches, perhaps lets
-// members go, and another one does (mirror §4.9).
+// record came to, or replace it by a smaller M, or lose members first. Then one life begins with what
+// it reaches, perhaps lets members go, and another one does (mirror §4.9).
 func TestMembershipChanges(t *testing.T) {
 	const n, subsets = 3, 8
-	changes, begun := 0, 0
+	changes, chains, begun := 0, 0, 0
 	for m := 1; m <= n; m++ {
 		for f := persist.Members(1); f < subsets; f++ {
 			if f.Count() < m {
@@ -280,12 +290,24 @@ func TestMembershipChanges(t *testing.T) {
 						}
 						begun += w.clone().letsGo(gone).starts(subsets, 2)
 					}
+					for _, smaller := range w.lives[0].smallerM() {
+						chains++
+						x := w.clone()
+						x.lives[0] = &worldLife{View: smaller}
+						x.note(1, "changes M", &smaller)
+						for gone := persist.Members(0); gone < subsets; gone++ {
+							if gone&^f == 0 {
+								begun += x.clone().letsGo(gone).starts(subsets, 2)
+							}
+						}
+					}
 				}
 			}
 		}
 	}
-	t.Logf("%d changes, %d lives", changes, begun)
+	t.Logf("%d changes, %d that replace one, %d lives", changes, chains, begun)
 	require.Greater(t, changes, 40)
+	require.Greater(t, chains, 50)
 	require.Greater(t, begun, 10_000)
 }
 

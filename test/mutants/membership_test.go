@@ -76,7 +76,7 @@ var memberships = []mutant{
 		name: "chain-forgets", rule: "mirror §4.9 every M by which a start may begin still counts",
 		in:  "internal/mirror.View.SetMinCopies",
 		old: "before, ok = cover(v.Before, before)", new: "before, ok = v.Before, true",
-		pkg: "./internal/mirror", run: "^TestMembershipProperty$",
+		pkg: "./internal/mirror", run: "^TestMembershipChanges$",
 	}, {
 		name: "a change begins that needs who is away", rule: "mirror §4.9 no change begins that needs a member which is away and cannot be let go",
 		in:  "backend/remote.copies.alter",
