@@ -261,7 +261,7 @@ func (d *Device) run(q *queue, n int, made chan<- error) {
 		err = nil // the kernel takes all queues for ended when one has
 	}
 	if err != nil {
-		d.fail(n, err) // before the queue ends and others hear of that
+		d.fail(n, err) // first: the end waits for the device, and others must not take more meanwhile
 	}
 	q.end(err != nil)
 }

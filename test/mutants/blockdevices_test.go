@@ -43,7 +43,7 @@ var blockDevices = []mutant{
 		old: "q.refuse()", new: "_ = q",
 		pkg: "./ublk", run: "^TestBeginsWithoutTarget$", hangs: true,
 	}, {
-		name: "a queue fails, and says so when it has ended", rule: "a server that fails says why",
+		name: "a queue fails, and says so when it has ended", rule: "the other queues of one that failed end at once",
 		in:  "ublk.Device.run",
 		old: "if err != nil { d.fail(n, err) }", new: "defer func() { if err != nil { d.fail(n, err) } }()",
 		pkg: "./ublk", run: "^TestBreach$",
