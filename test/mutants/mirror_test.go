@@ -155,7 +155,7 @@ var mirrors = []mutant{
 		name: "doubt-ignored", rule: "mirror §4.4 the source's own doubt stays until its target settles it",
 		in:  "backend/remote.leg.begin",
 		old: "if o.Flags&wire.OpenedDoubt != 0 {", new: "if o.Flags&wire.OpenedDoubt != 0 && g.core.copies == nil {",
-		pkg: model, run: mirrorCrashes,
+		pkg: "./backend/remote", run: "^TestSourceInDoubt$",
 	}, {
 		name: "unequal-counts", rule: "mirror §3.2 all of F are equal",
 		in:  "internal/mirror.View.Flushes",
