@@ -11,8 +11,6 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
-	"pmnbd/persist/target"
-	"pmnbd/rdma/rdmafake"
 )
 
 // A fakeArbiter is an arbiter in memory, whose leases end by the clock.
@@ -115,7 +113,10 @@ func (t *fakeTerm) Held(context.Context) (persist.Record, error) {
 
 func (t *fakeTerm) Swap(_ context.Context, old, next persist.Record) (persist.Record, error) {
 	a := t.arbiter
-	if swap := a.swap; swap != nil {
+	a.mu.Lock()
+	swap := a.swap
+	a.mu.Unlock()
+	if swap != nil {
 		swap(&next)
 	}
 	a.mu.Lock()
@@ -157,19 +158,43 @@ func (a *fakeArbiter) holds() persist.Record {
 	return a.held
 }
 
-// An arbitrated is a mirror of two with an arbiter, in a bubble.
+// another has another initiator get the lease, begin a life, and go, before the initiator that joined last
+// gains the lease again. It returns what the arbiter holds then.
+func (a *fakeArbiter) another() persist.Record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held.Life, a.held.Count, a.held.Nonce = a.held.Life+1, 1, [16]byte{9}
+	a.terms[len(a.terms)-1].gained++
+	return a.held
+}
+
+// beforeSwap has f called before each Swap takes effect.
+func (a *fakeArbiter) beforeSwap(f func(next *persist.Record)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.swap = f
+}
+
+// silent sets whether the answer of each Swap is lost.
+func (a *fakeArbiter) silent(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mute = nil; on {
+		a.mute = errUnreachable
+	}
+}
+
+// An arbitrated is a mirror with an arbiter, in a bubble.
 type arbitrated struct {
 	pairs
 	*fakeArbiter
 	cfg Config
 }
 
-func newArbitrated(t *testing.T) *arbitrated {
-	var s pairs
-	for range 2 {
-		s = append(s, newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second}))
-	}
-	s.join(t, 1)
+func newArbitrated(t *testing.T) *arbitrated { return newArbitratedOf(t, 2) }
+
+func newArbitratedOf(t *testing.T, members int) *arbitrated {
+	s := beating(t, members, 1)
 	a := &arbitrated{s, newFakeArbiter(), s.config(t)}
 	a.cfg.Arbiter, a.cfg.LegTimeout = a.fakeArbiter, time.Second
 	return a

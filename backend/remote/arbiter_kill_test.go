@@ -10,15 +10,19 @@ import (
 )
 
 // A life that was killed in a change finishes it, however far the arbiter and the members had it. If
-// another life is at the arbiter by then, it has ended (mirror §4.5, §4.8).
+// another life is at the arbiter by then, or comes after this one has asked, this one has ended (mirror §4.5,
+// §4.8).
 func TestArbiterAndAKill(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, mute bool
-		another    bool
+		another    bool // another life has begun
+		late       bool // after this one has asked the arbiter
 	}{
-		"the arbiter does not have it":      {lost: true},
-		"the arbiter has it, and no member": {mute: true},
-		"another life has begun":            {mute: true, another: true},
+		"the arbiter does not have it":                               {lost: true},
+		"the arbiter has it, and no member":                          {mute: true},
+		"another life has begun":                                     {mute: true, another: true},
+		"the arbiter has it, and another life begins late":           {mute: true, another: true, late: true},
+		"the arbiter does not have it, and another life begins late": {lost: true, another: true, late: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, a := newMirrorHost(t, 2), newFakeArbiter()
@@ -48,12 +52,20 @@ func TestArbiterAndAKill(t *testing.T) {
 			require.Equal(t, c.mute, a.holds() != before)
 			a.mu.Lock()
 			a.lost, a.mute = false, nil
-			if c.another {
-				a.held.Life, a.held.Nonce = a.held.Life+1, [16]byte{42}
-			}
 			a.mu.Unlock()
 			if c.another {
+				var other persist.Record
+				if c.late {
+					a.beforeSwap(func(*persist.Record) {
+						if other == (persist.Record{}) {
+							other = a.another()
+						}
+					})
+				} else {
+					other = a.another()
+				}
 				h.refused("another life of the mirror has begun")
+				require.Equal(t, other, a.holds())
 				require.Equal(t, persist.Members(3), h.record(0).F)
 				h.network(1).Up()
 				return

@@ -135,21 +135,112 @@ func testArbiterAnswerLost(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A life that finds another one's generation at the arbiter ends for good (mirror §4.8).
-func TestArbiterKnowsAnother(t *testing.T) { synctest.Test(t, testArbiterKnowsAnother) }
+// A life that finds another one's generation at the arbiter ends for good, and leaves that generation there. The
+// other life may have come after the arbiter last answered (mirror §4.8).
+func TestArbiterKnowsAnother(t *testing.T) {
+	for name, swap := range map[string]int{
+		"before the change":               0,
+		"after the answer that allows it": 1,
+		"after the answer to it was lost": 2,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testArbiterKnowsAnother(t, swap) })
+		})
+	}
+}
 
-func testArbiterKnowsAnother(t *testing.T) {
+// testArbiterKnowsAnother has another life come just before the Swap of that number takes effect, or before the
+// change if it is 0. The answers to the Swaps before that one are lost.
+func testArbiterKnowsAnother(t *testing.T, swap int) {
 	a := newArbitrated(t)
 	d, c := a.dial(t)
-	a.mu.Lock()
-	a.held.Life, a.held.Nonce = 9, [16]byte{9}
-	a.mu.Unlock()
+	var other persist.Record
+	if swap == 0 {
+		other = a.another()
+	}
+	swaps := 0
+	a.beforeSwap(func(*persist.Record) {
+		swaps++
+		if a.silent(swaps < swap); swaps == swap {
+			other = a.another()
+		}
+	})
 	a.network(1).Down()
 	require.Error(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+	require.Equal(t, swap, swaps)
 	require.True(t, d.Snapshot().Taken)
+	require.Equal(t, other, a.holds())
 	require.Equal(t, persist.Members(3), a.pairs.record(0).F)
 	a.network(1).Up()
 	require.Error(t, d.Close())
+}
+
+// The arbiter may have kept a change, and its answer was lost. The next change of the same life takes the place of
+// that one. It does not take the place of another life's, which has come meanwhile (mirror §4.8).
+func TestArbiterAnswerLostAndAnotherChange(t *testing.T) {
+	for name, another := range map[string]bool{"the arbiter holds the life's own": false, "another life comes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testArbiterAnswerLostAndAnotherChange(t, another) })
+		})
+	}
+}
+
+func testArbiterAnswerLostAndAnotherChange(t *testing.T, another bool) {
+	a := newArbitratedOf(t, 3)
+	d, c := a.dial(t)
+	a.silent(true)
+	a.network(1).Down()
+	flush := c.Flush()
+	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
+	time.Sleep(time.Minute)
+	require.Equal(t, persist.Members(5), a.holds().F)
+	a.network(2).Down()
+	time.Sleep(time.Minute)
+	require.Equal(t, persist.Members(5), a.holds().F, "the life does not know yet that the arbiter holds this")
+	require.Equal(t, persist.Members(7), a.pairs.record(0).F)
+	synctest.Wait() // it has asked, if it was about to
+	var other persist.Record
+	swaps := 0
+	a.beforeSwap(func(*persist.Record) {
+		if swaps++; another && swaps == 2 { // the first one has found the life's own
+			other = a.another()
+		}
+	})
+	a.silent(false)
+	err := c.Wait(flush)
+	require.Equal(t, 2, swaps)
+	if another {
+		require.Error(t, err)
+		require.True(t, d.Snapshot().Taken)
+		require.Equal(t, other, a.holds())
+		require.Equal(t, persist.Members(7), a.pairs.record(0).F)
+	} else {
+		require.NoError(t, err)
+		require.Equal(t, persist.Members(1), a.pairs.record(0).F)
+		require.Equal(t, a.pairs.record(0).Ancestor, a.holds().Ancestor)
+	}
+	a.network(1).Up()
+	a.network(2).Up()
+	require.Equal(t, another, d.Close() != nil)
+}
+
+// A life that began from what the arbiter held does not go on after somebody had the arbiter forget that.
+func TestArbiterForgetsBeforeALifeBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbitrated(t)
+		d, _ := a.dial(t)
+		require.NoError(t, d.Close())
+		before := a.pairs.record(0)
+		a.beforeSwap(func(*persist.Record) {
+			a.mu.Lock()
+			a.held = persist.Record{}
+			a.mu.Unlock()
+		})
+		_, err := Dial(context.Background(), a.cfg)
+		require.ErrorAs(t, err, new(*TakenError))
+		require.Zero(t, a.holds())
+		require.Equal(t, before, a.pairs.record(0))
+	})
 }
 
 // A mirror that is made with an arbiter is known to it from the first generation on.

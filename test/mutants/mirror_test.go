@@ -228,6 +228,16 @@ var mirrors = []mutant{
 		old: "held != o.held && v.Own(&held) && v.Replaces(&held)", new: "held != o.held",
 		pkg: "./backend/remote", run: "^TestArbiterKnowsAnother$",
 	}, {
+		name: "a lost answer of the arbiter makes the own generation another life's", rule: "mirror §4.8 a change takes the place of one of the same life that the arbiter kept",
+		in:  "backend/remote.copies.swap",
+		old: "held != o.held && v.Own(&held) && v.Replaces(&held)", new: "false",
+		pkg: "./backend/remote", run: "^TestArbiterAnswerLostAndAnotherChange$",
+	}, {
+		name: "a life begins although the arbiter has forgotten", rule: "mirror §4.8 a change takes the place of what the life has seen there, or of its own",
+		in:  "backend/remote.copies.swap",
+		old: "held != o.held && v.Own(&held) && v.Replaces(&held)", new: "held != o.held && v.Replaces(&held)",
+		pkg: "./backend/remote", run: "^TestArbiterForgetsBeforeALifeBegins$",
+	}, {
 		name: "a generation begins while the arbiter is away", rule: "mirror §4.8 while the arbiter does not answer no generation begins",
 		in:  "backend/remote.office.mayChangeLocked",
 		old: "if o.term == nil ||", new: "if true ||",
