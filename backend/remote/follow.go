@@ -298,7 +298,7 @@ func (k *copies) followersLocked() (freed bool, drop *leg, wait time.Duration) {
 		away := now.Sub(g.silentAt) // of one that is not up
 		stuck := up && now.Sub(f.moved) >= max(k.timeout, asyncStall)
 		if !k.view.Record.Async.Has(g.slot) && !k.view.Pending {
-			f.dropped = true // it was removed
+			f.dropped = true // another target leads to its member now (placeLocked)
 		}
 		switch {
 		case f.dropped, g.bad != nil && !up, over && (k.drop || stuck || !up && away >= k.timeout):

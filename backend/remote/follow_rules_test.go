@@ -124,31 +124,6 @@ func testFollowerIsNotTorn(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// A follower that is removed from the mirror holds nothing up.
-func TestFollowerIsRemoved(t *testing.T) {
-	s := followed(t, 2, rdmafake.Config{})
-	d := s.dialAsync(t, 1, nil)
-	c := backendtest.NewClient(t, d)
-	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-	s.follows(t, d, 2)
-	s.network(2).Pause()
-	for i := range 3 {
-		require.NoError(t, c.Do(c.Write(uint64(i)*stripe, backendtest.Pattern(256<<10, uint32(i)), 0), c.Flush()))
-	}
-	s.network(2).Resume()
-	told, err := d.RemoveMember(t.Context(), 2)
-	require.NoError(t, err)
-	require.NoError(t, told)
-	require.Zero(t, s.record(2))
-	require.Zero(t, s.record(0).Async)
-	require.Eventually(t, func() bool { return !d.legs[2].following.Load() }, patience, tick, "it still has what it lacked, although it is not at its bound")
-	for i := range 8 { // more than the bound
-		require.NoError(t, c.Do(c.Write(uint64(i%4)*stripe, backendtest.Pattern(256<<10, uint32(i)), 0), c.Flush()))
-	}
-	backendtest.AllBack(t, d)
-	require.NoError(t, d.Close())
-}
-
 // A run that was killed leaves a follower as it is. The next one copies to it what it lacks.
 func TestFollowerOfAKilledRun(t *testing.T) {
 	s := followed(t, 1, rdmafake.Config{})

@@ -220,7 +220,7 @@ func (k *copies) forsakeLocked(g *leg) {
 		r.detach()
 		r.end()
 	}
-	g.follow.dropped = g.follow.on
+	g.follow.dropped = g.follow.on // here, because another change may begin before followersLocked looks
 }
 
 // leaves returns the member of g that was removed, or nil.

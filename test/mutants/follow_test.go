@@ -19,9 +19,14 @@ var followers = []mutant{
 		pkg: "./backend/remote", run: "^TestFollowerAtTheBound$", hangs: true,
 	}, {
 		name: "a removed follower holds the window", rule: "mirror §7.2 only a follower that is a member is kept anything for",
+		in:  "backend/remote.copies.forsakeLocked",
+		old: "g.follow.dropped = g.follow.on", new: "",
+		pkg: "./backend/remote", run: "^TestFollowerIsRemoved$",
+	}, {
+		name: "a target that leads to no member holds the window", rule: "mirror §7.2 only a follower that is a member is kept anything for",
 		in:  "backend/remote.copies.followersLocked",
 		old: "!k.view.Record.Async.Has(g.slot) && !k.view.Pending", new: "false",
-		pkg: "./backend/remote", run: "^TestFollowerIsRemoved$",
+		pkg: "./backend/remote", run: "^TestFollowerIsReachedAnotherWay$",
 	}, {
 		name: "clear-what-lags", rule: "mirror §7.3 bits are cleared only of chunks that no interval wrote which the follower lacks",
 		in:  "backend/remote.followedBits.has",
