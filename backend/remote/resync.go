@@ -80,7 +80,7 @@ func (k *copies) startResyncsLocked() (again *leg) {
 	for i, g := range k.core.legs {
 		inF := k.view.Record.F.Has(g.slot)
 		switch {
-		case !g.up.Load() || k.view.Equal.Has(g.slot) || g.follow.on:
+		case !g.up.Load() || g.vacant || k.view.Equal.Has(g.slot) || g.follow.on: // vacant: its connections are about to end
 			continue
 		case !inF && !g.record.Torn && k.view.Serves(): // before, its record is as meet left it
 			again = g

@@ -133,6 +133,11 @@ var memberships = []mutant{
 		old: `if o.Target != "" {`, new: "if false {",
 		pkg: "./test/e2e", run: "^TestMirrorReplaceMistakes$",
 	}, {
+		name: "a removed member is copied to", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
+		in:  "backend/remote.copies.startResyncsLocked",
+		old: "g.vacant ||", new: "",
+		pkg: "./backend/remote", run: "^TestRemovedMemberIsNotCopiedTo$",
+	}, {
 		name: "a member comes in that was removed", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
 		in:  "backend/remote.leg.revive",
 		old: "if g.leaver != nil {", new: "if false {",
