@@ -176,6 +176,25 @@ func TestImageIsWrittenOver(t *testing.T) {
 	}
 }
 
+// TestImageIsWrittenOverBetweenSaves: no header is written between two saves, which would find it, and the second one has
+// nothing to save.
+func TestImageIsWrittenOverBetweenSaves(t *testing.T) {
+	p := protectedAt(t)
+	path, backup := p.image(t)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: protectedSize}, 1)
+	_, err := r.Save(context.Background())
+	require.NoError(t, err)
+	overwrite(t, path, 0, backup)
+	data := bytes.Clone(r.Data())
+	saved, err := r.Save(context.Background())
+	require.NoError(t, err)
+	require.EqualValues(t, DataOffset+protectedSize, saved.Bytes)
+	p.powerOff(t, r)
+	require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+}
+
 // TestNewerImageIsWrittenOver: somebody has put an old backup back, and copies a newer one over it while the
 // region is in use. What counts is the memory.
 func TestNewerImageIsWrittenOver(t *testing.T) {

@@ -71,7 +71,7 @@ var disks = []mutant{
 		name: "a save trusts what is left of an image that was written over", rule: "a save goes into the image as it was left, or writes everything",
 		in:  "persist/region.Region.save",
 		old: "s.im.Distrust(); s.markAll()", new: "s.im.Distrust()",
-		pkg: "./persist/region", run: "^TestImageIsWrittenOver$",
+		pkg: "./persist/region", run: "^TestImageIsWrittenOverBetweenSaves$",
 	}, {
 		name: "a backup that was copied over an image counts", rule: "an image that was written over is live",
 		in:  "persist/region.Region.distrust",
