@@ -291,3 +291,30 @@ func TestReplayOverwritesABadPlace(t *testing.T) {
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
 }
+
+// The same at a start, which has the window of a run that was killed: each start ends with that loss, and removes nothing.
+// One that accepts it finds all that was flushed, but for the bad place.
+func TestAdoptedWindowOverABadPlace(t *testing.T) {
+	h := newHost(t)
+	d, c := h.run()
+	flushed := backendtest.Pattern(8*block, 1)
+	require.NoError(t, c.Do(c.Write(0, flushed, 0), c.Flush()))
+	require.NoError(t, c.Do(c.Write(3*block+512, backendtest.Pattern(512, 2), 0)))
+	h.kill(d)
+	h.stop()
+	h.start(h.path, losing(persist.Range{Off: 3 * block, Len: 1}))
+	for range 2 {
+		h.refused("512 bytes at 12800 were acknowledged, and the target has lost the place since: the medium has lost what is there; 512 acknowledged bytes were not flushed")
+	}
+	h.cfg.AcceptLoss = true
+	d, c = h.run()
+	bad := c.Read(3*block, block, 0)
+	c.Submit(bad)
+	require.ErrorIs(t, c.Wait(bad), ErrBadPlace)
+	before, behind := c.Read(0, 3*block, 0), c.Read(4*block, 4*block, 0)
+	require.NoError(t, c.Do(before, behind))
+	require.Equal(t, flushed[:3*block], before.Got)
+	require.Equal(t, flushed[4*block:], behind.Got)
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}

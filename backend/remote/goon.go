@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/internal/mirror"
 	"pmnbd/persist"
+	"pmnbd/rdma"
 )
 
 // The life of a mirror survives a kill. The next run RESUMEs its sessions as the same owner, finishes
@@ -143,8 +144,14 @@ func (r *replayer) farewell(ctx context.Context) {
 // left returns the error of a replay that ended with err, and left the sessions with leaving. A life
 // that cannot go on is a loss: another life has begun since, or the last member that had every write
 // lost its contents. A session of a mirror that was not closed only costs the next life its clean start.
+//
+// The window of a region alone is lost, too, once nothing can bring it to the target. Otherwise each start would end at
+// the same place, and --accept-loss with it. A disk that was slower than the loss timeout is no such cause.
 func (r *replayer) left(err, leaving error) error {
 	if r.core.copies == nil {
+		if err != nil && errors.As(r.cause, new(*lastingError)) && !errors.Is(r.cause, rdma.ErrTimeout) {
+			return loss("%v; %d acknowledged bytes were not flushed", r.cause, r.core.unflushed())
+		}
 		return errors.Join(err, leaving)
 	}
 	if leaving != nil {

@@ -16,6 +16,7 @@ import (
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -150,6 +151,25 @@ func TestReplayStandsStill(t *testing.T) {
 	gaveUp, read := hungAdoption(context.Background(), t, 2*time.Second, nil)
 	require.ErrorContains(t, <-gaveUp, "come no further for 2s")
 	read()
+}
+
+// A replay that the target can never take is a loss. One that it did not take in time is none: the next start adopts the
+// window.
+func TestReplayThatCannotEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		lost  bool
+	}{
+		"for good":          {&lastingError{ErrBadPlace}, true},
+		"its disk was slow": {&lastingError{rdma.ErrTimeout}, false},
+		"it was away":       {rdma.ErrTimeout, false},
+		"it was given up":   {nil, false},
+	} {
+		r := &replayer{core: &core{}, cause: c.cause}
+		err := r.left(backend.ErrFailed, nil)
+		require.Error(t, err, name)
+		require.Equal(t, c.lost, errors.As(err, new(*LossError)), name)
+	}
 }
 
 // A said handler passes on the records of one message.

@@ -18,6 +18,16 @@ var bads = []mutant{
 		old: "g.places.Torn(op.Off, op.Len) ||", new: "false &&",
 		pkg: "./backend/remote", run: "^TestRequestsOfBadPlaces$",
 	}, {
+		name: "a window that a bad place keeps from the target is no loss", rule: "each start would end there, and --accept-loss with it",
+		in:  "backend/remote.replayer.left",
+		old: "if err != nil && errors.As(r.cause, new(*lastingError)) && !errors.Is(r.cause, rdma.ErrTimeout) {", new: "if errors.Is(r.cause, rdma.ErrNotSupported) {",
+		pkg: "./backend/remote", run: "^TestAdoptedWindowOverABadPlace$",
+	}, {
+		name: "a replay that a slow disk has ended is a loss", rule: "the next start adopts the window",
+		in:  "backend/remote.replayer.left",
+		old: "&& !errors.Is(r.cause, rdma.ErrTimeout) {", new: "&& !errors.Is(r.cause, rdma.ErrNotSupported) {",
+		pkg: "./backend/remote", run: "^TestReplayThatCannotEnd$",
+	}, {
 		name: "only the first answer to BAD counts", rule: "docs/protocol.md, BAD: asks again",
 		in:  "backend/remote.leg.exchangeBad",
 		old: "if !said.More {", new: "if true {",
