@@ -2,8 +2,10 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -12,7 +14,9 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/region/regiontest"
+	"pmnbd/persist/target"
 	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
 )
 
 var asPMem = regiontest.ADR
@@ -209,6 +213,84 @@ func (c deaf) Poll(cs []rdma.Completion) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// A target persists the owner before it registers the region with its RDMA device. If that fails the start is refused, and
+// its owner has the region all the same. The next start is that owner, and none of the starts loses anything.
+func TestHeldInVain(t *testing.T) {
+	for _, had := range []bool{false, true} {
+		network := &tight{Provider: rdmafake.New(rdmafake.Config{})}
+		p := newPair(t, network, "", "", target.Config{})
+		cfg := p.config(t)
+		cfg.WindowDir, cfg.LossTimeout = inMemory(t), 0
+		h := &host{&farm{t: t, region: p.region}, cfg}
+		if had {
+			closed(h)
+		}
+		for range 2 {
+			network.full.Store(true)
+			_, err := Dial(t.Context(), h.cfg)
+			require.ErrorContains(t, err, "register the region: "+errFull.Error())
+			require.NotErrorAs(t, err, new(*LossError))
+			require.False(t, p.region.Superblock().Clean)
+		}
+		network.full.Store(false)
+		d, _ := h.run()
+		require.False(t, d.Snapshot().Unclean, "nobody can have read what is not durable")
+		require.NoError(t, d.Close())
+	}
+}
+
+// A tight network has targets whose RDMA device registers no region while full is set.
+type tight struct {
+	rdma.Provider
+	full atomic.Bool
+}
+
+var errFull = errors.New("the device has no room for it")
+
+func (p *tight) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
+	l, err := p.Provider.Listen(ctx, addr)
+	return tightListener{l, p}, err
+}
+
+type tightListener struct {
+	rdma.Listener
+	p *tight
+}
+
+func (l tightListener) Accept() (rdma.Request, error) {
+	r, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return tightRequest{r, l.p}, nil
+}
+
+type tightRequest struct {
+	rdma.Request
+	p *tight
+}
+
+func (r tightRequest) OpenDomain() (rdma.Domain, error) {
+	d, err := r.Request.OpenDomain()
+	return tightDomain{d, r.p}, err
+}
+
+func (r tightRequest) Accept(d rdma.Domain, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (rdma.Conn, error) {
+	return r.Request.Accept(d.(tightDomain).Domain, cfg, recvs)
+}
+
+type tightDomain struct {
+	rdma.Domain
+	p *tight
+}
+
+func (d tightDomain) Register(mem []byte, a rdma.Access) (*rdma.MemoryRegion, error) {
+	if d.p.full.Load() && a&rdma.RemoteWrite != 0 {
+		return nil, errFull
+	}
+	return d.Domain.Register(mem, a)
 }
 
 // A start that looks for the window in another directory says so. It does not take itself for

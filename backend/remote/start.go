@@ -16,7 +16,7 @@ import (
 type opening struct {
 	expect  uint64 // the epoch that OPEN names; 0: whatever the region is in
 	strict  bool   // no other epoch will do: the previous run left its window in that one
-	asked   bool   // the target may have granted an OPEN of that epoch, whose answer was lost
+	asked   bool   // an OPEN of that epoch may have made this run the owner: its answer was lost, or refused too late
 	met     bool   // the target has answered in this start
 	unclean bool   // the previous session did not close
 }
@@ -102,7 +102,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 	for range openTries {
 		msg.Epoch = g.opening.expect
 		t, err := g.petition(ctx, c, &msg, false, &opened, &refused)
-		g.opening.asked = g.opening.asked || msg.Epoch != 0 && t != wire.TypeRefused
+		g.opening.asked = g.opening.asked || msg.Epoch != 0 && (t != wire.TypeRefused || heldInVain(&refused, g.owner.ID, msg.Epoch))
 		if err != nil {
 			return opened, fmt.Errorf("OPEN: %w", err)
 		}
@@ -150,6 +150,12 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 		g.opening.expect, g.opening.unclean = refused.Epoch, refused.Flags&wire.OpenedUnclean != 0
 	}
 	return opened, &RefusedError{Region: g.cfg.Region, said: refused}
+}
+
+// heldInVain reports whether the target refused an OPEN of that epoch after it had made id the region's owner: it could
+// not register the region with its RDMA device. The region then is held, as after a grant whose answer was lost.
+func heldInVain(r *wire.Refused, id [16]byte, epoch uint64) bool {
+	return (r.Code == wire.CodeNotSupported || r.Code == wire.CodeMethod) && heldSince(r, id, epoch)
 }
 
 // regain sends m as a RESUME. The target grants it if it had granted an OPEN of the same owner.

@@ -152,7 +152,10 @@ func (c *conn) open(offer *offered, m *wire.Open, resume bool) (*wire.Opened, *w
 	}
 	mem, method, refused := e.register(c, m.Methods, &facts)
 	if refused != nil {
-		return nil, refused
+		// The owner has the region although it gets no session. Its next start has to know.
+		said := e.refusal(&sb)
+		said.Code, said.Text = refused.Code, refused.Text
+		return nil, said
 	}
 	s := newSession(c, e, &sb)
 	s.mem, s.facts, s.method = mem, facts, method

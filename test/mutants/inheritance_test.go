@@ -155,6 +155,16 @@ var inheritance = []mutant{
 		old: "h.unused() && !maybe:", new: "h.unused():",
 		pkg: "./backend/remote", run: "^TestUnansweredOpenKeepsItsHeader$",
 	}, {
+		name: "a start whose owner the target could not register forgets it", rule: "§5 the owner is persisted before the region is registered",
+		in:  "backend/remote.leg.handshake",
+		old: "(t != wire.TypeRefused || heldInVain(&refused, g.owner.ID, msg.Epoch))", new: "(t != wire.TypeRefused)",
+		pkg: "./backend/remote", run: "^TestHeldInVain$",
+	}, {
+		name: "a target does not tell that the owner it refuses has the region", rule: "§5 the owner is persisted before the region is registered",
+		in:  "persist/target.conn.open",
+		old: "said := e.refusal(&sb)", new: "said := &wire.Refused{}",
+		pkg: "./backend/remote", run: "^TestHeldInVain$",
+	}, {
 		name: "a window lies where another user can take it away", rule: "§6 no acknowledged write is lost silently",
 		in:  "backend/remote.openDirectory",
 		old: `st.Mode&0o022 != 0: err = fmt.Errorf("others may write to directory %s, and could take its files away: chmod go-w it once you know that what is in it is yours"`,
