@@ -153,7 +153,7 @@ func (b *beginning) quietAfter(d *mirror.Decision) (t time.Time, by persist.Memb
 			lease = max(lease, time.Duration(o.Lease)*time.Millisecond)
 		}
 	}
-	by = d.Newest.F
+	by = mirror.ReadFrom(&d.Newest)
 	if b.behindUnserved() {
 		by = d.Newest.Present()
 	} else if d.Clean {

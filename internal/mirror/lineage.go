@@ -41,6 +41,23 @@ func line(r *persist.Record) iter.Seq[persist.Ancestor] {
 	}
 }
 
+// ReadFrom returns the members from which clients of lives up to r's may have READs answered, if none of them has ended
+// in order (mirror §4.7). A life that had one generation alone may have served nobody. It did not hear that the life
+// before it has ended, so what that one had counts, too.
+func ReadFrom(r *persist.Record) (from persist.Members) {
+	life := r.Life
+	for a := range line(r) {
+		if a.Life == life && from != 0 {
+			continue // the life has changed its generation since
+		}
+		from, life = from|a.F, a.Life
+		if a.Count > 1 {
+			break
+		}
+	}
+	return from & r.Present()
+}
+
 // knows reports whether g is m's generation, or one that m's came from, or one that a life on that
 // way began. A life is one process at a time, which stores a generation in its window's header
 // before any member sees it. So the generations of a life are a chain, and one that a record names

@@ -274,6 +274,16 @@ var mirrors = []mutant{
 		old: "return b.device.behind", new: "return b.device.behind && false",
 		pkg: "./backend/remote", run: "^TestTheNextStartAwaitsTheFenceToo$",
 	}, {
+		name: "a start on another host forgets it", rule: "mirror §4.7 a start behind a life of one generation waits for the life before, too",
+		in:  "backend/remote.beginning.quietAfter",
+		old: "mirror.ReadFrom(&d.Newest)", new: "d.Newest.F",
+		pkg: "./backend/remote", run: "^TestStartElsewhereAwaitsTheFenceToo$",
+	}, {
+		name: "every life may have served nobody", rule: "mirror §4.7 a life of several generations has served",
+		in:  "internal/mirror.ReadFrom",
+		old: "if a.Count > 1 {", new: "if a.Count > 1 && false {",
+		pkg: "./internal/mirror", run: "^TestReadFrom$",
+	}, {
 		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
 		in:  "backend/remote.office.untilLocked",
 		old: "gained != o.gained {", new: "gained != o.gained && false {",
