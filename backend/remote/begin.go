@@ -191,6 +191,7 @@ func (b *beginning) probe(ctx context.Context) {
 			b.hear(i, &refused)
 			l.Record, l.Life, l.Epoch = refused.Record, refused.Life, refused.Epoch
 			l.Contents = b.contents(i, &refused)
+			l.Clean = b.told[i].Flags&wire.OpenedUnclean == 0
 		})
 	}
 	asked.Wait()

@@ -119,6 +119,62 @@ func TestSourceBehindAStartInVain(t *testing.T) {
 	})
 }
 
+// It opens none of the others while it waits, because it would learn nothing by that (mirror §4.1).
+func TestWaitForTheSourceOpensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 3, 2)
+		d, c := h.run()
+		h.write(c, 0, block)
+		require.NoError(t, c.Do(c.Flush()))
+		h.kill(d)
+		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
+		h.differs(0)
+		h.network(0).Down()
+		waits := func() (epochs [2]uint64) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := Dial(ctx, h.cfg)
+			require.ErrorContains(t, err, "clients have read from there")
+			return [2]uint64{h.pairs[1].region.Superblock().Epoch, h.pairs[2].region.Superblock().Epoch}
+		}
+		require.Equal(t, waits(), waits())
+		h.up(0)
+		d, c = h.run()
+		h.readsAll(c)
+		h.kill(d)
+	})
+}
+
+// It waits for nothing if a member says that the life before was closed: all that were in sync then have the same bytes.
+func TestClosedMemberIsAsGoodAsTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 3, 2)
+		h.cfg.LegTimeout = 1
+		d, c := h.run()
+		h.write(c, 0, block)
+		h.network(2).Down()
+		require.NoError(t, c.Do(c.Flush()))
+		require.NoError(t, d.Close())
+		h.network(1).Down()
+		h.up(2)
+		h.cfg.ResyncRate = 1
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := Dial(ctx, h.cfg)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualValues(t, 1, h.left().Mirror.Equal, "it copies from A first")
+		h.network(0).Down()
+		h.up(1)
+		h.cfg.ResyncRate = 0
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		d, err = Dial(ctx, h.cfg)
+		require.NoError(t, err)
+		h.readsAll(backendtest.NewClient(t, d))
+		require.NoError(t, d.Close())
+	})
+}
+
 // The disk of the source hangs before the first generation is active. Another member that has the record becomes the
 // source, as if it were away.
 func TestSourceHangs(t *testing.T) {

@@ -113,6 +113,11 @@ func Decide(found Found) Decision {
 	if s.proof(f, s.held|s.open) == "" {
 		return f.wait(&s, d)
 	}
+	if f.goesBack(&s, s.candidates(s.held|s.open)) {
+		d.Outcome, d.Waits = Wait, f.Prefer
+		d.Why = "waits for " + f.names(m, f.Prefer) + ": clients have read from there and may be attached still, and the others may have older data" + f.ills(&s, f.Prefer)
+		return d
+	}
 	if s.open != 0 {
 		d.Outcome, d.Open = Open, s.open
 		d.Why = "opens " + f.names(m, s.open) + " to hold them: generation " + generation(m) + " is the newest"
@@ -133,11 +138,6 @@ func bySlot(a, b Leg) int {
 func (f *Found) begin(s *survey, d Decision) Decision {
 	m := s.m
 	candidates := s.candidates(s.held)
-	if f.Read && f.Prefer&m.F != 0 && candidates&(s.clean|f.Prefer) == 0 && !f.Degraded {
-		d.Outcome, d.Waits = Wait, f.Prefer
-		d.Why = "waits for " + f.names(m, f.Prefer) + ": clients have read from there and may be attached still, and the others may have older data" + f.ills(s, f.Prefer)
-		return d
-	}
 	d.F, d.Equal, d.Fill = candidates, candidates, s.lost
 	d.Clean, d.Before = candidates&s.clean != 0, f.before(s)
 	if !d.Clean {
@@ -160,6 +160,12 @@ func (f *Found) begin(s *survey, d Decision) Decision {
 	}
 	d.Why = f.beginning(s, &d)
 	return d
+}
+
+// goesBack reports whether clients that are attached still could read older data than before from a life that begins with
+// these candidates: the life before was not closed, and its clients have read from none of them (mirror §4.4).
+func (f *Found) goesBack(s *survey, candidates persist.Members) bool {
+	return f.Read && f.Prefer&s.m.F != 0 && candidates&(s.clean|f.Prefer) == 0 && !f.Degraded
 }
 
 // source returns the candidate that becomes the source. One whose medium has lost a place is the last choice: the others

@@ -38,7 +38,7 @@ type Leg struct {
 	// Contents and Epoch are the region's contents id and its present epoch.
 	Contents [16]byte
 	Epoch    uint64
-	// Clean: the life before had closed it when this life opened it.
+	// Clean: the life before had closed it when this life asked for it, or opened it.
 	Clean bool
 	// Failed: the region failed, or is suspect, and must not be relied on.
 	Failed bool

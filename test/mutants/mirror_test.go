@@ -345,9 +345,19 @@ var mirrors = []mutant{
 		pkg: "./backend/remote", run: "^TestNobodyReplacesOneThatHangs$",
 	}, {
 		name: "the next run takes another source", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
-		in:  "internal/mirror.Found.begin",
-		old: "if f.Read &&", new: "if false && f.Read &&",
+		in:  "internal/mirror.Found.goesBack",
+		old: "return f.Read &&", new: "return false && f.Read &&",
 		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBefore$",
+	}, {
+		name: "a start that waits for the source opens the others", rule: "mirror §4.1 nothing is destroyed before the start can succeed",
+		in:  "internal/mirror.Decide",
+		old: "if f.goesBack(", new: "if s.open == 0 && f.goesBack(",
+		pkg: "./backend/remote", run: "^TestWaitForTheSourceOpensNothing$",
+	}, {
+		name: "a start that waits for the source forgets a clean end", rule: "mirror §4.3 one member that was closed makes it a clean end",
+		in:  "backend/remote.beginning.probe",
+		old: "l.Clean = b.told[i].Flags&wire.OpenedUnclean == 0", new: "",
+		pkg: "./backend/remote", run: "^TestClosedMemberIsAsGoodAsTheSource$",
 	}, {
 		name: "the next run takes another source while its generation is pending", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
 		in:  "internal/mirror.Found.begin",
