@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -43,6 +45,8 @@ type beginning struct {
 	told []wire.Refused
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
+
+	waits time.Time // since when it waits for what clients have read from; zero: it does not
 
 	opened  time.Time     // when this start had its last OPEN granted
 	granted []wire.Opened // by leg: what the last OPEN was granted
@@ -150,6 +154,10 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 			return decision, &MirrorError{decision.Why}
 		case mirror.Begin, mirror.Copy:
 			return decision, errors.Join(b.judge(), ctx.Err())
+		case mirror.Wait:
+			if b.goesBack(&decision) {
+				continue
+			}
 		case mirror.Open:
 			if err := b.judge(); err != nil {
 				return decision, err
@@ -161,6 +169,32 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		}
 		return decision, ctx.Err()
 	}
+}
+
+// goesBack accepts that clients could read older data than before, if an operator says that there is none any more. The
+// members that they have read from have Config.LegTimeout to come back: then nothing is lost.
+func (b *beginning) goesBack(decision *mirror.Decision) bool {
+	switch {
+	case !decision.GoesBack:
+		b.waits = time.Time{}
+	case b.waits.IsZero():
+		b.waits = time.Now()
+	}
+	cfg := &b.device.cfg
+	if !decision.GoesBack || !cfg.AcceptLoss || time.Since(b.waits) < max(cfg.LegTimeout, leastPatience) {
+		return false
+	}
+	b.accept(&LossError{decision.Why})
+	return true
+}
+
+// accept has the start go on without what is lost.
+func (b *beginning) accept(lost *LossError) {
+	d := b.device
+	d.accept(lost)
+	d.legacy.lost, d.lineage = lost, uuid.New()
+	d.file.update(func(h *header) { h.Opened, h.Lineage, h.Mirror = 0, d.lineage, mirror.View{} })
+	b.found.Read, b.found.Prefer = false, 0
 }
 
 // probe asks all members at the same time.

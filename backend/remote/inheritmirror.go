@@ -206,9 +206,7 @@ func (b *beginning) judge() error {
 	case next.act == actWait:
 		return errHeard
 	case next.lost != nil && s.lost == nil:
-		d.accept(next.lost)
-		d.legacy.lost, d.lineage = next.lost, uuid.New()
-		d.file.update(func(h *header) { h.Opened, h.Lineage, h.Mirror = 0, d.lineage, mirror.View{} })
+		b.accept(next.lost)
 	}
 	return nil
 }

@@ -145,6 +145,48 @@ func TestWaitForTheSourceOpensNothing(t *testing.T) {
 	})
 }
 
+// If an operator says that no client is attached any more, it waits for --leg-timeout, and then reads from another
+// member. What such a client has is another device then.
+func TestSourceOfTheLifeBeforeIsGivenUp(t *testing.T) {
+	for name, back := range map[string]time.Duration{"it stays away": time.Hour, "it comes back": time.Minute / 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newMirrorHostOf(t, 3, 2)
+				h.cfg.LegTimeout = time.Minute
+				d, c := h.run()
+				h.write(c, 0, block)
+				require.NoError(t, c.Do(c.Flush()))
+				lineage := d.file.header().Lineage
+				h.kill(d)
+				h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
+				h.differs(0)
+				h.network(0).Down()
+				h.cfg.AcceptLoss = true
+				defer time.AfterFunc(back, func() { h.up(0) }).Stop()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				d, err := Dial(ctx, h.cfg)
+				require.NoError(t, err)
+				lost := back > h.cfg.LegTimeout
+				require.Equal(t, lost, d.file.header().Lineage != lineage)
+				c = backendtest.NewClient(t, d)
+				r := c.Read(0, block, 0)
+				require.NoError(t, c.Do(r))
+				require.Equal(t, h.want[:block], r.Got)
+				if !lost {
+					h.readsAll(c)
+				}
+				h.kill(d)
+				h.cfg.AcceptLoss = false
+				d, _ = h.run() // what was accepted is not asked for again
+				require.NoError(t, d.Sync(t.Context()))
+				require.NoError(t, d.Close())
+				h.up(0)
+			})
+		})
+	}
+}
+
 // It waits for nothing if a member says that the life before was closed: all that were in sync then have the same bytes.
 func TestClosedMemberIsAsGoodAsTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -52,6 +52,8 @@ type Decision struct {
 	Newest persist.Record
 	// Waits has the members that a start waits for.
 	Waits persist.Members
+	// GoesBack: the start could begin, but clients that are attached still could read older data than before.
+	GoesBack bool
 	// Open has the members to open.
 	Open persist.Members
 	// SplitBrain: at least one member went its own way (mirror §4.6).
@@ -114,7 +116,7 @@ func Decide(found Found) Decision {
 		return f.wait(&s, d)
 	}
 	if f.goesBack(&s, s.candidates(s.held|s.open)) {
-		d.Outcome, d.Waits = Wait, f.Prefer
+		d.Outcome, d.Waits, d.GoesBack = Wait, f.Prefer, true
 		d.Why = "waits for " + f.names(m, f.Prefer) + ": clients have read from there and may be attached still, and the others may have older data" + f.ills(&s, f.Prefer)
 		return d
 	}

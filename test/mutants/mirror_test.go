@@ -354,6 +354,21 @@ var mirrors = []mutant{
 		old: "if f.goesBack(", new: "if s.open == 0 && f.goesBack(",
 		pkg: "./backend/remote", run: "^TestWaitForTheSourceOpensNothing$",
 	}, {
+		name: "an accepted loss does not end the wait for the source", rule: "mirror §4.4 with --accept-loss no client is attached",
+		in:  "backend/remote.beginning.goesBack",
+		old: "if !decision.GoesBack ||", new: "if true || !decision.GoesBack ||",
+		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBeforeIsGivenUp$",
+	}, {
+		name: "an accepted loss gives the source up at once", rule: "mirror §4.4 what can come back is waited for",
+		in:  "backend/remote.beginning.goesBack",
+		old: "time.Since(b.waits) < max(cfg.LegTimeout, leastPatience)", new: "false",
+		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBeforeIsGivenUp$",
+	}, {
+		name: "a source that is given up does not end the lineage", rule: "mirror §4.4 its clients have another device",
+		in:  "backend/remote.beginning.accept",
+		old: "lost, uuid.New()", new: "lost, uuid.UUID(d.lineage)",
+		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBeforeIsGivenUp$",
+	}, {
 		name: "a start that waits for the source forgets a clean end", rule: "mirror §4.3 one member that was closed makes it a clean end",
 		in:  "backend/remote.beginning.probe",
 		old: "l.Clean = b.told[i].Flags&wire.OpenedUnclean == 0", new: "",
