@@ -108,6 +108,9 @@ func Decide(found Found) Decision {
 	if d, ok := f.conflict(m); ok {
 		return d
 	}
+	if d, ok := f.outlived(m); ok {
+		return d
+	}
 	s := f.survey(m)
 	d := Decision{Newest: *m, Degraded: f.Degraded, Arbiter: f.Asked}
 	d.Newest.Torn, d.Newest.Follows = false, persist.Point{}

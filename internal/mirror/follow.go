@@ -67,6 +67,17 @@ func (f *Found) promotion(m *persist.Record) (Decision, bool) {
 	return d, true
 }
 
+// outlived refuses a degraded start whose newest member in sync is older than what a member follows that it has reached:
+// that one has what was flushed since, and would be copied to. An operator chooses by the targets.
+func (f *Found) outlived(m *persist.Record) (Decision, bool) {
+	l := f.promotable()
+	if l == nil || !f.Degraded || !m.Before(l.Record.Generation) {
+		return Decision{}, false
+	}
+	return Decision{Outcome: Refuse, Newest: *m, Why: fmt.Sprintf("%s followed generation %s, and no member in sync that was reached knows more than generation %s: "+
+		"name it alone as target to promote it, or take its target out of --target to give up what only it has", l.name(), generation(&l.Record), generation(m))}, true
+}
+
 // promises says what a promotion of l keeps, and what it loses.
 func (f *Found) promises(l *Leg) string {
 	r := &l.Record

@@ -92,5 +92,10 @@ var followers = []mutant{
 		in:  "internal/mirror.Found.promotable",
 		old: "|| l.Lost(&l.Record)", new: "",
 		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "--degraded has an older member copied to a follower", rule: "mirror §7.6 a follower that has more is promoted, or given up by the targets",
+		in:  "internal/mirror.Found.outlived",
+		old: "!f.Degraded ||", new: "true ||",
+		pkg: "./internal/mirror", run: "^TestDecide$",
 	},
 }
