@@ -107,6 +107,16 @@ var (
 	m4i3 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 1, drops: 2, kills: 1, flushes: 1, reads: 1, changes: 3}
 	m4i4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 2, drops: 1, crashes: 1, volatile: true, powers: 1, flushes: 1, changes: 3}
 	m4i5 = m4cfg{n: 3, m: 2, nb: 1, lives: 3, drops: 2, crashes: 2, changes: 3}
+	// clients stay when a life ends, and the next one has its window
+	m4c1 = m4cfg{n: 2, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, kills: 1, reads: 2, replaces: true}
+	m4c2 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, reads: 2}
+	m4c3 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, drops: 2, reads: 2, changes: 2}.readFromA()
+	m4c4 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, kills: 1, drops: 1, powers: 1, reads: 2, changes: 1}.readFromA()
+	m4c5 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, volatile: true, powers: 1, reads: 2, changes: 1}.readFromA()
+	m4c6 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, kills: 1, drops: 1, flushes: 1, reads: 2, changes: 2}.readFromA()
+	m4c7 = m4cfg{n: 2, m: 2, nb: 1, maxv: 2, lives: 3, crashes: 1, ends: 1, kills: 1, powers: 1, reads: 2, changes: 1}.readFromA()
+	m4c8 = m4cfg{n: 3, m: 2, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, drops: 1, reads: 2, changes: 1, alters: 1}.readFromA()
+	m4c9 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 3, crashes: 1, ends: 1, kills: 1, drops: 1, reads: 2, changes: 2, arb: true}
 	// liveness
 	m4l1 = m4cfg{n: 2, m: 1, nb: 1, maxv: 1, lives: 2, crashes: 1, kills: 1, drops: 1, flushes: 1, changes: 4, live: true}
 	m4l2 = m4cfg{n: 3, m: 2, nb: 1, lives: 2, crashes: 1, drops: 1, flushes: 1, changes: 3, live: true}
@@ -169,6 +179,15 @@ func checks4() []check {
 		check4To(1_000_000, "I3 kill", m4i3, 1000000, ""),
 		check4To(1_000_000, "I4 volatile", m4i4, 1000000, ""),
 		check4To(1_000_000, "I5 three lives", m4i5, 1000002, ""),
+		check4("C1 clients stay: a kill, another source", m4c1, 28845, ""),
+		check4("C2 three legs", m4c2, 213154, ""),
+		check4("C3 lost connections, a copy comes first", m4c3, 573672, ""),
+		check4To(1_000_000, "C4 the same, a kill, loss of power in doubt", m4c4, 1000000, ""),
+		check4("C5 volatile", m4c5, 25362, ""),
+		check4("C6 one copy will do", m4c6, 18002, ""),
+		check4("C7 another write", m4c7, 37512, ""),
+		check4("C8 a change", m4c8, 488192, ""),
+		check4("C9 arbiter", m4c9, 760684, ""),
 		check4("F1 started by force on both sides", m4f1, 347884, ""),
 		check4("F2 the same, and a third", m4f2, 1418805, ""),
 		check4("F3 started by force on what is left", m4f3, 58890, ""),
@@ -218,6 +237,10 @@ func checks4() []check {
 		check4("without: regains-in-a-change (another is let go)", m4r7.with("regains-in-a-change"), 366314, stuck),
 		check4("without: contents-named-early (regained)", m4r1.without("contents-named-early"), 6092, lostMirrorFlush),
 		check4("without: source-once-served", m4v6.without("source-once-served"), 23059, oldMirrorRead),
+		check4("without: another-source", m4c2.without("another-source"), 57461, oldMirrorRead),
+		check4("without: another-source (away)", m4c3.without("another-source"), 4482, oldMirrorRead),
+		check4("without: another-source-while-pending", m4c1.without("another-source-while-pending"), 15734, oldMirrorRead),
+		check4("without: start-in-vain-forgets", m4c1.without("start-in-vain-forgets"), 14505, oldMirrorRead),
 		check4("without: torn-serves", m4f3.without("torn-serves"), 2184, halfCopied),
 		check4("without: split-ignored", m4f2.without("split-ignored"), 95296, oneSide),
 		check4("without: unequal-leaves-with-its-bits", m4t4.without("unequal-leaves-with-its-bits"), 961716, unequalLegs),

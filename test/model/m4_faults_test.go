@@ -56,7 +56,11 @@ func (x *m4) resume(i, l int) {
 		x.emit(label(i, "RESUME refused by %s: fails for good", legName(l)), false, n)
 	case p.stale&bit(l) != 0:
 		if (p.f|p.cf)&^bit(l) == 0 || p.eq == bit(l) {
-			p.fail(lFailed)
+			if !p.act && p.cg == 0 && x.cfg.ends > 0 {
+				p.again()
+			} else {
+				p.fail(lFailed)
+			}
 			x.emit(label(i, "the contents of %s are not what was read: fails for good", legName(l)), false, n)
 		} else if x.needed(i, l) && !x.mut("regains-in-a-change") {
 			p.conn |= bit(l)
@@ -137,7 +141,11 @@ func (x *m4) close(i int) {
 		}
 	}
 	n := *x.s0
-	n.p[i].fail(lClosed)
+	if x.cfg.ends > 0 {
+		n.p[i].leave(lClosed)
+	} else {
+		n.p[i].fail(lClosed)
+	}
 	x.emit(label(i, "exits"), false, n)
 }
 
@@ -182,6 +190,9 @@ func (x *m4) power(l int, keep uint8) {
 	}
 	if x.cfg.volatile {
 		g.mem, g.dur, g.gone = [nb]uint8{}, [nb]uint8{}, true
+	}
+	if g.doubt && x.cfg.ends > 0 {
+		g.gone = true // its contents id is another one
 	}
 	n.powers--
 	for i := range n.p {

@@ -59,6 +59,9 @@ func (x *m4) replaceSource(i int) {
 		if from&^p0.eq&bit(l) == 0 || !s0.holds(i, l) || s0.l[l].gone || p0.stale&bit(l) != 0 {
 			continue
 		}
+		if p0.only != 0 && p0.only&bit(l) == 0 && !x.mut("another-source-while-pending") {
+			continue
+		}
 		n := *s0
 		p := &n.p[i]
 		p.eq = bit(l)
@@ -118,6 +121,7 @@ func (x *m4) activate(s *m4state, i int) {
 		p.hg, p.hf = p.g, p.f
 	}
 	p.cg, p.cf, p.cw, p.join, p.fill, p.bel = 0, 0, 0, 0, 0, 0
+	p.only, p.read = 0, 0
 }
 
 // letGo lets life i begin a generation without a leg that is lost.

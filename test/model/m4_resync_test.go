@@ -94,7 +94,11 @@ func (x *m4) meet(i, l int) {
 	if !same && !p0.act && !passedOver && older(&mine, r, x.cfg.mut) { // what it began with is not the newest
 		n := *s0
 		p := &n.p[i]
-		*p = m4life{pc: lOpening, open: p.open, conn: p.conn, cleanAt: p.cleanAt, me: p.me}
+		read := p.source()
+		*p = m4life{pc: lOpening, open: p.open, conn: p.conn, cleanAt: p.cleanAt, me: p.me, read: read, lb: p.lb}
+		if read == 0 {
+			p.lb = [nb]uint8{}
+		}
 		x.emit(label(i, "%s knows more, decides again", legName(l)), false, n)
 		return
 	}

@@ -13,6 +13,7 @@ type m4found struct {
 	force, arb bool
 	aRec       rec   // the arbiter's record
 	full       uint8 // legs that may have forgotten something
+	read       uint8 // what clients have read from that are attached; 0: there are none
 	mut        string
 }
 
@@ -25,6 +26,8 @@ type m4decision struct {
 	cand     uint8
 	cleanEnd bool
 	before   uint8 // the members and M of a record that may be the active one
+	sources  uint8 // of cand, those that may become the source
+	waits    bool  // for what clients have read from
 }
 
 // older orders generations by life first. A life's number is larger than any that it found on a leg
@@ -155,16 +158,34 @@ func (f *m4found) decide() (d m4decision) {
 			d.cleanEnd = true
 		}
 	}
+	f.attached(&d)
 	return d
+}
+
+// attached has the start wait for what clients have read from that are attached still: the other legs may have older data.
+func (f *m4found) attached(d *m4decision) {
+	d.sources = d.cand
+	if f.read&d.m.f == 0 || d.cleanEnd || f.mut == "another-source" {
+		return
+	}
+	if d.sources &= f.read; d.sources == 0 && f.force {
+		d.sources = d.cand
+	}
+	d.waits = d.ok && d.sources == 0
+	d.ok = d.ok && !d.waits
 }
 
 // start lets life i start, open legs, and begin.
 func (x *m4) start(i int) {
 	p0, prev := &x.s0.p[i], x.s0.p[i-1].pc
-	if p0.pc == lNone && x.s0.starts > 0 && (x.cfg.takeover && prev != lNone || prev == lCrashed || prev == lFailed || prev == lClosed) {
+	if p0.pc == lNone && x.s0.starts > 0 && (x.cfg.takeover && prev != lNone || prev == lCrashed || prev == lFailed || prev == lClosed || prev == lEnded) {
 		n := *x.s0
 		n.starts--
 		n.p[i] = m4life{pc: lOpening}
+		if before := &n.p[i-1]; before.read != 0 && (prev == lEnded || prev == lClosed) {
+			n.p[i].read, n.p[i].lb = before.read, before.lb
+			*before = m4life{pc: before.pc}
+		}
 		x.emit(lifeName(i)+" starts", true, n)
 	}
 	if p0.pc != lOpening {
@@ -188,6 +209,7 @@ func (x *m4) start(i int) {
 		g.own, g.life, g.clean = uint8(i+1), uint8(i), false
 		x.emit(label(i, "OPENs %s, which says generation %d%s", legName(l), g.r.g, names(g.r.f)), false, n)
 	}
+	x.startEnds(i)
 	x.decide(i)
 }
 
@@ -195,7 +217,7 @@ func (x *m4) start(i int) {
 func (x *m4) found(i int) m4found {
 	s := x.s0
 	p := &s.p[i]
-	f := m4found{n: x.cfg.n, m: x.cfg.m, clean: p.cleanAt, force: x.cfg.force, arb: x.cfg.arb, mut: x.cfg.mut}
+	f := m4found{n: x.cfg.n, m: x.cfg.m, clean: p.cleanAt, force: x.cfg.force, arb: x.cfg.arb, mut: x.cfg.mut, read: p.read}
 	for l := range x.n {
 		if p.open&bit(l) != 0 && s.holds(i, l) || x.mut("no-fence") && !s.l[l].dead {
 			f.reached |= bit(l)
@@ -240,7 +262,7 @@ func (x *m4) decide(i int) {
 		return
 	}
 	for l := range x.n {
-		if d.cand&bit(l) != 0 {
+		if d.sources&bit(l) != 0 {
 			x.serve(i, &f, &d, bit(l))
 		}
 	}
@@ -266,7 +288,13 @@ func (x *m4) serve(i int, f *m4found, d *m4decision, eq uint8) {
 	if !d.cleanEnd && !x.mut("bits-not-filled") {
 		p.fill = of(m.el) &^ eq
 	}
-	p.lb, p.ag, p.aby = n.gfl, n.aG, n.aBy
+	p.ag, p.aby = n.aG, n.aBy
+	for b := range p.lb {
+		p.lb[b] = max(p.lb[b], n.gfl[b])
+	}
+	if p.only = 0; p.read != 0 && d.sources != d.cand {
+		p.only = d.sources
+	}
 	begins := d.cand
 	if !d.cleanEnd && least(m.el) == 1 && !x.passesBy(d.before, eq) {
 		begins = eq

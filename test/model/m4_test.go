@@ -20,7 +20,7 @@ const (
 
 // What a life is doing.
 const (
-	lNone, lOpening, lRun, lFailed, lCrashed, lClosing, lClosed = 0, 1, 2, 3, 4, 5, 6
+	lNone, lOpening, lRun, lFailed, lCrashed, lClosing, lClosed, lEnded = 0, 1, 2, 3, 4, 5, 6, 7
 )
 
 // A rec is what a leg's superblock says of the mirror.
@@ -70,6 +70,8 @@ type m4life struct {
 	me, mby, mf    uint8 // life + 1; who wrote generation g, and its legs
 	ag, aby        uint8 // what the arbiter held when this life looked last
 	hg, hf         uint8 // mutant header-late: what the window file's header said first
+	read           uint8 // what clients have read from that are attached since the life before; 0: there are none
+	only           uint8 // legs of which alone the source may be; 0: any
 }
 
 type m4state struct {
@@ -85,6 +87,7 @@ type m4state struct {
 	drops, powers, deaths, kills, crashes        uint8
 	flushes, reads, closes, starts, changes, bad uint8
 	alters                                       uint8 // changes of the members, or of M
+	ends                                         uint8
 }
 
 // An m4cfg says how much of everything there may be, and which rule is dropped.
@@ -93,6 +96,7 @@ type m4cfg struct {
 	drops, powers, deaths, kills, crashes uint8
 	flushes, reads, closes, changes       uint8
 	alters                                uint8 // changes of the members, or of M
+	ends                                  uint8 // ends of a life whose clients stay: the next one has its window
 	late                                  uint8 // legs, the last ones, that are no members at first
 	two                                   bool  // two barriers may be in flight
 	replaces                              bool  // another source may take the place of the one that a life began with
@@ -139,7 +143,7 @@ func m4model(cfg m4cfg) model[m4state] {
 	all := uint8(1<<(cfg.n-cfg.late) - 1)
 	first, el := put(0, 1, 1, all), elect(all, cfg.m)
 	init := m4state{next: 1, drops: cfg.drops, powers: cfg.powers, deaths: cfg.deaths, kills: cfg.kills, crashes: cfg.crashes,
-		flushes: cfg.flushes, reads: cfg.reads, closes: cfg.closes, starts: cfg.lives - 1, changes: cfg.changes, alters: cfg.alters,
+		flushes: cfg.flushes, reads: cfg.reads, closes: cfg.closes, starts: cfg.lives - 1, changes: cfg.changes, alters: cfg.alters, ends: cfg.ends,
 		actG: 1, actF: all, aG: 1, aF: all, aEl: el, aHist: first}
 	for i := range cfg.n - cfg.late {
 		init.l[i] = m4leg{r: rec{g: 1, f: all, hist: first, el: el}, own: 1}
@@ -210,6 +214,7 @@ func (x *m4) next() {
 			x.resync(i)
 			x.sessions(i)
 			x.ends(i)
+			x.endsAttached(i)
 		}
 	}
 	for l := range x.n {

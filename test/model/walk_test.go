@@ -55,12 +55,13 @@ func TestWalk(t *testing.T) {
 	arbiter.arb, arbiter.closes = true, 0
 	one := m4cfg{n: 3, m: 1, nb: 2, maxv: 4, lives: 3, crashes: 2, drops: 3, kills: 1, powers: 2, deaths: 1, flushes: 4, reads: 4, changes: 3}
 	volatile := m4cfg{n: 3, m: 2, nb: 2, maxv: 4, lives: 3, volatile: true, crashes: 2, drops: 2, kills: 1, powers: 2, flushes: 4, reads: 4, changes: 3}
+	stay := m4cfg{n: 3, m: 2, nb: 2, maxv: 4, lives: 3, crashes: 1, ends: 2, closes: 1, drops: 3, kills: 3, powers: 2, flushes: 4, reads: 6, changes: 3, replaces: true}
 	for _, c := range []struct {
 		name string
 		cfg  m4cfg
 	}{
 		{"X1 two legs", two}, {"X2 three legs", three}, {"X3 three legs, one copy will do", one},
-		{"X4 volatile", volatile}, {"X5 arbiter", arbiter},
+		{"X4 volatile", volatile}, {"X5 arbiter", arbiter}, {"X6 clients stay", stay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := walk(m4model(c.cfg), seed, steps)
