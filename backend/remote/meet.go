@@ -239,7 +239,7 @@ func (k *copies) blames(g *leg, err error) bool {
 	defer c.mu.Unlock()
 	var refused *RefusedError
 	said := errors.As(err, &refused)
-	if said && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) {
+	if said && refused.said.Code == wire.CodeNotOwner && k.needsLocked(g) && !g.wentBack(&refused.said) {
 		return false // another life has begun (mirror §4.5)
 	}
 	if said && refused.said.Code == wire.CodeRestored {
@@ -251,4 +251,10 @@ func (k *copies) blames(g *leg, err error) bool {
 	}
 	k.rouse()
 	return true
+}
+
+// wentBack reports whether the target of g refuses as it does in r because its region was put back from a copy of an
+// earlier life. Whoever took the region since would have raised both numbers.
+func (g *leg) wentBack(r *wire.Refused) bool {
+	return r.Epoch < g.granted.Epoch && r.Life < g.life
 }

@@ -126,3 +126,44 @@ func TestMemberIsRestoredBehindAKill(t *testing.T) {
 		require.NoError(t, d.Close())
 	})
 }
+
+// The copy is of the life before this one, and the member is in sync still: it was away for a moment, or the mirror cannot
+// do without it. Its target says that somebody else owns it, and nobody does.
+func TestMemberInSyncIsRestoredFromTheLifeBefore(t *testing.T) {
+	for name, minCopies := range map[string]uint8{"the mirror does without it": 1, "the mirror needs it": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakesOf(t, 2, minCopies, rdmafake.Config{})
+				d, _ := s.dialWritten(t, s.config(t))
+				require.NoError(t, d.Close())
+				old, was := bytes.Clone(s[0].region.Data()), s[0].region.Superblock()
+				d, err := Dial(t.Context(), s.config(t))
+				require.NoError(t, err)
+				c := backendtest.NewClient(t, d)
+				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
+				s.network(0).Down()
+				copy(s[0].region.Data(), old)
+				require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch, sb.Owner = was.Epoch, was.Owner; return nil }))
+				synctest.Wait()
+				d.legs[0].life++ // the copy's is lower by one
+				s.up(0)
+				time.Sleep(ages)
+				require.NoError(t, d.core.failed())
+				r := c.Read(0, block, 0)
+				require.NoError(t, c.Do(r))
+				require.Equal(t, backendtest.Pattern(block, 2), r.Got)
+				if minCopies == 2 {
+					d.inVain()
+					return
+				}
+				require.NoError(t, c.Do(c.Write(stripe, backendtest.Pattern(block, 3), 0), c.Flush()))
+				require.Equal(t, persist.Members(2), s.record(1).F)
+				require.NoError(t, d.Close())
+				d = s.dial(t, 1)
+				s.inSync(t, d)
+				require.NoError(t, d.Close())
+				require.True(t, bytes.Equal(s[0].region.Data(), s[1].region.Data()))
+			})
+		})
+	}
+}

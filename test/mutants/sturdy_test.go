@@ -100,6 +100,11 @@ var sturdy = []mutant{
 		old: "k.disownLocked(g)", new: "_ = g",
 		pkg: "./backend/remote", run: "^TestMemberIsRestoredWhileAway$",
 	}, {
+		name: "a copy of an earlier life ends the life", rule: "mirror §4.5 a member whose epoch and life are lower was put back from a copy, and ends no life",
+		in:  "backend/remote.copies.blames",
+		old: "&& !g.wentBack(&refused.said)", new: "",
+		pkg: "./backend/remote", run: "^TestMemberInSyncIsRestoredFromTheLifeBefore$",
+	}, {
 		name: "a life that goes on does not disown a member that it has not met", rule: "mirror §3.6 one outside F that is refused so is named without contents",
 		in:  "backend/remote.copies.disownLocked",
 		old: "l.Record, _ = k.view.RecordFor(g.slot)", new: "l.Record = g.record",
