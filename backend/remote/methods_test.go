@@ -277,23 +277,30 @@ func TestNoSilentDowngrade(t *testing.T) {
 // An inherited doubt is settled by the target alone: until a barrier has succeeded
 // they go through it, whatever the method (design §3.8).
 func TestDoubtIsSettledByTheTarget(t *testing.T) {
-	p := eADR(t, rdmafake.Config{})
-	left := p.dial(t)
-	cfg := p.config(t)
-	cfg.StateDir = t.TempDir() // as after kill -9: the lock is free
-	d, err := Dial(context.Background(), cfg)
-	require.NoError(t, err)
-	require.Error(t, left.Close())
-	require.Equal(t, persist.MethodAPM, d.legs[0].method)
-	require.NotZero(t, d.legs[0].granted.Flags&wire.OpenedDoubt)
-	c := backendtest.NewClient(t, d)
-	require.NoError(t, c.Do(c.Flush()))
-	require.EqualValues(t, 1, p.targetBarriers())
-	require.NoError(t, c.Do(c.Write(0, make([]byte, 512), 0)))
-	require.NoError(t, c.Do(c.Flush()))
-	require.EqualValues(t, 1, p.targetBarriers())
-	require.EqualValues(t, 2, d.Barriers())
-	require.NoError(t, d.Close())
+	for name, dirty := range map[string]bool{"nothing is dirty": false, "behind a write": true} {
+		t.Run(name, func(t *testing.T) {
+			p := eADR(t, rdmafake.Config{})
+			left := p.dial(t)
+			cfg := p.config(t)
+			cfg.StateDir = t.TempDir() // as after kill -9: the lock is free
+			d, err := Dial(context.Background(), cfg)
+			require.NoError(t, err)
+			require.Error(t, left.Close())
+			require.Equal(t, persist.MethodAPM, d.legs[0].method)
+			require.NotZero(t, d.legs[0].granted.Flags&wire.OpenedDoubt)
+			c := backendtest.NewClient(t, d)
+			if dirty {
+				require.NoError(t, c.Do(c.Write(0, make([]byte, 512), 0)))
+			}
+			require.NoError(t, c.Do(c.Flush()))
+			require.EqualValues(t, 1, p.targetBarriers())
+			require.NoError(t, c.Do(c.Write(0, make([]byte, 512), 0)))
+			require.NoError(t, c.Do(c.Flush()))
+			require.EqualValues(t, 1, p.targetBarriers())
+			require.EqualValues(t, 2, d.Barriers())
+			require.NoError(t, d.Close())
+		})
+	}
 }
 
 func TestAPMAllocatesNothing(t *testing.T) {
