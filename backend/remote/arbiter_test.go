@@ -33,11 +33,11 @@ func testArbiterKnowsFirst(t *testing.T) {
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
 	a.network(1).Up()
 	time.Sleep(time.Minute)
-	require.Equal(t, persist.Members(3), a.pairs.record(0).F)
+	require.Equal(t, persist.Members(3), a.record(0).F)
 	require.Equal(t, []string{"2.1{AB}", "2.2{A}", "2.3{AB}"}, told)
-	require.True(t, a.pairs.record(0).Arbiter)
+	require.True(t, a.record(0).Arbiter)
 	held := a.holds()
-	require.Equal(t, a.pairs.record(0).Ancestor, held.Ancestor)
+	require.Equal(t, a.record(0).Ancestor, held.Ancestor)
 	require.NoError(t, d.Close())
 
 	plain := a.cfg
@@ -99,7 +99,7 @@ func testArbiterAway(t *testing.T) {
 	time.Sleep(time.Minute)
 	a.cutOff(false)
 	require.NoError(t, c.Wait(flush))
-	require.Equal(t, persist.Members(1), a.pairs.record(0).F)
+	require.Equal(t, persist.Members(1), a.record(0).F)
 	a.network(1).Up()
 	require.NoError(t, d.Close())
 }
@@ -118,7 +118,7 @@ func testArbiterAnswerLost(t *testing.T) {
 	c.Submit(c.Write(0, backendtest.Pattern(block, 1), 0), flush)
 	time.Sleep(time.Minute)
 	require.Equal(t, persist.Members(1), a.holds().F)
-	require.Equal(t, persist.Members(3), a.pairs.record(0).F, "nobody knows whether the arbiter has it")
+	require.Equal(t, persist.Members(3), a.record(0).F, "nobody knows whether the arbiter has it")
 	require.False(t, flush.Completed())
 	a.cutOff(true)
 	time.Sleep(time.Minute)
@@ -130,7 +130,7 @@ func testArbiterAnswerLost(t *testing.T) {
 	a.mute = nil
 	a.mu.Unlock()
 	require.NoError(t, c.Wait(flush))
-	require.Equal(t, persist.Members(1), a.pairs.record(0).F)
+	require.Equal(t, persist.Members(1), a.record(0).F)
 	a.network(1).Up()
 	require.NoError(t, d.Close())
 }
@@ -170,7 +170,7 @@ func testArbiterKnowsAnother(t *testing.T, swap int) {
 	require.Equal(t, swap, swaps)
 	require.True(t, d.Snapshot().Taken)
 	require.Equal(t, other, a.holds())
-	require.Equal(t, persist.Members(3), a.pairs.record(0).F)
+	require.Equal(t, persist.Members(3), a.record(0).F)
 	a.network(1).Up()
 	require.Error(t, d.Close())
 }
@@ -197,7 +197,7 @@ func testArbiterAnswerLostAndAnotherChange(t *testing.T, another bool) {
 	a.network(2).Down()
 	time.Sleep(time.Minute)
 	require.Equal(t, persist.Members(5), a.holds().F, "the life does not know yet that the arbiter holds this")
-	require.Equal(t, persist.Members(7), a.pairs.record(0).F)
+	require.Equal(t, persist.Members(7), a.record(0).F)
 	synctest.Wait() // it has asked, if it was about to
 	var other persist.Record
 	swaps := 0
@@ -213,11 +213,11 @@ func testArbiterAnswerLostAndAnotherChange(t *testing.T, another bool) {
 		require.Error(t, err)
 		require.True(t, d.Snapshot().Taken)
 		require.Equal(t, other, a.holds())
-		require.Equal(t, persist.Members(7), a.pairs.record(0).F)
+		require.Equal(t, persist.Members(7), a.record(0).F)
 	} else {
 		require.NoError(t, err)
-		require.Equal(t, persist.Members(1), a.pairs.record(0).F)
-		require.Equal(t, a.pairs.record(0).Ancestor, a.holds().Ancestor)
+		require.Equal(t, persist.Members(1), a.record(0).F)
+		require.Equal(t, a.record(0).Ancestor, a.holds().Ancestor)
 	}
 	a.network(1).Up()
 	a.network(2).Up()
@@ -230,7 +230,7 @@ func TestArbiterForgetsBeforeALifeBegins(t *testing.T) {
 		a := newArbitrated(t)
 		d, _ := a.dial(t)
 		require.NoError(t, d.Close())
-		before := a.pairs.record(0)
+		before := a.record(0)
 		a.beforeSwap(func(*persist.Record) {
 			a.mu.Lock()
 			a.held = persist.Record{}
@@ -239,7 +239,7 @@ func TestArbiterForgetsBeforeALifeBegins(t *testing.T) {
 		_, err := Dial(context.Background(), a.cfg)
 		require.ErrorAs(t, err, new(*TakenError))
 		require.Zero(t, a.holds())
-		require.Equal(t, before, a.pairs.record(0))
+		require.Equal(t, before, a.record(0))
 	})
 }
 
@@ -272,7 +272,7 @@ func testArbiterAndMembers(t *testing.T) {
 	for _, m := range []int{2, 1} {
 		time.Sleep(time.Minute)
 		require.NoError(t, d.SetMinCopies(context.Background(), m))
-		require.Equal(t, a.pairs.record(0).Ancestor, a.holds().Ancestor)
+		require.Equal(t, a.record(0).Ancestor, a.holds().Ancestor)
 		require.Equal(t, uint8(m), a.holds().MinCopies)
 	}
 	a.cutOff(true)
