@@ -60,9 +60,13 @@ func testTheNextStartAwaitsTheFenceToo(t *testing.T, takeover bool) {
 	require.NoError(t, d.Close())
 }
 
-// So it does to a start on another host, where nothing tells of it but the generation that it had (mirror §4.7).
+// So it does to a start on another host, where nothing tells of it but the generations that it had (mirror §4.7).
 func TestStartElsewhereAwaitsTheFenceToo(t *testing.T) {
-	for name, test := range map[string]func(t *testing.T){"with a takeover": testTakeoverElsewhere, "with an arbiter": testStandbyElsewhere} {
+	for name, test := range map[string]func(t *testing.T){
+		"with a takeover": testTakeoverElsewhere,
+		"with an arbiter": func(t *testing.T) { testStandbyElsewhere(t, 2, 1) },
+		"with an arbiter, and it had taken a member in": func(t *testing.T) { testStandbyElsewhere(t, 3, 2) },
+	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 	}
 }
@@ -104,22 +108,28 @@ func testTakeoverElsewhere(t *testing.T) {
 	elsewhere(t, cfg, old, c)
 }
 
-func testStandbyElsewhere(t *testing.T) {
-	a := newArbitrated(t)
+// testStandbyElsewhere has the start before end in that generation of its own. It reaches all members but the first.
+func testStandbyElsewhere(t *testing.T, members int, count uint64) {
+	a := newArbitratedOf(t, members)
 	p := partition{make(chan struct{})}
-	a.cfg.Members[1].Provider = wrapped{a.cfg.Members[1].Provider, p.wrap}
+	for i := 1; i < members; i++ {
+		a.cfg.Members[i].Provider = wrapped{a.cfg.Members[i].Provider, p.wrap}
+	}
 	old, c := a.dial(t)
 	require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
-	a.cfg.Members[1].Provider = a.network(1)
+	for i := 1; i < members; i++ {
+		a.cfg.Members[i].Provider = a.network(i)
+	}
 	a.cutOff(true)
 	time.AfterFunc(a.lease-time.Millisecond, func() { close(p.cut) })
 
 	cfg := a.cfg
 	cfg.ID, cfg.StateDir, cfg.Members = [16]byte{7}, t.TempDir(), cfg.Members[1:]
-	ctx, stop := context.WithTimeout(context.Background(), a.lease+time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), a.lease+2*time.Second)
 	defer stop()
 	_, err := Dial(ctx, cfg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, count, a.pairs.record(1).Count)
 	a.mu.Lock()
 	a.terms[1].over, a.terms[1].cut = false, time.Now() // a process that was killed tells nobody
 	a.mu.Unlock()

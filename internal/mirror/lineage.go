@@ -42,18 +42,18 @@ func line(r *persist.Record) iter.Seq[persist.Ancestor] {
 }
 
 // ReadFrom returns the members from which clients of lives up to r's may have READs answered, if none of them has ended
-// in order (mirror §4.7). A life that had one generation alone may have served nobody. It did not hear that the life
-// before it has ended, so what that one had counts, too.
+// in order (mirror §4.7). No record tells which of them served anybody: a life changes its generation also while it waits
+// for the fence of the one before. So each life counts with its last generation, without the members that a later one
+// began with. That one has opened them, and an older life reads from them no more.
 func ReadFrom(r *persist.Record) (from persist.Members) {
-	life := r.Life
+	var opened, first persist.Members
+	life := r.Life + 1 // of nobody
 	for a := range line(r) {
-		if a.Life == life && from != 0 {
-			continue // the life has changed its generation since
+		if a.Life != life {
+			life, opened = a.Life, opened|first
+			from |= a.F &^ opened
 		}
-		from, life = from|a.F, a.Life
-		if a.Count > 1 {
-			break
-		}
+		first = a.F
 	}
 	return from & r.Present()
 }

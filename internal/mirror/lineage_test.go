@@ -42,11 +42,11 @@ func TestBehind(t *testing.T) {
 // Members from which clients may be reading that were not told of any end (mirror §4.7).
 func TestReadFrom(t *testing.T) {
 	for _, c := range []struct{ name, r, want string }{
-		{"a life that had several generations has served", "1.1{ABC} 2.1{AB} 2.2{A}", "A"},
-		{"one that had one may have served nobody", "1.1{ABC} 1.2{AB} 2.1{A}", "AB"},
-		{"nor the one before", "1.1{ABC} 1.2{AB} 2.1{B} 3.1{A}", "AB"},
-		{"each life by its last generation", "1.1{ABC} 1.2{AB} 1.3{B} 2.1{A}", "AB"},
-		{"none had several", "1.1{C} 2.1{B} 3.1{A}", "ABCD"},
+		{"the life before, from what it began without", "1.1{ABCD} 1.2{AB} 2.1{A}", "AB"},
+		{"also if it has changed its generation", "1.1{ABCD} 2.1{A} 2.2{AB}", "ABCD"},
+		{"not from what a later one began with", "1.1{ABCD} 2.1{ABC} 2.2{A}", "AD"},
+		{"each life by its last generation", "1.1{ABCD} 1.2{AB} 1.3{B} 2.1{A}", "AB"},
+		{"and the ones before", "1.1{ABCD} 1.2{AC} 2.1{B} 3.1{A}", "ABC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := record(4, 1, c.r)

@@ -274,14 +274,19 @@ var mirrors = []mutant{
 		old: "return b.device.behind", new: "return b.device.behind && false",
 		pkg: "./backend/remote", run: "^TestTheNextStartAwaitsTheFenceToo$",
 	}, {
-		name: "a start on another host forgets it", rule: "mirror §4.7 a start behind a life of one generation waits for the life before, too",
+		name: "a start on another host forgets it", rule: "mirror §4.7 a start behind a life that may have served nobody waits for the life before, too",
 		in:  "backend/remote.beginning.quietAfter",
 		old: "mirror.ReadFrom(&d.Newest)", new: "d.Newest.F",
 		pkg: "./backend/remote", run: "^TestStartElsewhereAwaitsTheFenceToo$",
 	}, {
-		name: "every life may have served nobody", rule: "mirror §4.7 a life of several generations has served",
+		name: "a life of several generations has served", rule: "mirror §4.7 a life that waits for the fence changes its generation, too",
 		in:  "internal/mirror.ReadFrom",
-		old: "if a.Count > 1 {", new: "if a.Count > 1 && false {",
+		old: "first = a.F", new: "if first = a.F; a.Count > 1 { break }",
+		pkg: "./backend/remote", run: "^TestStartElsewhereAwaitsTheFenceToo$",
+	}, {
+		name: "a start awaits the fence of members that a later life has opened", rule: "mirror §4.7 a life reads no more from what another one has opened",
+		in:  "internal/mirror.ReadFrom",
+		old: "a.F &^ opened", new: "a.F",
 		pkg: "./internal/mirror", run: "^TestReadFrom$",
 	}, {
 		name: "a lease that was gained again opens the fence", rule: "mirror §4.7 a lease that was gained again counts only once the arbiter was asked",
