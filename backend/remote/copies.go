@@ -247,7 +247,7 @@ func (k *copies) leaverLocked() (next mirror.View, ok bool, left time.Duration) 
 			return next, true, 0
 		}
 		last := k.view.Equal&^persist.Member(g.slot) == 0
-		if last && errors.Is(g.bad, errContents) {
+		if last && (errors.Is(g.bad, errContents) || g.notOurs()) {
 			err = mirror.ErrNoneEqual // however few copies would remain: what it had is on no other
 		}
 		why = fmt.Errorf("%w (%s at %s: %w)", err, g.cfg.Region, g.cfg.Addr, g.cause())

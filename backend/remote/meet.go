@@ -258,3 +258,10 @@ func (k *copies) blames(g *leg, err error) bool {
 func (g *leg) wentBack(r *wire.Refused) bool {
 	return r.Epoch < g.granted.Epoch && r.Life < g.life
 }
+
+// notOurs reports whether g is of no use because its region is of an earlier life (wentBack). Its target will not have
+// this life again. The caller holds commit.mu.
+func (g *leg) notOurs() bool {
+	var refused *RefusedError
+	return errors.As(g.bad, &refused) && refused.said.Code == wire.CodeNotOwner
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
@@ -166,4 +167,34 @@ func TestMemberInSyncIsRestoredFromTheLifeBefore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// No other member has what the mirror had: the device fails, and lets nobody wait.
+func TestLastMemberInSyncIsRestoredFromTheLifeBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakesOf(t, 2, 1, rdmafake.Config{})
+		cfg := s.config(t)
+		cfg.LegTimeout = time.Second
+		d, _ := s.dialWritten(t, cfg)
+		require.NoError(t, d.Close())
+		old, was := bytes.Clone(s[0].region.Data()), s[0].region.Superblock()
+		d, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		c := backendtest.NewClient(t, d)
+		s.letsGo(t, c, 1)
+		require.Equal(t, persist.Members(1), s.record(0).F)
+		s.network(0).Down()
+		copy(s[0].region.Data(), old)
+		require.NoError(t, s[0].region.Update(func(sb *region.Superblock) error { sb.Epoch, sb.Owner = was.Epoch, was.Owner; return nil }))
+		synctest.Wait()
+		d.legs[0].life++ // the copy's is lower by one
+		s.up(0)
+		r := c.Read(0, block, 0)
+		c.Submit(r)
+		time.Sleep(ages)
+		require.ErrorIs(t, d.core.failed(), mirror.ErrNoneEqual)
+		require.True(t, r.Completed())
+		require.Error(t, r.Err)
+		require.Error(t, d.Close())
+	})
 }

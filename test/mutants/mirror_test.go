@@ -436,7 +436,7 @@ var mirrors = []mutant{
 	}, {
 		name: "a mirror waits for data that are gone", rule: "mirror §4.5 a lost leg ends the device if it is the last equal one and cannot come back",
 		in:  "backend/remote.copies.leaverLocked",
-		old: "if last && errors.Is(g.bad, errContents) {", new: "if false {",
+		old: "if last && (errors.Is(g.bad, errContents) || g.notOurs()) {", new: "if last && g.notOurs() {",
 		pkg: "./backend/remote", run: "^TestLastEqualMemberLosesItsContents$",
 	}, {
 		name: "the end waits for a record of a member that hangs", rule: "the end of a device waits for no disk that hangs",

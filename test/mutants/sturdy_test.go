@@ -105,6 +105,11 @@ var sturdy = []mutant{
 		old: "&& !g.wentBack(&refused.said)", new: "",
 		pkg: "./backend/remote", run: "^TestMemberInSyncIsRestoredFromTheLifeBefore$",
 	}, {
+		name: "a mirror waits for its last member, which was put back from a copy of an earlier life", rule: "mirror §4.5 without a member that has everything a life cannot go on",
+		in:  "backend/remote.copies.leaverLocked",
+		old: "|| g.notOurs()", new: "",
+		pkg: "./backend/remote", run: "^TestLastMemberInSyncIsRestoredFromTheLifeBefore$",
+	}, {
 		name: "a life that goes on does not disown a member that it has not met", rule: "mirror §3.6 one outside F that is refused so is named without contents",
 		in:  "backend/remote.copies.disownLocked",
 		old: "l.Record, _ = k.view.RecordFor(g.slot)", new: "l.Record = g.record",
