@@ -155,6 +155,11 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		case mirror.Begin, mirror.Copy:
 			return decision, errors.Join(b.judge(), ctx.Err())
 		case mirror.Wait:
+			if decision.GoesBack { // it could begin but for that: another loss may have come meanwhile
+				if err := b.judge(); err != nil {
+					return decision, err
+				}
+			}
 			if b.goesBack(&decision) {
 				continue
 			}

@@ -87,7 +87,7 @@ func (s *legacy) judgeMirror() decision {
 	}
 	newest, v := s.decision.Newest.Generation, &h.Mirror
 	was := v.Record.Generation
-	settled := s.decision.Outcome != mirror.Wait && s.decision.Outcome != mirror.Refuse
+	settled := s.decision.GoesBack || s.decision.Outcome != mirror.Wait && s.decision.Outcome != mirror.Refuse
 	switch {
 	case h.State != 0 && h.UUID != s.refused.UUID:
 		return lose("%v %s is of mirror %s, not of %s", ErrWindow, s.path, uuid.UUID(h.UUID), uuid.UUID(s.refused.UUID))

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/internal/mirror"
+	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
 )
@@ -142,6 +144,39 @@ func TestWaitForTheSourceOpensNothing(t *testing.T) {
 		d, c = h.run()
 		h.readsAll(c)
 		h.kill(d)
+	})
+}
+
+// It waits no longer once another initiator has had the mirror: the source could not help then.
+func TestWaitForTheSourceBesideAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 3, 2)
+		d, c := h.run()
+		h.write(c, 0, block)
+		require.NoError(t, c.Do(c.Flush()))
+		h.kill(d)
+		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
+		h.network(0).Down()
+		dialed := make(chan error, 1)
+		go func() {
+			_, err := Dial(t.Context(), h.cfg)
+			dialed <- err
+		}()
+		time.Sleep(time.Minute)
+		require.Empty(t, dialed)
+		other := h.record(1)
+		other = mirror.Descend(&other, persist.Generation{Life: other.Life + 1, Count: 1, Nonce: [16]byte{9}}, h.all())
+		for slot := 1; slot < 3; slot++ { // A was there with the other one, and is away again
+			r := other
+			r.Slot = uint8(slot)
+			require.NoError(t, h.pairs[slot].region.SetRecord(r, 0))
+		}
+		time.Sleep(time.Minute)
+		require.NotEmpty(t, dialed)
+		err := <-dialed
+		require.ErrorAs(t, err, new(*LossError))
+		require.ErrorContains(t, err, "somebody else had")
+		h.up(0)
 	})
 }
 

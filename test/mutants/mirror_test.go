@@ -359,6 +359,16 @@ var mirrors = []mutant{
 		old: "if f.goesBack(", new: "if s.open == 0 && f.goesBack(",
 		pkg: "./backend/remote", run: "^TestWaitForTheSourceOpensNothing$",
 	}, {
+		name: "a start that waits for the source looks for no loss", rule: "mirror §4.4 a start ends once another initiator has had the mirror",
+		in:  "backend/remote.beginning.attempt",
+		old: "if decision.GoesBack {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestWaitForTheSourceBesideAnother$",
+	}, {
+		name: "a start that waits for the source takes nothing for settled", rule: "mirror §4.4 a start ends once another initiator has had the mirror",
+		in:  "backend/remote.legacy.judgeMirror",
+		old: "s.decision.GoesBack ||", new: "",
+		pkg: "./backend/remote", run: "^TestWaitForTheSourceBesideAnother$",
+	}, {
 		name: "an accepted loss does not end the wait for the source", rule: "mirror §4.4 with --accept-loss no client is attached",
 		in:  "backend/remote.beginning.goesBack",
 		old: "if !decision.GoesBack ||", new: "if true || !decision.GoesBack ||",
