@@ -26,9 +26,13 @@ type calls struct {
 	said    []byte      // the answer, while the request has not
 }
 
+// errNotAsked: what was to be sent is not for the target now.
+var errNotAsked = errors.New("the members of the mirror change")
+
 // call sends the message that build makes of its number, and returns the target's answer. It fails if
 // the connection is lost, if ctx ends, or if session is over: what somebody decided of a member in one
-// generation of its leg may be wrong in the next.
+// generation of its leg may be wrong in the next. It sends nothing if build returns nil. build runs in the call's turn:
+// no RECORD is under way to the target then, and none comes to it before the answer.
 func (g *leg) call(ctx context.Context, session uint64, build func(seq uint64) []byte) ([]byte, error) {
 	q, l := &g.calls, g.lanes[0]
 	select { // no mutex: an earlier call may wait for as long as its own ctx allows
@@ -38,13 +42,16 @@ func (g *leg) call(ctx context.Context, session uint64, build func(seq uint64) [
 		return nil, context.Cause(ctx)
 	}
 	q.seq++
-	answer := make(chan []byte, 1)
+	request, answer := build(q.seq), make(chan []byte, 1)
+	if request == nil {
+		return nil, errNotAsked
+	}
 	l.mu.Lock()
 	if !l.connected || l.broken != nil || g.generation.Load() != session {
 		l.mu.Unlock()
 		return nil, rdma.ErrLost
 	}
-	q.request, q.answer, q.sent, q.said = build(q.seq), answer, false, nil
+	q.request, q.answer, q.sent, q.said = request, answer, false, nil
 	l.urgent = true
 	l.mu.Unlock()
 	l.post()

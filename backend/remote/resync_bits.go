@@ -75,7 +75,7 @@ func (r *resync) readBits() error {
 	defer cancel()
 	commit := &r.copies.core.commit
 	commit.mu.Lock()
-	c, session := chunks{size: src.granted.Size}, src.generation.Load()
+	c, session, slot := chunks{size: src.granted.Size}, src.generation.Load(), r.leg.slot
 	commit.mu.Unlock()
 	for {
 		from := uint64(len(c.bits)) * 8
@@ -84,8 +84,11 @@ func (r *resync) readBits() error {
 		}
 		var seq uint64
 		msg, err := src.call(ctx, session, func(n uint64) []byte {
+			if !r.copies.keepBits(slot) {
+				return nil
+			}
 			seq = n
-			m := wire.Bits{Seq: n, From: from, Slot: uint8(r.leg.slot)}
+			m := wire.Bits{Seq: n, From: from, Slot: uint8(slot)}
 			return m.Append(nil)
 		})
 		if err != nil {
@@ -93,7 +96,7 @@ func (r *resync) readBits() error {
 		}
 		var m wire.Bitmap
 		err = m.Decode(msg)
-		if err == nil && (m.Seq != seq || m.From != from || int(m.Slot) != r.leg.slot || len(m.Bits) == 0 || c.each > 0 && uint64(m.Chunk) != c.each || m.Chunk > stripe) {
+		if err == nil && (m.Seq != seq || m.From != from || int(m.Slot) != slot || len(m.Bits) == 0 || c.each > 0 && uint64(m.Chunk) != c.each || m.Chunk > stripe) {
 			err = fmt.Errorf("%w: bits of slot %d from chunk %d, chunks of %d bytes", wire.ErrMalformed, m.Slot, m.From, m.Chunk)
 		}
 		if err != nil {
@@ -124,4 +127,14 @@ func (r *resync) source() *leg {
 		}
 	}
 	return nil
+}
+
+// keepBits reports whether all targets of equal legs keep bits for the member in slot. While that member is being removed,
+// or added, some of them have a record without it, and BITS would end the session of such a one. Call it in the turn of
+// the call that asks: each record comes to its target in a call, too.
+func (k *copies) keepBits(slot int) bool {
+	c := &k.core.commit
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return k.view.Record.Present().Has(slot) && (!k.view.Serves() || k.known.Present().Has(slot))
 }

@@ -138,6 +138,16 @@ var memberships = []mutant{
 		old: "g.vacant ||", new: "",
 		pkg: "./backend/remote", run: "^TestRemovedMemberIsNotCopiedTo$",
 	}, {
+		name: "bits of a member are asked for while it is removed", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
+		in:  "backend/remote.copies.keepBits",
+		old: "k.view.Record.Present().Has(slot) && (", new: "(",
+		pkg: "./backend/remote", run: "^TestBitsOfAMemberThatLeavesOrComes$",
+	}, {
+		name: "bits of a member are asked for while it is added", rule: "mirror §4.9 the targets keep no bits of a member that they do not know yet",
+		in:  "backend/remote.copies.keepBits",
+		old: "(!k.view.Serves() || k.known.Present().Has(slot))", new: "true",
+		pkg: "./backend/remote", run: "^TestBitsOfAMemberThatLeavesOrComes$",
+	}, {
 		name: "a member comes in that was removed", rule: "mirror §4.9 the targets keep no bits of a member that was removed",
 		in:  "backend/remote.leg.revive",
 		old: "if g.leaver != nil {", new: "if false {",
