@@ -293,8 +293,14 @@ func TestReplayOverwritesABadPlace(t *testing.T) {
 }
 
 // The same at a start, which has the window of a run that was killed: each start ends with that loss, and removes nothing.
-// One that accepts it finds all that was flushed, but for the bad place.
+// One that accepts it finds all that was flushed, but for the bad place. Once somebody has repaired the place by hand,
+// nothing is lost but what was there.
 func TestAdoptedWindowOverABadPlace(t *testing.T) {
+	t.Run("accepted", func(t *testing.T) { testWindowOverABadPlace(t, false) })
+	t.Run("repaired", func(t *testing.T) { testWindowOverABadPlace(t, true) })
+}
+
+func testWindowOverABadPlace(t *testing.T, repaired bool) {
 	h := newHost(t)
 	d, c := h.run()
 	flushed := backendtest.Pattern(8*block, 1)
@@ -305,6 +311,19 @@ func TestAdoptedWindowOverABadPlace(t *testing.T) {
 	h.start(h.path, losing(persist.Range{Off: 3 * block, Len: 1}))
 	for range 2 {
 		h.refused("512 bytes at 12800 were acknowledged, and the target has lost the place since: the medium has lost what is there; 512 acknowledged bytes were not flushed")
+	}
+	if repaired {
+		h.stop()
+		h.start(h.path, regiontest.ADR)
+		clear(h.region.Data()[3*block:][:block])
+		d, c = h.run()
+		read := c.Read(0, 8*block, 0)
+		require.NoError(t, c.Do(read))
+		clear(flushed[3*block:][:block])
+		copy(flushed[3*block+512:], backendtest.Pattern(512, 2))
+		require.Equal(t, flushed, read.Got)
+		require.NoError(t, d.Close())
+		return
 	}
 	h.cfg.AcceptLoss = true
 	d, c = h.run()

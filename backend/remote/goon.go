@@ -145,7 +145,7 @@ func (r *replayer) farewell(ctx context.Context) {
 // that cannot go on is a loss: another life has begun since, or the last member that had every write
 // lost its contents. A session of a mirror that was not closed only costs the next life its clean start.
 //
-// The window of a region alone is lost, too, once nothing can bring it to the target. Otherwise each start would end at
+// The window of a region alone is lost, too, once no start can bring it to the target. Otherwise each start would end at
 // the same place, and --accept-loss with it. A disk that was slower than the loss timeout is no such cause.
 func (r *replayer) left(err, leaving error) error {
 	if r.core.copies == nil {
