@@ -222,6 +222,32 @@ func TestSourceOfTheLifeBeforeIsGivenUp(t *testing.T) {
 	}
 }
 
+// But not with it what clients wrote and nobody flushed: the window of the run before is adopted, however long the source
+// is away. An operator gives that up by saying that members are gone for good, too (TestNeededMembersAreGoneForGood).
+func TestWindowIsNotGivenUpWithTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMirrorHostOf(t, 3, 2)
+		h.cfg.LegTimeout = time.Minute
+		d, c := h.run()
+		h.write(c, 0, block)
+		require.NoError(t, c.Do(c.Flush()))
+		h.write(c, stripe, block)
+		h.kill(d)
+		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
+		h.differs(0)
+		h.network(0).Down()
+		h.cfg.AcceptLoss = true
+		ctx, cancel := context.WithTimeout(t.Context(), ages)
+		defer cancel()
+		_, err := Dial(ctx, h.cfg)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		h.up(0)
+		d, c = h.run()
+		h.readsAll(c)
+		h.kill(d)
+	})
+}
+
 // It waits for nothing if a member says that the life before was closed: all that were in sync then have the same bytes.
 func TestClosedMemberIsAsGoodAsTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -409,6 +409,11 @@ var mirrors = []mutant{
 		old: "cfg.Degraded && cfg.AcceptLoss", new: "false",
 		pkg: "./backend/remote", run: "^TestNeededMembersAreGoneForGood$",
 	}, {
+		name: "a run that accepts losses gives up a window that waits for its source", rule: "§6 --accept-loss matters only where there is a loss",
+		in:  "backend/remote.replayer.goOn",
+		old: "cfg.Degraded && cfg.AcceptLoss", new: "cfg.AcceptLoss",
+		pkg: "./backend/remote", run: "^TestWindowIsNotGivenUpWithTheSource$",
+	}, {
 		name: "stand-in-went-its-own-way", rule: "mirror §4.6 a member that stands in cannot have gone its own way",
 		in:  "internal/mirror.Leg.Torn",
 		old: "|| standsIn(r, int(r.Slot))", new: "",
