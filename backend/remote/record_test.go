@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -239,6 +241,30 @@ func TestHeldInVain(t *testing.T) {
 		require.False(t, d.Snapshot().Unclean, "nobody can have read what is not durable")
 		require.NoError(t, d.Close())
 	}
+}
+
+// A life whose mirror does without such a member tries again, and says what is wrong there each time: not that another life
+// has opened it, because that was this one. When the target can register the region the member comes in.
+func TestMemberHeldInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := &tight{Provider: rdmafake.New(rdmafake.Config{})}
+		s := pairs{fake(t, rdmafake.Config{}), fake(t, rdmafake.Config{}), newPair(t, network, "", "", target.Config{})}
+		s.join(t, 2)
+		network.full.Store(true)
+		d, c := s.dialWritten(t, s.config(t))
+		require.Equal(t, persist.Members(3), s.record(0).F)
+		time.Sleep(ages)
+		d.core.commit.mu.Lock()
+		cause := d.legs[2].lostBy
+		d.core.commit.mu.Unlock()
+		require.ErrorContains(t, cause, "register the region: "+errFull.Error())
+		network.full.Store(false)
+		time.Sleep(ages)
+		require.Equal(t, persist.Members(7), s.record(0).F)
+		backendtest.AllBack(t, d)
+		require.NoError(t, c.Do(c.Flush()))
+		require.NoError(t, d.Close())
+	})
 }
 
 // A tight network has targets whose RDMA device registers no region while full is set.

@@ -111,7 +111,7 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 			return opened, chosen(msg.Methods, &opened)
 		}
 		if refused.Code == wire.CodeLife && refused.Life == g.life && refused.Holder == g.cfg.ID {
-			// A later attempt of a mirror's life: the answer to the first one was lost.
+			// A later attempt of a mirror's life: the answer to the first one was lost, or refused too late.
 			var late wire.Refused
 			t, err := g.regain(ctx, c, msg, &opened, &late)
 			if err != nil {
@@ -119,6 +119,9 @@ func (g *leg) handshake(ctx context.Context, c *dialed) (opened wire.Opened, err
 			}
 			if t == wire.TypeOpened {
 				return opened, chosen(msg.Methods, &opened)
+			}
+			if late.Code != wire.CodeNotOwner { // it is this life's: only late says what is wrong there
+				return opened, &RefusedError{Region: g.cfg.Region, said: late}
 			}
 		}
 		if refused.Code != wire.CodeEpoch {

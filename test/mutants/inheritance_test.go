@@ -160,6 +160,11 @@ var inheritance = []mutant{
 		old: "(t != wire.TypeRefused || heldInVain(&refused, g.owner.ID, msg.Epoch))", new: "(t != wire.TypeRefused)",
 		pkg: "./backend/remote", run: "^TestHeldInVain$",
 	}, {
+		name: "a member that its target cannot register is taken for that of a later life", rule: "§5 the owner is persisted before the region is registered",
+		in:  "backend/remote.leg.handshake",
+		old: "if late.Code != wire.CodeNotOwner { return opened, &RefusedError{Region: g.cfg.Region, said: late} } }\n if refused.Code != wire.CodeEpoch {", new: "}\n if refused.Code != wire.CodeEpoch {",
+		pkg: "./backend/remote", run: "^TestMemberHeldInVain$",
+	}, {
 		name: "a target does not tell that the owner it refuses has the region", rule: "§5 the owner is persisted before the region is registered",
 		in:  "persist/target.conn.open",
 		old: "said := e.refusal(&sb)", new: "said := &wire.Refused{}",
