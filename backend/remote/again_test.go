@@ -25,9 +25,7 @@ func (s pairs) copyingFirst(t *testing.T, prepare func(*Config)) (begun func() (
 	require.Equal(t, persist.Members(3), s.record(0).F)
 	s.network(0).Down()
 	s.network(2).Up()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Error(t, old.Shutdown(ctx))
+	s.die(t, old)
 	cfg := s.config(t)
 	cfg.LegTimeout, cfg.ResyncRate = 1, 16<<10 // three minutes
 	prepare(&cfg)

@@ -23,6 +23,13 @@ func followed(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
 	for range n + 1 {
 		s = append(s, fake(t, cfg))
 	}
+	s.joinFollowed(t)
+	return s
+}
+
+// joinFollowed makes the regions the members of a mirror, the last of which follows.
+func (s pairs) joinFollowed(t testing.TB) {
+	n := len(s) - 1
 	r := persist.Record{Set: [16]byte{0xee}, MinCopies: 1, Async: persist.Member(n)}
 	r.Generation, r.F = persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, persist.Member(n)-1
 	for slot, p := range s {
@@ -33,7 +40,6 @@ func followed(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
 		r.Slot, r.Torn = uint8(slot), slot == n
 		require.NoError(t, p.region.SetRecord(r, r.Async&^persist.Member(slot)))
 	}
-	return s
 }
 
 // dialAsync opens a device on s with a bound for what its follower lacks.

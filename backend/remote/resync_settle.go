@@ -52,8 +52,15 @@ func (r *resync) copiedLocked(p *piece) {
 	share.copied = append(share.copied, chunk)
 }
 
-// unsettled is how many ranges a stream has at most that were copied and that no barrier is behind.
+// unsettled is how many ranges a stream has at most that were copied and that no barrier is behind. The doubt of the
+// leg's target counts as one.
 func (r *resync) unsettled() (ranges int) {
+	c := &r.copies.core.commit
+	c.mu.Lock()
+	if r.doubtedLocked() {
+		ranges = 1
+	}
+	c.mu.Unlock()
 	for i, s := range r.copies.core.streams {
 		s.mu.Lock()
 		ranges = max(ranges, len(r.shares[i].copied))
@@ -62,11 +69,21 @@ func (r *resync) unsettled() (ranges int) {
 	return ranges
 }
 
-// carriesLocked reports whether a barrier has something to do for a resync, even if nothing is dirty.
+// doubtedLocked reports whether the leg must acknowledge a barrier even if nothing is copied to it: its target is in doubt,
+// so what the leg has may not be durable there, and F counts as if it were (mirror §5.5). An asynchronous member is not
+// going to be in F. The caller holds commit.mu.
+func (r *resync) doubtedLocked() bool {
+	k, slot := r.copies, r.leg.slot
+	return r.verify == nil && k.core.commit.doubts.Has(slot) && !k.view.Record.Async.Has(slot)
+}
+
+// carriesLocked reports whether a barrier has something to do for a resync, even if nothing is dirty. The caller holds
+// commit.mu.
 func (s *stream) carriesLocked() bool {
 	for _, l := range s.lanes {
 		if r := l.copying; r != nil && l.connected {
-			if share := &r.shares[s.index]; len(share.copied) > 0 || len(share.clean) > 0 && s.core.copies.namesLocked(l.leg) {
+			share := &r.shares[s.index]
+			if len(share.copied) > 0 || len(share.clean) > 0 && s.core.copies.namesLocked(l.leg) || s.index == 0 && r.doubtedLocked() {
 				return true
 			}
 		}

@@ -521,6 +521,21 @@ var mirrors = []mutant{
 		old: "default: return false", new: "default: if l.queue.n == 1 || l.queue.at(1).kind != itemWrites { return false }; l.queue.push(*it)",
 		pkg: "./backend/remote", run: "^TestWriteBehindCopy$",
 	}, {
+		name: "doubt-is-taken-in", rule: "mirror §5.5 a member in doubt acknowledges a barrier before that",
+		in:  "backend/remote.resync.unsettled",
+		old: "if r.doubtedLocked() {", new: "if false {",
+		pkg: "./backend/remote", run: "^TestMemberInDoubtIsNotTakenIn$",
+	}, {
+		name: "a barrier that settles the doubt of a member has nothing to do", rule: "mirror §5.5 even if nothing was copied to it",
+		in:  "backend/remote.stream.carriesLocked",
+		old: "|| s.index == 0 && r.doubtedLocked()", new: "",
+		pkg: "./backend/remote", run: "^TestMemberInDoubtIsNotTakenIn$",
+	}, {
+		name: "a member that is to follow settles its doubt first", rule: "mirror §5.5 a member in doubt acknowledges a barrier before a generation begins that has it in F",
+		in:  "backend/remote.resync.doubtedLocked",
+		old: "&& !k.view.Record.Async.Has(slot)", new: "",
+		pkg: "./backend/remote", run: "^TestFollowerInDoubt$",
+	}, {
 		name: "joiner-without-bits", rule: "mirror §5.5 the member gets all bits of members that stay out",
 		in:  "internal/mirror.View.RecordFor",
 		old: "return r, r.Present() &^ r.F", new: "return r, 0",
