@@ -108,7 +108,7 @@ func (x *m4) equal(i int) bool {
 func (x *m4) barriers(i int) {
 	s0, p0 := x.s0, &x.s0.p[i]
 	equal := x.equal(i)
-	if p0.act && !p0.bon && p0.cg == 0 && (p0.fl == 1 && equal || p0.cov < p0.last || p0.copied != 0) {
+	if p0.act && !p0.bon && p0.cg == 0 && (p0.fl == 1 && equal || p0.cov < p0.last || p0.copied != 0 || p0.todo == 0 && x.unsettled(i)) {
 		n := *s0
 		p := &n.p[i]
 		p.bon, p.bto, p.back = true, p.last, 0

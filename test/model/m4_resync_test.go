@@ -216,10 +216,16 @@ func (x *m4) copyWrite(i, to int) {
 	x.emit(label(i, "resync writes block %d to %s", b, legName(to)), false, n)
 }
 
-// synced ends the resync of leg to when no bit is left.
+// unsettled reports whether life i copies to a leg that is in doubt. What it has, beside the copies, may not be durable.
+func (x *m4) unsettled(i int) bool {
+	to := int(x.s0.p[i].sy) - 1
+	return to >= 0 && x.s0.holds(i, to) && x.s0.l[to].doubt && !x.mut("doubt-is-taken-in")
+}
+
+// synced ends the resync of leg to when no bit is left, and it has acknowledged a barrier if it was in doubt.
 func (x *m4) synced(i, to int) {
 	p0 := &x.s0.p[i]
-	done := p0.todo == 0 && p0.copied == 0
+	done := p0.todo == 0 && p0.copied == 0 && !x.unsettled(i)
 	if !p0.act {
 		done = p0.todo&^p0.copied == 0
 	}
@@ -230,7 +236,7 @@ func (x *m4) synced(i, to int) {
 	p := &n.p[i]
 	switch {
 	case !p.act:
-		n.l[to].dur = n.l[to].mem
+		n.l[to].dur, n.l[to].doubt = n.l[to].mem, false
 		p.eq |= bit(to)
 		p.endSync()
 		if count(p.eq) >= least(p.el) && !x.passesBy(p.bel, p.eq) {
