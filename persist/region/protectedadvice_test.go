@@ -14,7 +14,7 @@ import (
 // TestMemoryThatIsNotRight: what is said of memory that cannot be used tells whether its image has the region. Who
 // removes the memory on bad advice loses the region.
 func TestMemoryThatIsNotRight(t *testing.T) {
-	const fromImage, lost, found = "remove it, and the region comes from its image", "without its right memory the region is lost", "copy it elsewhere before you remove it"
+	const fromImage, lost, found = "and the region comes from its image", "without its right memory the region is lost", "copy it elsewhere before you remove it"
 	write := func(b []byte) func(*testing.T, place) {
 		return func(t *testing.T, p place) { require.NoError(t, os.WriteFile(p.memory, b, 0o600)) }
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"pmnbd/persist/region/internal/image"
 	"pmnbd/persist/region/internal/medium"
 )
 
@@ -33,7 +34,8 @@ func clearSaved(path, save, reason string, on medium.Medium, p Progress) error {
 }
 
 // RemoveSaved is Remove for a region of class protected: it removes the image in the directory
-// save, too, after the memory.
+// save, too, after the memory. Without force it removes neither if the memory is not the one that the
+// image belongs to (ErrSave): the image may be newer than an old copy of the memory.
 func RemoveSaved(path, save string, force bool) error {
 	return removeSaved(path, save, force, thisMachine)
 }
@@ -57,9 +59,36 @@ func removeSaved(path, save string, force bool, on medium.Medium) error {
 	if err != nil {
 		return errors.Join(err, im.Close())
 	}
-	err = errors.Join(remove(f, &mem, force, on), f.Close())
+	if !force {
+		err = removableWith(im, f, &mem, on)
+	}
+	if err == nil {
+		err = remove(f, &mem, force, on)
+	}
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = errors.Join(os.Remove(im.Path()), syncDir(filepath.Dir(im.Path())))
 	}
 	return errors.Join(err, im.Close())
+}
+
+// removableWith returns an error if the memory in f, which is locked, is not the one that its image is of.
+func removableWith(im *image.Image, f *os.File, m *medium.Memory, on medium.Medium) error {
+	boot, err := on.BootID()
+	if err != nil {
+		return fmt.Errorf("boot id: %w", err)
+	}
+	var header [2 * CopySize]byte
+	if err := readHeader(f, m, header[:]); err != nil {
+		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	}
+	found, err := readCopies(header[:])
+	if err != nil {
+		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	}
+	h := im.Header()
+	if err := belongs(&found.best, &h, boot); err != nil {
+		return fmt.Errorf("%s and %s: neither is removed: %w", f.Name(), im.Path(), err)
+	}
+	return nil
 }

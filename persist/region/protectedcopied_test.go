@@ -87,3 +87,23 @@ func TestMemoryInTheMaking(t *testing.T) {
 		})
 	}
 }
+
+// TestServedAtTheNameOfUnfinishedMemory: the region was served at a path that ends like the name of unfinished memory, and
+// now that is the name that a start makes its memory under. The start removes nothing.
+func TestServedAtTheNameOfUnfinishedMemory(t *testing.T) {
+	p := protectedAt(t)
+	require.NoError(t, os.Rename(p.memory, p.memory+newMemory))
+	served := place{p.memory + newMemory, p.save}
+	r := served.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: 4096}, 1)
+	data := slices.Clone(r.Data())
+	require.NoError(t, r.Close())
+	_, err := open(p.memory, OpenOptions{Name: "r", Save: p.save}, saverIn(bootA))
+	require.ErrorIs(t, err, ErrSave)
+	require.ErrorContains(t, err, "name that path")
+	require.NoError(t, os.Rename(served.memory, p.memory))
+	r = p.open(t, saverIn(bootA))
+	require.Equal(t, data, r.Data())
+	require.Zero(t, protection(t, r).Losses)
+}

@@ -166,7 +166,7 @@ func belongs(sb *Superblock, h *image.Header, boot [16]byte) error {
 // somebody removes the memory.
 func without(h *image.Header) string {
 	if h.State == image.Whole {
-		return "remove it, and the region comes from its image"
+		return "remove it with rm (`region remove` would take the image, too), and the region comes from its image"
 	}
 	text := "its image is not whole, so without its right memory the region is lost, and begins with zeroes"
 	if h.LostAt != 0 {
@@ -278,7 +278,7 @@ func build(path string, h *image.Header, on medium.Medium, fill func(f *os.File,
 }
 
 // discard removes what a process left that was killed in build. The lock on the image of h makes that ours. But
-// somebody may keep another region there.
+// somebody may keep another region there, or have served this one there, whose image then is live.
 func discard(part string, h *image.Header, on medium.Medium) error {
 	f, m, err := openLocked(part, on)
 	if errors.Is(err, os.ErrNotExist) {
@@ -289,8 +289,13 @@ func discard(part string, h *image.Header, on medium.Medium) error {
 	}
 	var header [2 * CopySize]byte
 	if err = readHeader(f, &m, header[:]); err == nil {
-		if found, none := readCopies(header[:]); none == nil && found.best.UUID != h.UUID {
-			err = fmt.Errorf("make the memory of region %q: %s: %w: it is region %q: give one of the two another path", h.Name, part, ErrInUse, found.best.Name)
+		found, none := readCopies(header[:])
+		switch sb := &found.best; {
+		case none != nil:
+		case sb.UUID != h.UUID:
+			err = fmt.Errorf("make the memory of region %q: %s: %w: it is region %q: give one of the two another path", h.Name, part, ErrInUse, sb.Name)
+		case h.State == image.Live && sb.Generation > 2: // what was only made is of the second one at most (writeFirst)
+			err = fmt.Errorf("%s: %w: there is no memory, but that of this region lies there: name that path; if it is not to be used, remove it", part, ErrSave)
 		}
 	} else if errors.Is(err, ErrNoSuperblock) {
 		err = nil // it is shorter

@@ -181,3 +181,27 @@ func TestClearAndRemoveProtected(t *testing.T) {
 	}
 	require.ErrorIs(t, clearSaved(p.memory, p.save, "mended", saverIn(bootB), nil), os.ErrNotExist)
 }
+
+// TestRemoveWithANewerImage: an old copy of the memory lies at its path, and the image is the one thing that has what was
+// flushed since. Who follows the advice of the start, and removes the region instead of the file, loses nothing.
+func TestRemoveWithANewerImage(t *testing.T) {
+	p := protectedAt(t)
+	old, err := os.ReadFile(p.memory)
+	require.NoError(t, err)
+	r := p.open(t, saverIn(bootA))
+	grant(t, r)
+	store(t, r, persist.Range{Len: 4096}, 1)
+	data := bytes.Clone(r.Data())
+	_, err = r.Save(context.Background())
+	require.NoError(t, err)
+	p.powerOff(t, r)
+	require.NoError(t, os.WriteFile(p.memory, old, 0o600))
+	for _, boot := range [][16]byte{bootA, bootB} {
+		_, err = open(p.memory, OpenOptions{Name: "r", Save: p.save}, saverIn(boot))
+		require.ErrorContains(t, err, "remove it with rm")
+		require.ErrorIs(t, removeSaved(p.memory, p.save, false, saverIn(boot)), ErrSave)
+		require.FileExists(t, p.memory)
+	}
+	require.NoError(t, os.Remove(p.memory))
+	require.Equal(t, data, p.open(t, saverIn(bootB)).Data())
+}

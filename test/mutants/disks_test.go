@@ -105,7 +105,7 @@ var disks = []mutant{
 	}, {
 		name: "memory in the making takes the place of another region's", rule: "a start removes only what a process left that was killed",
 		in:  "persist/region.discard",
-		old: "found.best.UUID != h.UUID", new: "found.best.UUID == [16]byte{}",
+		old: "sb.UUID != h.UUID", new: "found.best.UUID == [16]byte{}",
 		pkg: "./persist/region", run: "^TestMemoryIsMadeBesideAnother$",
 	}, {
 		name: "the slower of two creates removes the faster one's image", rule: "nobody removes what somebody else has locked",

@@ -9,6 +9,16 @@ const (
 // protection are mutants of the image of class protected.
 var protection = []mutant{
 	{
+		name: "a removed region takes a newer image along", rule: "an image goes only with the memory that it is of",
+		in:  "persist/region.removeSaved",
+		old: "if !force {", new: "if false {",
+		pkg: "./persist/region", run: "^TestRemoveWithANewerImage$",
+	}, {
+		name: "a start removes the memory that was served at its temporary name", rule: "a wrong path is no loss",
+		in:  "persist/region.discard",
+		old: "case h.State == image.Live && sb.Generation > 2:", new: "case false:",
+		pkg: "./persist/region", run: "^TestServedAtTheNameOfUnfinishedMemory$",
+	}, {
 		name: "an image has a doubt that the next start must settle", rule: "an image stays whole over a start",
 		in:  "persist/region.Region.settleLocked",
 		old: "sb.Failed || !sb.Doubt &&", new: "true || sb.Failed && !sb.Doubt &&",
