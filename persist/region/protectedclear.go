@@ -60,7 +60,7 @@ func removeSaved(path, save string, force bool, on medium.Medium) error {
 		return errors.Join(err, im.Close())
 	}
 	if !force {
-		err = removableWith(im, f, &mem, on)
+		err = removableWith(im, f, on)
 	}
 	if err == nil {
 		err = remove(f, &mem, force, on)
@@ -73,21 +73,17 @@ func removeSaved(path, save string, force bool, on medium.Medium) error {
 }
 
 // removableWith returns an error if the memory in f, which is locked, is not the one that its image is of.
-func removableWith(im *image.Image, f *os.File, m *medium.Memory, on medium.Medium) error {
+func removableWith(im *image.Image, f *os.File, on medium.Medium) error {
 	boot, err := on.BootID()
 	if err != nil {
 		return fmt.Errorf("boot id: %w", err)
 	}
-	var header [2 * CopySize]byte
-	if err := readHeader(f, m, header[:]); err != nil {
-		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
+	info, err := inspect(f, on)
+	if err == nil {
+		h := im.Header()
+		err = belongs(&info.Superblock, &h, boot)
 	}
-	found, err := readCopies(header[:])
 	if err != nil {
-		return fmt.Errorf("%s: not removed: %w", f.Name(), err)
-	}
-	h := im.Header()
-	if err := belongs(&found.best, &h, boot); err != nil {
 		return fmt.Errorf("%s and %s: neither is removed: %w", f.Name(), im.Path(), err)
 	}
 	return nil
