@@ -25,6 +25,14 @@ func (h *mirrorHost) differs(i int) {
 	copy(h.want[readEarly:], backendtest.Pattern(block, 99))
 }
 
+// losesSource has the run of d killed while A is its source, and A is away then.
+func (h *mirrorHost) losesSource(d *Device) {
+	h.kill(d)
+	h.change(func(hd *header) { hd.Mirror.Equal = 1 })
+	h.differs(0)
+	h.network(0).Down()
+}
+
 // cutAt has the network of member i go down with the first message of a type that comes to its target.
 func (h *mirrorHost) cutAt(i int, is func(msg []byte) bool) (cut *atomic.Bool) {
 	network := h.network(i)
@@ -128,10 +136,7 @@ func TestWaitForTheSourceOpensNothing(t *testing.T) {
 		d, c := h.run()
 		h.write(c, 0, block)
 		require.NoError(t, c.Do(c.Flush()))
-		h.kill(d)
-		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
-		h.differs(0)
-		h.network(0).Down()
+		h.losesSource(d)
 		waits := func() (epochs [2]uint64) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -154,9 +159,7 @@ func TestWaitForTheSourceBesideAnother(t *testing.T) {
 		d, c := h.run()
 		h.write(c, 0, block)
 		require.NoError(t, c.Do(c.Flush()))
-		h.kill(d)
-		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
-		h.network(0).Down()
+		h.losesSource(d)
 		dialed := make(chan error, 1)
 		go func() {
 			_, err := Dial(t.Context(), h.cfg)
@@ -192,10 +195,7 @@ func TestSourceOfTheLifeBeforeIsGivenUp(t *testing.T) {
 				h.write(c, 0, block)
 				require.NoError(t, c.Do(c.Flush()))
 				lineage := d.file.header().Lineage
-				h.kill(d)
-				h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
-				h.differs(0)
-				h.network(0).Down()
+				h.losesSource(d)
 				h.cfg.AcceptLoss = true
 				defer time.AfterFunc(back, func() { h.up(0) }).Stop()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -232,10 +232,7 @@ func TestWindowIsNotGivenUpWithTheSource(t *testing.T) {
 		h.write(c, 0, block)
 		require.NoError(t, c.Do(c.Flush()))
 		h.write(c, stripe, block)
-		h.kill(d)
-		h.change(func(hd *header) { hd.Mirror.Equal = 1 }) // as where A was the source
-		h.differs(0)
-		h.network(0).Down()
+		h.losesSource(d)
 		h.cfg.AcceptLoss = true
 		ctx, cancel := context.WithTimeout(t.Context(), ages)
 		defer cancel()
