@@ -67,8 +67,8 @@ func (f *Found) promotion(m *persist.Record) (Decision, bool) {
 	return d, true
 }
 
-// outlived refuses a degraded start whose newest member in sync is older than what a member follows that it has reached:
-// that one has what was flushed since, and would be copied to. An operator chooses by the targets.
+// outlived refuses a degraded start that has reached a follower which knows more than each member in sync that is there:
+// the follower has what was flushed since, and would be copied to. An operator chooses by the targets.
 func (f *Found) outlived(m *persist.Record) (Decision, bool) {
 	l := f.promotable()
 	if l == nil || !f.Degraded || !m.Before(l.Record.Generation) {
