@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
@@ -83,16 +81,20 @@ func (c *config) checkUblk(args []string) error {
 }
 
 // The identity that the kernel keeps of a block device: ublkMark in the upper 16 bits says that a
-// pmnbd made it, and the rest stands for the region and its lineage.
+// pmnbd made it, and the rest stands for the region, or the mirror, and its lineage.
 const (
 	ublkMark      = 0x706d
 	ublkMarkShift = 48
 )
 
-// ublkIdentity is the identity of a block device with what has this region and lineage. As long as
-// the lineage stays, no acknowledged write can have been lost and nobody else can have had the
-// region, so a pmnbd may go on with the block device.
-func ublkIdentity(region, lineage uuid.UUID) uint64 {
+// ublkIdentity is the identity of a block device of an export. As long as the lineage stays, no acknowledged
+// write can have been lost and nobody else can have had the region, so a pmnbd may go on with the block device.
+// It is the same for every member of a mirror: the next start may find another one in sync.
+func ublkIdentity(shot *remote.Snapshot) uint64 {
+	region, lineage := shot.RegionUUID, shot.Lineage
+	if shot.Mirror != nil {
+		region = shot.Mirror.Set
+	}
 	sum := sha256.Sum256(slices.Concat(region[:], lineage[:]))
 	return ublkMark<<ublkMarkShift | binary.BigEndian.Uint64(sum[:])>>(64-ublkMarkShift)
 }
@@ -131,7 +133,7 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 	}
 	cfg := ublk.Config{
 		Device: x.dev, Number: number, ReadOnly: s.cfg.readOnly, Log: daemon.Slog(s.log),
-		Identity: ublkIdentity(shot.RegionUUID, shot.Lineage),
+		Identity: ublkIdentity(&shot),
 	}
 	if number != ublk.Any {
 		switch has, err := ublk.Inspect(number); {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 
+	"pmnbd/backend/remote"
 	"pmnbd/cmd/internal/status"
 	"pmnbd/cmd/pmnbd/internal/report"
 	"pmnbd/nbd"
@@ -86,24 +87,33 @@ func TestExportAt(t *testing.T) {
 }
 
 // TestUblkIdentity: the identity that the kernel keeps is another one for each region and lineage, and always
-// says that it is ours. A block device goes on only where both are the same (docs/rules.md).
+// says that it is ours. A block device goes on only where both are the same. Of a mirror it is the same whichever
+// member is the first in sync (docs/rules.md).
 func TestUblkIdentity(t *testing.T) {
 	region, lineage := uuid.New(), uuid.New()
-	id := ublkIdentity(region, lineage)
-	require.Equal(t, id, ublkIdentity(region, lineage))
+	identity := func(region, lineage uuid.UUID, mirror *remote.MirrorSnapshot) uint64 {
+		return ublkIdentity(&remote.Snapshot{RegionUUID: region, Lineage: lineage, Mirror: mirror})
+	}
+	id := identity(region, lineage, nil)
+	require.Equal(t, id, identity(region, lineage, nil))
 	require.True(t, ours(id))
 	require.False(t, ours(0))
 	require.False(t, ours(1))
+	set := &remote.MirrorSnapshot{Set: uuid.New()}
 	for name, other := range map[string]uint64{
-		"another lineage": ublkIdentity(region, uuid.New()),
-		"another region":  ublkIdentity(uuid.New(), lineage),
-		"swapped":         ublkIdentity(lineage, region),
+		"another lineage": identity(region, uuid.New(), nil),
+		"another region":  identity(uuid.New(), lineage, nil),
+		"swapped":         identity(lineage, region, nil),
+		"a mirror":        identity(region, lineage, set),
 	} {
 		require.NotEqual(t, id, other, name)
 		require.True(t, ours(other), name)
 	}
+	require.Equal(t, identity(region, lineage, set), identity(uuid.New(), lineage, set), "another member is the first in sync")
+	require.NotEqual(t, identity(region, lineage, set), identity(region, uuid.New(), set))
+	require.NotEqual(t, identity(region, lineage, set), identity(region, lineage, &remote.MirrorSnapshot{Set: uuid.New()}))
 	fixed := uuid.MustParse("6d6e6264-0000-4000-8000-000000000001")
-	require.EqualValues(t, 0x706d, ublkIdentity(fixed, fixed)>>48)
+	require.EqualValues(t, 0x706d, identity(fixed, fixed, nil)>>48)
 }
 
 // TestUblkReport: what block devices have counted is in the export's counters, and stays there when they end. It takes

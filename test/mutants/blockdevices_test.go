@@ -85,7 +85,12 @@ var blockDevices = []mutant{
 	}, {
 		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",
 		in:  "cmd/pmnbd.ublkIdentity",
-		old: "slices.Concat(region[:], lineage[:])", new: "slices.Concat(region[:])",
+		old: "slices.Concat(region[:], lineage[:])", new: "slices.Concat(region[:], lineage[:0])",
+		pkg: "./cmd/pmnbd", run: "^TestUblkIdentity$",
+	}, {
+		name: "the identity is that of a member", rule: "docs/rules.md: a device continues whichever member of a mirror is in sync",
+		in:  "cmd/pmnbd.ublkIdentity",
+		old: "region = shot.Mirror.Set", new: "_ = region",
 		pkg: "./cmd/pmnbd", run: "^TestUblkIdentity$",
 	}, {
 		name: "a block device goes on with smaller requests", rule: "a server takes what the kernel was told",
