@@ -18,8 +18,8 @@
 //
 // The block device outlives its server. While it has none its I/O waits, and what the former one had
 // not answered the kernel gives to the next one (UBLK_F_USER_RECOVERY_REISSUE): Config.Recover. The
-// next server must have everything that the former one answered; the caller sees to that before it
-// calls Open.
+// next server must have everything that the former one answered, and no other block device may have changed
+// the same data meanwhile (Find); the caller sees to both before it calls Open.
 //
 // The package owns the ring, the memory that it shares with the kernel, and the threads. It may import
 // backend and internal/latency. It needs Linux 6.5, CAP_SYS_ADMIN and the module ublk_drv.
@@ -96,6 +96,8 @@ type host interface {
 	command(op uint32, id uint32, data uint64, buf []byte) error
 	// open opens /dev/ublkcN.
 	open(id uint32) (charDevice, error)
+	// numbers returns the numbers of all block devices of the driver.
+	numbers() ([]int, error)
 	// port makes the port of a queue, for the thread that calls it.
 	port() (port, error)
 	// ended reports whether a thread of this process is gone.

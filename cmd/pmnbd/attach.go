@@ -25,7 +25,7 @@ the details.
 
 With --ublk the pmnbd that serves the export serves the block device, too, without a socket between. It needs
 root then. After a restart of that pmnbd the same command, with the /dev/ublkbN, connects the device again;
-pmnbd serve --ublk does it by itself.
+pmnbd serve --ublk does it by itself. Until then the export becomes no other ublk device.
 
 Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]

@@ -26,6 +26,7 @@ import (
 	"pmnbd/internal/endpoint"
 	"pmnbd/internal/sockio"
 	"pmnbd/nbd"
+	"pmnbd/ublk"
 )
 
 // openTimeout bounds each request to the target at a start, and how long the replay of a
@@ -173,6 +174,7 @@ func open(signalled context.Context, cfg config, log *zap.Logger) (_ *initiator,
 	s.reloader = reload.New(log, s.reload)
 	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
 	s.ublks.failed, s.ublks.closing = make(chan error, 1), make(chan struct{})
+	s.ublks.kernel = ublkKernel{find: ublk.Find, inspect: ublk.Inspect}
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
 	if s.listeners, err = handedOver(); err != nil {

@@ -107,10 +107,6 @@ func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
 // when its requests time out, which is 30 s later.
 const ublkTimeout = 60 * time.Second
 
-// errNotFollowing is the error of a block device whose kernel would miss writes that were answered
-// to it.
-var errNotFollowing = errors.New("its server was another one: acknowledged writes may have been lost since, or another initiator may have had the region")
-
 // openUblk makes the block device of an export, or continues it.
 func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
@@ -135,18 +131,9 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 		Device: x.dev, Number: number, ReadOnly: s.cfg.readOnly, Log: daemon.Slog(s.log),
 		Identity: ublkIdentity(&shot),
 	}
-	if number != ublk.Any {
-		switch has, err := ublk.Inspect(number); {
-		case errors.Is(err, ublk.ErrNone):
-		case err != nil:
-			return nil, err
-		case has.Identity == cfg.Identity:
-			cfg.Recover = true
-		case ours(has.Identity):
-			return nil, command.WithCode(fmt.Errorf("%s: %w: let its users see it fail, with pmnbd detach --force, then start again", ublk.Path(number), errNotFollowing), exitLoss)
-		default:
-			return nil, fmt.Errorf("%s, of pid %d: %w", ublk.Path(number), has.PID, ublk.ErrOther)
-		}
+	var err error
+	if cfg.Recover, err = s.ublks.kernel.continues(x.name, number, cfg.Identity); err != nil {
+		return nil, err
 	}
 	d, err := ublk.Open(ctx, cfg)
 	if errors.Is(err, ublk.ErrHalf) {

@@ -13,6 +13,7 @@ import (
 
 // ublks are the block devices that a process serves.
 type ublks struct {
+	kernel  ublkKernel
 	mu      sync.Mutex
 	devices []ublkDevice
 	past    map[string]ublk.Snapshot // by export: what those of its devices counted that have ended

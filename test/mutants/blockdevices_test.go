@@ -58,6 +58,21 @@ var blockDevices = []mutant{
 		old: "case d.Ending():", new: "case false:",
 		pkg: "./cmd/pmnbd", run: "^TestUblkAfterDetach$",
 	}, {
+		name: "a ublk device begins beside one that waits", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
+		in:  "cmd/pmnbd.ublkKernel.continues",
+		old: "n != number", new: "n != number && false",
+		pkg: "./cmd/pmnbd", run: "^TestUblkLeft$",
+	}, {
+		name: "a block device without a server is not found", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
+		in:  "ublk.find",
+		old: "has.state != stateDead", new: "has.state == stateLive",
+		pkg: "./ublk", run: "^TestFind$",
+	}, {
+		name: "a block device that may be one of the same export is left out", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
+		in:  "ublk.find",
+		old: "case err != nil:", new: "case err != nil && false:",
+		pkg: "./ublk", run: "^TestFind$",
+	}, {
 		name: "a detach that the kernel refuses is remembered", rule: "docs/rules.md: a device that the kernel does not disconnect stays attached",
 		in:  "cmd/pmnbd/internal/attach.locked.disconnect",
 		old: "a.Detached = before", new: "_ = before",
