@@ -143,8 +143,8 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		return false, 0
 	}
 	next, changes, wait := k.leaverLocked()
-	if few, ok := k.view.Enough(); !changes && ok && len(c.waiting)+len(c.listed) > 0 && k.office.mayChangeLocked() {
-		next, changes = few, true
+	if !changes && len(c.waiting)+len(c.listed) > 0 {
+		next, changes = k.enoughLocked()
 	}
 	if changes {
 		k.changeLocked(next)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"pmnbd/internal/mirror"
 )
 
 // A FLUSH has no answer while a member of F is not equal, and that can take a resync of hours
@@ -19,6 +21,14 @@ var ErrUnequal = errors.New("the members of the mirror were still being compared
 // unequalLook is how often somebody looks whether only that keeps a FLUSH waiting.
 const unequalLook = 100 * time.Millisecond
 
+// enoughLocked returns the view with a generation of the equal members alone, for a FLUSH that waits (mirror §4.4). ok is
+// false while one of them is away, because the generation would wait for that one, although others of F may have
+// everything sooner. It is false, too, while no generation may begin. The caller holds commit.mu.
+func (k *copies) enoughLocked() (next mirror.View, ok bool) {
+	next, ok = k.view.Enough()
+	return next, ok && next.Record.F&k.awayLocked(0) == 0 && k.office.mayChangeLocked()
+}
+
 // unequal reports whether all that was written is on all of F, and a FLUSH waits for a resync all the
 // same.
 func (x *core) unequal() bool {
@@ -29,7 +39,7 @@ func (x *core) unequal() bool {
 	c := &x.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, enough := k.view.Enough()
+	_, enough := k.enoughLocked()
 	return k.view.Serves() && !k.view.Pending && !k.view.Flushes() && !enough
 }
 

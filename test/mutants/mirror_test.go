@@ -424,6 +424,16 @@ var mirrors = []mutant{
 		old: "k.uselessLocked()", new: "0",
 		pkg: "./backend/remote", run: "^TestStandInForARestoredMember$",
 	}, {
+		name: "enough that are away", rule: "mirror §4.4 no generation of the equal members alone begins while one of them is away",
+		in:  "backend/remote.copies.enoughLocked",
+		old: "next.Record.F&k.awayLocked(0) == 0 &&", new: "",
+		pkg: "./backend/remote", run: "^TestEnoughWithoutOneThatIsAway$",
+	}, {
+		name: "the end waits for the arbiter and a comparison", rule: "mirror §4.3 Close waits for no resync",
+		in:  "backend/remote.core.unequal",
+		old: "_, enough := k.enoughLocked()", new: "_, enough := k.view.Enough()",
+		pkg: "./backend/remote", run: "^TestCloseWithoutEnough$",
+	}, {
 		name: "taken-back-from-few", rule: "mirror §3.3 not if a start could find all of one attempt and none of the other",
 		in:  "internal/mirror.View.TakeBack",
 		old: "|| !electorate(&v.Record).votes()", new: "",
