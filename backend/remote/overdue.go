@@ -134,7 +134,7 @@ func (k *copies) replacedLocked(g *leg) bool {
 		if other == g || other.joins || !other.up.Load() || k.owesLocked(other) {
 			continue
 		}
-		if _, ok := k.view.StandIn(other.slot, away, 0); ok {
+		if _, ok := k.standsInLocked(other.slot, away, 0); ok {
 			return true
 		}
 	}
@@ -210,7 +210,7 @@ func (k *copies) sitsOut(g *leg) bool {
 	case inF && g.bad != nil:
 		return k.doesWithoutLocked(g) // it is about to be let go
 	case !inF && k.view.Pending:
-		_, stands := k.view.StandIn(g.slot, k.awayLocked(k.timeout), 0)
+		_, stands := k.standsInLocked(g.slot, k.awayLocked(k.timeout), 0)
 		return !stands
 	case inF && g.hung != nil && k.replacedLocked(g):
 		return true // it is about to be replaced

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"pmnbd/internal/mirror"
 	"pmnbd/persist"
 	"pmnbd/rdma"
 )
@@ -32,10 +33,18 @@ func (k *copies) substituteLocked() *leg {
 	return nil
 }
 
+// standsInLocked returns the view with a generation in which the member in slot stands in for those of away
+// (mirror.View.StandIn). ok is false, too, while another member is away, for however short, that this generation could not
+// do without: one of away may come back first. The caller holds commit.mu.
+func (k *copies) standsInLocked(slot int, away, lost persist.Members) (next mirror.View, ok bool) {
+	next, ok = k.view.StandIn(slot, away, lost)
+	return next, ok && next.Needs(k.awayLocked(0)&^persist.Member(slot)) == nil
+}
+
 // standInLocked has g, whose member is in slot, stand in for legs that have been away for Config.LegTimeout, if the
 // mirror cannot do without those. The caller holds commit.mu.
 func (k *copies) standInLocked(g *leg, slot int) bool {
-	next, ok := k.view.StandIn(slot, k.awayLocked(k.timeout), k.uselessLocked())
+	next, ok := k.standsInLocked(slot, k.awayLocked(k.timeout), k.uselessLocked())
 	if !ok || g.joins || k.settled != nil || !k.office.mayChangeLocked() {
 		return false
 	}
@@ -56,7 +65,7 @@ func (k *copies) greetsFor(ctx context.Context, g *leg, slot int) {
 	c := &k.core.commit
 	for {
 		c.mu.Lock()
-		_, could := k.view.StandIn(slot, k.awayLocked(k.timeout), 0)
+		_, could := k.standsInLocked(slot, k.awayLocked(k.timeout), 0)
 		waits := could && !g.joins && k.settled == nil && k.core.failed() == nil && !k.office.mayChangeLocked()
 		c.mu.Unlock()
 		if !waits {

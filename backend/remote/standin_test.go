@@ -324,3 +324,36 @@ func TestNobodyReplacesOneThatHangs(t *testing.T) {
 		s.up(0)
 	})
 }
+
+// A member does not stand in while another one is away that the generation would need: whichever of the two that are away
+// comes back, the mirror goes on with it (mirror §3.3).
+func TestStandInWithTwoAway(t *testing.T) {
+	for name, back := range map[string]int{"the first comes back": 0, "the last comes back": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakesOf(t, 4, 2, rdmafake.Config{})
+				cfg := s.config(t)
+				cfg.Lanes, cfg.LegTimeout = 1, 10*time.Second
+				d, c := s.dialWritten(t, cfg)
+				defer d.inVain()
+				s.network(2).Down()
+				s.letsGo(t, c, 3)
+				require.Equal(t, persist.Members(3), s.record(0).F)
+				s.network(0).Down()
+				time.Sleep(5 * time.Second)
+				s.network(1).Down()
+				s.up(2)
+				goesOn := s.waits(t, c)
+				s.up(back)
+				goesOn(persist.Member(back) | 4)
+				for i := range s {
+					s.up(i)
+				}
+				time.Sleep(ages)
+				require.Equal(t, persist.Members(15), d.equal())
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+			})
+		})
+	}
+}

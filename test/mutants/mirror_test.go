@@ -434,6 +434,11 @@ var mirrors = []mutant{
 		old: "_, enough := k.enoughLocked()", new: "_, enough := k.view.Enough()",
 		pkg: "./backend/remote", run: "^TestCloseWithoutEnough$",
 	}, {
+		name: "a stand-in needs one that is away", rule: "mirror §3.3 no member stands in while another one is away that the mirror would need then",
+		in:  "backend/remote.copies.standsInLocked",
+		old: "ok && next.Needs(k.awayLocked(0)&^persist.Member(slot)) == nil", new: "ok",
+		pkg: "./backend/remote", run: "^TestStandInWithTwoAway$",
+	}, {
 		name: "taken-back-from-few", rule: "mirror §3.3 not if a start could find all of one attempt and none of the other",
 		in:  "internal/mirror.View.TakeBack",
 		old: "|| !electorate(&v.Record).votes()", new: "",
