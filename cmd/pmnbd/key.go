@@ -19,62 +19,52 @@ import (
 	"pmnbd/persist/wire"
 )
 
-// keys are those that this initiator shares with targets, as last read from their file.
+// keys are those that this initiator shares with targets, as read once from their file. They never change.
 type keys struct {
 	path string
 	id   uuid.UUID
-	used []string // the names of targets without whose keys the file is not taken
-	now  atomic.Pointer[map[string]wire.Key]
+	own  map[string]wire.Key // by the name of the target
 }
 
-// readKeys reads the keys of id from the file at path.
-func readKeys(path string, id uuid.UUID) (*keys, error) {
-	k := &keys{path: path, id: id}
-	return k, k.read()
-}
-
-// read reads the file again. If that fails the keys stay what they were.
-func (k *keys) read() error {
-	f, err := keyfile.Read(k.path)
+// readKeys reads the keys of id from the file at path, which must have those of the targets in used.
+func readKeys(path string, id uuid.UUID, used ...string) (*keys, error) {
+	f, err := keyfile.Read(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own := f.OfInitiator(k.id)
-	if len(own) == 0 {
-		return fmt.Errorf("key file: %s has no key of this initiator: add a line that begins with %s, as pmnbd-target key new prints it", k.path, k.id)
+	k := &keys{path: path, id: id, own: f.OfInitiator(id)}
+	if len(k.own) == 0 {
+		return nil, fmt.Errorf("key file: %s has no key of this initiator: add a line that begins with %s, as pmnbd-target key new prints it", path, id)
 	}
-	for _, name := range k.used {
-		if own[name] == nil {
-			return k.without(name, own)
+	for _, name := range used {
+		if k.own[name] == nil {
+			return nil, k.without(name)
 		}
 	}
-	k.now.Store(&own)
-	return nil
+	return k, nil
 }
 
 // target returns the name of the target at e: the one that e has, or else e's host, if there is a key
 // of that name. An initiator with a single key needs no name, because no other target will do.
 func (k *keys) target(e endpoint.Endpoint) (name string, err error) {
-	own := *k.now.Load()
 	name = e.Target()
-	if only := slices.Collect(maps.Keys(own)); e.Name == "" && own[name] == nil && len(only) == 1 {
+	if only := slices.Collect(maps.Keys(k.own)); e.Name == "" && k.own[name] == nil && len(only) == 1 {
 		name = only[0]
 	}
-	if own[name] == nil {
-		return "", k.without(name, own)
+	if k.own[name] == nil {
+		return "", k.without(name)
 	}
-	k.used = append(k.used, name)
 	return name, nil
 }
 
 // without is the error that there is no key of the target called name.
-func (k *keys) without(name string, own map[string]wire.Key) error {
+func (k *keys) without(name string) error {
 	return fmt.Errorf("key file: %s has no key of this initiator and target %s, but of %s: name the target, as in iwarp://NAME@HOST/REGION, or add a line that begins with %s %s",
-		k.path, name, strings.Join(slices.Sorted(maps.Keys(own)), ", "), k.id, name)
+		k.path, name, strings.Join(slices.Sorted(maps.Keys(k.own)), ", "), k.id, name)
 }
 
 // get is the key that proves the next handshake with the target called name; nil if there is none.
-func (k *keys) get(name string) []byte { return (*k.now.Load())[name] }
+func (k *keys) get(name string) []byte { return k.own[name] }
 
 // A keyring has the keys that count now, and, while a reload opens exports, those that will. It is empty
 // without --key-file.

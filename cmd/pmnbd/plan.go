@@ -57,16 +57,16 @@ func (s *initiator) plan(next *config) (*plan, error) {
 // calls their targets by the names that they have.
 func (s *initiator) readAgain(p *plan, next *config) error {
 	if next.keyFile != "" {
-		k := &keys{path: next.keyFile, id: s.id}
+		var used []string
 		for _, x := range p.all {
 			if x != nil {
-				k.used = append(k.used, x.keys...)
+				used = append(used, x.keys...)
 			}
 		}
-		if err := k.read(); err != nil {
+		var err error
+		if p.keys, err = readKeys(next.keyFile, s.id, used...); err != nil {
 			return err
 		}
-		p.keys = k
 	}
 	for n, x := range p.all {
 		if x == nil {
