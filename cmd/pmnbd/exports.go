@@ -18,6 +18,11 @@ type exportSpec struct {
 	targets []endpoint.Endpoint // several of a mirror
 }
 
+// equal tells whether x and o say the same.
+func (x exportSpec) equal(o exportSpec) bool {
+	return x.name == o.name && slices.Equal(x.targets, o.targets)
+}
+
 // parseExports pairs every --target with its --export. A mirror is called as its first member unless
 // it has a name.
 func parseExports(targets, names []string) ([]exportSpec, error) {

@@ -23,7 +23,8 @@ const reloadHelp = `Has pmnbd read the file of --config and its keys again, as S
 removed, and the keys and the log level change, while clients of other exports go on. An export that is removed is
 flushed, and its region is closed. If anything in the file is wrong, if a new export cannot be opened, or if clients use
 one that would be removed, nothing changes. What else has changed in the file takes a restart. --accept-loss, --takeover
-and --degraded count for the start alone: a reload opens no export with them.
+and --degraded count for the start alone: a reload opens no export with them. While pmnbd starts, or is a standby, a
+reload takes the keys alone; exports and log level follow when it serves.
 
 Usage:
   pmnbd reload
@@ -69,11 +70,8 @@ func (s *initiator) reread() (config, map[string]string, error) {
 	return next, said, nil
 }
 
-// reload does what reload.New says.
+// reload does what reload.New says, once the exports are served.
 func (s *initiator) reload(ctx context.Context) (*reload.Changes, error) {
-	if !s.shown.serving() {
-		return nil, errors.New("it does not serve yet: pmnbd status says what it waits for")
-	}
 	end, err := s.turn(ctx)
 	if err != nil {
 		return nil, err

@@ -156,9 +156,8 @@ func serve(call *command.Call) error {
 	defer stop()
 	log := daemon.LogAt(call.Stderr, cfg.logLevel)
 	defer daemon.OnToggle(log, cfg.logLevel)()
-	s, err := open(signalled, cfg, log)
+	s, err := open(signalled, call, cfg, log)
 	if err == nil {
-		s.args, s.said = call.Args, settings(call.Flags)
 		err = s.run(call.Stdout, signals)
 	}
 	if errors.As(err, new(*remote.LossError)) || errors.As(err, new(*remote.MirrorError)) {
@@ -169,10 +168,10 @@ func serve(call *command.Call) error {
 
 // open opens everything, or nothing. If signalled ends, a signal has asked the process to end, also one that
 // came before the first region is opened.
-func open(signalled context.Context, cfg config, log *zap.Logger) (_ *initiator, err error) {
-	s := &initiator{cfg: cfg, log: log, id: cfg.id, ordering: make(chan struct{}, 1)}
+func open(signalled context.Context, call *command.Call, cfg config, log *zap.Logger) (_ *initiator, err error) {
+	s := &initiator{cfg: cfg, log: log, id: cfg.id, ordering: make(chan struct{}, 1), args: call.Args, said: settings(call.Flags)}
 	s.reloader = reload.New(log, s.reload)
-	s.reloader.Nothing = cfg.keyFile == "" && cfg.file == ""
+	s.reloader.Nothing, s.reloader.Starting = cfg.keyFile == "" && cfg.file == "", s.reloadKeys
 	s.ublks.failed, s.ublks.closing = make(chan error, 1), make(chan struct{})
 	s.ublks.kernel = ublkKernel{find: ublk.Find, inspect: ublk.Inspect}
 	var opened daemon.Opened
@@ -191,12 +190,15 @@ func open(signalled context.Context, cfg config, log *zap.Logger) (_ *initiator,
 			return nil, err
 		}
 	}
-	if cfg.keyFile != "" {
-		k, err := readKeys(cfg.keyFile, s.id)
+	defer func() {
 		if err != nil {
-			return nil, err
+			if ended := s.reloader.Close(); ended != nil {
+				<-ended
+			}
 		}
-		s.keys.now.Store(k)
+	}()
+	if err := s.firstKeys(); err != nil {
+		return nil, err
 	}
 	if s.arbiter, err = cfg.arbiter.open(); err != nil {
 		return nil, err
@@ -267,7 +269,6 @@ func (s *initiator) connect(signalled context.Context, opened *daemon.Opened) er
 
 // run serves until a signal comes or a listener fails, and drains.
 func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
-	s.reloader.OnHangup()
 	failed := make(chan error, len(s.listeners))
 	for _, l := range s.listeners {
 		if beyondLoopback(l) && !s.cfg.authenticated() {
@@ -304,6 +305,7 @@ func (s *initiator) run(stdout io.Writer, signals <-chan os.Signal) error {
 // ready shows the exports, and says that the process serves.
 func (s *initiator) ready(stdout io.Writer) error {
 	s.shown.serve(s.report)
+	s.reloader.Serve()
 	var uris []string
 	for _, x := range s.exports() {
 		uris = append(uris, x.uris...)

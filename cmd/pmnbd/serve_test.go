@@ -18,14 +18,15 @@ func TestSignalBeforeTheFirstRegion(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, silent.Close()) }()
 	dir := t.TempDir()
-	cfg, err := parse(call("--target=iwarp://"+silent.Addr().String()+"/log", "--listen=unix:"+filepath.Join(dir, "s"),
-		"--control=unix:"+filepath.Join(dir, "control"), "--state-dir="+dir, "--window-dir="+t.TempDir()))
+	c := call("--target=iwarp://"+silent.Addr().String()+"/log", "--listen=unix:"+filepath.Join(dir, "s"),
+		"--control=unix:"+filepath.Join(dir, "control"), "--state-dir="+dir, "--window-dir="+t.TempDir())
+	cfg, err := parse(c)
 	require.NoError(t, err)
 	signalled, stop := daemon.UntilSignal()
 	defer stop()
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
 	<-signalled.Done()
-	_, err = open(signalled, cfg, zap.NewNop())
+	_, err = open(signalled, c, cfg, zap.NewNop())
 	require.ErrorContains(t, err, "a signal ended the start")
 	require.NotContains(t, err.Error(), "is pmnbd-target serving there?")
 }

@@ -128,6 +128,21 @@ var mistakes = []mutant{
 		old: "daemon.HoldReload()", new: "",
 		pkg: "./test/e2e", run: "^TestHangUpWithoutKeys$",
 	}, {
+		name: "a start ignores SIGHUP", rule: "a standby reads its keys again at SIGHUP",
+		in:  "cmd/pmnbd.initiator.firstKeys",
+		old: "s.reloader.OnHangup()", new: "",
+		pkg: "./cmd/pmnbd", run: "^TestHangUpDuringTheStart$",
+	}, {
+		name: "a start takes keys that call a target by another name", rule: "keys that are read again keep the names of targets",
+		in:  "cmd/pmnbd.initiator.instead",
+		old: "if name != names[i] {", new: "if false {",
+		pkg: "./cmd/pmnbd", run: "^TestReloadDuringTheStart$",
+	}, {
+		name: "what a reload leaves during the start is forgotten", rule: "a reload during the start counts in full once it serves",
+		in:  "cmd/internal/reload.Reloader.Serve",
+		old: "if r.later {", new: "if false {",
+		pkg: "./cmd/internal/reload", run: "^TestStarting$",
+	}, {
 		name: "a crash looks like a wrong command line", rule: "what the watchdog ends is started again",
 		in:  "cmd/pmnbd.serve",
 		old: "daemon.CrashBySignal()", new: "",

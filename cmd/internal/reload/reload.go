@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -34,6 +35,8 @@ type Changes struct {
 	Changed []string `json:"changed,omitempty"`
 	// Keys: the key file was read again.
 	Keys bool `json:"keys,omitempty"`
+	// Later: the process starts. What else has changed counts when it serves.
+	Later bool `json:"later,omitempty"`
 	// Wrong says what did not end in order, though everything has changed.
 	Wrong string `json:"wrong,omitempty"`
 }
@@ -52,8 +55,14 @@ func (c *Changes) String() string {
 	if c.Keys {
 		parts = append(parts, "keys read again: they count from the next handshake")
 	}
+	if c.Later {
+		parts = append(parts, later)
+	}
 	return cmp.Or(strings.Join(parts, "; "), "nothing has changed")
 }
+
+// later says what becomes of changes that a start does not take.
+const later = "what else has changed counts when this process serves"
 
 // A Reloader reloads one daemon. Close ends it.
 type Reloader struct {
@@ -61,11 +70,18 @@ type Reloader struct {
 	do  func(context.Context) (*Changes, error)
 	// Nothing: the daemon has neither a file nor keys to read again.
 	Nothing bool
+	// Starting is what a reload does until Serve is called, while the start may wait for long. nil: the
+	// daemon calls neither OnHangup nor Command before it serves.
+	Starting func(context.Context) (*Changes, error)
 
 	living context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
-	turn   chan struct{} // has one while a reload goes on
-	deafen func()        // ends OnHangup, and waits for what that has begun
+	deafen func()         // ends OnHangup, and waits for what that has begun
+	rest   sync.WaitGroup // of what Serve has begun
+
+	turn   chan struct{} // has one while a reload goes on, which may use what follows
+	serves bool
+	later  bool // the last reload has left something
 }
 
 // New returns a Reloader. do reads everything again and changes what is to be changed, all or nothing:
@@ -83,7 +99,7 @@ func (r *Reloader) Close() (ended <-chan struct{}) {
 	select {
 	case r.turn <- struct{}{}:
 		<-r.turn
-		r.deafen()
+		r.ended()
 		return nil
 	default:
 	}
@@ -92,9 +108,26 @@ func (r *Reloader) Close() (ended <-chan struct{}) {
 		defer close(c)
 		r.turn <- struct{}{}
 		<-r.turn
-		r.deafen()
+		r.ended()
 	}()
 	return c
+}
+
+// ended waits for the goroutines of r.
+func (r *Reloader) ended() {
+	r.deafen()
+	r.rest.Wait()
+}
+
+// Serve says that the daemon serves: from now on a reload changes everything. What reloads left during the
+// start is reloaded at once, and nobody waits for that.
+func (r *Reloader) Serve() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	r.serves = true
+	if r.later {
+		r.rest.Go(func() { _, _ = r.run(r.living) }) // run logs what came of it
+	}
 }
 
 var (
@@ -120,12 +153,20 @@ func (r *Reloader) run(ctx context.Context) (*Changes, error) {
 	if err := ctx.Err(); err != nil { // the caller has given up
 		return nil, err
 	}
-	c, err := r.do(ctx)
+	do := r.do
+	if r.Starting != nil && !r.serves {
+		do = r.Starting
+	}
+	c, err := do(ctx)
 	if err != nil {
 		r.log.Error("reload: nothing changed", zap.Error(err))
 		return nil, err
 	}
-	r.log.Info("read again", zap.Strings("added", c.Added), zap.Strings("removed", c.Removed), zap.Strings("changed", c.Changed), zap.Bool("keys", c.Keys))
+	said := "read again"
+	if r.later = c.Later; r.later {
+		said += "; " + later
+	}
+	r.log.Info(said, zap.Strings("added", c.Added), zap.Strings("removed", c.Removed), zap.Strings("changed", c.Changed), zap.Bool("keys", c.Keys))
 	if c.Wrong != "" {
 		r.log.Error("reload: what was removed did not end in order", zap.String("error", c.Wrong))
 	}

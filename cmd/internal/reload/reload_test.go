@@ -84,6 +84,67 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// TestStarting: a reload during the start does what Starting says. What that leaves is reloaded when the daemon serves,
+// also if the start ends meanwhile; Close ends that, too.
+func TestStarting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var did []string
+		leaves, hold := false, make(chan struct{})
+		begin := func() *Reloader {
+			did = nil
+			r := New(zap.NewNop(), func(context.Context) (*Changes, error) {
+				did = append(did, "all")
+				return &Changes{}, nil
+			})
+			r.Starting = func(context.Context) (*Changes, error) {
+				did = append(did, "keys")
+				<-hold
+				return &Changes{Keys: true, Later: leaves}, nil
+			}
+			return r
+		}
+		asks := func(r *Reloader) {
+			go func() { _, _ = asked(t.Context(), r) }()
+			synctest.Wait()
+		}
+
+		r := begin()
+		asks(r)
+		hold <- struct{}{}
+		r.Serve()
+		synctest.Wait()
+		require.Equal(t, []string{"keys"}, did, "nothing is left")
+		asks(r)
+		require.Equal(t, []string{"keys", "all"}, did)
+		require.Nil(t, r.Close())
+
+		r, leaves = begin(), true
+		asks(r)
+		go r.Serve()
+		synctest.Wait()
+		require.Equal(t, []string{"keys"}, did)
+		hold <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, []string{"keys", "all"}, did)
+		require.Nil(t, r.Close())
+
+		r = begin()
+		r.do = func(ctx context.Context) (*Changes, error) {
+			<-ctx.Done()
+			did = append(did, "ended")
+			return nil, ctx.Err()
+		}
+		asks(r)
+		hold <- struct{}{}
+		r.Serve()
+		synctest.Wait()
+		if closed := r.Close(); closed != nil { // else it has ended already
+			<-closed
+		}
+		require.Equal(t, []string{"keys", "ended"}, did)
+	})
+}
+
 // TestSays: what came of a reload is in the log and in the answer; what went wrong in the end is not lost.
 func TestSays(t *testing.T) {
 	broken := errors.New("lanez")
@@ -98,6 +159,7 @@ func TestSays(t *testing.T) {
 			c:    &Changes{Added: []string{"a", "b"}, Removed: []string{"c"}, Changed: []string{"d"}, Keys: true},
 			text: "added a, b; removed c; changed d; keys read again: they count from the next handshake", log: []string{"read again"},
 		},
+		"keys alone":       {c: &Changes{Keys: true, Later: true}, text: "keys read again: they count from the next handshake; " + later, log: []string{"read again; " + later}},
 		"wrong in the end": {c: &Changes{Removed: []string{"c"}, Wrong: "not flushed"}, text: "removed c", log: []string{"read again", "reload: what was removed did not end in order"}},
 		"wrong":            {err: broken, log: []string{"reload: nothing changed"}},
 	} {
