@@ -20,10 +20,12 @@ func TestKeysOfAStandby(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	ids := [2]string{"6f9619ff-8b86-d011-b42d-00c04fc964ff", "6ba7b810-9dad-41d1-80b4-00c04fd430c8"}
 	r := &mirrorRig{host: newHost(t), legs: make([]mirrorLeg, 2)}
+	made := 0
 	keygen := func() (lines string) {
 		for _, id := range ids {
 			for i := range r.legs {
-				lines += fmt.Sprintf("%s pm%d %x\n", id, i, noise(t, 32))
+				made++
+				lines += fmt.Sprintf("%s pm%d %064x\n", id, i, made)
 			}
 		}
 		return lines
