@@ -60,6 +60,9 @@ func (o *overdue) find(g *leg, now int64) error {
 		bound = k.loss
 	}
 	goes := enough != (progress{}) && (replaced || source || k.doesWithoutLocked(g))
+	if goes && k.view.Record.F.Has(g.slot) && k.arbiterAwayLocked() {
+		goes = false // the end of its session would be in vain, and a new one makes all pages dirty again
+	}
 	if k.loss > 0 && owed > k.loss && !goes {
 		k.failSoonLocked(fmt.Errorf("%s at %s lives, but has kept the mirror waiting for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
 			g.cfg.Region, g.cfg.Addr, owed.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
@@ -107,6 +110,20 @@ func (k *copies) owesLocked(g *leg) bool {
 		return k.view.Next(k.written).Has(g.slot)
 	}
 	return k.renew != nil && k.renew.todo(&k.view).Has(g.slot)
+}
+
+// arbiterAwayLocked reports whether no generation can begin, because the arbiter did not answer the last question, or the
+// lease there is over. Then the arbiter is asked again: nobody else may have asked it since. An answer counts however old
+// it is, unlike in mayChangeLocked, because heartbeats look more rarely than an answer stays fresh. The caller holds
+// commit.mu.
+func (k *copies) arbiterAwayLocked() bool {
+	o := &k.office
+	if o.term == nil || o.cause == nil && time.Until(o.untilLocked()) > 0 {
+		return false
+	}
+	o.wanted = true
+	k.rouse()
+	return true
 }
 
 // doesWithoutLocked reports whether the mirror can go on without g. The caller holds commit.mu.
@@ -212,6 +229,8 @@ func (k *copies) sitsOut(g *leg) bool {
 	case !inF && k.view.Pending:
 		_, stands := k.standsInLocked(g.slot, k.awayLocked(k.timeout), 0)
 		return !stands
+	case inF && g.hung != nil && k.arbiterAwayLocked():
+		return false // nobody can let it go, or replace it, and FLUSHes wait for it
 	case inF && g.hung != nil && k.replacedLocked(g):
 		return true // it is about to be replaced
 	case !k.doesWithoutLocked(g):

@@ -293,7 +293,8 @@ func TestTwoHangAndOneCouldStandIn(t *testing.T) {
 }
 
 // A needed member is to be replaced because it hangs, and the arbiter does not answer. Until it does another member is
-// lost, so nobody can replace the first one any more. That comes back when its disk answers (mirror §3.3).
+// lost, so nobody can replace the first one any more. That comes back when its disk answers, also if the arbiter answered
+// before (mirror §3.3).
 func TestNobodyReplacesOneThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := beating(t, 3, 2)
@@ -309,16 +310,18 @@ func TestNobodyReplacesOneThatHangs(t *testing.T) {
 		s.up(1)
 		time.Sleep(time.Minute)
 		require.Equal(t, persist.Members(5), s.record(0).F)
-		a.cutOff(true)
 		release := s[2].sync.block()
 		defer release()
 		flush := c.Flush()
 		c.Submit(c.Write(stripe, backendtest.Pattern(block, 2), 0), flush)
+		time.Sleep(time.Minute)
+		a.cutOff(true) // the lease lasts until the session of C is ended
 		time.Sleep(ages)
-		release()
 		s.network(0).Down()
 		time.Sleep(time.Minute)
 		a.cutOff(false)
+		time.Sleep(time.Minute)
+		release()
 		time.Sleep(time.Hour)
 		require.Equal(t, persist.Members(6), s.record(2).F, "B and C are there")
 		s.up(0)

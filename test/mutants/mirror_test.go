@@ -349,6 +349,26 @@ var mirrors = []mutant{
 		old: "k.awayLocked(k.timeout) | persist.Member(g.slot)", new: "persist.Member(g.slot)",
 		pkg: "./backend/remote", run: "^TestNobodyReplacesOneThatHangs$",
 	}, {
+		name: "a member that hangs is ended while nobody can let it go", rule: "mirror §3.3 a member that hangs keeps its session while the arbiter is away",
+		in:  "backend/remote.overdue.find",
+		old: "goes && k.view.Record.F.Has(g.slot) && k.arbiterAwayLocked()", new: "false",
+		pkg: "./backend/remote", run: "^TestHungDiskWhileTheArbiterIsAway$",
+	}, {
+		name: "a member that hung stays out while the arbiter is away", rule: "mirror §3.3 it comes back while the arbiter is away",
+		in:  "backend/remote.copies.sitsOut",
+		old: "case inF && g.hung != nil && k.arbiterAwayLocked():", new: "case false:",
+		pkg: "./backend/remote", run: "^TestHungDiskWhileTheArbiterIsAway$",
+	}, {
+		name: "a member that hung waits for a stand-in while the arbiter is away", rule: "mirror §3.3 it comes back while the arbiter is away",
+		in:  "backend/remote.copies.sitsOut",
+		old: "case inF && g.hung != nil && k.arbiterAwayLocked():", new: "case inF && g.hung != nil && !k.replacedLocked(g) && k.arbiterAwayLocked():",
+		pkg: "./backend/remote", run: "^TestNobodyStandsInWhileTheArbiterIsAway$",
+	}, {
+		name: "an arbiter that was away once stays away", rule: "mirror §3.3 the arbiter is asked again before a member that hangs keeps its session",
+		in:  "backend/remote.copies.arbiterAwayLocked",
+		old: "o.wanted = true", new: "",
+		pkg: "./backend/remote", run: "^TestHungDiskLongAfterTheArbiterWasAway$",
+	}, {
 		name: "the next run takes another source", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
 		in:  "internal/mirror.Found.goesBack",
 		old: "return f.Read &&", new: "return false && f.Read &&",
