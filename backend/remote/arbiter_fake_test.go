@@ -226,3 +226,24 @@ func abandon(d *Device) {
 	cancel()
 	_ = d.Shutdown(ctx) // what it says is about what was lost
 }
+
+// A slowArbiter takes its time for each answer.
+type slowArbiter struct {
+	*fakeArbiter
+	takes time.Duration
+}
+
+func (a slowArbiter) Join(ctx context.Context, set, id [16]byte, waits func(string)) (Term, error) {
+	term, err := a.fakeArbiter.Join(ctx, set, id, waits)
+	return slowTerm{term, a.takes}, err
+}
+
+type slowTerm struct {
+	Term
+	takes time.Duration
+}
+
+func (t slowTerm) Held(ctx context.Context) (persist.Record, error) {
+	time.Sleep(t.takes)
+	return t.Term.Held(ctx)
+}

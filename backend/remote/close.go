@@ -58,7 +58,7 @@ func (d *Device) close(ctx context.Context) error {
 	if d.idle() {
 		away = time.After(patience)
 	}
-	unequal := d.unequal(patience)
+	unequal := d.core.awaitEqual(patience)
 	defer unequal.stop()
 	for waits := true; waits; {
 		select {

@@ -158,3 +158,17 @@ func TestCloseWithoutEnough(t *testing.T) {
 		})
 	}
 }
+
+// It waits for the answer of the arbiter, however soon members are let go.
+func TestCloseAwaitsTheArbiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := beating(t, 4, 2)
+		d, c := s.dialPartlyEqual(t, func(cfg *Config) {
+			cfg.Arbiter, cfg.LegTimeout = slowArbiter{newFakeArbiter(), 2500 * time.Millisecond}, time.Second
+		})
+		defer d.inVain()
+		time.Sleep(10 * time.Second) // what it said is not fresh any more
+		c.Submit(c.Flush())
+		require.NoError(t, d.Close())
+	})
+}

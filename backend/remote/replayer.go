@@ -174,17 +174,14 @@ func (r *replayer) run(ctx context.Context) error {
 // equal: a FLUSH would wait until one of them is copied in full, and so does the next life.
 func (r *replayer) flush() (clean bool, err error) {
 	flushed := r.core.flush()
-	if r.core.copies == nil {
-		return true, <-flushed
-	}
-	look := time.NewTicker(unequalLook)
-	defer look.Stop()
+	unequal := r.core.awaitEqual(0)
+	defer unequal.stop()
 	for {
 		select {
 		case err := <-flushed:
 			return true, err
-		case <-look.C:
-			if !r.core.unequal() || r.core.copies.regains() { // what that member lacks, only this life knows
+		case <-unequal.look():
+			if !unequal.lasts(time.Now()) || r.core.copies.regains() { // what that member lacks, only this life knows
 				continue
 			}
 			r.log.Info("the window is replayed, but the members of the mirror are not equal yet: the next life compares them in full", slog.String("region", r.region))

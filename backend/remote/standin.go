@@ -34,8 +34,8 @@ func (k *copies) substituteLocked() *leg {
 }
 
 // standsInLocked returns the view with a generation in which the member in slot stands in for those of away
-// (mirror.View.StandIn). ok is false, too, while another member is away, for however short, that this generation could not
-// do without: one of away may come back first. The caller holds commit.mu.
+// (mirror.View.StandIn). ok is also false while a member that this generation needs is away, even briefly: one of those in
+// away may come back first. The caller holds commit.mu.
 func (k *copies) standsInLocked(slot int, away, lost persist.Members) (next mirror.View, ok bool) {
 	next, ok = k.view.StandIn(slot, away, lost)
 	return next, ok && next.Needs(k.awayLocked(0)&^persist.Member(slot)) == nil

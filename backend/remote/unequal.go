@@ -30,32 +30,40 @@ func (k *copies) enoughLocked() (next mirror.View, ok bool) {
 }
 
 // unequal reports whether all that was written is on all of F, and a FLUSH waits for a resync all the
-// same.
-func (x *core) unequal() bool {
+// same. soon is set if it need not: enough members are equal, and one of them is away, or the arbiter has not answered.
+func (x *core) unequal() (is, soon bool) {
 	k := x.copies
 	if k == nil || !x.empty() {
-		return false
+		return false, false
 	}
 	c := &x.commit
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, enough := k.enoughLocked()
-	return k.view.Serves() && !k.view.Pending && !k.view.Flushes() && !enough
+	if _, enough := k.enoughLocked(); enough || !k.view.Serves() || k.view.Pending || k.view.Flushes() {
+		return false, false
+	}
+	_, soon = k.view.Enough()
+	return true, soon
 }
 
 // An unequalWait ends a wait that unequal has made too long.
 type unequalWait struct {
-	device   *Device
-	patience time.Duration
-	ticker   *time.Ticker // nil without a mirror
-	since    time.Time    // when it began; zero: there is none
+	core   *core
+	ticker *time.Ticker // nil without a mirror
+	since  time.Time    // when it began; zero: there is none
+	// How long it may take, and how long if the members could be equal enough soon: until one that is away is let go, and
+	// the arbiter has had time to answer.
+	patience, soon time.Duration
 }
 
-// unequal waits for so long for a FLUSH that waits for a resync.
-func (d *Device) unequal(patience time.Duration) *unequalWait {
-	w := &unequalWait{device: d, patience: patience}
-	if d.core.copies != nil {
-		w.ticker = time.NewTicker(unequalLook)
+// awaitEqual waits for so long for a FLUSH that waits for a resync.
+func (x *core) awaitEqual(patience time.Duration) *unequalWait {
+	w := &unequalWait{core: x, patience: patience}
+	if k := x.copies; k != nil {
+		w.ticker, w.soon = time.NewTicker(unequalLook), max(patience, k.timeout+departAfter)
+		if k.office.term != nil {
+			w.soon += askTimeout
+		}
 	}
 	return w
 }
@@ -70,30 +78,34 @@ func (w *unequalWait) look() <-chan time.Time {
 
 // lasts reports whether the wait has been too long.
 func (w *unequalWait) lasts(now time.Time) bool {
-	switch {
-	case !w.device.core.unequal():
+	is, soon := w.core.unequal()
+	if !is {
 		w.since = time.Time{}
-	case w.since.IsZero():
+		return false
+	}
+	if w.since.IsZero() {
 		w.since = now
-	case now.Sub(w.since) > w.patience:
-		w.device.log.Warn("the device ends although members of its mirror are still being compared: the next start compares them in full",
-			slog.String("region", w.device.cfg.Region))
-		return true
 	}
-	return false
-}
-
-// endUnequal ends the device without CLOSE. flushed takes the result of its last flush.
-func (d *Device) endUnequal(ctx context.Context, flushed <-chan error) error {
-	err := d.leave(ctx, false)
-	if cause := <-flushed; cause != nil { // leave has ended it
-		d.log.Debug("the end of the device ended the last flush", slog.Any("error", cause))
+	patience := w.patience
+	if soon {
+		patience = w.soon
 	}
-	return errors.Join(ErrUnequal, err, d.release())
+	return now.Sub(w.since) >= patience
 }
 
 func (w *unequalWait) stop() {
 	if w.ticker != nil {
 		w.ticker.Stop()
 	}
+}
+
+// endUnequal ends the device without CLOSE. flushed takes the result of its last flush.
+func (d *Device) endUnequal(ctx context.Context, flushed <-chan error) error {
+	d.log.Warn("the device ends although members of its mirror are still being compared: the next start compares them in full",
+		slog.String("region", d.cfg.Region))
+	err := d.leave(ctx, false)
+	if cause := <-flushed; cause != nil { // leave has ended it
+		d.log.Debug("the end of the device ended the last flush", slog.Any("error", cause))
+	}
+	return errors.Join(ErrUnequal, err, d.release())
 }

@@ -9,6 +9,7 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -69,4 +70,60 @@ func TestAdoptionBeforeMembersAreEqual(t *testing.T) {
 	h.comesBack(d)
 	require.NoError(t, d.Close())
 	require.Equal(t, windowDrained, h.left().State)
+}
+
+// An adoption ends with its equal members in sync, where enough of them are: it waits until the one that is away is back,
+// and until the arbiter has answered. Else clients would wait for a comparison.
+func TestAdoptionWithEnoughEqual(t *testing.T) {
+	for name, c := range map[string]struct {
+		away, connects, answers time.Duration
+		written                 bool
+	}{
+		"a member is away for a second":     {away: time.Second},
+		"the same, with writes":             {away: time.Second, written: true},
+		"it takes time to connect":          {connects: 150 * time.Millisecond},
+		"the arbiter takes time":            {answers: 150 * time.Millisecond},
+		"the same, with writes in a window": {answers: 150 * time.Millisecond, written: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newMirrorHostOf(t, 3, 2)
+				if c.answers != 0 {
+					h.cfg.Arbiter = slowArbiter{newFakeArbiter(), c.answers}
+				}
+				h.cfg.LegTimeout = 10 * time.Second
+				d, client := h.run()
+				h.write(client, 0, 4*block)
+				require.NoError(t, client.Do(client.Flush()))
+				h.paused(func() {
+					if c.written {
+						h.write(client, stripe, 3*block)
+					}
+					h.kill(d)
+				})
+				h.change(func(hd *header) { hd.Mirror.Equal = 3 }) // C was being compared
+				h.cfg.ResyncRate = 1
+				for i := range h.cfg.Members {
+					m := &h.cfg.Members[i]
+					m.Provider = wrapped{m.Provider, func(conn rdma.Conn) rdma.Conn {
+						time.Sleep(c.connects)
+						return conn
+					}}
+				}
+				if c.away != 0 {
+					h.network(1).Down()
+					time.AfterFunc(c.away, func() { h.up(1) })
+				}
+				d, client = h.run()
+				flush := client.Flush()
+				client.Submit(flush)
+				time.Sleep(time.Minute)
+				require.True(t, flush.Completed(), "it waits until C has been compared")
+				require.NoError(t, client.Wait(flush))
+				require.Equal(t, persist.Members(3), d.equal())
+				h.readsAll(client)
+				h.kill(d)
+			})
+		})
+	}
 }

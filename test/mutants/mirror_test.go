@@ -459,6 +459,16 @@ var mirrors = []mutant{
 		old: "_, enough := k.enoughLocked()", new: "_, enough := k.view.Enough()",
 		pkg: "./backend/remote", run: "^TestCloseWithoutEnough$",
 	}, {
+		name: "an adoption waits for no member that makes enough equal", rule: "mirror §4.3 Close and adoption wait for a member that makes enough of them equal",
+		in:  "backend/remote.core.awaitEqual",
+		old: "max(patience, k.timeout+departAfter)", new: "patience",
+		pkg: "./backend/remote", run: "^TestAdoptionWithEnoughEqual$",
+	}, {
+		name: "the end waits for no answer of the arbiter", rule: "mirror §4.3 Close and adoption wait for the answer of the arbiter",
+		in:  "backend/remote.core.awaitEqual",
+		old: "w.soon += askTimeout", new: "",
+		pkg: "./backend/remote", run: "^TestCloseAwaitsTheArbiter$",
+	}, {
 		name: "a stand-in needs one that is away", rule: "mirror §3.3 no member stands in while another one is away that the mirror would need then",
 		in:  "backend/remote.copies.standsInLocked",
 		old: "ok && next.Needs(k.awayLocked(0)&^persist.Member(slot)) == nil", new: "ok",
