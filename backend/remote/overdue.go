@@ -238,6 +238,5 @@ func (k *copies) sitsOut(g *leg) bool {
 	case k.needsLocked(g):
 		return g.hung != nil // it is about to be let go
 	}
-	waits := k.core.life.phase().away() || k.view.Serves() && !k.view.Flushes() // no FLUSH succeeds, whether its disk hangs or not
-	return time.Now().Before(g.sits.until) && !waits
+	return time.Now().Before(g.sits.until) && !k.core.life.phase().away()
 }

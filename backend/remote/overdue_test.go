@@ -303,34 +303,3 @@ func TestRemoveAMemberThatSitsOut(t *testing.T) {
 		require.NoError(t, d.Close())
 	})
 }
-
-// A leg that stays out comes back at once if no FLUSH succeeds without it, although all that the mirror needs are there:
-// one of them lost its contents, and everything is copied to it.
-func TestSittingOutEndsWhileNoFlushSucceeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := beating(t, 3, 2)
-		cfg := s.config(t)
-		cfg.SyncTimeout, cfg.Jitter, cfg.ResyncRate = syncTimeout, func() float64 { return 0 }, block
-		d, c := s.dialWritten(t, cfg)
-		defer d.inVain()
-		release := s[1].sync.blockData()
-		defer release()
-		flush := c.Flush()
-		c.Submit(c.Write(0, backendtest.Pattern(block, 2), 0), flush)
-		require.Eventually(t, flush.Completed, time.Hour, time.Second)
-		require.Equal(t, persist.Members(5), s.record(0).F)
-		d.core.commit.mu.Lock()
-		d.legs[1].sits.until = time.Now().Add(maxSitting) // as after some times
-		d.core.commit.mu.Unlock()
-		s.network(2).Down()
-		s.wipe(t, 2)
-		s.up(2)
-		require.Eventually(t, func() bool { return d.legs[2].up.Load() && d.equal() == 1 }, time.Minute, 10*time.Millisecond)
-		flush = c.Flush()
-		c.Submit(c.Write(0, backendtest.Pattern(block, 3), 0), flush)
-		release()
-		time.Sleep(5 * time.Minute)
-		require.True(t, flush.Completed(), "A and B could have everything")
-		require.NoError(t, c.Wait(flush))
-	})
-}

@@ -364,11 +364,6 @@ var mirrors = []mutant{
 		old: "case inF && g.hung != nil && k.arbiterAwayLocked():", new: "case inF && g.hung != nil && !k.replacedLocked(g) && k.arbiterAwayLocked():",
 		pkg: "./backend/remote", run: "^TestNobodyStandsInWhileTheArbiterIsAway$",
 	}, {
-		name: "a member that hung sits out its time while no FLUSH succeeds", rule: "mirror §3.3 it stays out unless it is needed",
-		in:  "backend/remote.copies.sitsOut",
-		old: "|| k.view.Serves() && !k.view.Flushes()", new: "",
-		pkg: "./backend/remote", run: "^TestSittingOutEndsWhileNoFlushSucceeds$",
-	}, {
 		name: "an arbiter that was away once stays away", rule: "mirror §3.3 the arbiter is asked again before a member that hangs keeps its session",
 		in:  "backend/remote.copies.arbiterAwayLocked",
 		old: "o.wanted = true", new: "",
