@@ -59,13 +59,14 @@ func (o *overdue) find(g *leg, now int64) error {
 	if k.loss > 0 && (bound == 0 || k.loss < bound) {
 		bound = k.loss
 	}
-	goes := enough != (progress{}) && (replaced || source || k.doesWithoutLocked(g))
+	goes, late := enough != (progress{}) && (replaced || source || k.doesWithoutLocked(g)), owed
 	if goes && k.view.Record.F.Has(g.slot) && k.arbiterAwayLocked() {
-		goes = false // the end of its session would be in vain, and a new one makes all pages dirty again
+		goes = false  // the end of its session would be in vain, and a new one makes all pages dirty again
+		late = waited // for so long the arbiter has been asked
 	}
-	if k.loss > 0 && owed > k.loss && !goes {
+	if k.loss > 0 && late > k.loss && !goes {
 		k.failSoonLocked(fmt.Errorf("%s at %s lives, but has kept the mirror waiting for %v, and the loss timeout is %v: its disk is too slow, or hangs: %w",
-			g.cfg.Region, g.cfg.Addr, owed.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
+			g.cfg.Region, g.cfg.Addr, late.Round(time.Millisecond), k.loss, rdma.ErrTimeout))
 		return nil
 	}
 	if bound == 0 || waited <= bound || !goes {
@@ -113,9 +114,8 @@ func (k *copies) owesLocked(g *leg) bool {
 }
 
 // arbiterAwayLocked reports whether no generation can begin, because the arbiter did not answer the last question, or the
-// lease there is over. Then the arbiter is asked again: nobody else may have asked it since. An answer counts however old
-// it is, unlike in mayChangeLocked, because heartbeats look more rarely than an answer stays fresh. The caller holds
-// commit.mu.
+// lease there is over. It then has greet ask again, because perhaps nobody has since. An answer counts however old it is,
+// unlike in mayChangeLocked, because heartbeats look more rarely than an answer stays fresh. The caller holds commit.mu.
 func (k *copies) arbiterAwayLocked() bool {
 	o := &k.office
 	if o.term == nil || o.cause == nil && time.Until(o.untilLocked()) > 0 {
@@ -209,7 +209,7 @@ func (g *leg) sitOut() error {
 }
 
 // sitsOut reports whether g must not come back yet. One that hung stays out for its time, unless the
-// mirror needs it. One that is of no use must be let go before its target is asked again, and one outside
+// mirror needs it, or the arbiter is away. One that is of no use must be let go before its target is asked again, and one outside
 // F waits until no generation is pending: whatever its target granted before would be in vain.
 func (k *copies) sitsOut(g *leg) bool {
 	if k == nil {

@@ -72,6 +72,13 @@ func (h *syncHook) sync(fd int) error {
 	return unix.Fdatasync(fd)
 }
 
+// takes makes each sync of data take so long that begins from now on.
+func (h *syncHook) takes(slow time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slow = slow
+}
+
 // block makes syncs wait until release is called, once or more; those that begin after
 // another block until that one's is.
 func (h *syncHook) block() (release func()) { return h.blockSome(false) }

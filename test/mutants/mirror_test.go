@@ -464,6 +464,11 @@ var mirrors = []mutant{
 		old: "w.soon += askTimeout", new: "",
 		pkg: "./backend/remote", run: "^TestCloseAwaitsTheArbiter$",
 	}, {
+		name: "a device fails before the arbiter is asked", rule: "§5 --loss-timeout bounds the wait for a member that cannot be let go while the arbiter is away",
+		in:  "backend/remote.overdue.find",
+		old: "late = waited", new: "late = owed",
+		pkg: "./backend/remote", run: "^TestHungDiskBesideASlowOneAndLossTimeout$",
+	}, {
 		name: "a stand-in needs one that is away", rule: "mirror §3.3 no member stands in while another one is away that the mirror would need then",
 		in:  "backend/remote.copies.standsInLocked",
 		old: "ok && next.Needs(k.awayLocked(0)&^persist.Member(slot)) == nil", new: "ok",
