@@ -22,6 +22,8 @@ type MirrorSnapshot struct {
 	// Members and F are letters of slots, such as "AB". The members in F have every flushed write.
 	Members string `json:"members"`
 	F       string `json:"f"`
+	// Regions are the UUIDs of the members' regions, in the order of Members.
+	Regions []uuid.UUID `json:"region_uuids"`
 	// MinCopies is how many members F has at least for a FLUSH to succeed.
 	MinCopies int `json:"min_copies"`
 	// Copies is how many members have all data, and are in F.
@@ -131,10 +133,16 @@ func legState(s mirror.State) LegState {
 // shown is what v says of its mirror.
 func shown(v *mirror.View) *MirrorSnapshot {
 	r := &v.Record
-	return &MirrorSnapshot{
+	s := &MirrorSnapshot{
 		Set: r.Set, Generation: r.String(), Pending: v.Pending,
 		Members: r.Present().String(), F: r.F.String(), MinCopies: int(r.MinCopies), Copies: (v.Active & v.Equal).Count(), Async: r.Async.String(),
 	}
+	for slot := range r.Members {
+		if r.Present().Has(slot) {
+			s.Regions = append(s.Regions, r.Members[slot].UUID)
+		}
+	}
+	return s
 }
 
 // shownLocked returns how the mirror is, and the leg that stands for it: the first one that is in

@@ -35,7 +35,7 @@ func TestMirrorSnapshot(t *testing.T) {
 	}
 	want := &MirrorSnapshot{
 		Set: uuid.UUID{0xee}, Generation: s[0].region.Superblock().Record.String(), Members: "AB", F: "AB", MinCopies: 1, Copies: 2,
-		Legs: []LegSnapshot{leg(0), leg(1)},
+		Regions: []uuid.UUID{s[0].region.UUID(), s[1].region.UUID()}, Legs: []LegSnapshot{leg(0), leg(1)},
 	}
 	shot := d.Snapshot()
 	require.Equal(t, want, shot.Mirror)

@@ -67,6 +67,15 @@ type Snapshot struct {
 	Mirror *MirrorSnapshot `json:"mirror,omitempty"`
 }
 
+// DeviceUUID identifies what the device stores its data in: the mirror, or the region alone. Unlike RegionUUID, it
+// does not change when another member of the mirror becomes the first in sync.
+func (s *Snapshot) DeviceUUID() uuid.UUID {
+	if s.Mirror != nil {
+		return s.Mirror.Set
+	}
+	return s.RegionUUID
+}
+
 // A LaneSnapshot is how a lane was.
 type LaneSnapshot struct {
 	Peer string `json:"peer"` // HOST:PORT

@@ -91,11 +91,8 @@ const (
 // write can have been lost and nobody else can have had the region, so a pmnbd may go on with the block device.
 // It is the same for every member of a mirror: the next start may find another one in sync.
 func ublkIdentity(shot *remote.Snapshot) uint64 {
-	region, lineage := shot.RegionUUID, shot.Lineage
-	if shot.Mirror != nil {
-		region = shot.Mirror.Set
-	}
-	sum := sha256.Sum256(slices.Concat(region[:], lineage[:]))
+	device, lineage := shot.DeviceUUID(), shot.Lineage
+	sum := sha256.Sum256(slices.Concat(device[:], lineage[:]))
 	return ublkMark<<ublkMarkShift | binary.BigEndian.Uint64(sum[:])>>(64-ublkMarkShift)
 }
 

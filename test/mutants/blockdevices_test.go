@@ -100,13 +100,23 @@ var blockDevices = []mutant{
 	}, {
 		name: "the identity leaves the lineage out", rule: "§6 a device continues only with the same lineage",
 		in:  "cmd/pmnbd.ublkIdentity",
-		old: "slices.Concat(region[:], lineage[:])", new: "slices.Concat(region[:], lineage[:0])",
+		old: "slices.Concat(device[:], lineage[:])", new: "slices.Concat(device[:], lineage[:0])",
 		pkg: "./cmd/pmnbd", run: "^TestUblkIdentity$",
 	}, {
 		name: "the identity is that of a member", rule: "docs/rules.md: a device continues whichever member of a mirror is in sync",
-		in:  "cmd/pmnbd.ublkIdentity",
-		old: "region = shot.Mirror.Set", new: "_ = region",
+		in:  "backend/remote.Snapshot.DeviceUUID",
+		old: "return s.Mirror.Set", new: "return s.RegionUUID",
 		pkg: "./cmd/pmnbd", run: "^TestUblkIdentity$",
+	}, {
+		name: "an nbd device remembers a member", rule: "docs/rules.md: a device of a mirror continues whichever member is in sync",
+		in:  "cmd/pmnbd/internal/attach.Keeper.create",
+		old: "src.device.DeviceUUID()", new: "src.device.RegionUUID",
+		pkg: "./cmd/pmnbd/internal/attach", run: "^TestAttachAgainMirror$",
+	}, {
+		name: "an nbd device that 0.1.0 attached continues with one member alone", rule: "docs/rules.md: a device of a mirror continues whichever member is in sync, also if pmnbd 0.1.0 attached it",
+		in:  "cmd/pmnbd/internal/attach.Attachment.isOn",
+		old: "|| slices.Contains(s.Mirror.Regions, a.Region)", new: "|| slices.Contains(s.Mirror.Regions[:0], a.Region)",
+		pkg: "./cmd/pmnbd/internal/attach", run: "^TestAttachAgainMirror$",
 	}, {
 		name: "a block device goes on with smaller requests", rule: "a server takes what the kernel was told",
 		in:  "ublk.Device.fits",

@@ -237,7 +237,7 @@ func TestAttachAgain(t *testing.T) {
 		{"waiting for its target", shown(func(s *remote.Snapshot) { s.State = remote.StateWaiting }), ""},
 		{"one that lost something", shown(func(s *remote.Snapshot) { s.Lineage = uuid.New() }), "acknowledged writes may have been lost"},
 		{"one that does not say", shown(func(s *remote.Snapshot) { s.Lineage = uuid.Nil }), "acknowledged writes may have been lost"},
-		{"another region", shown(func(s *remote.Snapshot) { s.RegionUUID = uuid.Nil }), "became region 00000000"},
+		{"another region", shown(func(s *remote.Snapshot) { s.RegionUUID = uuid.Nil }), "became region or mirror 00000000"},
 		{"failed", shown(func(s *remote.Snapshot) { s.State, s.Cause = remote.StateFailed, "disk on fire" }), "disk on fire"},
 		{"larger requests", offer{session: session(), largest: 1 << 20}, ""},
 		{"smaller requests", offer{session: session(), largest: 256 << 10}, "takes requests of 262144 bytes, the device sends up to 524288"},
@@ -264,6 +264,64 @@ func TestAttachAgain(t *testing.T) {
 			require.False(t, dead(b.socks[0]))
 			require.Equal(t, "512", b.read("queue/max_sectors_kb"))
 			s.stop(t)
+		})
+	}
+}
+
+// TestAttachAgainMirror: a device of a mirror goes on whichever member is the first in sync, and also if a member was
+// replaced. pmnbd 0.1.0 remembered the region of a member in place of the mirror.
+func TestAttachAgainMirror(t *testing.T) {
+	set, first, second, third := uuid.New(), regionID, uuid.New(), uuid.New()
+	// mirror is a session of a mirror of two members. That with the first region is the first in sync.
+	mirror := func(set uuid.UUID, regions ...uuid.UUID) remote.Snapshot {
+		s := session()
+		s.RegionUUID, s.Mirror = regions[0], &remote.MirrorSnapshot{Set: set, Regions: regions}
+		return s
+	}
+	lost := mirror(set, first, second)
+	lost.Lineage = uuid.New()
+	old := mirror(set, first, second)
+	old.Mirror.Regions = nil
+	const another, loss = "became region or mirror", "acknowledged writes may have been lost"
+	for _, tc := range []struct {
+		name       string
+		next       remote.Snapshot
+		remembered uuid.UUID
+		err        string
+	}{
+		{"the same member", mirror(set, first, second), set, ""},
+		{"another member", mirror(set, second, first), set, ""},
+		{"a replaced member", mirror(set, second, third), set, ""},
+		{"another mirror", mirror(uuid.New(), first, second), set, another},
+		{"another lineage", lost, set, loss},
+		{"0.1.0, the same member", mirror(set, first, second), first, ""},
+		{"0.1.0, another member", mirror(set, second, first), first, ""},
+		{"0.1.0, and its pmnbd still serves", old, first, ""},
+		{"0.1.0, another mirror", mirror(uuid.New(), second, third), first, another},
+		{"0.1.0, another lineage", lost, first, loss},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t)
+			s := startServing(t, b.dir, &b.place, offer{session: mirror(set, first, second)})
+			a, err := b.attach()
+			s.stop(t)
+			require.NoError(t, err)
+			if tc.remembered != set {
+				a.Region = tc.remembered
+				l, err := b.host().lock(t.Context(), b.dev)
+				require.NoError(t, err)
+				require.NoError(t, l.save(a))
+				l.unlock()
+			}
+			s = startServing(t, b.dir, &b.place, offer{session: tc.next})
+			defer s.stop(t)
+			_, err = b.attach()
+			if tc.err != "" {
+				require.ErrorIs(t, err, errNotFollowing)
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
 		})
 	}
 }

@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -16,7 +17,8 @@ type Attachment struct {
 	// Backend is the identifier that the kernel was given. The device is ours as long as
 	// the kernel shows the same one.
 	Backend string `json:"backend"`
-	// Export, Region and Lineage say what is on the device.
+	// Export, Region and Lineage say what is on the device. Region is the UUID of the region, or of the mirror.
+	// pmnbd 0.1.0 saved that of a member's region for a mirror.
 	Export  string    `json:"export"`
 	Region  uuid.UUID `json:"region_uuid"`
 	Lineage uuid.UUID `json:"lineage"`
@@ -44,12 +46,24 @@ var errNotFollowing = errors.New("not the server that the device was attached to
 // follows checks that a server with session s goes on where the device's server ended.
 func (a *Attachment) follows(s *remote.Snapshot) error {
 	switch {
-	case s.RegionUUID != a.Region:
-		return fmt.Errorf("%w: region %v became region %v", errNotFollowing, a.Region, s.RegionUUID)
+	case !a.isOn(s):
+		return fmt.Errorf("%w: region or mirror %v became region or mirror %v", errNotFollowing, a.Region, s.DeviceUUID())
 	case s.Lineage == uuid.Nil || s.Lineage != a.Lineage:
 		return fmt.Errorf("%w: acknowledged writes may have been lost, or another initiator may have had the region (lineage %v became %v)", errNotFollowing, a.Lineage, s.Lineage)
 	}
 	return nil
+}
+
+// isOn reports whether the region or the mirror of session s is the one that the device was attached to.
+func (a *Attachment) isOn(s *remote.Snapshot) bool {
+	switch {
+	case a.Region == s.DeviceUUID():
+		return true
+	case s.Mirror == nil:
+		return false
+	}
+	// A pmnbd 0.1.0 that serves the mirror does not list Regions.
+	return a.Region == s.RegionUUID || slices.Contains(s.Mirror.Regions, a.Region)
 }
 
 // fits checks that a server that offers e and sizes can take the device's requests, of up to

@@ -135,7 +135,7 @@ func (k *Keeper) create(l *locked, src *source) (err error) {
 	}
 	a := &Attachment{
 		Backend: "pmnbd:" + uuid.NewString(),
-		Export:  src.export, Region: src.device.RegionUUID, Lineage: src.device.Lineage,
+		Export:  src.export, Region: src.device.DeviceUUID(), Lineage: src.device.Lineage,
 		Size: k.export.Size, BlockSize: uint64(max(k.sizes.Min, minBlock)), Flags: k.export.Flags,
 		Connections: len(k.socks),
 	}
