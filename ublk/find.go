@@ -29,7 +29,7 @@ func Find(identity uint64) ([]int, error) {
 func find(h host, identity uint64) (found []int, err error) {
 	numbers, err := h.numbers()
 	if err != nil {
-		return nil, fmt.Errorf("look for block devices: %w", err)
+		return nil, err
 	}
 	for _, n := range numbers {
 		has, err := inspect(h, n)
@@ -52,7 +52,7 @@ func (*linuxHost) numbers() ([]int, error) { return numbersIn(charClass) }
 func numbersIn(class string) ([]int, error) {
 	entries, err := os.ReadDir(class)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pmnbd needs /sys to see which ublk devices wait already: mount it (%w)", err)
 	}
 	var numbers []int
 	for _, e := range entries {

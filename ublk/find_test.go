@@ -91,4 +91,5 @@ func TestNumbersInClass(t *testing.T) {
 	require.ErrorContains(t, err, "ublkcx is no ublk device")
 	_, err = numbersIn(filepath.Join(class, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "mount it")
 }

@@ -25,7 +25,8 @@ the details.
 
 With --ublk the pmnbd that serves the export serves the block device, too, without a socket between. It needs
 root then. After a restart of that pmnbd the same command, with the /dev/ublkbN, connects the device again;
-pmnbd serve --ublk does it by itself. Until then the export becomes no other ublk device.
+pmnbd serve --ublk does it by itself. pmnbd makes no second ublk device of the export while one with the
+same data waits: connect that one again, or give it up with pmnbd detach --force.
 
 Usage:
   pmnbd attach [EXPORT|nbd+unix:///EXPORT?socket=PATH] /dev/nbdX [--connections N] [--timeout DURATION]

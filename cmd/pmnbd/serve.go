@@ -130,9 +130,9 @@ func (x *export) drop(gone func(endpoint.Endpoint) bool) {
 	x.targets, x.keys = targets, keys
 }
 
-// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged, or whose
-// mirror cannot begin. A person has to decide. Starting it again, as after other failures, does not
-// help.
+// exitLoss is the exit code of a pmnbd that would lose what an earlier one acknowledged, whose mirror
+// cannot begin, or whose ublk device cannot. A person has to decide. Starting it again, as after other
+// failures, does not help.
 const exitLoss = 3
 
 // serve runs `pmnbd serve`.

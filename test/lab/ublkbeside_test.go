@@ -12,8 +12,8 @@ import (
 )
 
 // TestUblkBeside kills a pmnbd. The kernel keeps a write for the next server of its block device. Until that
-// begins, the export becomes no other block device. The kept write would go over newer ones that the other device
-// had flushed.
+// begins, pmnbd makes no second block device of the export. The kept write would go over newer ones that the second
+// one had flushed.
 func TestUblkBeside(t *testing.T) {
 	g := lab.Guest{Setup: []string{"devdax", "ublk"}, NVDIMM: lab.Memory(t, 128<<20)}
 	lab.Run(t, g, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestUblkBeside(t *testing.T) {
 			sh(t, fmt.Sprintf("code=0; timeout 60 %s >/run/refused 2>&1 || code=$?; cat /run/refused; test $code = %d\n"+
 				"grep 'export \"disk\" is %s already' /run/refused; ! test -e %s", command, code, ublkDisk, otherDisk))
 		}
-		refused("pmnbd serve --target "+target.ready[0]+"/disk --id "+initiatorID+" --ublk "+otherDisk, 1)
+		refused("pmnbd serve --target "+target.ready[0]+"/disk --id "+initiatorID+" --ublk "+otherDisk, 3)
 		initiate(t, target.ready[0])
 		refused("pmnbd attach --ublk disk", 1)
 		refused("pmnbd attach --ublk disk "+otherDisk, 1)

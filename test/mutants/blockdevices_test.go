@@ -58,17 +58,27 @@ var blockDevices = []mutant{
 		old: "case d.Ending():", new: "case false:",
 		pkg: "./cmd/pmnbd", run: "^TestUblkAfterDetach$",
 	}, {
-		name: "a ublk device begins beside one that waits", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
-		in:  "cmd/pmnbd.ublkKernel.continues",
-		old: "n != number", new: "n != number && false",
+		name: "a ublk device begins beside one that waits", rule: "docs/rules.md: no second ublk device of an export begins while the kernel may hold writes for one",
+		in:  "cmd/pmnbd.beside",
+		old: "len(left) == 1 && left[0] == number", new: "len(left) == 1",
 		pkg: "./cmd/pmnbd", run: "^TestUblkLeft$",
 	}, {
-		name: "a block device without a server is not found", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
+		name: "one of two ublk devices that wait continues", rule: "docs/rules.md: no second ublk device of an export begins while the kernel may hold writes for one",
+		in:  "cmd/pmnbd.beside",
+		old: "len(left) == 1 && left[0] == number", new: "left[0] == number",
+		pkg: "./cmd/pmnbd", run: "^TestUblkLeft$",
+	}, {
+		name: "a service manager tries again beside a ublk device that waits", rule: "docs/rules.md: the code is 3, so that no service manager tries again",
+		in:  "cmd/pmnbd.beside",
+		old: "export, path, export, path, export, path, path), exitLoss)", new: "export, path, export, path, export, path, path), 1)",
+		pkg: "./cmd/pmnbd", run: "^TestUblkLeft$",
+	}, {
+		name: "a block device without a server is not found", rule: "docs/rules.md: no second ublk device of an export begins while the kernel may hold writes for one",
 		in:  "ublk.find",
 		old: "has.state != stateDead", new: "has.state == stateLive",
 		pkg: "./ublk", run: "^TestFind$",
 	}, {
-		name: "a block device that may be one of the same export is left out", rule: "docs/rules.md: an export becomes no other ublk device while the kernel may hold writes for one",
+		name: "a block device that may be one of the same export is left out", rule: "docs/rules.md: no second ublk device of an export begins while the kernel may hold writes for one",
 		in:  "ublk.find",
 		old: "case err != nil:", new: "case err != nil && false:",
 		pkg: "./ublk", run: "^TestFind$",
