@@ -168,28 +168,32 @@ func TestNobodyStandsInWhileTheArbiterIsAway(t *testing.T) {
 // An answer of the arbiter that did not come, long ago, does not have the device fail at once when the others get through
 // after the loss timeout: the arbiter is asked first.
 func TestHungDiskBesideASlowOneAndLossTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newArbitrated(t)
-		a.cfg.LossTimeout = 5 * time.Minute
-		d, c := a.dialSyncing(t)
-		defer d.inVain()
-		a.cutOff(true)
-		a.network(1).Down()
-		time.Sleep(3 * time.Second)
-		a.network(1).Up()
-		time.Sleep(time.Second)
-		a.cutOff(false)
-		a.inSync(t, d)
-		time.Sleep(time.Minute)
-		require.NotEmpty(t, d.Snapshot().Mirror.Arbiter.Cause, "nobody has asked it since")
-		a.pairs[0].sync.takes(a.cfg.LossTimeout + 1500*time.Millisecond) // after B is too late, and before its next heartbeat
-		flush, release := a.hang(c, 1)
-		defer release()
-		time.Sleep(time.Minute)
-		a.pairs[0].sync.takes(0)
-		time.Sleep(10 * time.Minute)
-		require.True(t, flush.Completed())
-		require.NoError(t, c.Wait(flush))
-		require.Equal(t, persist.Members(1), a.record(0).F)
-	})
+	for after := time.Duration(0); after < 3*time.Second; after += 500 * time.Millisecond { // between two heartbeats of B
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newArbitrated(t)
+				a.cfg.LossTimeout = 5 * time.Minute
+				d, c := a.dialSyncing(t)
+				defer d.inVain()
+				a.cutOff(true)
+				a.network(1).Down()
+				time.Sleep(3 * time.Second)
+				a.network(1).Up()
+				time.Sleep(time.Second)
+				a.cutOff(false)
+				a.inSync(t, d)
+				time.Sleep(time.Minute)
+				require.NotEmpty(t, d.Snapshot().Mirror.Arbiter.Cause, "nobody has asked it since")
+				a.pairs[0].sync.takes(a.cfg.LossTimeout + after)
+				flush, release := a.hang(c, 1)
+				defer release()
+				time.Sleep(time.Minute)
+				a.pairs[0].sync.takes(0)
+				time.Sleep(10 * time.Minute)
+				require.True(t, flush.Completed())
+				require.NoError(t, c.Wait(flush))
+				require.Equal(t, persist.Members(1), a.record(0).F)
+			})
+		})
+	}
 }
