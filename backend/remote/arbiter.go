@@ -74,7 +74,7 @@ func (d *Device) join(ctx context.Context, set [16]byte) error {
 	if err != nil {
 		return fmt.Errorf("ask the arbiter of the mirror: %w", err)
 	}
-	d.term = term
+	d.term, d.set = term, set
 	return nil
 }
 
@@ -97,6 +97,7 @@ func (b *beginning) ask(ctx context.Context) error {
 	if term == nil {
 		return nil
 	}
+	b.found.Asked = false
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, gained := term.Until()

@@ -47,6 +47,7 @@ type beginning struct {
 	life []uint64 // of the last OPEN
 
 	waits time.Time // since when it waits for what clients have read from; zero: it does not
+	turn  time.Time // since when it has the lease at the arbiter and cannot begin; zero: not yet
 
 	opened  time.Time     // when this start had its last OPEN granted
 	granted []wire.Opened // by leg: what the last OPEN was granted
@@ -67,7 +68,7 @@ func (d *Device) beginMirror(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := d.join(ctx, set); err != nil {
+		if err := b.join(ctx, set); err != nil {
 			return err
 		}
 	}
@@ -83,7 +84,7 @@ func (d *Device) beginMirror(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := b.pause(ctx, n, decision.Why); err != nil {
+		if err := b.await(ctx, n, &decision); err != nil {
 			return err
 		}
 	}
@@ -101,25 +102,6 @@ func (d *Device) newBeginning() *beginning {
 		b.found.Read = s.lost == nil && s.header.Opened != 0 && b.found.Prefer != 0
 	}
 	return b
-}
-
-// pause waits before another look at the members.
-func (b *beginning) pause(ctx context.Context, n int, why string) error {
-	full := why + b.unreached()
-	if why != b.said {
-		b.said = why
-		b.device.log.Warn("the mirror does not begin yet", slog.String("why", full))
-	}
-	if waits := b.device.cfg.Waits; waits != nil && full != b.waited {
-		b.waited = full
-		waits(full)
-	}
-	select {
-	case <-time.After(backoff(n, b.device.cfg.Jitter())):
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the mirror does not begin: %s: %w", full, context.Cause(ctx))
-	}
 }
 
 // unreached says of each target that gave no answer for its region why not.

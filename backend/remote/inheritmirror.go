@@ -35,7 +35,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 	if err := s.unasked(d.cfg.Arbiter != nil || d.cfg.WithoutArbiter); err != nil {
 		return err
 	}
-	if err := d.join(ctx, s.refused.UUID); err != nil {
+	if err := b.join(ctx, s.refused.UUID); err != nil {
 		return err
 	}
 	if d.term != nil {
@@ -62,7 +62,7 @@ func (d *Device) inheritMirror(ctx context.Context) error {
 				return err
 			}
 		case actProbe:
-			if err := b.pause(ctx, n, s.decision.Why); err != nil {
+			if err := b.await(ctx, n, &s.decision); err != nil {
 				return err
 			}
 		case actWait:

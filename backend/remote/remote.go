@@ -127,7 +127,8 @@ type Device struct {
 	noted   bool           // this start wrote the record of the region's name
 	legacy  *legacy        // of a mirror with a window file: what the previous run left
 	behind  bool           // the previous run ended before it served anybody, and may have opened something
-	term    Term           // nil: the mirror has no arbiter
+	term    Term           // nil: the mirror has no arbiter, or this start waits for its turn
+	set     [16]byte       // of the mirror, with an arbiter
 	yields  bool           // nothing is left here that another initiator would miss
 	served  atomic.Bool    // a mirror's clients are served, or were
 	ending  sync.WaitGroup // of the term, after the device failed

@@ -42,7 +42,7 @@ const (
 	model   = "./test/property"
 )
 
-var table = slices.Concat(barriers, places, window, clients, blockDevices, recovery, inheritance, lives, mirrors, followers, memberships, sturdy, methods, sessions, saves, strangers, regions, protection, disks, lines, latencies, healths, mistakes, trust, bads, partials)
+var table = slices.Concat(barriers, places, window, clients, blockDevices, recovery, inheritance, lives, mirrors, turns, followers, memberships, sturdy, methods, sessions, saves, strangers, regions, protection, disks, lines, latencies, healths, mistakes, trust, bads, partials)
 
 // mutate returns the files with the mutant in them, by path.
 func (m *mutant) mutate(t *testing.T, sources tree) map[string]string {
