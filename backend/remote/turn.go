@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"pmnbd/internal/mirror"
@@ -64,18 +65,20 @@ func (b *beginning) rest(ctx context.Context, wait time.Duration, why string) er
 }
 
 // turnOver notes that the start cannot begin because of decision, and reports whether its turn is over. It is not
-// while the arbiter does not answer: nobody would learn of that. Nor is it in the wait that an operator bounds by
-// Config.AcceptLoss.
+// while the arbiter does not answer: no other host would learn that the lease is free. Nor is it once the start has opened
+// a member: another host that does not reach it would take the same life number, and that member would refuse it for ever.
+// Nor is it in the wait that an operator bounds by Config.AcceptLoss.
 func (b *beginning) turnOver(decision *mirror.Decision) bool {
 	if b.turn.IsZero() {
 		b.turn = time.Now()
 	}
-	return b.found.Asked && time.Since(b.turn) >= turnLength && !(decision.GoesBack && b.device.cfg.AcceptLoss)
+	opened := slices.Max(b.life) != 0
+	return b.found.Asked && !opened && time.Since(b.turn) >= turnLength && !(decision.GoesBack && b.device.cfg.AcceptLoss)
 }
 
-// yield gives the lease at the arbiter back, and waits for it again once the members that it reaches would let a life
-// begin. The caller has begun nothing, and holds no session. What the arbiter has said until then begins no life any
-// more, because another host may have had the mirror.
+// yield gives the lease at the arbiter back. It waits for the lease again once this start reaches members that would let a
+// life begin. The caller has opened no member. What the arbiter has said until then begins no life any more, because
+// another host may have had the mirror.
 func (b *beginning) yield(ctx context.Context) error {
 	d, known := b.device, b.found.Arbiter
 	d.endTerm(true)

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,9 @@ import (
 
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
+	"pmnbd/persist/target"
+	"pmnbd/rdma"
+	"pmnbd/rdma/rdmafake"
 )
 
 // keeps expects that the lease of the initiator that joined last is nobody else's for a while.
@@ -169,9 +173,8 @@ func TestNoTurnEndsWithoutTheArbiter(t *testing.T) {
 	})
 }
 
-// A start opens a member, finds that it lost its contents, and cannot begin. Another host has the mirror then, to which
-// those sessions are nothing but sessions that are over (mirror §4.8).
-func TestMembersOpenedInATurn(t *testing.T) {
+// A start that has opened a member keeps the lease, too: another host could take the same life number (mirror §4.8).
+func TestStartThatOpenedAMemberKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArbitrated(t)
 		old, c := a.dial(t)
@@ -185,21 +188,56 @@ func TestMembersOpenedInATurn(t *testing.T) {
 		other.start(t)
 		time.Sleep(3 * time.Second)
 		require.NotEqual(t, a.pairs[1].region.Superblock().Life, a.pairs[0].region.Superblock().Life, "it was opened")
-		d, c := a.dial(t)
-		read := c.Read(0, block, 0)
-		require.NoError(t, c.Do(read))
-		require.Equal(t, backendtest.Pattern(block, 1), read.Got)
-		require.Eventually(t, func() bool { return d.equal() == 3 }, time.Hour, time.Second)
-		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 2), 0), c.Flush()))
-		time.Sleep(ages)
-		require.NoError(t, d.Close())
+		a.keeps(t, ages)
+		other.cut[1].Store(false)
 		<-other.begun
 		require.NoError(t, other.err)
 		n := backendtest.NewClient(t, other.d)
-		read = n.Read(0, block, 0)
+		read := n.Read(0, block, 0)
 		require.NoError(t, n.Do(read))
-		require.Equal(t, backendtest.Pattern(block, 2), read.Got)
-		other.cut[1].Store(false)
+		require.Equal(t, backendtest.Pattern(block, 1), read.Got)
 		require.NoError(t, other.d.Close())
 	})
+}
+
+// After its turn a start reaches targets that are no members of the mirror. It ends, as in its turn (mirror §4.1).
+func TestStartIsRefusedAfterItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbitrated(t)
+		old, _ := a.dial(t)
+		other := a.contender(t, 7, "")
+		wrong := new(atomic.Bool)
+		for i := range other.cfg.Members {
+			m := &other.cfg.Members[i]
+			bare := newPair(t, rdmafake.New(rdmafake.Config{}), "", "", target.Config{Heartbeat: 2 * time.Second, Lease: 10 * time.Second})
+			require.Equal(t, m.Addr, bare.addr)
+			m.Provider = diversion{m.Provider, bare.provider, wrong}
+		}
+		other.start(t)
+		time.Sleep(time.Second)
+		for _, cut := range other.cut {
+			cut.Store(true)
+		}
+		require.NoError(t, old.Close())
+		time.Sleep(time.Minute)
+		require.True(t, a.free())
+		wrong.Store(true)
+		<-other.begun
+		require.ErrorAs(t, other.err, new(*MirrorError))
+		require.True(t, a.free())
+	})
+}
+
+// A diversion is a network that leads to another target from some moment on.
+type diversion struct {
+	rdma.Provider
+	other rdma.Provider
+	taken *atomic.Bool
+}
+
+func (p diversion) OpenDomain(ctx context.Context, addr string) (rdma.Domain, error) {
+	if p.taken.Load() {
+		return p.other.OpenDomain(ctx, addr)
+	}
+	return p.Provider.OpenDomain(ctx, addr)
 }

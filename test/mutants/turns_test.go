@@ -8,6 +8,11 @@ var turns = []mutant{
 		old: "return b.found.Asked &&", new: "return false && b.found.Asked &&",
 		pkg: "./backend/remote", run: "^TestStandbyThatReachesNobody$",
 	}, {
+		name: "a start that has opened a member gives the lease back", rule: "mirror §4.8 a start does not yield once it has opened a member",
+		in:  "backend/remote.beginning.turnOver",
+		old: "!opened &&", new: "",
+		pkg: "./backend/remote", run: "^TestStartThatOpenedAMemberKeepsTheLease$",
+	}, {
 		name: "it takes it again at once", rule: "mirror §4.8 it becomes active again once the members that it reaches let a life begin",
 		in:  "backend/remote.beginning.yield",
 		old: "next.Outcome != mirror.Wait ||", new: "true ||",
