@@ -73,7 +73,8 @@ func (b *beginning) turnOver(decision *mirror.Decision) bool {
 		b.turn = time.Now()
 	}
 	opened := slices.Max(b.life) != 0
-	return b.found.Asked && !opened && time.Since(b.turn) >= turnLength && !(decision.GoesBack && b.device.cfg.AcceptLoss)
+	bounded := decision.GoesBack && b.device.cfg.AcceptLoss
+	return b.found.Asked && !opened && !bounded && time.Since(b.turn) >= turnLength
 }
 
 // yield gives the lease at the arbiter back. It waits for the lease again once this start reaches members that would let a

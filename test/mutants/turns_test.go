@@ -30,7 +30,7 @@ var turns = []mutant{
 	}, {
 		name: "a wait that --accept-loss ends begins anew with each turn", rule: "mirror §4.8 a start does not yield in the wait that --accept-loss ends",
 		in:  "backend/remote.beginning.turnOver",
-		old: "&& !(decision.GoesBack && b.device.cfg.AcceptLoss)", new: "",
+		old: "&& !bounded", new: "&& (!bounded || true)",
 		pkg: "./backend/remote", run: "^TestWaitForTheSourceKeepsTheLease$",
 	},
 }
