@@ -237,7 +237,7 @@ var sturdy = []mutant{
 	}, {
 		name: "hung disk has no loss timeout", rule: "§5 --loss-timeout bounds a barrier that the target is working on",
 		in:  "backend/remote.overdue.find",
-		old: "if k.loss > 0 && owed > k.loss && !goes {", new: "if false {",
+		old: "if k.loss > 0 && late > k.loss && !goes {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestHungDiskAndLossTimeout$", hangs: true,
 	}, {
 		name: "cleared member has no owner", rule: "mirror §3.6 it keeps the owner of a session that was not closed",
