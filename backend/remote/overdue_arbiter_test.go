@@ -168,7 +168,7 @@ func TestNobodyStandsInWhileTheArbiterIsAway(t *testing.T) {
 // An answer of the arbiter that did not come, long ago, does not have the device fail at once when the others get through
 // after the loss timeout: the arbiter is asked first.
 func TestHungDiskBesideASlowOneAndLossTimeout(t *testing.T) {
-	for after := time.Duration(0); after < 3*time.Second; after += 500 * time.Millisecond { // between two heartbeats of B
+	for _, after := range []time.Duration{500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 1900 * time.Millisecond} { // before the next heartbeat of both
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newArbitrated(t)
