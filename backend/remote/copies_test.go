@@ -169,7 +169,7 @@ func TestUncleanBeginning(t *testing.T) {
 	c.Submit(flush)
 	require.Eventually(t, func() bool { return string(s[0].region.Data()[:block]) == string(backendtest.Pattern(block, 2)) }, patience, tick)
 	cfg := s.config(t)
-	cfg.StateDir = t.TempDir()
+	cfg.StateDir, cfg.ResyncRate = t.TempDir(), 1 // it is not through before this test is
 	s.network(1).Resume()
 	s[1].region.Data()[0] ^= 1 // as if the second had got something else
 	d, err := Dial(context.Background(), cfg)
