@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -102,6 +103,14 @@ type rawConn struct {
 	net.Conn               // TLS's, if there is TLS
 	socket   *net.UnixConn // below TLS
 	form     replies
+}
+
+// Write gives the server patience for what it is sent from now on: a connection may last as long as the test.
+func (c *rawConn) Write(b []byte) (int, error) {
+	if err := c.socket.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }
 
 // An entry is how a rawConn enters transmission.

@@ -128,6 +128,7 @@ func (f *fixture) client() *client.Client {
 // do sends one queued request and expects its reply.
 func do(t testing.TB, c *client.Client, want backend.Errno) {
 	t.Helper()
+	require.NoError(t, c.Socket().SetDeadline(time.Now().Add(patience)))
 	require.NoError(t, c.Send())
 	_, errno, err := c.Recv()
 	require.NoError(t, err)
