@@ -146,6 +146,12 @@ func TestSwap(t *testing.T) {
 	third, err := e.Join(ctx, set, other, nobody)
 	require.NoError(t, err, "it was given back")
 	require.NoError(t, third.End(ctx, true))
+	again, err := e.Join(ctx, set, other, nobody)
+	require.NoError(t, err, "a start that gave it back joins again")
+	held, err = again.Swap(ctx, persist.Record{}, next)
+	require.NoError(t, err)
+	require.Equal(t, next, held)
+	require.NoError(t, again.End(ctx, true))
 }
 
 // A standby gets the mirror when the lease of the active one ends, and not before that one says so itself.
