@@ -68,7 +68,7 @@ func TestFind(t *testing.T) {
 	}
 
 	require.NoError(t, orderOf(k, cmdStop, "stop", 3, identity))
-	require.Equal(t, []int{1}, found(), "what is stopped holds nothing")
+	require.Equal(t, []int{1}, found(), "a stopped device has no requests")
 	shutDown(t, served)
 	shutDown(t, other)
 }

@@ -209,8 +209,9 @@ func (g *leg) sitOut() error {
 }
 
 // sitsOut reports whether g must not come back yet. One that hung stays out for its time, unless the
-// mirror needs it, or the arbiter is away. One that is of no use must be let go before its target is asked again, and one outside
-// F waits until no generation is pending: whatever its target granted before would be in vain.
+// mirror needs it, or the arbiter is away. One that is of no use must be let go before its target is asked
+// again, and one outside F waits until no generation is pending: whatever its target granted before would
+// be in vain.
 func (k *copies) sitsOut(g *leg) bool {
 	if k == nil {
 		return false

@@ -95,18 +95,23 @@ func (a *fakeArbiter) free() bool {
 	return true
 }
 
-// A standby that gets the lease and reaches no member gives it back: another host that reaches members begins. Once the
-// standby reaches some, it is one again (mirror §4.8).
-func TestStandbyThatReachesNobody(t *testing.T) {
+// withAndWithoutWindow runs test in a bubble, with a directory for windows and with none.
+func withAndWithoutWindow(t *testing.T, test func(t *testing.T, dir string)) {
 	for name, window := range map[string]bool{"with a window": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			dir := ""
 			if window {
 				dir = inMemory(t)
 			}
-			synctest.Test(t, func(t *testing.T) { testStandbyThatReachesNobody(t, dir) })
+			synctest.Test(t, func(t *testing.T) { test(t, dir) })
 		})
 	}
+}
+
+// A standby that gets the lease and reaches no member gives it back: another host that reaches members begins. Once the
+// standby reaches some, it is one again (mirror §4.8).
+func TestStandbyThatReachesNobody(t *testing.T) {
+	withAndWithoutWindow(t, testStandbyThatReachesNobody)
 }
 
 func testStandbyThatReachesNobody(t *testing.T, dir string) {
@@ -156,15 +161,7 @@ func testStandbyThatReachesNobody(t *testing.T, dir string) {
 // A start that reaches only members that are behind leaves the lease to others most of the time. It begins soon after one
 // of them is in sync. What the arbiter held before does not keep it from that (mirror §4.8).
 func TestStandbyThatReachesTooLittle(t *testing.T) {
-	for name, window := range map[string]bool{"with a window": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			dir := ""
-			if window {
-				dir = inMemory(t)
-			}
-			synctest.Test(t, func(t *testing.T) { testStandbyThatReachesTooLittle(t, dir) })
-		})
-	}
+	withAndWithoutWindow(t, testStandbyThatReachesTooLittle)
 }
 
 func testStandbyThatReachesTooLittle(t *testing.T, dir string) {

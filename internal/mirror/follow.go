@@ -68,7 +68,7 @@ func (f *Found) promotion(m *persist.Record) (Decision, bool) {
 }
 
 // outlived refuses a degraded start that has reached a follower which knows more than each member in sync that is there:
-// the follower has what was flushed since, and would be copied to. An operator chooses by the targets.
+// the follower has what was flushed since, and the start would copy older data over it. An operator chooses by the targets.
 func (f *Found) outlived(m *persist.Record) (Decision, bool) {
 	l := f.promotable()
 	if l == nil || !f.Degraded || !m.Before(l.Record.Generation) {

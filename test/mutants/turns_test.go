@@ -28,7 +28,7 @@ var turns = []mutant{
 		old: "return b.found.Asked &&", new: "return",
 		pkg: "./backend/remote", run: "^TestNoTurnEndsWithoutTheArbiter$",
 	}, {
-		name: "a wait that --accept-loss ends begins anew with each turn", rule: "mirror §4.8 a start does not yield in the wait that --accept-loss ends",
+		name: "a wait for the source begins again with each turn", rule: "mirror §4.8 a start does not yield in the wait that --accept-loss ends",
 		in:  "backend/remote.beginning.turnOver",
 		old: "&& !bounded", new: "&& (!bounded || true)",
 		pkg: "./backend/remote", run: "^TestWaitForTheSourceKeepsTheLease$",
