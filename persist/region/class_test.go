@@ -108,7 +108,7 @@ func TestClassifyOverlay(t *testing.T) {
 			if err := unix.Mount("overlay", base+"/merged", "overlay", 0, options); err != nil {
 				t.Skipf("mount an overlay: %v (needs root)", err)
 			}
-			t.Cleanup(func() { require.NoError(t, unix.Unmount(base+"/merged", 0)) })
+			t.Cleanup(func() { require.NoError(t, unix.Unmount(base+"/merged", unix.MNT_DETACH)) })
 			f, err := os.Create(base + "/merged/region")
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, f.Close()) })

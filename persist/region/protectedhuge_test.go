@@ -43,7 +43,7 @@ func hugePages(t *testing.T, n int) string {
 	if err := unix.Mount("none", dir, "hugetlbfs", 0, "pagesize=2M"); err != nil {
 		t.Skipf("mount hugetlbfs: %v", err)
 	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	return dir
 }
 
