@@ -156,6 +156,7 @@ func TestLastEqualMemberLosesItsContents(t *testing.T) {
 					d.legs[0].lanes[0].abort(&BarrierError{})
 				}
 				s.network(0).Down()
+				synctest.Wait() // until then a FLUSH with nothing to flush succeeds
 				s.wipe(t, 0)
 				s.network(0).Up()
 				read, flush := client.Read(0, block, 0), client.Flush()

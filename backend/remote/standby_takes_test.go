@@ -43,6 +43,7 @@ func testArbiterTakesNothingFromOthers(t *testing.T) {
 	cfg.Takeover = true
 	d, err = Dial(context.Background(), cfg)
 	require.NoError(t, err)
+	synctest.Wait() // until then a FLUSH with nothing to flush succeeds
 	require.Error(t, c.Do(c.Flush()))
 	require.True(t, a.pairs.record(0).Arbiter)
 	require.Error(t, old.Close())
