@@ -77,6 +77,7 @@ func TestFollowerAloneBackoff(t *testing.T) {
 					require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 				}
 				s.network(0).Down()
+				synctest.Wait() // so the follower comes back when the last member is known to be away
 				s.network(1).Cut()
 				s.network(1).Up()
 				release()
