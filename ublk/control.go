@@ -13,6 +13,10 @@ import (
 var (
 	// ErrRemoved is the error of a block device that somebody has removed.
 	ErrRemoved = errors.New("the block device was removed")
+	// ErrForgotten is the error of a block device whose server the kernel took for ended while it lived. The
+	// block device waits for the next server, with everything that was not answered. Linux before 6.16 notes
+	// the end of a server once for each queue, and may act on the last note when the next server has begun.
+	ErrForgotten = errors.New("the kernel took the block device's server for ended")
 	// ErrNone is the error of a number without a block device.
 	ErrNone = errors.New("there is no such block device")
 	// ErrOther is the error of a block device with another identity.
@@ -136,6 +140,9 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 func (d *Device) awaitReset(ctx context.Context, has info, kernel uint64) error {
 	for {
 		err := d.reset(has, kernel)
+		if err == nil && kernel&featureQuiesce == 0 {
+			d.host.settle()
+		}
 		if !errors.Is(err, unix.EBUSY) {
 			return err
 		}
@@ -232,6 +239,12 @@ func (d *Device) abandon() error {
 		return err
 	}
 	return errors.Join(err, d.file.close())
+}
+
+// forgotten reports whether the kernel waits for the next server of a block device that seems to be removed.
+func (d *Device) forgotten() bool {
+	has, err := inspect(d.host, d.number)
+	return err == nil && has.state == stateQuiesced && has.identity == d.identity
 }
 
 // canServe checks that the kernel has what this package needs, and returns the features that it has.

@@ -24,6 +24,8 @@ type fakeKernel struct {
 	// refuse is the result of every FETCH.
 	refuse int32
 	hosts  int // open
+	// settled is how often settle was called.
+	settled int
 	// scanned is the result of that READ.
 	scanned int32
 }
@@ -223,6 +225,12 @@ func (d *fakeDevice) close() error {
 	}
 	d.k.changed.Broadcast()
 	return nil
+}
+
+func (k *fakeKernel) settle() {
+	k.mu.Lock()
+	k.settled++
+	k.mu.Unlock()
 }
 
 func (k *fakeKernel) ended(int) bool { return k.lives == nil || !k.lives() }

@@ -82,13 +82,32 @@ func dies(t *testing.T, deaths []string, stuck bool) {
 		}
 	} else {
 		if load != nil {
-			require.NoError(t, load.Wait(), "no I/O fails")
+			d = goesOn(t, cfg, d, load)
 		}
 		require.NoError(t, Stop(0, identity))
 		<-d.Done()
 		require.ErrorIs(t, d.Err(), ErrRemoved)
 	}
 	require.NoError(t, Delete(0, identity))
+}
+
+// goesOn waits for the end of load. As pmnbd does, it continues a block device that the kernel forgot.
+func goesOn(t *testing.T, cfg Config, d *Device, load *exec.Cmd) *Device {
+	ended := make(chan error, 1)
+	go func() { ended <- load.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "no I/O fails")
+			return d
+		case <-d.Done():
+			require.ErrorIs(t, d.Err(), ErrForgotten)
+			fmt.Println("the kernel forgot the server")
+			var err error
+			d, err = Open(t.Context(), cfg)
+			require.NoError(t, err)
+		}
+	}
 }
 
 // fill writes to the block device with so many requests at a time, from both CPUs.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,6 +112,9 @@ func (f charFile) owned(number uint16) (is bool, err error) {
 		return false, fmt.Errorf("ask whose queue %d is: the driver's answer is unknown: %w", number, errors.Join(err, ErrHalf))
 	}
 }
+
+// settle waits for some time: the kernel reports nothing of what it still has to do.
+func (*linuxHost) settle() { time.Sleep(250 * time.Millisecond) }
 
 func (*linuxHost) ended(tid int) bool { return unix.Tgkill(unix.Getpid(), tid, 0) != nil }
 

@@ -138,3 +138,30 @@ func TestBeginsWithoutTarget(t *testing.T) {
 		require.Empty(t, k.devices)
 	})
 }
+
+// TestForgotten: an old kernel may act late on the end of a server, and take the next one for ended. Its requests then
+// wait for one more, which may be the same process.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+		shutDown(t, serveOn(t, k, dev))
+		require.Zero(t, k.settled)
+		d := serveOn(t, k, dev, continued)
+		require.Equal(t, 1, k.settled, "the kernel has no time for that")
+		disk := k.disk(t, 0)
+		k.mu.Lock()
+		disk.d.state = stateQuiesced
+		disk.d.cancelLocked()
+		k.mu.Unlock()
+		rq := disk.write(0, make([]byte, 4096))
+		<-d.Done()
+		require.ErrorIs(t, d.Err(), ErrForgotten)
+		require.NotErrorIs(t, d.Err(), ErrRemoved)
+		require.Zero(t, k.hosts)
+		require.Empty(t, rq.done)
+
+		d = serveOn(t, k, dev, continued)
+		require.EqualValues(t, 4096, <-rq.done)
+		shutDown(t, d)
+	})
+}

@@ -74,10 +74,11 @@ type Config struct {
 
 // A Device is a block device that this process serves.
 type Device struct {
-	number int
-	queues []*queue
-	log    *slog.Logger
-	host   host
+	number   int
+	identity uint64
+	queues   []*queue
+	log      *slog.Logger
+	host     host
 
 	wg    sync.WaitGroup // threads of queues
 	begin chan struct{}  // closed when the queues may fetch
@@ -100,6 +101,9 @@ type host interface {
 	numbers() ([]int, error)
 	// port makes the port of a queue, for the thread that calls it.
 	port() (port, error)
+	// settle lets a kernel without featureQuiesce act on what it noted of the former server's end, before there is
+	// another one to take for that (ErrForgotten).
+	settle()
 	// ended reports whether a thread of this process is gone.
 	ended(tid int) bool
 	close() error
@@ -124,7 +128,7 @@ func (d *Device) Number() int { return d.number }
 func (d *Device) Path() string { return Path(d.number) }
 
 // Done is closed when the device has no queue any more: after Shutdown, when somebody has removed
-// the block device, or when the kernel broke the protocol. Err tells which.
+// the block device, or when the kernel has forgotten us or broke the protocol. Err tells which.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
 // Ending reports whether the device takes nothing more and is ending: Shutdown was called, somebody has
@@ -132,7 +136,7 @@ func (d *Device) Done() <-chan struct{} { return d.done }
 func (d *Device) Ending() bool { return d.halting.Load() }
 
 // Err returns why a queue has ended by itself, or nil. If the block device was removed it is
-// ErrRemoved.
+// ErrRemoved. If Done is closed and it is ErrForgotten, Open can continue the block device.
 func (d *Device) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +147,7 @@ func (d *Device) Err() error {
 // used. ctx bounds how long it waits for the former server's process to end, and for the kernel's search
 // for partitions. After that it still waits until the Device has completed what it has.
 func Open(ctx context.Context, cfg Config) (_ *Device, err error) {
-	d := &Device{number: cfg.Number, log: cfg.Log, host: cfg.host, begin: make(chan struct{}), done: make(chan struct{})}
+	d := &Device{number: cfg.Number, identity: cfg.Identity, log: cfg.Log, host: cfg.host, begin: make(chan struct{}), done: make(chan struct{})}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -289,12 +293,13 @@ func (d *Device) halt() {
 // await waits for the end of all queues and closes what they shared.
 func (d *Device) await() {
 	d.wg.Wait()
-	err := errors.Join(d.detach(), d.file.close(), d.host.close())
-	if err != nil {
-		d.mu.Lock()
-		d.err = errors.Join(d.err, err)
-		d.mu.Unlock()
+	err := errors.Join(d.detach(), d.file.close())
+	d.mu.Lock()
+	if errors.Is(d.err, ErrRemoved) && d.forgotten() {
+		d.err = fmt.Errorf("%s: %w", d.Path(), ErrForgotten)
 	}
+	d.err = errors.Join(d.err, err, d.host.close())
+	d.mu.Unlock()
 	level := slog.LevelInfo
 	var why slog.Attr
 	if err := d.Err(); err != nil {

@@ -173,7 +173,7 @@ func open(signalled context.Context, call *command.Call, cfg config, log *zap.Lo
 	s.reloader = reload.New(log, s.reload)
 	s.reloader.Nothing, s.reloader.Starting = cfg.keyFile == "" && cfg.file == "", s.reloadKeys
 	s.ublks.failed, s.ublks.closing = make(chan error, 1), make(chan struct{})
-	s.ublks.kernel = ublkKernel{find: ublk.Find, inspect: ublk.Inspect}
+	s.ublks.kernel, s.ublks.again = ublkKernel{find: ublk.Find, inspect: ublk.Inspect}, s.continueUblk
 	var opened daemon.Opened
 	defer opened.CloseOn(&err)
 	if s.listeners, err = handedOver(); err != nil {

@@ -108,15 +108,7 @@ const ublkTimeout = 60 * time.Second
 func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
 	defer cancel()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-s.ublks.closing:
-			cancel()
-		case <-ended:
-		}
-	}()
+	defer s.ublks.whileOpen(cancel)()
 	if err := s.ublks.admit(ctx, x.name, number); err != nil {
 		return nil, err
 	}
@@ -140,6 +132,24 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 		return nil, err
 	}
 	return d, s.ublks.add(ublkDevice{d, x.name, make(chan struct{})})
+}
+
+// continueUblk continues a block device of this process whose server the kernel took for ended.
+func (s *initiator) continueUblk(name string, number int) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer s.ublks.whileOpen(cancel)()
+	end, err := s.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	x := s.exportNamed(name)
+	if x == nil || s.ublks.of(name) != "" {
+		return nil // a reload has taken the export away, or somebody was faster
+	}
+	_, err = s.openUblk(ctx, x, number)
+	return err
 }
 
 // exportNamed returns the export of that name, or nil.

@@ -14,6 +14,7 @@ import (
 // ublks are the block devices that a process serves.
 type ublks struct {
 	kernel  ublkKernel
+	again   func(export string, number int) error // continues a block device whose server the kernel forgot
 	mu      sync.Mutex
 	devices []ublkDevice
 	past    map[string]ublk.Snapshot // by export: what those of its devices counted that have ended
@@ -68,11 +69,20 @@ func (u *ublks) add(d ublkDevice) error {
 	return nil
 }
 
-// await forgets a block device when it has ended, and tells run if it did so by itself.
+// await forgets a block device when it has ended, and tells run if it did so by itself. If that was the kernel's
+// mistake, the device goes on.
 func (u *ublks) await(d ublkDevice) {
 	<-d.Done()
 	u.forget(d)
-	if err := d.Err(); err != nil && !errors.Is(err, ublk.ErrRemoved) {
+	u.ended(d.export, d.Number(), d.Err())
+}
+
+// ended does what the end of a block device asks for: err is why it ended by itself.
+func (u *ublks) ended(export string, number int, err error) {
+	if errors.Is(err, ublk.ErrForgotten) {
+		err = u.again(export, number)
+	}
+	if err != nil && !errors.Is(err, ublk.ErrRemoved) {
 		select {
 		case u.failed <- err:
 		default: // run has one already
@@ -98,6 +108,20 @@ func (u *ublks) keepLocked(export string, s ublk.Snapshot) {
 	all.Commands.Add(&s.Commands)
 	all.Latency.Add(&s.Latency)
 	u.past[export] = all
+}
+
+// whileOpen calls cancel if the block devices are shut down before stop is called.
+func (u *ublks) whileOpen(cancel func()) (stop func()) {
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-u.closing:
+			cancel()
+		case <-ended:
+		}
+	})
+	return func() { close(ended); watch.Wait() }
 }
 
 // list returns the block devices.

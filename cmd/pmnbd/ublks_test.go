@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"testing/synctest"
@@ -51,4 +53,48 @@ func TestUblkAfterDetach(t *testing.T) {
 		u.forget(d)
 		require.NoError(t, u.admit(ended, "log", 0))
 	})
+}
+
+// TestForgottenUblk: a block device whose server the kernel took for ended goes on. Only if it cannot does the process end.
+func TestForgottenUblk(t *testing.T) {
+	failure := errors.New("for a test")
+	for name, tt := range map[string]struct {
+		ended, again error
+		continued    bool
+		failed       error
+	}{
+		"removed":                       {ended: ublk.ErrRemoved},
+		"shut down":                     {},
+		"the kernel broke the protocol": {ended: failure, failed: failure},
+		"forgotten":                     {ended: fmt.Errorf("ublkb3: %w", ublk.ErrForgotten), continued: true},
+		"forgotten, and not continued":  {ended: ublk.ErrForgotten, continued: true, again: failure, failed: failure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			continued := false
+			u := ublks{failed: make(chan error, 1), again: func(export string, number int) error {
+				require.Equal(t, "log", export)
+				require.Equal(t, 3, number)
+				continued = true
+				return tt.again
+			}}
+			u.ended("log", 3, tt.ended)
+			require.Equal(t, tt.continued, continued)
+			require.Equal(t, tt.failed != nil, len(u.failed) == 1)
+			if tt.failed != nil {
+				require.ErrorIs(t, <-u.failed, tt.failed)
+			}
+		})
+	}
+}
+
+// TestForgottenUblkMeanwhile: what happened since the kernel forgot the server decides.
+func TestForgottenUblkMeanwhile(t *testing.T) {
+	s := &initiator{ordering: make(chan struct{}, 1), all: []*export{{name: "log"}}}
+	s.ublks.closing = make(chan struct{})
+	require.NoError(t, s.continueUblk("data", 3), "a reload has removed the export")
+	s.ublks.devices = []ublkDevice{{Device: &ublk.Device{}, export: "log"}}
+	require.NoError(t, s.continueUblk("log", 3), "somebody has attached it again")
+	s.ordering <- struct{}{}
+	close(s.ublks.closing)
+	require.ErrorIs(t, s.continueUblk("log", 3), context.Canceled, "pmnbd ends")
 }

@@ -48,6 +48,26 @@ var blockDevices = []mutant{
 		old: "if err != nil { d.fail(n, err) }", new: "defer func() { if err != nil { d.fail(n, err) } }()",
 		pkg: "./ublk", run: "^TestBreach$",
 	}, {
+		name: "a device whose server the kernel forgot counts as removed", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "ublk.Device.forgotten",
+		old: "has.state == stateQuiesced", new: "false",
+		pkg: "./ublk", run: "^TestForgotten$",
+	}, {
+		name: "an old kernel has no time to note a server's end", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "ublk.Device.awaitReset",
+		old: "d.host.settle()", new: "_ = kernel",
+		pkg: "./ublk", run: "^TestForgotten$",
+	}, {
+		name: "a device whose server the kernel forgot ends pmnbd", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "cmd/pmnbd.ublks.ended",
+		old: "errors.Is(err, ublk.ErrForgotten)", new: "false",
+		pkg: "./cmd/pmnbd", run: "^TestForgottenUblk$",
+	}, {
+		name: "pmnbd begins a device that somebody else has begun again", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "cmd/pmnbd.initiator.continueUblk",
+		old: `x == nil || s.ublks.of(name) != ""`, new: "x == nil",
+		pkg: "./cmd/pmnbd", run: "^TestForgottenUblkMeanwhile$",
+	}, {
 		name: "an export becomes a second ublk device", rule: "docs/rules.md: an export is one ublk device at most",
 		in:  "cmd/pmnbd.ublks.admit",
 		old: "case d.export != export && d.Number() != number:", new: "case d.Number() != number:",
