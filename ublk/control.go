@@ -241,10 +241,11 @@ func (d *Device) abandon() error {
 	return errors.Join(err, d.file.close())
 }
 
-// forgotten reports whether the kernel waits for the next server of a block device that seems to be removed.
+// forgotten reports whether a block device that seems to be removed is still there: it is dead before a removal takes
+// the fetches back. If the kernel forgot the server before END_USER_RECOVERY, it may be live.
 func (d *Device) forgotten() bool {
 	has, err := inspect(d.host, d.number)
-	return err == nil && has.state == stateQuiesced && has.identity == d.identity
+	return err == nil && has.state != stateDead && has.identity == d.identity
 }
 
 // canServe checks that the kernel has what this package needs, and returns the features that it has.

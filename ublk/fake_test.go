@@ -24,7 +24,7 @@ type fakeKernel struct {
 	// refuse is the result of every FETCH.
 	refuse int32
 	hosts  int // open
-	// settled is how often settle was called.
+	// settled is how often settle was called while nobody had opened a device.
 	settled int
 	// scanned is the result of that READ.
 	scanned int32
@@ -229,8 +229,13 @@ func (d *fakeDevice) close() error {
 
 func (k *fakeKernel) settle() {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.devices {
+		if d.open {
+			return
+		}
+	}
 	k.settled++
-	k.mu.Unlock()
 }
 
 func (k *fakeKernel) ended(int) bool { return k.lives == nil || !k.lives() }
@@ -391,7 +396,8 @@ func (q *fakeQueue) close() error {
 	if q.killed != nil || q.d == nil {
 		return nil // the kernel has closed all, or has nothing of it
 	}
-	if q.d.state == stateLive {
+	// Old kernels learn of the end from what the server still has.
+	if q.d.state == stateLive && (len(q.fetched)+len(q.delivered) > 0 || q.k.features&featureQuiesce != 0) {
 		q.d.state = stateQuiesced
 	}
 	for _, rq := range q.delivered {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,6 +43,12 @@ func TestKernel(t *testing.T) {
 						t.Skip("here the process would wait for itself, and never end (docs/attach.md)")
 					}
 					dies(t, []string{"begin"}, false)
+				})
+				t.Run("forgotten", func(t *testing.T) {
+					if kernel == "" {
+						t.Skip("no command makes this kernel forget a server")
+					}
+					forgets(t)
 				})
 				out, err := exec.Command("sh", "-c", "! dmesg | grep -E 'WARNING|BUG|ublkb0.*error'").CombinedOutput()
 				require.NoError(t, err, "%s", out)
@@ -91,10 +98,14 @@ func dies(t *testing.T, deaths []string, stuck bool) {
 	require.NoError(t, Delete(0, identity))
 }
 
+// patience bounds how long I/O may take to end, on a machine that is slow and busy.
+const patience = 5 * time.Minute
+
 // goesOn waits for the end of load. As pmnbd does, it continues a block device that the kernel forgot.
 func goesOn(t *testing.T, cfg Config, d *Device, load *exec.Cmd) *Device {
 	ended := make(chan error, 1)
 	go func() { ended <- load.Wait() }()
+	giveUp := time.After(patience)
 	for {
 		select {
 		case err := <-ended:
@@ -106,8 +117,50 @@ func goesOn(t *testing.T, cfg Config, d *Device, load *exec.Cmd) *Device {
 			var err error
 			d, err = Open(t.Context(), cfg)
 			require.NoError(t, err)
+		case <-giveUp:
+			has, err := Inspect(0)
+			require.FailNow(t, "I/O does not end", "the device: %+v, %v", has, err)
 		}
 	}
+}
+
+// A quiescable kernel makes devices that a command can take from their server. That server then finds what it finds
+// if an old kernel takes it for ended.
+type quiescable struct{ host }
+
+func (q quiescable) command(op, id uint32, data uint64, buf []byte) error {
+	if op == cmdAdd {
+		i := getInfo(buf)
+		i.flags |= featureQuiesce
+		i.put(buf)
+	}
+	return q.host.command(op, id, data, buf)
+}
+
+// forgets has the kernel forget a server under load. The device goes on.
+func forgets(t *testing.T) {
+	const cmdQuiesce = ioBoth<<30 | controlSize<<16 | 'u'<<8 | 0x16 // UBLK_U_CMD_QUIESCE_DEV
+	h, err := openHost()
+	require.NoError(t, err)
+	cfg := Config{Device: devicetest.NewMem(t, 16<<20), Number: 0, Identity: identity, host: quiescable{h}}
+	d, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	load := fill(t, "8")
+	until(t, "[ $(awk '{ print $5 }' /sys/block/ublkb0/stat) -gt 0 ]")
+	asks, err := openHost()
+	require.NoError(t, err)
+	require.NoError(t, asks.command(cmdQuiesce, 0, 0, nil))
+	require.NoError(t, asks.close())
+	<-d.Done()
+	require.ErrorIs(t, d.Err(), ErrForgotten)
+	cfg.host, cfg.Recover = nil, true
+	d, err = Open(t.Context(), cfg)
+	require.NoError(t, err)
+	d = goesOn(t, cfg, d, load)
+	require.NoError(t, Stop(0, identity))
+	<-d.Done()
+	require.ErrorIs(t, d.Err(), ErrRemoved)
+	require.NoError(t, Delete(0, identity))
 }
 
 // fill writes to the block device with so many requests at a time, from both CPUs.

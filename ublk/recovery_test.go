@@ -2,8 +2,10 @@ package ublk
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -142,26 +144,66 @@ func TestBeginsWithoutTarget(t *testing.T) {
 // TestForgotten: an old kernel may act late on the end of a server, and take the next one for ended. Its requests then
 // wait for one more, which may be the same process.
 func TestForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
-		shutDown(t, serveOn(t, k, dev))
-		require.Zero(t, k.settled)
-		d := serveOn(t, k, dev, continued)
-		require.Equal(t, 1, k.settled, "the kernel has no time for that")
-		disk := k.disk(t, 0)
-		k.mu.Lock()
-		disk.d.state = stateQuiesced
-		disk.d.cancelLocked()
-		k.mu.Unlock()
-		rq := disk.write(0, make([]byte, 4096))
-		<-d.Done()
-		require.ErrorIs(t, d.Err(), ErrForgotten)
-		require.NotErrorIs(t, d.Err(), ErrRemoved)
-		require.Zero(t, k.hosts)
-		require.Empty(t, rq.done)
+	for name, tt := range map[string]struct {
+		forget func(*fakeDevice)
+		gone   bool
+		stuck  bool // the kernel does not let anybody continue it
+	}{
+		"in service":                   {forget: func(d *fakeDevice) { d.state = stateQuiesced }},
+		"before END_USER_RECOVERY":     {forget: func(*fakeDevice) {}, stuck: true}, // which makes it live
+		"somebody made another device": {forget: func(d *fakeDevice) { d.state = stateQuiesced; d.info.identity++ }, gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+				shutDown(t, serveOn(t, k, dev))
+				d := serveOn(t, k, dev, continued)
+				disk := k.disk(t, 0)
+				k.mu.Lock()
+				tt.forget(disk.d)
+				disk.d.cancelLocked()
+				k.mu.Unlock()
+				<-d.Done()
+				require.Equal(t, tt.gone, errors.Is(d.Err(), ErrRemoved))
+				require.Equal(t, !tt.gone, errors.Is(d.Err(), ErrForgotten))
+				require.Zero(t, k.hosts)
+				if tt.gone {
+					return
+				}
+				if tt.stuck {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					_, err := Open(ctx, Config{Device: dev, Identity: identity, Recover: true, host: k.host()})
+					require.ErrorContains(t, err, "has not ended")
+					require.Zero(t, k.hosts)
+					return
+				}
+				rq := disk.write(0, make([]byte, 4096))
+				require.Empty(t, rq.done)
+				d = serveOn(t, k, dev, continued)
+				require.EqualValues(t, 4096, <-rq.done)
+				shutDown(t, d)
+			})
+		})
+	}
+}
 
-		d = serveOn(t, k, dev, continued)
-		require.EqualValues(t, 4096, <-rq.done)
-		shutDown(t, d)
-	})
+// TestSettle: an old kernel gets time to act on the end of a server before there is another one.
+func TestSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kernel  uint64
+		settled int
+	}{
+		"old":           {features, 1},
+		"6.16 or newer": {features | featureQuiesce, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+			k.features = tt.kernel
+			shutDown(t, serveOn(t, k, dev))
+			require.Zero(t, k.settled)
+			shutDown(t, serveOn(t, k, dev, continued))
+			require.Equal(t, tt.settled, k.settled)
+		})
+	}
 }

@@ -94,6 +94,8 @@ func TestForgottenUblkMeanwhile(t *testing.T) {
 	require.NoError(t, s.continueUblk("data", 3), "a reload has removed the export")
 	s.ublks.devices = []ublkDevice{{Device: &ublk.Device{}, export: "log"}}
 	require.NoError(t, s.continueUblk("log", 3), "somebody has attached it again")
+	s.ublks.devices[0].export = "data"
+	require.EqualError(t, s.continueUblk("log", 0), "/dev/ublkb0 is export data here already")
 	s.ordering <- struct{}{}
 	close(s.ublks.closing)
 	require.ErrorIs(t, s.continueUblk("log", 3), context.Canceled, "pmnbd ends")

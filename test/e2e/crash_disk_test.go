@@ -31,7 +31,7 @@ func newDisk(t *testing.T, size int64) disk {
 	if out, err := exec.Command("mount", "-o", "loop", image, d.dir).CombinedOutput(); err != nil {
 		t.Skipf("mount a file: %v: %s (needs root and a loop device)", err, out)
 	}
-	// Detached, as it is busy while anybody on the machine looks at a file on it, or at a process that had one.
+	// Detached, as it is busy while anybody on the machine looks at a file on it.
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(d.dir, unix.MNT_DETACH)) })
 	return d
 }

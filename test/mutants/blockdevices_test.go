@@ -50,13 +50,18 @@ var blockDevices = []mutant{
 	}, {
 		name: "a device whose server the kernel forgot counts as removed", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
 		in:  "ublk.Device.forgotten",
-		old: "has.state == stateQuiesced", new: "false",
+		old: "has.state != stateDead", new: "has.state == stateQuiesced",
+		pkg: "./ublk", run: "^TestForgotten$",
+	}, {
+		name: "a removed device counts as forgotten if another one has its number", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "ublk.Device.forgotten",
+		old: "has.identity == d.identity", new: "true",
 		pkg: "./ublk", run: "^TestForgotten$",
 	}, {
 		name: "an old kernel has no time to note a server's end", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
 		in:  "ublk.Device.awaitReset",
 		old: "d.host.settle()", new: "_ = kernel",
-		pkg: "./ublk", run: "^TestForgotten$",
+		pkg: "./ublk", run: "^TestSettle$",
 	}, {
 		name: "a device whose server the kernel forgot ends pmnbd", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
 		in:  "cmd/pmnbd.ublks.ended",
@@ -66,6 +71,11 @@ var blockDevices = []mutant{
 		name: "pmnbd begins a device that somebody else has begun again", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
 		in:  "cmd/pmnbd.initiator.continueUblk",
 		old: `x == nil || s.ublks.of(name) != ""`, new: "x == nil",
+		pkg: "./cmd/pmnbd", run: "^TestForgottenUblkMeanwhile$",
+	}, {
+		name: "pmnbd leaves a device that the kernel forgot", rule: "docs/rules.md: a device whose server the kernel took for ended goes on",
+		in:  "cmd/pmnbd.initiator.continueUblk",
+		old: "_, err = s.openUblk(ctx, x, number)", new: "_, _ = ctx, x",
 		pkg: "./cmd/pmnbd", run: "^TestForgottenUblkMeanwhile$",
 	}, {
 		name: "an export becomes a second ublk device", rule: "docs/rules.md: an export is one ublk device at most",
