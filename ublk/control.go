@@ -14,8 +14,8 @@ var (
 	// ErrRemoved is the error of a block device that somebody has removed.
 	ErrRemoved = errors.New("the block device was removed")
 	// ErrForgotten is the error of a block device whose server the kernel took for ended while it lived. The
-	// block device waits for the next server, with everything that was not answered. Linux before 6.16 notes
-	// the end of a server once for each queue, and may act on the last note when the next server has begun.
+	// block device waits for the next server, with everything that was not answered. Linux before 6.16 acts on
+	// the end of a server once for each queue, in the background, and may still do so when the next one has begun.
 	ErrForgotten = errors.New("the kernel took the block device's server for ended")
 	// ErrNone is the error of a number without a block device.
 	ErrNone = errors.New("there is no such block device")
@@ -241,8 +241,9 @@ func (d *Device) abandon() error {
 	return errors.Join(err, d.file.close())
 }
 
-// forgotten reports whether a block device that seems to be removed is still there: it is dead before a removal takes
-// the fetches back. If the kernel forgot the server before END_USER_RECOVERY, it may be live.
+// forgotten reports whether a block device that seems to be removed is still there: a removal makes it dead before it
+// takes the fetches back. If the kernel forgot the server before END_USER_RECOVERY, the device is live until its
+// requests time out.
 func (d *Device) forgotten() bool {
 	has, err := inspect(d.host, d.number)
 	return err == nil && has.state != stateDead && has.identity == d.identity

@@ -113,8 +113,10 @@ func (f charFile) owned(number uint16) (is bool, err error) {
 	}
 }
 
-// settle waits for some time: the kernel reports nothing of what it still has to do.
-func (*linuxHost) settle() { time.Sleep(250 * time.Millisecond) }
+// settle waits, as the kernel reports nothing of it. What is left has waited for the lock that START_USER_RECOVERY took,
+// and needs only a CPU. Linux 6.12 that takes fetches back between the first of them and END_USER_RECOVERY uses them all
+// the same, and can run out of memory in that.
+func (*linuxHost) settle() { time.Sleep(time.Second) }
 
 func (*linuxHost) ended(tid int) bool { return unix.Tgkill(unix.Getpid(), tid, 0) != nil }
 

@@ -101,8 +101,8 @@ type host interface {
 	numbers() ([]int, error)
 	// port makes the port of a queue, for the thread that calls it.
 	port() (port, error)
-	// settle lets a kernel without featureQuiesce act on what it noted of the former server's end, before there is
-	// another one to take for that (ErrForgotten).
+	// settle lets a kernel without featureQuiesce do what it still has to do for the former server's end, before there
+	// is another server that it would take for that one (ErrForgotten).
 	settle()
 	// ended reports whether a thread of this process is gone.
 	ended(tid int) bool
