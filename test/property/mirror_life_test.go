@@ -45,7 +45,7 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process, known []persist.Record) b
 		return true
 	}
 	m.heal(rt)
-	if !m.within(10*time.Minute, p.opened) {
+	if !m.serves(p, known, 10*time.Minute) {
 		require.NotEmpty(m.t, m.gone, "the mirror does not begin, although all members are there")
 		p.cancel()
 		<-p.opened

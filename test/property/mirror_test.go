@@ -85,8 +85,9 @@ func (m *mirrorCrashes) within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// serves reports whether p serves, or failed, before so much time has passed. A life that has begun with less than F,
-// which a record says that is newer than what known has, serves only once the fence of the life before has closed.
+// serves reports whether p serves, or failed, before so much time has passed. A life that has begun, which a record says
+// that is newer than what known has, may wait until the fence of the life before has closed: it has less than F, or
+// another region is now in the slot of a member that an earlier life had in F.
 func (m *mirrorCrashes) serves(p *process, known []persist.Record, d time.Duration) bool {
 	if m.within(d, p.opened) {
 		return true
