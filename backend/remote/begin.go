@@ -46,6 +46,8 @@ type beginning struct {
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
 
+	refused string // why the look before refused: see decide
+
 	waits time.Time // since when it waits for what clients have read from; zero: it does not
 	turn  time.Time // since when it has the lease at the arbiter and cannot begin; zero: not yet
 
@@ -130,7 +132,7 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		return mirror.Decision{}, fmt.Errorf("draw a nonce: %w", err)
 	}
 	for {
-		decision := mirror.Decide(b.found)
+		decision := b.decide()
 		switch decision.Outcome {
 		case mirror.Refuse:
 			return decision, &MirrorError{decision.Why}
@@ -156,6 +158,18 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 		}
 		return decision, ctx.Err()
 	}
+}
+
+// decide decides by what the members said, each at a moment of its own. If a life goes on meanwhile, one may have told
+// of the session before the one that another's record already names, and then the data seem to be gone. So nothing is
+// refused before a second look that tells the same.
+func (b *beginning) decide() mirror.Decision {
+	d := mirror.Decide(b.found)
+	if d.Outcome == mirror.Refuse && d.Why != b.refused {
+		b.refused = d.Why
+		d.Outcome, d.Why = mirror.Wait, "looks again: "+d.Why
+	}
+	return d
 }
 
 // goesBack accepts that clients could read older data than before, if an operator says that there is none any more. The

@@ -175,7 +175,7 @@ func (d *Device) prepareMirror(s *legacy, open *decision) error {
 
 // regard notes in s what the members said last.
 func (b *beginning) regard(s *legacy) {
-	s.decision, s.ours, s.closed, s.left = mirror.Decide(b.found), false, false, 0
+	s.decision, s.ours, s.closed, s.left = b.decide(), false, false, 0
 	newest := &s.decision.Newest
 	for i := range b.found.Legs {
 		l, told := &b.found.Legs[i], &b.told[i]

@@ -374,6 +374,11 @@ var mirrors = []mutant{
 		old: "return f.Read &&", new: "return false && f.Read &&",
 		pkg: "./backend/remote", run: "^TestSourceOfTheLifeBefore$",
 	}, {
+		name: "a start refuses at the first look", rule: "mirror §4.1 a start refuses only what two looks tell",
+		in:  "backend/remote.beginning.decide",
+		old: "&& d.Why != b.refused", new: "&& false",
+		pkg: "./backend/remote", run: "^TestStartLooksTwiceBeforeItRefuses$",
+	}, {
 		name: "a start that waits for the source opens the others", rule: "mirror §4.1 nothing is destroyed before the start can succeed",
 		in:  "internal/mirror.Decide",
 		old: "if f.goesBack(", new: "if s.open == 0 && f.goesBack(",
