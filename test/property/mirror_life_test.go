@@ -46,27 +46,47 @@ func (m *mirrorCrashes) opens(rt *rapid.T, p *process, known []persist.Record) b
 	}
 	m.heal(rt)
 	if !m.serves(p, known, 10*time.Minute) {
-		require.NotEmpty(m.t, m.gone, "the mirror does not begin, although all members are there")
+		require.True(m.t, m.forcible(), "the mirror does not begin, although all members are there")
 		p.cancel()
 		<-p.opened
 	}
 	return false
 }
 
-// force has an operator begin with what there is, because members have lost what they had. Nothing
-// is promised of it. If nothing is left, there is another mirror.
+// forcible reports whether a start may need an operator's force: a member has lost its contents, or stands in for
+// another one and is half copied (mirror §3.3).
+func (m *mirrorCrashes) forcible() bool {
+	r := m.newest()
+	standsIn := func(is persist.Membership) bool { return is.Contents == [16]byte{} && is.Epoch != 0 }
+	for slot, is := range r.Members {
+		if r.F.Has(slot) && standsIn(is) {
+			return true
+		}
+	}
+	return len(m.gone) > 0
+}
+
+// force has an operator begin with what there is. Where members have lost what they had, nothing is promised of it, and
+// if nothing is left, there is another mirror.
 func (m *mirrorCrashes) force(rt *rapid.T, failed *process) {
-	require.NotEmpty(m.t, m.gone, "%v", failed.err)
+	require.True(m.t, m.forcible(), "%v", failed.err)
+	right := m.past.survived
+	if len(m.gone) > 0 {
+		right = func([]byte) error { return nil }
+	}
 	m.f.mirror.Degraded = true
 	m.heal(rt)
 	p := m.start(rt, m.f.state(), true)
 	m.f.mirror.Degraded = false
-	m.active, m.gone = persist.Record{}, nil
+	m.active = persist.Record{}
 	if p.err != nil {
+		require.NotEmpty(m.t, m.gone, "%v", p.err)
+		m.gone = nil
 		m.renew(rt)
 		return
 	}
-	m.inherit(rt, p, func([]byte) error { return nil })
+	m.gone = nil
+	m.inherit(rt, p, right)
 	m.past = history{base: bytes.Clone(m.data)}
 	m.follow()
 	m.flush(rt)
