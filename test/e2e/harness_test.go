@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // outer is how long a test waits for something that hangs. No test waits that long for
@@ -159,11 +160,24 @@ func (p *process) waitReady(t *testing.T) []string {
 	return nil
 }
 
-// signal sends a signal to the process.
+// signal sends a signal to the process. Behind SIGSTOP it waits until all threads have stopped: until then they go on,
+// and may answer what the test sends next.
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
-		require.NoError(t, err)
+	err := p.cmd.Process.Signal(s)
+	if errors.Is(err, os.ErrProcessDone) {
+		return
+	}
+	require.NoError(t, err)
+	if s != syscall.SIGSTOP {
+		return
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			require.NoError(t, err)
+			return
+		}
 	}
 }
 
