@@ -46,7 +46,7 @@ type beginning struct {
 	own  []uint64 // the epoch up to which there were only such sessions since
 	life []uint64 // of the last OPEN
 
-	refused string // why the look before refused: see decide
+	refused string // what the look before would have refused; "" if it would not: see decide
 
 	waits time.Time // since when it waits for what clients have read from; zero: it does not
 	turn  time.Time // since when it has the lease at the arbiter and cannot begin; zero: not yet
@@ -165,7 +165,10 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 // refused before a second look that tells the same.
 func (b *beginning) decide() mirror.Decision {
 	d := mirror.Decide(b.found)
-	if d.Outcome == mirror.Refuse && d.Why != b.refused {
+	switch {
+	case d.Outcome == mirror.Wait:
+		b.refused = ""
+	case d.Outcome == mirror.Refuse && d.Why != b.refused:
 		b.refused = d.Why
 		d.Outcome, d.Why = mirror.Wait, "looks again: "+d.Why
 	}

@@ -376,7 +376,7 @@ var mirrors = []mutant{
 	}, {
 		name: "a start refuses at the first look", rule: "mirror §4.1 a start refuses only what two looks tell",
 		in:  "backend/remote.beginning.decide",
-		old: "&& d.Why != b.refused", new: "&& false",
+		old: "mirror.Refuse && d.Why != b.refused", new: "mirror.Refuse && false",
 		pkg: "./backend/remote", run: "^TestStartLooksTwiceBeforeItRefuses$",
 	}, {
 		name: "a start that waits for the source opens the others", rule: "mirror §4.1 nothing is destroyed before the start can succeed",
