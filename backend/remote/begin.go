@@ -160,9 +160,9 @@ func (b *beginning) attempt(ctx context.Context) (mirror.Decision, error) {
 	}
 }
 
-// decide decides by what the members said, each at a moment of its own. If a life goes on meanwhile, one may have told
-// of the session before the one that another's record already names, and then the data seem to be gone. So nothing is
-// refused before a second look that tells the same.
+// decide decides by what the members said. They answer at different moments. While the life before goes on, one member
+// may answer before its session is resumed, and another one when its record already names the new session: then the
+// first one seems to have lost its data. So decide refuses only what two looks in a row show, and waits before.
 func (b *beginning) decide() mirror.Decision {
 	d := mirror.Decide(b.found)
 	switch {

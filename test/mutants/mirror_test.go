@@ -379,6 +379,21 @@ var mirrors = []mutant{
 		old: "mirror.Refuse && d.Why != b.refused", new: "mirror.Refuse && false",
 		pkg: "./backend/remote", run: "^TestStartLooksTwiceBeforeItRefuses$",
 	}, {
+		name: "a start with a window refuses at the first look", rule: "mirror §4.1 a start refuses only what two looks tell",
+		in:  "backend/remote.beginning.regard",
+		old: "b.decide()", new: "mirror.Decide(b.found)",
+		pkg: "./backend/remote", run: "^TestStartLooksTwiceBeforeItRefuses$",
+	}, {
+		name: "a start without a window refuses at the first look", rule: "mirror §4.1 a start refuses only what two looks tell",
+		in:  "backend/remote.beginning.attempt",
+		old: "b.decide()", new: "mirror.Decide(b.found)",
+		pkg: "./backend/remote", run: "^TestStartLooksTwiceBeforeItRefuses$",
+	}, {
+		name: "looks count with a wait between them", rule: "mirror §4.1 two looks in a row",
+		in:  "backend/remote.beginning.decide",
+		old: "case d.Outcome == mirror.Wait:", new: "case false:",
+		pkg: "./backend/remote", run: "^TestTwoLooksInARow$",
+	}, {
 		name: "a start that waits for the source opens the others", rule: "mirror §4.1 nothing is destroyed before the start can succeed",
 		in:  "internal/mirror.Decide",
 		old: "if f.goesBack(", new: "if s.open == 0 && f.goesBack(",
