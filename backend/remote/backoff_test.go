@@ -108,6 +108,7 @@ func TestFollowerAloneIsPromoted(t *testing.T) {
 		d := s.dialAsync(t, 1, nil)
 		s.follows(t, d, 1)
 		s.network(0).Down()
+		synctest.Wait() // so the follower finds nobody to follow
 		s.network(1).Cut()
 		time.Sleep(10 * maxSparePause)
 		cfg := s.config(t)

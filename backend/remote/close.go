@@ -112,9 +112,9 @@ func (d *Device) givenUp(flush, cause error) error {
 	}
 }
 
-// ErrAway means that a device was closed while its target was away, with nothing in its
-// window: nothing is lost, and the region is still this initiator's.
-var ErrAway = errors.New("the target is away and was not told of the end; nothing is lost: all that was acknowledged is flushed, and the next start takes the region back")
+// ErrAway means that a device was closed while its target was away, or did not answer, with nothing in its
+// window: nothing is lost, and the next start takes the region back if nobody else has.
+var ErrAway = errors.New("the target is away, and may not know of the end; nothing is lost: all that was acknowledged is flushed, and the next start takes the region back")
 
 // departAfter is how long a session that is lost may take to come back before Close ends
 // without it: an interruption is most often over by then, and a clean end is better.
@@ -264,7 +264,7 @@ func (x *core) leave(ctx context.Context, flushed bool) (err error) {
 		failed = nil
 	}
 	if failed != nil && unheard && x.failed() == nil {
-		failed = fmt.Errorf("%w; nothing is lost: all that was acknowledged is flushed", failed)
+		failed = fmt.Errorf("%w: %w", ErrAway, failed)
 	}
 	return errors.Join(err, failed)
 }

@@ -339,6 +339,7 @@ func TestFollowerWaitsForAMember(t *testing.T) {
 		release := s[1].sync.blockData()
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 		s.network(0).Down()
+		synctest.Wait() // so the follower comes back when the last member is known to be away
 		s.network(1).Cut()
 		release()
 		time.Sleep(3*maxSparePause + 15*time.Second)
