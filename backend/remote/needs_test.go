@@ -145,6 +145,10 @@ func TestMemberIsTakenBack(t *testing.T) {
 // While a member is away that the mirror cannot do without, no change begins that would wait for it. A smaller M
 // lets the mirror go on without it, and then with the change (mirror §4.9).
 func TestChangeWaitsForANeededMember(t *testing.T) {
+	synctest.Test(t, testChangeWaitsForANeededMember)
+}
+
+func testChangeWaitsForANeededMember(t *testing.T) {
 	s := fakesOf(t, 2, 2, rdmafake.Config{})
 	d := s.dialImpatient(t, 1)
 	c := backendtest.NewClient(t, d)
@@ -158,7 +162,7 @@ func TestChangeWaitsForANeededMember(t *testing.T) {
 	cfg := added[2:].config(t)
 	p, err := PrepareMember(context.Background(), cfg, uuid.UUID{0xee}, regionSize, false)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*tick)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err = d.AddMember(ctx, cfg.Members[0], p)
 	require.ErrorIs(t, err, mirror.ErrBelowMin)

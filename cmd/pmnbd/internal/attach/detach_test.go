@@ -27,7 +27,9 @@ func TestDetachWhileOpen(t *testing.T) {
 	_, err := b.attach()
 	require.NoError(t, err)
 	b.opened = true
-	_, err = b.host().detach(soon(t), b.dev, true)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the kernel disconnects it within that
+	defer cancel()
+	_, err = b.host().detach(ctx, b.dev, true)
 	require.ErrorIs(t, err, kernel.ErrInUse)
 	_, err = b.attach()
 	require.ErrorContains(t, err, "was detached, but somebody has it open")
@@ -50,8 +52,12 @@ func TestDetachStuck(t *testing.T) {
 	_, err := b.attach()
 	require.NoError(t, err)
 	goOn := make(chan struct{})
-	b.disconnecting = func() { <-goOn }
-	was, err := b.host().detach(soon(t), b.dev, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.disconnecting = func() {
+		cancel()
+		<-goOn
+	}
+	was, err := b.host().detach(ctx, b.dev, true)
 	require.ErrorContains(t, err, "the kernel has not disconnected /dev/nbd0")
 	require.True(t, was)
 
