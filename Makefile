@@ -50,7 +50,7 @@ soak: ## run what takes too long for CI, half an hour and more (SOAK=seconds)
 	scripts/install-deps test newer-qemu
 	scripts/soak
 
-stress: ## run each package's tests 500 times, slow ones 20, under load; hours (PACKAGES=./nbd COUNT= SLOW=)
+stress: ## run each package's tests 500 times, slow ones 20, under load; hours (PACKAGES=./nbd COUNT= SLOW= DELAYS=1)
 	scripts/install-deps test newer-qemu
 	TAGS=$(TAGS) scripts/stress
 
