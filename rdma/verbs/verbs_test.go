@@ -91,6 +91,7 @@ func inLab(t *testing.T, kind, link, nvdimm string) {
 	lab.Run(t, lab.Guest{Setup: []string{"rdma-core", kind, nvdimm}, NVDIMM: lab.Memory(t, 256<<20)}, func(t *testing.T) {
 		b := find(t)
 		b.run(t)
+		t.Run("AnyPort", b.anyPort)
 		t.Run("Removal", func(t *testing.T) { b.removal(t, kind, link) })
 	})
 }
