@@ -82,10 +82,19 @@ type turns struct {
 // random returns the numbers of goroutine who, the same in each run of the seed.
 func (t turns) random(who uint64) *rand.Rand { return rand.New(rand.NewPCG(t.seed, who)) }
 
+// longestTurn bounds a turn.
+const longestTurn = 100 * time.Microsecond
+
+// allHadTurns returns when everybody who was woken before has had its turn, and waits again.
+func allHadTurns() {
+	time.Sleep(longestTurn)
+	synctest.Wait()
+}
+
 // sleep sleeps as long as the nth turn of goroutine who takes.
 func (t turns) sleep(who, n uint64) {
 	if t.seed != 0 {
-		time.Sleep(time.Duration(t.random(who<<32 | n).IntN(100_000)))
+		time.Sleep(time.Duration(t.random(who<<32 | n).IntN(int(longestTurn))))
 	}
 }
 

@@ -381,7 +381,7 @@ func (m *mirrorCrashes) heal(rt *rapid.T) {
 // end ends a run in which nothing failed: the members in F must hold exactly what was flushed.
 func (m *mirrorCrashes) end(rt *rapid.T) {
 	m.heal(rt)
-	time.Sleep(time.Second) // by the bubble's clock: the device hears of the last cut by then, or Close would leave that member untold
+	allHadTurns() // so the device has heard of the last cut: else Close would leave that member untold
 	m.settles(rt)
 	m.flush(rt)
 	m.inspect(rt)
