@@ -3,8 +3,9 @@
 // else meets once in a thousand: a session that is back before the loss of another one is noticed. scripts/stress
 // runs the tests on it.
 //
-// A delay is a nanosleep(2) of at most 5 ms, ahead of one lock, received message or new goroutine in 25. A bubble of
-// testing/synctest takes that for work, so its clock does not move, and no event is overtaken that a test waits for.
+// A delay is a nanosleep(2) of at most 5 ms. Each place has one in 25 times: ahead of a lock, behind the choice of a
+// select, and where the function literal of a new goroutine begins. A bubble of testing/synctest takes a delay for work:
+// its clock stands meanwhile, and synctest.Wait waits for it.
 //
 // It imports no other package of this module; it reads their source.
 package main
