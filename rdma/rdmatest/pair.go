@@ -8,6 +8,7 @@ package rdmatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -194,10 +195,15 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		a.Conn, dialErr = a.Domain.Dial(ctx, l.Addr(), cfg.ConnConfig, nil)
+		if a.Conn, dialErr = a.Domain.Dial(ctx, l.Addr(), cfg.ConnConfig, nil); dialErr != nil {
+			_ = l.Close() // or Accept waits for ever
+		}
 	})
 	req, err := l.Accept()
-	require.NoError(t, err)
+	if err != nil {
+		wg.Wait()
+		require.NoError(t, errors.Join(dialErr, err))
+	}
 	d, err = req.OpenDomain()
 	require.NoError(t, err)
 	b.open(t, d, cfg.Memory(t, cfg.Size), cfg.Access)
