@@ -208,9 +208,8 @@ func ConnectTo(t testing.TB, p rdma.Provider, l rdma.Listener, cfg Config) (a, b
 	require.NoError(t, err)
 	b.open(t, d, cfg.Memory(t, cfg.Size), cfg.Access)
 	b.Conn, err = req.Accept(b.Domain, cfg.ConnConfig, nil)
-	require.NoError(t, err)
 	wg.Wait()
-	require.NoError(t, dialErr)
+	require.NoError(t, errors.Join(dialErr, err))
 	for _, e := range []*End{a, b} {
 		e.drive()
 		t.Cleanup(func() { e.Close(t) })
