@@ -78,18 +78,31 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 	if err != nil {
 		return nil, err
 	}
-	e, err := resolve(ctx, addr)
+	var c *conn
+	err = onFreePort(func() (err error) {
+		c, err = d.dial(ctx, addr, cfg, recvs)
+		return err
+	})
 	if err != nil {
 		return nil, dialError(ctx, addr, err)
+	}
+	c.start()
+	return c, nil
+}
+
+// dial is one attempt of Dial, from a port that the connection manager draws.
+func (d *domain) dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
+	e, err := resolve(ctx, addr)
+	if err != nil {
+		return nil, err
 	}
 	c, err := newConn(d, e, cfg, recvs)
 	if err != nil {
-		return nil, dialError(ctx, addr, err)
+		return nil, err
 	}
 	if err = e.bounded(ctx, func() error { return c.connect(cfg) }); err != nil {
-		return nil, errors.Join(dialError(ctx, addr, err), c.Close())
+		return nil, errors.Join(err, c.Close())
 	}
-	c.start()
 	return c, nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"pmnbd/rdma"
@@ -26,8 +25,6 @@ const (
 	// returnPause is how long a listener whose device was removed waits between attempts
 	// to listen again.
 	returnPause = 250 * time.Millisecond
-	// anyPort is how many ports Listen tries at most if it may choose one.
-	anyPort = 16
 )
 
 // A listener has no goroutine. Requests wait in the kernel for Accept.
@@ -51,10 +48,9 @@ func (p *provider) Listen(ctx context.Context, addr string) (rdma.Listener, erro
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
 	}
 	ln := &listener{cfg: p.cfg, addr: at[0], done: make(chan struct{})}
-	// Of the ports that are free, the connection manager knows its own alone. Where a device listens by TCP, as siw
-	// does, another socket may have the one that it draws.
-	err = ln.bindLocked()
-	for n := 1; n < anyPort && ln.addr.Port() == 0 && errors.Is(err, syscall.EADDRINUSE); n++ {
+	if at[0].Port() == 0 {
+		err = onFreePort(ln.bindLocked)
+	} else {
 		err = ln.bindLocked()
 	}
 	if err != nil {
