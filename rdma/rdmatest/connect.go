@@ -2,6 +2,7 @@ package rdmatest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -25,15 +26,18 @@ func (s *suite) domain(t *testing.T, addr string) rdma.Domain {
 	return d
 }
 
-// dial connects and closes in the background, and sends the result.
-func dial(d rdma.Domain, addr string, cfg rdma.ConnConfig) <-chan error {
+// dial connects to l and closes in the background, and sends the result. A failure closes l,
+// or a test whose request does not come would wait in Accept for ever.
+func dial(d rdma.Domain, l rdma.Listener) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		c, err := d.Dial(ctx, addr, cfg, nil)
+		c, err := d.Dial(ctx, l.Addr(), rdma.ConnConfig{}, nil)
 		if err == nil {
 			err = c.Close()
+		} else {
+			_ = l.Close()
 		}
 		result <- err
 	}()
@@ -51,10 +55,15 @@ func (s *suite) privateData(t *testing.T) {
 	wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		c, err = d.Dial(ctx, l.Addr(), rdma.ConnConfig{PrivateData: ask}, nil)
+		if c, err = d.Dial(ctx, l.Addr(), rdma.ConnConfig{PrivateData: ask}, nil); err != nil {
+			_ = l.Close() // or Accept waits for ever
+		}
 	})
 	req, aerr := l.Accept()
-	require.NoError(t, aerr)
+	if aerr != nil {
+		wg.Wait()
+		require.NoError(t, errors.Join(err, aerr))
+	}
 	require.Equal(t, ask, req.PrivateData()[:len(ask)])
 	require.NotEmpty(t, req.RemoteAddr())
 	rd, aerr := req.OpenDomain()
@@ -75,9 +84,11 @@ func (s *suite) privateData(t *testing.T) {
 
 func (s *suite) reject(t *testing.T) {
 	l := s.listen(t)
-	result := dial(s.domain(t, l.Addr()), l.Addr(), rdma.ConnConfig{})
+	result := dial(s.domain(t, l.Addr()), l)
 	req, err := l.Accept()
-	require.NoError(t, err)
+	if err != nil {
+		require.NoError(t, errors.Join(<-result, err))
+	}
 	require.NoError(t, req.Reject([]byte("come back later")))
 	var refused *rdma.RejectError
 	require.ErrorAs(t, <-result, &refused)
@@ -87,7 +98,7 @@ func (s *suite) reject(t *testing.T) {
 func (s *suite) dialNobody(t *testing.T) {
 	l := s.listen(t)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, <-dial(s.domain(t, l.Addr()), l.Addr(), rdma.ConnConfig{}), rdma.ErrLost)
+	require.ErrorIs(t, <-dial(s.domain(t, l.Addr()), l), rdma.ErrLost)
 }
 
 func (s *suite) dialTimeout(t *testing.T) {

@@ -54,9 +54,14 @@ func (b bench) lanes(t *testing.T) {
 			var err error
 			x, err = ours.Dial(t.Context(), l.Addr(), rdma.ConnConfig{PrivateData: make([]byte, lane*28)}, []rdma.WorkRequest{{Local: rdma.SGE{Region: r, Len: 64}}})
 			dialled <- err
+			if err != nil {
+				_ = l.Close() // or Accept waits for ever
+			}
 		}()
 		req, err := l.Accept()
-		require.NoError(t, err)
+		if err != nil {
+			require.NoError(t, errors.Join(<-dialled, err))
+		}
 		if theirs == nil {
 			theirs, err = req.OpenDomain()
 			require.NoError(t, err)
@@ -151,9 +156,14 @@ func (b bench) pair(t testing.TB, p rdma.Provider) (ends [2]rdma.Conn, regions [
 		c, err := d.Dial(t.Context(), l.Addr(), rdma.ConnConfig{}, nil)
 		ends[0] = c
 		dialled <- err
+		if err != nil {
+			_ = l.Close() // or Accept waits for ever
+		}
 	}()
 	req, err := l.Accept()
-	require.NoError(t, err)
+	if err != nil {
+		require.NoError(t, errors.Join(<-dialled, err))
+	}
 	e, err := req.OpenDomain()
 	require.NoError(t, err)
 	ends[1], err = req.Accept(e, rdma.ConnConfig{}, nil)
