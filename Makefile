@@ -90,7 +90,7 @@ lint: $(LINT) ## run the linter and shellcheck
 check: lint ## run vet, gofmt and lint
 	$(GO) vet ./...
 	$(if $(TAGS),$(GO) vet $(TAGGED) ./...)
-	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
+	@files=$$(find . -path ./bin -prune -o -name '*.go' -exec gofmt -l {} +); [ -z "$$files" ] || { echo "not as gofmt has it:"; echo "$$files"; exit 1; }
 
 cross: ## build for every supported architecture, without cgo
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -o /dev/null ./... || exit 1; done
