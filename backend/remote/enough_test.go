@@ -104,7 +104,8 @@ func TestEnoughIsLostInTheChange(t *testing.T) {
 				release := s[1].sync.block()
 				flush := c.Flush()
 				c.Submit(flush)
-				<-s[1].sync.began // the record {AB}
+				synctest.Wait() // the record {AB} is on A, and waits for the disk of B
+				require.Equal(t, persist.Members(3), s.record(0).F)
 				s.network(1).Down()
 				release()
 				if legs == 4 {
