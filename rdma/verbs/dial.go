@@ -84,7 +84,7 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 		return err
 	})
 	if err != nil {
-		return nil, dialError(ctx, addr, err)
+		return nil, err
 	}
 	c.start()
 	return c, nil
@@ -94,14 +94,14 @@ func (d *domain) Dial(ctx context.Context, addr string, cfg rdma.ConnConfig, rec
 func (d *domain) dial(ctx context.Context, addr string, cfg rdma.ConnConfig, recvs []rdma.WorkRequest) (*conn, error) {
 	e, err := resolve(ctx, addr)
 	if err != nil {
-		return nil, err
+		return nil, dialError(ctx, addr, err)
 	}
 	c, err := newConn(d, e, cfg, recvs)
 	if err != nil {
-		return nil, err
+		return nil, dialError(ctx, addr, err)
 	}
 	if err = e.bounded(ctx, func() error { return c.connect(cfg) }); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(dialError(ctx, addr, err), c.Close())
 	}
 	return c, nil
 }

@@ -22,9 +22,9 @@ func onFreePort(try func() error) error {
 	return err
 }
 
-// portTaken tells whether err is that another socket has the port. If that one shares it,
-// to connect from it fails only to an address to which it is, or was a moment ago,
-// connected: with EADDRNOTAVAIL.
+// portTaken reports whether err means that another socket has the port. A socket that shares
+// its port refuses others only the address that it is connected to, or was a moment ago: with
+// EADDRNOTAVAIL.
 func portTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
