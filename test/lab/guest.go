@@ -292,11 +292,14 @@ func (g *Guest) qemu(kernel, out, accel string) ([]string, error) {
 		}
 		machine += ",nvdimm=on,nvdimm-persistence=" + domain
 	}
+	cpu := "max"
 	if accel == "tcg" {
 		accel += ",thread=multi"
+		// QEMU 7.2's CMPXCHG16B may put foreign bits into EFLAGS: docs/lab.md.
+		cpu += ",-cx16"
 	}
 	args := []string{
-		"-machine", machine, "-accel", accel, "-cpu", "max",
+		"-machine", machine, "-accel", accel, "-cpu", cpu,
 		"-smp", "2", "-m", fmt.Sprintf("%dM,slots=4,maxmem=64G", memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "stdio", "-serial", "file:/dev/fd/3",
