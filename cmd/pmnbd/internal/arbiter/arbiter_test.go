@@ -84,10 +84,10 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// open makes a client of s.
 // lease is a time that etcd measures. A busy machine must not keep the test from a renewal for as long.
 const lease = 3 * MinLease
 
+// open makes a client of s.
 func open(t *testing.T, s *etcdtest.Server, standby bool) *Etcd {
 	e, err := New(Config{Endpoints: []string{s.Addr}, Prefix: "/test", Lease: lease, Standby: standby})
 	require.NoError(t, err)
