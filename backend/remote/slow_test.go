@@ -140,11 +140,12 @@ func (c *weighedConn) Poll(cs []rdma.Completion) (int, error) {
 	return n, err
 }
 
-// Over TCP a heartbeat waits for what is posted ahead of it and what the sockets hold. On this link that
-// takes 13 s, longer than a lease: the session stays, and so does the lease. The lease is a real one, and
-// long: a machine that keeps the test from running for a second or two must not end it.
+// A slow TCP link ends neither the session nor the lease. A heartbeat waits behind the Writes that the
+// device has already posted. This link takes 13 s to carry them, and the lease is 10 s. Both run in real
+// time, so the lease is long: a busy machine may keep the test from running for seconds.
 func TestSlowLinkOverTCP(t *testing.T) {
 	const rate = maxAhead / 13 // bytes per second
+	const size = 256 << 10
 	p := newPair(t, iwarp.New(iwarp.Config{}), "127.0.0.1:0", region.PathMemfd, target.Config{Heartbeat: 100 * time.Millisecond, Lease: 10 * time.Second})
 	p.addr = slowLink(t, p.addr, rate)
 	cfg := p.config(t)
@@ -152,8 +153,8 @@ func TestSlowLinkOverTCP(t *testing.T) {
 	d, err := Dial(context.Background(), cfg)
 	require.NoError(t, err)
 	c := backendtest.NewClient(t, d)
-	for i := range 5 * maxAhead / 4 >> 18 {
-		c.Submit(c.Write(uint64(i)<<18, backendtest.Pattern(256<<10, uint32(i)), 0))
+	for i := range 5 * maxAhead / 4 / size {
+		c.Submit(c.Write(uint64(i)*size, backendtest.Pattern(size, uint32(i)), 0))
 	}
 	flush := c.Flush()
 	c.Submit(flush)
@@ -189,8 +190,9 @@ func slowLink(t *testing.T, addr string, bytesPerSecond int) string {
 				return
 			}
 			if pace > 0 {
+				// The time that these bytes take. If the last ones were late, this is shorter.
 				next = next.Add(time.Duration(n) * time.Second / time.Duration(pace))
-				time.Sleep(time.Until(next)) // it makes up for what came late
+				time.Sleep(time.Until(next))
 			}
 		}
 	}
@@ -206,7 +208,8 @@ func slowLink(t *testing.T, addr string, bytesPerSecond int) string {
 				continue
 			}
 			client, server := a.(*net.TCPConn), b.(*net.TCPConn)
-			context.AfterFunc(t.Context(), func() { // else one whose device a failed test left open stays
+			running.Go(func() { // a failed test does not close its device, and so not the connection
+				<-t.Context().Done()
 				_ = client.Close()
 				_ = server.Close()
 			})
