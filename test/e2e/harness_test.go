@@ -27,6 +27,10 @@ import (
 // something that works.
 const outer = 60 * time.Second
 
+// outerCopy is outer for what copies or compares a whole region, which has taken 50 s on a busy
+// machine.
+const outerCopy = 5 * time.Minute
+
 // buildFlags are flags of go build; race_test.go adds one.
 var buildFlags []string
 
@@ -299,15 +303,21 @@ func (h host) run(t *testing.T, name string, args ...string) string {
 // result runs one of our binaries to its end and returns what came of it.
 func (h host) result(t *testing.T, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return output(t, command(t, h.home, name, args...))
+	return outputWithin(t, outerCopy, command(t, h.home, name, args...))
 }
 
 func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
 	t.Helper()
+	return outputWithin(t, outer, cmd)
+}
+
+// outputWithin runs cmd to its end, and kills it if it hangs for longer than within.
+func outputWithin(t *testing.T, within time.Duration, cmd *exec.Cmd) (code int, stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	require.NoError(t, cmd.Start())
-	giveUp := time.AfterFunc(outer, func() { _ = cmd.Process.Kill() })
+	giveUp := time.AfterFunc(within, func() { _ = cmd.Process.Kill() })
 	defer giveUp.Stop()
 	err := cmd.Wait()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {

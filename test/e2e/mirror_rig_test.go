@@ -176,7 +176,7 @@ func (r *mirrorRig) awaitStates(t *testing.T, want, f string) mirrorStatus {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	giveUp := time.After(outer)
+	giveUp := time.After(outerCopy)
 	for {
 		s := r.status(t)
 		if s.states() == want && s.F == f {
