@@ -19,7 +19,7 @@ import (
 
 // meter is a line of a progress.Meter, which shows what takes more than a second: on a machine that is
 // busy or stopped, that may be anything.
-var meter = regexp.MustCompile(`(?m)^(create|clear) .*\n`)
+var meter = regexp.MustCompile(`(?m)^(create|clear) \S+?(: [a-z ]+)? (for \S+|\S+ of \S+, \d+ %(, \S+/s, \S+ left)?)\n`)
 
 // ran runs a command line and returns its exit code and what it wrote, without how far it was.
 func ran(args ...string) (code int, stdout, stderr string) {

@@ -190,7 +190,7 @@ var braced = regexp.MustCompile(`\{[^}]*\}`)
 
 // meter is a line of how far a command is, which shows what takes more than a second: on a machine
 // that is busy, that may be anything.
-var meter = regexp.MustCompile(`(?m)^(create|clear) .*\n`)
+var meter = regexp.MustCompile(`(?m)^(create|clear) \S+?(: [a-z ]+)? (for \S+|\S+ of \S+, \d+ %(, \S+/s, \S+ left)?)\n`)
 
 // make makes the mistake.
 func (p *place) make(t *testing.T, m *mistake) {
