@@ -13,7 +13,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -25,7 +25,7 @@ import (
 
 // inMemory is a path for a file in memory: nothing waits for a disk.
 func inMemory(t testing.TB) string {
-	dir := shmtest.Dir(t)
+	dir := testdir.Memory(t)
 	return filepath.Join(dir, "region")
 }
 

@@ -22,7 +22,7 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/reload"
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -40,7 +40,7 @@ type lastSavesRig struct {
 // newLastSavesRig makes one. The disk of the first region hangs until the second region is being saved.
 func newLastSavesRig(t *testing.T) *lastSavesRig {
 	t.Helper()
-	memory, home := shmtest.Dir(t), t.TempDir()
+	memory, home := testdir.Memory(t), testdir.Disk(t)
 	rig := &lastSavesRig{began: make(chan struct{}), told: make(chan struct{})}
 	mends := make(chan struct{})
 	begins, mend := sync.OnceFunc(func() { close(rig.began) }), sync.OnceFunc(func() { close(mends) })

@@ -8,14 +8,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
 
 // `region inspect` shows what a region knows of its mirror, also while it is served.
 func TestInspectMember(t *testing.T) {
-	dir := shmtest.Dir(t)
+	dir := testdir.Memory(t)
 	path := filepath.Join(dir, "log")
 	code, _, errs := ran("region", "create", "log", path, "--size", "1M")
 	require.Zero(t, code, errs)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -17,9 +17,9 @@ import (
 // A reload that fails takes back what it opened, but not the memory of a region of class protected:
 // the image may be live by then.
 func TestReloadTakenBackKeepsProtectedMemory(t *testing.T) {
-	memory := shmtest.Dir(t)
+	memory := testdir.Memory(t)
 	n := servedRegion{Name: "fast"}
-	n.Path.string, n.Save.string = filepath.Join(memory, "fast"), t.TempDir()
+	n.Path.string, n.Save.string = filepath.Join(memory, "fast"), testdir.Disk(t)
 	_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: 1 << 20, Class: persist.ClassProtected, Save: n.Save.string})
 	require.NoError(t, err)
 	open := func() *region.Region {

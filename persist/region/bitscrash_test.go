@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/test/pmemsim"
 )
@@ -166,7 +166,7 @@ func TestBitsSurviveCrashes(t *testing.T) {
 }
 
 func crashBits(t *rapid.T, class persist.Class, parts int) {
-	dir := shmtest.Dir(t)
+	dir := testdir.Memory(t)
 	path := filepath.Join(dir, "region")
 	h := hostOf(class, bootA)
 	var further []string

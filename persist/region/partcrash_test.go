@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -129,7 +129,7 @@ func crashAtEachStep(t *testing.T, class persist.Class) {
 	require.NoError(t, r.Close())
 	require.Len(t, p.steps, updates*3*(crashParts+1), "three steps for each superblock, and twice for the first part's")
 
-	dir := shmtest.Dir(t)
+	dir := testdir.Memory(t)
 	crash := &tape{t: t, off: true, paths: partPaths(dir, crashParts)}
 	for i, path := range p.paths {
 		whole, err := os.ReadFile(path)

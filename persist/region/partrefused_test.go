@@ -19,7 +19,7 @@ func TestPartsRefused(t *testing.T) {
 	single := created(t, fileHost)
 	junk := filepath.Join(t.TempDir(), "junk")
 	require.NoError(t, os.WriteFile(junk, make([]byte, 3<<20), 0o600))
-	link := filepath.Join(t.TempDir(), "link")
+	link := paths[1] + ".link"
 	require.NoError(t, os.Link(paths[1], link))
 	for _, c := range []struct {
 		name  string

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,7 @@ import (
 // One that it names can take over from an owner that is no longer named, as from any
 // other.
 func TestAllow(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "region")
+	path := onDisk(t)
 	s := serveRegion(t, path, nil, Config{})
 	epoch := s.connect(t).open(bob).Epoch
 	s.stop()

@@ -2,7 +2,6 @@ package target
 
 import (
 	"bytes"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,7 @@ var (
 )
 
 func keyed(t *testing.T, keys Keys) *site {
-	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: keys})
+	return serveRegion(t, onDisk(t), nil, Config{Keys: keys})
 }
 
 // challenged asks for a challenge and returns the secret that initiator id makes with key.

@@ -2,7 +2,6 @@ package target
 
 import (
 	"errors"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,7 +94,7 @@ func TestSettlingsAreBounded(t *testing.T) {
 // ranges are left to the next session of the connection, whose barriers did not make them durable.
 func TestSettlingsEndWithTheirSession(t *testing.T) {
 	block := persist.Range{Off: 8192, Len: persist.BadBlock}
-	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.Medium{
+	s := serveWith(t, onDisk(t), regiontest.Medium{
 		PMem: region.DomainMemory, Data: regiontest.Discard,
 		Bad:  func() []persist.Range { return []persist.Range{block} },
 		Mend: func(uint64, uint64) error { return nil },

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -42,7 +41,7 @@ func TestVolatileFlushesLines(t *testing.T) {
 func TestAckAfterItsSync(t *testing.T) {
 	began, proceed := make(chan struct{}, 16), make(chan struct{})
 	hold := false
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if hold {
 			began <- struct{}{}
 			<-proceed
@@ -80,7 +79,7 @@ func TestAckAfterItsSync(t *testing.T) {
 func TestSyncFailsAfterTheLaneIsGone(t *testing.T) {
 	began, proceed := make(chan struct{}, 1), make(chan struct{})
 	var fail atomic.Bool
-	path := filepath.Join(t.TempDir(), "region")
+	path := onDisk(t)
 	s := serveRegion(t, path, func(fd int) error {
 		if fail.Swap(false) {
 			began <- struct{}{}
@@ -133,7 +132,7 @@ func TestCloseWaitsForSyncs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began, proceed := make(chan struct{}, 1), make(chan struct{})
 			var hold atomic.Bool
-			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+			s := serveRegion(t, onDisk(t), func(fd int) error {
 				if hold.Swap(false) {
 					began <- struct{}{}
 					<-proceed

@@ -2,7 +2,6 @@ package target
 
 import (
 	"crypto/sha256"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,11 +69,11 @@ func keepers(t *testing.T) map[string]func(cfg Config) (*site, *kept) {
 		"pmem": func(cfg Config) (*site, *kept) {
 			k, m := new(kept), regiontest.ADR
 			m.Header = header(k)
-			return serve(filepath.Join(t.TempDir(), "region"), m, k, cfg)
+			return serve(onDisk(t), m, k, cfg)
 		},
 		"file": func(cfg Config) (*site, *kept) {
 			k := new(kept)
-			return serve(filepath.Join(t.TempDir(), "region"), regiontest.Medium{Sync: func(fd int) error {
+			return serve(onDisk(t), regiontest.Medium{Sync: func(fd int) error {
 				k.note()
 				return unix.Fdatasync(fd)
 			}}, k, cfg)
@@ -374,7 +373,7 @@ func TestUnansweredRequests(t *testing.T) {
 	t.Run("2 RECORDs that wait for a disk", func(t *testing.T) {
 		began, proceed := make(chan struct{}), make(chan struct{})
 		var hold atomic.Bool
-		s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+		s := serveRegion(t, onDisk(t), func(fd int) error {
 			if hold.Swap(false) {
 				close(began)
 				<-proceed

@@ -154,7 +154,7 @@ func TestLeaseWhileRefused(t *testing.T) {
 // A save of a region takes as long as that of all regions, which may share a disk.
 func TestNeedIsTheSum(t *testing.T) {
 	images := map[string]*fakeImage{}
-	s := serveRegion(t, t.TempDir()+"/region", nil, Config{image: func(r *region.Region) protected {
+	s := serveRegion(t, onDisk(t), nil, Config{image: func(r *region.Region) protected {
 		f := &fakeImage{r: r, shape: region.Protection{Size: size, Speed: size, Expected: time.Duration(len(images)+2) * time.Second, SaveWithin: time.Minute}}
 		images[r.Name()] = f
 		return f
@@ -168,7 +168,7 @@ func TestNeedIsTheSum(t *testing.T) {
 // Of two grants at a time, each of which the battery lasts for, one at least sees the other.
 func TestNeedOfGrantsAtOnce(t *testing.T) {
 	images := map[string]*fakeImage{}
-	s := serveRegion(t, t.TempDir()+"/region", nil, Config{image: func(r *region.Region) protected {
+	s := serveRegion(t, onDisk(t), nil, Config{image: func(r *region.Region) protected {
 		f := &fakeImage{}
 		images[r.Name()] = f
 		f.of(r)

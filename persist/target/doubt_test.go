@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -18,7 +17,7 @@ import (
 // and settles the doubt. Every barrier waits for that, also one that covers nothing.
 func TestDoubt(t *testing.T) {
 	var syncs atomic.Int64
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		syncs.Add(1)
 		return unix.Fdatasync(fd)
 	}, Config{})
@@ -47,7 +46,7 @@ func TestDoubt(t *testing.T) {
 // A flush of the whole extent that fails leaves the doubt, and the region fails.
 func TestDoubtThatCannotBeSettled(t *testing.T) {
 	var fail atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if fail.Load() {
 			return unix.EIO
 		}
@@ -107,7 +106,7 @@ func TestDoubtInTheBackground(t *testing.T) {
 
 // Doubt survives a restart of the target, which then settles it by itself.
 func TestDoubtAcrossARestart(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "region")
+	path := onDisk(t)
 	s := serveRegion(t, path, nil, Config{})
 	require.NoError(t, s.region.Update(func(sb *region.Superblock) error {
 		sb.Doubt = true
@@ -124,7 +123,7 @@ func TestDoubtAcrossARestart(t *testing.T) {
 // TestServeProtectedInDoubt: the syncer settles a doubt from the start on, and finds out whether a save forbids it. The
 // race detector sees if the region is not complete by then.
 func TestServeProtectedInDoubt(t *testing.T) {
-	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
+	r, err := region.Open(onDisk(t), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	for range 10 {

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -125,7 +124,7 @@ type slowSite struct {
 
 func newSlowSite(t *testing.T) *slowSite {
 	s := &slowSite{began: make(chan struct{}, 1)}
-	s.site = serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s.site = serveRegion(t, onDisk(t), func(fd int) error {
 		if ofData, hold := s.watch.Data(fd), s.hold.Load(); ofData && hold != nil {
 			s.began <- struct{}{}
 			<-*hold

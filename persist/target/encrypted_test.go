@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,7 +48,7 @@ func (s *site) openAt(t *testing.T, d door) (p *peer, secret *wire.Secret, o wir
 // A lane is proven for its own channel, by its connection request, by JOIN and by the answer. What
 // proves it on another channel, or on none, proves nothing.
 func TestLanesProveTheirChannels(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: Keys{alice.ID: {aliceKey}}})
+	s := serveRegion(t, onDisk(t), nil, Config{Keys: Keys{alice.ID: {aliceKey}}})
 	secure, clear := s.door(t, iwarp.Config{Encrypt: true}), s.door(t, iwarp.Config{})
 	first, secret, o := s.openAt(t, secure)
 	own := first.conn.Caps().Channel
@@ -105,7 +104,7 @@ func TestLanesProveTheirChannels(t *testing.T) {
 
 // An OPEN is proven for the channel that it came by.
 func TestOpenProvesItsChannel(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: Keys{alice.ID: {aliceKey}}})
+	s := serveRegion(t, onDisk(t), nil, Config{Keys: Keys{alice.ID: {aliceKey}}})
 	secure, clear := s.door(t, iwarp.Config{Encrypt: true}), s.door(t, iwarp.Config{})
 	for name, c := range map[string]struct {
 		door    door
@@ -128,7 +127,7 @@ func TestOpenProvesItsChannel(t *testing.T) {
 
 // A region can demand that connections are encrypted. The refusal is proven, and grants nothing.
 func TestEncryptedRegion(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Keys: Keys{alice.ID: {aliceKey}}, Encrypted: map[string]bool{"log": true}})
+	s := serveRegion(t, onDisk(t), nil, Config{Keys: Keys{alice.ID: {aliceKey}}, Encrypted: map[string]bool{"log": true}})
 	secure, clear := s.door(t, iwarp.Config{Encrypt: true}), s.door(t, iwarp.Config{})
 	p := dial(t, clear.provider, clear.addr)
 	secret := p.challenged(aliceKey, alice.ID)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -202,7 +202,7 @@ type tracedSite struct {
 }
 
 func newTracedSite(t *testing.T, cfg Config) *tracedSite {
-	dir := shmtest.Dir(t)
+	dir := testdir.Memory(t)
 	path := filepath.Join(dir, "region")
 	s := &tracedSite{began: make(chan struct{}, 16)}
 	cfg.Log = logtest.New(t)
@@ -450,7 +450,7 @@ func TestTakeover(t *testing.T) {
 		require.Equal(t, wire.CodeNotOwner, r.Code, "not after bob has closed either")
 	})
 	t.Run("in the grace after a start", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "region")
+		path := onDisk(t)
 		s := serveRegion(t, path, nil, Config{})
 		o := s.connect(t).open(alice)
 		s.stop()
@@ -462,7 +462,7 @@ func TestTakeover(t *testing.T) {
 		require.Equal(t, o.Epoch+1, n.Epoch)
 	})
 	t.Run("not by an initiator that is not allowed", func(t *testing.T) {
-		s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Allow: map[string][][16]byte{"log": {alice.ID}}})
+		s := serveRegion(t, onDisk(t), nil, Config{Allow: map[string][][16]byte{"log": {alice.ID}}})
 		old := s.connect(t)
 		o := old.open(alice)
 		var r wire.Refused

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 )
 
 func TestLease(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "region")
+	path := onDisk(t)
 	t.Run("another id waits while the lease runs", func(t *testing.T) {
 		s := serveRegion(t, path, nil, Config{})
 		s.connect(t).open(alice)
@@ -102,7 +101,7 @@ func TestHeartbeatExtendsTheLease(t *testing.T) {
 // Data that arrive extend the lease, too: on a slow network heartbeats come behind them.
 // Data that arrived long ago do not.
 func TestDataExtendTheLease(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), unix.Fdatasync, Config{Heartbeat: time.Millisecond})
+	s := serveRegion(t, onDisk(t), unix.Fdatasync, Config{Heartbeat: time.Millisecond})
 	p := s.connect(t)
 	o := p.open(alice)
 	session := s.server.served()["log"].session

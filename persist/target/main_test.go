@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -66,8 +67,13 @@ func serveOpened(t *testing.T, path string, r *region.Region, cfg Config) *site 
 	return s
 }
 
+// onDisk returns the path of a file that is not there yet. A region in it is of class file.
+func onDisk(t testing.TB) string {
+	return filepath.Join(testdir.Disk(t), "region")
+}
+
 func newSite(t *testing.T) *site {
-	return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{})
+	return serveRegion(t, onDisk(t), nil, Config{})
 }
 
 // A peer is an initiator that sends whatever the test wants.

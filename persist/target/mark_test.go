@@ -2,7 +2,6 @@ package target
 
 import (
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,7 +48,7 @@ func (s *site) passed() {
 // The mark advances by one while a session makes writes durable, at most once an
 // interval, and with CLOSE. It does not advance while the session is idle.
 func TestMark(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: time.Hour})
+	s := serveRegion(t, onDisk(t), nil, Config{MarkInterval: time.Hour})
 	mark := func() uint64 { return s.region.Superblock().Mark }
 	p := s.connect(t)
 	o := p.open(alice)
@@ -84,7 +83,7 @@ func TestMark(t *testing.T) {
 // Under the methods without the target's CPU, the target does not see barriers. So the
 // mark advances once in each interval.
 func TestMarkWithoutBarriers(t *testing.T) {
-	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
+	s := serveWith(t, onDisk(t), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)
 	o := p.open(alice)
 	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)
@@ -101,7 +100,7 @@ func TestMarkWithoutBarriers(t *testing.T) {
 func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 	began, hold := make(chan struct{}, 8), make(chan struct{})
 	var blocked atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if blocked.Load() {
 			began <- struct{}{}
 			<-hold
@@ -126,7 +125,7 @@ func TestMarkIsDurableBeforeItIsTold(t *testing.T) {
 // If the target cannot write the mark, the region fails.
 func TestMarkFails(t *testing.T) {
 	var fail atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if fail.Load() {
 			return unix.EIO
 		}
@@ -171,7 +170,7 @@ func TestResumeNamesTheMark(t *testing.T) {
 // the superblock. If so, the target acknowledges and grants nothing more, and the session
 // ends.
 func TestForeignSuperblock(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{MarkInterval: 1})
+	s := serveRegion(t, onDisk(t), nil, Config{MarkInterval: 1})
 	p := s.connect(t)
 	p.open(alice)
 	p.beat(1)
@@ -185,7 +184,7 @@ func TestForeignSuperblock(t *testing.T) {
 // Under the methods without the target's CPU, no barrier reports that the region failed.
 // So the session ends, also if it was the mark that failed.
 func TestMarkFailsWithoutBarriers(t *testing.T) {
-	s := serveWith(t, filepath.Join(t.TempDir(), "region"), regiontest.EADR, Config{MarkInterval: time.Hour})
+	s := serveWith(t, onDisk(t), regiontest.EADR, Config{MarkInterval: time.Hour})
 	p := s.connect(t)
 	o := p.open(alice)
 	require.NotEqual(t, uint8(persist.MethodGPSPM), o.Method)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/testdir"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -166,7 +167,7 @@ func TestResumeWithinALife(t *testing.T) {
 
 // A refusal that says nothing about the region says nothing about its mirror.
 func TestRefusalsThatTellNothing(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{Allow: map[string][][16]byte{"log": {alice.ID}}})
+	s := serveRegion(t, onDisk(t), nil, Config{Allow: map[string][][16]byte{"log": {alice.ID}}})
 	s.become(t, memberA)
 	for name, m := range map[string]*wire.Open{
 		"not allowed":    {Methods: everyMethod, Owner: bob, Region: "log"},
@@ -186,7 +187,7 @@ func TestRefusalsThatTellNothing(t *testing.T) {
 func TestGrantLooksAtTheRecordAgain(t *testing.T) {
 	began, proceed := make(chan struct{}), make(chan struct{})
 	var hold atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if hold.Swap(false) {
 			began <- struct{}{}
 			<-proceed
@@ -228,7 +229,7 @@ func TestRecordIsDurableFirst(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		began, proceed := make(chan struct{}, 16), make(chan struct{})
 		var hold atomic.Bool
-		path := filepath.Join(t.TempDir(), "region")
+		path := onDisk(t)
 		s := serveRegion(t, path, func(fd int) error {
 			if hold.Load() {
 				began <- struct{}{}
@@ -373,7 +374,7 @@ func TestRecord(t *testing.T) {
 // A record that cannot be made durable has no RECORDED, and the region fails.
 func TestRecordFails(t *testing.T) {
 	var fail atomic.Bool
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if fail.Load() {
 			return unix.EIO
 		}
@@ -390,7 +391,7 @@ func TestRecordFails(t *testing.T) {
 // A member can be used under every method. While a member is out, barriers come under
 // all of them.
 func TestBitsUnderAPM(t *testing.T) {
-	dir := t.TempDir()
+	dir := testdir.Disk(t)
 	s := serveWith(t, filepath.Join(dir, "region"), regiontest.EADR, Config{})
 	p := s.connect(t)
 	o := p.openLife(alice, 1, wire.OpenJoin)

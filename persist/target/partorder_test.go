@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +15,7 @@ import (
 func heldSync(t *testing.T) (s *site, p *peer, release func()) {
 	began, proceed := make(chan struct{}, 1), make(chan struct{})
 	var hold atomic.Bool
-	s = serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s = serveRegion(t, onDisk(t), func(fd int) error {
 		if hold.Swap(false) {
 			began <- struct{}{}
 			<-proceed

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -98,7 +97,7 @@ type protectedSite struct {
 func newProtectedSite(t *testing.T, cfg Config) *protectedSite {
 	f := &fakeImage{}
 	cfg.image = f.of
-	s := &protectedSite{serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, cfg), f}
+	s := &protectedSite{serveRegion(t, onDisk(t), nil, cfg), f}
 	looked(t, s.server.served()["log"])
 	s.look()
 	return s
@@ -312,7 +311,7 @@ func TestSaves(t *testing.T) {
 // A slow region does not delay the reports of the others: the caller may not wait until the end.
 func TestSaveTellsAtOnce(t *testing.T) {
 	images := map[string]*fakeImage{}
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, Config{image: func(r *region.Region) protected {
+	s := serveRegion(t, onDisk(t), nil, Config{image: func(r *region.Region) protected {
 		f := &fakeImage{}
 		images[r.Name()] = f
 		return f.of(r)

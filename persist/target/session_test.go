@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,7 +40,7 @@ func TestSession(t *testing.T) {
 // The epoch of a grant, the new owner and "unclean" are durable before the initiator
 // hears of them: when OPENED arrives, they are in the file.
 func TestGrantIsPersistedBeforeTheReply(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "region")
+	path := onDisk(t)
 	synced := make(chan region.Superblock, 64)
 	s := serveRegion(t, path, func(fd int) error {
 		if info, err := region.Inspect(path); err == nil {

@@ -3,7 +3,6 @@ package target
 import (
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/uuid"
@@ -17,7 +16,7 @@ import (
 
 func TestSnapshot(t *testing.T) {
 	syncing := error(nil)
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), func(fd int) error {
+	s := serveRegion(t, onDisk(t), func(fd int) error {
 		if syncing != nil {
 			return syncing
 		}

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -95,7 +94,7 @@ func TestWhoLosesItsPlace(t *testing.T) {
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	for name, keys := range map[string]Keys{"without keys": nil, "with keys": {alice.ID: {aliceKey}, bob.ID: {bobKey}}} {
 		t.Run(name, func(t *testing.T) {
-			s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(keys))
+			s := serveRegion(t, onDisk(t), nil, patient(keys))
 			open := func() (*peer, *wire.Secret, wire.Opened) {
 				if keys != nil {
 					return s.openKeyed(t, aliceKey, alice)
@@ -143,7 +142,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 
 // With a key, a connection is safe from those without one. It may not stay for ever.
 func TestProvenStrangers(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}))
+	s := serveRegion(t, onDisk(t), nil, patient(Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}))
 	_, _, o := s.openKeyed(t, aliceKey, alice)
 	refused := func() *peer {
 		p := s.connect(t)
@@ -169,7 +168,7 @@ func TestProvenStrangers(t *testing.T) {
 
 // A connection that has closed its session is a stranger again.
 func TestClosedIsAStranger(t *testing.T) {
-	s := serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, patient(nil))
+	s := serveRegion(t, onDisk(t), nil, patient(nil))
 	p := s.connect(t)
 	o := p.open(alice)
 	require.Empty(t, s.server.strangers.crowd(spoken))
@@ -221,7 +220,7 @@ func (r *stuckRequest) Abandon() {
 // Connections that their peers do not confirm keep nobody out either. A server that
 // closes does not wait for them.
 func TestUnconfirmedStrangers(t *testing.T) {
-	r, err := region.Open(filepath.Join(t.TempDir(), "region"), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
+	r, err := region.Open(onDisk(t), region.OpenOptions{Name: "log", CreateSize: size, AllowVolatile: true})
 	require.NoError(t, err)
 	s := &site{p: rdmafake.New(rdmafake.Config{}), region: r, server: New(Config{Log: logtest.New(t)}, []*region.Region{r})}
 	fake, err := s.p.Listen(context.Background(), "")
@@ -284,7 +283,7 @@ func TestStrangersTime(t *testing.T) {
 	later := Config{OpenTimeout: tick, ProofTimeout: time.Hour}
 	serve := func(t *testing.T, cfg Config, keys Keys) *site {
 		cfg.Keys = keys
-		return serveRegion(t, filepath.Join(t.TempDir(), "region"), nil, cfg)
+		return serveRegion(t, onDisk(t), nil, cfg)
 	}
 	keys := Keys{alice.ID: {aliceKey}, bob.ID: {bobKey}}
 	t.Run("silent", func(t *testing.T) { lost(t, serve(t, soon, nil).connect(t)) })

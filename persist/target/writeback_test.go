@@ -1,7 +1,6 @@
 package target
 
 import (
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -160,7 +159,7 @@ func TestFencesAreTheLanes(t *testing.T) {
 		beside bool
 	}{"ADR": {regiontest.ADR, true}, "eADR": {regiontest.EADR, false}} {
 		t.Run(name, func(t *testing.T) {
-			s := serveWith(t, filepath.Join(t.TempDir(), "region"), c.medium, Config{step: step})
+			s := serveWith(t, onDisk(t), c.medium, Config{step: step})
 			s.connect(t).open(alice)
 			require.Equal(t, c.beside, s.server.served()["log"].session.conn.beside([]persist.Range{{Len: size}}))
 		})

@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/internal/testdir"
 )
 
 // outer is how long a test waits for something that hangs. No test waits that long for
@@ -272,16 +274,13 @@ type host struct {
 	disk string // on a disk, for regions of class file
 }
 
-// newHost makes a host. Its disk is in /var/tmp, because /tmp need not be on a disk.
+// newHost makes a host.
 func newHost(t *testing.T) host {
 	t.Helper()
-	dir := func(parent string) string {
-		d, err := os.MkdirTemp(parent, "pmnbd-")
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, os.RemoveAll(d)) })
-		return d
-	}
-	return host{home: dir(""), disk: dir("/var/tmp")}
+	home, err := os.MkdirTemp("", "pmnbd-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
+	return host{home: home, disk: testdir.Disk(t)}
 }
 
 // region creates a region of class file.

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 )
 
 // A scrape holds the values of a page of metrics, by name and labels.
@@ -129,7 +129,7 @@ func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	memory, battery := filepath.Join(shmtest.Dir(t), "c"), filepath.Join(h.home, "battery")
+	memory, battery := filepath.Join(testdir.Memory(t), "c"), filepath.Join(h.home, "battery")
 	h.run(t, "pmnbd-target", "region", "create", "c", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	require.NoError(t, os.WriteFile(battery, []byte("ups.status: OL\nbattery.runtime: 600\n"), 0o600))
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0", "--battery-command", "cat "+battery,

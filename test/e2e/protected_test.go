@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 )
 
 // A protectedRig is a target with a region of class protected, and a pmnbd with a client. Without
@@ -28,7 +28,7 @@ type protectedRig struct {
 func newProtectedRig(t *testing.T) *protectedRig {
 	t.Helper()
 	h := newHost(t)
-	r := &protectedRig{h: h, memory: filepath.Join(shmtest.Dir(t), "fast")}
+	r := &protectedRig{h: h, memory: filepath.Join(testdir.Memory(t), "fast")}
 	r.region = "fast=" + r.memory + ",save=" + h.disk
 	h.run(t, "pmnbd-target", "region", "create", "fast", r.memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	r.target, r.uri = h.target(t, r.region)
@@ -225,7 +225,7 @@ func TestProtectedOnBattery(t *testing.T) {
 func TestProtectedRemoved(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	memory, file := filepath.Join(shmtest.Dir(t), "fast"), filepath.Join(h.home, "target.toml")
+	memory, file := filepath.Join(testdir.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
 	h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 	other := "listen = [\"iwarp://127.0.0.1:0\"]\n[[region]]\nname = \"other\"\npath = \"" + h.region(t, "other", "16M") + "\"\n"
 	fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
@@ -266,7 +266,7 @@ func TestProtectedUnnamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t)
-			memory, file := filepath.Join(shmtest.Dir(t), "fast"), filepath.Join(h.home, "target.toml")
+			memory, file := filepath.Join(testdir.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
 			h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
 			fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
 			listen := "listen = [\"iwarp://127.0.0.1:0\"]\n"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/shmtest"
+	"pmnbd/internal/testdir"
 )
 
 // root is the module's directory, relative to this package.
@@ -111,11 +111,11 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	// In the environment, so that binaries that the test builds are broken, too.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+spec)
 	// A test that panics removes nothing. Its sockets need short names.
-	disk, err := os.MkdirTemp("", "mutant")
+	temp, err := os.MkdirTemp("", "mutant")
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(disk, 0o755)) // a test runs binaries in it as another user
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(disk)) })
-	cmd.Env = append(cmd.Env, "TMPDIR="+disk, shmtest.Env+"="+shmtest.Dir(t))
+	require.NoError(t, os.Chmod(temp, 0o755)) // a test runs binaries in it as another user
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temp)) })
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, testdir.MemoryEnv+"="+testdir.Memory(t), testdir.DiskEnv+"="+testdir.Disk(t))
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	text := string(out)

@@ -1,0 +1,67 @@
+// Package testdir makes directories for tests that care where their files are: in memory, where
+// nothing waits for a disk and a region is of class volatile, or on a disk, where it is of class
+// file. The directory of testing.T.TempDir is the one or the other: /tmp is in memory on many
+// systems. It is only for this module.
+package testdir
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// MemoryEnv and DiskEnv name the environment variables with the directories in which Memory and
+// Disk make theirs. A test that runs other tests sets them, and removes what they leave if they end
+// by a panic.
+const (
+	MemoryEnv = "PMNBD_TEST_MEMORY"
+	DiskEnv   = "PMNBD_TEST_DISK"
+)
+
+// T is what this package needs of a test. It is a testing.TB or a rapid.T.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Cleanup(f func())
+}
+
+// Memory returns a new directory on a tmpfs, by default in /dev/shm. It goes when the test has ended.
+func Memory(t T) string {
+	t.Helper()
+	return in(t, MemoryEnv, "/dev/shm")
+}
+
+// Disk returns a new directory on a disk, by default in /var/tmp, which outlives reboots and so is
+// rarely in memory. It skips the test if it is. The directory goes when the test has ended.
+func Disk(t T) string {
+	t.Helper()
+	dir := in(t, DiskEnv, "/var/tmp")
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatalf("find the filesystem of %s: %v", dir, err)
+	}
+	if fs.Type == unix.TMPFS_MAGIC {
+		t.Skipf("%s is in memory: name a directory on a disk in %s", dir, DiskEnv)
+	}
+	return dir
+}
+
+// in returns a new directory in the one that env names, by default in byDefault.
+func in(t T, env, byDefault string) string {
+	t.Helper()
+	parent := os.Getenv(env)
+	if parent == "" {
+		parent = byDefault
+	}
+	dir, err := os.MkdirTemp(parent, "pmnbd-test-")
+	if err != nil {
+		t.Fatalf("make a directory for the test: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatalf("remove a directory of the test: %v", err)
+		}
+	})
+	return dir
+}
