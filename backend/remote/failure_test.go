@@ -11,7 +11,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 	"pmnbd/persist/wire"
@@ -35,7 +35,7 @@ func requireFailed(t *testing.T, c *backendtest.Client) {
 // failed, and nothing but an operator helps: a sync that succeeds later proves
 // nothing, for the kernel calls the lost pages clean.
 func TestFailedSync(t *testing.T) {
-	path := filepath.Join(testdir.Disk(t), "region")
+	path := filepath.Join(testhost.Disk(t), "region")
 	provider := rdmafake.New(rdmafake.Config{})
 	t.Run("fails", func(t *testing.T) {
 		p := newPair(t, provider, "", path, target.Config{})

@@ -13,7 +13,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -25,7 +25,7 @@ import (
 
 // inMemory is a path for a file in memory: nothing waits for a disk.
 func inMemory(t testing.TB) string {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	return filepath.Join(dir, "region")
 }
 

@@ -14,7 +14,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/internal/logtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
@@ -133,7 +133,7 @@ func newPairOn(t testing.TB, p rdma.Provider, listen, path string, cfg target.Co
 		cfg.Heartbeat, cfg.Lease = time.Hour, 2*time.Hour
 	}
 	if path == "" {
-		path = filepath.Join(testdir.Disk(t), "region")
+		path = filepath.Join(testhost.Disk(t), "region")
 	}
 	return newPairOf(t, p, listen, path, region.OpenOptions{CreateSize: regionSize}, cfg, m)
 }

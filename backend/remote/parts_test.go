@@ -10,7 +10,7 @@ import (
 
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -22,7 +22,7 @@ import (
 // fourParts makes a region of four parts, as large as the others, on the medium.
 func fourParts(t testing.TB, m regiontest.Medium) (path string, further []string) {
 	t.Helper()
-	dir := testdir.Disk(t)
+	dir := testhost.Disk(t)
 	for i := range 3 {
 		further = append(further, filepath.Join(dir, "part"+strconv.Itoa(i+1)))
 	}

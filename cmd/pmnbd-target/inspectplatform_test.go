@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/cmd/internal/command"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
@@ -38,7 +38,7 @@ var platform = map[string]string{
 }
 
 func TestInspectPlatform(t *testing.T) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	path := filepath.Join(dir, "log")
 	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: 1 << 20})
 	require.NoError(t, err)

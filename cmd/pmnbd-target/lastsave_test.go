@@ -22,7 +22,7 @@ import (
 	"pmnbd/cmd/internal/command"
 	"pmnbd/cmd/internal/daemon"
 	"pmnbd/cmd/internal/reload"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -40,7 +40,9 @@ type lastSavesRig struct {
 // newLastSavesRig makes one. The disk of the first region hangs until the second region is being saved.
 func newLastSavesRig(t *testing.T) *lastSavesRig {
 	t.Helper()
-	memory, home := testdir.Memory(t), testdir.Disk(t)
+	const size = 512 << 10
+	testhost.CanLock(t, 3*(region.DataOffset+size))
+	memory, home := testhost.Memory(t), testhost.Disk(t)
 	rig := &lastSavesRig{began: make(chan struct{}), told: make(chan struct{})}
 	mends := make(chan struct{})
 	begins, mend := sync.OnceFunc(func() { close(rig.began) }), sync.OnceFunc(func() { close(mends) })
@@ -63,7 +65,7 @@ func newLastSavesRig(t *testing.T) *lastSavesRig {
 	s := &service{cfg: cfg, said: cfg, args: args, file: file, power: make(daemon.PowerFailure), log: zaptest.NewLogger(t)}
 	s.reloader = reload.New(s.log, s.reload)
 	for _, n := range cfg.Regions {
-		_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: 4 << 20, Class: persist.ClassProtected, Save: n.Save.string, SaveWithin: 10 * time.Second})
+		_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: size, Class: persist.ClassProtected, Save: n.Save.string, SaveWithin: 10 * time.Second})
 		require.NoError(t, err)
 		var opened atomic.Pointer[region.Region]
 		o := n.options(false)

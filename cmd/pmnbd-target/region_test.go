@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/internal/flush"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -29,7 +29,7 @@ func ran(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestRegionLife(t *testing.T) {
-	path := filepath.Join(testdir.Memory(t), "log")
+	path := filepath.Join(testhost.Memory(t), "log")
 	code, out, errs := ran("region", "create", "log", path, "--size", "1M")
 	require.Equal(t, "", errs)
 	require.Zero(t, code)
@@ -164,7 +164,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestRegionListAndRemove(t *testing.T) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	for _, path := range []string{a, b} {
 		code, _, errs := ran("region", "create", "r-"+filepath.Base(path), path, "--size", "1M")

@@ -8,14 +8,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
 
 // `region inspect` shows what a region knows of its mirror, also while it is served.
 func TestInspectMember(t *testing.T) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	path := filepath.Join(dir, "log")
 	code, _, errs := ran("region", "create", "log", path, "--size", "1M")
 	require.Zero(t, code, errs)

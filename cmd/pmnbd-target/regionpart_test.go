@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 )
 
 // What an operator does with a region of several parts.
 func TestRegionOfParts(t *testing.T) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
 	code, out, errs := ran("region", "create", "big", "--part", a, "--part", b, "--part", c, "--size-per-part", "1M")
 	require.Equal(t, "", errs)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -17,10 +17,12 @@ import (
 // A reload that fails takes back what it opened, but not the memory of a region of class protected:
 // the image may be live by then.
 func TestReloadTakenBackKeepsProtectedMemory(t *testing.T) {
-	memory := testdir.Memory(t)
+	const size = 1 << 20
+	testhost.CanLock(t, region.DataOffset+size)
+	memory := testhost.Memory(t)
 	n := servedRegion{Name: "fast"}
-	n.Path.string, n.Save.string = filepath.Join(memory, "fast"), testdir.Disk(t)
-	_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: 1 << 20, Class: persist.ClassProtected, Save: n.Save.string})
+	n.Path.string, n.Save.string = filepath.Join(memory, "fast"), testhost.Disk(t)
+	_, err := region.Create(n.Path.string, region.CreateOptions{Name: n.Name, Size: size, Class: persist.ClassProtected, Save: n.Save.string})
 	require.NoError(t, err)
 	open := func() *region.Region {
 		r, err := region.Open(n.Path.string, n.options(false))

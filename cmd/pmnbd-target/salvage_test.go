@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/cmd/internal/flags"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 )
@@ -20,7 +20,7 @@ import (
 // A mistake in the file is found at the shutdown, when nobody is there to mend it. Every region that can be
 // found in the file all the same is saved, in whichever form it is written.
 func TestSaveOfAFileWithMistakes(t *testing.T) {
-	memory, disk := testdir.Memory(t), testdir.Disk(t)
+	memory, disk := testhost.Memory(t), testhost.Disk(t)
 	quoted := strconv.Quote
 	keys := make(map[string][]string) // of a region, as they stand in the file
 	for _, name := range []string{"a", "b,b"} {
@@ -144,7 +144,8 @@ func TestSalvage(t *testing.T) {
 // A region whose memory is not there, and whose image is not whole, is not saved: its filesystem may have
 // been unmounted too early.
 func TestSaveWithoutMemory(t *testing.T) {
-	memory, disk := testdir.Memory(t), testdir.Disk(t)
+	testhost.CanLock(t, region.DataOffset+4<<20)
+	memory, disk := testhost.Memory(t), testhost.Disk(t)
 	path, file := filepath.Join(memory, "fast"), filepath.Join(t.TempDir(), "target.toml")
 	code, _, errs := ran("region", "create", "fast", path, "--size", "4M", "--class", "protected", "--save", disk)
 	require.Zero(t, code, errs)

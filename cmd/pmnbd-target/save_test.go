@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // The command save prints a line for each region, and fails if one of them is not saved.
@@ -101,7 +101,7 @@ func sorted(lines string) string {
 
 // Without a running target the command reads the file. It must never make a region of what is not there.
 func TestSaveOffline(t *testing.T) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	file := filepath.Join(t.TempDir(), "target.toml")
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"pmnbd/cmd/internal/status"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 	"pmnbd/persist/target"
 )
@@ -110,7 +110,7 @@ func TestStatus(t *testing.T) {
 
 // `region inspect` of a region that is served shows which key has proven the session, and what encrypts it.
 func TestInspectShowsTheSession(t *testing.T) {
-	path := filepath.Join(testdir.Memory(t), "log")
+	path := filepath.Join(testhost.Memory(t), "log")
 	code, _, errs := ran("region", "create", "log", path, "--size", "1M")
 	require.Zero(t, code, errs)
 	info, err := region.Inspect(path)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -38,7 +38,7 @@ func recordOf(r *Region, slot int, generation uint64, f persist.Members) persist
 // createdMember makes a region with aside bytes of data, on h.
 func createdMember(t testing.TB, h host) string {
 	t.Helper()
-	path := filepath.Join(testdir.Disk(t), "region")
+	path := filepath.Join(testhost.Disk(t), "region")
 	_, err := create(path, CreateOptions{Name: "r", Size: aside}, h)
 	require.NoError(t, err)
 	return path

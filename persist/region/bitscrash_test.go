@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/test/pmemsim"
 )
@@ -166,7 +166,7 @@ func TestBitsSurviveCrashes(t *testing.T) {
 }
 
 func crashBits(t *rapid.T, class persist.Class, parts int) {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	path := filepath.Join(dir, "region")
 	h := hostOf(class, bootA)
 	var further []string

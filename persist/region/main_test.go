@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -131,7 +131,7 @@ func onEachClass(t *testing.T, f func(t *testing.T, h host)) {
 // created makes a region named "r" in a new file, on h.
 func created(t testing.TB, h host) string {
 	t.Helper()
-	path := filepath.Join(testdir.Disk(t), "region")
+	path := filepath.Join(testhost.Disk(t), "region")
 	_, err := create(path, CreateOptions{Name: "r", Size: testSize}, h)
 	require.NoError(t, err)
 	return path

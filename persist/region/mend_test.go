@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 )
 
@@ -123,7 +123,7 @@ func TestCannotMend(t *testing.T) {
 
 // The kernel's way of writing zeroes, on files as they are.
 func TestMachineMends(t *testing.T) {
-	for name, dir := range map[string]string{"disk": testdir.Disk(t), "tmpfs": tinyTmpfs(t, "size=8m")} {
+	for name, dir := range map[string]string{"disk": testhost.Disk(t), "tmpfs": tinyTmpfs(t, "size=8m")} {
 		t.Run(name, func(t *testing.T) {
 			f, err := os.Create(filepath.Join(dir, "f"))
 			require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -18,7 +18,7 @@ import (
 // createdParts makes a region named "r" of n parts of testSize bytes in new files, on h.
 func createdParts(t testing.TB, h host, n int) []string {
 	t.Helper()
-	paths := partPaths(testdir.Disk(t), n)
+	paths := partPaths(testhost.Disk(t), n)
 	_, err := create(paths[0], CreateOptions{Name: "r", Size: testSize, Parts: paths[1:]}, h)
 	require.NoError(t, err)
 	return paths

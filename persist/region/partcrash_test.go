@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -129,7 +129,7 @@ func crashAtEachStep(t *testing.T, class persist.Class) {
 	require.NoError(t, r.Close())
 	require.Len(t, p.steps, updates*3*(crashParts+1), "three steps for each superblock, and twice for the first part's")
 
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	crash := &tape{t: t, off: true, paths: partPaths(dir, crashParts)}
 	for i, path := range p.paths {
 		whole, err := os.ReadFile(path)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 )
 
@@ -22,7 +22,7 @@ func BenchmarkSaveAndLoad(b *testing.B) {
 	save, err := os.MkdirTemp(os.Getenv("PMNBD_SAVE_DIR"), "save")
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(save)) })
-	memory := testdir.Memory(b)
+	memory := testhost.Memory(b)
 	path, other := filepath.Join(memory, "r"), filepath.Join(save, "dd")
 	const size = 1<<30 - DataOffset
 	_, err = Create(path, CreateOptions{Name: "r", Size: size, Class: persist.ClassProtected, Save: save})

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
 )
@@ -116,7 +116,7 @@ func repair(t *testing.T, r *Region, value byte, acked func(i int)) {
 }
 
 func crashRepairs(t *testing.T, class persist.Class) {
-	p := &repairTape{t: t, off: true, path: filepath.Join(testdir.Memory(t), "region")}
+	p := &repairTape{t: t, off: true, path: filepath.Join(testhost.Memory(t), "region")}
 	h := p.host(class)
 	_, err := create(p.path, CreateOptions{Name: "r", Size: testSize}, h)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func crashRepairs(t *testing.T, class persist.Class) {
 	require.NoError(t, r.Close())
 
 	// check opens what a crash left, and returns the region.
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	check := func(s *repairStep, left []byte, n int, acks []int, values ...byte) (*Region, *repairTape) {
 		again := &repairTape{t: t, path: filepath.Join(dir, "crashed"), bad: s.bad, durable: append([]byte(nil), s.durable...)}
 		require.NoError(t, os.WriteFile(again.path, left, 0o600))

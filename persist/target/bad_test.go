@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
 	"pmnbd/rdma"
@@ -16,7 +16,7 @@ import (
 // A Read of memory that the medium has lost ends the connection and adds a bad place. The next session is told
 // of it. A Write there fails the region: nobody could promise that it is durable.
 func TestReadFindsABadPlace(t *testing.T) {
-	dir := testdir.Disk(t)
+	dir := testhost.Disk(t)
 	s := newFaultSite(t, filepath.Join(dir, "region"), filepath.Join(dir, "other"))
 	p := s.connect(t)
 	o := p.openNamed(alice, "log")

@@ -11,7 +11,7 @@ import (
 
 	"pmnbd/internal/flush"
 	"pmnbd/internal/logtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
@@ -48,7 +48,7 @@ func TestMemoryGoesAway(t *testing.T) {
 				continue // a sync of class file touches no memory
 			}
 			t.Run(memory+"/"+c.name, func(t *testing.T) {
-				dir := testdir.Disk(t)
+				dir := testhost.Disk(t)
 				if memory == "tmpfs" {
 					if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
 						t.Skipf("mount a tmpfs: %v (needs root)", err)

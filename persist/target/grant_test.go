@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -202,7 +202,7 @@ type tracedSite struct {
 }
 
 func newTracedSite(t *testing.T, cfg Config) *tracedSite {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	path := filepath.Join(dir, "region")
 	s := &tracedSite{began: make(chan struct{}, 16)}
 	cfg.Log = logtest.New(t)

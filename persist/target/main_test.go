@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pmnbd/internal/logtest"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -69,7 +69,7 @@ func serveOpened(t *testing.T, path string, r *region.Region, cfg Config) *site 
 
 // onDisk returns the path of a file that is not there yet. A region in it is of class file.
 func onDisk(t testing.TB) string {
-	return filepath.Join(testdir.Disk(t), "region")
+	return filepath.Join(testhost.Disk(t), "region")
 }
 
 func newSite(t *testing.T) *site {

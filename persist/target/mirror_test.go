@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -391,7 +391,7 @@ func TestRecordFails(t *testing.T) {
 // A member can be used under every method. While a member is out, barriers come under
 // all of them.
 func TestBitsUnderAPM(t *testing.T) {
-	dir := testdir.Disk(t)
+	dir := testhost.Disk(t)
 	s := serveWith(t, filepath.Join(dir, "region"), regiontest.EADR, Config{})
 	p := s.connect(t)
 	o := p.openLife(alice, 1, wire.OpenJoin)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -35,8 +35,9 @@ func serveWithImage(t *testing.T) (s *site, fails *atomic.Bool) {
 // serveProtected serves a region of class protected. disk is called before each write and sync of its image.
 func serveProtected(t *testing.T, disk func() error) *site {
 	t.Helper()
-	memory := testdir.Memory(t)
-	path, save := filepath.Join(memory, "region"), testdir.Disk(t)
+	testhost.CanLock(t, region.DataOffset+size)
+	memory := testhost.Memory(t)
+	path, save := filepath.Join(memory, "region"), testhost.Disk(t)
 	_, err := region.Create(path, region.CreateOptions{Name: "log", Size: size, Class: persist.ClassProtected, Save: save})
 	require.NoError(t, err)
 	m := regiontest.Medium{Image: disk}

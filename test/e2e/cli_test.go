@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // TestVolatile checks that a region of class volatile is served with the flag at both ends. TestMistakes has
@@ -16,7 +16,7 @@ import (
 func TestVolatile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	path := filepath.Join(testdir.Memory(t), "vol")
+	path := filepath.Join(testhost.Memory(t), "vol")
 	h.run(t, "pmnbd-target", "region", "create", "vol", path, "--size", "16M")
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--region", "vol="+path, "--allow-volatile")
 	uri := target.waitReady(t)[0]

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // TestCompare compares a region of class volatile, one of class file and a directory. The report says
@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 	need(t, peer{"wipefs", "util-linux"})
 	t.Parallel()
 	h := newHost(t)
-	memory := testdir.Memory(t)
+	memory := testhost.Memory(t)
 	quick := filepath.Join(memory, "quick")
 	h.run(t, "pmnbd-target", "region", "create", "quick", quick, "--size", "8M")
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--allow-volatile",

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // outer is how long a test waits for something that hangs. No test waits that long for
@@ -280,7 +280,7 @@ func newHost(t *testing.T) host {
 	home, err := os.MkdirTemp("", "pmnbd-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
-	return host{home: home, disk: testdir.Disk(t)}
+	return host{home: home, disk: testhost.Disk(t)}
 }
 
 // region creates a region of class file.

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // A scrape holds the values of a page of metrics, by name and labels.
@@ -129,8 +129,8 @@ func documentedMetrics(t *testing.T, from, to string) map[string][]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	memory, battery := filepath.Join(testdir.Memory(t), "c"), filepath.Join(h.home, "battery")
-	h.run(t, "pmnbd-target", "region", "create", "c", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+	memory, battery := filepath.Join(testhost.Memory(t), "c"), filepath.Join(h.home, "battery")
+	h.protected(t, "c", memory)
 	require.NoError(t, os.WriteFile(battery, []byte("ups.status: OL\nbattery.runtime: 600\n"), 0o600))
 	target := start(t, h.home, "pmnbd-target", "serve", "--listen", "iwarp://127.0.0.1:0", "--metrics", "0", "--battery-command", "cat "+battery,
 		"--region", "a="+h.region(t, "a", "16M"), "--region", "b="+h.region(t, "b", "16M"), "--region", "c="+memory+",save="+h.disk)

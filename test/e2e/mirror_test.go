@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // TestMirror kills the targets of a mirror in turn, for shorter and for longer than --leg-timeout, and
@@ -212,7 +212,7 @@ func TestMirrorWithKeys(t *testing.T) {
 	require.NoError(t, os.WriteFile(keys, []byte(all), 0o600))
 	own := []string{"--id", id, "--key-file", keys}
 	create := append([]string{"mirror", "create", "--state-dir", r.home}, own...)
-	memory := testdir.Memory(t)
+	memory := testhost.Memory(t)
 	for i := range r.legs {
 		l := &r.legs[i]
 		l.host, l.path, l.name = newHost(t), fmt.Sprintf("%s/%d,size=%d", memory, i, mirrorSize), fmt.Sprintf("pm%d", i)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/rdma/verbs"
 )
 
@@ -132,7 +132,7 @@ func (p *place) files(t *testing.T) {
 
 // regions makes regions, and the processes that serve some of them.
 func (p *place) regions(t *testing.T) {
-	id, shm := p.words["id"], testdir.Memory(t)
+	id, shm := p.words["id"], testhost.Memory(t)
 	args := []string{"serve", "--listen", "iwarp://127.0.0.1:0", "--allow-volatile"}
 	for _, name := range []string{"good", "idle", "mine", "lost", "left", "right"} {
 		p.words[name] = p.region(t, name, "4M")

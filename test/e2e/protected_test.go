@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // A protectedRig is a target with a region of class protected, and a pmnbd with a client. Without
@@ -25,12 +25,20 @@ type protectedRig struct {
 	c      *conn
 }
 
+// protected creates a region of class protected at path, with its image on the host's disk. It is no
+// larger than what many users may lock.
+func (h host) protected(t *testing.T, name, path string) {
+	t.Helper()
+	testhost.CanLock(t, 6<<20)
+	h.run(t, "pmnbd-target", "region", "create", name, path, "--class", "protected", "--save", h.disk, "--size", "4M")
+}
+
 func newProtectedRig(t *testing.T) *protectedRig {
 	t.Helper()
 	h := newHost(t)
-	r := &protectedRig{h: h, memory: filepath.Join(testdir.Memory(t), "fast")}
+	r := &protectedRig{h: h, memory: filepath.Join(testhost.Memory(t), "fast")}
 	r.region = "fast=" + r.memory + ",save=" + h.disk
-	h.run(t, "pmnbd-target", "region", "create", "fast", r.memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+	h.protected(t, "fast", r.memory)
 	r.target, r.uri = h.target(t, r.region)
 	var unix string
 	r.pmnbd, unix, _ = h.initiator(t, r.uri, "fast")
@@ -101,12 +109,12 @@ func TestProtectedSaved(t *testing.T) {
 			data, more := noise(t, 1<<20), []byte(strings.Repeat("not flushed", 100))
 			require.NoError(t, r.c.write(0, data))
 			require.NoError(t, r.c.flush())
-			require.NoError(t, r.c.write(8<<20, more))
+			require.NoError(t, r.c.write(2<<20, more))
 			save(t, r)
 			r.boots(t)
 			r.target.waitLog(t, "region loaded from its image")
 			r.holds(t, 0, data)
-			r.holds(t, 8<<20, more)
+			r.holds(t, 2<<20, more)
 			require.NoError(t, r.c.flush())
 			r.c.close()
 			r.pmnbd.stop(t)
@@ -139,7 +147,7 @@ func TestProtectedNotSaved(t *testing.T) {
 		"before the last FLUSH": func(t *testing.T, r *protectedRig) {
 			r.h.run(t, "pmnbd-target", "save")
 			r.h.run(t, "pmnbd-target", "resume")
-			require.NoError(t, r.c.write(4<<20, []byte("newer")))
+			require.NoError(t, r.c.write(2<<20, []byte("newer")))
 			require.NoError(t, r.c.flush())
 		},
 	} {
@@ -225,8 +233,8 @@ func TestProtectedOnBattery(t *testing.T) {
 func TestProtectedRemoved(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	memory, file := filepath.Join(testdir.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
-	h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+	memory, file := filepath.Join(testhost.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
+	h.protected(t, "fast", memory)
 	other := "listen = [\"iwarp://127.0.0.1:0\"]\n[[region]]\nname = \"other\"\npath = \"" + h.region(t, "other", "16M") + "\"\n"
 	fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
 	written(t, file, "%s", other+fast)
@@ -266,8 +274,8 @@ func TestProtectedUnnamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t)
-			memory, file := filepath.Join(testdir.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
-			h.run(t, "pmnbd-target", "region", "create", "fast", memory, "--class", "protected", "--save", h.disk, "--size", "16M")
+			memory, file := filepath.Join(testhost.Memory(t), "fast"), filepath.Join(h.home, "target.toml")
+			h.protected(t, "fast", memory)
 			fast := "[[region]]\nname = \"fast\"\npath = \"" + memory + "\"\nsave = \"" + h.disk + "\"\n"
 			listen := "listen = [\"iwarp://127.0.0.1:0\"]\n"
 			written(t, file, "%s", listen+fast)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 )
 
 // root is the module's directory, relative to this package.
@@ -115,7 +115,7 @@ func (m *mutant) kill(t *testing.T, broken map[string]string) {
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(temp, 0o755)) // a test runs binaries in it as another user
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temp)) })
-	cmd.Env = append(cmd.Env, "TMPDIR="+temp, testdir.MemoryEnv+"="+testdir.Memory(t), testdir.DiskEnv+"="+testdir.Disk(t))
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, testhost.MemoryEnv+"="+testhost.Memory(t), testhost.DiskEnv+"="+testhost.Disk(t))
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	text := string(out)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/remote"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/test/pmemsim"
@@ -69,7 +69,7 @@ func newFleet(t testing.TB, turns turns, shape shape) *fleet {
 	if shape.arbitrated {
 		f.mirror.Arbiter = &arbiter{}
 	}
-	f.dir = testdir.Memory(t)
+	f.dir = testhost.Memory(t)
 	r := persist.Record{Set: theSet, MinCopies: uint8(shape.min)}
 	r.F = persist.Member(shape.members-shape.async) - 1
 	r.Async = (persist.Member(shape.members) - 1) &^ r.F

@@ -28,7 +28,7 @@ import (
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/mem"
 	"pmnbd/backend/remote"
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/target"
@@ -74,7 +74,7 @@ func pair(t testing.TB, p rdma.Provider, listen string, lanes int) subject {
 func pairOn(t testing.TB, p rdma.Provider, listen string, lanes int, domain region.Domain) subject {
 	path := region.PathMemfd
 	if domain != region.DomainNone {
-		dir := testdir.Memory(t)
+		dir := testhost.Memory(t)
 		path = filepath.Join(dir, "region")
 		defer func() { require.NoError(t, os.RemoveAll(dir)) }() // the region is open by then
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"pmnbd/internal/testdir"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist"
 	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
@@ -51,7 +51,7 @@ type station struct {
 }
 
 func newStation(t testing.TB, w world, turns turns, log *slog.Logger) *station {
-	dir := testdir.Memory(t)
+	dir := testhost.Memory(t)
 	s := &station{troupe: troupe{t: t, turns: turns, dir: dir}, w: w, boot: 1, log: log}
 	s.cond.L = &s.mu
 	w.fake.Flushed = func(off uint64, n uint32) { s.mem.Flushed(region.DataOffset+off, n) }

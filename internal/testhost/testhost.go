@@ -1,8 +1,8 @@
-// Package testdir makes directories for tests that care where their files are: in memory, where
-// nothing waits for a disk and a region is of class volatile, or on a disk, where it is of class
-// file. The directory of testing.T.TempDir is the one or the other: /tmp is in memory on many
-// systems. It is only for this module.
-package testdir
+// Package testhost gives tests what they need of the machine that they run on, or skips them: a
+// directory in memory, where nothing waits for a disk and a region is of class volatile; one on a
+// disk, where it is of class file; memory that may be locked. The directory of testing.T.TempDir is
+// in memory on some systems and on a disk on others. It is only for this module.
+package testhost
 
 import (
 	"os"
@@ -45,6 +45,23 @@ func Disk(t T) string {
 		t.Skipf("%s is in memory: name a directory on a disk in %s", dir, DiskEnv)
 	}
 	return dir
+}
+
+// CanLock skips the test if it may not lock n bytes of memory at a time, as a region of class
+// protected is. Many users may lock 8 MiB.
+func CanLock(t T, n int) {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatalf("map %d bytes: %v", n, err)
+	}
+	refused := unix.Mlock(mem)
+	if err := unix.Munmap(mem); err != nil {
+		t.Fatalf("unmap %d bytes: %v", n, err)
+	}
+	if refused != nil {
+		t.Skipf("lock %d bytes of memory: %v (ulimit -l, or root)", n, refused)
+	}
 }
 
 // in returns a new directory in the one that env names, by default in byDefault.
