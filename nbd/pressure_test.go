@@ -57,7 +57,6 @@ func TestNeverReading(t *testing.T) {
 		for _, ending := range []string{"reads on", "hangs up"} {
 			t.Run(e.String()+", "+ending, func(t *testing.T) {
 				backendtest.AllBack(t, f.dev) // the previous client is gone
-				require.NoError(t, other.Socket().SetDeadline(time.Now().Add(patience)))
 				c := f.enter(e)
 				var stream []byte
 				for i := range uint64(n) {
@@ -122,6 +121,9 @@ func TestWindow(t *testing.T) {
 func windowClient(t *testing.T, c *client.Client, rnd *rand.Rand, base uint64, share int) {
 	model := make([]byte, share)
 	for step := range 30 {
+		if err := c.Socket().SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Error(err)
+		}
 		n := 1 + rnd.IntN(6)
 		at := 0
 		for tag := range uint32(n) {

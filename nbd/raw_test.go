@@ -105,9 +105,16 @@ type rawConn struct {
 	form     replies
 }
 
-// Write gives the server patience for what it is sent from now on: a connection may last as long as the test.
+// Read and Write have patience anew: a connection may last as long as the test.
+func (c *rawConn) Read(b []byte) (int, error) {
+	if err := c.Conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
 func (c *rawConn) Write(b []byte) (int, error) {
-	if err := c.socket.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
