@@ -19,6 +19,7 @@ type legacy struct {
 	// ours: this id was the last that opened a member of the newest generation's F. closed: a
 	// member of it was closed, so its life ended well.
 	ours, closed bool
+	again        bool // an adoption ended with a closedError: the next such end is a loss
 	opens        bool // this start sent an OPEN
 	degraded     bool // Config.Degraded
 	// left is what a member says of the lease of an owner with this id, in seconds: the most that one

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"pmnbd/internal/mirror"
@@ -158,7 +159,18 @@ func (r *replayer) left(err, leaving error) error {
 		r.log.Warn("a session of the previous pmnbd was not closed", slog.String("region", r.region), slog.Any("error", leaving))
 	}
 	if err != nil && (errors.As(r.cause, new(*lastingError)) || errors.Is(r.cause, mirror.ErrNoneEqual)) {
-		return loss("%v; %d acknowledged bytes were not flushed", r.cause, r.core.unflushed())
+		lost := &LossError{fmt.Sprintf("%v; %d acknowledged bytes were not flushed", r.cause, r.core.unflushed())}
+		if r.file.header().State == windowDrained && slices.ContainsFunc(r.legs, func(g *leg) bool { return g.givenBack(r.cause) }) {
+			return closedError{lost}
+		}
+		return lost
 	}
 	return err
 }
+
+// A closedError ends the replay of a drained window because a member that was away had been closed. So the life had
+// ended, and nothing is lost.
+type closedError struct{ lost *LossError }
+
+func (e closedError) Error() string { return e.lost.Error() }
+func (e closedError) Unwrap() error { return e.lost }

@@ -131,6 +131,10 @@ func (d *Device) adoptMirror(ctx context.Context, s *legacy, found []mirror.Leg)
 	case err == nil:
 		s.header, s.adopted = d.file.header(), true
 		return nil
+	case errors.As(err, new(closedError)) && !s.again:
+		d.log.Info("the life that the previous pmnbd closed does not go on", slog.Any("error", err))
+		s.header, s.again = d.file.header(), true
+		return nil
 	case !errors.As(err, new(*LossError)):
 		return fmt.Errorf("go on where the previous pmnbd ended: %w", err)
 	case s.header.Opened == 0: // it had not served

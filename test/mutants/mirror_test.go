@@ -429,6 +429,11 @@ var mirrors = []mutant{
 		old: "l.Clean = b.told[i].Flags&wire.OpenedUnclean == 0", new: "",
 		pkg: "./backend/remote", run: "^TestClosedMemberIsAsGoodAsTheSource$",
 	}, {
+		name: "an adoption that meets a closed member is a loss", rule: "mirror §4.5 the end before was clean, and the start decides again",
+		in:  "backend/remote.Device.adoptMirror",
+		old: "errors.As(err, new(closedError)) && !s.again", new: "false",
+		pkg: "./backend/remote", run: "^TestClosedMemberIsFoundWhileAdopting$",
+	}, {
 		name: "the next run takes another source while its generation is pending", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
 		in:  "internal/mirror.Found.begin",
 		old: "d.Sources &= f.Prefer", new: "",
