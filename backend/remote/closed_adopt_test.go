@@ -17,32 +17,39 @@ import (
 // session of the first back, for it knows of no end, and waits for the other one. Nothing is lost when that is back and
 // says that it had been closed: everything was durable before (mirror §4.3).
 func TestClosedMemberIsFoundWhileAdopting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newMirrorHostOf(t, 2, 2)
-		h.cfg.Arbiter = newFakeArbiter() // without it the start would wait before it adopts
-		network := h.network(1)
-		var cut atomic.Bool
-		h.tap(1, func(wr *rdma.WorkRequest) {
-			if kind, err := wire.TypeOf(wr.Inline); err == nil && kind == wire.TypeClose && !cut.Swap(true) {
-				network.Down()
-			}
-		})
-		h.cfg.Members[1].Provider = h.pairs[1].provider
-		d, c := h.run()
-		h.write(c, 0, block)
-		require.NoError(t, c.Do(c.Flush()))
-		require.NoError(t, d.Close())
-		before := h.pairs[1].region.Superblock()
-		require.False(t, before.Clean)
-		h.network(0).Down()
-		h.up(1)
-		opened, dialed := h.dials()
-		time.Sleep(time.Minute)
-		require.Greater(t, h.pairs[1].region.Superblock().Epoch, before.Epoch, "its session was taken back")
-		h.up(0)
-		require.NoError(t, <-dialed)
-		h.readsAll(backendtest.NewClient(t, *opened))
-		require.NoError(t, (*opened).Close())
-		h.has(h.all())
+	for name, begins := range map[string]func(*Config){ // others wait before they adopt
+		"with an arbiter": func(cfg *Config) { cfg.Arbiter = newFakeArbiter() },
+		"degraded":        func(cfg *Config) { cfg.Degraded = true },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testClosedMember(t, begins) }) })
+	}
+}
+
+func testClosedMember(t *testing.T, begins func(*Config)) {
+	h := newMirrorHostOf(t, 2, 2)
+	begins(&h.cfg)
+	network := h.network(1)
+	var cut atomic.Bool
+	h.tap(1, func(wr *rdma.WorkRequest) {
+		if kind, err := wire.TypeOf(wr.Inline); err == nil && kind == wire.TypeClose && !cut.Swap(true) {
+			network.Down()
+		}
 	})
+	h.cfg.Members[1].Provider = h.pairs[1].provider
+	d, c := h.run()
+	h.write(c, 0, block)
+	require.NoError(t, c.Do(c.Flush()))
+	require.NoError(t, d.Close())
+	before := h.pairs[1].region.Superblock()
+	require.False(t, before.Clean)
+	h.network(0).Down()
+	h.up(1)
+	opened, dialed := h.dials()
+	time.Sleep(time.Minute)
+	require.Greater(t, h.pairs[1].region.Superblock().Epoch, before.Epoch, "its session was taken back")
+	h.up(0)
+	require.NoError(t, <-dialed)
+	h.readsAll(backendtest.NewClient(t, *opened))
+	require.NoError(t, (*opened).Close())
+	h.has(h.all())
 }
