@@ -107,14 +107,14 @@ type rawConn struct {
 
 // Read and Write have patience anew: a connection may last as long as the test.
 func (c *rawConn) Read(b []byte) (int, error) {
-	if err := c.Conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(b)
 }
 
 func (c *rawConn) Write(b []byte) (int, error) {
-	if err := c.Conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
