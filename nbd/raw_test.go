@@ -105,7 +105,7 @@ type rawConn struct {
 	form     replies
 }
 
-// Read and Write have patience anew: a connection may last as long as the test.
+// Each Read and each Write may take up to patience, so the connection may last as long as the test.
 func (c *rawConn) Read(b []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err

@@ -168,8 +168,8 @@ func (r *replayer) left(err, leaving error) error {
 	return err
 }
 
-// A closedError ends the replay of a drained window because a member that was away had been closed. So the life had
-// ended, and nothing is lost.
+// A closedError means that a target refused the replay of a drained window because the previous run had closed its
+// session. Everything was durable before that CLOSE, so nothing is lost.
 type closedError struct{ lost *LossError }
 
 func (e closedError) Error() string { return e.lost.Error() }
