@@ -434,6 +434,11 @@ var mirrors = []mutant{
 		old: "errors.As(err, new(closedError)) && !s.again", new: "false",
 		pkg: "./backend/remote", run: "^TestClosedMemberIsFoundWhileAdopting$",
 	}, {
+		name: "a start decides again at each closed member", rule: "mirror §4.5 the start decides again",
+		in:  "backend/remote.Device.adoptMirror",
+		old: "errors.As(err, new(closedError)) && !s.again", new: "errors.As(err, new(closedError))",
+		pkg: "./backend/remote", run: "^TestClosedMemberEndsTheSecondAdoption$",
+	}, {
 		name: "the next run takes another source while its generation is pending", rule: "mirror §4.4 the next life under the same window waits for what the one before has read from",
 		in:  "internal/mirror.Found.begin",
 		old: "d.Sources &= f.Prefer", new: "",
