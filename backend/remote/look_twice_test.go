@@ -44,6 +44,10 @@ func TestStartLooksTwiceBeforeItRefuses(t *testing.T) {
 }
 
 func testStartLooksTwiceBeforeItRefuses(t *testing.T, windowed bool) {
+	windows := ""
+	if windowed {
+		windows = inMemory(t)
+	}
 	s := fakes(t, 2, rdmafake.Config{})
 	cfg := s.config(t)
 	cfg.LegTimeout, cfg.ResyncRate = time.Second, 16<<10
@@ -63,10 +67,7 @@ func testStartLooksTwiceBeforeItRefuses(t *testing.T, windowed bool) {
 
 	cfg = s.config(t)
 	open := make(chan struct{})
-	cfg.ID, cfg.StateDir, cfg.Takeover = [16]byte{7}, t.TempDir(), true
-	if windowed {
-		cfg.WindowDir = inMemory(t)
-	}
+	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Takeover = [16]byte{7}, t.TempDir(), windows, true
 	cfg.Members[1].Provider = late{provider, open}
 	var d *Device
 	begun := make(chan error)

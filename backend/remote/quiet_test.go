@@ -22,6 +22,7 @@ func TestTheNextStartAwaitsTheFenceToo(t *testing.T) {
 }
 
 func testTheNextStartAwaitsTheFenceToo(t *testing.T, takeover bool) {
+	windows := inMemory(t)
 	s := beating(t, 3, 2)
 	cfg := s.config(t)
 	p := partition{make(chan struct{})}
@@ -35,7 +36,7 @@ func testTheNextStartAwaitsTheFenceToo(t *testing.T, takeover bool) {
 	close(p.cut)
 
 	cfg = s.config(t)
-	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), inMemory(t), true, cfg.Members[1:]
+	cfg.ID, cfg.StateDir, cfg.WindowDir, cfg.Takeover, cfg.Members = [16]byte{7}, t.TempDir(), windows, true, cfg.Members[1:]
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
 	_, err = Dial(ctx, cfg)

@@ -158,15 +158,13 @@ func TestStartIsCut(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for at := 1; ; at++ {
-				if tt.start(t, at) < at {
-					break
-				}
+			cut := func(at ...int) (reached bool) {
+				t.Run(fmt.Sprint("at ", at), func(t *testing.T) { reached = tt.start(t, at...) >= at[0] })
+				return reached
 			}
-			for at := 2; ; at += 3 { // and again, when it comes back
-				if tt.start(t, at, at+3, at+7) < at {
-					break
-				}
+			for at := 1; cut(at); at++ {
+			}
+			for at := 2; cut(at, at+3, at+7); at += 3 { // and again, when it comes back
 			}
 		})
 	}

@@ -176,6 +176,7 @@ func TestNoTurnEndsWithoutTheArbiter(t *testing.T) {
 // A start that has opened a member keeps the lease, too: another host could take the same life number (mirror §4.8).
 func TestStartThatOpenedAMemberKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		windows := inMemory(t)
 		a := newArbitrated(t)
 		old, c := a.dial(t)
 		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
@@ -183,7 +184,7 @@ func TestStartThatOpenedAMemberKeepsTheLease(t *testing.T) {
 		a.network(0).Down()
 		a.loseContents(t, 0)
 		a.network(0).Up()
-		other := a.contender(t, 7, inMemory(t))
+		other := a.contender(t, 7, windows)
 		other.cut[1].Store(true)
 		other.start(t)
 		time.Sleep(3 * time.Second)

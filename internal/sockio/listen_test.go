@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pmnbd/internal/testhost"
 )
 
 func TestListenUnix(t *testing.T) {
@@ -48,12 +50,17 @@ func TestListenUnix(t *testing.T) {
 // Listening on an IPv4 address does not listen on IPv6.
 func TestListenTCP(t *testing.T) {
 	for address, want := range map[string]string{"0.0.0.0:0": "0.0.0.0", "127.0.0.1:0": "127.0.0.1", "[::]:0": "::", "[::1]:0": "::1"} {
-		l, err := ListenTCP(address)
-		require.NoError(t, err)
-		require.Equal(t, want, l.Addr().(*net.TCPAddr).IP.String())
-		_, err = ListenTCP(l.Addr().String())
-		require.ErrorIs(t, err, unix.EADDRINUSE)
-		require.NoError(t, l.Close())
+		t.Run(address, func(t *testing.T) {
+			if strings.HasPrefix(address, "[") {
+				testhost.IPv6(t)
+			}
+			l, err := ListenTCP(address)
+			require.NoError(t, err)
+			require.Equal(t, want, l.Addr().(*net.TCPAddr).IP.String())
+			_, err = ListenTCP(l.Addr().String())
+			require.ErrorIs(t, err, unix.EADDRINUSE)
+			require.NoError(t, l.Close())
+		})
 	}
 	_, err := ListenTCP("127.0.0.1:http-of-nobody")
 	require.Error(t, err)

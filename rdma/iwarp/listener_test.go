@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/internal/testhost"
 	"pmnbd/rdma"
 	"pmnbd/rdma/rdmatest"
 )
@@ -54,6 +55,9 @@ func TestListenFamilies(t *testing.T) {
 		"[::1]:0":     {"::1", false, true},
 	} {
 		t.Run(address, func(t *testing.T) {
+			if c.v6 {
+				testhost.IPv6(t)
+			}
 			l, err := New(Config{}).Listen(t.Context(), address)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, l.Close()) }()

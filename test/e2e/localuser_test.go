@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"pmnbd/internal/testhost"
 )
 
 const (
@@ -67,6 +69,7 @@ func TestOtherUsers(t *testing.T) {
 		})
 	}
 	t.Run("of another user's target", func(t *testing.T) {
+		testhost.IPv6(t)
 		target := startAs(t, stranger, "pmnbd-target", func(h host) []string {
 			return []string{"serve", "--listen", "iwarp://[::1]:0", "--region", "log=" + filepath.Join(h.disk, "log") + ",size=4M"}
 		})

@@ -17,6 +17,7 @@ import (
 	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/backend/remote"
+	"pmnbd/internal/testhost"
 	"pmnbd/persist/region"
 	"pmnbd/rdma/rdmafake"
 	"pmnbd/test/pmemsim"
@@ -48,6 +49,7 @@ func TestCrashes(t *testing.T) {
 
 // untilWanted repeats check until it has counted as many crashes as the flag -crashes wants.
 func untilWanted(t *testing.T, check func(testing.TB, *rapid.T, turns)) {
+	testhost.Memory(t) // a check cannot skip the test
 	began, before := time.Now(), crashed.Load()
 	defer func() {
 		n, s := crashed.Load()-before, time.Since(began).Seconds()
