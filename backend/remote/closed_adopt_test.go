@@ -3,7 +3,7 @@ package remote
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,18 +16,27 @@ import (
 	"pmnbd/rdma"
 )
 
-// closedAtOne has a life end whose CLOSE reaches member 0 alone. That is away then, and the next start takes the session
-// of member 1 back, which knows of no end.
-func (h *mirrorHost) closedAtOne() (opened **Device, dialed chan error) {
+// closedAtOne has a run close the session of member A; its CLOSE to member B is lost. A is away when the next run starts,
+// so that run, which dialed gets the end of, has resumed the session of B and waits for A. asked is closed when it asks A
+// for its session.
+func (h *mirrorHost) closedAtOne() (opened **Device, dialed chan error, asked chan struct{}) {
 	h.t.Helper()
-	network := h.network(1)
-	var cut atomic.Bool
-	h.tap(1, func(wr *rdma.WorkRequest) {
-		if kind, err := wire.TypeOf(wr.Inline); err == nil && kind == wire.TypeClose && !cut.Swap(true) {
-			network.Down()
-		}
-	})
-	h.cfg.Members[1].Provider = h.pairs[1].provider
+	tap := func(member int, typ wire.Type, see func()) {
+		h.cfg.Members[member].Provider = wrapped{h.network(member), func(c rdma.Conn) rdma.Conn {
+			return tapped{c, func(wr *rdma.WorkRequest) {
+				msg := wr.Inline
+				if wr.Op == rdma.OpSend && wr.Local.Region != nil {
+					msg = wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]
+				}
+				if is, err := wire.TypeOf(msg); err == nil && is == typ {
+					see()
+				}
+			}}
+		}}
+	}
+	asked = make(chan struct{})
+	tap(0, wire.TypeResume, sync.OnceFunc(func() { close(asked) }))
+	tap(1, wire.TypeClose, sync.OnceFunc(h.network(1).Down))
 	d, c := h.run()
 	h.write(c, 0, block)
 	require.NoError(h.t, c.Do(c.Flush()))
@@ -37,41 +46,46 @@ func (h *mirrorHost) closedAtOne() (opened **Device, dialed chan error) {
 	h.network(0).Down()
 	h.up(1)
 	opened, dialed = h.dials()
-	time.Sleep(time.Minute)
-	require.Greater(h.t, h.pairs[1].region.Superblock().Epoch, before.Epoch, "its session was taken back")
-	return opened, dialed
+	synctest.Wait() // the start has resumed B and waits for A
+	require.Greater(h.t, h.pairs[1].region.Superblock().Epoch, before.Epoch, "its session was resumed")
+	return opened, dialed, asked
 }
 
-// Of two members one did not hear of the end, and the other one is away when the next run starts. That takes the
-// session of the first back, for it knows of no end, and waits for the other one. Nothing is lost when that is back and
-// says that it had been closed: everything was durable before (mirror §4.3).
+// A comes back and refuses the RESUME. The start must go on: everything was durable before A was closed (mirror §4.3).
 func TestClosedMemberIsFoundWhileAdopting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newMirrorHostOf(t, 2, 2)
-		h.cfg.Arbiter = newFakeArbiter() // without it the start would wait before it adopts
-		opened, dialed := h.closedAtOne()
-		h.up(0)
-		require.NoError(t, <-dialed)
-		h.readsAll(backendtest.NewClient(t, *opened))
-		require.NoError(t, (*opened).Close())
-		h.has(h.all())
-	})
+	for name, begins := range map[string]func(*Config){ // others wait before they adopt
+		"with an arbiter": func(cfg *Config) { cfg.Arbiter = newFakeArbiter() },
+		"degraded":        func(cfg *Config) { cfg.Degraded = true },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testClosedMember(t, begins) }) })
+	}
 }
 
-// So it is when the adoption is about to let go of the closed member.
+func testClosedMember(t *testing.T, begins func(*Config)) {
+	h := newMirrorHostOf(t, 2, 2)
+	begins(&h.cfg)
+	opened, dialed, _ := h.closedAtOne()
+	h.up(0)
+	require.NoError(t, <-dialed)
+	h.readsAll(backendtest.NewClient(t, *opened))
+	require.NoError(t, (*opened).Close())
+	h.has(h.all())
+}
+
+// So it must when the adoption is about to let go of A. It then adopts once more, without A.
 func TestClosedMemberIsFoundWhileItIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, a := newMirrorHostOf(t, 2, 1), newFakeArbiter()
-		h.cfg.Arbiter, h.cfg.LegTimeout = a, 2*time.Minute
-		opened, dialed := h.closedAtOne()
-		asked := make(chan struct{})
-		goOn := make(chan struct{})
-		a.beforeSwap(func(*persist.Record) { asked <- struct{}{}; <-goOn })
-		<-asked
+		h.cfg.Arbiter, h.cfg.LegTimeout = a, time.Minute
+		swaps, answer := make(chan struct{}), make(chan struct{})
+		opened, dialed, asked := h.closedAtOne()
+		a.beforeSwap(func(*persist.Record) { swaps <- struct{}{}; <-answer })
+		<-swaps
 		h.up(0)
-		time.Sleep(time.Minute)
+		<-asked
+		synctest.Wait() // A has refused
 		a.beforeSwap(nil)
-		close(goOn)
+		close(answer)
 		require.NoError(t, <-dialed)
 		h.readsAll(backendtest.NewClient(t, *opened))
 		require.NoError(t, (*opened).Close())
@@ -79,30 +93,28 @@ func TestClosedMemberIsFoundWhileItIsLetGo(t *testing.T) {
 	})
 }
 
-// The start decides again only once: a target could refuse for ever. What it meets then is a loss of nothing, and the
-// next start is none.
+// The start decides again only once: a target could refuse for ever. The second such end is a loss of no bytes, and the
+// next start opens the mirror.
 func TestClosedMemberEndsTheSecondAdoption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newMirrorHostOf(t, 2, 2)
 		h.cfg.Arbiter = newFakeArbiter()
-		log := h.cfg.Log
-		again := 0
+		log, again := h.cfg.Log, make(chan struct{}, 2)
+		away := sync.OnceFunc(h.network(0).Down)
 		h.cfg.Log = slog.New(during{log.Handler(), "the life that the previous pmnbd closed does not go on", func() {
-			again++
-			h.network(0).Down()
+			away()
+			again <- struct{}{}
 		}})
-		_, dialed := h.closedAtOne()
+		_, dialed, _ := h.closedAtOne()
 		h.up(0)
-		time.Sleep(time.Minute)
-		require.Equal(t, 1, again)
-		require.Empty(t, dialed, "it waits for the closed member again")
+		<-again
+		synctest.Wait()
+		require.Empty(t, dialed, "it waits for A again")
 		h.up(0)
-		time.Sleep(time.Minute)
-		require.NotEmpty(t, dialed)
 		err := <-dialed
 		require.ErrorAs(t, err, new(*LossError))
 		require.ErrorContains(t, err, "0 acknowledged bytes were not flushed")
-		require.Equal(t, 1, again)
+		require.Empty(t, again)
 		h.cfg.Log = log
 		d, c := h.run()
 		h.readsAll(c)
