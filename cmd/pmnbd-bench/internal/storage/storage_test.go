@@ -204,7 +204,15 @@ func TestContents(t *testing.T) {
 
 	_, err = Contents(t.Context(), empty+"-")
 	require.ErrorContains(t, err, fmt.Sprintf("%s-", empty))
+	full := os.Getenv("PATH")
 	t.Setenv("PATH", t.TempDir())
+	was := sbin
+	defer func() { sbin = was }()
+	sbin = nil
 	_, err = Contents(t.Context(), empty)
 	require.ErrorContains(t, err, "util-linux")
+	sbin = filepath.SplitList(full)
+	kinds, err = Contents(t.Context(), empty)
+	require.NoError(t, err, "as for a user whose PATH has no sbin")
+	require.Equal(t, []string{"ext4"}, kinds)
 }
