@@ -1,7 +1,7 @@
 package remote
 
 import (
-	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"pmnbd/backend"
 	"pmnbd/backend/backendtest"
 	"pmnbd/persist"
 	"pmnbd/persist/wire"
@@ -21,29 +22,23 @@ import (
 // for its session.
 func (h *mirrorHost) closedAtOne() (opened **Device, dialed chan error, asked chan struct{}) {
 	h.t.Helper()
-	tap := func(member int, typ wire.Type, see func()) {
-		h.cfg.Members[member].Provider = wrapped{h.network(member), func(c rdma.Conn) rdma.Conn {
-			return tapped{c, func(wr *rdma.WorkRequest) {
-				msg := wr.Inline
-				if wr.Op == rdma.OpSend && wr.Local.Region != nil {
-					msg = wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]
-				}
-				if is, err := wire.TypeOf(msg); err == nil && is == typ {
-					see()
-				}
-			}}
-		}}
-	}
+	network := h.network(0)
 	asked = make(chan struct{})
-	tap(0, wire.TypeResume, sync.OnceFunc(func() { close(asked) }))
-	tap(1, wire.TypeClose, sync.OnceFunc(h.network(1).Down))
+	once := sync.OnceFunc(func() { close(asked) })
+	h.tap(0, func(wr *rdma.WorkRequest) {
+		if wr.Op == rdma.OpSend && isOf(wire.TypeResume)(message(wr)) {
+			once()
+		}
+	})
+	h.cfg.Members[0].Provider = h.pairs[0].provider
+	h.cutAt(1, isOf(wire.TypeClose))
 	d, c := h.run()
 	h.write(c, 0, block)
 	require.NoError(h.t, c.Do(c.Flush()))
 	require.NoError(h.t, d.Close())
 	before := h.pairs[1].region.Superblock()
 	require.False(h.t, before.Clean)
-	h.network(0).Down()
+	network.Down()
 	h.up(1)
 	opened, dialed = h.dials()
 	synctest.Wait() // the start has resumed B and waits for A
@@ -93,6 +88,30 @@ func TestClosedMemberIsFoundWhileItIsLetGo(t *testing.T) {
 	})
 }
 
+// It is a loss if the window has bytes that were not durable, or if the member was not CLOSEd in the session's epoch.
+func TestOnlyACleanEndIsNoLoss(t *testing.T) {
+	f, err := openWindowFile(inMemory(t), [16]byte{1}, [16]byte{2})
+	require.NoError(t, err)
+	g := &leg{granted: wire.Opened{Epoch: 5}}
+	for name, c := range map[string]struct {
+		window windowState
+		epoch  uint64
+		closed bool
+	}{
+		"drained, closed":      {windowDrained, 5, true},
+		"drained, taken since": {windowDrained, 6, false},
+		"live, closed":         {windowLive, 5, false},
+	} {
+		f.update(func(h *header) { h.State = c.window })
+		says := wire.Refused{Code: wire.CodeNotOwner, Epoch: c.epoch}
+		r := &replayer{core: &core{copies: &copies{}}, file: f, legs: []*leg{g}, cause: &lastingError{g.refusal(&says)}}
+		err := r.left(backend.ErrFailed, nil)
+		require.ErrorAs(t, err, new(*LossError), name)
+		require.Equal(t, c.closed, errors.As(err, new(closedError)), name)
+	}
+	require.NoError(t, f.Close())
+}
+
 // The start decides again only once: a target could refuse for ever. The second such end is a loss of no bytes, and the
 // next start opens the mirror.
 func TestClosedMemberEndsTheSecondAdoption(t *testing.T) {
@@ -101,7 +120,7 @@ func TestClosedMemberEndsTheSecondAdoption(t *testing.T) {
 		h.cfg.Arbiter = newFakeArbiter()
 		log, again := h.cfg.Log, make(chan struct{}, 2)
 		away := sync.OnceFunc(h.network(0).Down)
-		h.cfg.Log = slog.New(during{log.Handler(), "the life that the previous pmnbd closed does not go on", func() {
+		h.cfg.Log = slog.New(said{log.Handler(), "the life that the previous pmnbd closed does not go on", func(slog.Record) {
 			away()
 			again <- struct{}{}
 		}})
@@ -121,23 +140,4 @@ func TestClosedMemberEndsTheSecondAdoption(t *testing.T) {
 		require.NoError(t, d.Close())
 		h.has(h.all())
 	})
-}
-
-// A during handler calls do before it passes on each record of one message.
-type during struct {
-	slog.Handler
-	message string
-	do      func()
-}
-
-func (h during) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == h.message {
-		h.do()
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-func (h during) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.Handler = h.Handler.WithAttrs(attrs)
-	return h
 }

@@ -38,7 +38,7 @@ func (h *mirrorHost) cutAt(i int, is func(msg []byte) bool) (cut *atomic.Bool) {
 	network := h.network(i)
 	cut = new(atomic.Bool)
 	h.tap(i, func(wr *rdma.WorkRequest) {
-		if wr.Op == rdma.OpSend && wr.Local.Region != nil && is(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]) && !cut.Swap(true) {
+		if wr.Op == rdma.OpSend && is(message(wr)) && !cut.Swap(true) {
 			network.Down()
 		}
 	})
@@ -46,10 +46,22 @@ func (h *mirrorHost) cutAt(i int, is func(msg []byte) bool) (cut *atomic.Bool) {
 	return cut
 }
 
-func isRecord(msg []byte) bool {
-	t, err := wire.TypeOf(msg)
-	return err == nil && t == wire.TypeRecord
+// message is what a Send posts.
+func message(wr *rdma.WorkRequest) []byte {
+	if wr.Local.Region != nil {
+		return wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]
+	}
+	return wr.Inline
 }
+
+func isOf(typ wire.Type) func(msg []byte) bool {
+	return func(msg []byte) bool {
+		t, err := wire.TypeOf(msg)
+		return err == nil && t == typ
+	}
+}
+
+var isRecord = isOf(wire.TypeRecord)
 
 func isOpen(msg []byte) bool { // and no probe
 	var m wire.Open
@@ -289,7 +301,7 @@ func TestSourceHangs(t *testing.T) {
 		s.die(t, d)
 		var release func()
 		s.tap(0, func(wr *rdma.WorkRequest) {
-			if release == nil && wr.Op == rdma.OpSend && wr.Local.Region != nil && isRecord(wr.Local.Region.Mem[wr.Local.Off:][:wr.Local.Len]) {
+			if release == nil && wr.Op == rdma.OpSend && isRecord(message(wr)) {
 				release = s[0].sync.block()
 			}
 		})

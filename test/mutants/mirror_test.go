@@ -434,6 +434,11 @@ var mirrors = []mutant{
 		old: "errors.As(err, new(closedError)) && !s.again", new: "false",
 		pkg: "./backend/remote", run: "^TestClosedMemberIsFoundWhileAdopting$",
 	}, {
+		name: "an adoption forgets that its window had writes", rule: "mirror §4.5 only the end before a clean one loses nothing",
+		in:  "backend/remote.replayer.left",
+		old: "r.file.header().State == windowDrained && ", new: "",
+		pkg: "./backend/remote", run: "^TestOnlyACleanEndIsNoLoss$",
+	}, {
 		name: "a start decides again at each closed member", rule: "mirror §4.5 the start decides again",
 		in:  "backend/remote.Device.adoptMirror",
 		old: "errors.As(err, new(closedError)) && !s.again", new: "errors.As(err, new(closedError))",
