@@ -125,11 +125,11 @@ func (a *arbiterSpec) open() (*arbiter.Etcd, error) {
 		}
 		if a.cert != "" {
 			// Both files are read at each handshake, so that a certificate can be renewed.
-			if _, err := tls.LoadX509KeyPair(a.cert, a.key); err != nil {
-				return nil, fmt.Errorf("--arbiter-cert: %w", err)
+			if _, err := loadPair(a.cert, a.key); err != nil {
+				return nil, fmt.Errorf("--arbiter-cert and --arbiter-key: %w", err)
 			}
 			cfg.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				c, err := tls.LoadX509KeyPair(a.cert, a.key)
+				c, err := loadPair(a.cert, a.key)
 				return &c, err
 			}
 		}

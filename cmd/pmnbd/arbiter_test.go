@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +59,27 @@ func TestParseArbiter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whose key etcd takes for this host's may change the mirror's record, so nobody else may read it.
+func TestArbiterKeyIsSecret(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	s := issue(t, nil, "host", 1, nil)
+	write(t, dir, map[string]string{"cert.pem": s.certPEM(), "key.pem": s.keyPEM(t)})
+	a := arbiterSpec{
+		uri: "etcds://127.0.0.1:1", endpoints: []string{"127.0.0.1:1"}, prefix: arbiterPrefix, tls: true,
+		cert: cert, key: key, lease: defaultArbiterLease,
+	}
+	for _, mode := range []os.FileMode{0o644, 0o640} {
+		require.NoError(t, os.Chmod(key, mode))
+		_, err := a.open()
+		require.ErrorContains(t, err, fmt.Sprintf("--arbiter-cert and --arbiter-key: %s has mode %04o", key, mode))
+	}
+	require.NoError(t, os.Chmod(key, 0o600))
+	etcd, err := a.open()
+	require.NoError(t, err)
+	require.NoError(t, etcd.Close())
 }
 
 // What the file says for an arbiter harms nobody where the command line decides about that. Elsewhere it is as

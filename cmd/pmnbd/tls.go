@@ -60,21 +60,27 @@ func serverTLS(mode, dir string, verifyPeer bool) (cfg *tls.Config, require bool
 	return cfg, mode == "require", nil
 }
 
-// loadTLS reads the files in dir, those of the CA only with verifyPeer.
-func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
-	certFile := filepath.Join(dir, tlsCert)
+// loadPair reads a certificate and its key, which must be as secret as any key file.
+func loadPair(certFile, keyFile string) (pair tls.Certificate, err error) {
 	certPEM, err := os.ReadFile(certFile)
 	if err != nil {
-		return nil, err
+		return pair, err
 	}
-	keyFile := filepath.Join(dir, tlsKey)
 	keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)
 	if err != nil {
-		return nil, err
+		return pair, err
 	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		err = fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, err
+}
+
+// loadTLS reads the files in dir, those of the CA only with verifyPeer.
+func loadTLS(dir string, verifyPeer bool) (*tls.Config, error) {
+	pair, err := loadPair(filepath.Join(dir, tlsCert), filepath.Join(dir, tlsKey))
 	if err != nil {
-		return nil, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+		return nil, err
 	}
 	cfg := &tls.Config{
 		MinVersion:   tls.VersionTLS12,

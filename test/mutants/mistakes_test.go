@@ -39,9 +39,14 @@ var mistakes = []mutant{
 		pkg: "./cmd/internal/keyfile", run: "^TestAccessList$",
 	}, {
 		name: "a TLS key is read that other users can read", rule: "a TLS key is as secret as a key file",
-		in:  "cmd/pmnbd.loadTLS",
+		in:  "cmd/pmnbd.loadPair",
 		old: "keyPEM, err := keyfile.Secret(keyFile, maxKeyFile)", new: "_ = keyfile.Secret; keyPEM, err := os.ReadFile(keyFile)",
 		pkg: "./cmd/pmnbd", run: "^TestTLSFiles$",
+	}, {
+		name: "the key for the arbiter is read that other users can read", rule: "so is the one of --arbiter-key",
+		in:  "cmd/pmnbd.arbiterSpec.open",
+		old: "_, err := loadPair(a.cert, a.key); err != nil", new: "_, err := tls.LoadX509KeyPair(a.cert, a.key); err != nil",
+		pkg: "./cmd/pmnbd", run: "^TestArbiterKeyIsSecret$",
 	}, {
 		name: "a held region is withdrawn", rule: "a reload ends no session",
 		in:  "persist/target.export.holderLocked",
