@@ -8,6 +8,11 @@ var healths = []mutant{
 		old: "answer(func(Level) bool { return true })", new: "answer(func(l Level) bool { return l == Serving })",
 		pkg: "./cmd/internal/status", run: "^TestHealthOverHTTP$",
 	}, {
+		name: "who asks is cut if others are silent", rule: "silent connections keep nobody from the status",
+		in:  "cmd/internal/status.door.track",
+		old: "d.inside[0].Close()", new: "c.Close()",
+		pkg: "./cmd/internal/status", run: "^TestTooMany$",
+	}, {
 		name: "the worst is not seen behind the others", rule: "the worst decides",
 		in:  "cmd/internal/status.Health.Level",
 		old: "slices.MaxFunc", new: "slices.MinFunc",

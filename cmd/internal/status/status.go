@@ -14,8 +14,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -99,7 +99,8 @@ type door struct {
 	http   http.Server
 	ended  chan struct{} // closed once no more connections come
 	conns  sync.WaitGroup
-	inside atomic.Int32 // as conns counts
+	mu     sync.Mutex
+	inside []net.Conn // in the order in which they came, without those that were cut
 	failed error
 }
 
@@ -117,17 +118,23 @@ func open(l net.Listener, handler http.Handler, log *zap.Logger) *door {
 	return d
 }
 
-// track counts the connections, and cuts those beyond maxConns. net/http reports a
-// connection's first state before Serve can return.
+// track counts the connections, and cuts the oldest of more than maxConns: an answer takes so
+// little that this is one that asks for nothing, and who asks must not be shut out by those.
+// net/http reports a connection's first state before Serve can return.
 func (d *door) track(c net.Conn, state http.ConnState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch state {
 	case http.StateNew:
 		d.conns.Add(1)
-		if d.inside.Add(1) > maxConns {
-			_ = c.Close() // its goroutine meets that, and ends
+		if d.inside = append(d.inside, c); len(d.inside) > maxConns {
+			_ = d.inside[0].Close() // its goroutine meets that, and ends
+			d.inside = slices.Delete(d.inside, 0, 1)
 		}
 	case http.StateClosed:
-		d.inside.Add(-1)
+		if i := slices.Index(d.inside, c); i >= 0 {
+			d.inside = slices.Delete(d.inside, i, i+1)
+		}
 		d.conns.Done()
 	}
 }

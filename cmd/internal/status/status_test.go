@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -469,7 +470,7 @@ func get(t *testing.T, at net.Addr, method, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// Those who are too many are cut, and those who leave make room.
+// If too many come, the oldest is cut, and those who leave make room.
 func TestTooMany(t *testing.T) {
 	var d door
 	come := func() net.Conn {
@@ -485,17 +486,17 @@ func TestTooMany(t *testing.T) {
 	cut := func(c net.Conn) bool { return errors.Is(c.SetDeadline(time.Time{}), io.ErrClosedPipe) }
 	var inside []net.Conn
 	for range maxConns {
-		c := come()
-		require.False(t, cut(c))
-		inside = append(inside, c)
+		inside = append(inside, come())
 	}
-	extra := come()
-	require.True(t, cut(extra))
-	leave(extra)
+	require.False(t, slices.ContainsFunc(inside, cut))
+	inside = append(inside, come())
+	require.True(t, cut(inside[0]))
+	require.False(t, slices.ContainsFunc(inside[1:], cut))
 	leave(inside[0])
-	last := come()
-	require.False(t, cut(last))
-	for _, c := range append(inside[1:], last) {
+	leave(inside[1])
+	inside = append(inside[2:], come())
+	require.False(t, slices.ContainsFunc(inside, cut))
+	for _, c := range inside {
 		leave(c)
 	}
 	d.conns.Wait()
