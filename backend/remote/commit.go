@@ -73,6 +73,8 @@ type environment interface {
 	needed(b *barrier) bool
 	// free gives back the places and payloads of what s covers, after cover and the replies.
 	free(i int, s *share)
+	// pull queues what READs wait for of replays, without a barrier behind it.
+	pull()
 	// halfFull says that the window needs a barrier.
 	halfFull() bool
 	// post hands the enqueued work to the transport.
@@ -169,6 +171,7 @@ func (c *groupCommit) relieve() {
 // if that need not be sent.
 func (c *groupCommit) nextLocked() (durable *barrier) {
 	if !c.env.up() {
+		c.env.pull()
 		return nil
 	}
 	asked := len(c.waiting)+len(c.listed) > 0 && c.env.answers()

@@ -186,6 +186,7 @@ func (k *copies) act() (again bool, wait time.Duration) {
 	if k.view.Pending {
 		if !k.office.agreedLocked() {
 			c.mu.Unlock()
+			k.core.post() // READs that were pulled when the change began
 			again, pause := k.agree()
 			return again, sooner(wait, pause)
 		}
@@ -203,6 +204,7 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		}
 		k.sendPendingLocked(todo)
 		c.mu.Unlock()
+		k.core.post()
 		return false, wait
 	}
 	early := k.startResyncsLocked()

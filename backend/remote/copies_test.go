@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,51 @@ func testMinCopies(t *testing.T) {
 	require.NoError(t, c.Wait(flush))
 	backendtest.AllBack(t, d)
 	require.NoError(t, d.Close())
+}
+
+// READs go on behind the replay of the member that is there, though its barriers wait for the other
+// one: those that wait when its session comes back, and those that come later.
+func TestReadsWithoutABarrier(t *testing.T) {
+	const n, size = 20, 8 << 10 // pieces of each of two stripes; each lane has several slices
+	for _, lanes := range []int{1, 2} {
+		t.Run(fmt.Sprint(lanes, " lanes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := beating(t, 2, 2)
+				d := s.dialImpatient(t, lanes)
+				c := backendtest.NewClient(t, d)
+				s.network(0).Down()
+				time.Sleep(time.Minute)
+				data := [][]byte{backendtest.Pattern(n*size, 1), backendtest.Pattern(n*size, 2)}
+				for at := 0; at < n*size; at += size {
+					for i := range data {
+						c.Submit(c.Write(uint64(i*stripe+at), data[i][at:at+size], 0))
+					}
+				}
+				flush, early := c.Flush(), []*backendtest.Request{c.Read(0, n*size, 0), c.Read(stripe, n*size, 0)}
+				s.network(1).Down()
+				c.Submit(append(early, flush)...)
+				time.Sleep(time.Minute)
+				s.network(1).Up()
+				require.NoError(t, c.Wait(early...))
+				s.network(1).Cut()
+				time.Sleep(time.Minute)
+				late := []*backendtest.Request{c.Read(0, n*size, 0), c.Read(stripe, n*size, 0)}
+				require.NoError(t, c.Do(late...))
+				require.False(t, flush.Completed())
+				s.network(0).Up()
+				require.NoError(t, c.Wait(flush))
+				for i := range data {
+					require.Equal(t, data[i], early[i].Got)
+					require.Equal(t, data[i], late[i].Got)
+					for _, p := range s {
+						require.Equal(t, data[i], p.region.Data()[i*stripe:][:n*size])
+					}
+				}
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+			})
+		})
+	}
 }
 
 // The last equal leg is never let go, however long it is away.

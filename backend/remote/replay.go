@@ -34,6 +34,17 @@ func (l *lane) advanceLocked() {
 	l.chooseReaderLocked()
 }
 
+// pullLocked queues the slices that READs wait for. While no barrier can begin, as without a member of
+// a mirror that FLUSH waits for, nothing else would, and READs go on then (mirror §3.3). The next
+// barrier covers the slices all the same.
+func (s *stream) pullLocked() {
+	for i := range s.reads {
+		for r := &s.reads[i]; s.reader != nil && s.reader.behind && r.op != nil && r.lane == nil; {
+			s.reader.advanceLocked()
+		}
+	}
+}
+
 // dividesLocked reports whether a slice from the entry at from up to the one at to ends inside a block. If the block is
 // bad, only what is written to all of it makes it good: the next session would find one half in the window.
 func (l *lane) dividesLocked(from, to uint64) bool {

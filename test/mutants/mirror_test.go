@@ -18,6 +18,16 @@ var mirrors = []mutant{
 		also: []edit{{"backend/remote.lane.buildLocked", "if it.from++; it.from == it.to {", "if l.leg.slot == 1 { it.to-- } else { it.from++ }; if it.from == it.to {"}},
 		pkg:  model, run: mirrorCrashes,
 	}, {
+		name: "READs wait for a slice that waits for another member", rule: "mirror §3.3 READ goes on",
+		in:  "backend/remote.groupCommit.nextLocked",
+		old: "c.env.pull()", new: "",
+		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
+	}, {
+		name: "READs that go on find no slice", rule: "mirror §3.3 READ goes on",
+		in:  "backend/remote.core.readableLocked",
+		old: "x.pull()", new: "",
+		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
+	}, {
 		name: "no-replay", rule: "mirror §6 unflushed writes go to every member of F again",
 		in:  "backend/remote.lane.connect",
 		old: "l.behind = l.queued != l.ring.Head()", new: "if l.core.copies != nil { l.queued, l.counted = l.ring.Head(), l.wrote }; l.behind = l.queued != l.ring.Head()",
