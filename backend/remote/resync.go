@@ -163,12 +163,7 @@ func (r *resync) run() {
 	defer k.ended.Done()
 	began := time.Now()
 	err := r.copy(began)
-	for k.life.Err() == nil && r.outstanding() { // the source may still store in a piece's memory
-		select {
-		case <-r.wake:
-		case <-k.life.Done():
-		}
-	}
+	r.drain()
 	for i := range r.pieces { // the next session has bits of its own
 		r.pieces[i].state = pieceFree
 	}
@@ -234,6 +229,18 @@ func (r *resync) wait(d time.Duration) error {
 		return errResyncEnded
 	}
 	return nil
+}
+
+// drain waits until no piece is under way: a target may still store in its memory. A lane that waits
+// for what the source reads goes on by a post, and step, which would do that, is not called any more.
+func (r *resync) drain() {
+	for r.copies.life.Err() == nil && r.outstanding() {
+		r.copies.core.post()
+		select {
+		case <-r.wake:
+		case <-r.copies.life.Done():
+		}
+	}
 }
 
 // step does what can be done now. pause is when to look again; 0: when something has happened. done

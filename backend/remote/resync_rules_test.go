@@ -39,7 +39,7 @@ func (c tapped) Post(wrs []rdma.WorkRequest) (int, error) {
 
 // tap shows see what is posted to leg i. It may be shown twice.
 func (s pairs) tap(i int, see func(wr *rdma.WorkRequest)) {
-	s[i].provider = wrapped{s[i].provider, func(c rdma.Conn) rdma.Conn { return tapped{c, see} }}
+	s[i].provider = wrapped{s[i].provider, func(c rdma.Conn) rdma.Conn { return &tapped{c, see} }}
 }
 
 // behind has leg 1 lack everything, and come back. It returns what the device then has.

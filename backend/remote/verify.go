@@ -262,12 +262,7 @@ func (v *verification) run(r *resync) {
 			break
 		}
 	}
-	for v.copies.life.Err() == nil && r.outstanding() { // a target may still store in a piece's memory
-		select {
-		case <-r.wake:
-		case <-v.copies.life.Done():
-		}
-	}
+	r.drain()
 	r.detach()
 	r.reclaim()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/backend/backendtest"
+	"pmnbd/rdma"
 	"pmnbd/rdma/rdmafake"
 )
 
@@ -192,6 +193,51 @@ func TestVerifyIsCutShort(t *testing.T) {
 					}
 					backendtest.AllBack(t, d)
 				}
+				require.NoError(t, d.Close())
+			})
+		})
+	}
+}
+
+// A Verify that is cut short while a chunk is read leaves no lane waiting for that.
+func TestVerifyIsCutShortInACopy(t *testing.T) {
+	for _, name := range []string{"while nobody asks", "before a FLUSH"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fakes(t, 2, rdmafake.Config{})
+				network := s.network(0)
+				s.tap(0, func(wr *rdma.WorkRequest) {
+					if wr.Op == rdma.OpRead && wr.ID&tagMask == tagFetch {
+						network.Freeze()
+					}
+				})
+				d := s.dial(t, 2)
+				c := backendtest.NewClient(t, d)
+				s[1].region.Data()[stripe] ^= 1 // on lane 1: heartbeats post lane 0
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				cut := make(chan error, 1)
+				go func() {
+					_, err := d.Verify(ctx, VerifyOptions{From: "A"})
+					cut <- err
+				}()
+				time.Sleep(10 * time.Second)
+				cancel()
+				time.Sleep(10 * time.Second)
+				flush := c.Flush()
+				if name == "before a FLUSH" {
+					c.Submit(c.Write(stripe, backendtest.Pattern(block, 1), 0), flush)
+				}
+				synctest.Wait()
+				require.Empty(t, cut)
+				network.Thaw()
+				time.Sleep(10 * time.Second)
+				require.Len(t, cut, 1)
+				require.ErrorIs(t, <-cut, ErrNotVerified)
+				if name == "before a FLUSH" {
+					require.True(t, flush.Completed())
+				}
+				backendtest.AllBack(t, d)
 				require.NoError(t, d.Close())
 			})
 		})

@@ -220,6 +220,11 @@ var sturdy = []mutant{
 		old: "return view.Flushes() &&", new: "return true || view.Flushes() &&",
 		pkg: "./backend/remote", run: "^TestVerifyIsCutShort$", hangs: true,
 	}, {
+		name: "a verify that is cut short leaves its copies alone", rule: "mirror §5.7 no lane waits for a Verify that is over",
+		in:  "backend/remote.resync.drain",
+		old: "r.copies.core.post()", new: "",
+		pkg: "./backend/remote", run: "^TestVerifyIsCutShortInACopy$",
+	}, {
 		name: "verify forgets what was under way", rule: "mirror §5.7 chunks under way begin anew in the next sessions",
 		in:  "backend/remote.resync.reclaim",
 		old: "r.todo.put(p.start)", new: "",
