@@ -80,8 +80,10 @@ func (k *copies) begin() {
 	k.ended.Add(1)
 	go k.run()
 	if follows {
-		k.ended.Add(1)
-		go k.teller()
+		for _, g := range k.core.legs {
+			k.ended.Add(1)
+			go k.teller(g)
+		}
 	}
 	k.rouse()
 }

@@ -47,13 +47,12 @@ type following struct {
 	lagTime time.Duration // Config.AsyncLagTime
 	drop    bool          // Config.AsyncDrop
 	replays bool          // the replay of a window, which nobody follows
-	telling chan struct{} // holds a token while followers may have something to persist
 	caught  chan struct{} // holds a token when one has acknowledged something
 }
 
 func (w *following) startFollowing(cfg *Config) {
 	w.lag, w.lagTime, w.drop = cfg.AsyncLag, cfg.AsyncLagTime, cfg.AsyncDrop
-	w.telling, w.caught = make(chan struct{}, 1), make(chan struct{}, 1)
+	w.caught = make(chan struct{}, 1)
 }
 
 // asyncStall is how often a follower is looked at that holds the others back.
@@ -110,7 +109,7 @@ func (k *copies) turnLocked(g *leg) {
 		r.rouse()
 	}
 	g.log.Info("the target follows the mirror", slog.String("region", g.cfg.Region), slog.String("target", g.cfg.Addr), slog.Uint64("barrier", f.seq))
-	k.tell()
+	g.tell()
 }
 
 // retiredLocked notes that b has succeeded: followers get it. The caller holds commit.mu.
@@ -215,7 +214,7 @@ func (k *copies) followed(g *leg, i int, seq uint64) bool {
 	case k.caught <- struct{}{}:
 	default:
 	}
-	k.tell()
+	g.tell()
 	c.start(false) // it may have waited for this
 	k.core.post()
 	return true

@@ -177,6 +177,38 @@ func TestCloseWithAFollowerThatHangs(t *testing.T) {
 	})
 }
 
+// A follower whose disk hangs while it persists how far it is keeps no other one from that.
+func TestFollowersPersistApart(t *testing.T) { synctest.Test(t, testFollowersPersistApart) }
+
+func testFollowersPersistApart(t *testing.T) {
+	var s pairs
+	for range 3 {
+		s = append(s, fake(t, rdmafake.Config{}))
+	}
+	s.joinFollowed(t, 2)
+	d := s.dialAsync(t, 1, nil)
+	c := backendtest.NewClient(t, d)
+	s.follows(t, d, 1)
+	s.follows(t, d, 2)
+	time.Sleep(2 * tellEvery)
+	for i := range uint32(2) { // the records have the first of these
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, i), 0), c.Flush()))
+		synctest.Wait()
+	}
+	release := s[1].sync.block()
+	defer release()
+	<-s[1].sync.began
+	for i := range uint32(3) {
+		was := s.record(2).Follows.Barrier
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, i), 0), c.Flush()))
+		time.Sleep(2 * tellEvery)
+		require.Greater(t, s.record(2).Follows.Barrier, was)
+	}
+	release()
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
 // A record that says that a follower is not torn is for the session in which it followed. In the next one it may
 // be half copied.
 func TestRecordOfAFollowerIsLate(t *testing.T) {

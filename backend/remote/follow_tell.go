@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/bits"
+	"sync"
 	"time"
 )
 
@@ -11,28 +12,27 @@ import (
 // writes of the superblock.
 const tellEvery = time.Second
 
-// tell has teller look soon.
-func (k *copies) tell() {
+// tell has the teller of g look soon.
+func (g *leg) tell() {
 	select {
-	case k.telling <- struct{}{}:
+	case g.telling <- struct{}{}:
 	default:
 	}
 }
 
-// teller is the goroutine that has followers persist how far they are. It is one of its own: a RECORD to a
-// target far away, or a dead one, must not hold up a change of the mirror.
-func (k *copies) teller() {
+// teller is the goroutine that has g, if it follows, persist how far it is. Each leg has one: a RECORD to
+// a target far away, or to one whose disk hangs, must hold up neither a change of the mirror nor what
+// another follower persists.
+func (k *copies) teller(g *leg) {
 	defer k.ended.Done()
 	for {
 		select {
 		case <-k.life.Done():
 			return
-		case <-k.telling:
+		case <-g.telling:
 		}
-		for _, g := range k.core.legs {
-			k.sweep(g)
-			k.tellOf(k.asking, g)
-		}
+		k.sweep(g)
+		k.tellOf(k.asking, g)
 		select {
 		case <-k.life.Done():
 			return
@@ -73,7 +73,7 @@ func (k *copies) sweep(g *leg) {
 	}
 	r := &resync{copies: k, leg: g}
 	if r.readBits() != nil {
-		k.tell() // again
+		g.tell() // again
 		return
 	}
 	c.mu.Lock()
@@ -118,7 +118,9 @@ func (k *copies) catchUp(ctx context.Context) {
 			return
 		}
 	}
+	var told sync.WaitGroup
 	for _, g := range k.core.legs {
-		k.tellOf(ctx, g)
+		told.Go(func() { k.tellOf(ctx, g) })
 	}
+	told.Wait()
 }

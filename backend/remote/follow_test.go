@@ -23,21 +23,21 @@ func followed(t testing.TB, n int, cfg rdmafake.Config) (s pairs) {
 	for range n + 1 {
 		s = append(s, fake(t, cfg))
 	}
-	s.joinFollowed(t)
+	s.joinFollowed(t, 1)
 	return s
 }
 
-// joinFollowed makes the regions the members of a mirror, the last of which follows.
-func (s pairs) joinFollowed(t testing.TB) {
-	n := len(s) - 1
-	r := persist.Record{Set: [16]byte{0xee}, MinCopies: 1, Async: persist.Member(n)}
+// joinFollowed makes the regions the members of a mirror, the last of which follow.
+func (s pairs) joinFollowed(t testing.TB, follow int) {
+	n := len(s) - follow
+	r := persist.Record{Set: [16]byte{0xee}, MinCopies: 1, Async: persist.Member(len(s)) - persist.Member(n)}
 	r.Generation, r.F = persist.Generation{Life: 1, Count: 1, Nonce: [16]byte{1}}, persist.Member(n)-1
 	for slot, p := range s {
 		sb := p.region.Superblock()
 		r.Members[slot] = persist.Membership{UUID: p.region.UUID(), Contents: sb.Contents, Epoch: sb.Epoch}
 	}
 	for slot, p := range s {
-		r.Slot, r.Torn = uint8(slot), slot == n
+		r.Slot, r.Torn = uint8(slot), slot >= n
 		require.NoError(t, p.region.SetRecord(r, r.Async&^persist.Member(slot)))
 	}
 }

@@ -66,6 +66,7 @@ type leg struct {
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
 	follow    follower       // of an asynchronous member
+	telling   chan struct{}  // holds a token while it may have something to persist of that
 	outages   latency.Histogram
 	fills     uint8 // RECORDs of the session that set all bits of a member, modulo 256
 
@@ -118,7 +119,7 @@ func newLeg(cfg Config, slot int, d device) (*leg, error) {
 	g := &leg{
 		cfg: cfg, slot: slot, log: cfg.Log, device: d, pulse: pulse{epoch: time.Now()},
 		beat: make(chan struct{}), beatEnded: make(chan struct{}),
-		broke: make(chan struct{}, 1), kept: make(chan struct{}), calls: calls{turn: make(chan struct{}, 1)},
+		broke: make(chan struct{}, 1), kept: make(chan struct{}), telling: make(chan struct{}, 1), calls: calls{turn: make(chan struct{}, 1)},
 	}
 	size := cfg.Lanes * controlSize
 	var err error

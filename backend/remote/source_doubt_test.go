@@ -165,7 +165,7 @@ func TestFollowerInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cpu := make(chan struct{}, 1) // while it is full, B's target writes nothing back
 		s := pairs{flushing(t, rdmafake.Config{}, nil), flushing(t, rdmafake.Config{}, func(_, _ uint64) { cpu <- struct{}{}; <-cpu })}
-		s.joinFollowed(t)
+		s.joinFollowed(t, 1)
 		d := s.dialAsync(t, 1, nil)
 		s.follows(t, d, 1)
 		s.network(1).Down()

@@ -97,5 +97,10 @@ var followers = []mutant{
 		in:  "internal/mirror.Found.outlived",
 		old: "!f.Degraded ||", new: "true ||",
 		pkg: "./internal/mirror", run: "^TestDecide$",
+	}, {
+		name: "followers persist one after the other", rule: "mirror §7 nobody waits for a follower",
+		in:  "backend/remote.copies.teller",
+		old: "k.tellOf(k.asking, g)", new: "k.adding <- struct{}{}; k.tellOf(k.asking, g); <-k.adding",
+		pkg: "./backend/remote", run: "^TestFollowersPersistApart$",
 	},
 }
