@@ -63,6 +63,7 @@ type leg struct {
 	vacant    bool           // it has no member: it is spare, or its member was removed
 	leaver    *leaver        // its member was removed, and the keeper has not told its target; or nil
 	met       mirror.Meeting // what the mirror did with it when it was up last
+	goesOn    bool           // it follows from where it was
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
 	follow    follower       // of an asynchronous member

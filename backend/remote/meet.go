@@ -155,7 +155,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	if g.follow.on && !follows && err == nil { // it lost what it had
 		k.unfollowLocked(g)
 	}
-	g.met, g.record = meeting, o.Record
+	g.met, g.goesOn, g.record = meeting, follows, o.Record
 	commit.mu.Unlock()
 	if err != nil || meeting == mirror.Resume || follows {
 		return err
@@ -182,6 +182,13 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	g.record, g.joins = torn, false
 	commit.mu.Unlock()
 	return nil
+}
+
+// leftLocked reports whether the mirror has gone on without g since meet had it go on where it was. What
+// it lacks by now must be copied to it, and its record does not say so. The caller holds commit.mu.
+func (k *copies) leftLocked(g *leg) bool {
+	resumes := g.met == mirror.Resume && !(k.view.Record.F | k.view.Equal).Has(g.slot)
+	return resumes || g.goesOn && !g.follow.on
 }
 
 // ask has the goroutine carry r out, and waits for that.

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -58,6 +60,51 @@ func TestRemovedWhileItComesBack(t *testing.T) {
 	require.Equal(t, persist.Members(3), d.equal())
 	require.NoError(t, d.Close())
 	require.Equal(t, epoch, s[0].region.Superblock().Epoch, "its session was lost")
+}
+
+// A member whose session the mirror has granted to go on where it was, and which the mirror gives up before the lanes
+// are connected, does not go on: it lacks what came in between, and its record does not say so.
+func TestGivenUpWhileItComesBack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		s    func(t *testing.T) pairs
+		left func(k *copies, g *leg)
+	}{
+		"a member in F": {func(t *testing.T) pairs { return fakes(t, 3, rdmafake.Config{}) }, func(k *copies, g *leg) {
+			next, err := k.view.LetGo(g.slot, false)
+			require.NoError(t, err)
+			k.changeLocked(next)
+		}},
+		"a follower": {func(t *testing.T) pairs { return followed(t, 2, rdmafake.Config{}) }, func(k *copies, g *leg) { k.unfollowLocked(g) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := tt.s(t)
+				d := s.dialAsync(t, 1, nil)
+				c := backendtest.NewClient(t, d)
+				g, k := d.legs[2], d.core.copies
+				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+				require.Eventually(t, func() bool { return s.state(d, 2) == LegInSync || s.state(d, 2) == LegFollows }, patience, tick)
+				s.network(2).Down()
+				time.Sleep(time.Second)
+				s.network(2).Up() // and its keeper waits for its next attempt
+				o, conns, err := g.tryResume(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, k.meet(t.Context(), g, &o, &conns[0]))
+				k.core.commit.mu.Lock()
+				tt.left(k, g)
+				k.core.commit.mu.Unlock()
+				_, _, err = g.revive(&o, conns)
+				require.ErrorIs(t, err, errChanges)
+				require.False(t, g.up.Load())
+				for _, c := range conns {
+					require.NoError(t, c.conn.Close())
+				}
+				require.Eventually(t, func() bool { return s.state(d, 2) == LegInSync || s.state(d, 2) == LegFollows }, patience, tick)
+				backendtest.AllBack(t, d)
+				require.NoError(t, d.Close())
+			})
+		})
+	}
 }
 
 // The next run forgets the session of the member that was removed, and not that of one that gets its slot while its target

@@ -196,7 +196,8 @@ func (g *leg) compare(o *wire.Opened) error {
 // writes that no barrier covers, in their order, then the READs. Nothing is ahead of
 // the replay. If the target had made the broken barrier durable, revive retires and returns it:
 // the caller answers its ops and frees it. From then on heartbeats look, and barriers start once
-// every leg is back. revive returns an error if the device has ended meanwhile, or the member was removed.
+// every leg is back. revive returns an error if the device has ended meanwhile, or the mirror went on without
+// the member.
 func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *barrier, err error) {
 	c := &g.core.commit
 	c.mu.Lock()
@@ -206,6 +207,9 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	}
 	if g.leaver != nil { // removed while it came back: nobody keeps bits for it, and asking for them ends a session
 		return t, nil, errRemoved
+	}
+	if k := g.core.copies; k != nil && k.leftLocked(g) {
+		return t, nil, errChanges
 	}
 	g.granted, g.fills = *o, 0
 	if old := g.badPlaces.Load().bytes(); conns[0].bad.bytes() > old {

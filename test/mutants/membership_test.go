@@ -153,6 +153,16 @@ var memberships = []mutant{
 		old: "if g.leaver != nil {", new: "if false {",
 		pkg: "./backend/remote", run: "^TestRemovedWhileItComesBack$", hangs: true,
 	}, {
+		name: "a member goes on that was let go while it came back", rule: "mirror §5.1 before the first byte is copied its record says torn",
+		in:  "backend/remote.copies.leftLocked",
+		old: "return resumes ||", new: "_ = resumes; return",
+		pkg: "./backend/remote", run: "^TestGivenUpWhileItComesBack$",
+	}, {
+		name: "a follower goes on that was given up while it came back", rule: "mirror §7.1 a follower has no writes without those before",
+		in:  "backend/remote.copies.leftLocked",
+		old: "return resumes || g.goesOn && !g.follow.on", new: "return resumes",
+		pkg: "./backend/remote", run: "^TestGivenUpWhileItComesBack$",
+	}, {
 		name: "a half copied member of the other side cannot be given up", rule: "mirror §4.6 a record of a side that is given up counts until its member is given up, too",
 		in:  "internal/mirror.Leg.Parted",
 		old: "(!l.Torn() || !r.Before(m.Generation))", new: "!l.Torn()",
