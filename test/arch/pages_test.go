@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,9 +110,30 @@ func slug(heading string) string {
 	return strings.ReplaceAll(s, " ", "-")
 }
 
-// TestPageLinks checks that links lead to existing files, and to existing headings in them.
+// packed returns whether the package pmnbd-doc has a file: scripts/packages copies it, or a directory above it.
+func packed(t *testing.T) func(file string) bool {
+	script, err := os.ReadFile(filepath.Join(root, "scripts/packages"))
+	require.NoError(t, err)
+	var copied []string
+	for line := range strings.Lines(string(script)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "cp" {
+			copied = append(copied, words[1:len(words)-1]...)
+		}
+	}
+	return func(file string) bool {
+		return slices.ContainsFunc(copied, func(what string) bool {
+			same, err := filepath.Match(what, file)
+			require.NoError(t, err)
+			return same || strings.HasPrefix(file, what+"/")
+		})
+	}
+}
+
+// TestPageLinks checks that links lead to existing files, and to existing headings in them. Those of the pages
+// that are packed lead to files that are packed, too.
 func TestPageLinks(t *testing.T) {
-	pages := texts(t, ".md")
+	pages, packed := texts(t, ".md"), packed(t)
+	require.True(t, packed("docs/rules.md"))
 	anchors := map[string]bool{}
 	for path, text := range pages {
 		for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -131,6 +153,7 @@ func TestPageLinks(t *testing.T) {
 			}
 			_, err := os.Stat(filepath.Join(root, file))
 			require.NoError(t, err, "%s links to %s", path, m[1])
+			require.True(t, packed(file) || !packed(path), "%s links to %s, which scripts/packages does not copy", path, m[1])
 			if anchor != "" {
 				require.True(t, anchors[file+"#"+anchor], "%s links to %s, a heading that does not exist", path, m[1])
 			}
