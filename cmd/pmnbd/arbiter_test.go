@@ -61,7 +61,7 @@ func TestParseArbiter(t *testing.T) {
 	}
 }
 
-// Whose key etcd takes for this host's may change the mirror's record, so nobody else may read it.
+// A user who has the key by which etcd knows this host can change the mirror's record.
 func TestArbiterKeyIsSecret(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -25,7 +25,7 @@ const (
 	tlsKey  = "server-key.pem"
 )
 
-// maxKeyFile bounds server-key.pem, in bytes.
+// maxKeyFile bounds a file with the key of a certificate, in bytes.
 const maxKeyFile = 1 << 20
 
 // serverTLS returns the configuration that --tls, --tls-certificates and --tls-verify-peer ask

@@ -255,11 +255,11 @@ var serveMirrorMistakes = []mistake{
 	{
 		name: "arbiter: no certificate", code: 1,
 		line: "pmnbd serve --target {pair} --listen {socket} --arbiter etcds://e1:2379 --arbiter-cert {new} --arbiter-key {new}",
-		says: "--arbiter-cert: open {new}: no such file or directory",
+		says: "--arbiter-cert and --arbiter-key: open {new}: no such file or directory",
 	},
 	{
 		name: "arbiter: a certificate that is none", code: 1,
 		line: "pmnbd serve --target {pair} --listen {socket} --arbiter etcds://e1:2379 --arbiter-cert {text} --arbiter-key {text}",
-		says: "--arbiter-cert: tls: failed to find any PEM data in certificate input",
+		says: "--arbiter-cert and --arbiter-key: {text} and {text}: tls: failed to find any PEM data in certificate input",
 	},
 }
