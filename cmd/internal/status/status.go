@@ -72,14 +72,14 @@ func Serve(control, metrics net.Listener, log *zap.Logger, snapshot func() Docum
 	for i := range commands {
 		mux.Handle("POST "+commands[i].Path, &commands[i])
 	}
-	s := &Server{doors: []*door{open(control, mux, log)}}
+	s := &Server{doors: []*door{open(control, mux, log, false)}}
 	if metrics != nil {
 		mux = http.NewServeMux()
 		mux.Handle("GET "+MetricsPath, scrape)
 		handleHealth(mux, snapshot)
 		handlePage(mux)
 		log.Info("metrics are served", zap.String("url", "http://"+metrics.Addr().String()+MetricsPath))
-		s.doors = append(s.doors, open(metrics, mux, log))
+		s.doors = append(s.doors, open(metrics, mux, log, true))
 	}
 	return s
 }
@@ -96,6 +96,7 @@ func (s *Server) Close() error {
 
 // A door is a listener and the connections that came in by it.
 type door struct {
+	public bool // everybody may come, and an answer takes microseconds; set once
 	http   http.Server
 	ended  chan struct{} // closed once no more connections come
 	conns  sync.WaitGroup
@@ -104,8 +105,8 @@ type door struct {
 	failed error
 }
 
-func open(l net.Listener, handler http.Handler, log *zap.Logger) *door {
-	d := &door{ended: make(chan struct{})}
+func open(l net.Listener, handler http.Handler, log *zap.Logger, public bool) *door {
+	d := &door{public: public, ended: make(chan struct{})}
 	d.http = http.Server{
 		Handler: handler, ReadTimeout: timeout, WriteTimeout: timeout, MaxHeaderBytes: maxHead,
 		ErrorLog: zap.NewStdLog(log), ConnState: d.track,
@@ -118,18 +119,24 @@ func open(l net.Listener, handler http.Handler, log *zap.Logger) *door {
 	return d
 }
 
-// track counts the connections, and cuts the oldest of more than maxConns: an answer takes so
-// little that this is one that asks for nothing, and who asks must not be shut out by those.
-// net/http reports a connection's first state before Serve can return.
+// track counts the connections, and cuts one if there are more than maxConns. At a public door that is
+// the oldest, which is silent: those must not shut out a client that asks. Elsewhere it may be that of a
+// command, which takes hours, so the newest is cut. net/http reports a connection's first state before
+// Serve can return.
 func (d *door) track(c net.Conn, state http.ConnState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch state {
 	case http.StateNew:
 		d.conns.Add(1)
-		if d.inside = append(d.inside, c); len(d.inside) > maxConns {
-			_ = d.inside[0].Close() // its goroutine meets that, and ends
-			d.inside = slices.Delete(d.inside, 0, 1)
+		d.inside = append(d.inside, c)
+		if n := len(d.inside); n > maxConns {
+			i := n - 1
+			if d.public {
+				i = 0
+			}
+			_ = d.inside[i].Close() // its goroutine meets that, and ends
+			d.inside = slices.Delete(d.inside, i, i+1)
 		}
 	case http.StateClosed:
 		if i := slices.Index(d.inside, c); i >= 0 {

@@ -470,9 +470,15 @@ func get(t *testing.T, at net.Addr, method, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// If too many come, the oldest is cut, and those who leave make room.
+// If too many come, one is cut: the oldest where everybody may come, else the newest. Those who leave make
+// room.
 func TestTooMany(t *testing.T) {
-	var d door
+	for name, public := range map[string]bool{"the metrics": true, "the control socket": false} {
+		t.Run(name, func(t *testing.T) { tooMany(t, &door{public: public}) })
+	}
+}
+
+func tooMany(t *testing.T, d *door) {
 	come := func() net.Conn {
 		ours, theirs := net.Pipe()
 		t.Cleanup(func() { require.NoError(t, errors.Join(ours.Close(), theirs.Close())) })
@@ -490,11 +496,16 @@ func TestTooMany(t *testing.T) {
 	}
 	require.False(t, slices.ContainsFunc(inside, cut))
 	inside = append(inside, come())
-	require.True(t, cut(inside[0]))
-	require.False(t, slices.ContainsFunc(inside[1:], cut))
+	which := maxConns
+	if d.public {
+		which = 0
+	}
+	require.Equal(t, which, slices.IndexFunc(inside, cut))
+	leave(inside[which])
+	inside = slices.Delete(inside, which, which+1)
+	require.False(t, slices.ContainsFunc(inside, cut))
 	leave(inside[0])
-	leave(inside[1])
-	inside = append(inside[2:], come())
+	inside = append(inside[1:], come())
 	require.False(t, slices.ContainsFunc(inside, cut))
 	for _, c := range inside {
 		leave(c)
