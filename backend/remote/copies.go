@@ -360,6 +360,9 @@ func (k *copies) activateLocked() {
 	if first {
 		close(k.serves)
 	}
+	for _, g := range k.core.legs {
+		g.tell() // none is told while a generation is pending
+	}
 	if k.settled != nil {
 		close(k.settled)
 	}

@@ -209,6 +209,31 @@ func testFollowersPersistApart(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// A follower whose RECORD was lost with its session persists how far it is in the next one, also if nobody
+// writes any more.
+func TestFollowerPersistsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 1, rdmafake.Config{})
+		d := s.dialAsync(t, 1, nil)
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 1)
+		s.has(t, d, 1)
+		time.Sleep(2 * tellEvery)
+		was, turn := s.record(1).Follows.Barrier, d.legs[1].calls.turn
+		turn <- struct{}{}
+		require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
+		time.Sleep(tellEvery) // its record waits for its turn
+		s.network(1).Cut()
+		time.Sleep(tellEvery)
+		require.True(t, d.legs[1].up.Load())
+		<-turn
+		time.Sleep(3 * tellEvery)
+		require.Greater(t, s.record(1).Follows.Barrier, was)
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
 // A record that says that a follower is not torn is for the session in which it followed. In the next one it may
 // be half copied.
 func TestRecordOfAFollowerIsLate(t *testing.T) {

@@ -31,8 +31,8 @@ func (k *copies) teller(g *leg) {
 			return
 		case <-g.telling:
 		}
-		k.sweep(g)
 		k.tellOf(k.asking, g)
+		k.sweep(g)
 		select {
 		case <-k.life.Done():
 			return

@@ -46,6 +46,7 @@ type leg struct {
 	restored          bool   // its region was put back from a copy, or strays: OPEN has the target draw a new contents id
 	arbitrated        bool   // this life has the lease at the arbiter, and the life that last had the region asks the same arbiter
 	opening           opening
+	telling           chan struct{} // holds a token while its record may not say how far it follows; set once
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
 	granted wire.Opened
@@ -63,11 +64,10 @@ type leg struct {
 	vacant    bool           // it has no member: it is spare, or its member was removed
 	leaver    *leaver        // its member was removed, and the keeper has not told its target; or nil
 	met       mirror.Meeting // what the mirror did with it when it was up last
-	goesOn    bool           // it follows from where it was
+	goesOn    bool           // meet decided that it follows from where it was
 	record    persist.Record // what its region keeps, as far as is known
 	copying   *resync        // or nil
 	follow    follower       // of an asynchronous member
-	telling   chan struct{}  // holds a token while it may have something to persist of that
 	outages   latency.Histogram
 	fills     uint8 // RECORDs of the session that set all bits of a member, modulo 256
 

@@ -20,6 +20,7 @@ var (
 	errNewer    = errors.New("it knows a newer generation of the mirror")
 	errAgain    = errors.New("the start decides again")
 	errChanges  = errors.New("the mirror changes its generation")
+	errGivenUp  = errors.New("the mirror gave it up while it came back")
 )
 
 // errContents: a member came back without what it had.
@@ -184,8 +185,8 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	return nil
 }
 
-// leftLocked reports whether the mirror has gone on without g since meet had it go on where it was. What
-// it lacks by now must be copied to it, and its record does not say so. The caller holds commit.mu.
+// leftLocked reports whether the mirror gave g up after meet had decided that g goes on. Then g lacks
+// writes, and its record does not say so. The caller holds commit.mu.
 func (k *copies) leftLocked(g *leg) bool {
 	resumes := g.met == mirror.Resume && !(k.view.Record.F | k.view.Equal).Has(g.slot)
 	return resumes || g.goesOn && !g.follow.on

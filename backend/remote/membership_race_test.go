@@ -94,7 +94,7 @@ func TestGivenUpWhileItComesBack(t *testing.T) {
 				tt.left(k, g)
 				k.core.commit.mu.Unlock()
 				_, _, err = g.revive(&o, conns)
-				require.ErrorIs(t, err, errChanges)
+				require.ErrorIs(t, err, errGivenUp)
 				require.False(t, g.up.Load())
 				for _, c := range conns {
 					require.NoError(t, c.conn.Close())

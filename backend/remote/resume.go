@@ -209,7 +209,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 		return t, nil, errRemoved
 	}
 	if k := g.core.copies; k != nil && k.leftLocked(g) {
-		return t, nil, errChanges
+		return t, nil, errGivenUp
 	}
 	g.granted, g.fills = *o, 0
 	if old := g.badPlaces.Load().bytes(); conns[0].bad.bytes() > old {
@@ -246,6 +246,7 @@ func (g *leg) revive(o *wire.Opened, conns []dialed) (t transition, durable *bar
 	t = g.core.backLocked(g)
 	if g.follow.on {
 		g.core.copies.sendIntervalLocked(g)
+		g.tell() // the RECORD before may have been lost with its session
 	}
 	return t, durable, nil
 }

@@ -98,6 +98,11 @@ var followers = []mutant{
 		old: "!f.Degraded ||", new: "true ||",
 		pkg: "./internal/mirror", run: "^TestDecide$",
 	}, {
+		name: "a follower that comes back persists nothing", rule: "mirror §7 a follower's record says how far it is",
+		in:  "backend/remote.leg.revive",
+		old: "g.tell()", new: "",
+		pkg: "./backend/remote", run: "^TestFollowerPersistsAgain$",
+	}, {
 		name: "followers persist one after the other", rule: "mirror §7 nobody waits for a follower",
 		in:  "backend/remote.copies.teller",
 		old: "k.tellOf(k.asking, g)", new: "k.adding <- struct{}{}; k.tellOf(k.asking, g); <-k.adding",
