@@ -112,6 +112,31 @@ func TestMirrorWaitsForWhoHasIt(t *testing.T) {
 	s.network(1).Up()
 }
 
+// A READ of what one member has lost goes on behind another one's replay, though FLUSH waits for a third.
+func TestMirrorReadsABadPlaceBehindAReplay(t *testing.T) {
+	s, contents := mendable(t, 3)
+	s[1].losesBlock(t, 3*block)
+	d := s.dial(t, 1)
+	c := backendtest.NewClient(t, d)
+	s.network(2).Down()
+	require.Eventually(t, func() bool { return !d.legs[2].up.Load() }, patience, tick)
+	for i := range 20 { // several slices
+		require.NoError(t, c.Do(c.Write(stripe+uint64(i)*2*block, contents[:2*block], 0)))
+	}
+	session := d.legs[0].generation.Load()
+	s.network(0).Cut()
+	require.Eventually(t, func() bool { return d.legs[0].up.Load() && d.legs[0].generation.Load() != session }, patience, tick)
+	for range 2 {
+		read := c.Read(3*block, block, 0)
+		require.NoError(t, c.Do(read))
+		require.Equal(t, contents[3*block:4*block], read.Got)
+	}
+	s.network(2).Up()
+	require.NoError(t, c.Do(c.Flush()))
+	backendtest.AllBack(t, d)
+	require.NoError(t, d.Close())
+}
+
 // A copy to a member makes good what that one has lost, and comes from a member that has it.
 func TestResyncOfBadPlaces(t *testing.T) {
 	s, contents := mendable(t, 3)

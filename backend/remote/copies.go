@@ -121,6 +121,7 @@ func (k *copies) run() {
 		case <-timer.C:
 		}
 		for {
+			k.core.post() // READs that a change has given to other lanes
 			again, wait := k.act()
 			if k.life.Err() != nil {
 				return
@@ -188,7 +189,6 @@ func (k *copies) act() (again bool, wait time.Duration) {
 	if k.view.Pending {
 		if !k.office.agreedLocked() {
 			c.mu.Unlock()
-			k.core.post() // READs that were pulled when the change began
 			again, pause := k.agree()
 			return again, sooner(wait, pause)
 		}
@@ -206,7 +206,6 @@ func (k *copies) act() (again bool, wait time.Duration) {
 		}
 		k.sendPendingLocked(todo)
 		c.mu.Unlock()
-		k.core.post()
 		return false, wait
 	}
 	early := k.startResyncsLocked()

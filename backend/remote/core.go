@@ -163,7 +163,7 @@ func (x *core) readableLocked() {
 		s.mu.Unlock()
 	}
 	if !x.up() {
-		x.pull()
+		x.pull(nil)
 	}
 }
 
@@ -302,10 +302,10 @@ func (x *core) enqueue(i int, seq uint64, force, doubt bool) (s share, behind bo
 	return x.streams[i].enqueueBarrier(seq, force, doubt)
 }
 
-func (x *core) pull() {
+func (x *core) pull(b *barrier) {
 	for _, s := range x.streams {
 		s.mu.Lock()
-		s.pullLocked()
+		s.pullLocked(b)
 		s.mu.Unlock()
 	}
 }

@@ -34,13 +34,17 @@ func (l *lane) advanceLocked() {
 	l.chooseReaderLocked()
 }
 
-// pullLocked queues the slices that READs wait for. While no barrier can begin, as without a member of
-// a mirror that FLUSH waits for, nothing else would, and READs go on then (mirror §3.3). The next
-// barrier covers the slices all the same.
-func (s *stream) pullLocked() {
-	for i := range s.reads {
-		for r := &s.reads[i]; s.reader != nil && s.reader.behind && r.op != nil && r.lane == nil; {
-			s.reader.advanceLocked()
+// pullLocked does what pull says. While FLUSH waits for a member of a mirror, no barrier ends that the next
+// slice could wait for, and READs must not wait (mirror §3.3). The next barrier covers what was pulled.
+func (s *stream) pullLocked(b *barrier) {
+	for _, l := range s.lanes {
+		if !l.readable || b != nil && b.owed(l.leg.slot) > 0 {
+			continue
+		}
+		for i := range s.reads {
+			for r := &s.reads[i]; l.behind && r.op != nil && r.lane == nil; {
+				l.advanceLocked()
+			}
 		}
 	}
 }

@@ -231,8 +231,8 @@ func (r *resync) wait(d time.Duration) error {
 	return nil
 }
 
-// drain waits until no piece is under way: a target may still store in its memory. A lane that waits
-// for what the source reads goes on by a post, and step, which would do that, is not called any more.
+// drain waits until no piece is under way: a target may still store in its memory. It posts, because step
+// no longer does: the Write that waits for a source's Read leaves only with a post of its lane.
 func (r *resync) drain() {
 	for r.copies.life.Err() == nil && r.outstanding() {
 		r.copies.core.post()

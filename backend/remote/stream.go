@@ -68,7 +68,7 @@ func (s *stream) zeroLocked(off uint64, n uint32) {
 	}
 }
 
-// readLocked queues a part of op. It reports whether a replay keeps that back.
+// readLocked queues a part of op. It reports whether a replay keeps the READ back.
 func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) (waits bool) {
 	if len(s.spare) == 0 {
 		s.spare = append(s.spare, len(s.reads))

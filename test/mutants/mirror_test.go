@@ -20,12 +20,22 @@ var mirrors = []mutant{
 	}, {
 		name: "READs wait for a slice that waits for another member", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.groupCommit.nextLocked",
-		old: "c.env.pull()", new: "",
+		old: "c.env.pull(nil)", new: "",
 		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
+	}, {
+		name: "READs wait for a slice whose barrier waits for another member", rule: "mirror §3.3 READ goes on",
+		in:  "backend/remote.groupCommit.nextLocked",
+		old: "c.env.pull(b)", new: "",
+		pkg: "./backend/remote", run: "^TestReadsBesideAHungDisk$",
+	}, {
+		name: "READs that waited do not hear that another member keeps the barrier", rule: "mirror §3.3 READ goes on",
+		in:  "backend/remote.groupCommit.done",
+		old: "pulls := c.behind && b.owed(leg) == 0", new: "pulls := false",
+		pkg: "./backend/remote", run: "^TestReadsBesideAHungDisk$",
 	}, {
 		name: "READs that go on find no slice", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.core.readableLocked",
-		old: "x.pull()", new: "",
+		old: "x.pull(nil)", new: "",
 		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
 	}, {
 		name: "no-replay", rule: "mirror §6 unflushed writes go to every member of F again",
