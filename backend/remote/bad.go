@@ -153,10 +153,8 @@ func (l *lane) avoidLocked(i int) {
 	for _, other := range l.lanes {
 		switch bad := other.leg.badPlaces.Load(); {
 		case !other.serves || bad != nil && bad.touched(r.off, uint64(r.len)):
-		case !other.connected:
-			waits = true // for it to come back, or to be let go
-		case other.behind:
-			waits, l.divert = true, true // for its replay
+		case !other.connected || other.behind:
+			waits = true // for it to come back, or to be let go; for its replay
 		default:
 			other.pushReadLocked(i)
 			l.divert = true
@@ -173,11 +171,12 @@ func (l *lane) avoidLocked(i int) {
 	l.endReadLocked(&l.poster, i)
 }
 
-// goOn has READs go on that l has left to the other lanes of its stream, or to their replays.
-func (l *lane) goOn() {
-	l.core.commit.start(false)
+// postOthers posts what l has left to the other lanes of its stream.
+func (l *lane) postOthers() {
 	for _, other := range l.lanes {
-		other.post()
+		if other != l {
+			other.post()
+		}
 	}
 }
 

@@ -73,9 +73,6 @@ type environment interface {
 	needed(b *barrier) bool
 	// free gives back the places and payloads of what s covers, after cover and the replies.
 	free(i int, s *share)
-	// pull queues the slices of replays that READs wait for. No barrier is behind them. If b is not nil,
-	// it does so for the legs that have answered all of b.
-	pull(b *barrier)
 	// halfFull says that the window needs a barrier.
 	halfFull() bool
 	// post hands the enqueued work to the transport.
@@ -172,7 +169,6 @@ func (c *groupCommit) relieve() {
 // if that need not be sent.
 func (c *groupCommit) nextLocked() (durable *barrier) {
 	if !c.env.up() {
-		c.env.pull(nil)
 		return nil
 	}
 	asked := len(c.waiting)+len(c.listed) > 0 && c.env.answers()
@@ -183,9 +179,6 @@ func (c *groupCommit) nextLocked() (durable *barrier) {
 		if asked && c.nothingBehindLocked(b) {
 			b.ops = append(b.ops, c.waiting...)
 			c.waiting = c.waiting[:0]
-		}
-		if c.behind {
-			c.env.pull(b)
 		}
 		return nil
 	}
@@ -245,14 +238,7 @@ func (c *groupCommit) done(i, leg int, seq uint64) {
 	b.shares[i].owes &^= persist.Member(leg)
 	c.took.noteLocked(b, leg)
 	if b.remaining--; b.remaining > 0 {
-		pulls := c.behind && b.owed(leg) == 0
-		if pulls {
-			c.env.pull(b)
-		}
 		c.mu.Unlock()
-		if pulls {
-			c.env.post()
-		}
 		return
 	}
 	c.current = nil

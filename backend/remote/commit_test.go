@@ -46,7 +46,6 @@ func (e *fakeEnv) streamCount() int  { return len(e.streams) }
 func (e *fakeEnv) head(i int) uint64 { return e.streams[i].head }
 func (e *fakeEnv) halfFull() bool    { return e.full }
 func (e *fakeEnv) post()             { e.posts++ }
-func (e *fakeEnv) pull(*barrier)     {}
 func (e *fakeEnv) retired(*barrier)  {}
 
 func (e *fakeEnv) needed(b *barrier) bool { return b.seq > e.taken && e.follows }

@@ -162,9 +162,6 @@ func (x *core) readableLocked() {
 		s.chooseReaderLocked()
 		s.mu.Unlock()
 	}
-	if !x.up() {
-		x.pull(nil)
-	}
 }
 
 // servesLocked reports whether g may be read from. The caller holds commit.mu.
@@ -300,14 +297,6 @@ func (x *core) halfFull() bool    { return x.window.HalfFull() }
 
 func (x *core) enqueue(i int, seq uint64, force, doubt bool) (s share, behind bool) {
 	return x.streams[i].enqueueBarrier(seq, force, doubt)
-}
-
-func (x *core) pull(b *barrier) {
-	for _, s := range x.streams {
-		s.mu.Lock()
-		s.pullLocked(b)
-		s.mu.Unlock()
-	}
 }
 
 func (x *core) cover(i int, s *share) {

@@ -234,6 +234,33 @@ func TestFollowerPersistsAgain(t *testing.T) {
 	})
 }
 
+// Nor is it forgotten while a generation is pending, which no follower is told of.
+func TestFollowerPersistsAfterAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 2, rdmafake.Config{})
+		d := s.dialAsync(t, 1, func(cfg *Config) { cfg.LegTimeout = 1 })
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 2)
+		time.Sleep(2 * tellEvery)
+		for i := range uint32(2) { // the record has the first of these
+			require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, i), 0), c.Flush()))
+			synctest.Wait()
+		}
+		was := s.record(2).Follows.Barrier
+		release := s[1].sync.block()
+		defer release()
+		s.network(0).Down()
+		time.Sleep(3 * tellEvery)
+		require.True(t, d.Snapshot().Mirror.Pending)
+		require.Equal(t, was, s.record(2).Follows.Barrier)
+		release()
+		time.Sleep(3 * tellEvery)
+		require.Greater(t, s.record(2).Follows.Barrier, was)
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
 // A record that says that a follower is not torn is for the session in which it followed. In the next one it may
 // be half copied.
 func TestRecordOfAFollowerIsLate(t *testing.T) {

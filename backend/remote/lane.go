@@ -66,7 +66,7 @@ type lane struct {
 	control   []byte          // a message to send ahead of the queue
 	tag       uint64          // of its work request
 
-	divert   bool  // a READ went to another lane, which has to post it, or waits for its replay
+	divert   bool  // a READ went to another lane, which has to post it
 	mends    bool  // bad blocks were made good in this session
 	stuck    error // why what is at the head of the queue can never go out
 	posting  bool

@@ -82,7 +82,7 @@ func (l *lane) post() {
 	l.divert = false
 	l.mu.Unlock()
 	if divert {
-		l.goOn()
+		l.postOthers()
 	}
 }
 

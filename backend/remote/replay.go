@@ -34,21 +34,6 @@ func (l *lane) advanceLocked() {
 	l.chooseReaderLocked()
 }
 
-// pullLocked does what pull says. While FLUSH waits for a member of a mirror, no barrier ends that the next
-// slice could wait for, and READs must not wait (mirror §3.3). The next barrier covers what was pulled.
-func (s *stream) pullLocked(b *barrier) {
-	for _, l := range s.lanes {
-		if !l.readable || b != nil && b.owed(l.leg.slot) > 0 {
-			continue
-		}
-		for i := range s.reads {
-			for r := &s.reads[i]; l.behind && r.op != nil && r.lane == nil; {
-				l.advanceLocked()
-			}
-		}
-	}
-}
-
 // dividesLocked reports whether a slice from the entry at from up to the one at to ends inside a block. If the block is
 // bad, only what is written to all of it makes it good: the next session would find one half in the window.
 func (l *lane) dividesLocked(from, to uint64) bool {

@@ -68,8 +68,8 @@ func (s *stream) zeroLocked(off uint64, n uint32) {
 	}
 }
 
-// readLocked queues a part of op. It reports whether a replay keeps the READ back.
-func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) (waits bool) {
+// readLocked queues a part of op.
+func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) {
 	if len(s.spare) == 0 {
 		s.spare = append(s.spare, len(s.reads))
 		s.reads = append(s.reads, readPart{})
@@ -80,9 +80,7 @@ func (s *stream) readLocked(op *backend.Op, off, dst uint64, n uint32) (waits bo
 	op.Parts.Add(1)
 	if s.reader != nil {
 		s.reader.pushReadLocked(i)
-		return s.reader.behind
 	}
-	return false
 }
 
 // chooseReaderLocked has the first lane take READs that may (mirror §3.7), one without a replay if

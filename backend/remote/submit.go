@@ -7,12 +7,12 @@ func (d *Device) Submit(ops []*backend.Op) {
 	// An op gets its place under its stream's mutex. There, on each stream anew, the walk asks
 	// whether the client is still connected.
 	s := submission{streams: d.core.streams}
-	wrote, asked, waits := false, false, false
+	wrote, asked := false, false
 	for _, op := range ops {
 		switch op.Cmd {
 		case backend.Read:
 			op.Parts.Store(1) // ours, so that it cannot complete under us
-			op.Err = s.each(op, func(s *stream, off, at uint64, n uint32) { waits = s.readLocked(op, off, at, n) || waits })
+			op.Err = s.each(op, func(s *stream, off, at uint64, n uint32) { s.readLocked(op, off, at, n) })
 			d.core.endPart(op)
 		case backend.Write, backend.WriteZeroes:
 			used := 0
@@ -45,7 +45,7 @@ func (d *Device) Submit(ops []*backend.Op) {
 		}
 	}
 	s.unlock()
-	if full := wrote && d.core.halfFull(); asked || full || waits {
+	if full := wrote && d.core.halfFull(); asked || full {
 		d.core.commit.start(full)
 	}
 }

@@ -103,6 +103,11 @@ var followers = []mutant{
 		old: "g.tell()", new: "",
 		pkg: "./backend/remote", run: "^TestFollowerPersistsAgain$",
 	}, {
+		name: "a follower that was not told during a change is forgotten", rule: "mirror §7 a follower's record says how far it is",
+		in:  "backend/remote.copies.activateLocked",
+		old: "g.tell()", new: "_ = g",
+		pkg: "./backend/remote", run: "^TestFollowerPersistsAfterAChange$",
+	}, {
 		name: "followers persist one after the other", rule: "mirror §7 nobody waits for a follower",
 		in:  "backend/remote.copies.teller",
 		old: "k.tellOf(k.asking, g)", new: "k.adding <- struct{}{}; k.tellOf(k.asking, g); <-k.adding",

@@ -119,9 +119,9 @@ func open(l net.Listener, handler http.Handler, log *zap.Logger, public bool) *d
 	return d
 }
 
-// track counts the connections, and cuts one if there are more than maxConns. At a public door that is
-// the oldest, which is silent: those must not shut out a client that asks. Elsewhere it may be that of a
-// command, which takes hours, so the newest is cut. net/http reports a connection's first state before
+// track counts the connections, and cuts one if there are more than maxConns. At a public door it cuts the
+// oldest: silent connections must not shut out a client that asks. Elsewhere the oldest may have a command
+// under way, which takes hours, so track cuts the newest. net/http reports a connection's first state before
 // Serve can return.
 func (d *door) track(c net.Conn, state http.ConnState) {
 	d.mu.Lock()
