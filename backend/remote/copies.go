@@ -121,7 +121,6 @@ func (k *copies) run() {
 		case <-timer.C:
 		}
 		for {
-			k.core.post() // READs that a change has given to other lanes
 			again, wait := k.act()
 			if k.life.Err() != nil {
 				return

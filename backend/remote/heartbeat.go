@@ -114,6 +114,7 @@ func (g *leg) heartbeats(interval, lease time.Duration) {
 		case <-tick.C:
 		}
 		g.core.copies.lookAtFence()
+		g.core.pull()
 		if !g.up.Load() {
 			overdue.none(g)
 			continue // the keeper is at it

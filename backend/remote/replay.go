@@ -1,6 +1,11 @@
 package remote
 
-import "pmnbd/persist"
+import (
+	"slices"
+	"time"
+
+	"pmnbd/persist"
+)
 
 // A replay goes in slices. Each slice has a barrier of its own, and the covered marks move with it.
 // So a session that is lost again and again still advances, if each return brings one slice to the
@@ -9,6 +14,8 @@ import "pmnbd/persist"
 //	ring     covered ─────────► queued ─────────► head
 //	               in the queue,        waits for its slice
 //	               and a barrier behind
+//
+// A READ has the rest go at once if another member of a mirror keeps the barrier (pull).
 //
 // The order stays the ring's: new entries come behind all that wait. A READ goes behind the entries
 // that it came after, and the first barrier that covers all that a FLUSH came after answers it. A
@@ -32,6 +39,50 @@ func (l *lane) advanceLocked() {
 	l.slice *= 2
 	l.behind = l.queued < head
 	l.chooseReaderLocked()
+}
+
+// pullAfter is how long a barrier may wait for other members of a mirror before READs go on without it. Nearly
+// every barrier takes less, and while one can end a network that breaks again needs its slices.
+const pullAfter = 5 * time.Second
+
+// pull has READs go on that wait for a replay whose barriers wait for another member: it is away and cannot be let
+// go, or its disk hangs (mirror §3.3). The lanes of the members that owe nothing to the barrier in flight get the
+// rest of their replay. The next barrier covers that. The heartbeats call pull.
+func (x *core) pull() {
+	if x.copies == nil {
+		return
+	}
+	c, pulled := &x.commit, false
+	c.mu.Lock()
+	b := c.current
+	if b == nil && !x.up() || b != nil && time.Since(b.began) >= pullAfter {
+		for _, s := range x.streams {
+			s.mu.Lock()
+			pulled = s.pullLocked(b) || pulled
+			s.mu.Unlock()
+		}
+	}
+	c.mu.Unlock()
+	if pulled {
+		x.post()
+	}
+}
+
+// pullLocked pulls the lanes of s if a READ waits there. b is the barrier in flight, or nil.
+func (s *stream) pullLocked(b *barrier) (pulled bool) {
+	if !slices.ContainsFunc(s.reads, func(r readPart) bool { return r.op != nil && r.lane == nil }) {
+		return false
+	}
+	for _, l := range s.lanes {
+		if !l.readable || b != nil && b.owed(l.leg.slot) > 0 {
+			continue
+		}
+		for l.behind {
+			l.advanceLocked()
+			pulled = true
+		}
+	}
+	return pulled
 }
 
 // dividesLocked reports whether a slice from the entry at from up to the one at to ends inside a block. If the block is

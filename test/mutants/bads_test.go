@@ -84,11 +84,6 @@ var bads = []mutant{
 		old: "waits = true", new: "",
 		pkg: "./backend/remote", run: "^TestMirrorWaitsForWhoHasIt$",
 	}, {
-		name: "a READ of a bad place waits for a replay that nobody moves", rule: "mirror §3.3 READ goes on",
-		in:  "backend/remote.lane.goOn",
-		old: "l.core.commit.start(false)", new: "",
-		pkg: "./backend/remote", run: "^TestMirrorReadsABadPlaceBehindAReplay$",
-	}, {
 		name: "a copy comes from a member that has lost it", rule: "docs/mirror.md, when a member's memory loses something",
 		in:  "backend/remote.piece.pushLocked",
 		old: "src = p.soundLocked(src, dst)", new: "_ = p.soundLocked",
