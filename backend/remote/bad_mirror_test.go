@@ -3,6 +3,7 @@ package remote
 import (
 	"reflect"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -113,7 +114,9 @@ func TestMirrorWaitsForWhoHasIt(t *testing.T) {
 }
 
 // A READ of what one member has lost goes on behind another one's replay, though FLUSH waits for a third.
-func TestMirrorReadsABadPlaceBehindAReplay(t *testing.T) {
+func TestMirrorReadsABadPlaceBehindAReplay(t *testing.T) { synctest.Test(t, testBadPlaceBehindAReplay) }
+
+func testBadPlaceBehindAReplay(t *testing.T) {
 	s, contents := mendable(t, 3)
 	s[1].losesBlock(t, 3*block)
 	d := s.dial(t, 1)

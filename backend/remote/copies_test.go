@@ -201,6 +201,40 @@ func TestReadsBesideASlowDisk(t *testing.T) {
 	})
 }
 
+// Nor does a READ change the slices of a member whose session is back before the other's. Whenever the network
+// breaks, a slice has come through.
+func TestReadsBeforeTheOtherIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, size = 20, 8 << 10
+		s := beating(t, 2, 2)
+		d := s.dialImpatient(t, 1)
+		c := backendtest.NewClient(t, d)
+		s.network(0).Down()
+		s.network(1).Down()
+		data := backendtest.Pattern(n*size, 1)
+		for at := 0; at < n*size; at += size {
+			c.Submit(c.Write(uint64(at), data[at:at+size], 0))
+		}
+		read := c.Read(0, n*size, 0)
+		c.Submit(read)
+		l := d.legs[0].lanes[0]
+		behind := func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.connected && l.behind && l.queued == l.ring.Covered()
+		}
+		s.network(0).Up()
+		time.Sleep(pullAfter - time.Second) // and ticks of heartbeats
+		require.True(t, behind())
+		require.False(t, read.Completed())
+		s.network(1).Up()
+		require.NoError(t, c.Wait(read))
+		require.NoError(t, c.Do(c.Flush()))
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
 // The last equal leg is never let go, however long it is away.
 func TestLastLegIsNotLetGo(t *testing.T) { synctest.Test(t, testLastLegIsNotLetGo) }
 

@@ -123,6 +123,7 @@ func (x *core) spares(g *leg) bool {
 // needs. The caller holds commit.mu.
 func (x *core) backLocked(g *leg) transition {
 	g.up.Store(true)
+	g.backAt = time.Now()
 	g.bad, g.hung = nil, nil
 	if x.copies != nil {
 		x.copies.cameLocked()

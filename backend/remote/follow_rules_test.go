@@ -261,6 +261,38 @@ func TestFollowerPersistsAfterAChange(t *testing.T) {
 	})
 }
 
+// FLUSHes that wait for a follower at its bound go on once it is back without its contents, also if it is lost
+// before it is copied to.
+func TestNobodyWaitsForAFollowerWithoutContents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := followed(t, 1, rdmafake.Config{})
+		d := s.dialAsync(t, 1, func(cfg *Config) { cfg.LegTimeout = time.Hour })
+		c := backendtest.NewClient(t, d)
+		s.follows(t, d, 1)
+		s.network(1).Down()
+		var flush *backendtest.Request
+		for i := range uint64(6) { // more than the bound
+			flush = c.Flush()
+			c.Submit(c.Write(i*stripe, backendtest.Pattern(256<<10, 1), 0), flush)
+			time.Sleep(time.Second)
+		}
+		require.False(t, flush.Completed())
+		s.loseContents(t, 1)
+		release := s[0].sync.block()
+		defer release()
+		s.network(1).Up()
+		<-s[0].sync.began // what its new contents are
+		s.network(1).Down()
+		release()
+		time.Sleep(time.Minute)
+		require.True(t, flush.Completed())
+		s.network(1).Up()
+		s.has(t, d, 1)
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
 // A record that says that a follower is not torn is for the session in which it followed. In the next one it may
 // be half copied.
 func TestRecordOfAFollowerIsLate(t *testing.T) {

@@ -56,6 +56,7 @@ type leg struct {
 	key       string         // the fingerprint of the key that has proven the session
 	cipher    string         // what encrypts it
 	silentAt  time.Time      // when the target of a leg that is not up last gave a sign of life
+	backAt    time.Time      // when its session came back
 	lostBy    error          // why it is not up
 	bad       error          // why it is of no use for the mirror, although it may come back
 	hung      error          // why its session was ended, although its target lives; nil once it is back

@@ -153,11 +153,16 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 		}
 	}
 	follows := g.follow.on && meeting == mirror.Resync && err == nil
-	if g.follow.on && !follows && err == nil { // it lost what it had
+	freed := g.follow.on && !follows && err == nil // it lost what it had
+	if freed {
 		k.unfollowLocked(g)
 	}
 	g.met, g.goesOn, g.record = meeting, follows, o.Record
 	commit.mu.Unlock()
+	if freed { // what waited for it goes on, whatever becomes of it
+		commit.start(true)
+		k.core.post()
+	}
 	if err != nil || meeting == mirror.Resume || follows {
 		return err
 	}

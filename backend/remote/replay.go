@@ -41,8 +41,9 @@ func (l *lane) advanceLocked() {
 	l.chooseReaderLocked()
 }
 
-// pullAfter is how long a barrier may wait for other members of a mirror before READs go on without it. Nearly
-// every barrier takes less, and while one can end a network that breaks again needs its slices.
+// pullAfter is how long READs wait for slices that another member of a mirror keeps. Nearly every barrier takes
+// less, and so does the return of a member that will be back. A session that breaks sooner keeps to its slices:
+// else it might never bring one to the end.
 const pullAfter = 5 * time.Second
 
 // pull has READs go on that wait for a replay whose barriers wait for another member: it is away and cannot be let
@@ -55,7 +56,7 @@ func (x *core) pull() {
 	c, pulled := &x.commit, false
 	c.mu.Lock()
 	b := c.current
-	if b == nil && !x.up() || b != nil && time.Since(b.began) >= pullAfter {
+	if b == nil || time.Since(b.began) >= pullAfter {
 		for _, s := range x.streams {
 			s.mu.Lock()
 			pulled = s.pullLocked(b) || pulled
@@ -74,7 +75,7 @@ func (s *stream) pullLocked(b *barrier) (pulled bool) {
 		return false
 	}
 	for _, l := range s.lanes {
-		if !l.readable || b != nil && b.owed(l.leg.slot) > 0 {
+		if !l.readable || time.Since(l.leg.backAt) < pullAfter || b != nil && b.owed(l.leg.slot) > 0 {
 			continue
 		}
 		for l.behind {

@@ -108,6 +108,11 @@ var followers = []mutant{
 		old: "g.tell()", new: "_ = g",
 		pkg: "./backend/remote", run: "^TestFollowerPersistsAfterAChange$",
 	}, {
+		name: "FLUSHes wait for a follower that has lost its contents", rule: "mirror §7 FLUSHes wait for one that can catch up",
+		in:  "backend/remote.copies.meet",
+		old: "commit.start(true)", new: "",
+		pkg: "./backend/remote", run: "^TestNobodyWaitsForAFollowerWithoutContents$",
+	}, {
 		name: "followers persist one after the other", rule: "mirror §7 nobody waits for a follower",
 		in:  "backend/remote.copies.teller",
 		old: "k.tellOf(k.asking, g)", new: "k.adding <- struct{}{}; k.tellOf(k.asking, g); <-k.adding",

@@ -20,18 +20,24 @@ var mirrors = []mutant{
 	}, {
 		name: "READs wait for a slice whose barrier waits for a member that is away", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.core.pull",
-		old: "b == nil && !x.up() ||", new: "",
+		old: "b == nil ||", new: "b != nil &&",
 		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
 	}, {
 		name: "READs wait for a slice whose barrier waits for a disk that hangs", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.core.pull",
-		old: "|| b != nil && time.Since(b.began) >= pullAfter", new: "",
+		old: "b == nil || time.Since(b.began) >= pullAfter", new: "b == nil",
 		pkg: "./backend/remote", run: "^TestReadsBesideAHungDisk$",
 	}, {
-		name: "a READ has a replay go on without its barrier at once", rule: "§6 a network that breaks again and again carries a slice each time",
+		name: "a READ has a replay go on without a barrier that is slow", rule: "§6 a network that breaks again and again carries a slice each time",
 		in:  "backend/remote.core.pull",
-		old: "b != nil && time.Since(b.began) >= pullAfter", new: "b != nil",
-		pkg: "./backend/remote", run: "^TestReadsBesideASlowDisk$",
+		old: "time.Since(b.began) >= pullAfter", new: "true",
+		also: []edit{{"backend/remote.stream.pullLocked", "time.Since(l.leg.backAt) < pullAfter ||", ""}},
+		pkg:  "./backend/remote", run: "^TestReadsBesideASlowDisk$",
+	}, {
+		name: "a READ has a replay go on before another member is back", rule: "§6 a network that breaks again and again carries a slice each time",
+		in:  "backend/remote.stream.pullLocked",
+		old: "time.Since(l.leg.backAt) < pullAfter ||", new: "",
+		pkg: "./backend/remote", run: "^TestReadsBeforeTheOtherIsBack$",
 	}, {
 		name: "a READ has the member that owes the barrier go without slices", rule: "§6 a network that breaks again and again carries a slice each time",
 		in:  "backend/remote.stream.pullLocked",
