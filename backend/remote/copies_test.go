@@ -139,6 +139,7 @@ func TestReadsBesideAHungDisk(t *testing.T) {
 				c := backendtest.NewClient(t, d)
 				s.network(0).Down()
 				s.network(1).Down()
+				synctest.Wait() // the losses are known
 				data := backendtest.Pattern(n*size, 1)
 				for at := 0; at < n*size; at += size {
 					c.Submit(c.Write(uint64(at), data[at:at+size], 0))
@@ -182,6 +183,7 @@ func TestReadsBesideASlowDisk(t *testing.T) {
 		c := backendtest.NewClient(t, d)
 		s.network(0).Down()
 		s.network(1).Down()
+		synctest.Wait() // the losses are known
 		data := backendtest.Pattern(n*size, 1)
 		for at := 0; at < n*size; at += size {
 			c.Submit(c.Write(uint64(at), data[at:at+size], 0))
@@ -211,6 +213,7 @@ func TestReadsBeforeTheOtherIsBack(t *testing.T) {
 		c := backendtest.NewClient(t, d)
 		s.network(0).Down()
 		s.network(1).Down()
+		synctest.Wait() // the losses are known
 		data := backendtest.Pattern(n*size, 1)
 		for at := 0; at < n*size; at += size {
 			c.Submit(c.Write(uint64(at), data[at:at+size], 0))
@@ -228,6 +231,40 @@ func TestReadsBeforeTheOtherIsBack(t *testing.T) {
 		require.True(t, behind())
 		require.False(t, read.Completed())
 		s.network(1).Up()
+		require.NoError(t, c.Wait(read))
+		require.NoError(t, c.Do(c.Flush()))
+		backendtest.AllBack(t, d)
+		require.NoError(t, d.Close())
+	})
+}
+
+// Nor if the other one is away for a moment while a slow replay is under way.
+func TestReadsWhileTheOtherIsAwayForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, size = 20, 8 << 10
+		s := beating(t, 2, 2)
+		d := s.dialImpatient(t, 1)
+		c := backendtest.NewClient(t, d)
+		s.network(0).Down()
+		s.network(1).Down()
+		synctest.Wait() // the losses are known
+		data := backendtest.Pattern(n*size, 1)
+		for at := 0; at < n*size; at += size {
+			c.Submit(c.Write(uint64(at), data[at:at+size], 0))
+		}
+		release := s[0].sync.blockData()
+		defer release()
+		s.network(0).Up()
+		s.network(1).Up()
+		<-s[0].sync.began
+		time.Sleep(2 * pullAfter)
+		read := c.Read(0, n*size, 0)
+		c.Submit(read)
+		s.network(1).Down()
+		time.Sleep(pullAfter - time.Second) // and ticks of heartbeats
+		require.False(t, read.Completed())
+		s.network(1).Up()
+		release()
 		require.NoError(t, c.Wait(read))
 		require.NoError(t, c.Do(c.Flush()))
 		backendtest.AllBack(t, d)

@@ -281,7 +281,7 @@ func TestNobodyWaitsForAFollowerWithoutContents(t *testing.T) {
 		release := s[0].sync.block()
 		defer release()
 		s.network(1).Up()
-		<-s[0].sync.began // what its new contents are
+		<-s[0].sync.began // it is back
 		s.network(1).Down()
 		release()
 		time.Sleep(time.Minute)

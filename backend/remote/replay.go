@@ -55,8 +55,11 @@ func (x *core) pull() {
 	}
 	c, pulled := &x.commit, false
 	c.mu.Lock()
-	b := c.current
-	if b == nil || time.Since(b.began) >= pullAfter {
+	b, since := c.current, c.stopped
+	if b != nil {
+		since = b.began
+	}
+	if time.Since(since) >= pullAfter {
 		for _, s := range x.streams {
 			s.mu.Lock()
 			pulled = s.pullLocked(b) || pulled
