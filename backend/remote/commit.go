@@ -29,7 +29,6 @@ type groupCommit struct {
 	behind   bool          // a stream has a replay under way
 	current  *barrier
 	broken   *barrier       // the barrier that was in flight when the connections broke, until another one begins
-	stopped  time.Time      // when a barrier was last in flight, if none is
 	retired  fifo[*barrier] // covered, not freed yet, oldest first
 	spare    []*barrier
 	seq      uint64
@@ -242,7 +241,7 @@ func (c *groupCommit) done(i, leg int, seq uint64) {
 		c.mu.Unlock()
 		return
 	}
-	c.current, c.stopped = nil, time.Now()
+	c.current = nil
 	c.retireLocked(b)
 	c.wanted = c.wanted || c.behind || c.env.halfFull()
 	durable := c.nextLocked()
@@ -336,7 +335,7 @@ func (c *groupCommit) interruptLocked(epoch uint64) {
 		}
 	}
 	b.ops, b.remaining, b.epoch = nil, 0, epoch
-	c.current, c.broken, c.stopped = nil, b, time.Now()
+	c.current, c.broken = nil, b
 }
 
 // abandonLocked returns a barrier with all ops that wait. The device has just failed, and the

@@ -21,6 +21,7 @@ type core struct {
 	gone    chan struct{} // holds one token once a leg's session was lost
 	over    chan struct{} // closed once the device has failed or was closed
 	bad     badCore
+	still   standstill // guarded by commit.mu
 }
 
 // newCore makes the core on a window, with a stream for each ring of its index.

@@ -15,7 +15,7 @@ import (
 //	               in the queue,        waits for its slice
 //	               and a barrier behind
 //
-// A READ has the rest go at once if another member of a mirror keeps the barrier (pull).
+// If the barriers of a mirror wait for another member, pull sends the rest without slices. READs go on then.
 //
 // The order stays the ring's: new entries come behind all that wait. A READ goes behind the entries
 // that it came after, and the first barrier that covers all that a FLUSH came after answers it. A
@@ -41,25 +41,32 @@ func (l *lane) advanceLocked() {
 	l.chooseReaderLocked()
 }
 
-// pullAfter is how long READs wait for slices that another member of a mirror keeps. Nearly every barrier takes
-// less, and so does the return of a member that will be back. A session that breaks sooner keeps to its slices:
-// else it might never bring one to the end.
+// pullAfter is how long READs wait for barriers that wait for another member of a mirror. Nearly every barrier
+// takes less, and so does the return of a member after a short loss. A session that breaks sooner replays in
+// slices only: else it might never bring one to the end.
 const pullAfter = 5 * time.Second
 
-// pull has READs go on that wait for a replay whose barriers wait for another member: it is away and cannot be let
-// go, or its disk hangs (mirror §3.3). The lanes of the members that owe nothing to the barrier in flight get the
-// rest of their replay. The next barrier covers that. The heartbeats call pull.
+// A standstill is what pull saw last, and since when: the newest barrier, and whether it is in flight.
+type standstill struct {
+	seq   uint64
+	flies bool
+	since time.Time
+}
+
+// pull sends the rest of a replay without slices if READs wait for it and its barriers wait for another member,
+// which is away and cannot be let go, or whose disk hangs (mirror §3.3). A member that owes an answer to the
+// barrier in flight keeps its slices. The next barrier covers what was sent. The heartbeats call pull.
 func (x *core) pull() {
 	if x.copies == nil {
 		return
 	}
-	c, pulled := &x.commit, false
+	c, pulled, now := &x.commit, false, time.Now()
 	c.mu.Lock()
-	b, since := c.current, c.stopped
-	if b != nil {
-		since = b.began
+	b := c.current
+	if x.still.seq != c.seq || x.still.flies != (b != nil) {
+		x.still = standstill{c.seq, b != nil, now}
 	}
-	if time.Since(since) >= pullAfter {
+	if now.Sub(x.still.since) >= pullAfter {
 		for _, s := range x.streams {
 			s.mu.Lock()
 			pulled = s.pullLocked(b) || pulled

@@ -20,23 +20,23 @@ var mirrors = []mutant{
 	}, {
 		name: "READs wait for a slice whose barrier waits for a member that is away", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.core.pull",
-		old: "if time.Since(since) >= pullAfter {", new: "if b != nil && time.Since(since) >= pullAfter {",
+		old: "if now.Sub(x.still.since) >= pullAfter {", new: "if b != nil && now.Sub(x.still.since) >= pullAfter {",
 		pkg: "./backend/remote", run: "^TestReadsWithoutABarrier$",
 	}, {
 		name: "READs wait for a slice whose barrier waits for a disk that hangs", rule: "mirror §3.3 READ goes on",
 		in:  "backend/remote.core.pull",
-		old: "if time.Since(since) >= pullAfter {", new: "if b == nil && time.Since(since) >= pullAfter {",
+		old: "if now.Sub(x.still.since) >= pullAfter {", new: "if b == nil && now.Sub(x.still.since) >= pullAfter {",
 		pkg: "./backend/remote", run: "^TestReadsBesideAHungDisk$",
 	}, {
 		name: "a READ has a replay go on without a barrier that is slow", rule: "§6 a network that breaks again and again carries a slice each time",
 		in:  "backend/remote.core.pull",
-		old: "if time.Since(since) >= pullAfter {", new: "_ = since; {",
+		old: "if now.Sub(x.still.since) >= pullAfter {", new: "{",
 		also: []edit{{"backend/remote.stream.pullLocked", "time.Since(l.leg.backAt) < pullAfter ||", ""}},
 		pkg:  "./backend/remote", run: "^TestReadsBesideASlowDisk$",
 	}, {
 		name: "a READ has a replay go on while another member is away for a moment", rule: "§6 a network that breaks again and again carries a slice each time",
 		in:  "backend/remote.core.pull",
-		old: "since := c.current, c.stopped", new: "since := c.current, time.Time{}",
+		old: "x.still.flies != (b != nil)", new: "false",
 		pkg: "./backend/remote", run: "^TestReadsWhileTheOtherIsAwayForAMoment$",
 	}, {
 		name: "a READ has a replay go on before another member is back", rule: "§6 a network that breaks again and again carries a slice each time",
