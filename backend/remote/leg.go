@@ -46,7 +46,7 @@ type leg struct {
 	restored          bool   // its region was put back from a copy, or strays: OPEN has the target draw a new contents id
 	arbitrated        bool   // this life has the lease at the arbiter, and the life that last had the region asks the same arbiter
 	opening           opening
-	telling           chan struct{} // holds a token while the record of the member may not say how far that follows; set once
+	telling           chan struct{} // holds a token when the record of a follower may be out of date; set once
 
 	// Written under commit.mu, and while no lane is connected: lanes read them without.
 	granted wire.Opened

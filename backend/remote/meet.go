@@ -20,7 +20,7 @@ var (
 	errNewer    = errors.New("it knows a newer generation of the mirror")
 	errAgain    = errors.New("the start decides again")
 	errChanges  = errors.New("the mirror changes its generation")
-	errGivenUp  = errors.New("the mirror gave it up while it came back")
+	errGivenUp  = errors.New("the mirror gave this member up during its return")
 )
 
 // errContents: a member came back without what it had.
@@ -159,7 +159,7 @@ func (k *copies) meet(ctx context.Context, g *leg, o *wire.Opened, c *dialed) (e
 	}
 	g.met, g.goesOn, g.record = meeting, follows, o.Record
 	commit.mu.Unlock()
-	if freed { // what waited for it goes on, whatever becomes of it
+	if freed { // FLUSHes need not wait until it has been copied to
 		commit.start(true)
 		k.core.post()
 	}

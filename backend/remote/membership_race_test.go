@@ -62,8 +62,8 @@ func TestRemovedWhileItComesBack(t *testing.T) {
 	require.Equal(t, epoch, s[0].region.Superblock().Epoch, "its session was lost")
 }
 
-// A member whose session the mirror has granted to go on where it was, and which the mirror gives up before the lanes
-// are connected, does not go on: it lacks what came in between, and its record does not say so.
+// The mirror decides that a member goes on where it was, and gives the member up before its lanes are connected. The
+// member must not go on: it lacks writes, and its record does not say so.
 func TestGivenUpWhileItComesBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		s    func(t *testing.T) pairs

@@ -61,7 +61,7 @@ func TestParseArbiter(t *testing.T) {
 	}
 }
 
-// A user who has the key by which etcd knows this host can change the mirror's record.
+// etcd knows this host by the key. A user who can read the key can change the record of a mirror.
 func TestArbiterKeyIsSecret(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

@@ -8,7 +8,7 @@ var healths = []mutant{
 		old: "answer(func(Level) bool { return true })", new: "answer(func(l Level) bool { return l == Serving })",
 		pkg: "./cmd/internal/status", run: "^TestHealthOverHTTP$",
 	}, {
-		name: "who asks is cut if others are silent", rule: "silent connections keep nobody from the metrics",
+		name: "a client that asks is cut and a silent one is not", rule: "silent connections do not shut clients out of the metrics",
 		in:  "cmd/internal/status.door.track",
 		old: "if d.public {", new: "if false {",
 		pkg: "./cmd/internal/status", run: "^TestTooMany$",
