@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -85,8 +84,8 @@ func TestGivenUpWhileItComesBack(t *testing.T) {
 				require.NoError(t, c.Do(c.Write(0, backendtest.Pattern(block, 1), 0), c.Flush()))
 				require.Eventually(t, func() bool { return s.state(d, 2) == LegInSync || s.state(d, 2) == LegFollows }, patience, tick)
 				s.network(2).Down()
-				time.Sleep(time.Second)
-				s.network(2).Up() // and its keeper waits for its next attempt
+				synctest.Wait() // its keeper waits for its next attempt
+				s.network(2).Up()
 				o, conns, err := g.tryResume(t.Context())
 				require.NoError(t, err)
 				require.NoError(t, k.meet(t.Context(), g, &o, &conns[0]))

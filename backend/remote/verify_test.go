@@ -205,10 +205,11 @@ func TestVerifyIsCutShortInACopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fakes(t, 2, rdmafake.Config{})
-				network := s.network(0)
+				network, reads := s.network(0), make(chan struct{}, 10)
 				s.tap(0, func(wr *rdma.WorkRequest) {
 					if wr.Op == rdma.OpRead && wr.ID&tagMask == tagFetch {
 						network.Freeze()
+						reads <- struct{}{}
 					}
 				})
 				d := s.dial(t, 2)
@@ -221,9 +222,9 @@ func TestVerifyIsCutShortInACopy(t *testing.T) {
 					_, err := d.Verify(ctx, VerifyOptions{From: "A"})
 					cut <- err
 				}()
-				time.Sleep(10 * time.Second)
+				<-reads
 				cancel()
-				time.Sleep(10 * time.Second)
+				synctest.Wait()
 				flush := c.Flush()
 				if name == "before a FLUSH" {
 					c.Submit(c.Write(stripe, backendtest.Pattern(block, 1), 0), flush)
@@ -231,11 +232,10 @@ func TestVerifyIsCutShortInACopy(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, cut)
 				network.Thaw()
-				time.Sleep(10 * time.Second)
-				require.Len(t, cut, 1)
+				require.Eventually(t, func() bool { return len(cut) == 1 }, patience, tick)
 				require.ErrorIs(t, <-cut, ErrNotVerified)
 				if name == "before a FLUSH" {
-					require.True(t, flush.Completed())
+					require.NoError(t, c.Wait(flush))
 				}
 				backendtest.AllBack(t, d)
 				require.NoError(t, d.Close())
