@@ -102,6 +102,7 @@ type door struct {
 	conns  sync.WaitGroup
 	mu     sync.Mutex
 	inside []net.Conn // in the order in which they came, without those that were cut
+	alive  int        // how many have a goroutine, those that were cut too
 	failed error
 }
 
@@ -123,16 +124,20 @@ func open(l net.Listener, handler http.Handler, log *zap.Logger, public bool) *d
 // oldest: silent connections must not shut out a client that asks. Elsewhere the oldest may have a command
 // under way, which takes hours, so track cuts the newest. net/http reports a connection's first state before
 // Serve can return.
+//
+// A handler does not notice that its connection was cut. While such handlers are stuck, and there are as many of
+// them as may be inside, the newest is cut at a public door too: else nothing would bound how many are stuck.
 func (d *door) track(c net.Conn, state http.ConnState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch state {
 	case http.StateNew:
 		d.conns.Add(1)
+		d.alive++
 		d.inside = append(d.inside, c)
 		if n := len(d.inside); n > maxConns {
 			i := n - 1
-			if d.public {
+			if d.public && d.alive <= 2*maxConns {
 				i = 0
 			}
 			_ = d.inside[i].Close() // its goroutine meets that, and ends
@@ -142,6 +147,7 @@ func (d *door) track(c net.Conn, state http.ConnState) {
 		if i := slices.Index(d.inside, c); i >= 0 {
 			d.inside = slices.Delete(d.inside, i, i+1)
 		}
+		d.alive--
 		d.conns.Done()
 	}
 }

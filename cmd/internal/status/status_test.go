@@ -507,6 +507,18 @@ func tooMany(t *testing.T, d *door) {
 	leave(inside[0])
 	inside = append(inside[1:], come())
 	require.False(t, slices.ContainsFunc(inside, cut))
+	for range maxConns {
+		inside = append(inside, come()) // the handlers of those that were cut go on
+	}
+	which = maxConns
+	if d.public {
+		which = 0
+	}
+	for i, c := range inside {
+		require.Equal(t, i/maxConns == which/maxConns, cut(c), "%d", i)
+	}
+	inside = append(inside, come())
+	require.True(t, cut(inside[2*maxConns]))
 	for _, c := range inside {
 		leave(c)
 	}
