@@ -21,6 +21,7 @@ type badPlaces struct {
 	mu      sync.Mutex                        // outside the region's lock
 	lost    persist.BadPlaces                 // what cannot be touched, or was under repair when the region was opened; guarded by mu
 	gone    atomic.Pointer[persist.BadPlaces] // lost, for callers that must not wait for mu; stored under mu
+	losses  atomic.Uint64                     // how often Lose has added to it
 	repairs repairs                           // guarded by mu
 	unknown error                             // why there may be more; set once
 	clears  bool                              // overwriting whole blocks makes them good; set once
@@ -173,8 +174,13 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 	r.bad.lost = list
 	r.bad.mending = slices.DeleteFunc(r.bad.mending, func(m mended) bool { return m.block.Off < lost.End() && lost.Off < m.block.End() })
 	r.bad.tellLocked(r.size)
+	r.bad.losses.Add(1) // behind the list: who reads the number before Lost misses nothing
 	return lost, nil
 }
+
+// Losses returns how often Lose has found bad places. If it returns what it did before Lost found none, then none
+// has come since.
+func (r *Region) Losses() uint64 { return r.bad.losses.Load() }
 
 // whole returns an error if the region's file is shorter than it was.
 func (r *Region) whole() error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
@@ -66,6 +67,11 @@ func (r *Region) Note(ranges []persist.Range) error {
 	}
 	r.noted.Or(r.touchedParts(ranges))
 	return nil
+}
+
+// Notes reports whether Note writes cache lines back, which takes a while if there are many.
+func (r *Region) Notes() bool {
+	return r.class == persist.ClassFile && slices.ContainsFunc(r.parts, func(p part) bool { return !p.synced() })
 }
 
 // touchedParts returns the files that a flush of ranges has to sync, as a bit for each

@@ -67,6 +67,59 @@ func TestBarrierNamesABadPlace(t *testing.T) {
 	}
 }
 
+// What a barrier names can be lost while it waits for its answer, or between two of its parts. Then it has none. What
+// came later has one.
+func TestLostDuringABarrier(t *testing.T) {
+	part := wire.Barrier{Seq: 2, Ranges: []persist.Range{{Off: 8192, Len: 512}}}
+	for name, lose := range map[string]func(t *testing.T, s *site, p *peer){
+		"between two parts": func(t *testing.T, s *site, p *peer) {
+			p.ask(&part, &wire.BarrierAck{})
+			s.forget(t, 8192)
+			p.send((&wire.Barrier{Seq: 2, Last: true}).Append(nil))
+		},
+		"while the syncer has it": func(t *testing.T, s *site, p *peer) {
+			y := s.server.served()["log"].syncer
+			y.turn.Lock()
+			y.doubted()
+			last := part
+			last.Last = true
+			p.send(last.Append(nil))
+			p.ask(&wire.Heartbeat{Seq: 1}, &wire.HeartbeatAck{})
+			s.forget(t, 8192)
+			y.turn.Unlock()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			p := s.connect(t)
+			o := p.open(alice)
+			require.NoError(t, p.write(o, 1, 8192, make([]byte, 512)))
+			lose(t, s, p)
+			_, err := p.receive()
+			require.Error(t, err)
+			require.NoError(t, s.region.Failed())
+			next := s.connect(t)
+			next.resume(alice, o.Epoch)
+			next.durable(3)
+		})
+	}
+}
+
+// A barrier of which one part has failed has no answer that says durable to another part.
+func TestPartOfABarrierFails(t *testing.T) {
+	s := newSite(t)
+	s.forget(t, 8192)
+	p := s.connect(t)
+	o := p.open(alice) // and does not ask for places
+	require.NoError(t, p.write(o, 1, 4096, make([]byte, 4096)))
+	var fail wire.BarrierFail
+	p.ask(&wire.Barrier{Seq: 2, Ranges: []persist.Range{{Off: 8192, Len: 512}}}, &fail)
+	p.send((&wire.Barrier{Seq: 2, Last: true, Ranges: []persist.Range{{Off: 4096, Len: 512}}}).Append(nil))
+	_, err := p.receive()
+	require.Error(t, err)
+	require.EqualValues(t, 1, s.server.served()["log"].lastDurable(0).Barrier)
+}
+
 // What barriers name of blocks that are being made good is kept until their last parts, and no more.
 func TestSettlingsAreBounded(t *testing.T) {
 	var s settlings

@@ -14,11 +14,18 @@ import (
 // flush makes the ranges of a part of a barrier durable, with the bits of members that lack
 // them, and acknowledges it. For class file, and in doubt, the syncer does that.
 func (c *conn) flush(b *wire.Barrier) error {
+	if c.dead.Load() {
+		return errEnded // the peer has sent much ahead, and a grant waits
+	}
 	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) || !inside(b.Clear, e.r.Size()) {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
 			c.fail(b.Seq, wire.CodeInvalid, "range outside the region", &c.out))
 	}
+	if !c.midway {
+		c.losses = e.r.Losses()
+	}
+	c.midway = !b.Last
 	if spoilt, err := c.spoils(b); spoilt {
 		return err
 	}
@@ -33,10 +40,10 @@ func (c *conn) flush(b *wire.Barrier) error {
 			return err
 		}
 	}
+	if (!e.r.MayBlock() || e.r.Notes()) && c.beside(b.Ranges) {
+		return c.hand(b)
+	}
 	if !e.r.MayBlock() {
-		if c.beside(b.Ranges) {
-			return c.hand(b)
-		}
 		began := time.Now()
 		err := e.r.Flush(b.Ranges)
 		e.wrote[c.lane].Note(time.Since(began))
@@ -46,14 +53,14 @@ func (c *conn) flush(b *wire.Barrier) error {
 		if err != nil {
 			return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 		}
-	} else if err := e.r.Note(b.Ranges); err != nil { // the syncer knows no ranges
+	} else if err := e.r.Note(b.Ranges); err != nil { // the syncer knows no ranges of files
 		return c.fail(b.Seq, wire.CodeFailed, err.Error(), &c.out)
 	}
 	if (b.Last || c.follows()) && (e.r.MayBlock() || e.syncer.doubt.Load()) {
 		c.behind = true
-		return e.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last})
+		return e.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last, losses: c.losses})
 	}
-	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, &c.out)
+	return c.ack(wire.BarrierAck{Seq: b.Seq, Last: b.Last}, c.losses, &c.out)
 }
 
 // keepBits changes the bits that b asks for. First it clears those of chunks that a member
@@ -110,9 +117,16 @@ func (c *conn) zero(m wire.Zero) error {
 	return c.out.send(c, ack.Append(c.out.buf[:0]))
 }
 
-// ack acknowledges a part of a barrier.
-func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
+// ack acknowledges a part of a barrier. losses is what Region.Losses said when the barrier came: what the medium has
+// lost since may be what the barrier names. The initiator still has that, comes back, and sends it anew.
+func (c *conn) ack(m wire.BarrierAck, losses uint64, out *outbox) error {
 	if m.Last {
+		if c.failed.Load() == m.Seq+1 {
+			return fmt.Errorf("a part of barrier %d has failed", m.Seq)
+		}
+		if c.session.export.r.Losses() != losses {
+			return fmt.Errorf("the medium has lost something since barrier %d came", m.Seq)
+		}
 		if err := c.session.export.settlings.durable(c, m.Seq); err != nil {
 			return c.fail(m.Seq, wire.CodeFailed, err.Error(), out)
 		}
@@ -122,9 +136,10 @@ func (c *conn) ack(m wire.BarrierAck, out *outbox) error {
 	return out.send(c, m.Append(out.buf[:0]))
 }
 
-// fail answers a barrier that the target could not make durable.
+// fail answers a barrier that the target could not make durable. No later part of it makes up for that.
 func (c *conn) fail(seq uint64, code wire.Code, text string, out *outbox) error {
 	c.log.Error("barrier failed", slog.String("region", c.session.export.r.Name()), slog.Uint64("barrier", seq), slog.String("cause", text))
+	c.failed.Store(seq + 1)
 	m := wire.BarrierFail{Seq: seq, Code: code, Text: text}
 	return out.send(c, m.Append(nil))
 }

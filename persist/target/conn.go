@@ -40,10 +40,14 @@ type conn struct {
 	probed    bool            // the connection has asked for the epoch, as initiators do before they OPEN
 	known     bool            // the connection has had a session
 	barrier   wire.Barrier
+	midway    bool          // the last part of a barrier has yet to come
+	losses    uint64        // what Region.Losses said when its first part came
+	failed    atomic.Uint64 // one more than the number of the last barrier of which a part had BARRIER_FAIL
 	asked     asked
 	settling  int         // how many ranges settlings have of it; guarded by their mutex
 	behind    bool        // the syncer may still have a part of a barrier
 	leaves    atomic.Bool // what the syncer still has is to be dropped
+	dropped   bool        // the syncer has dropped some of it before the sync; the syncer's, but in its forget
 	out       outbox
 	again     []rdma.WorkRequest // receives to post again
 	done      chan struct{}      // closed when nothing of the lane touches a region any more, unless alive is set

@@ -12,7 +12,12 @@ import (
 // The owner resumes a session while the syncer writes back a part of a barrier, which that ends. The barrier does not
 // count as durable, although its last part names nothing.
 func TestDroppedPartIsNotDurable(t *testing.T) {
-	g := newGate(t)
+	for name, serve := range written {
+		t.Run(name, func(t *testing.T) { droppedPartIsNotDurable(t, newGateOf(t, serve)) })
+	}
+}
+
+func droppedPartIsNotDurable(t *testing.T, g *gate) {
 	p := g.connect(t)
 	o := p.open(alice)
 	p.send((&wire.Barrier{Seq: 5, Last: true, Ranges: large(odd)}).Append(nil))

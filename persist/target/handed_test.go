@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pmnbd/persist"
-	"pmnbd/persist/region"
 	"pmnbd/persist/region/regiontest"
 	"pmnbd/persist/wire"
 )
@@ -30,9 +29,11 @@ func large(off uint64) []persist.Range {
 	return []persist.Range{{Off: off, Len: stops}}
 }
 
-func newGate(t *testing.T) *gate {
+func newGate(t *testing.T) *gate { return newGateOf(t, written["of one class"]) }
+
+func newGateOf(t *testing.T, serve func(*testing.T, regiontest.Medium, Config) *site) *gate {
 	g := &gate{arrived: make(chan uint64), proceed: make(chan struct{})}
-	g.site = serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) {
+	g.site = serve(t, regiontest.Medium{Data: func(off, n uint64) {
 		if n != stops {
 			return
 		}

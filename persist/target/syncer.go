@@ -61,6 +61,7 @@ type syncJob struct {
 	c      *conn
 	seq    uint64
 	last   bool
+	losses uint64          // what Region.Losses said when the barrier came
 	ranges []persist.Range // to write back
 }
 
@@ -140,6 +141,7 @@ func (y *syncer) forget(c *conn) {
 	defer c.leaves.Store(false)
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	defer func() { c.dropped = false }() // for its next session
 	y.jobs = slices.DeleteFunc(y.jobs, its)
 	if y.record != nil && y.record.c == c {
 		y.record = nil
@@ -213,7 +215,9 @@ func (y *syncer) work(out *outbox) {
 	y.mu.Unlock()
 	if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
 		y.began.Store(clock())
-		err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
+		if err = y.note(jobs); err == nil {
+			err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
+		}
 		y.began.Store(0)
 	}
 	for i := range jobs {
@@ -249,10 +253,10 @@ var errAgain = errors.New("doubted again")
 // finish writes back what a job names, and answers it. err is why that cannot be done. finish
 // returns an error if the answer did not go out.
 func (y *syncer) finish(j *syncJob, err error, out *outbox) error {
-	if err == nil && j.c.ends() && !y.e.r.MayBlock() {
+	if err == nil && (j.c.dropped || j.c.ends() && !y.e.r.MayBlock()) {
 		return nil // a part before may have been dropped, and this one may name nothing
 	}
-	if err == nil && len(j.ranges) > 0 {
+	if err == nil && len(j.ranges) > 0 && !y.e.r.MayBlock() {
 		y.began.Store(clock())
 		began := time.Now()
 		err = y.writeBack(j)
@@ -270,7 +274,7 @@ func (y *syncer) finish(j *syncJob, err error, out *outbox) error {
 	case err != nil:
 		return j.c.fail(j.seq, wire.CodeFailed, err.Error(), out)
 	}
-	return j.c.ack(wire.BarrierAck{Seq: j.seq, Last: j.last}, out)
+	return j.c.ack(wire.BarrierAck{Seq: j.seq, Last: j.last}, j.losses, out)
 }
 
 // settle settles the doubt, if there is any, by a flush of the whole extent. It starts

@@ -2,9 +2,11 @@ package target
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"pmnbd/persist"
+	"pmnbd/persist/region"
 	"pmnbd/persist/wire"
 )
 
@@ -48,19 +50,37 @@ func (c *conn) beside(ranges []persist.Range) bool {
 // whole region, so they are merged: the syncer writes each byte back once.
 func (c *conn) hand(b *wire.Barrier) error {
 	c.behind = true
-	return c.session.export.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last, ranges: merge(slices.Clone(b.Ranges))})
+	return c.session.export.syncer.add(syncJob{c: c, seq: b.Seq, last: b.Last, losses: c.losses, ranges: merge(slices.Clone(b.Ranges))})
 }
 
-// writeBack makes what a job names durable with the CPU, in steps. It stops if the lane is
-// interrupted or leaves its session, because a grant waits for it.
+// note notes what jobs name, before one sync of the files serves them all. The cache lines of other parts are written
+// back then. What nobody waits for any more is dropped.
+func (y *syncer) note(jobs []syncJob) error {
+	for i := range jobs {
+		err := y.writeBack(&jobs[i])
+		if errors.Is(err, errEnded) {
+			jobs[i].c.dropped = true
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBack makes what a job names durable with the CPU, in steps, but for what is in files: that is noted. It stops if
+// the lane is interrupted or leaves its session, because a grant waits for it.
 func (y *syncer) writeBack(j *syncJob) error {
+	flush := (*region.Region).Flush
+	if y.e.r.MayBlock() {
+		flush = (*region.Region).Note
+	}
 	for _, g := range j.ranges {
 		for g.Len > 0 {
 			if j.c.ends() {
 				return errEnded
 			}
 			n := min(g.Len, y.e.s.cfg.step)
-			if err := y.e.r.Flush([]persist.Range{{Off: g.Off, Len: n}}); err != nil {
+			if err := flush(y.e.r, []persist.Range{{Off: g.Off, Len: n}}); err != nil {
 				return err
 			}
 			g.Off += n

@@ -110,11 +110,34 @@ func TestWriteBackAllocatesNothing(t *testing.T) {
 // While much is written back, the lane goes on: it answers heartbeats, which name the barrier, and
 // acknowledges what comes behind in the order in which it came.
 func TestHeartbeatsDuringAWriteBack(t *testing.T) {
+	for name, serve := range written {
+		t.Run(name, func(t *testing.T) { heartbeatsDuringAWriteBack(t, serve) })
+	}
+}
+
+// written are regions of which at least the first MiB behind odd is written back.
+var written = map[string]func(t *testing.T, m regiontest.Medium, cfg Config) *site{
+	"of one class": func(t *testing.T, m regiontest.Medium, cfg Config) *site {
+		return serveWith(t, region.PathMemfd, m, cfg)
+	},
+	"of class file, in a part": func(t *testing.T, m regiontest.Medium, cfg Config) *site {
+		paths := []string{onDisk(t), onDisk(t)}
+		m.PMem, m.Only = region.DomainMemory, paths[0]
+		_, err := region.Create(paths[0], region.CreateOptions{Name: "log", Size: size, Parts: paths[1:], Wrap: m.Wrap})
+		require.NoError(t, err)
+		r, err := region.Open(paths[0], region.OpenOptions{Name: "log", Parts: paths[1:], Wrap: m.Wrap})
+		require.NoError(t, err)
+		require.True(t, r.Notes())
+		return serveOpened(t, paths[0], r, cfg)
+	},
+}
+
+func heartbeatsDuringAWriteBack(t *testing.T, serve func(*testing.T, regiontest.Medium, Config) *site) {
 	large := []persist.Range{{Off: odd, Len: 3 * step}}
 	small := []persist.Range{{Len: odd}}
 	began, proceed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s := serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, _ uint64) {
+	s := serve(t, regiontest.Medium{Data: func(off, _ uint64) {
 		if off == odd {
 			once.Do(func() { close(began); <-proceed })
 		}
@@ -173,18 +196,20 @@ func TestTakeoverDuringABarrier(t *testing.T) {
 		"of everything, over and over": amplified(persist.Range{Off: odd, Len: size - odd}),
 		"in front of others":           {{Off: odd, Len: 64}},
 	} {
-		t.Run(name, func(t *testing.T) { takeOverDuring(t, ranges) })
+		for kind, serve := range written {
+			t.Run(name+", "+kind, func(t *testing.T) { takeOverDuring(t, serve, ranges) })
+		}
 	}
 }
 
 // odd is an offset at which no flush of the whole extent begins a piece.
 const odd = 64
 
-func takeOverDuring(t *testing.T, ranges []persist.Range) {
+func takeOverDuring(t *testing.T, serve func(*testing.T, regiontest.Medium, Config) *site, ranges []persist.Range) {
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var l lines
-	l.s = serveWith(t, region.PathMemfd, regiontest.Medium{Data: func(off, n uint64) {
+	l.s = serve(t, regiontest.Medium{Data: func(off, n uint64) {
 		l.note(off, n)
 		if off%step == odd {
 			once.Do(func() { close(began); <-release })

@@ -195,6 +195,21 @@ var bads = []mutant{
 		old: "if !lost {", new: "if !lost || true {",
 		pkg: "./persist/target", run: "^TestBarrierNamesABadPlace$",
 	}, {
+		name: "a barrier calls durable what was lost while it waited", rule: "docs/protocol.md, BAD: a barrier that names a place has no such answer",
+		in:  "persist/target.conn.ack",
+		old: "c.session.export.r.Losses() != losses", new: "false",
+		pkg: "./persist/target", run: "^TestLostDuringABarrier$",
+	}, {
+		name: "what was lost between two parts of a barrier counts from the second", rule: "docs/protocol.md, BAD: a barrier that names a place has no such answer",
+		in:  "persist/target.conn.flush",
+		old: "if !c.midway {", new: "if true {",
+		pkg: "./persist/target", run: "^TestLostDuringABarrier$",
+	}, {
+		name: "a barrier is durable although a part of it has failed", rule: "§5 durable barriers",
+		in:  "persist/target.conn.ack",
+		old: "c.failed.Load() == m.Seq+1", new: "false",
+		pkg: "./persist/target", run: "^TestPartOfABarrierFails$",
+	}, {
 		name: "an initiator that asks for no places comes back for ever", rule: "docs/protocol.md, BAD: it hears that its barrier has failed",
 		in:  "persist/target.conn.spoils",
 		old: "if !c.learns() {", new: "if false {",

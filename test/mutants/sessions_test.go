@@ -24,6 +24,11 @@ var sessions = []mutant{
 		old: "j.c.ends()", new: "false",
 		pkg: "./persist/target", run: "^TestDroppedPartIsNotDurable$",
 	}, {
+		name: "a barrier is durable although a part of it was dropped before the sync", rule: "§5 durable barriers",
+		in:  "persist/target.syncer.note",
+		old: "jobs[i].c.dropped = true", new: "",
+		pkg: "./persist/target", run: "^TestDroppedPartIsNotDurable$",
+	}, {
 		name: "arriving data extend no lease", rule: "§5 lease",
 		in:  "persist/target.session.look",
 		old: "if arrived != s.arrived {", new: "if false {",

@@ -25,6 +25,8 @@ import (
 type Medium struct {
 	// PMem declares every file to be persistent memory in that domain.
 	PMem region.Domain
+	// Only, unless empty, is the path of the one file that PMem is about.
+	Only string
 	// Boot, unless zero, is the host's boot id.
 	Boot [16]byte
 	// Sync, unless nil, replaces fdatasync(2). It makes the file with descriptor fd
@@ -62,7 +64,7 @@ type wrapped struct {
 }
 
 func (w *wrapped) Identify(f *os.File) (medium.Memory, error) {
-	if w.hooks.PMem == region.DomainNone {
+	if w.hooks.PMem == region.DomainNone || w.hooks.Only != "" && w.hooks.Only != f.Name() {
 		return w.Medium.Identify(f)
 	}
 	return medium.Memory{Class: persist.ClassPMem, Platform: medium.Platform{Domain: w.hooks.PMem}, Flags: unix.MAP_SHARED}, nil
