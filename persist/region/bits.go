@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"pmnbd/persist"
 )
@@ -57,7 +58,7 @@ type bitmaps struct {
 	chunks uint64 // of the data extent; the last one may be short
 
 	mu  sync.Mutex
-	set [persist.MaxMembers]uint64 // how many bits are set, by slot
+	set [persist.MaxMembers]atomic.Uint64 // how many bits are set, by slot; stored with mu held, which can wait for a disk
 }
 
 // shape chooses the size of a chunk: the smallest with which the extent fits a bitmap.
@@ -140,7 +141,7 @@ func (r *Region) setBits(members persist.Members, ranges []persist.Range) (err e
 		for _, g := range ranges {
 			if g.Len > 0 {
 				first, end := b.touched(g)
-				b.set[slot] += setRun(m, first, end)
+				b.set[slot].Add(setRun(m, first, end))
 			}
 		}
 	}
@@ -177,7 +178,7 @@ func (r *Region) clearBits(slot int, ranges []persist.Range) (known bool, err er
 	m := r.bitmap(int(rec.Slot), slot)
 	for _, g := range ranges {
 		if first, end := b.inner(g, r.size); first < end {
-			b.set[slot] -= clearRun(m, first, end)
+			b.set[slot].Add(-clearRun(m, first, end))
 		}
 	}
 	return true, nil
@@ -225,9 +226,7 @@ func (r *Region) BitsSet(slot int) uint64 {
 	if slot < 0 || slot >= persist.MaxMembers {
 		return 0
 	}
-	r.bits.mu.Lock()
-	defer r.bits.mu.Unlock()
-	return r.bits.set[slot]
+	return r.bits.set[slot].Load()
 }
 
 // FlushBits makes the bits of members for the chunks that ranges touch durable, as they are

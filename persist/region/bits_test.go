@@ -369,3 +369,11 @@ func TestBitsOfManyLanes(t *testing.T) {
 	}
 	require.Equal(t, []int{0, 1, 2, 3}, chunksOf(t, r, 1))
 }
+
+// Who asks how many bits are set waits for nobody: barriers that change some can wait for a disk, in a page fault.
+func TestBitsSetDoesNotWait(t *testing.T) {
+	var r Region
+	r.bits.mu.Lock()
+	defer r.bits.mu.Unlock()
+	require.Zero(t, r.BitsSet(1))
+}

@@ -170,7 +170,7 @@ func (r *Region) fillBitsLocked(rec *persist.Record, members persist.Members) (e
 		for slot := range persist.MaxMembers {
 			if members.Has(slot) {
 				setRun(r.bitmap(own, slot), 0, b.chunks)
-				b.set[slot] = b.chunks
+				b.set[slot].Store(b.chunks)
 			}
 		}
 	})
@@ -190,7 +190,7 @@ func (r *Region) resetBitsLocked() (err error) {
 			if out.Has(slot) {
 				continue
 			}
-			b.set[slot] = 0
+			b.set[slot].Store(0)
 			if slot != own && clearRun(r.bitmap(own, slot), 0, bitmapSize*8) > 0 {
 				changed = true
 			}
@@ -218,7 +218,7 @@ func (r *Region) settleBitsLocked() (err error) {
 	r.storeBits(func(b *bitmaps) {
 		for slot := range persist.MaxMembers {
 			if out.Has(slot) {
-				b.set[slot] = ones(r.bitmap(own, slot))
+				b.set[slot].Store(ones(r.bitmap(own, slot)))
 			}
 		}
 	})

@@ -70,7 +70,7 @@ func (d *disk) close() {
 	}
 }
 
-// diskAnswers is how long a look may take.
+// diskAnswers is how long a look may take, and the sync of a region that is withdrawn.
 const diskAnswers = 10 * time.Second
 
 // wrong returns what is wrong with the disk, or nil.

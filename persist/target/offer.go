@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,16 +86,26 @@ var errKeys = errors.New("a server has keys from its start to its end, or never"
 // before and that o has (the same *region.Region) go on: who may OPEN them, and with which key, counts
 // from the next OPEN or RESUME. No session is granted partly by the old offer and partly by o. A
 // region that o does not have is withdrawn. If an initiator holds that, Change fails with a
-// *HeldError for each such region, and changes nothing. The caller closes the regions that are
+// *HeldError for each such region, and changes nothing. So it does if a region's disk hangs, and its
+// last session cannot end. The caller closes the regions that are
 // withdrawn once Change has returned.
 func (s *Server) Change(o Offer) error {
+	left, err := s.change(o)
+	closeAll(left) // without the lock: a save must not wait for a disk that hangs
+	s.leaving.Add(-len(left))
+	return err
+}
+
+// change does what Change says, and returns the exports to close, which it has counted in s.leaving.
+func (s *Server) change(o Offer) (left []*export, _ error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	defer func() { s.leaving.Add(len(left)) }()
 	if s.isClosed() {
-		return errWithdrawing
+		return nil, errWithdrawing
 	}
 	if (o.Keys == nil) != (s.cfg.Keys == nil) {
-		return errKeys
+		return nil, errKeys
 	}
 	old, next := s.served(), make(map[string]*export)
 	var begun, gone []*export
@@ -112,16 +123,14 @@ func (s *Server) Change(o Offer) error {
 		}
 	}
 	slices.SortFunc(gone, func(a, b *export) int { return strings.Compare(a.r.Name(), b.r.Name()) })
-	if err := withdraw(gone); err != nil {
-		closeAll(begun)
-		return err
+	if err := s.withdraw(gone); err != nil {
+		return begun, err
 	}
 	s.offer.Store(&offered{o, next})
 	for _, e := range gone {
 		e.granting.Unlock() // a grant that waits finds it withdrawn
 	}
-	closeAll(gone)
-	return nil
+	return gone, nil
 }
 
 // closeAll closes them at the same time: each may wait for a disk that hangs.
@@ -135,7 +144,7 @@ func closeAll(exports []*export) {
 
 // withdraw lets nobody have the regions any more, or changes nothing. It returns with the lock
 // granting of each.
-func withdraw(exports []*export) error {
+func (s *Server) withdraw(exports []*export) error {
 	var held []error
 	var locked []*export
 	for _, e := range exports {
@@ -154,7 +163,12 @@ func withdraw(exports []*export) error {
 		}
 		// The session of an owner whose lease is over may still have queue pairs.
 		if e.session != nil {
-			if err := e.session.end(nil); err != nil {
+			late, stop := context.WithTimeout(context.Background(), s.cfg.diskAnswers)
+			err := e.session.endBefore(late, nil)
+			stop()
+			if errors.Is(err, errHangs) {
+				held = append(held, fmt.Errorf("region %s: %w", e.r.Name(), err))
+			} else if err != nil {
 				held = append(held, fmt.Errorf("region %s: the adapter did not end the previous session, restart pmnbd-target: %w", e.r.Name(), err))
 			}
 		}

@@ -79,7 +79,8 @@ type Config struct {
 	// Log gets one line for each change of state. It may be nil.
 	Log *slog.Logger
 
-	step, lanePart uint64 // flushStep and lanePart, smaller in tests
+	step, lanePart uint64        // flushStep and lanePart, smaller in tests
+	diskAnswers    time.Duration // diskAnswers, shorter in tests
 	// image, unless nil, returns what saves the region, nil for one that is not of class
 	// protected. Only tests set it.
 	image func(*region.Region) protected
@@ -97,7 +98,8 @@ type Server struct {
 	// they like, so they are limited.
 	breaches, refusals *slog.Logger
 
-	changing sync.Mutex // held by Change, Save and Resume, and by Close when it is through with connections
+	changing sync.Mutex     // held by Change, Save and Resume, and not while they wait for a region that is withdrawn
+	leaving  sync.WaitGroup // exports that a Change closes; added to with changing held, and not after Close
 
 	halted atomic.Bool // no session is granted on protected regions (save.go); stored with changing held
 	power  power
@@ -148,6 +150,9 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	if cfg.step == 0 {
 		cfg.step = flushStep
+	}
+	if cfg.diskAnswers == 0 {
+		cfg.diskAnswers = diskAnswers
 	}
 	if cfg.lanePart == 0 {
 		cfg.lanePart = min(lanePart, cfg.step)
@@ -272,8 +277,10 @@ func (s *Server) Close() error {
 	}
 	s.running.Wait()
 	s.changing.Lock()
-	defer s.changing.Unlock()
-	closeAll(slices.Collect(maps.Values(s.served())))
+	served := s.served()
+	s.changing.Unlock()
+	s.leaving.Wait() // a Change under way has counted what it closes
+	closeAll(slices.Collect(maps.Values(served)))
 	s.power.close()
 	return errors.Join(errs...)
 }

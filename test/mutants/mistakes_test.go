@@ -53,6 +53,16 @@ var mistakes = []mutant{
 		old: "&& left > 0", new: "&& left > 1<<62",
 		pkg: "./persist/target", run: "^TestWithdraw$",
 	}, {
+		name: "a withdrawal waits for a disk that hangs", rule: "a save waits for no disk of another region",
+		in:  "persist/target.session.endBefore",
+		old: "return errHangs", new: "<-c.done",
+		pkg: "./persist/target", run: "^TestWithdrawFromAHungDisk$", hangs: true,
+	}, {
+		name: "a save waits until a region is withdrawn", rule: "a save waits for no disk of another region",
+		in:  "persist/target.Server.change",
+		old: "return gone, nil", new: "closeAll(gone); return gone, nil",
+		pkg: "./persist/target", run: "^TestWithdrawWhileDoubtIsSettled$", hangs: true,
+	}, {
 		name: "a late grant gets a withdrawn region", rule: "a withdrawn region is nobody's",
 		in:  "persist/target.conn.open",
 		old: "if e.withdrawn {", new: "if false {",
