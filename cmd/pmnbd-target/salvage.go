@@ -1,8 +1,10 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -32,9 +34,9 @@ func regionsIn(v any) (all []servedRegion) {
 		}
 	case map[string]any:
 		var r servedRegion
-		for key, value := range v {
-			r.take(key, value)
-			all = append(all, regionsIn(value)...)
+		for _, key := range slices.Sorted(maps.Keys(v)) { // capitals first: of two spellings the one in the documentation counts
+			r.take(key, v[key])
+			all = append(all, regionsIn(v[key])...)
 		}
 		all = append(all, r)
 	}

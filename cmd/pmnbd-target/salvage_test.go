@@ -124,6 +124,7 @@ func TestSalvage(t *testing.T) {
 		"escapes":                {"x = \n[[region]]\nname = \"\\u0061\"\npath = \"/\\\"a\"\nsave = '/s'", `a=/"a`},
 		"a comma":                {"x = \n[[region]]\nname = 'a'\npath = '/a,b'\nsave = '/s'", "a=/a,b"},
 		"a key twice":            {"[[region]]\nname = 'a'\npath = '/x'\npath = '/a'\nsave = '/s'", "a=/a"},
+		"keys in two spellings":  {"[[region]]\nname = 'a'\nNAME = 'x'\npath = '/a'\nPath = '/x'\nPATH = '/x'\nsave = '/s'\nSave = '/x'\nSAVE = '/x'", "a=/a"},
 		"nothing":                {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,6 +63,21 @@ var configMistakes = []mistake{
 		says: "{toml}:2: lanes: key lanes is already defined",
 	},
 	{
+		name: "pmnbd's file: a key in two spellings", code: 2,
+		line: `pmnbd serve --config {toml:tls = "require";TLS = "off"}`,
+		says: "{toml}:2: TLS is another spelling of tls on line 1: keys are not case-sensitive, so keep one of the two",
+	},
+	{
+		name: "pmnbd's file: exports in two spellings", code: 2,
+		line: `pmnbd serve --config {toml:[[export]];target = "iwarp://pm1/log";[[Export]];target = "iwarp://pm1/data"}`,
+		says: "{toml}:3: Export is another spelling of export on line 1: keys are not case-sensitive, so keep one of the two",
+	},
+	{
+		name: "pmnbd's file: a key of an export in two spellings", code: 2,
+		line: `pmnbd serve --config {toml:[[export]];target = "iwarp://pm1/log";Target = "iwarp://pm1/data"}`,
+		says: "{toml}:3: export.Target is another spelling of export.target on line 2: keys are not case-sensitive, so keep one of the two",
+	},
+	{
 		name: "pmnbd's file: one listener", code: 2,
 		line: `pmnbd serve --config {toml:listen = "unix:/x"}`,
 		says: `{toml}:1: listen takes a list in quotes: listen = ["unix:/run/pmnbd/log.sock"]`,

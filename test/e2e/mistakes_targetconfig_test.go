@@ -38,6 +38,21 @@ var targetConfigMistakes = []mistake{
 		says: "{toml}:2: numa: key numa is already defined",
 	},
 	{
+		name: "config: a key in two spellings", code: 2,
+		line: "pmnbd-target serve --config {toml:numa = 1;NUMA = 2}",
+		says: "{toml}:2: NUMA is another spelling of numa on line 1: keys are not case-sensitive, so keep one of the two",
+	},
+	{
+		name: "config: regions in two spellings", code: 2,
+		line: `pmnbd-target serve --config {toml:[[region]];name = "a";path = "/a";[[Region]];name = "b";path = "/b"}`,
+		says: "{toml}:4: Region is another spelling of region on line 1: keys are not case-sensitive, so keep one of the two",
+	},
+	{
+		name: "config: a key of a region in two spellings", code: 2,
+		line: `pmnbd-target serve --config {toml:[[region]];name = "a";path = "/a";Path = "/b"}`,
+		says: "{toml}:4: region.Path is another spelling of region.path on line 3: keys are not case-sensitive, so keep one of the two",
+	},
+	{
 		name: "config: a bare time", code: 2,
 		line: "pmnbd-target serve --config {toml:spin = 50}",
 		says: `{toml}:1: spin takes a duration in quotes: spin = "50us"`,

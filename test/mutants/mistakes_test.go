@@ -18,6 +18,16 @@ var mistakes = []mutant{
 		old: "len(v.Data) == 0", new: "false",
 		pkg: "./test/e2e", run: "^TestMistakes$",
 	}, {
+		name: "a key in another spelling is another key", rule: "a key in two spellings is given twice",
+		in:  "cmd/internal/configfile.walk.spelt",
+		old: "first.text != now.text", new: "false",
+		pkg: "./cmd/internal/configfile", run: "^TestSpellings$",
+	}, {
+		name: "a table has the keys of the one before it", rule: "each table has keys of its own",
+		in:  "cmd/internal/configfile.walk.begin",
+		old: "maps.DeleteFunc", new: "_ = maps.DeleteFunc[map[string]spelling]; func(map[string]spelling, func(string, spelling) bool) {}",
+		pkg: "./cmd/internal/configfile", run: "^TestSpellings$",
+	}, {
 		name: "a start looks for its window in no directory", rule: "an empty window directory is refused",
 		in:  "cmd/pmnbd.config.check",
 		old: `c.windowDir == ""`, new: "false",

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (s Settings) Load(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	w := walk{path: path, settings: s}
+	w := walk{path: path, settings: s, seen: make(map[string]spelling)}
 	w.file(b)
 	if len(w.wrong) > 0 && w.p.Error() == nil {
 		return errors.Join(w.wrong...)
@@ -89,7 +90,7 @@ func (s Settings) decode(path string, b []byte, v any) error {
 
 // Lines returns the lines of a file on which its keys stand first.
 func (s Settings) Lines(file []byte) map[string]int {
-	w := walk{settings: s, lines: make(map[string]int)}
+	w := walk{settings: s, seen: make(map[string]spelling), lines: make(map[string]int)}
 	w.file(file)
 	return w.lines
 }
@@ -100,13 +101,21 @@ func errUnknown(key string) error {
 	return fmt.Errorf("unknown key %q: docs/configuration.md has all of them", key)
 }
 
-// A walk looks for keys that nobody knows, and for values of the wrong kind.
+// A walk looks for keys that nobody knows, for keys in two spellings, and for values of the wrong
+// kind.
 type walk struct {
 	path     string
 	settings Settings
 	p        unstable.Parser
-	lines    map[string]int // nil: not wanted
+	seen     map[string]spelling // by key, of the file and of the tables that the walk is in
+	lines    map[string]int      // nil: not wanted
 	wrong    []error
+}
+
+// A spelling is how a key stands in the file.
+type spelling struct {
+	text string
+	line int
 }
 
 func (w *walk) say(line int, err error) {
@@ -118,14 +127,16 @@ func (w *walk) file(b []byte) {
 	table, known := "", true
 	for w.p.NextExpression() {
 		e := w.p.Expression()
-		key, at := w.keyOf(e)
 		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
+			key, at := w.keyOf("", e)
+			w.begin(key)
 			table = key
 			known = w.key(key, at, e.Kind)
 		case unstable.KeyValue:
 			if known {
-				w.value(join(table, key), at, e.Value())
+				key, at := w.keyOf(table, e)
+				w.value(key, at, e.Value())
 			}
 		}
 	}
@@ -180,25 +191,47 @@ func (w *walk) value(key string, at int, v *unstable.Node) {
 			return
 		}
 		if item.Kind == unstable.InlineTable {
+			w.begin(key)
 			for pairs := item.Children(); pairs.Next(); {
-				inner, at := w.keyOf(pairs.Node())
-				w.value(join(key, inner), at, pairs.Node().Value())
+				inner, at := w.keyOf(key, pairs.Node())
+				w.value(inner, at, pairs.Node().Value())
 			}
 		}
 	}
 }
 
-// keyOf returns the key of an expression, and its line.
-func (w *walk) keyOf(e *unstable.Node) (key string, line int) {
+// keyOf returns the key of an expression in table, and its line.
+func (w *walk) keyOf(table string, e *unstable.Node) (key string, line int) {
+	key = table
 	parts := e.Key()
 	for parts.Next() {
 		n := parts.Node()
-		if key == "" {
+		if line == 0 {
 			line = w.p.Shape(n.Raw).Start.Line
 		}
-		key = join(key, strings.ToLower(string(n.Data)))
+		above := key
+		key = join(above, strings.ToLower(string(n.Data)))
+		w.spelt(key, spelling{join(above, string(n.Data)), line})
 	}
 	return key, line
+}
+
+// begin forgets the keys of the table before, which may have the same name.
+func (w *walk) begin(table string) {
+	maps.DeleteFunc(w.seen, func(key string, _ spelling) bool { return strings.HasPrefix(key, table+".") })
+}
+
+// spelt refuses a second spelling of a key. The decoder refuses only a key that it has seen in the
+// same spelling: of two it would keep both, or the last one.
+func (w *walk) spelt(key string, now spelling) {
+	first, seen := w.seen[key]
+	switch _, known := w.settings[key]; {
+	case !known:
+	case !seen:
+		w.seen[key] = now
+	case first.text != now.text:
+		w.say(now.line, fmt.Errorf("%s is another spelling of %s on line %d: keys are not case-sensitive, so keep one of the two", now.text, first.text, first.line))
+	}
 }
 
 func join(table, key string) string {
