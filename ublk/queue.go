@@ -62,7 +62,7 @@ type queue struct {
 	unsent  bool // there are commits that no enter has sent
 	helpers sync.WaitGroup
 
-	fetched  chan error  // gets the result of fetch
+	fetched  chan error  // gets the result of fetch, or why there was none
 	refusing atomic.Bool // see refuse
 	stopping atomic.Bool
 	stop     chan struct{} // closed when stopping becomes true

@@ -206,3 +206,22 @@ func TestSettle(t *testing.T) {
 		})
 	}
 }
+
+// TestStopsBeforeItFetches: a queue that stops before it fetches says so, although the other queues fetch already. Open
+// waits for the word of each queue.
+func TestStopsBeforeItFetches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, cfg := newKernel(), Config{Device: devicetest.NewMem(t, 1<<20)}
+		buf := make([]byte, infoSize)
+		(&info{queues: 2, depth: depth, flags: features, identity: identity}).put(buf)
+		require.NoError(t, k.command(cmdAdd, 0, 0, buf))
+		d := &Device{host: k.host(), begin: make(chan struct{}), done: make(chan struct{})}
+		r, _, err := cfg.limits()
+		require.NoError(t, err)
+		require.NoError(t, d.prepare(&cfg, r, 2))
+		d.halt() // as another queue does that fails
+		d.wg.Wait()
+		require.ErrorContains(t, d.fetch(), "the device did not begin")
+		require.NoError(t, d.abandon())
+	})
+}

@@ -254,10 +254,10 @@ func (d *Device) run(q *queue, n int, made chan<- error) {
 	select {
 	case <-d.begin:
 		err = q.fetch()
-		q.fetched <- err
 	case <-q.stop:
 		err = errors.New("the device did not begin")
 	}
+	q.fetched <- err // also if the queue fetches nothing: Device.fetch waits for each queue
 	if err != nil {
 		d.fail(n, err)
 		return

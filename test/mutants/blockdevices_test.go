@@ -38,6 +38,11 @@ var blockDevices = []mutant{
 		old: "case has.state == stateDead:", new: "case false:",
 		pkg: "./ublk", run: "^TestNeverBegun$", hangs: true,
 	}, {
+		name: "a queue stops and does not say that it fetches nothing", rule: "docs/rules.md: a start returns also if a queue stops before it fetches",
+		in:  "ublk.Device.run",
+		old: "q.fetched <- err", new: "select { case <-q.stop: default: q.fetched <- err }",
+		pkg: "./ublk", run: "^TestStopsBeforeItFetches$",
+	}, {
 		name: "the search for partitions goes on without a target", rule: "a start that waits for the target can be ended",
 		in:  "ublk.Device.start",
 		old: "q.refuse()", new: "_ = q",
