@@ -73,10 +73,23 @@ func (d *Device) create(ctx context.Context, cfg *Config) error {
 
 // start starts the device. Kernels older than 6.19 read the partition table before that command returns,
 // through the queues, and a process that is killed meanwhile waits for itself. So when ctx ends, the
-// queues refuse what the kernel reads.
+// queues refuse what the kernel reads. Until the command returns the queues leave nothing to a next server:
+// none can begin, and the command would wait for ever.
 func (d *Device) start(ctx context.Context) error {
+	for _, q := range d.queues {
+		q.starting.Store(true)
+	}
 	started := make(chan error, 1)
-	go func() { started <- d.host.command(cmdStart, uint32(d.number), uint64(os.Getpid()), nil) }()
+	go func() {
+		err := d.host.command(cmdStart, uint32(d.number), uint64(os.Getpid()), nil)
+		for _, q := range d.queues {
+			q.starting.Store(false)
+		}
+		if d.halting.Load() {
+			d.halt() // a queue has failed meanwhile
+		}
+		started <- err
+	}()
 	select {
 	case err := <-started:
 		return err

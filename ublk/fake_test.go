@@ -14,7 +14,7 @@ type fakeKernel struct {
 	queues   uint16      // that a device gets at most; 0: as many as it asks for
 	closing  func()      // if not nil, called when a queue ends
 	lives    func() bool // if not nil, reports whether a thread that has ended still lives
-	scans    bool        // START_DEV waits for a READ
+	scans    int         // START_DEV waits for so many READs, one after the other
 	mu       sync.Mutex
 	changed  sync.Cond
 	features uint64
@@ -26,8 +26,8 @@ type fakeKernel struct {
 	hosts  int // open
 	// settled is how often settle was called while nobody had opened a device.
 	settled int
-	// scanned is the result of that READ.
-	scanned int32
+	// scanned are the results of those READs.
+	scanned []int32
 }
 
 type fakeDevice struct {
@@ -115,10 +115,11 @@ func (k *fakeKernel) command(op uint32, id uint32, data uint64, buf []byte) erro
 		for _, rq := range again {
 			d.deliverLocked(rq)
 		}
-		if op == cmdStart && k.scans {
+		for op == cmdStart && len(k.scanned) < k.scans {
 			k.mu.Unlock()
-			k.scanned = <-(&disk{d: d}).begin(opRead, 0, 4096, make([]byte, 4096)).done
+			result := <-(&disk{d: d}).begin(opRead, 0, 4096, make([]byte, 4096)).done
 			k.mu.Lock()
+			k.scanned = append(k.scanned, result)
 		}
 	case cmdStartRecovery:
 		if d.dying > 0 {

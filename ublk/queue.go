@@ -63,6 +63,7 @@ type queue struct {
 	helpers sync.WaitGroup
 
 	fetched  chan error  // gets the result of fetch, or why there was none
+	starting atomic.Bool // START_DEV waits for what the kernel reads: see Device.start
 	refusing atomic.Bool // see refuse
 	stopping atomic.Bool
 	stop     chan struct{} // closed when stopping becomes true
@@ -310,14 +311,18 @@ func (q *queue) answer() {
 			s.refused = false
 			continue
 		}
+		code := result(&s.op)
 		if left(&s.op) {
-			s.place = nobodys
-			q.taken++
-			q.halt() // the device is closed, so the next server has the rest
-			continue
+			if !q.starting.Load() {
+				s.place = nobodys
+				q.taken++
+				q.halt() // the device is closed, so the next server has the rest
+				continue
+			}
+			code = -int32(backend.EIO)
 		}
 		s.place = kernels
-		q.port.commit(tag, result(&s.op))
+		q.port.commit(tag, code)
 		q.unsent = true
 	}
 }

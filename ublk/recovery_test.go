@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/backend"
 	"pmnbd/internal/devicetest"
 )
 
@@ -121,7 +122,7 @@ func TestNeverBegun(t *testing.T) {
 func TestBeginsWithoutTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, dev := newKernel(), devicetest.NewSlow(t, 1<<20)
-		k.scans = true
+		k.scans = 1
 		ctx, cancel := context.WithCancel(t.Context())
 		opened := make(chan error, 1)
 		go func() {
@@ -133,12 +134,61 @@ func TestBeginsWithoutTarget(t *testing.T) {
 		require.Empty(t, opened)
 		cancel()
 		synctest.Wait()
-		require.Equal(t, -int32(unix.EIO), k.scanned)
+		require.Equal(t, []int32{-int32(unix.EIO)}, k.scanned)
 		require.Empty(t, opened, "the device still has the READ")
 		dev.Release(1)
 		require.ErrorIs(t, <-opened, context.Canceled)
 		require.Empty(t, k.devices)
 	})
+}
+
+// TestStartLeavesNothing: the kernel looks for partitions, and the start waits for that. Meanwhile the device is closed, or
+// a queue fails. What the kernel reads then fails. It does not wait for the next server, which could not begin.
+func TestStartLeavesNothing(t *testing.T) {
+	for name, breaks := range map[string]func(*devicetest.Slow, *fakeDevice){
+		"the device is closed": func(dev *devicetest.Slow, _ *fakeDevice) {
+			for range 2 {
+				dev.Wait(1)
+				op := dev.Take(1)[0]
+				op.Err = backend.ErrClosed
+				sink := op.Sink
+				sink.Complete(op)
+				sink.Kick()
+			}
+		},
+		"another queue fails": func(dev *devicetest.Slow, d *fakeDevice) {
+			d.k.mu.Lock()
+			for _, q := range d.queues {
+				if len(q.delivered) == 0 {
+					clear(q.fetched)
+					q.cq = append(q.cq, completion{tag: depth})
+				}
+			}
+			d.k.changed.Broadcast()
+			d.k.mu.Unlock()
+			synctest.Wait() // until the other one knows
+			dev.Release(1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, dev := newKernel(), devicetest.NewSlow(t, 1<<20)
+				k.queues, k.scans = 2, 2
+				var d *Device
+				opened := make(chan error, 1)
+				go func() {
+					var err error
+					d, err = Open(t.Context(), Config{Device: dev, Identity: identity, host: k.host()})
+					opened <- err
+				}()
+				dev.Wait(1)
+				breaks(dev, k.disk(t, 0).d)
+				require.NoError(t, <-opened)
+				require.Equal(t, []int32{-int32(unix.EIO), -int32(unix.EIO)}, k.scanned)
+				require.NoError(t, d.Shutdown(t.Context()))
+			})
+		})
+	}
 }
 
 // TestForgotten: an old kernel may act late on the end of a server, and take the next one for ended. Its requests then

@@ -283,10 +283,15 @@ func (d *Device) fail(n int, err error) {
 	d.halt()
 }
 
+// halt ends the queues. While the device starts they only refuse everything, and start ends them.
 func (d *Device) halt() {
 	d.halting.Store(true)
 	for _, q := range d.queues {
-		q.halt()
+		if q.starting.Load() {
+			q.refuse()
+		} else {
+			q.halt()
+		}
 	}
 }
 

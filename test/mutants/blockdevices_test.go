@@ -38,6 +38,16 @@ var blockDevices = []mutant{
 		old: "case has.state == stateDead:", new: "case false:",
 		pkg: "./ublk", run: "^TestNeverBegun$", hangs: true,
 	}, {
+		name: "a start leaves what the kernel reads to a next server", rule: "docs/rules.md: until a start has returned nothing is left to the next server",
+		in:  "ublk.queue.answer",
+		old: "!q.starting.Load()", new: "true",
+		pkg: "./ublk", run: "^TestStartLeavesNothing$",
+	}, {
+		name: "a queue that fails ends the others while the kernel reads", rule: "docs/rules.md: until a start has returned nothing is left to the next server",
+		in:  "ublk.Device.halt",
+		old: "q.starting.Load()", new: "q.starting.Load() && false",
+		pkg: "./ublk", run: "^TestStartLeavesNothing$",
+	}, {
 		name: "a queue stops and does not say that it fetches nothing", rule: "docs/rules.md: a start returns also if a queue stops before it fetches",
 		in:  "ublk.Device.run",
 		old: "q.fetched <- err", new: "select { case <-q.stop: default: q.fetched <- err }",
