@@ -138,6 +138,11 @@ func (d *Device) takeOver(ctx context.Context, cfg *Config) error {
 		err = d.awaitReset(ctx, has, kernel)
 	}
 	if err == nil {
+		// This is the last look at ctx. From here on the device has to begin: some kernels cannot continue one that
+		// only some queues have fetched (reset).
+		err = context.Cause(ctx)
+	}
+	if err == nil {
 		err = d.fetch()
 	}
 	if err == nil {

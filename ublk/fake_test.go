@@ -13,6 +13,7 @@ import (
 type fakeKernel struct {
 	queues   uint16      // that a device gets at most; 0: as many as it asks for
 	closing  func()      // if not nil, called when a queue ends
+	settles  func()      // if not nil, called by settle
 	lives    func() bool // if not nil, reports whether a thread that has ended still lives
 	scans    int         // START_DEV waits for so many READs, one after the other
 	mu       sync.Mutex
@@ -229,6 +230,9 @@ func (d *fakeDevice) close() error {
 }
 
 func (k *fakeKernel) settle() {
+	if k.settles != nil {
+		k.settles()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, d := range k.devices {

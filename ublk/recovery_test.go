@@ -257,6 +257,25 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestTakeOverCancelled: a take-over whose context ends while it waits for the kernel takes nothing. The next one continues
+// the device.
+func TestTakeOverCancelled(t *testing.T) {
+	k, dev := newKernel(), devicetest.NewMem(t, 1<<20)
+	shutDown(t, serveOn(t, k, dev))
+	disk := k.disk(t, 0)
+	rq := disk.write(0, make([]byte, 4096))
+	ctx, cancel := context.WithCancel(t.Context())
+	k.settles = cancel
+	_, err := Open(ctx, Config{Device: dev, Identity: identity, Recover: true, host: k.host()})
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, disk.d.mapped)
+	require.Zero(t, rq.tries)
+	require.Zero(t, k.hosts)
+	d := serveOn(t, k, dev, continued)
+	require.EqualValues(t, 4096, <-rq.done)
+	shutDown(t, d)
+}
+
 // TestStopsBeforeItFetches: a queue that stops before it fetches says so, although the other queues fetch already. Open
 // waits for the word of each queue.
 func TestStopsBeforeItFetches(t *testing.T) {

@@ -48,6 +48,11 @@ var blockDevices = []mutant{
 		old: "q.starting.Load()", new: "q.starting.Load() && false",
 		pkg: "./ublk", run: "^TestStartLeavesNothing$",
 	}, {
+		name: "a take-over goes on though its context has ended", rule: "docs/rules.md: a take-over that is cancelled takes no request",
+		in:  "ublk.Device.takeOver",
+		old: "err = context.Cause(ctx)", new: "_ = ctx",
+		pkg: "./ublk", run: "^TestTakeOverCancelled$",
+	}, {
 		name: "a queue stops and does not say that it fetches nothing", rule: "docs/rules.md: a start returns also if a queue stops before it fetches",
 		in:  "ublk.Device.run",
 		old: "q.fetched <- err", new: "select { case <-q.stop: default: q.fetched <- err }",
