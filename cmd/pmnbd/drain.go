@@ -41,7 +41,7 @@ func (s *initiator) drain(signals <-chan os.Signal) error {
 		// Shutdown has cut the connections. It ends once the devices have completed what
 		// they still owe these. A block device leaves that to the next pmnbd.
 		err = errors.Join(s.closeDevices(), s.nbd.Shutdown(context.Background()))
-		s.ublks.watch.Wait()
+		s.ublks.wait()
 		done <- err
 	}()
 	timer := time.NewTimer(s.cfg.drainTimeout)

@@ -89,3 +89,31 @@ func TestEndClients(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled, "of the block devices")
 	require.NoError(t, dev.Close())
 }
+
+// TestDrainWaitsForOpens: a drain ends the opening of a block device, and waits for it before it closes the exports. After
+// half its time it closes them, which may be what the block device waits for, and waits on.
+func TestDrainWaitsForOpens(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"at once": 0, "soon": time.Second, "after half the time": 40 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &initiator{log: zaptest.NewLogger(t)}
+				s.cfg.drainTimeout = time.Minute
+				s.reloader = reload.New(s.log, s.reload)
+				s.ublks.closing = make(chan struct{})
+				dev, err := mem.New(1 << 20)
+				require.NoError(t, err)
+				s.nbd, err = nbd.New(nbd.Config{}, nbd.Export{Name: "other", Device: dev})
+				require.NoError(t, err)
+				ended := false
+				var stop func()
+				stop, err = s.ublks.whileOpen(func() { time.AfterFunc(takes, func() { ended = true; stop() }) })
+				require.NoError(t, err)
+				began := time.Now()
+				require.NoError(t, s.drain(nil))
+				require.True(t, ended)
+				require.Equal(t, takes, time.Since(began))
+				require.NoError(t, dev.Close())
+			})
+		})
+	}
+}

@@ -104,11 +104,15 @@ func ours(identity uint64) bool { return identity>>ublkMarkShift == ublkMark }
 // when its requests time out, which is 30 s later.
 const ublkTimeout = 60 * time.Second
 
-// openUblk makes the block device of an export, or continues it.
+// openUblk makes the block device of an export, or continues it. The end of pmnbd cancels it, and waits for it.
 func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, ublkTimeout)
 	defer cancel()
-	defer s.ublks.whileOpen(cancel)()
+	stop, err := s.ublks.whileOpen(cancel)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	if err := s.ublks.admit(ctx, x.name, number); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,6 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 		Device: x.dev, Number: number, ReadOnly: s.cfg.readOnly, Log: daemon.Slog(s.log),
 		Identity: ublkIdentity(&shot),
 	}
-	var err error
 	if cfg.Recover, err = s.ublks.kernel.continues(x.name, number, cfg.Identity); err != nil {
 		return nil, err
 	}
@@ -138,7 +141,11 @@ func (s *initiator) openUblk(ctx context.Context, x *export, number int) (*ublk.
 func (s *initiator) continueUblk(name string, number int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer s.ublks.whileOpen(cancel)()
+	stop, err := s.ublks.whileOpen(cancel)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	end, err := s.turn(ctx)
 	if err != nil {
 		return err
@@ -170,7 +177,7 @@ func (s *initiator) beginUblks(signals <-chan os.Signal) (os.Signal, error) {
 	case err := <-begun:
 		return nil, err
 	case sig := <-signals:
-		return sig, nil // drain ends what has begun
+		return sig, nil // drain ends what has begun, and waits for what is beginning
 	}
 }
 

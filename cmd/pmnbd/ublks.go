@@ -20,6 +20,7 @@ type ublks struct {
 	past    map[string]ublk.Snapshot // by export: what those of its devices counted that have ended
 	closed  bool                     // no more begin
 	closing chan struct{}            // closed with that
+	opening sync.WaitGroup           // of those that begin: see whileOpen
 	watch   sync.WaitGroup           // of devices
 	failed  chan error               // gets the error of a device that ended by itself
 }
@@ -64,10 +65,13 @@ func (u *ublks) add(d ublkDevice) error {
 	}
 	u.mu.Unlock()
 	if closed {
-		return errors.Join(errors.New("pmnbd ends"), d.Shutdown(context.Background()))
+		return errors.Join(errUblksEnd, d.Shutdown(context.Background()))
 	}
 	return nil
 }
+
+// errUblksEnd is the error of a block device that comes too late.
+var errUblksEnd = errors.New("pmnbd ends")
 
 // await forgets a block device when it has ended, and tells run if it did so by itself. If that was the kernel's
 // mistake, the device goes on.
@@ -110,8 +114,16 @@ func (u *ublks) keepLocked(export string, s ublk.Snapshot) {
 	u.past[export] = all
 }
 
-// whileOpen calls cancel if the block devices are shut down before stop is called.
-func (u *ublks) whileOpen(cancel func()) (stop func()) {
+// whileOpen says that a block device is being opened, until the caller calls stop. A shutdown meanwhile calls cancel, and
+// waits for stop: the export must not be closed while its block device may still take requests. After a shutdown has
+// begun, whileOpen fails.
+func (u *ublks) whileOpen(cancel func()) (stop func(), err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return nil, errUblksEnd
+	}
+	u.opening.Add(1)
 	ended := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -121,7 +133,19 @@ func (u *ublks) whileOpen(cancel func()) (stop func()) {
 		case <-ended:
 		}
 	})
-	return func() { close(ended); watch.Wait() }
+	return func() { close(ended); watch.Wait(); u.opening.Done() }, nil
+}
+
+// opened waits until no block device is being opened any more, or for the end of ctx.
+func (u *ublks) opened(ctx context.Context) error {
+	none := make(chan struct{})
+	go func() { u.opening.Wait(); close(none) }()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("a block device is still being opened: %w", ctx.Err())
+	}
 }
 
 // list returns the block devices.
@@ -141,7 +165,8 @@ func (u *ublks) of(export string) string {
 	return ""
 }
 
-// shutdown ends all block devices, which stay: their I/O waits for the next pmnbd.
+// shutdown ends all block devices, which stay: their I/O waits for the next pmnbd. It also ends those that are being
+// opened. If ctx ends first, some of either may wait for their exports: close these, and then wait.
 func (u *ublks) shutdown(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true
@@ -153,8 +178,15 @@ func (u *ublks) shutdown(ctx context.Context) error {
 	for i, d := range devices {
 		all.Go(func() { errs[i] = d.Shutdown(ctx) })
 	}
+	late := u.opened(ctx)
 	all.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, late)...)
+}
+
+// wait waits until all block devices have ended, and nothing opens one.
+func (u *ublks) wait() {
+	u.opening.Wait()
+	u.watch.Wait()
 }
 
 // report adds the block devices of an export to what it says: its commands are those of all its clients.

@@ -100,3 +100,30 @@ func TestForgottenUblkMeanwhile(t *testing.T) {
 	close(s.ublks.closing)
 	require.ErrorIs(t, s.continueUblk("log", 3), context.Canceled, "pmnbd ends")
 }
+
+// TestUblkOpensAtTheEnd: a block device that is being opened when pmnbd ends gives up. The end waits for that, and none
+// begins after it.
+func TestUblkOpensAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &initiator{}
+		s.ublks.closing = make(chan struct{})
+		ending, cancel := context.WithCancel(t.Context())
+		cancel()
+		d := ublkDevice{Device: &ublk.Device{}, export: "log", gone: make(chan struct{})}
+		require.Error(t, d.Shutdown(ending), "it has begun to end")
+		s.ublks.devices = []ublkDevice{d}
+		opened := make(chan error, 1)
+		go func() {
+			_, err := s.openUblk(t.Context(), &export{name: "log"}, 0)
+			opened <- err
+		}()
+		synctest.Wait() // until it waits for d
+		require.Empty(t, opened)
+		s.ublks.devices = nil // the end does not wait for d
+		require.NoError(t, s.ublks.shutdown(t.Context()))
+		require.ErrorIs(t, <-opened, context.Canceled)
+		_, err := s.openUblk(t.Context(), &export{name: "log"}, 0)
+		require.ErrorIs(t, err, errUblksEnd)
+		require.ErrorIs(t, s.continueUblk("log", 0), errUblksEnd)
+	})
+}

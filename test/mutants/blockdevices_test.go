@@ -53,6 +53,26 @@ var blockDevices = []mutant{
 		old: "err = context.Cause(ctx)", new: "_ = ctx",
 		pkg: "./ublk", run: "^TestTakeOverCancelled$",
 	}, {
+		name: "a drain does not wait for a block device that is being opened", rule: "docs/rules.md: an export is closed at the end only when nothing opens its block device any more",
+		in:  "cmd/pmnbd.ublks.shutdown",
+		old: "late := u.opened(ctx)", new: "var late error",
+		pkg: "./cmd/pmnbd", run: "^TestDrainWaitsForOpens$",
+	}, {
+		name: "a drain that has closed the exports does not wait for what opens a block device", rule: "docs/rules.md: an export is closed at the end only when nothing opens its block device any more",
+		in:  "cmd/pmnbd.ublks.wait",
+		old: "u.opening.Wait()", new: "_ = u",
+		pkg: "./cmd/pmnbd", run: "^TestDrainWaitsForOpens$",
+	}, {
+		name: "a block device that is being opened does not count", rule: "docs/rules.md: an export is closed at the end only when nothing opens its block device any more",
+		in:  "cmd/pmnbd.initiator.openUblk",
+		old: "s.ublks.whileOpen(cancel)", new: "func() {}, error(nil)",
+		pkg: "./cmd/pmnbd", run: "^TestUblkOpensAtTheEnd$",
+	}, {
+		name: "a block device is opened after the end has begun", rule: "docs/rules.md: an export is closed at the end only when nothing opens its block device any more",
+		in:  "cmd/pmnbd.ublks.whileOpen",
+		old: "if u.closed", new: "if u.closed && false",
+		pkg: "./cmd/pmnbd", run: "^TestUblkOpensAtTheEnd$",
+	}, {
 		name: "a queue stops and does not say that it fetches nothing", rule: "docs/rules.md: a start returns also if a queue stops before it fetches",
 		in:  "ublk.Device.run",
 		old: "q.fetched <- err", new: "select { case <-q.stop: default: q.fetched <- err }",
