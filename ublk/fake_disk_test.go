@@ -49,6 +49,28 @@ type fakeRequest struct {
 	tries   int // to how many servers it was delivered
 }
 
+// deliverLocked gives a request to the least busy queue, or keeps it for the next server.
+func (d *fakeDevice) deliverLocked(rq *fakeRequest) {
+	var to *fakeQueue
+	for _, q := range d.queues {
+		if !q.closed && len(q.fetched) > 0 && (to == nil || len(q.delivered) < len(to.delivered)) {
+			to = q
+		}
+	}
+	if d.state != stateLive || to == nil {
+		d.waiting = append(d.waiting, rq)
+		return
+	}
+	for tag := range to.fetched {
+		delete(to.fetched, tag)
+		to.delivered[tag] = rq
+		to.cq = append(to.cq, completion{tag: uint32(tag)})
+		break
+	}
+	rq.tries++
+	d.k.changed.Broadcast()
+}
+
 // taken waits until the servers of a device have looked at all that was delivered to them.
 func (k *fakeKernel) taken(number uint32) {
 	k.mu.Lock()

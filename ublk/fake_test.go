@@ -268,28 +268,6 @@ func (d *fakeDevice) owned(number uint16) (bool, error) {
 	return d.owners[number], nil
 }
 
-// deliverLocked gives a request to the least busy queue, or keeps it for the next server.
-func (d *fakeDevice) deliverLocked(rq *fakeRequest) {
-	var to *fakeQueue
-	for _, q := range d.queues {
-		if !q.closed && len(q.fetched) > 0 && (to == nil || len(q.delivered) < len(to.delivered)) {
-			to = q
-		}
-	}
-	if d.state != stateLive || to == nil {
-		d.waiting = append(d.waiting, rq)
-		return
-	}
-	for tag := range to.fetched {
-		delete(to.fetched, tag)
-		to.delivered[tag] = rq
-		to.cq = append(to.cq, completion{tag: uint32(tag)})
-		break
-	}
-	rq.tries++
-	d.k.changed.Broadcast()
-}
-
 func (q *fakeQueue) lock() func() { q.k.mu.Lock(); return q.k.mu.Unlock }
 
 func (q *fakeQueue) descriptor(tag uint16) descriptor {
