@@ -42,7 +42,7 @@ func settingOf(f *pflag.Flag) configfile.Setting {
 	case "int":
 		return configfile.Setting{Takes: "a number: " + f.Name + " = " + f.DefValue, Kinds: configfile.Number[1:]}
 	case "stringArray":
-		example := "unix:/run/pmnbd/log.sock"
+		example := "unix:/run/pmnbd.sock"
 		if f.Name == "ublk" {
 			example = "log=/dev/ublkb0"
 		}

@@ -80,7 +80,7 @@ var configMistakes = []mistake{
 	{
 		name: "pmnbd's file: one listener", code: 2,
 		line: `pmnbd serve --config {toml:listen = "unix:/x"}`,
-		says: `{toml}:1: listen takes a list in quotes: listen = ["unix:/run/pmnbd/log.sock"]`,
+		says: `{toml}:1: listen takes a list in quotes: listen = ["unix:/run/pmnbd.sock"]`,
 	},
 	{
 		name: "pmnbd's file: one block device", code: 2,
@@ -145,7 +145,7 @@ var configMistakes = []mistake{
 	{
 		name: "pmnbd's file: three mistakes", code: 2,
 		line: `pmnbd serve --config {toml:lanes = "3";;read-only = 1;listen = "unix:/a"}`,
-		says: `{toml}:1: lanes takes a number: lanes = 1; {toml}:3: read-only takes true or false, without quotes; {toml}:4: listen takes a list in quotes: listen = ["unix:/run/pmnbd/log.sock"]`,
+		says: `{toml}:1: lanes takes a number: lanes = 1; {toml}:3: read-only takes true or false, without quotes; {toml}:4: listen takes a list in quotes: listen = ["unix:/run/pmnbd.sock"]`,
 	},
 	{
 		name: "pmnbd's file: numbers out of range", code: 2,

@@ -133,6 +133,11 @@ var mistakes = []mutant{
 		old: "!beyondLoopback(l)); err", new: "true); err",
 		pkg: "./test/e2e", run: "^TestExposedSocketOfSystemd$",
 	}, {
+		name: "a socket for NBD clients counts as a control socket", rule: "status asks control sockets alone",
+		in:  "cmd/internal/status.unanswered",
+		old: "errors.Is(err, errNBD) && !p.one", new: "false",
+		pkg: "./cmd/internal/status", run: "^TestFindLeavesNBDAlone$",
+	}, {
 		name: "an IPv4 address listens on IPv6 too", rule: "an IPv4 address binds IPv4 only",
 		in:  "internal/sockio.TCPNetwork",
 		old: `return "tcp4"`, new: `return "tcp"`,

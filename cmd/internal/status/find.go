@@ -26,6 +26,9 @@ const maxDocument = 16 << 20
 // errGone is the error of a socket that no process accepts on.
 var errGone = errors.New("nobody accepts on the socket")
 
+// errNBD is the error of a socket for NBD clients.
+var errNBD = errors.New("NBD clients connect there: it is no control socket")
+
 // A Found is one process's document.
 type Found[T any] struct {
 	Document T
@@ -92,6 +95,8 @@ func unanswered(p *Place, socket string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, errNBD) && !p.one:
+		return nil // somebody listens in the directory of the control sockets
 	case !errors.Is(err, errGone):
 		return fmt.Errorf("%s does not answer: %w", socket, err)
 	case p.one:
@@ -198,7 +203,11 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			c, err := d.DialContext(ctx, "unix", socket)
+			if err != nil {
+				return nil, err
+			}
+			return &answer{Conn: c}, nil
 		},
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://control"+Path, nil)
@@ -235,4 +244,21 @@ func WriteJSON[T any](w io.Writer, found []Found[T]) error {
 	}
 	_, err := w.Write(plain.JSON(b.Bytes()))
 	return err
+}
+
+// An answer is a connection whose first bytes may be those of an NBD server (NBD spec, newstyle negotiation).
+type answer struct {
+	net.Conn
+	begun bool
+}
+
+func (a *answer) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	if n > 0 && !a.begun {
+		a.begun = true
+		if bytes.HasPrefix(b[:n], []byte("NBDMAGIC")) {
+			return 0, errNBD
+		}
+	}
+	return n, err
 }

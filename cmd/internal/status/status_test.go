@@ -27,7 +27,9 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"pmnbd/backend/mem"
 	"pmnbd/internal/sockio"
+	"pmnbd/nbd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -185,6 +187,32 @@ func TestFindTellsWhoDoesNotAnswer(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// Somebody may have NBD clients connect in the directory of the control sockets. That is no process that does not
+// answer, unless it is the one that was asked for.
+func TestFindLeavesNBDAlone(t *testing.T) {
+	p := directory(t)
+	serve(t, p, "z", "pmnbd", 7)
+	path := filepath.Join(p.path, "nbd.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	dev, err := mem.New(1 << 20)
+	require.NoError(t, err)
+	s, err := nbd.New(nbd.Config{}, nbd.Export{Name: "mem", Device: dev})
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	found, err := Find[document](t.Context(), p, "pmnbd")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	one := &Place{}
+	require.NoError(t, one.Set("unix:"+path))
+	_, err = Find[document](t.Context(), one, "pmnbd")
+	require.ErrorIs(t, err, errNBD)
+	require.NoError(t, s.Shutdown(t.Context()))
+	require.NoError(t, <-served)
+	require.NoError(t, dev.Close())
 }
 
 // Processes are asked at the same time: each of these answers when all have been asked.
