@@ -39,7 +39,8 @@ func (s *session) endLease() error {
 	}
 	e.syncer.forget(s.conn)
 	e.settlings.forget(s.conn) // the connection may get another session, whose barriers do not cover them
-	s.conn.behind = false
+	s.conn.behind, s.conn.midway = false, false
+	s.conn.failed.Store(0)
 	if err := s.conn.domain.Deregister(s.mem); err != nil {
 		return fmt.Errorf("end the session's key: %w", err)
 	}

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,16 +90,26 @@ var errKeys = errors.New("a server has keys from its start to its end, or never"
 // withdrawn once Change has returned.
 func (s *Server) Change(o Offer) error {
 	left, err := s.change(o)
-	closeAll(left) // without the lock: a save must not wait for a disk that hangs
+	closeAll(left)    // without the lock: a save must not wait for a disk that hangs
+	s.changing.Lock() // but the caller must wait for a save of what has left
+	for _, e := range left {
+		delete(s.left, e)
+	}
+	s.changing.Unlock()
 	s.leaving.Add(-len(left))
 	return err
 }
 
-// change does what Change says, and returns the exports to close, which it has counted in s.leaving.
+// change does what Change says, and returns the exports to close, which are in s.left then, and counted in s.leaving.
 func (s *Server) change(o Offer) (left []*export, _ error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	defer func() { s.leaving.Add(len(left)) }()
+	defer func() {
+		s.leaving.Add(len(left))
+		for _, e := range left {
+			s.left[e] = true
+		}
+	}()
 	if s.isClosed() {
 		return nil, errWithdrawing
 	}
@@ -163,10 +172,7 @@ func (s *Server) withdraw(exports []*export) error {
 		}
 		// The session of an owner whose lease is over may still have queue pairs.
 		if e.session != nil {
-			late, stop := context.WithTimeout(context.Background(), s.cfg.diskAnswers)
-			err := e.session.endBefore(late, nil)
-			stop()
-			if errors.Is(err, errHangs) {
+			if err := s.endSoon(e.session); errors.Is(err, errHangs) {
 				held = append(held, fmt.Errorf("region %s: %w", e.r.Name(), err))
 			} else if err != nil {
 				held = append(held, fmt.Errorf("region %s: the adapter did not end the previous session, restart pmnbd-target: %w", e.r.Name(), err))
@@ -181,6 +187,24 @@ func (s *Server) withdraw(exports []*export) error {
 		e.withdrawn = true
 	}
 	return errors.Join(held...)
+}
+
+// errHangs: a lane waits for a disk, in a sync or in a page fault.
+var errHangs = errors.New("its disk has not answered, for which the previous session waits: try again when it has")
+
+// endSoon ends a session, whose lease is over. If that takes as long as no disk should, endSoon gives up, with
+// errHangs. The session ends all the same. The caller holds s.changing.
+func (s *Server) endSoon(old *session) error {
+	ended := make(chan error, 1)
+	s.leaving.Go(func() { ended <- old.end(nil) })
+	patience := time.NewTimer(s.cfg.diskAnswers)
+	defer patience.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-patience.C:
+		return errHangs
+	}
 }
 
 // holderLocked returns a *HeldError if the region's owner has not closed, and its lease runs. The lock

@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,9 +21,10 @@ type hung struct {
 	more           *region.Region
 	hold           atomic.Bool   // log's disk hangs from now on
 	began, proceed chan struct{} // it does, and it goes on
+	release        func()        // it never hangs any more
 }
 
-func newHung(t *testing.T, path string) *hung {
+func newHung(t *testing.T, path string, patience time.Duration) *hung {
 	h := &hung{began: make(chan struct{}, 64), proceed: make(chan struct{})}
 	hangs := func() {
 		if h.hold.Load() {
@@ -34,31 +36,34 @@ func newHung(t *testing.T, path string) *hung {
 		Data: func(uint64, uint64) { hangs() },
 		Sync: func(fd int) error { hangs(); return unix.Fdatasync(fd) },
 	}
-	h.site = serveWith(t, path, m, Config{diskAnswers: time.Millisecond, image: func(r *region.Region) protected {
+	h.site = serveWith(t, path, m, Config{diskAnswers: patience, image: func(r *region.Region) protected {
 		if r.Name() == "log" {
 			return nil
 		}
 		return (&fakeImage{}).of(r)
 	}})
+	h.release = sync.OnceFunc(func() { h.hold.Store(false); close(h.proceed) })
+	t.Cleanup(h.release) // before the server is stopped
 	h.more = made(t, "more")
 	require.NoError(t, h.server.Change(Offer{Regions: []*region.Region{h.region, h.more}}))
 	return h
 }
 
-// leave withdraws log.
-func (h *hung) leave() error { return h.server.Change(Offer{Regions: []*region.Region{h.more}}) }
+// leave withdraws log, and serves what stays.
+func (h *hung) leave(stays ...*region.Region) error { return h.server.Change(Offer{Regions: stays}) }
 
 // forgotten ends the lease of log's owner.
 func (h *hung) forgotten() {
 	h.server.served()["log"].session.heard.Store(clock() - int64(Lease) - 1)
 }
 
-// saves requires that a save goes through now.
+// saves requires that a save of more goes through now.
 func (h *hung) saves(t *testing.T) {
 	t.Helper()
 	saved, err := h.server.Save(context.Background())
 	require.NoError(t, err)
 	require.Len(t, saved, 1)
+	require.Equal(t, "more", saved[0].Region)
 	require.NoError(t, saved[0].Err)
 	require.NoError(t, h.server.Resume())
 }
@@ -66,37 +71,63 @@ func (h *hung) saves(t *testing.T) {
 // A region whose last session waits for a disk that hangs is not withdrawn, and no save of another waits for it: the
 // power may be about to go.
 func TestWithdrawFromAHungDisk(t *testing.T) {
-	h := newHung(t, onDisk(t))
-	p := h.connect(t)
-	p.open(alice)
-	h.hold.Store(true)
-	p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
-	<-h.began
-	h.p.Cut()
-	h.forgotten()
-	require.ErrorIs(t, h.leave(), errHangs)
-	require.Len(t, h.server.Snapshot(), 2, "nothing has changed")
-	h.saves(t)
-	h.hold.Store(false)
-	close(h.proceed)
-	require.Eventually(t, func() bool { return h.leave() == nil }, patience, tick)
-	require.Len(t, h.server.Snapshot(), 1)
+	for name, hang := range map[string]func(h *hung, p *peer) (release func()){
+		"in a sync": func(h *hung, p *peer) func() {
+			h.hold.Store(true)
+			p.send((&wire.Barrier{Seq: 1, Last: true}).Append(nil))
+			<-h.began
+			h.p.Cut()
+			return h.release
+		},
+		"in a page fault": func(h *hung, _ *peer) func() {
+			s := h.server.served()["log"].session
+			s.mu.Lock()
+			s.looks.Stop() // it would wait, too
+			s.mu.Unlock()
+			c := s.conn
+			c.life.Lock() // who ends the connection waits, as for who stores what arrives
+			return sync.OnceFunc(c.life.Unlock)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHung(t, onDisk(t), time.Millisecond)
+			p := h.connect(t)
+			p.open(alice)
+			release := hang(h, p)
+			t.Cleanup(release)
+			h.forgotten()
+			require.ErrorIs(t, h.leave(h.more), errHangs)
+			require.Len(t, h.server.Snapshot(), 2, "nothing has changed")
+			h.saves(t)
+			release()
+			require.Eventually(t, func() bool { return h.leave(h.more) == nil }, patience, tick)
+			require.Len(t, h.server.Snapshot(), 1)
+		})
+	}
 }
 
-// A region is withdrawn while doubt is being settled, and that hangs. Change waits for it, and no save does.
+// A region is withdrawn while doubt is being settled, and that hangs. Change waits for it, and no save does. The save
+// is also of what the same Change has withdrawn: nobody else could save that.
 func TestWithdrawWhileDoubtIsSettled(t *testing.T) {
-	h := newHung(t, region.PathMemfd)
-	h.connect(t).open(alice)
-	h.hold.Store(true)
-	h.connect(t).open(alice)
-	<-h.began
-	h.forgotten()
-	left := make(chan error, 1)
-	go func() { left <- h.leave() }()
-	require.Eventually(t, func() bool { return len(h.server.Snapshot()) == 1 }, patience, tick)
-	h.saves(t)
-	require.Empty(t, left)
-	h.hold.Store(false)
-	close(h.proceed)
-	require.NoError(t, <-left)
+	for name, stays := range map[string]bool{"the other one stays": true, "so is the other one": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHung(t, region.PathMemfd, 0)
+			h.connect(t).open(alice)
+			h.hold.Store(true)
+			h.connect(t).open(alice)
+			<-h.began
+			h.forgotten()
+			var rest []*region.Region
+			if stays {
+				rest = append(rest, h.more)
+			}
+			left := make(chan error, 1)
+			go func() { left <- h.leave(rest...) }()
+			require.Eventually(t, func() bool { return len(h.server.served()) == len(rest) }, patience, tick)
+			h.saves(t)
+			require.Empty(t, left)
+			h.release()
+			require.NoError(t, <-left)
+		})
+	}
 }

@@ -68,6 +68,11 @@ func (s *Server) SaveTelling(ctx context.Context, tell func(Saved)) ([]Saved, er
 		return nil, errWithdrawing
 	}
 	exports := s.protects()
+	for e := range s.left {
+		if e.image != nil { // its Change waits for a disk that hangs, maybe of another region
+			exports = append(exports, e)
+		}
+	}
 	if len(exports) == 0 {
 		return nil, nil
 	}

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -187,14 +186,7 @@ func (s *session) interrupt() {
 // end destroys the queue pairs of all lanes but keep, wakes the lanes' goroutines, and
 // waits until none of them touches the region any more. After an error a queue pair may
 // still exist, and Writes of the old owner could still land.
-func (s *session) end(keep *conn) error { return s.endBefore(context.Background(), keep) }
-
-// errHangs: a lane waits for a sync under way.
-var errHangs = errors.New("the disk has not answered a sync, for which the previous session waits: try again when it has")
-
-// endBefore is end, but gives up with errHangs when ctx ends. The session is over all the same, and nobody can
-// resume it.
-func (s *session) endBefore(ctx context.Context, keep *conn) (err error) {
+func (s *session) end(keep *conn) (err error) {
 	s.mu.Lock()
 	s.ended = true
 	if s.looks != nil {
@@ -211,12 +203,8 @@ func (s *session) endBefore(ctx context.Context, keep *conn) (err error) {
 		_ = c.interrupt() // c.alive gets the error
 	}
 	for _, c := range lanes {
-		select {
-		case <-c.done:
-			err = errors.Join(err, c.alive)
-		case <-ctx.Done():
-			return errHangs
-		}
+		<-c.done
+		err = errors.Join(err, c.alive)
 	}
 	return err
 }

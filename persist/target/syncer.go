@@ -215,7 +215,7 @@ func (y *syncer) work(out *outbox) {
 	y.mu.Unlock()
 	if len(jobs) > 0 && err == nil && y.e.r.MayBlock() {
 		y.began.Store(clock())
-		if err = y.note(jobs); err == nil {
+		if err = y.note(jobs); err == nil && slices.ContainsFunc(jobs, func(j syncJob) bool { return j.last }) {
 			err = y.e.r.Flush(nil) // the whole file, or the parts that barriers have noted
 		}
 		y.began.Store(0)

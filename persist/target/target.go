@@ -98,8 +98,9 @@ type Server struct {
 	// they like, so they are limited.
 	breaches, refusals *slog.Logger
 
-	changing sync.Mutex     // held by Change, Save and Resume, and not while they wait for a region that is withdrawn
-	leaving  sync.WaitGroup // exports that a Change closes; added to with changing held, and not after Close
+	changing sync.Mutex       // held by Change, Save and Resume, and not while they wait for a region that is withdrawn
+	left     map[*export]bool // what a Change closes; guarded by changing
+	leaving  sync.WaitGroup   // counts these, and sessions that a Change ends; added to with changing held, and not after Close
 
 	halted atomic.Bool // no session is granted on protected regions (save.go); stored with changing held
 	power  power
@@ -168,7 +169,7 @@ func New(cfg Config, regions []*region.Region) *Server {
 	}
 	s := &Server{
 		cfg:       cfg,
-		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}),
+		listeners: make(map[rdma.Listener]struct{}), conns: make(map[*conn]struct{}), left: make(map[*export]bool),
 	}
 	s.logTo(cfg.Log)
 	s.power.start(cfg.Battery, lookEvery)

@@ -64,14 +64,19 @@ var mistakes = []mutant{
 		pkg: "./persist/target", run: "^TestWithdraw$",
 	}, {
 		name: "a withdrawal waits for a disk that hangs", rule: "a save waits for no disk of another region",
-		in:  "persist/target.session.endBefore",
-		old: "return errHangs", new: "<-c.done",
+		in:  "persist/target.Server.endSoon",
+		old: "return errHangs", new: "return <-ended",
 		pkg: "./persist/target", run: "^TestWithdrawFromAHungDisk$", hangs: true,
 	}, {
 		name: "a save waits until a region is withdrawn", rule: "a save waits for no disk of another region",
 		in:  "persist/target.Server.change",
 		old: "return gone, nil", new: "closeAll(gone); return gone, nil",
 		pkg: "./persist/target", run: "^TestWithdrawWhileDoubtIsSettled$", hangs: true,
+	}, {
+		name: "a save leaves out what is being withdrawn", rule: "a save waits for no disk of another region",
+		in:  "persist/target.Server.SaveTelling",
+		old: "exports = append(exports, e)", new: "",
+		pkg: "./persist/target", run: "^TestWithdrawWhileDoubtIsSettled$",
 	}, {
 		name: "a late grant gets a withdrawn region", rule: "a withdrawn region is nobody's",
 		in:  "persist/target.conn.open",

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -199,6 +200,7 @@ func ask(ctx context.Context, socket string) (json.RawMessage, error) {
 }
 
 func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
+	var nbd atomic.Bool
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -207,7 +209,7 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &answer{Conn: c}, nil
+			return &answer{Conn: c, nbd: &nbd}, nil
 		},
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://control"+Path, nil)
@@ -215,7 +217,10 @@ func fetch(ctx context.Context, socket string) (json.RawMessage, error) {
 		return nil, err
 	}
 	res, err := client.Do(req)
-	if err != nil {
+	switch {
+	case nbd.Load():
+		return nil, errNBD // err can be that the request was not sent
+	case err != nil:
 		return nil, errors.Unwrap(err) // the url.Error around it names a URL that we made up
 	}
 	defer func() { _ = res.Body.Close() }()
@@ -250,6 +255,7 @@ func WriteJSON[T any](w io.Writer, found []Found[T]) error {
 type answer struct {
 	net.Conn
 	begun bool
+	nbd   *atomic.Bool // set if they are
 }
 
 func (a *answer) Read(b []byte) (int, error) {
@@ -257,6 +263,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	if n > 0 && !a.begun {
 		a.begun = true
 		if bytes.HasPrefix(b[:n], []byte("NBDMAGIC")) {
+			a.nbd.Store(true)
 			return 0, errNBD
 		}
 	}
