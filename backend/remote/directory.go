@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,9 +109,14 @@ func (d *directory) Read(name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
+// drafts is held by who has a draft: those of one process have one name.
+var drafts sync.Mutex
+
 // Write makes b the contents of file name, whole or not at all, and durable. If keep is set and the file
 // exists, it stays as it is.
 func (d *directory) Write(name string, b []byte, keep bool) error {
+	drafts.Lock()
+	defer drafts.Unlock()
 	draft := fmt.Sprintf(".%s-%d", name, os.Getpid())
 	_ = unix.Unlinkat(d.fd, draft, 0) // a process with the same number may have been killed
 	f, err := d.open(draft, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)

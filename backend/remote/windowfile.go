@@ -152,7 +152,7 @@ func (w *windowFile) load() (err error) {
 	}
 	fresh := st.Size == 0
 	if fresh {
-		if err := unix.Fallocate(int(w.f.Fd()), 0, 0, headerPage); err != nil {
+		if err := allocate(int(w.f.Fd()), headerPage); err != nil {
 			return fmt.Errorf("allocate its header: %w", err)
 		}
 	}
@@ -283,10 +283,18 @@ func (w *windowFile) shape() error {
 		return fmt.Errorf("%w %s: make it empty: %w", ErrWindow, w.f.Name(), err)
 	}
 	// Allocate all of it now: a full filesystem has to show here, not as SIGBUS under a write.
-	if err := unix.Fallocate(fd, 0, 0, size); err != nil {
+	if err := allocate(fd, size); err != nil {
 		return fmt.Errorf("%w %s: allocate %d bytes: %w: use a smaller window, or a directory with more room", ErrWindow, w.f.Name(), size, err)
 	}
 	return w.mmap(size)
+}
+
+// allocate gives a file size bytes. A signal that comes meanwhile, one of Go's runtime too, ends that in tmpfs.
+func allocate(fd int, size int64) (err error) {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Fallocate(fd, 0, 0, size)
+	}
+	return err
 }
 
 // mmap maps the window that the file holds.
