@@ -92,11 +92,11 @@ func (s *Server) Change(o Offer) error {
 	left, err := s.change(o)
 	closeAll(left)    // without the lock: a save must not wait for a disk that hangs
 	s.changing.Lock() // but the caller must wait for a save of what has left
+	defer s.changing.Unlock()
 	for _, e := range left {
 		delete(s.left, e)
+		s.leaving.Done()
 	}
-	s.changing.Unlock()
-	s.leaving.Add(-len(left))
 	return err
 }
 
@@ -105,9 +105,9 @@ func (s *Server) change(o Offer) (left []*export, _ error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	defer func() {
-		s.leaving.Add(len(left))
 		for _, e := range left {
 			s.left[e] = true
+			s.leaving.Add(1)
 		}
 	}()
 	if s.isClosed() {
