@@ -95,6 +95,12 @@ var regions = []mutant{
 		old: "storeGeneration(generation, 0)", new: "storeGeneration(generation, binary.LittleEndian.Uint64(next[offGeneration:]))",
 		pkg: model, run: crashes,
 	}, {
+		name: "a target's status waits for a disk", rule: "a target's status waits for no disk",
+		in:  "persist/region.Region.BitsSet",
+		old: "return r.bits.set[slot].Load()",
+		new: "r.bits.mu.Lock(); defer r.bits.mu.Unlock(); return r.bits.set[slot].Load()",
+		pkg: "./persist/region", run: "^TestBitsSetDoesNotWait$", hangs: true,
+	}, {
 		name: "bits that were cleared in the caches alone count as clear", rule: "docs/rules.md: they are cleared durably",
 		in:  "persist/region.Region.resetBitsLocked",
 		old: "r.medium.WriteBack(r.mem, bitsOffset, bitmapCount*bitmapSize)", new: "",
