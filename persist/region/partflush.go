@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 
 	"pmnbd/persist"
 	"pmnbd/persist/region/internal/medium"
@@ -71,7 +70,12 @@ func (r *Region) Note(ranges []persist.Range) error {
 
 // Notes reports whether Note writes cache lines back, which takes a while if there are many.
 func (r *Region) Notes() bool {
-	return r.class == persist.ClassFile && slices.ContainsFunc(r.parts, func(p part) bool { return !p.synced() })
+	for i := range r.parts {
+		if !r.parts[i].synced() {
+			return r.class == persist.ClassFile
+		}
+	}
+	return false
 }
 
 // touchedParts returns the files that a flush of ranges has to sync, as a bit for each

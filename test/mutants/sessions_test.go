@@ -5,7 +5,7 @@ var sessions = []mutant{
 	{
 		name: "a part of a barrier is reported durable", rule: "§4.6 the last part's acknowledgement covers all parts",
 		in:  "persist/target.conn.ack",
-		old: "if m.Last { if err", new: "c.session.export.noteDurable(c, m.Seq); if m.Last { if err",
+		old: "if m.Last { if c.failed", new: "c.session.export.noteDurable(c, m.Seq); if m.Last { if c.failed",
 		pkg: "./persist/target", run: "^TestResumeTellsWhatIsDurable$",
 	}, {
 		name: "another owner learns what is durable", rule: "§5 a session belongs to its owner",
