@@ -120,6 +120,23 @@ func TestPartOfABarrierFails(t *testing.T) {
 	require.EqualValues(t, 1, s.server.served()["log"].lastDurable(0).Barrier)
 }
 
+// What a session leaves of a barrier, a part that has no last one or one that has failed, is nothing to the next session
+// of the connection.
+func TestBarriersEndWithTheirSession(t *testing.T) {
+	s := newSite(t)
+	p := s.connect(t)
+	o := p.open(alice)
+	p.ask(&wire.Barrier{Seq: 1}, &wire.BarrierAck{})
+	p.ask(&wire.Close{Epoch: o.Epoch}, &wire.Closed{})
+	s.forget(t, 8192)
+	o = p.open(alice)
+	p.durable(1)
+	p.ask(&wire.Barrier{Seq: 2, Ranges: []persist.Range{{Off: 8192, Len: 512}}}, &wire.BarrierFail{})
+	p.ask(&wire.Close{Epoch: o.Epoch}, &wire.Closed{})
+	p.open(alice)
+	p.durable(2)
+}
+
 // What barriers name of blocks that are being made good is kept until their last parts, and no more.
 func TestSettlingsAreBounded(t *testing.T) {
 	var s settlings

@@ -14,9 +14,6 @@ import (
 // flush makes the ranges of a part of a barrier durable, with the bits of members that lack
 // them, and acknowledges it. For class file, and in doubt, the syncer does that.
 func (c *conn) flush(b *wire.Barrier) error {
-	if c.dead.Load() {
-		return errEnded // the peer has sent much ahead, and a grant waits
-	}
 	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) || !inside(b.Clear, e.r.Size()) {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),
@@ -117,8 +114,9 @@ func (c *conn) zero(m wire.Zero) error {
 	return c.out.send(c, ack.Append(c.out.buf[:0]))
 }
 
-// ack acknowledges a part of a barrier. losses is what Region.Losses said when the barrier came: what the medium has
-// lost since may be what the barrier names. The initiator still has that, comes back, and sends it anew.
+// ack acknowledges a part of a barrier. losses is what Region.Losses said when the barrier came. If the medium has lost
+// something since, the barrier may name it. Then ack fails, and the connection ends: the initiator still has the data,
+// and sends it again.
 func (c *conn) ack(m wire.BarrierAck, losses uint64, out *outbox) error {
 	if m.Last {
 		if c.failed.Load() == m.Seq+1 {

@@ -210,6 +210,16 @@ var bads = []mutant{
 		old: "c.failed.Load() == m.Seq+1", new: "false",
 		pkg: "./persist/target", run: "^TestPartOfABarrierFails$",
 	}, {
+		name: "a part of a barrier outlives its session", rule: "docs/protocol.md, overwriting: a barrier of the same session",
+		in:  "persist/target.session.endLease",
+		old: "s.conn.behind, s.conn.midway = false, false", new: "s.conn.behind = false",
+		pkg: "./persist/target", run: "^TestBarriersEndWithTheirSession$",
+	}, {
+		name: "a failure of a barrier outlives its session", rule: "docs/protocol.md, overwriting: a barrier of the same session",
+		in:  "persist/target.session.endLease",
+		old: "s.conn.failed.Store(0)", new: "",
+		pkg: "./persist/target", run: "^TestBarriersEndWithTheirSession$",
+	}, {
 		name: "an initiator that asks for no places comes back for ever", rule: "docs/protocol.md, BAD: it hears that its barrier has failed",
 		in:  "persist/target.conn.spoils",
 		old: "if !c.learns() {", new: "if false {",
