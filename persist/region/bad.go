@@ -174,7 +174,7 @@ func (r *Region) Lose(addr uintptr) (persist.Range, error) {
 	r.bad.lost = list
 	r.bad.mending = slices.DeleteFunc(r.bad.mending, func(m mended) bool { return m.block.Off < lost.End() && lost.Off < m.block.End() })
 	r.bad.tellLocked(r.size)
-	r.bad.losses.Add(1) // behind the list: who reads the number before Lost misses nothing
+	r.bad.losses.Add(1) // after the list: a caller that reads the number first and then the list misses no loss
 	return lost, nil
 }
 

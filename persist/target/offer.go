@@ -190,7 +190,7 @@ func (s *Server) withdraw(exports []*export) error {
 }
 
 // errHangs: a lane waits for a disk, in a sync or in a page fault.
-var errHangs = errors.New("its disk has not answered, for which the previous session waits: try again when it has")
+var errHangs = errors.New("its disk does not answer, and the previous session waits for that: try again when it has")
 
 // endSoon ends a session, whose lease is over. If that takes as long as no disk should, endSoon gives up, with
 // errHangs. The session ends all the same. The caller holds s.changing.
