@@ -14,6 +14,9 @@ import (
 // flush makes the ranges of a part of a barrier durable, with the bits of members that lack
 // them, and acknowledges it. For class file, and in doubt, the syncer does that.
 func (c *conn) flush(b *wire.Barrier) error {
+	if c.dead.Load() {
+		return errEnded // a grant waits, and the syncer may have answered all that came before
+	}
 	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) || !inside(b.Clear, e.r.Size()) {
 		return errors.Join(fmt.Errorf("%w: barrier %d names bytes outside the region", errStranger, b.Seq),

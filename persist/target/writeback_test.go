@@ -202,6 +202,24 @@ func TestTakeoverDuringABarrier(t *testing.T) {
 	}
 }
 
+// A lane that was interrupted writes back nothing more, although the syncer has answered all that
+// came before.
+func TestNothingAfterAnInterrupt(t *testing.T) {
+	for kind, serve := range written {
+		t.Run(kind, func(t *testing.T) {
+			var l lines
+			l.s = serve(t, regiontest.Medium{Data: l.note}, Config{step: step})
+			l.s.connect(t).open(alice)
+			c := l.s.server.served()["log"].session.conn
+			c.dead.Store(true)
+			require.ErrorIs(t, c.flush(&wire.Barrier{Last: true, Ranges: []persist.Range{{Off: odd, Len: 64}}}), errEnded)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			require.NotContains(t, l.pieces, persist.Range{Off: odd, Len: 64})
+		})
+	}
+}
+
 // odd is an offset at which no flush of the whole extent begins a piece.
 const odd = 64
 

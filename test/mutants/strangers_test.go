@@ -93,6 +93,11 @@ var strangers = []mutant{
 		old: "if j.c.ends() {", new: "if false {",
 		pkg: "./persist/target", run: "^TestTakeoverDuringABarrier$",
 	}, {
+		name: "a lane goes on behind its interruption", rule: "§3.8: a grant waits for a step of a flush at most",
+		in:  "persist/target.conn.flush",
+		old: "c.dead.Load()", new: "false",
+		pkg: "./persist/target", run: "^TestNothingAfterAnInterrupt$",
+	}, {
 		name: "CLOSE waits for a whole barrier", rule: "a grant waits for one step of a flush",
 		in:  "persist/target.syncer.forget",
 		old: "c.leaves.Store(true)", new: "c.leaves.Store(c.dead.Load())",
