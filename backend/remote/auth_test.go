@@ -37,7 +37,7 @@ func keyed(t *testing.T, key wire.Key) (p *pair, cfg Config, keys func(...wire.K
 		cfg.Target, cfg.Key = targetName, only(key)
 	}
 	return p, cfg, func(keys ...wire.Key) {
-		require.NoError(t, p.server.Change(target.Offer{Regions: []*region.Region{p.region}, Keys: target.Keys{id: keys}}))
+		require.NoError(t, p.server.Change(target.Offer{Regions: []*region.Region{p.region}, Keys: target.Keys{id: keys}}, func() {}))
 	}
 }
 

@@ -36,25 +36,30 @@ func (s *service) stoppingLocked() {
 	daemon.Stopping(s.log, max(savesFor(s.target.Snapshot()), lastSavesFor(last)))
 }
 
-// saveLast saves those of regions that have an image, all at the same time: a disk that hangs must keep no
-// other region from being saved. It returns an error for each region that is not saved. One goroutine at a
-// time may call it.
-func (s *service) saveLast(regions []*region.Region) (failed []error) {
-	var protected []*region.Region
+// lastFor notes that those of regions that have an image are given up, and returns them. systemd must hear of them
+// before their saves begin: a save that was asked for can hold these up.
+func (s *service) lastFor(regions []*region.Region) (protected []*region.Region) {
 	for _, r := range regions {
 		if _, ok := r.Protection(); ok {
 			protected = append(protected, r)
 		}
 	}
 	s.last.mu.Lock()
+	defer s.last.mu.Unlock()
 	s.last.underWay = protected
 	if s.last.ending && len(protected) > 0 {
 		s.stoppingLocked()
 	}
-	s.last.mu.Unlock()
+	return protected
+}
+
+// saveLast saves those of regions that have an image, all at the same time: a disk that hangs must keep no
+// other region from being saved. It returns an error for each region that is not saved. One goroutine at a
+// time may call it.
+func (s *service) saveLast(regions []*region.Region) (failed []error) {
 	var mu sync.Mutex // of failed
 	var all sync.WaitGroup
-	for _, r := range protected {
+	for _, r := range s.lastFor(regions) {
 		all.Go(func() {
 			if _, err := r.Save(context.Background()); err != nil {
 				mu.Lock()
@@ -64,9 +69,6 @@ func (s *service) saveLast(regions []*region.Region) (failed []error) {
 		})
 	}
 	all.Wait()
-	s.last.mu.Lock()
-	defer s.last.mu.Unlock()
-	s.last.underWay = nil
 	return failed
 }
 

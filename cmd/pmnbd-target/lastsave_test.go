@@ -37,8 +37,9 @@ type lastSavesRig struct {
 	told  chan struct{} // the save of the second one waits until this is closed
 }
 
-// newLastSavesRig makes one. The disk of the first region hangs until the second region is being saved.
-func newLastSavesRig(t *testing.T) *lastSavesRig {
+// newLastSavesRig makes one. The disk of the first region hangs until the second region is being saved. look is called
+// when the target looks at that disk.
+func newLastSavesRig(t *testing.T, look func()) *lastSavesRig {
 	t.Helper()
 	const size = 512 << 10
 	testhost.CanLock(t, 3*(region.DataOffset+size))
@@ -51,6 +52,7 @@ func newLastSavesRig(t *testing.T) *lastSavesRig {
 		"well":  func() { <-rig.told; mend() },
 		"named": func() {},
 	}
+	var served atomic.Bool
 	file := filepath.Join(home, "target.toml")
 	head := "listen = [\"iwarp://127.0.0.1:0\"]\ncontrol = \"unix:" + home + "/\"\n"
 	line := func(name string) string {
@@ -74,6 +76,8 @@ func newLastSavesRig(t *testing.T) *lastSavesRig {
 			if r := opened.Load(); r != nil {
 				if p, _ := r.Protection(); p.Saving != nil {
 					disks[n.Name]()
+				} else if n.Name == "hangs" && served.Load() {
+					look()
 				}
 			}
 			return nil
@@ -84,6 +88,7 @@ func newLastSavesRig(t *testing.T) *lastSavesRig {
 		require.NoError(t, r.Zero(persist.Range{Len: 4096}))
 		s.regions = append(s.regions, r)
 	}
+	served.Store(true)
 	s.target = target.New(target.Config{Log: daemon.Slog(s.log)}, s.regions)
 	s.control, err = cfg.Control.Listen("target")
 	require.NoError(t, err)
@@ -92,10 +97,23 @@ func newLastSavesRig(t *testing.T) *lastSavesRig {
 	return rig
 }
 
+// reloads reloads, and returns when that is through.
+func (rig *lastSavesRig) reloads() (changes *reload.Changes, err error) {
+	err = rig.reloader.Command().Run(context.Background(), url.Values{}, func(said any) error {
+		changes = said.(*reload.Changes)
+		return nil
+	})
+	return changes, err
+}
+
 // Nobody but the target saves a region that the file does not name any more. So a disk that hangs holds up
 // no other such region, and systemd hears how long the saves may take, also of those that a reload began.
 func TestLastSaves(t *testing.T) {
-	for name, reloads := range map[string]bool{"at the end": false, "of a reload that the end waits for": true} {
+	for name, c := range map[string]struct{ reloads, waits bool }{
+		"at the end":                                        {},
+		"of a reload that the end waits for":                {reloads: true},
+		"of a reload that waits for a disk before it saves": {reloads: true, waits: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "notify")
 			t.Setenv("NOTIFY_SOCKET", socket)
@@ -104,21 +122,29 @@ func TestLastSaves(t *testing.T) {
 			defer func() { require.NoError(t, systemd.Close()) }()
 			require.NoError(t, systemd.SetReadDeadline(time.Now().Add(10*time.Second)))
 
-			rig := newLastSavesRig(t)
+			looks, answers := make(chan struct{}), make(chan struct{})
+			begins, answer := sync.OnceFunc(func() { close(looks) }), sync.OnceFunc(func() { close(answers) })
+			if !c.waits {
+				answer()
+			}
+			rig := newLastSavesRig(t, func() { begins(); <-answers })
 			regions := rig.regions // the reload changes them
 			var all sync.WaitGroup
 			defer all.Wait()
-			tell := sync.OnceFunc(func() { close(rig.told) })
+			tell := sync.OnceFunc(func() { answer(); close(rig.told) })
 			defer tell()
 			var changes *reload.Changes
 			var reloading, ending error
-			if reloads {
-				all.Go(func() {
-					reloading = rig.reloader.Command().Run(context.Background(), url.Values{}, func(said any) error {
-						changes = said.(*reload.Changes)
-						return nil
-					})
-				})
+			if c.waits {
+				<-looks
+			}
+			if c.reloads {
+				all.Go(func() { changes, reloading = rig.reloads() })
+			}
+			switch {
+			case c.waits:
+				require.Eventually(t, func() bool { return len(rig.target.Snapshot()) == 1 }, 10*time.Second, time.Millisecond)
+			case c.reloads:
 				<-rig.began
 			}
 			signals := make(chan os.Signal, 1)
@@ -140,7 +166,7 @@ func TestLastSaves(t *testing.T) {
 			all.Wait()
 			require.NoError(t, ending)
 			require.NoError(t, reloading)
-			if reloads {
+			if c.reloads {
 				require.Equal(t, []string{"hangs", "well"}, changes.Removed)
 				require.Empty(t, changes.Wrong)
 			}
@@ -150,6 +176,37 @@ func TestLastSaves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A save that is asked for while a reload saves what it removes is through when all of that is saved: its asker may
+// cut the power then.
+func TestSaveDuringTheLastSaves(t *testing.T) {
+	rig := newLastSavesRig(t, func() {})
+	var all sync.WaitGroup
+	var reloading, saving error
+	var changes *reload.Changes
+	var saved []string
+	all.Go(func() { changes, reloading = rig.reloads() })
+	<-rig.began
+	one := make(chan struct{}, 3)
+	all.Go(func() {
+		saving = rig.saveCommands()[0].Run(context.Background(), url.Values{}, func(said any) error {
+			v := said.(savedView)
+			saved = append(saved, v.Region+v.Error)
+			one <- struct{}{}
+			return nil
+		})
+	})
+	<-one // that is the region whose disk is well
+	close(rig.told)
+	all.Wait()
+	require.NoError(t, reloading)
+	require.NoError(t, saving)
+	require.ElementsMatch(t, []string{"hangs", "named", "well"}, saved)
+	require.Empty(t, changes.Wrong)
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	require.NoError(t, rig.run(io.Discard, signals))
 }
 
 func TestLastSavesFor(t *testing.T) {

@@ -79,8 +79,18 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	}
 	c := &reload.Changes{Keys: next.KeyFile != ""}
 	regions, begun, err := s.openRegions(&next, c)
+	var removed []*region.Region
+	for _, r := range s.regions {
+		if !slices.Contains(regions, r) {
+			removed = append(removed, r)
+		}
+	}
+	var unsaved []error
 	if err == nil {
-		err = s.target.Change(target.Offer{Regions: regions, Allow: next.allow(), Encrypted: next.encrypted(), Keys: keys})
+		s.lastFor(removed)
+		offer := target.Offer{Regions: regions, Allow: next.allow(), Encrypted: next.encrypted(), Keys: keys}
+		err = s.target.Change(offer, func() { unsaved = s.saveLast(removed) })
+		s.lastFor(nil)
 	}
 	if err != nil {
 		for _, undo := range begun {
@@ -92,13 +102,7 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 		err = s.cfg.LogLevel.Set(next.LogLevel.String())
 		c.Changed = append(c.Changed, "log-level")
 	}
-	var removed []*region.Region
-	for _, r := range s.regions {
-		if !slices.Contains(regions, r) {
-			removed = append(removed, r)
-		}
-	}
-	for _, failed := range s.saveLast(removed) {
+	for _, failed := range unsaved {
 		err = errors.Join(err, fmt.Errorf("it is removed: %w: name it again, or a shutdown loses it", failed))
 	}
 	for _, r := range removed {

@@ -224,7 +224,7 @@ func TestRotation(t *testing.T) {
 	}
 	change := func(keys Keys) {
 		t.Helper()
-		require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Keys: keys}))
+		require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Keys: keys}, nothing))
 	}
 	p, _, o := s.openKeyed(t, aliceKey, alice)
 	require.True(t, try(aliceKey))
@@ -237,7 +237,7 @@ func TestRotation(t *testing.T) {
 	require.True(t, try(next))
 	change(Keys{})
 	require.False(t, try(next))
-	require.ErrorIs(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}), errKeys, "or everybody could have it")
+	require.ErrorIs(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}, nothing), errKeys, "or everybody could have it")
 	require.False(t, try(next))
 	require.NoError(t, p.write(o, 1, 0, []byte("goes on")))
 }

@@ -160,7 +160,7 @@ func TestNeedIsTheSum(t *testing.T) {
 		return f
 	}})
 	more := made(t, "more")
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}, nothing))
 	require.Equal(t, 4*time.Second, s.server.served()["log"].need(time.Second))
 	require.Equal(t, 3*time.Second, s.server.served()["more"].need(time.Second))
 }
@@ -176,7 +176,7 @@ func TestNeedOfGrantsAtOnce(t *testing.T) {
 		return f
 	}})
 	more := made(t, "more")
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}}, nothing))
 	mine, other := s.server.served()["log"], s.server.served()["more"]
 	for _, e := range []*export{mine, other} {
 		e.disk.look(e.image)

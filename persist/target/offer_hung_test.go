@@ -45,12 +45,14 @@ func newHung(t *testing.T, path string, patience time.Duration) *hung {
 	h.release = sync.OnceFunc(func() { h.hold.Store(false); close(h.proceed) })
 	t.Cleanup(h.release) // before the server is stopped
 	h.more = made(t, "more")
-	require.NoError(t, h.server.Change(Offer{Regions: []*region.Region{h.region, h.more}}))
+	require.NoError(t, h.server.Change(Offer{Regions: []*region.Region{h.region, h.more}}, nothing))
 	return h
 }
 
 // leave withdraws log, and serves what stays.
-func (h *hung) leave(stays ...*region.Region) error { return h.server.Change(Offer{Regions: stays}) }
+func (h *hung) leave(stays ...*region.Region) error {
+	return h.server.Change(Offer{Regions: stays}, nothing)
+}
 
 // forgotten ends the lease of log's owner.
 func (h *hung) forgotten() {
@@ -130,4 +132,20 @@ func TestWithdrawWhileDoubtIsSettled(t *testing.T) {
 			require.NoError(t, <-left)
 		})
 	}
+}
+
+// A save includes what is withdrawn until its last save is through: the power may go before that is.
+func TestSaveDuringALastSave(t *testing.T) {
+	h := newHung(t, region.PathMemfd, 0)
+	var during []Saved
+	var saving error
+	stays := Offer{Regions: []*region.Region{h.region}}
+	require.NoError(t, h.server.Change(stays, func() { during, saving = h.server.Save(context.Background()) }))
+	require.NoError(t, saving)
+	require.Len(t, during, 1)
+	require.Equal(t, "more", during[0].Region)
+	require.NoError(t, during[0].Err)
+	behind, err := h.server.Save(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, behind)
 }

@@ -27,17 +27,17 @@ func TestChangeBesideASession(t *testing.T) {
 	p := s.connect(t)
 	o := p.open(alice)
 	more := made(t, "more")
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}, Allow: map[string][][16]byte{"log": {bob.ID}}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}, Allow: map[string][][16]byte{"log": {bob.ID}}}, nothing))
 	require.Equal(t, o.Epoch, s.region.Superblock().Epoch)
 	p.durable(1)
 	other := s.connect(t)
 	got := other.openNamed(bob, "more")
 	require.Equal(t, wire.CodeNotAllowed, s.connect(t).refused(alice, o.Epoch).Code)
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}, Encrypted: map[string]bool{"log": true}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, more}, Encrypted: map[string]bool{"log": true}}, nothing))
 	require.Equal(t, wire.CodeClear, s.connect(t).refused(bob, o.Epoch).Code)
 	var closed wire.Closed
 	other.ask(&wire.Close{Epoch: got.Epoch}, &closed)
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}, nothing))
 	p.durable(2)
 	require.Len(t, s.server.Snapshot(), 1)
 	var r wire.Refused
@@ -50,10 +50,10 @@ func TestChangeBesideASession(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	s := newSite(t)
 	free, more := made(t, "free"), made(t, "more")
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, free}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, free}}, nothing))
 	p := s.connect(t)
 	p.open(alice)
-	err := s.server.Change(Offer{Regions: []*region.Region{more}, Allow: map[string][][16]byte{"log": {bob.ID}}})
+	err := s.server.Change(Offer{Regions: []*region.Region{more}, Allow: map[string][][16]byte{"log": {bob.ID}}}, nothing)
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, "log", held.Region)
@@ -64,12 +64,12 @@ func TestWithdraw(t *testing.T) {
 	require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code, "the list neither")
 
 	s.server.served()["log"].session.heard.Store(clock() - int64(Lease) - 1)
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{more}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{more}}, nothing))
 	_, err = p.receive()
 	require.Error(t, err, "the session has ended")
 	require.Equal(t, wire.CodeUnknownRegion, s.connect(t).refused(bob, 0).Code)
 
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}), "and back")
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}}, nothing), "and back")
 	require.Equal(t, wire.CodeBusy, s.connect(t).refused(bob, 0).Code, "its last owner has a lease's time to come back")
 	s.connect(t).open(alice)
 }
@@ -80,9 +80,9 @@ func TestWithdrawDuringAGrant(t *testing.T) {
 	s := newSite(t)
 	e := s.server.served()["log"]
 	e.granting.Lock()
-	require.ErrorContains(t, s.server.Change(Offer{}), "region log is being granted")
+	require.ErrorContains(t, s.server.Change(Offer{}, nothing), "region log is being granted")
 	e.granting.Unlock()
-	require.NoError(t, s.server.Change(Offer{}))
+	require.NoError(t, s.server.Change(Offer{}, nothing))
 	s.server.offer.Store(&offered{exports: map[string]*export{"log": e}}) // as the grant has it
 	require.Equal(t, wire.CodeEpoch, s.connect(t).refused(alice, 9).Code)
 	require.Equal(t, wire.CodeUnknownRegion, s.connect(t).refused(alice, e.r.Superblock().Epoch).Code)
@@ -102,7 +102,7 @@ func TestChangeDuringAGrant(t *testing.T) {
 	}
 	s.server.mu.Unlock()
 	before := s.server.offer.Load()
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Allow: map[string][][16]byte{"log": {bob.ID}}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region}, Allow: map[string][][16]byte{"log": {bob.ID}}}, nothing))
 	_, refused := c.open(before, &wire.Open{Methods: everyMethod, Owner: alice, Region: "log", Epoch: epoch, Flags: wire.OpenAllowVolatile}, false)
 	require.Equal(t, wire.CodeBusy, refused.Code)
 	require.Zero(t, refused.Holder, "so that the initiator asks again")
@@ -118,7 +118,7 @@ func TestChangeRaces(t *testing.T) {
 	all.Go(func() {
 		for i := range 50 {
 			regions := []*region.Region{s.region, more}
-			require.NoError(t, s.server.Change(Offer{Regions: regions[:1+i%2]}))
+			require.NoError(t, s.server.Change(Offer{Regions: regions[:1+i%2]}, nothing))
 			s.server.Snapshot()
 		}
 	})
@@ -134,7 +134,7 @@ func TestChangeRaces(t *testing.T) {
 	}
 	all.Wait()
 	s.stop()
-	require.ErrorIs(t, s.server.Change(Offer{}), errWithdrawing)
+	require.ErrorIs(t, s.server.Change(Offer{}, nothing), errWithdrawing)
 }
 
 // openMeanwhile gets a session. It reports true if the offer changed during one of its OPENs: then

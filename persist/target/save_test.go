@@ -316,7 +316,7 @@ func TestSaveTellsAtOnce(t *testing.T) {
 		images[r.Name()] = f
 		return f.of(r)
 	}})
-	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, made(t, "more")}}))
+	require.NoError(t, s.server.Change(Offer{Regions: []*region.Region{s.region, made(t, "more")}}, nothing))
 	mends := make(chan struct{})
 	images["log"].saving = func() {
 		images["log"].set(func(f *fakeImage) { f.shape.Saving = &region.Saving{Written: 1, Of: 4, Left: 3 * time.Second} })

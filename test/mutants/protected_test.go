@@ -130,9 +130,24 @@ var protection = []mutant{
 		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$", hangs: true,
 	}, {
 		name: "systemd hears nothing of last saves", rule: "systemd hears how long last saves may take",
-		in:  "cmd/pmnbd-target.service.saveLast",
+		in:  "cmd/pmnbd-target.service.lastFor",
 		old: "s.last.underWay = protected", new: "s.last.underWay = nil",
 		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$",
+	}, {
+		name: "systemd hears of last saves when they begin", rule: "systemd hears how long last saves may take",
+		in:  "cmd/pmnbd-target.service.reload",
+		old: "s.lastFor(removed)", new: "",
+		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$",
+	}, {
+		name: "a save leaves out what a last save writes", rule: "a save includes what is withdrawn until that is saved",
+		in:  "persist/target.Server.Change",
+		old: "closeAll(left)", new: "closeAll(left); s.changing.Lock(); clear(s.left); s.changing.Unlock()",
+		pkg: "./persist/target", run: "^TestSaveDuringALastSave$",
+	}, {
+		name: "a reload saves what it removes when the target has forgotten it", rule: "a save includes what is withdrawn until that is saved",
+		in:  "cmd/pmnbd-target.service.reload",
+		old: "func() { unsaved = s.saveLast(removed) })", new: "func() {}); unsaved = s.saveLast(removed)",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveDuringTheLastSaves$",
 	}, {
 		name: "a last save has as long as its owner said", rule: "systemd hears how long last saves may take",
 		in:  "cmd/pmnbd-target.lastSavesFor",
