@@ -270,8 +270,9 @@ func (p *process) waitLog(t *testing.T, text string) {
 
 // A host stands for a machine: it has the directories of the processes on it.
 type host struct {
-	home string // state and sockets; a short path, because those of sockets have a limit
-	disk string // on a disk, for regions of class file
+	home  string // state and sockets; a short path, because those of sockets have a limit
+	disk  string // on a disk, for regions of class file
+	plain string // where the pmnbd of initiator is, unless that is the one of all tests
 }
 
 // newHost makes a host.
@@ -348,7 +349,11 @@ func (h host) initiator(t *testing.T, target, region string, more ...string) (p 
 		"serve", "--target", target + "/" + region,
 		"--listen", "unix:" + socket, "--listen", "tcp:127.0.0.1:0",
 	}, more...)
-	p = start(t, h.home, "pmnbd", args...)
+	cmd := command(t, h.home, "pmnbd", args...)
+	if h.plain != "" {
+		cmd.Path = filepath.Join(h.plain, "pmnbd")
+	}
+	p = startCommand(t, cmd)
 	addresses := p.waitReady(t)
 	require.Len(t, addresses, 2)
 	require.Equal(t, "nbd+unix:///"+region+"?socket="+socket, addresses[0])

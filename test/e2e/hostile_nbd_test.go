@@ -60,8 +60,21 @@ func everything() []byte {
 // Afterwards pmnbd holds no more descriptors and memory than before, and it serves the load all
 // along.
 func TestHostileClients(t *testing.T) {
+	t.Run("with the race detector", func(t *testing.T) { hostileClients(t, newHost(t)) })
+	t.Run("without it", func(t *testing.T) {
+		h := newHost(t)
+		h.plain = plainBinaries(t)
+		pmnbd, round := hostileClients(t, h)
+		files, memory := pmnbd.openFiles(t), pmnbd.procStatus(t, "VmRSS")
+		round()
+		pmnbd.holdsAtMost(t, files, "the initiator")
+		require.LessOrEqual(t, pmnbd.procStatus(t, "VmRSS"), memory+growth, "KiB")
+	})
+}
+
+// hostileClients starts a pmnbd, and attacks it once. round does that again.
+func hostileClients(t *testing.T, h host) (pmnbd *process, round func()) {
 	const most = 32
-	h := newHost(t)
 	_, uri := h.target(t, "r="+h.region(t, "r", "32M"))
 	pmnbd, unix, tcp := h.initiator(t, uri, "r", fmt.Sprintf("--max-connections=%d", most))
 	live := newLoad(t, unix, 0, 1)
@@ -120,18 +133,15 @@ func TestHostileClients(t *testing.T) {
 			}
 		}},
 	}
-	round := func() {
+	round = func() {
 		for _, a := range attacks {
 			t.Run(a.name, func(t *testing.T) { live.during(t, func() { a.attack(t) }) })
 		}
+		log, _ := pmnbd.stderr.next()
+		require.NotContains(t, log, `"level":"error"`)
 	}
 	round()
-	files, memory := pmnbd.openFiles(t), pmnbd.procStatus(t, "VmRSS")
-	round()
-	pmnbd.holdsAtMost(t, files, "the initiator")
-	require.LessOrEqual(t, pmnbd.procStatus(t, "VmRSS"), memory+growth, "KiB")
-	log, _ := pmnbd.stderr.next()
-	require.NotContains(t, log, `"level":"error"`)
+	return pmnbd, round
 }
 
 // TestSilentReaders has clients ask for much and read nothing. They keep what they hold, and
