@@ -109,7 +109,7 @@ func (d *directory) Read(name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// drafts guards drafts: the writers of one process would use the same name.
+// drafts is locked while a draft exists, because all writers of this process give it the same name.
 var drafts sync.Mutex
 
 // Write makes b the contents of file name, whole or not at all, and durable. If keep is set and the file

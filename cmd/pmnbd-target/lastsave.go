@@ -25,8 +25,8 @@ func (s *service) ends() {
 	s.stoppingLocked()
 }
 
-// stoppingLocked tells systemd how long the end may take from now. The target knows nothing of the last saves:
-// it has given up a region that a reload removes.
+// stoppingLocked tells systemd how long the end may take from now. The target's
+// snapshot lacks the regions that a reload removes.
 func (s *service) stoppingLocked() {
 	var last []region.Protection
 	for _, r := range s.last.underWay {
@@ -36,9 +36,10 @@ func (s *service) stoppingLocked() {
 	daemon.Stopping(s.log, max(savesFor(s.target.Snapshot()), lastSavesFor(last)))
 }
 
-// lastFor notes that those of regions that have an image are given up, and returns them. systemd must hear of them
-// before their saves begin: a save that was asked for can hold these up.
-func (s *service) lastFor(regions []*region.Region) (protected []*region.Region) {
+// noteLast notes that regions are to be saved for the last time, and returns those that have an image. If the process
+// ends, noteLast tells systemd how long that may take now. A reload calls it before the target gives the regions up,
+// because a save that somebody asked for can delay the last saves.
+func (s *service) noteLast(regions []*region.Region) (protected []*region.Region) {
 	for _, r := range regions {
 		if _, ok := r.Protection(); ok {
 			protected = append(protected, r)
@@ -59,7 +60,7 @@ func (s *service) lastFor(regions []*region.Region) (protected []*region.Region)
 func (s *service) saveLast(regions []*region.Region) (failed []error) {
 	var mu sync.Mutex // of failed
 	var all sync.WaitGroup
-	for _, r := range s.lastFor(regions) {
+	for _, r := range s.noteLast(regions) {
 		all.Go(func() {
 			if _, err := r.Save(context.Background()); err != nil {
 				mu.Lock()

@@ -178,8 +178,8 @@ func TestLastSaves(t *testing.T) {
 	}
 }
 
-// A save that is asked for while a reload saves what it removes is through when all of that is saved: its asker may
-// cut the power then.
+// A `pmnbd-target save` returns only when the regions that a reload is removing are saved, too: the script that asked
+// for it may cut the power then.
 func TestSaveDuringTheLastSaves(t *testing.T) {
 	rig := newLastSavesRig(t, func() {})
 	var all sync.WaitGroup
@@ -204,6 +204,7 @@ func TestSaveDuringTheLastSaves(t *testing.T) {
 	require.NoError(t, saving)
 	require.ElementsMatch(t, []string{"hangs", "named", "well"}, saved)
 	require.Empty(t, changes.Wrong)
+	require.Empty(t, rig.last.underWay, "regions that are closed by now")
 	signals := make(chan os.Signal, 1)
 	signals <- syscall.SIGTERM
 	require.NoError(t, rig.run(io.Discard, signals))

@@ -87,10 +87,10 @@ func (s *service) reload(context.Context) (_ *reload.Changes, err error) {
 	}
 	var unsaved []error
 	if err == nil {
-		s.lastFor(removed)
+		s.noteLast(removed)
 		offer := target.Offer{Regions: regions, Allow: next.allow(), Encrypted: next.encrypted(), Keys: keys}
 		err = s.target.Change(offer, func() { unsaved = s.saveLast(removed) })
-		s.lastFor(nil)
+		s.noteLast(nil)
 	}
 	if err != nil {
 		for _, undo := range begun {

@@ -120,8 +120,8 @@ func TestPartOfABarrierFails(t *testing.T) {
 	require.EqualValues(t, 1, s.server.served()["log"].lastDurable(0).Barrier)
 }
 
-// What a session leaves of a barrier, a part that has no last one or one that has failed, is nothing to the next session
-// of the connection.
+// A session can end after a part of a barrier that was not the last one, or that failed. The next session on the same
+// connection does not inherit that.
 func TestBarriersEndWithTheirSession(t *testing.T) {
 	s := newSite(t)
 	p := s.connect(t)

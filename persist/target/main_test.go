@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// nothing is done with regions that are withdrawn before they are forgotten.
+// nothing is the last of a Change whose caller does nothing with the regions that it withdraws.
 func nothing() {}
 
 // A site is a region that is served, and the wire to it.

@@ -86,8 +86,8 @@ var errKeys = errors.New("a server has keys from its start to its end, or never"
 // from the next OPEN or RESUME. No session is granted partly by the old offer and partly by o. A
 // region that o does not have is withdrawn. If an initiator holds that, Change fails with a
 // *HeldError for each such region, and changes nothing. So it does if a region's disk hangs, and its
-// last session cannot end. Otherwise Change calls last once nobody has those regions any more. Until last has returned,
-// a Save includes them. The caller closes them once Change has returned.
+// last session cannot end. Otherwise Change calls last once the sessions on those regions have ended.
+// A Save includes the regions until last has returned. The caller closes them once Change has returned.
 func (s *Server) Change(o Offer, last func()) error {
 	left, err := s.change(o)
 	closeAll(left) // without the lock: a save must not wait for a disk that hangs

@@ -134,7 +134,7 @@ func TestWithdrawWhileDoubtIsSettled(t *testing.T) {
 	}
 }
 
-// A save includes what is withdrawn until its last save is through: the power may go before that is.
+// A save includes a withdrawn region until the caller of Change has saved it: the power may fail before that.
 func TestSaveDuringALastSave(t *testing.T) {
 	h := newHung(t, region.PathMemfd, 0)
 	var during []Saved

@@ -98,8 +98,8 @@ type Server struct {
 	// they like, so they are limited.
 	breaches, refusals *slog.Logger
 
-	changing sync.Mutex       // held by Change, Save and Resume, and not while they wait for a region that is withdrawn
-	left     map[*export]bool // what a Change closes; guarded by changing
+	changing sync.Mutex       // held by Change, Save and Resume, but not while a Change closes a region or waits for its last save
+	left     map[*export]bool // withdrawn by a Change that has not returned; guarded by changing
 	leaving  sync.WaitGroup   // counts these, and sessions that a Change ends; added to with changing held, and not after Close
 
 	halted atomic.Bool // no session is granted on protected regions (save.go); stored with changing held

@@ -272,7 +272,7 @@ func (p *process) waitLog(t *testing.T, text string) {
 type host struct {
 	home  string // state and sockets; a short path, because those of sockets have a limit
 	disk  string // on a disk, for regions of class file
-	plain string // where the pmnbd of initiator is, unless that is the one of all tests
+	plain string // the directory of the pmnbd that initiator starts, or empty: then it is the one that all tests share
 }
 
 // newHost makes a host.

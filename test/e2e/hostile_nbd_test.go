@@ -60,8 +60,8 @@ func everything() []byte {
 // Afterwards pmnbd holds no more descriptors and memory than before, and it serves the load all
 // along.
 func TestHostileClients(t *testing.T) {
-	t.Run("with the race detector", func(t *testing.T) { hostileClients(t, newHost(t)) })
-	t.Run("without it", func(t *testing.T) {
+	t.Run("built as for all tests", func(t *testing.T) { hostileClients(t, newHost(t)) })
+	t.Run("without the race detector", func(t *testing.T) {
 		h := newHost(t)
 		h.plain = plainBinaries(t)
 		pmnbd, round := hostileClients(t, h)
@@ -72,7 +72,7 @@ func TestHostileClients(t *testing.T) {
 	})
 }
 
-// hostileClients starts a pmnbd, and attacks it once. round does that again.
+// hostileClients starts a pmnbd and attacks it once. round repeats the attacks.
 func hostileClients(t *testing.T, h host) (pmnbd *process, round func()) {
 	const most = 32
 	_, uri := h.target(t, "r="+h.region(t, "r", "32M"))

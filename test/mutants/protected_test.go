@@ -130,14 +130,19 @@ var protection = []mutant{
 		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$", hangs: true,
 	}, {
 		name: "systemd hears nothing of last saves", rule: "systemd hears how long last saves may take",
-		in:  "cmd/pmnbd-target.service.lastFor",
+		in:  "cmd/pmnbd-target.service.noteLast",
 		old: "s.last.underWay = protected", new: "s.last.underWay = nil",
 		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$",
 	}, {
 		name: "systemd hears of last saves when they begin", rule: "systemd hears how long last saves may take",
 		in:  "cmd/pmnbd-target.service.reload",
-		old: "s.lastFor(removed)", new: "",
+		old: "s.noteLast(removed)", new: "",
 		pkg: "./cmd/pmnbd-target", run: "^TestLastSaves$",
+	}, {
+		name: "a reload keeps the regions that it has closed", rule: "systemd hears how long last saves may take",
+		in:  "cmd/pmnbd-target.service.reload",
+		old: "s.noteLast(nil)", new: "",
+		pkg: "./cmd/pmnbd-target", run: "^TestSaveDuringTheLastSaves$",
 	}, {
 		name: "a save leaves out what a last save writes", rule: "a save includes what is withdrawn until that is saved",
 		in:  "persist/target.Server.Change",
