@@ -340,10 +340,11 @@ func TestLeavingBetweenParts(t *testing.T) {
 func TestOwnPartIsNobodyElses(t *testing.T) {
 	const size = 4 << 20
 	dev := newMem(t, size)
-	few, err := backend.NewArena(4*ownSinks + 2*chunksFor(size))
+	const places = 6 // two more than clients, because those that have just left may still have theirs
+	few, err := backend.NewArena(places*ownSinks + 2*chunksFor(size))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, few.Close()) })
-	f := serveWith(t, Config{MaxConnections: 4, stall: time.Millisecond},
+	f := serveWith(t, Config{MaxConnections: places, stall: time.Millisecond},
 		shaped{dev, size, 1, &backend.Arenas{Write: dev.Arenas().Write, Read: few}})
 	data := backendtest.Pattern(backend.ChunkSize, 2)
 	reader := f.client()
@@ -361,6 +362,8 @@ func TestOwnPartIsNobodyElses(t *testing.T) {
 		greedy := [2]net.Conn{ask(size), ask(size)}
 		if modest == nil {
 			modest = ask(size) // in parts, of which the socket does not take all
+			// Until then it goes short with each part, and the server may cut off the reader for that.
+			require.Eventually(t, func() bool { return f.stuck() == 1 }, patience, time.Millisecond)
 		}
 		for f.connections() > 3 {
 			read(t, reader, 0, size)
