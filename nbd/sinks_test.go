@@ -362,7 +362,7 @@ func TestOwnPartIsNobodyElses(t *testing.T) {
 		greedy := [2]net.Conn{ask(size), ask(size)}
 		if modest == nil {
 			modest = ask(size) // in parts, of which the socket does not take all
-			// Until then it goes short with each part, and the server may cut off the reader for that.
+			// Until the socket is full, modest goes short with each part. The server may cut off a slow reader for that.
 			require.Eventually(t, func() bool { return f.stuck() == 1 }, patience, time.Millisecond)
 		}
 		for f.connections() > 3 {

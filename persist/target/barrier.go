@@ -15,7 +15,7 @@ import (
 // them, and acknowledges it. For class file, and in doubt, the syncer does that.
 func (c *conn) flush(b *wire.Barrier) error {
 	if c.dead.Load() {
-		return errEnded // a grant waits for this lane, and the syncer, which looks too, may have nothing of the lane any more
+		return errEnded // a grant waits for this lane, and the syncer looks only at barriers that it has not answered yet
 	}
 	e := c.session.export
 	if !inside(b.Ranges, e.r.Size()) || !inside(b.Clear, e.r.Size()) {
