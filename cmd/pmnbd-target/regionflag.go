@@ -151,8 +151,14 @@ func (r *servedRegion) check() error {
 	if err := r.checkParts(); err != nil {
 		return err
 	}
-	if r.Save.string != "" && (r.Size != 0 || r.Path.string == region.PathMemfd) {
-		return r.usage("with save=, make it first, in a file: pmnbd-target region create %s PATH --class protected --save DIR --size SIZE", r.Name)
+	if r.Save.string != "" {
+		const create = "pmnbd-target region create %s PATH --class protected --save DIR --size SIZE"
+		switch {
+		case r.Path.string == region.PathMemfd:
+			return r.usage("anonymous memory has no image: leave save out, or make a region with an image: "+create, r.Name)
+		case r.Size != 0:
+			return r.usage("save and size exclude each other: leave size out if the region exists, or make it first: "+create, r.Name)
+		}
 	}
 	if r.Size != 0 {
 		if err := region.CheckSize(uint64(r.Size)); err != nil {

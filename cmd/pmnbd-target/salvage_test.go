@@ -77,7 +77,7 @@ func TestSaveOfAFileWithMistakes(t *testing.T) {
 		"an empty path":              {region: []string{`name = "c"`, `path = ""`, "save = " + quoted(disk)}, says: "path"},
 		"no quotation marks":         {region: append([]string{`name = "c"`, "size = 4M"}, nowhere...), says: "target.toml:"},
 		"nobody may have one":        {more: "allow = []", says: `region "b": nobody is allowed`},
-		"a size beside its image":    {more: `size = "4M"`, says: `region "b": with save=`},
+		"a size beside its image":    {more: `size = "4M"`, says: `region "b": save and size`},
 		"a region twice":             {region: keys["a"], says: "region a is named twice"},
 		"a name twice":               {region: append([]string{`name = "a"`}, nowhere...), says: "region a is named twice"},
 	} {

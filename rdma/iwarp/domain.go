@@ -50,7 +50,7 @@ var keys struct {
 	issued uint32
 }
 
-var errNoKeys = errors.New("this process has used up its STags")
+var errNoKeys = errors.New("this process has used up its STags: restart it")
 
 func newKey() (uint32, error) {
 	keys.mu.Lock()

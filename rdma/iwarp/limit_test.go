@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,26 @@ func TestKeysAreUsedUp(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Once every STag has been given, a process registers no memory any more, rather than give one
+// again that a peer may still name. What it has registered stays as it is.
+func TestSTagsAreUsedUp(t *testing.T) {
+	e := connect(t, 4096, rdma.ConnConfig{})
+	keys.mu.Lock()
+	issued := keys.issued
+	keys.issued = math.MaxUint32
+	keys.mu.Unlock()
+	defer func() {
+		keys.mu.Lock()
+		keys.issued = issued
+		keys.mu.Unlock()
+	}()
+
+	_, err := e.b.d.Register(rdmatest.Memory(t, 4096), rdmatest.All)
+	require.ErrorIs(t, err, errNoKeys)
+	post(t, e.a, []rdma.WorkRequest{{
+		ID: 1, Op: rdma.OpWrite, Signaled: true, Local: rdma.SGE{Region: e.ra, Len: 4096}, Remote: at(e.rb, 0),
+	}})
+	next(t, e.a, 1)
 }

@@ -270,12 +270,12 @@ var targetConfigMistakes = []mistake{
 	{
 		name: "config: an image and a size", code: 2,
 		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "/r";size = "1G";save = "/s"}`,
-		says: `region "r": with save=, make it first, in a file: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
+		says: `region "r": save and size exclude each other: leave size out if the region exists, or make it first: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
 	},
 	{
 		name: "config: an image of anonymous memory", code: 2,
 		line: `pmnbd-target serve --config {toml:[[region]];name = "r";path = "memfd:";save = "/s"}`,
-		says: `region "r": with save=, make it first, in a file: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
+		says: `region "r": anonymous memory has no image: leave save out, or make a region with an image: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
 	},
 	{
 		name: "config: no region", code: 2,

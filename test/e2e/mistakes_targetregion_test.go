@@ -210,12 +210,12 @@ var servedRegionMistakes = []mistake{
 	{
 		name: "target: an image and a size", code: 2,
 		line: "pmnbd-target serve --region r={new},save={empty},size=4M",
-		says: `region "r": with save=, make it first, in a file: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
+		says: `region "r": save and size exclude each other: leave size out if the region exists, or make it first: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
 	},
 	{
 		name: "target: an image of anonymous memory", code: 2,
 		line: "pmnbd-target serve --region r=memfd:,save={empty}",
-		says: `region "r": with save=, make it first, in a file: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
+		says: `region "r": anonymous memory has no image: leave save out, or make a region with an image: pmnbd-target region create r PATH --class protected --save DIR --size SIZE`,
 	},
 	{
 		name: "target: an image of a region of another class", code: 1,

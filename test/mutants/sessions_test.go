@@ -216,6 +216,11 @@ var sessions = []mutant{
 		old: "s.conn.domain.Deregister(s.mem); err != nil", new: "error(nil); err != nil",
 		pkg: "./persist/target", run: "^TestSession$",
 	}, {
+		name: "STags start over after the last one", rule: "a run of a target gives no STag twice",
+		in:  "rdma/iwarp.newKey",
+		old: "keys.issued < math.MaxUint32", new: "keys.issued <= math.MaxUint32",
+		pkg: "./rdma/iwarp", run: "^TestSTagsAreUsedUp$",
+	}, {
 		name: "the target ignores credits", rule: "§5 credits",
 		in:  "persist/target.syncer.add",
 		old: "if unanswered > credits {", new: "if false {",
