@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +65,26 @@ func TestSTagsAreUsedUp(t *testing.T) {
 		ID: 1, Op: rdma.OpWrite, Signaled: true, Local: rdma.SGE{Region: e.ra, Len: 4096}, Remote: at(e.rb, 0),
 	}})
 	next(t, e.a, 1)
+}
+
+// scatter can be undone, so no two numbers become the same STag.
+func TestScatter(t *testing.T) {
+	inverse := func(odd uint32) uint32 { // modulo 2^32: each round doubles the bits that are right
+		i := odd
+		for range 5 {
+			i *= 2 - odd*i
+		}
+		return i
+	}
+	undo := func(x uint32) uint32 {
+		x ^= x >> 16
+		x *= inverse(0x846ca68b)
+		x ^= x>>15 ^ x>>30
+		x *= inverse(0x7feb352d)
+		return x ^ x>>16
+	}
+	for range 10000 {
+		x := rand.Uint32()
+		require.Equal(t, x, undo(scatter(x)))
+	}
 }

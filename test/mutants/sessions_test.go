@@ -221,6 +221,11 @@ var sessions = []mutant{
 		old: "keys.issued < math.MaxUint32", new: "keys.issued <= math.MaxUint32",
 		pkg: "./rdma/iwarp", run: "^TestSTagsAreUsedUp$",
 	}, {
+		name: "two numbers become the same STag", rule: "a run of a target gives no STag twice",
+		in:  "rdma/iwarp.scatter",
+		old: "x ^= x >> 15", new: "x |= x >> 15",
+		pkg: "./rdma/iwarp", run: "^TestScatter$",
+	}, {
 		name: "the target ignores credits", rule: "§5 credits",
 		in:  "persist/target.syncer.add",
 		old: "if unanswered > credits {", new: "if false {",
